@@ -1,0 +1,2 @@
+//! The Terraform driver of Consul-Terraform-Sync.
+#![forbid(unsafe_code)]

@@ -1,0 +1,2 @@
+//! Configuration, task engine, events and state of Consul-Terraform-Sync.
+#![forbid(unsafe_code)]
