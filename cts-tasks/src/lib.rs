@@ -1,2 +1,32 @@
 //! Configuration, task engine, events and state of Consul-Terraform-Sync.
 #![forbid(unsafe_code)]
+
+pub mod config;
+mod diagnostic;
+mod driver;
+mod error;
+mod event;
+mod inputs;
+mod literal;
+mod permit;
+mod stop;
+pub mod store;
+mod task;
+
+pub use config::{Config, ConfigValue, ConsulConfig, ProviderBlock};
+pub use diagnostic::{Diagnostic, Place, Severity, Source};
+pub use driver::{
+    Action, ApplyRequest, Changes, Driver, DriverFactory, DriverKind, DriverSettings, Outcome,
+    Plan, PlanId, PlanPurpose, Progress, RunContext, Silent,
+};
+pub use error::{BoxError, Error, Result};
+pub use event::{Event, EventConfig, EventError, Status};
+pub use inputs::{KvEntry, ServiceInstance, TaskInputs};
+pub use literal::{InvalidNumber, Literal, Number};
+pub use permit::{Cluster, Member, Permit, Role, Single};
+pub use stop::{Stop, StopReason};
+pub use store::{Change, InputsDigest, MemoryStore, State, TaskStore};
+pub use task::{
+    BufferPeriod, CatalogServicesSelection, Condition, InvalidTaskName, KvSelection,
+    MatchingServices, ModuleInput, NamedService, ServiceSelection, Task, TaskName,
+};

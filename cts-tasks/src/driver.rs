@@ -1,0 +1,339 @@
+use std::{collections::BTreeMap, fmt, sync::Arc};
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    ConfigValue, ConsulConfig, Diagnostic, Permit, ProviderBlock, Result, Stop, Task, TaskInputs,
+    permit::Single,
+};
+
+/// Claims `driver "<label>"` in the configuration.
+///
+/// Configuration keeps the body of a driver's block, and of a task's blocks
+/// that only this driver understands, as raw values with places. The kind
+/// checks them, so that `cts-tasks` knows no driver.
+pub trait DriverKind: fmt::Debug + Send + Sync + 'static {
+    /// The label that it claims, such as `terraform`.
+    fn label(&self) -> &'static str;
+
+    /// Names of the blocks in a `task` that belong to this driver.
+    fn task_blocks(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// Attributes whose values must never be shown, as dotted paths below the block.
+    fn secret_fields(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// Checks the configuration and makes the factory that it describes.
+    ///
+    /// Nothing outside the process is touched: no file, no network.
+    ///
+    /// # Errors
+    ///
+    /// Every mistake found, each with its place. Warnings are pushed to
+    /// `warnings`.
+    fn configure(
+        &self,
+        settings: DriverSettings<'_>,
+        warnings: &mut Vec<Diagnostic>,
+    ) -> Result<Arc<dyn DriverFactory>, Vec<Diagnostic>>;
+}
+
+/// What a [`DriverKind`] gets to check.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub struct DriverSettings<'a> {
+    /// The body of its block; `None` when the configuration has none.
+    pub body: Option<&'a ConfigValue>,
+    /// How to reach Consul, for drivers that keep state there.
+    pub consul: &'a ConsulConfig,
+    /// All `terraform_provider` blocks.
+    pub providers: &'a [ProviderBlock],
+    /// Where relative paths of the configuration start: the process's working directory.
+    pub base_dir: &'a std::path::Path,
+}
+
+/// Makes one [`Driver`] for each task.
+#[async_trait]
+pub trait DriverFactory: fmt::Debug + Send + Sync + 'static {
+    /// Checks what all tasks share before the first of them: that the tool is
+    /// there and usable, for example. Called once at start-up.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error::Driver`] that says what was looked for, where, and what to do.
+    async fn start(&self) -> Result<()>;
+
+    /// Makes the driver of one task. Touches nothing outside.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error::Driver`] when the task asks for what this driver cannot do.
+    fn driver(&self, task: &Task) -> Result<Arc<dyn Driver>>;
+}
+
+/// Does for one task what it is told, once: it schedules and retries nothing.
+///
+/// The engine never calls two methods of one driver at the same time, except
+/// [`Driver::follow`]. Every method ends soon after `context.stop` is given,
+/// with [`crate::Error::Stopped`] unless the work is done; what it leaves
+/// behind must be such that the next call converges.
+#[async_trait]
+pub trait Driver: fmt::Debug + Send + Sync + 'static {
+    /// Makes everything ready: files written, tool initialised, module validated.
+    ///
+    /// Twice is as good as once.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error::Driver`] with the tool's diagnostics.
+    async fn prepare(&self, context: &RunContext) -> Result<()>;
+
+    /// Finds out what an apply of `inputs` would change, and changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error::Driver`] with the tool's diagnostics.
+    async fn plan(
+        &self,
+        inputs: &TaskInputs,
+        purpose: PlanPurpose,
+        context: &RunContext,
+    ) -> Result<Plan>;
+
+    /// Brings real infrastructure in line.
+    ///
+    /// With [`ApplyRequest::Inputs`] it plans and applies in one go; with
+    /// [`ApplyRequest::Plan`] it applies exactly that plan or nothing. Asks
+    /// `context.permit` before each step that changes something outside.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error::Driver`] with the tool's diagnostics.
+    async fn apply(&self, request: ApplyRequest<'_>, context: &RunContext) -> Result<Outcome>;
+
+    /// Forgets a plan that [`Driver::plan`] made for an apply. An unknown id is no error.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error::Driver`] when what belongs to it cannot be removed.
+    async fn discard(&self, plan: &PlanId, context: &RunContext) -> Result<()>;
+
+    /// Resumes an apply that ended as [`Outcome::Waiting`], until it waits no longer.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error::Driver`] with the tool's diagnostics. A driver whose
+    /// applies never wait answers with an error that no retry cures.
+    async fn follow(&self, ticket: &str, context: &RunContext) -> Result<Outcome>;
+
+    /// Destroys the infrastructure of the task.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error::Driver`] with the tool's diagnostics.
+    async fn destroy(&self, context: &RunContext) -> Result<Outcome>;
+}
+
+/// What every call of a driver gets besides its own parameters.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct RunContext {
+    /// Says when to end, and why.
+    pub stop: Stop,
+    /// Says whether this process may act.
+    pub permit: Arc<dyn Permit>,
+    /// Where progress is told.
+    pub progress: Arc<dyn Progress>,
+}
+
+impl Default for RunContext {
+    fn default() -> Self {
+        Self { stop: Stop::new(), permit: Arc::new(Single), progress: Arc::new(Silent) }
+    }
+}
+
+impl RunContext {
+    /// A context with this stop, in which a single process may always act.
+    pub fn new(stop: Stop) -> Self {
+        Self { stop, ..Self::default() }
+    }
+
+    /// Replaces the permit.
+    #[must_use]
+    pub fn with_permit(mut self, permit: Arc<dyn Permit>) -> Self {
+        self.permit = permit;
+        self
+    }
+
+    /// Replaces the sink of progress.
+    #[must_use]
+    pub fn with_progress(mut self, progress: Arc<dyn Progress>) -> Self {
+        self.progress = progress;
+        self
+    }
+}
+
+/// Takes what a driver tells about its work while it goes on.
+pub trait Progress: fmt::Debug + Send + Sync + 'static {
+    /// One line for a person, without secrets.
+    fn report(&self, line: &str);
+}
+
+/// Takes no notice.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Silent;
+
+impl Progress for Silent {
+    fn report(&self, _line: &str) {}
+}
+
+/// What a plan is made for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PlanPurpose {
+    /// To be shown; nothing of it is kept.
+    Inspect,
+    /// To be applied by its id, perhaps after approval.
+    Apply,
+    /// To find differences between the state and real infrastructure.
+    Drift,
+}
+
+/// Identifies one plan: a digest of module, inputs and planned changes.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct PlanId(String);
+
+impl PlanId {
+    /// Takes a digest as an id.
+    pub fn new(digest: impl Into<String>) -> Self {
+        Self(digest.into())
+    }
+
+    /// The id as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for PlanId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// What an apply would change.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Plan {
+    /// Identifies it.
+    pub id: PlanId,
+    /// How much it changes.
+    pub changes: Changes,
+    /// For people, as the tool prints it.
+    pub text: String,
+    /// Where a person can look at it.
+    pub url: Option<String>,
+    /// Whether an instance other than the one that made it could apply it.
+    pub portable: bool,
+}
+
+impl Plan {
+    /// A plan that lives in this process alone.
+    pub fn new(id: PlanId, changes: Changes, text: impl Into<String>) -> Self {
+        Self { id, changes, text: text.into(), url: None, portable: false }
+    }
+}
+
+/// How much is changed: counts, and a bounded list of addresses.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Changes {
+    /// Resources to add, a replacement counting as one here and one in `destroy`.
+    pub add: u64,
+    /// Resources to change in place.
+    pub change: u64,
+    /// Resources to destroy.
+    pub destroy: u64,
+    /// Whether only output values differ.
+    pub outputs_only: bool,
+    /// Addresses with their action, at most [`Changes::MAX_ADDRESSES`].
+    pub addresses: BTreeMap<String, Action>,
+    /// How many addresses were left out.
+    pub more: u64,
+}
+
+impl Changes {
+    /// The most addresses that are listed; the rest is a number.
+    pub const MAX_ADDRESSES: usize = 100;
+
+    /// Whether there is anything to do.
+    pub fn is_empty(&self) -> bool {
+        self.add == 0 && self.change == 0 && self.destroy == 0 && !self.outputs_only
+    }
+
+    /// Counts one resource, and lists its address if there is room.
+    pub fn record(&mut self, address: impl Into<String>, action: Action) {
+        match action {
+            Action::Create => self.add += 1,
+            Action::Update => self.change += 1,
+            Action::Delete => self.destroy += 1,
+            Action::Replace => {
+                self.add += 1;
+                self.destroy += 1;
+            }
+        }
+        if self.addresses.len() < Self::MAX_ADDRESSES {
+            self.addresses.insert(address.into(), action);
+        } else {
+            self.more += 1;
+        }
+    }
+}
+
+/// What happens to one resource.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Action {
+    /// It is made.
+    Create,
+    /// It is changed in place.
+    Update,
+    /// It is destroyed.
+    Delete,
+    /// It is destroyed and made anew.
+    Replace,
+}
+
+/// What [`Driver::apply`] is to apply.
+#[derive(Debug, Clone, Copy)]
+pub enum ApplyRequest<'a> {
+    /// Whatever these inputs call for.
+    Inputs(&'a TaskInputs),
+    /// Exactly this plan, or nothing.
+    Plan(&'a PlanId),
+}
+
+/// How an apply ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Outcome {
+    /// Infrastructure was changed.
+    Applied(Changes),
+    /// There was nothing to change.
+    Unchanged,
+    /// The plan is no longer the right one; nothing was applied.
+    Superseded,
+    /// A person has to act elsewhere; [`Driver::follow`] resumes with the ticket.
+    Waiting {
+        /// What `follow` needs.
+        ticket: String,
+        /// Where the person acts.
+        url: Option<String>,
+    },
+}

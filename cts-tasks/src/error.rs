@@ -1,0 +1,99 @@
+use std::path::PathBuf;
+
+use crate::TaskName;
+
+/// A boxed error of another crate, kept as the source of one of ours.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// The result of everything in this crate that can fail.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What can go wrong while tasks are kept and run.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Consul could not be asked.
+    #[error("unable to retrieve data from Consul: {what}")]
+    Consul {
+        /// What was asked for.
+        what: String,
+        /// The client's error.
+        source: consul_watch::Error,
+    },
+    /// There is no such task.
+    #[error("a task with name '{task}' does not exist or has not been initialized yet")]
+    NoSuchTask {
+        /// The name that was asked for.
+        task: String,
+    },
+    /// There is such a task already.
+    #[error("task with name {task} already exists")]
+    TaskExists {
+        /// The name.
+        task: TaskName,
+    },
+    /// A driver's step failed: what the tool reported, ready for a person.
+    #[error("{message}")]
+    Driver {
+        /// Which step of which task, and the diagnostics.
+        message: String,
+        /// Whether the same step may succeed later with the same input.
+        retryable: bool,
+        /// The cause, if another error is behind it.
+        source: Option<BoxError>,
+    },
+    /// A file could not be read or written.
+    #[error("{action} {}", path.display())]
+    File {
+        /// What was tried, such as `cannot write`.
+        action: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What the system reported.
+        source: std::io::Error,
+    },
+    /// The step was stopped before it was done.
+    #[error("stopped: {reason}")]
+    Stopped {
+        /// Why.
+        reason: crate::StopReason,
+    },
+    /// This process may not act now; another one leads.
+    #[error("not permitted to act: {reason}")]
+    NotPermitted {
+        /// Who says so, and why.
+        reason: String,
+    },
+    /// The store refused a batch for good, because another process owns the data now.
+    #[error("the store no longer accepts changes of this process: {reason}")]
+    Fenced {
+        /// What the store said.
+        reason: String,
+    },
+    /// An implementation outside this crate failed.
+    #[error("{operation} failed")]
+    Other {
+        /// What was tried.
+        operation: &'static str,
+        /// Whether trying again may help.
+        retryable: bool,
+        /// The cause.
+        source: BoxError,
+    },
+}
+
+impl Error {
+    /// Whether the same call may succeed later with the same input.
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::Consul { source, .. } => source.is_retryable(),
+            Self::Driver { retryable, .. } | Self::Other { retryable, .. } => *retryable,
+            Self::File { .. } => true,
+            Self::NoSuchTask { .. }
+            | Self::TaskExists { .. }
+            | Self::Stopped { .. }
+            | Self::NotPermitted { .. }
+            | Self::Fenced { .. } => false,
+        }
+    }
+}

@@ -1,0 +1,86 @@
+use chrono::{DateTime, Local};
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::{Changes, Task, TaskName};
+
+/// What one run of a task came to: rendering, applying and all retries together.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Event {
+    /// Identifies it.
+    pub id: Uuid,
+    /// Whether the run succeeded.
+    pub success: bool,
+    /// When it began.
+    pub start_time: DateTime<Local>,
+    /// When it ended.
+    pub end_time: DateTime<Local>,
+    /// Whose run it was.
+    pub task_name: TaskName,
+    /// What went wrong.
+    pub error: Option<EventError>,
+    /// The task at that time.
+    pub config: EventConfig,
+    /// What was changed, where the driver can tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub changes: Option<Changes>,
+}
+
+/// Why a run failed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EventError {
+    /// For people; holds the tool's diagnostics.
+    pub message: String,
+}
+
+/// The part of a task's configuration that upstream repeats in each event.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EventConfig {
+    /// Provider ids.
+    pub providers: Vec<String>,
+    /// Names of the services that the task selects by name.
+    pub services: Vec<String>,
+    /// The module.
+    pub source: String,
+}
+
+impl EventConfig {
+    /// The part of `task` that events repeat.
+    pub fn of(task: &Task) -> Self {
+        Self {
+            providers: task.providers.clone(),
+            services: task.service_names(),
+            source: task.module.clone(),
+        }
+    }
+}
+
+/// A task's state, told from its stored events.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Status {
+    /// The newest run succeeded.
+    Successful,
+    /// The newest run failed, and no other of the stored ones did.
+    Errored,
+    /// The newest run failed, and at least one more of the stored ones.
+    Critical,
+    /// No run is stored.
+    Unknown,
+}
+
+impl Status {
+    /// Tells the status from events, the newest first.
+    ///
+    /// Source: Consul-Terraform-Sync 0.9, status of a task.
+    pub fn of<'a>(newest_first: impl IntoIterator<Item = &'a Event>) -> Self {
+        let mut events = newest_first.into_iter();
+        match events.next() {
+            None => Self::Unknown,
+            Some(newest) if newest.success => Self::Successful,
+            Some(_) if events.any(|event| !event.success) => Self::Critical,
+            Some(_) => Self::Errored,
+        }
+    }
+}

@@ -1,0 +1,110 @@
+use std::{collections::BTreeMap, fmt, str::FromStr};
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use serde_json::Value as Json;
+
+/// A value of the Terraform language without expressions: what an operator
+/// may write as an argument.
+///
+/// Maps are sorted by key; numbers keep the decimal text that was written.
+/// In serialised form it is the JSON value of the same meaning.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Literal {
+    /// `null`.
+    Null,
+    /// `true` or `false`.
+    Bool(bool),
+    /// A number.
+    Number(Number),
+    /// A string.
+    String(String),
+    /// A list (a tuple, in Terraform's types).
+    List(Vec<Self>),
+    /// A map (an object, in Terraform's types).
+    Map(BTreeMap<String, Self>),
+}
+
+impl From<&str> for Literal {
+    fn from(text: &str) -> Self {
+        Self::String(text.to_owned())
+    }
+}
+
+impl From<Json> for Literal {
+    fn from(json: Json) -> Self {
+        match json {
+            Json::Null => Self::Null,
+            Json::Bool(value) => Self::Bool(value),
+            Json::Number(number) => Self::Number(Number(number.to_string())),
+            Json::String(text) => Self::String(text),
+            Json::Array(items) => Self::List(items.into_iter().map(Self::from).collect()),
+            Json::Object(members) => {
+                Self::Map(members.into_iter().map(|(key, value)| (key, value.into())).collect())
+            }
+        }
+    }
+}
+
+impl Serialize for Literal {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Null => serializer.serialize_unit(),
+            Self::Bool(value) => serializer.serialize_bool(*value),
+            Self::Number(number) => number.to_json().serialize(serializer),
+            Self::String(text) => serializer.serialize_str(text),
+            Self::List(items) => serializer.collect_seq(items),
+            Self::Map(members) => serializer.collect_map(members),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Literal {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Json::deserialize(deserializer).map(Self::from).map_err(de::Error::custom)
+    }
+}
+
+/// A decimal number, kept as its text: an optional `-`, digits, and perhaps a
+/// fraction and an exponent, as JSON writes numbers.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Number(String);
+
+/// A text that is no decimal number.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("not a decimal number: {0:?}")]
+pub struct InvalidNumber(String);
+
+impl Number {
+    /// The number's text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The nearest JSON number.
+    fn to_json(&self) -> Json {
+        serde_json::from_str(&self.0).unwrap_or(Json::Null)
+    }
+}
+
+impl FromStr for Number {
+    type Err = InvalidNumber;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match serde_json::from_str(text) {
+            Ok(Json::Number(_)) => Ok(Self(text.trim().to_owned())),
+            _ => Err(InvalidNumber(text.to_owned())),
+        }
+    }
+}
+
+impl From<i64> for Number {
+    fn from(value: i64) -> Self {
+        Self(value.to_string())
+    }
+}
+
+impl fmt::Display for Number {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}

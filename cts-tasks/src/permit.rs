@@ -1,0 +1,101 @@
+use std::fmt;
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+
+use crate::Result;
+
+/// Says whether this process may act now.
+///
+/// A driver asks before each step that changes something outside. The answer
+/// comes from what the process knows (a lease and its own clock) and must not
+/// wait for the network.
+pub trait Permit: fmt::Debug + Send + Sync + 'static {
+    /// Allows one step that begins now.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error::NotPermitted`] when another process may be acting.
+    fn check(&self) -> Result<()>;
+}
+
+/// Knows the other instances of a deployment.
+#[async_trait]
+pub trait Cluster: fmt::Debug + Send + Sync + 'static {
+    /// Who answers a request that reaches this process.
+    fn role(&self) -> Role;
+
+    /// The cluster's name; `None` for a single instance.
+    fn name(&self) -> Option<String>;
+
+    /// Tags of this instance's registration in Consul besides `cts`.
+    fn tags(&self) -> Vec<String>;
+
+    /// All members that Consul knows.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error::Consul`] when it cannot be asked.
+    async fn members(&self) -> Result<Vec<Member>>;
+}
+
+/// Who answers a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Role {
+    /// This process.
+    Leader,
+    /// Another one, as far as it is known.
+    Follower {
+        /// The leader's id.
+        leader: Option<String>,
+        /// Where the leader's API answers, as `host:port`.
+        address: Option<String>,
+    },
+}
+
+/// One instance of a cluster.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Member {
+    /// The instance's id.
+    pub id: String,
+    /// The name that it is registered under in Consul.
+    pub service_name: String,
+    /// Whether Consul takes it for healthy.
+    pub healthy: bool,
+    /// Whether it leads.
+    pub leader: bool,
+    /// Where its API answers; only the leader's, and only if it is configured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
+}
+
+/// A deployment of one instance: it may always act, and answers everything.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Single;
+
+impl Permit for Single {
+    fn check(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Cluster for Single {
+    fn role(&self) -> Role {
+        Role::Leader
+    }
+
+    fn name(&self) -> Option<String> {
+        None
+    }
+
+    fn tags(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    async fn members(&self) -> Result<Vec<Member>> {
+        Ok(Vec::new())
+    }
+}

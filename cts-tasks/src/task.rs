@@ -1,0 +1,233 @@
+use std::{collections::BTreeMap, fmt, path::PathBuf, str::FromStr, time::Duration};
+
+use serde::{Deserialize, Serialize};
+
+use crate::Literal;
+
+/// The name of a task: a letter or `_`, then letters, digits, `_` and `-`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct TaskName(String);
+
+/// A text that cannot name a task.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "a task name must start with a letter or underscore and may contain only letters, digits, underscores, and dashes: {0:?}"
+)]
+pub struct InvalidTaskName(String);
+
+impl TaskName {
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for TaskName {
+    type Err = InvalidTaskName;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Self::try_from(text.to_owned())
+    }
+}
+
+impl TryFrom<String> for TaskName {
+    type Error = InvalidTaskName;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        let mut characters = text.chars();
+        let first = characters.next().is_some_and(|c| c == '_' || c.is_alphabetic());
+        if first && characters.all(|c| c == '_' || c == '-' || c.is_alphanumeric()) {
+            Ok(Self(text))
+        } else {
+            Err(InvalidTaskName(text))
+        }
+    }
+}
+
+impl From<TaskName> for String {
+    fn from(name: TaskName) -> Self {
+        name.0
+    }
+}
+
+impl fmt::Display for TaskName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// One task, checked: when to run which module with what.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Task {
+    /// Its name, unique in a deployment.
+    pub name: TaskName,
+    /// For people; stands in the generated files.
+    pub description: String,
+    /// A disabled task is prepared but never run.
+    pub enabled: bool,
+    /// The module's source, as written.
+    pub module: String,
+    /// The module's version, for modules of a registry.
+    pub version: Option<String>,
+    /// The providers, as `name` or `name.alias`.
+    pub providers: Vec<String>,
+    /// Input variables of the module besides those made from Consul.
+    pub variables: BTreeMap<String, Literal>,
+    /// How long changes are collected before a run.
+    pub buffer_period: BufferPeriod,
+    /// Where the driver keeps the task's files.
+    pub working_dir: PathBuf,
+    /// What makes the task run.
+    pub condition: Condition,
+    /// What the module gets besides the condition's own data.
+    pub module_inputs: Vec<ModuleInput>,
+    /// Blocks that belong to a driver, by name; the driver has checked them.
+    pub driver_blocks: BTreeMap<String, Literal>,
+}
+
+impl Task {
+    /// What the task selects of service instances, and whether its module gets them.
+    pub fn service_selection(&self) -> Option<(&ServiceSelection, bool)> {
+        if let Condition::Services { services, use_as_module_input } = &self.condition {
+            return Some((services, *use_as_module_input));
+        }
+        self.module_inputs.iter().find_map(|input| match input {
+            ModuleInput::Services(services) => Some((services, true)),
+            ModuleInput::ConsulKv(_) => None,
+        })
+    }
+
+    /// The services that the task selects by name.
+    pub fn service_names(&self) -> Vec<String> {
+        match self.service_selection() {
+            Some((ServiceSelection::Named(named), _)) => {
+                named.iter().map(|service| service.name.clone()).collect()
+            }
+            Some((ServiceSelection::Matching(_), _)) | None => Vec::new(),
+        }
+    }
+}
+
+/// How long changes are collected before a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum BufferPeriod {
+    /// Every change runs the task at once.
+    Disabled,
+    /// A run starts after a quiet time of `min`, and at the latest `max` after the first change.
+    Enabled {
+        /// The quiet time.
+        min: Duration,
+        /// The longest wait.
+        max: Duration,
+    },
+}
+
+/// What makes a task run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum Condition {
+    /// A change among service instances.
+    Services {
+        /// Which instances.
+        services: ServiceSelection,
+        /// Whether the module gets them.
+        use_as_module_input: bool,
+    },
+    /// A change of the set of service names.
+    CatalogServices {
+        /// Which names.
+        services: CatalogServicesSelection,
+        /// Whether the module gets them.
+        use_as_module_input: bool,
+    },
+    /// A change of a key, or under a prefix.
+    ConsulKv {
+        /// Which keys.
+        keys: KvSelection,
+        /// Whether the module gets them.
+        use_as_module_input: bool,
+    },
+    /// The clock.
+    Schedule {
+        /// The cron expression, as written.
+        cron: String,
+    },
+}
+
+/// Data that a task's module gets without it making the task run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum ModuleInput {
+    /// Service instances.
+    Services(ServiceSelection),
+    /// Keys and values.
+    ConsulKv(KvSelection),
+}
+
+/// Which service instances.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum ServiceSelection {
+    /// Those of the services named, in this order after sorting by name.
+    Named(Vec<NamedService>),
+    /// Those of every service whose name matches.
+    Matching(MatchingServices),
+}
+
+/// One service by name, and what narrows its instances.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NamedService {
+    /// The service's name in Consul.
+    pub name: String,
+    /// Datacenter; empty is the agent's own.
+    pub datacenter: String,
+    /// Enterprise namespace; empty is the default.
+    pub namespace: String,
+    /// Consul filter expression; empty is none.
+    pub filter: String,
+    /// Metadata of the operator's, handed through to the module.
+    pub cts_user_defined_meta: BTreeMap<String, String>,
+}
+
+/// All services whose name matches.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MatchingServices {
+    /// RE2 expression, matched anywhere in the name; checked to compile.
+    pub regexp: String,
+    /// Datacenter; empty is the agent's own.
+    pub datacenter: String,
+    /// Enterprise namespace; empty is the default.
+    pub namespace: String,
+    /// Consul filter expression; empty is none.
+    pub filter: String,
+    /// Metadata of the operator's, handed through to the module.
+    pub cts_user_defined_meta: BTreeMap<String, String>,
+}
+
+/// Which service names of the catalog.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CatalogServicesSelection {
+    /// RE2 expression, matched anywhere in the name; checked to compile.
+    pub regexp: String,
+    /// Datacenter; empty is the agent's own.
+    pub datacenter: String,
+    /// Enterprise namespace; empty is the default.
+    pub namespace: String,
+    /// Metadata that the nodes must have.
+    pub node_meta: BTreeMap<String, String>,
+}
+
+/// Which keys.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KvSelection {
+    /// The key, or the prefix.
+    pub path: String,
+    /// Whether `path` is a prefix.
+    pub recurse: bool,
+    /// Datacenter; empty is the agent's own.
+    pub datacenter: String,
+    /// Enterprise namespace; empty is the default.
+    pub namespace: String,
+}
