@@ -1,0 +1,342 @@
+//! The HTTP client: one method for each endpoint, and narrow traits over them.
+
+mod agent;
+mod catalog;
+mod config;
+pub(crate) mod endpoint;
+mod health;
+mod kv;
+mod request;
+mod response;
+mod session;
+mod status;
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use secrecy::{ExposeSecret, SecretString};
+use serde::de::DeserializeOwned;
+use tracing::Instrument as _;
+
+use crate::{
+    Answer, Consistency, Error, Result,
+    transport::{ExchangeLimits, SocketTransport, Transport, TransportError},
+};
+use endpoint::Endpoint;
+
+pub use agent::AgentApi;
+pub use catalog::CatalogApi;
+pub use config::{BasicAuth, ClientConfig, TlsConfig};
+pub use health::HealthOptions;
+pub use kv::{DeleteOptions, KvStore, PutCondition, PutOptions};
+pub use request::Request;
+pub use response::Response;
+pub use session::SessionApi;
+
+const TOKEN: HeaderName = HeaderName::from_static("x-consul-token");
+
+/// Talks to one Consul agent.
+///
+/// Cheap to clone; clones share connections. Make one for each Consul that a
+/// program talks to. No method retries: see [`Error::is_retryable`].
+///
+/// ```no_run
+/// # async fn example() -> consul_watch::Result<()> {
+/// use consul_watch::{Client, QueryOptions};
+///
+/// let client = Client::from_env()?;
+/// let answer = client.kv_get("app/color", &QueryOptions::default()).await?;
+/// match answer.value {
+///     Some(pair) => println!("{:?} at index {}", pair.text(), pair.modify_index),
+///     None => println!("not set"),
+/// }
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Cancel safety
+///
+/// Dropping the future of a call ends the request. A write may have taken effect by then.
+#[derive(Clone)]
+pub struct Client {
+    inner: Arc<Inner>,
+}
+
+#[derive(Clone)]
+struct Inner {
+    base: String,
+    /// How errors name the peer.
+    name: String,
+    transport: Arc<dyn Transport>,
+    token: Option<SecretString>,
+    authorization: Option<HeaderValue>,
+    namespace: Option<String>,
+    partition: Option<String>,
+    datacenter: Option<String>,
+    consistency: Consistency,
+    request_timeout: Duration,
+    body_idle: Duration,
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client")
+            .field("address", &self.inner.name)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Client {
+    /// A client over TCP, TLS or a unix socket. Connects to nothing yet.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] for an address, token file or TLS file that cannot be used.
+    pub fn new(config: ClientConfig) -> Result<Self> {
+        let transport = Arc::new(SocketTransport::new(&config)?);
+        Self::with_transport(config, transport)
+    }
+
+    /// A client configured by the process's `CONSUL_*` variables.
+    ///
+    /// # Errors
+    ///
+    /// As [`ClientConfig::from_env`] and [`Client::new`].
+    pub fn from_env() -> Result<Self> {
+        Self::new(ClientConfig::from_env()?)
+    }
+
+    /// A client over another transport, such as one in memory for tests.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] for an address or token file that cannot be used.
+    pub fn with_transport(config: ClientConfig, transport: Arc<dyn Transport>) -> Result<Self> {
+        let endpoint = Endpoint::parse(&config)?;
+        let token = config.effective_token()?;
+        if let Some(token) = &token {
+            token_header(token)?;
+        }
+        let authorization = config.basic_auth.as_ref().map(basic_header).transpose()?;
+        Ok(Self {
+            inner: Arc::new(Inner {
+                base: endpoint.base(),
+                name: endpoint.name(),
+                transport,
+                token,
+                authorization,
+                namespace: config.namespace,
+                partition: config.partition,
+                datacenter: config.datacenter,
+                consistency: config.consistency,
+                request_timeout: config.request_timeout,
+                body_idle: config.body_idle_timeout,
+            }),
+        })
+    }
+
+    /// A client that sends another token over the same connections; `None` sends none.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] for a token that cannot stand in a header.
+    pub fn with_token(&self, token: Option<SecretString>) -> Result<Self> {
+        if let Some(token) = &token {
+            token_header(token)?;
+        }
+        Ok(Self {
+            inner: Arc::new(Inner {
+                token,
+                ..Inner::clone(&self.inner)
+            }),
+        })
+    }
+
+    /// A client whose reads have this consistency when they ask for none,
+    /// over the same connections.
+    #[must_use]
+    pub fn with_consistency(&self, consistency: Consistency) -> Self {
+        Self {
+            inner: Arc::new(Inner {
+                consistency,
+                ..Inner::clone(&self.inner)
+            }),
+        }
+    }
+
+    /// Where requests go, without credentials.
+    pub fn address(&self) -> &str {
+        &self.inner.name
+    }
+
+    /// Sends a request for which there is no method.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Transport`] or [`Error::Timeout`] when there was no answer,
+    /// [`Error::Status`] for one outside 2xx that the request does not accept.
+    pub async fn send(&self, request: Request) -> Result<Response> {
+        let span = tracing::debug_span!("consul.request", consul.operation = request.operation);
+        self.exchange(request).instrument(span).await
+    }
+
+    /// Sends a request and decodes its JSON answer.
+    ///
+    /// # Errors
+    ///
+    /// As [`Client::send`], and [`Error::Decode`].
+    pub async fn read<T: DeserializeOwned>(&self, request: Request) -> Result<Answer<T>> {
+        let response = self.send(request).await?;
+        let value = response.json()?;
+        Ok(Answer::new(value, response.into_meta()))
+    }
+
+    async fn exchange(&self, request: Request) -> Result<Response> {
+        let operation = request.operation;
+        let accepted = request.accepted.clone();
+        let limits = ExchangeLimits::new(
+            request::header_limit(request.blocks, request.wait, self.inner.request_timeout),
+            self.inner.body_idle,
+        );
+        let message = self.assemble(request)?;
+        let answer = self
+            .inner
+            .transport
+            .exchange(message, limits)
+            .await
+            .map_err(|error| match error {
+                TransportError::Timeout { after } => Error::Timeout {
+                    operation,
+                    address: self.inner.name.clone(),
+                    after,
+                },
+                TransportError::Failed { source } => Error::Transport {
+                    operation,
+                    address: self.inner.name.clone(),
+                    source,
+                },
+            })?;
+        let status = answer.status();
+        tracing::debug!(
+            http.status = status.as_u16(),
+            bytes = answer.body().len(),
+            "answered"
+        );
+        if status.is_success() || accepted.contains(&status) {
+            return Response::new(operation, answer);
+        }
+        Err(response::refused(
+            operation,
+            &answer,
+            self.inner.token.as_ref(),
+        ))
+    }
+
+    fn assemble(&self, request: Request) -> Result<http::Request<bytes::Bytes>> {
+        let operation = request.operation;
+        let request = self.with_defaults(request);
+        let uri = request.target(&self.inner.base)?;
+        let mut message = http::Request::builder()
+            .method(request.method.clone())
+            .uri(uri)
+            .body(request.body.clone())
+            .map_err(|error| Error::Input {
+                operation,
+                problem: error.to_string(),
+            })?;
+        let headers = message.headers_mut();
+        headers.insert(
+            header::CONTENT_TYPE,
+            HeaderValue::from_static(request.content_type),
+        );
+        self.authorize(headers)?;
+        if let Some(value) = request
+            .cache_control
+            .as_deref()
+            .and_then(|text| HeaderValue::from_str(text).ok())
+        {
+            headers.insert(header::CACHE_CONTROL, value);
+        }
+        Ok(message)
+    }
+
+    fn with_defaults(&self, mut request: Request) -> Request {
+        let defaults = [
+            ("ns", &self.inner.namespace),
+            ("partition", &self.inner.partition),
+            ("dc", &self.inner.datacenter),
+        ];
+        for (name, value) in defaults {
+            if !request.has_param(name) {
+                request = request.param_if(name, value.as_ref());
+            }
+        }
+        let consistency = match request.consistency {
+            Some(Consistency::Default) => self.inner.consistency,
+            Some(other) => other,
+            None => Consistency::Default,
+        };
+        match consistency {
+            Consistency::Default => request,
+            Consistency::Stale => request.flag("stale"),
+            Consistency::Consistent => request.flag("consistent"),
+        }
+    }
+
+    fn authorize(&self, headers: &mut HeaderMap) -> Result<()> {
+        if let Some(token) = &self.inner.token {
+            headers.insert(TOKEN, token_header(token)?);
+        }
+        if let Some(value) = &self.inner.authorization {
+            headers.insert(header::AUTHORIZATION, value.clone());
+        }
+        Ok(())
+    }
+}
+
+fn token_header(token: &SecretString) -> Result<HeaderValue> {
+    secret_header(token.expose_secret()).ok_or_else(|| {
+        Error::config(
+            "token",
+            "it holds characters that cannot stand in a header, such as a line break",
+        )
+    })
+}
+
+fn basic_header(auth: &BasicAuth) -> Result<HeaderValue> {
+    let password = auth
+        .password
+        .as_ref()
+        .map(ExposeSecret::expose_secret)
+        .unwrap_or_default();
+    let text = format!(
+        "Basic {}",
+        STANDARD.encode(format!("{}:{password}", auth.user))
+    );
+    secret_header(&text).ok_or_else(|| Error::config("basic auth", "it cannot stand in a header"))
+}
+
+/// A header value that `Debug` does not show.
+fn secret_header(text: &str) -> Option<HeaderValue> {
+    let mut value = HeaderValue::from_str(text).ok()?;
+    value.set_sensitive(true);
+    Some(value)
+}
+
+/// Reads Consul's `true` or `false`; agent calls answer nothing at all.
+fn accepted(response: &Response) -> Result<bool> {
+    response.json()
+}
+
+/// The value of a read whose absence is an answer: KV reads answer 404 then.
+fn present<T: DeserializeOwned>(response: &Response) -> Result<Option<T>> {
+    if response.status() == StatusCode::NOT_FOUND {
+        Ok(None)
+    } else {
+        response.json().map(Some)
+    }
+}
+
+#[cfg(test)]
+mod tests;

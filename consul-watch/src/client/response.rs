@@ -1,0 +1,167 @@
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use http::{HeaderMap, StatusCode, header};
+use secrecy::{ExposeSecret, SecretString};
+use serde::de::DeserializeOwned;
+
+use crate::{Clock, Error, QueryMeta, Result, SystemClock};
+
+/// Longest part of an error's body that an error keeps.
+const MESSAGE_LIMIT: usize = 1024;
+/// No proxy makes us wait longer than this.
+const RETRY_AFTER_LIMIT: Duration = Duration::from_mins(10);
+
+/// An answer before it is decoded.
+#[derive(Debug, Clone)]
+pub struct Response {
+    operation: &'static str,
+    status: StatusCode,
+    meta: QueryMeta,
+    body: Bytes,
+}
+
+impl Response {
+    pub(super) fn new(operation: &'static str, answer: http::Response<Bytes>) -> Result<Self> {
+        let meta = QueryMeta::from_headers(answer.headers()).map_err(|problem| Error::Decode {
+            operation,
+            source: problem.into(),
+        })?;
+        Ok(Self {
+            operation,
+            status: answer.status(),
+            meta,
+            body: answer.into_body(),
+        })
+    }
+
+    /// The status: 2xx, or one that the request accepts.
+    pub fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    /// What the headers say.
+    pub fn meta(&self) -> &QueryMeta {
+        &self.meta
+    }
+
+    /// The headers alone, when the body is done with.
+    pub fn into_meta(self) -> QueryMeta {
+        self.meta
+    }
+
+    /// The body as it came.
+    pub fn body(&self) -> &Bytes {
+        &self.body
+    }
+
+    /// Decodes the body.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Decode`]; its text has places and names, but no values.
+    pub fn json<T: DeserializeOwned>(&self) -> Result<T> {
+        serde_json::from_slice(&self.body).map_err(|error| Error::Decode {
+            operation: self.operation,
+            source: without_values(&error.to_string()).into(),
+        })
+    }
+}
+
+/// Decoders quote the value that they did not expect, and that may be a secret.
+fn without_values(text: &str) -> String {
+    let mut parts = text.split('"');
+    let mut clean = parts.next().unwrap_or_default().to_owned();
+    let mut rest: Vec<&str> = parts.collect();
+    if let Some(last) = rest.pop() {
+        clean.push_str("\"…\"");
+        clean.push_str(last);
+    }
+    clean
+}
+
+/// The error for a status outside 2xx.
+pub(super) fn refused(
+    operation: &'static str,
+    answer: &http::Response<Bytes>,
+    token: Option<&SecretString>,
+) -> Error {
+    let text = String::from_utf8_lossy(answer.body());
+    let mut message: String = text.trim().chars().take(MESSAGE_LIMIT).collect();
+    if let Some(token) = token
+        .map(ExposeSecret::expose_secret)
+        .filter(|token| !token.is_empty())
+    {
+        // A proxy in front of Consul may echo what it was sent.
+        message = message.replace(token, "<token>");
+    }
+    Error::Status {
+        operation,
+        status: answer.status(),
+        message,
+        retry_after: retry_after(answer.headers(), SystemClock.now()),
+    }
+}
+
+fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
+    let text = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim();
+    let wait = if let Ok(seconds) = text.parse() {
+        Duration::from_secs(seconds)
+    } else {
+        let date: SystemTime = chrono::DateTime::parse_from_rfc2822(text).ok()?.into();
+        date.duration_since(now).unwrap_or_default()
+    };
+    Some(wait.min(RETRY_AFTER_LIMIT))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn retry_after_is_read_in_both_forms() {
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_777);
+        let read = |text: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::RETRY_AFTER, text.parse().unwrap());
+            retry_after(&headers, now)
+        };
+        assert_eq!(read("7"), Some(Duration::from_secs(7)));
+        assert_eq!(
+            read("Sun, 06 Nov 1994 08:49:47 GMT"),
+            Some(Duration::from_secs(10))
+        );
+        assert_eq!(read("Sun, 06 Nov 1994 08:00:00 GMT"), Some(Duration::ZERO));
+        assert_eq!(read("99999999999999"), Some(RETRY_AFTER_LIMIT));
+        assert_eq!(read("soon"), None);
+    }
+
+    #[test]
+    fn decode_errors_hold_no_values() {
+        let answer = http::Response::new(Bytes::from_static(b"{\"a\": \"planted\"}"));
+        let response = Response::new("x", answer).unwrap();
+        let error = response
+            .json::<std::collections::BTreeMap<String, u64>>()
+            .unwrap_err();
+        let text = format!("{error:?}");
+        assert!(
+            text.contains("line 1") && !text.contains("planted"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn messages_are_trimmed_bounded_and_free_of_the_token() {
+        let body = format!("  bad token planted-token {}", "x".repeat(5000));
+        let error = refused(
+            "x",
+            &http::Response::new(Bytes::from(body)),
+            Some(&"planted-token".into()),
+        );
+        let text = error.to_string();
+        assert!(
+            text.contains("bad token <token> xxx") && text.len() < 1200,
+            "{text}"
+        );
+    }
+}

@@ -1,0 +1,125 @@
+//! Watchable reads: the seam [`Query`] and the queries that this crate brings.
+
+use std::{fmt, future::Future, time::Duration};
+
+use crate::{Answer, Client, Result};
+
+/// One watchable read.
+///
+/// Implement it to watch something that this crate has no query for.
+///
+/// # Contract
+///
+/// - Two queries with equal keys and the same `Value` give equal results.
+/// - `fetch` returns the result as it is now, also when nothing changed while it blocked.
+/// - Results are normalised: what has no order of its own is sorted, so that
+///   equal contents compare as equal.
+/// - Dropping the future of `fetch` ends its request.
+pub trait Query: fmt::Debug + Send + Sync + 'static {
+    /// What a snapshot holds.
+    type Value: PartialEq + fmt::Debug + Send + Sync + 'static;
+
+    /// What two queries share when they may share one upstream read: every
+    /// parameter that changes the result must be in it.
+    fn key(&self) -> QueryKey;
+
+    /// How changes are waited for.
+    fn mode(&self) -> Mode {
+        Mode::Index
+    }
+
+    /// Which part of Consul's data the read depends on, so that a broad query
+    /// can stand in for it.
+    fn scope(&self) -> Scope {
+        Scope::Opaque
+    }
+
+    /// Reads once. With a `position` past the start, blocks up to `wait` until
+    /// there is something newer; see [`QueryOptions::at`](crate::QueryOptions::at).
+    ///
+    /// # Errors
+    ///
+    /// Those of the client. A watch retries what [`crate::Error::is_retryable`] allows.
+    fn fetch(
+        &self,
+        client: &Client,
+        position: &Position,
+        wait: Duration,
+    ) -> impl Future<Output = Result<Answer<Self::Value>>> + Send;
+}
+
+/// Identifies the upstream read that subscribers may share.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct QueryKey(String);
+
+impl QueryKey {
+    /// A key made of a kind, such as `health.service`, and everything that changes the result.
+    ///
+    /// ```
+    /// use consul_watch::query::QueryKey;
+    ///
+    /// let key = QueryKey::new("health.service", &("web", Some("dc2")));
+    /// assert_eq!(key.as_str(), r#"health.service("web", Some("dc2"))"#);
+    /// ```
+    pub fn new(kind: &str, parameters: &dyn fmt::Debug) -> Self {
+        Self(format!("{kind}{parameters:?}"))
+    }
+
+    /// The key as text, for logs.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for QueryKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// How a query waits for changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Mode {
+    /// Blocks until `X-Consul-Index` grows.
+    Index,
+    /// Blocks until `X-Consul-ContentHash` differs.
+    Hash,
+    /// Blocks until the index differs; it has no order (user events).
+    Event,
+    /// Cannot block: read again after this interval.
+    Polled(Duration),
+}
+
+/// What a query's result depends on.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Scope {
+    /// Instances, checks and nodes of one service.
+    Service(String),
+    /// The catalog's service names and tags.
+    CatalogServices,
+    /// The catalog's nodes.
+    Nodes,
+    /// The checks of all nodes and services.
+    Checks,
+    /// One key.
+    KvKey(String),
+    /// All keys with a prefix.
+    KvPrefix(String),
+    /// Not known: no other query can stand in for it.
+    Opaque,
+}
+
+/// Where a watch stands.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Position {
+    /// Nothing seen yet, or the history is void: answer at once.
+    #[default]
+    Start,
+    /// The index of the last answer; never 0.
+    Index(u64),
+    /// The content hash of the last answer.
+    Hash(String),
+}

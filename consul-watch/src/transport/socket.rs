@@ -1,0 +1,202 @@
+use std::{net::SocketAddr, path::Path, time::Duration};
+
+use async_trait::async_trait;
+use bytes::{Bytes, BytesMut};
+use reqwest::{
+    Certificate, Identity,
+    dns::{Addrs, Name, Resolve, Resolving},
+    redirect,
+};
+
+use crate::{
+    Error, Result,
+    client::{ClientConfig, TlsConfig, endpoint::Endpoint},
+    transport::{ExchangeLimits, Transport, TransportError},
+};
+
+const KEEP_ALIVE: Duration = Duration::from_secs(30);
+const IDLE: Duration = Duration::from_secs(90);
+
+/// The [`Transport`] over TCP, TLS or a unix socket.
+///
+/// TLS is rustls with the process's default provider, else aws-lc. Over TLS
+/// HTTP/2 is used where the server offers it. The system's proxy settings
+/// apply, except to loopback addresses. Connections are pooled, so keep one
+/// transport (one [`Client`](crate::Client)) for each Consul.
+#[derive(Debug, Clone)]
+pub struct SocketTransport {
+    http: reqwest::Client,
+}
+
+impl SocketTransport {
+    /// Reads certificates and sets up the pool; connects to nothing yet.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] for an address or TLS files that cannot be used.
+    pub fn new(config: &ClientConfig) -> Result<Self> {
+        let endpoint = Endpoint::parse(config)?;
+        let mut builder = reqwest::Client::builder()
+            .redirect(redirect::Policy::none())
+            .connect_timeout(config.connect_timeout)
+            .tcp_keepalive(KEEP_ALIVE)
+            .pool_idle_timeout(IDLE)
+            .user_agent(concat!("consul-watch/", env!("CARGO_PKG_VERSION")));
+        if let Some(path) = &endpoint.unix_socket {
+            builder = builder.unix_socket(path.as_path());
+        }
+        if endpoint.is_loopback() {
+            builder = builder.no_proxy();
+        }
+        if endpoint.scheme == "https" {
+            builder = with_tls(builder, &config.tls)?;
+            if let Some(target) = endpoint.connect_to {
+                builder = builder.no_proxy().dns_resolver(Redirected { host: target });
+            }
+        }
+        let http = builder
+            .build()
+            .map_err(|error| Error::config("tls", chain(&error)))?;
+        Ok(Self { http })
+    }
+}
+
+/// Sends every name to one host: TLS verifies the name in the URL, which is
+/// the configured server name, while the connection goes to the address.
+#[derive(Debug, Clone)]
+struct Redirected {
+    host: String,
+}
+
+impl Resolve for Redirected {
+    fn resolve(&self, _name: Name) -> Resolving {
+        let host = self.host.clone();
+        Box::pin(async move {
+            let found: Vec<SocketAddr> =
+                tokio::net::lookup_host((host.as_str(), 0)).await?.collect();
+            Ok(Box::new(found.into_iter()) as Addrs)
+        })
+    }
+}
+
+fn with_tls(
+    mut builder: reqwest::ClientBuilder,
+    tls: &TlsConfig,
+) -> Result<reqwest::ClientBuilder> {
+    if let Some(file) = &tls.ca_file {
+        builder = builder.tls_certs_only(read_certificates("CONSUL_CACERT", file)?);
+    } else if let Some(folder) = &tls.ca_path {
+        builder = builder.tls_certs_only(read_folder(folder)?);
+    }
+    match (&tls.client_cert, &tls.client_key) {
+        (Some(cert), Some(key)) => {
+            let mut pem = read("CONSUL_CLIENT_KEY", key)?;
+            pem.push(b'\n');
+            pem.extend(read("CONSUL_CLIENT_CERT", cert)?);
+            let identity = Identity::from_pem(&pem)
+                .map_err(|error| Error::config("CONSUL_CLIENT_CERT", chain(&error)))?;
+            builder = builder.identity(identity);
+        }
+        (None, None) => {}
+        _ => {
+            return Err(Error::config(
+                "tls",
+                "both client cert and client key must be provided",
+            ));
+        }
+    }
+    if !tls.verify {
+        builder = builder.tls_danger_accept_invalid_certs(true);
+    }
+    Ok(builder)
+}
+
+fn read(setting: &str, path: &Path) -> Result<Vec<u8>> {
+    std::fs::read(path)
+        .map_err(|error| Error::config(setting, format!("cannot read {}: {error}", path.display())))
+}
+
+fn read_certificates(setting: &str, path: &Path) -> Result<Vec<Certificate>> {
+    let found = Certificate::from_pem_bundle(&read(setting, path)?).map_err(|error| {
+        Error::config(setting, format!("{}: {}", path.display(), chain(&error)))
+    })?;
+    if found.is_empty() {
+        return Err(Error::config(
+            setting,
+            format!("{} holds no certificate", path.display()),
+        ));
+    }
+    Ok(found)
+}
+
+fn read_folder(folder: &Path) -> Result<Vec<Certificate>> {
+    let setting = "CONSUL_CAPATH";
+    let problem =
+        |error: std::io::Error| Error::config(setting, format!("{}: {error}", folder.display()));
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).map_err(problem)? {
+        let path = entry.map_err(problem)?.path();
+        if path.is_file() {
+            found.extend(read_certificates(setting, &path)?);
+        }
+    }
+    if found.is_empty() {
+        return Err(Error::config(
+            setting,
+            format!("{} holds no certificate", folder.display()),
+        ));
+    }
+    Ok(found)
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
+}
+
+fn failed(error: reqwest::Error) -> TransportError {
+    TransportError::Failed {
+        source: error.without_url().into(),
+    }
+}
+
+#[async_trait]
+impl Transport for SocketTransport {
+    async fn exchange(
+        &self,
+        request: http::Request<Bytes>,
+        limits: ExchangeLimits,
+    ) -> Result<http::Response<Bytes>, TransportError> {
+        let request = reqwest::Request::try_from(request).map_err(failed)?;
+        let mut answer = tokio::time::timeout(limits.headers, self.http.execute(request))
+            .await
+            .map_err(|_elapsed| TransportError::Timeout {
+                after: limits.headers,
+            })?
+            .map_err(failed)?;
+        let mut body = BytesMut::new();
+        loop {
+            let chunk = tokio::time::timeout(limits.body_idle, answer.chunk())
+                .await
+                .map_err(|_elapsed| TransportError::Timeout {
+                    after: limits.body_idle,
+                })?
+                .map_err(failed)?;
+            match chunk {
+                // The common answer comes in one piece.
+                Some(bytes) => body.extend_from_slice(&bytes),
+                None => break,
+            }
+        }
+        let mut response = http::Response::new(body.freeze());
+        *response.status_mut() = answer.status();
+        *response.headers_mut() = std::mem::take(answer.headers_mut());
+        Ok(response)
+    }
+}

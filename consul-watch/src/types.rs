@@ -1,0 +1,86 @@
+//! What Consul sends and takes, as Rust types.
+//!
+//! Reading is lenient, as Consul's answers need it: unknown fields are
+//! ignored, and a collection or text that is `null` or missing is empty.
+//! Writing leaves out what is empty, because old servers refuse fields that
+//! they do not know. Every type has a `Default` to start from.
+//!
+//! Source: Consul 1.8.7 and 1.21 `agent/structs/*.go`, `api/*.go`.
+
+mod agent;
+mod catalog;
+mod check;
+mod health;
+mod kv;
+mod proxy;
+mod service;
+mod session;
+
+use std::time::Duration;
+
+use serde::{Deserialize, Deserializer, Serializer, de::Error as _};
+
+use crate::GoDuration;
+
+pub use agent::{
+    AgentConfig, AgentConnect, AgentMember, AgentSelf, AgentService, AgentServiceRegistration,
+};
+pub use catalog::{CatalogDeregistration, CatalogNode, CatalogRegistration, CatalogService, Node};
+pub use check::{AgentCheckRegistration, CheckSpec, HealthCheck, HealthStatus};
+pub use health::{ServiceEntry, aggregated_status};
+pub use kv::KvPair;
+pub use proxy::{MeshGateway, ServiceProxy, Upstream};
+pub use service::{Service, ServiceAddress, ServiceConnect, ServiceKind, Weights};
+pub use session::{Session, SessionBehavior, SessionId, SessionRequest};
+
+/// A JSON object whose members Consul does not define.
+pub type JsonObject = serde_json::Map<String, serde_json::Value>;
+
+/// Reads `null` like a missing field.
+pub(crate) fn nullable<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Default + Deserialize<'de>,
+{
+    Option::<T>::deserialize(deserializer).map(Option::unwrap_or_default)
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
+pub(crate) fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
+pub(crate) fn is_false(flag: &bool) -> bool {
+    !*flag
+}
+
+/// Writes a length of time as Go's text.
+#[expect(clippy::ref_option, reason = "serde passes a reference to the field")]
+pub(crate) fn go_text<S: Serializer>(
+    value: &Option<Duration>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    match value {
+        Some(duration) => serializer.collect_str(&GoDuration::new(*duration)),
+        None => serializer.serialize_none(),
+    }
+}
+
+/// Reads Go's text; empty, `null` and zero are none.
+pub(crate) fn from_go_text<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Duration>, D::Error> {
+    let text = Option::<String>::deserialize(deserializer)?.unwrap_or_default();
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let duration = text.parse::<GoDuration>().map_err(D::Error::custom)?.get();
+    Ok((!duration.is_zero()).then_some(duration))
+}
