@@ -1,5 +1,6 @@
 //! The configuration of a deployment: read from files, merged, checked.
 
+mod consul_client;
 mod value;
 
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};

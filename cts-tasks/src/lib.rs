@@ -1,24 +1,35 @@
 //! Configuration, task engine, events and state of Consul-Terraform-Sync.
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "api")]
+mod api;
 pub mod config;
+mod daemon;
 mod diagnostic;
 mod driver;
+mod engine;
 mod error;
 mod event;
 mod inputs;
 mod literal;
 mod permit;
+mod registration;
 mod stop;
 pub mod store;
 mod task;
+#[cfg(feature = "testing")]
+pub mod testing;
 
+#[cfg(feature = "api")]
+pub use api::ApiServer;
 pub use config::{Config, ConfigValue, ConsulConfig, ProviderBlock};
+pub use daemon::{Daemon, DaemonOptions};
 pub use diagnostic::{Diagnostic, Place, Severity, Source};
 pub use driver::{
     Action, ApplyRequest, Changes, Driver, DriverFactory, DriverKind, DriverSettings, Outcome,
     Plan, PlanId, PlanPurpose, Progress, RunContext, Silent,
 };
+pub use engine::{Engine, EngineOptions, Inspection, Retry};
 pub use error::{BoxError, Error, Result};
 pub use event::{Event, EventConfig, EventError, Status};
 pub use inputs::{KvEntry, ServiceInstance, TaskInputs};
