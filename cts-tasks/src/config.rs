@@ -83,6 +83,22 @@ pub struct ConsulConfig {
     pub service_registration: ServiceRegistration,
 }
 
+impl Default for ConsulConfig {
+    /// As if the block were empty.
+    fn default() -> Self {
+        Self {
+            address: "localhost:8500".to_owned(),
+            token: None,
+            auth: None,
+            kv_path: "consul-terraform-sync/".to_owned(),
+            kv_namespace: String::new(),
+            tls: None,
+            transport: ConsulTransport::default(),
+            service_registration: ServiceRegistration::default(),
+        }
+    }
+}
+
 /// TLS towards Consul.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
@@ -121,6 +137,20 @@ pub struct ConsulTransport {
     pub tls_handshake_timeout: Duration,
 }
 
+impl Default for ConsulTransport {
+    fn default() -> Self {
+        Self {
+            dial_keep_alive: Duration::from_secs(30),
+            dial_timeout: Duration::from_secs(30),
+            disable_keep_alives: false,
+            idle_conn_timeout: Duration::from_secs(5),
+            max_idle_conns: 0,
+            max_idle_conns_per_host: 100,
+            tls_handshake_timeout: Duration::from_secs(10),
+        }
+    }
+}
+
 /// This instance's own registration in Consul.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -137,6 +167,19 @@ pub struct ServiceRegistration {
     pub default_check_enabled: bool,
     /// Where the check finds the HTTP API; empty is `localhost` with the API's port.
     pub default_check_address: String,
+}
+
+impl Default for ServiceRegistration {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            service_name: "consul-terraform-sync".to_owned(),
+            address: String::new(),
+            namespace: String::new(),
+            default_check_enabled: true,
+            default_check_address: String::new(),
+        }
+    }
 }
 
 /// `terraform_provider "<name>" { … }`.
@@ -158,6 +201,18 @@ pub struct ProviderBlock {
 }
 
 impl ProviderBlock {
+    /// A provider without arguments.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            alias: None,
+            arguments: BTreeMap::new(),
+            task_env: BTreeMap::new(),
+            auto_commit: false,
+            place: None,
+        }
+    }
+
     /// `name`, or `name.alias`.
     pub fn id(&self) -> String {
         match &self.alias {

@@ -56,6 +56,13 @@ pub struct DriverSettings<'a> {
     pub base_dir: &'a std::path::Path,
 }
 
+impl<'a> DriverSettings<'a> {
+    /// Settings without a body and without providers.
+    pub fn new(consul: &'a ConsulConfig, base_dir: &'a std::path::Path) -> Self {
+        Self { body: None, consul, providers: &[], base_dir }
+    }
+}
+
 /// Makes one [`Driver`] for each task.
 #[async_trait]
 pub trait DriverFactory: fmt::Debug + Send + Sync + 'static {
