@@ -33,7 +33,7 @@ pub use engine::{Engine, EngineOptions, Inspection, Retry};
 pub use error::{BoxError, Error, Result};
 pub use event::{Event, EventConfig, EventError, Status};
 pub use inputs::{KvEntry, ServiceInstance, TaskInputs};
-pub use literal::{InvalidNumber, Literal, Number};
+pub use literal::{InvalidNumber, Literal, NotLiteral, Number};
 pub use permit::{Cluster, Member, Permit, Role, Single};
 pub use stop::{Stop, StopReason};
 pub use store::{Change, InputsDigest, MemoryStore, State, TaskStore};
