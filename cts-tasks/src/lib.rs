@@ -4,6 +4,7 @@
 #[cfg(feature = "api")]
 mod api;
 pub mod config;
+mod cron;
 mod daemon;
 mod diagnostic;
 mod driver;
@@ -23,6 +24,7 @@ pub mod testing;
 #[cfg(feature = "api")]
 pub use api::ApiServer;
 pub use config::{Config, ConfigValue, ConsulConfig, ProviderBlock};
+pub use cron::{Cron, InvalidCron};
 pub use daemon::{Daemon, DaemonOptions};
 pub use diagnostic::{Diagnostic, Place, Severity, Source};
 pub use driver::{
