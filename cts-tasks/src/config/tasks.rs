@@ -308,11 +308,6 @@ fn input_blocks<'a>(raw: &'a RawTask, findings: &mut Findings) -> Vec<&'a TypedB
     both.into_iter().flat_map(|blocks| &blocks.blocks).collect()
 }
 
-/// The name of the variable that a block's type fills.
-fn variable(label: &str) -> String {
-    label.replace('-', "_")
-}
-
 /// Source: Consul-Terraform-Sync 0.9.0 `config/task.go` (`validateModuleInputs`).
 fn check_combination(
     raw: &RawTask,
@@ -322,7 +317,12 @@ fn check_combination(
 ) {
     let listed = raw.services.as_ref().is_some_and(|list| !list.items.is_empty());
     for (position, input) in inputs.iter().enumerate() {
-        let variable = variable(&input.label);
+        let variable = match input.label.as_str() {
+            "services" => "services",
+            "consul-kv" => "consul_kv",
+            // An unknown type has an error of its own.
+            _ => continue,
+        };
         let place = || input.place.clone();
         if inputs.iter().take(position).any(|earlier| earlier.label == input.label) {
             findings.error_help(
