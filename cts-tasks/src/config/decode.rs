@@ -11,7 +11,7 @@ pub(super) use scalar::{Scalar, SignedDuration, parse_bool};
 
 use super::{
     registry::Registry,
-    value::{ConfigValue, Entry},
+    value::{ConfigValue, Entry, ValueKind},
 };
 use crate::{Diagnostic, Place};
 
@@ -113,6 +113,13 @@ impl<'a> Decoder<'a> {
 pub(super) struct Group<'e> {
     pub(super) key: &'e str,
     pub(super) entries: Vec<&'e Entry>,
+}
+
+impl Group<'_> {
+    /// Whether nothing but `null` stands here, which is as if the key were not there.
+    fn is_null(&self) -> bool {
+        self.entries.iter().all(|entry| entry.value.kind == ValueKind::Null)
+    }
 }
 
 /// The entries by key, in the order in which the keys first stand.
@@ -242,6 +249,9 @@ pub(super) fn decode_body<B: Body>(
     let mut body = B::start(object.place.clone());
     for group in group(object.entries().unwrap_or_default()) {
         let key_path = join_path(path, group.key);
+        if group.is_null() && B::KEYS.contains(&group.key) {
+            continue;
+        }
         if body.set(&key_path, &group, decoder) {
             continue;
         }

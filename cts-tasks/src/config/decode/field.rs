@@ -94,6 +94,9 @@ impl Field for StringMap {
                 return None;
             };
             for member in objects.into_iter().filter_map(ConfigValue::entries).flatten() {
+                if member.value.kind == ValueKind::Null {
+                    continue;
+                }
                 match scalar::read(&format!("{path}.{}", member.key), &member.value, decoder) {
                     Some(value) => {
                         entries.insert(member.key.clone(), value);
