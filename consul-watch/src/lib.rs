@@ -11,6 +11,7 @@ mod options;
 pub mod query;
 pub mod transport;
 pub mod types;
+pub mod watch;
 
 pub use backoff::{Backoff, Jitter};
 pub use client::{AgentApi, CatalogApi, Client, ClientConfig, KvStore, SessionApi};
@@ -21,3 +22,4 @@ pub use meta::{Answer, QueryMeta};
 pub use options::{Cached, Consistency, QueryOptions, WriteOptions};
 pub use query::Query;
 pub use transport::Transport;
+pub use watch::{Snapshot, Watch, WatchError, Watcher};

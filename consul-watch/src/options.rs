@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use crate::query::Position;
+use crate::{client::Request, query::Position};
 
 /// How a read is answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -72,6 +72,31 @@ impl QueryOptions {
         }
         options.wait = (*position != Position::Start).then_some(wait);
         options
+    }
+
+    /// Everything that changes the result, as one text that is equal for equal options.
+    pub(crate) fn canonical(&self) -> String {
+        let still = Self {
+            index: None,
+            hash: None,
+            wait: None,
+            cached: None,
+            ..self.clone()
+        };
+        let text = Request::get("", "")
+            .query(&still)
+            .target("")
+            .unwrap_or_default();
+        let consistency = match self.consistency {
+            Consistency::Default => "",
+            Consistency::Stale => "&stale",
+            Consistency::Consistent => "&consistent",
+        };
+        let cached = self
+            .cached
+            .map(|cached| format!("&{cached:?}"))
+            .unwrap_or_default();
+        format!("{text}{consistency}{cached}")
     }
 
     /// Whether the request may be held by Consul.

@@ -1,8 +1,26 @@
 //! Watchable reads: the seam [`Query`] and the queries that this crate brings.
 
-use std::{fmt, future::Future, time::Duration};
+mod agent_service;
+mod catalog_nodes;
+mod catalog_service;
+mod catalog_services;
+mod datacenters;
+mod health_service;
+mod health_state;
+mod kv;
 
-use crate::{Answer, Client, Result};
+use std::{fmt, future::Future, sync::Arc, time::Duration};
+
+use crate::{Answer, Client, QueryOptions, Result};
+
+pub use agent_service::AgentService;
+pub use catalog_nodes::CatalogNodes;
+pub use catalog_service::CatalogService;
+pub use catalog_services::CatalogServices;
+pub use datacenters::Datacenters;
+pub use health_service::HealthService;
+pub use health_state::HealthState;
+pub use kv::{KvGet, KvKeys, KvList};
 
 /// One watchable read.
 ///
@@ -34,6 +52,12 @@ pub trait Query: fmt::Debug + Send + Sync + 'static {
         Scope::Opaque
     }
 
+    /// Whether two results are the same to a subscriber. Override it where
+    /// they differ in what does not matter, such as an order.
+    fn same(&self, old: &Self::Value, new: &Self::Value) -> bool {
+        old == new
+    }
+
     /// Reads once. With a `position` past the start, blocks up to `wait` until
     /// there is something newer; see [`QueryOptions::at`](crate::QueryOptions::at).
     ///
@@ -46,6 +70,36 @@ pub trait Query: fmt::Debug + Send + Sync + 'static {
         position: &Position,
         wait: Duration,
     ) -> impl Future<Output = Result<Answer<Self::Value>>> + Send;
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl<Q: Query> Query for Arc<Q> {
+    type Value = Q::Value;
+
+    fn key(&self) -> QueryKey {
+        (**self).key()
+    }
+
+    fn mode(&self) -> Mode {
+        (**self).mode()
+    }
+
+    fn scope(&self) -> Scope {
+        (**self).scope()
+    }
+
+    fn same(&self, old: &Self::Value, new: &Self::Value) -> bool {
+        (**self).same(old, new)
+    }
+
+    async fn fetch(
+        &self,
+        client: &Client,
+        position: &Position,
+        wait: Duration,
+    ) -> Result<Answer<Self::Value>> {
+        (**self).fetch(client, position, wait).await
+    }
 }
 
 /// Identifies the upstream read that subscribers may share.
@@ -123,3 +177,35 @@ pub enum Position {
     /// The content hash of the last answer.
     Hash(String),
 }
+
+/// Whether a read stays within what broad queries of the client see.
+fn is_local(options: &QueryOptions) -> bool {
+    options.datacenter.is_none()
+        && options.namespace.is_none()
+        && options.partition.is_none()
+        && options.peer.is_none()
+}
+
+/// Setters for what every read takes.
+macro_rules! common_setters {
+    () => {
+        /// Asks another datacenter.
+        pub fn datacenter(mut self, name: impl Into<String>) -> Self {
+            self.options.datacenter = Some(name.into());
+            self
+        }
+
+        /// Asks in an Enterprise namespace.
+        pub fn namespace(mut self, name: impl Into<String>) -> Self {
+            self.options.namespace = Some(name.into());
+            self
+        }
+
+        /// Sets everything that reads take; what earlier setters set is lost.
+        pub fn options(mut self, options: $crate::QueryOptions) -> Self {
+            self.options = options;
+            self
+        }
+    };
+}
+use common_setters;

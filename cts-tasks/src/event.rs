@@ -71,6 +71,16 @@ pub enum Status {
 }
 
 impl Status {
+    /// As the HTTP API names it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Successful => "successful",
+            Self::Errored => "errored",
+            Self::Critical => "critical",
+            Self::Unknown => "unknown",
+        }
+    }
+
     /// Tells the status from events, the newest first.
     ///
     /// Source: Consul-Terraform-Sync 0.9, status of a task.

@@ -209,7 +209,7 @@ impl Request {
     }
 
     /// Path and query, ready for the wire.
-    pub(super) fn target(&self, prefix: &str) -> Result<String> {
+    pub(crate) fn target(&self, prefix: &str) -> Result<String> {
         if let Some(problem) = &self.problem {
             return Err(Error::Input {
                 operation: self.operation,

@@ -1,0 +1,200 @@
+use std::time::Duration;
+
+use crate::{
+    Answer, Client, Query, QueryOptions, Result,
+    client::HealthOptions,
+    query::{Position, QueryKey, Scope, common_setters, is_local},
+    types::ServiceEntry,
+};
+
+/// The instances of a service with their nodes and checks.
+///
+/// Instances are sorted by node and service id, and their tags by name. With
+/// [`near`](HealthService::near) they keep Consul's order; a change of nothing
+/// but the order is then no change.
+///
+/// With ACLs an empty result may mean "not allowed": see
+/// [`QueryMeta::filtered_by_acls`](crate::QueryMeta::filtered_by_acls) of the snapshot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use]
+pub struct HealthService {
+    name: String,
+    connect: bool,
+    passing: bool,
+    tags: Vec<String>,
+    options: QueryOptions,
+}
+
+impl HealthService {
+    /// All instances of a service, in whatever state.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            connect: false,
+            passing: false,
+            tags: Vec::new(),
+            options: QueryOptions::default(),
+        }
+    }
+
+    /// Those to reach the service through the mesh: its proxies and native instances.
+    pub fn connect(mut self) -> Self {
+        self.connect = true;
+        self
+    }
+
+    /// Only instances whose checks are all passing.
+    pub fn passing(mut self) -> Self {
+        self.passing = true;
+        self
+    }
+
+    /// Only instances with this tag; several calls ask for all of them.
+    pub fn tag(mut self, tag: impl Into<String>) -> Self {
+        self.tags.push(tag.into());
+        self
+    }
+
+    /// Only instances for which this expression holds; Consul evaluates it.
+    pub fn filter(mut self, expression: impl Into<String>) -> Self {
+        self.options.filter = Some(expression.into());
+        self
+    }
+
+    /// Sorted by distance from this node; `_agent` is the agent's own.
+    pub fn near(mut self, node: impl Into<String>) -> Self {
+        self.options.near = Some(node.into());
+        self
+    }
+
+    common_setters!();
+}
+
+impl Query for HealthService {
+    type Value = Vec<ServiceEntry>;
+
+    fn key(&self) -> QueryKey {
+        let kind = if self.connect {
+            "health.connect"
+        } else {
+            "health.service"
+        };
+        let mut tags = self.tags.clone();
+        tags.sort_unstable();
+        QueryKey::new(
+            kind,
+            &(&self.name, self.passing, tags, self.options.canonical()),
+        )
+    }
+
+    fn scope(&self) -> Scope {
+        if self.connect || !is_local(&self.options) {
+            Scope::Opaque
+        } else {
+            Scope::Service(self.name.clone())
+        }
+    }
+
+    fn same(&self, old: &Self::Value, new: &Self::Value) -> bool {
+        if self.options.near.is_none() || old.len() != new.len() {
+            return old == new;
+        }
+        let sorted = |entries: &'_ Vec<ServiceEntry>| {
+            let mut entries: Vec<ServiceEntry> = entries.clone();
+            sort(&mut entries);
+            entries
+        };
+        sorted(old) == sorted(new)
+    }
+
+    async fn fetch(
+        &self,
+        client: &Client,
+        position: &Position,
+        wait: Duration,
+    ) -> Result<Answer<Self::Value>> {
+        let options = HealthOptions {
+            passing: self.passing,
+            tags: self.tags.clone(),
+            query: self.options.at(position, wait),
+        };
+        let answer = if self.connect {
+            client.health_connect(&self.name, &options).await?
+        } else {
+            client.health_service(&self.name, &options).await?
+        };
+        Ok(answer.map(|mut entries| {
+            for entry in &mut entries {
+                entry.service.tags.sort_unstable();
+            }
+            if self.options.near.is_none() {
+                sort(&mut entries);
+            }
+            entries
+        }))
+    }
+}
+
+fn sort(entries: &mut [ServiceEntry]) {
+    entries.sort_by(|a, b| (&a.node.name, &a.service.id).cmp(&(&b.node.name, &b.service.id)));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_hold_everything_that_changes_the_result() {
+        let web = || HealthService::new("web");
+        let variants = [
+            web(),
+            web().connect(),
+            web().passing(),
+            web().tag("a"),
+            web().tag("a").tag("b"),
+            web().filter("x"),
+            web().near("_agent"),
+            web().datacenter("dc2"),
+            web().namespace("dc2"),
+            HealthService::new("web2"),
+        ];
+        for (at, one) in variants.iter().enumerate() {
+            for (other_at, other) in variants.iter().enumerate() {
+                assert_eq!(
+                    one.key() == other.key(),
+                    at == other_at,
+                    "{one:?} {other:?}"
+                );
+            }
+        }
+        assert_eq!(web().tag("a").tag("b").key(), web().tag("b").tag("a").key());
+    }
+
+    #[test]
+    fn what_leaves_the_local_datacenter_has_no_scope() {
+        assert_eq!(
+            HealthService::new("web").scope(),
+            Scope::Service("web".into())
+        );
+        assert_eq!(
+            HealthService::new("web").datacenter("dc2").scope(),
+            Scope::Opaque
+        );
+    }
+
+    #[test]
+    fn only_with_near_the_order_does_not_matter() {
+        let entry = |id: &str| ServiceEntry {
+            service: crate::types::Service::new("web", id),
+            ..ServiceEntry::default()
+        };
+        let (old, new) = (vec![entry("a"), entry("b")], vec![entry("b"), entry("a")]);
+        assert!(HealthService::new("web").near("_agent").same(&old, &new));
+        assert!(!HealthService::new("web").same(&old, &new));
+        assert!(
+            !HealthService::new("web")
+                .near("_agent")
+                .same(&old, &vec![entry("a"), entry("c")])
+        );
+    }
+}

@@ -1,0 +1,211 @@
+use std::time::Duration;
+
+use http::StatusCode;
+
+use crate::{
+    Backoff, Error, Jitter, QueryMeta,
+    query::{Mode, Position},
+    watch::limiter::{Limiter, RateLimit},
+};
+
+/// What a watch does after an attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Step {
+    pub(super) publish: Publish,
+    pub(super) next: Next,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Publish {
+    Nothing,
+    Data,
+    Error,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Next {
+    After(Duration),
+    End,
+}
+
+/// When an attempt ran, counted from the watch's start.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Timing {
+    pub(super) started: Duration,
+    pub(super) ended: Duration,
+}
+
+/// What decides about a watch's steps besides its query.
+#[derive(Debug, Clone)]
+pub(super) struct Settings {
+    pub(super) rate_limit: RateLimit,
+    pub(super) backoff: Backoff,
+    pub(super) poll_interval: Duration,
+    pub(super) seed: u64,
+}
+
+/// How errors are answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Class {
+    /// Passes by itself: retried soon.
+    Transient,
+    /// The token may come to be accepted: retried slowly, told once.
+    Denied,
+    /// A complete answer that makes no sense: retried slowly.
+    Unreadable,
+    /// No retry can cure it.
+    Fatal,
+}
+
+fn classify(error: &Error) -> Class {
+    match error {
+        Error::Status {
+            status: StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN,
+            ..
+        } => Class::Denied,
+        Error::Decode { .. } => Class::Unreadable,
+        _ if error.is_retryable() => Class::Transient,
+        _ => Class::Fatal,
+    }
+}
+
+/// The whole behaviour of a watch as a function of what it has seen: no
+/// sockets, no clock, no data.
+#[derive(Debug)]
+pub(super) struct Plan {
+    mode: Mode,
+    position: Position,
+    poll_interval: Duration,
+    limiter: Limiter,
+    transient: Backoff,
+    denied: Backoff,
+    unreadable: Backoff,
+    failing: Option<Class>,
+    random: fastrand::Rng,
+}
+
+impl Plan {
+    pub(super) fn new(mode: Mode, settings: &Settings) -> Self {
+        // A crowd must not ask for a new token or a repaired answer at once,
+        // but these are slow on purpose: the jitter only adds.
+        let slow = |from| {
+            Backoff::default()
+                .with_initial(Duration::from_secs(from))
+                .with_jitter(Jitter::Extra(0.5))
+                .with_seed(settings.seed)
+        };
+        Self {
+            mode,
+            position: Position::Start,
+            poll_interval: settings.poll_interval,
+            limiter: Limiter::new(settings.rate_limit),
+            transient: settings.backoff.clone().with_seed(settings.seed),
+            denied: slow(5),
+            unreadable: slow(30),
+            failing: None,
+            random: fastrand::Rng::with_seed(settings.seed),
+        }
+    }
+
+    /// Where the next attempt reads.
+    pub(super) fn position(&self) -> &Position {
+        &self.position
+    }
+
+    /// An attempt at [`Plan::position`] succeeded. `same` says whether the
+    /// data equals the last snapshot's, and is asked only when it matters.
+    pub(super) fn answered(
+        &mut self,
+        meta: &QueryMeta,
+        timing: Timing,
+        same: impl FnOnce() -> bool,
+    ) -> Step {
+        self.failing = None;
+        self.transient.reset();
+        self.denied.reset();
+        self.unreadable.reset();
+        let delay = self.limiter.next(timing.started, timing.ended);
+        let at = match self.mode {
+            Mode::Index | Mode::Event => meta.index.map(Position::Index),
+            Mode::Hash => meta.content_hash.clone().map(Position::Hash),
+            Mode::Polled(interval) => return self.polled(interval, same),
+        };
+        let Some(at) = at else {
+            // Nothing to block on: a proxy's answer, or an object that is gone.
+            self.position = Position::Start;
+            return self.polled(self.poll_interval, same);
+        };
+        let next = Next::After(delay);
+        if at == self.position {
+            return Step {
+                publish: Publish::Nothing,
+                next,
+            };
+        }
+        if let (Mode::Index, Position::Index(sent), Position::Index(got)) =
+            (self.mode, &self.position, &at)
+            && got < sent
+        {
+            // Consul's history was replaced. What it is now is asked without
+            // blocking, because nothing says that this answer is current.
+            self.position = Position::Start;
+            return Step {
+                publish: Publish::Nothing,
+                next,
+            };
+        }
+        self.position = at;
+        let publish = if same() {
+            Publish::Nothing
+        } else {
+            Publish::Data
+        };
+        Step { publish, next }
+    }
+
+    /// An attempt failed. `retry_after` is what a proxy asked for.
+    pub(super) fn failed(&mut self, error: &Error) -> Step {
+        // A server that comes back may have a lower index and would let the
+        // watch hang for the whole wait.
+        self.position = Position::Start;
+        let class = classify(error);
+        let before = self.failing.replace(class);
+        let delay = match class {
+            Class::Fatal => {
+                return Step {
+                    publish: Publish::Error,
+                    next: Next::End,
+                };
+            }
+            Class::Transient => self.transient.next_delay(),
+            Class::Denied => self.denied.next_delay(),
+            Class::Unreadable => self.unreadable.next_delay(),
+        };
+        let publish = if class == Class::Denied && before == Some(Class::Denied) {
+            Publish::Nothing
+        } else {
+            Publish::Error
+        };
+        let delay = delay.max(error.retry_after().unwrap_or_default());
+        Step {
+            publish,
+            next: Next::After(delay),
+        }
+    }
+
+    fn polled(&mut self, interval: Duration, same: impl FnOnce() -> bool) -> Step {
+        let spread = 0.9 + 0.2 * self.random.f64();
+        let publish = if same() {
+            Publish::Nothing
+        } else {
+            Publish::Data
+        };
+        Step {
+            publish,
+            next: Next::After(interval.mul_f64(spread)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

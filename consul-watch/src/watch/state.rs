@@ -1,0 +1,65 @@
+use std::time::SystemTime;
+
+use crate::{query::Position, watch::WatchError};
+
+/// How a watch is doing, apart from its data.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct WatchState {
+    /// Whether the data can be trusted to be current.
+    pub liveness: Liveness,
+    /// Where the watch stands in Consul's history.
+    pub position: Position,
+    /// When Consul last answered, with or without a change.
+    pub last_success: Option<SystemTime>,
+    /// Failed attempts since then.
+    pub consecutive_failures: u32,
+    /// Why the last attempt failed; stays until one succeeds.
+    pub last_error: Option<WatchError>,
+    /// Requests made so far.
+    pub requests: u64,
+}
+
+/// Whether a watch's data can be trusted to be current.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Liveness {
+    /// Consul has not answered yet.
+    Starting,
+    /// The last attempt succeeded.
+    Live,
+    /// The last attempt failed; another follows. The data is kept.
+    Degraded,
+    /// The watch has ended.
+    Ended,
+}
+
+impl WatchState {
+    pub(super) fn new() -> Self {
+        Self {
+            liveness: Liveness::Starting,
+            position: Position::Start,
+            last_success: None,
+            consecutive_failures: 0,
+            last_error: None,
+            requests: 0,
+        }
+    }
+
+    pub(super) fn succeeded(&mut self, now: SystemTime) {
+        self.liveness = Liveness::Live;
+        self.last_success = Some(now);
+        self.consecutive_failures = 0;
+        self.last_error = None;
+    }
+
+    pub(super) fn failed(&mut self, error: &WatchError) {
+        self.liveness = if error.is_fatal() {
+            Liveness::Ended
+        } else {
+            Liveness::Degraded
+        };
+        self.consecutive_failures = self.consecutive_failures.saturating_add(1);
+        self.last_error = Some(error.clone());
+    }
+}

@@ -1,0 +1,222 @@
+use std::{any::TypeId, sync::Arc, time::Duration};
+
+use tokio::{sync::watch, time::Instant};
+
+use crate::{
+    Answer, Query, Result,
+    query::{Position, QueryKey},
+    watch::{
+        Snapshot, WatchError,
+        plan::{Next, Plan, Publish, Settings, Timing},
+        state::{Liveness, WatchState},
+        watcher::Inner,
+    },
+};
+
+/// What a read's task shows to its subscribers.
+#[derive(Debug)]
+pub(super) struct Shared<T> {
+    pub(super) snapshot: Option<Snapshot<T>>,
+    /// The error since the last answer, with its number among all errors.
+    pub(super) failure: Option<(u64, WatchError)>,
+    pub(super) state: WatchState,
+}
+
+impl<T> Shared<T> {
+    pub(super) fn new() -> Self {
+        Self {
+            snapshot: None,
+            failure: None,
+            state: WatchState::new(),
+        }
+    }
+}
+
+/// One upstream read: asks, lets the [`Plan`] decide, and shows the outcome.
+pub(super) struct View<Q: Query> {
+    watcher: Arc<Inner>,
+    query: Q,
+    id: (TypeId, QueryKey),
+    number: u64,
+    sender: Arc<watch::Sender<Shared<Q::Value>>>,
+    plan: Plan,
+    started: Instant,
+    failures: u64,
+}
+
+impl<Q: Query> View<Q> {
+    pub(super) fn new(
+        watcher: Arc<Inner>,
+        query: Q,
+        id: (TypeId, QueryKey),
+        number: u64,
+        sender: Arc<watch::Sender<Shared<Q::Value>>>,
+        settings: &Settings,
+    ) -> Self {
+        let plan = Plan::new(query.mode(), settings);
+        Self {
+            watcher,
+            query,
+            id,
+            number,
+            sender,
+            plan,
+            started: Instant::now(),
+            failures: 0,
+        }
+    }
+
+    /// Runs until nobody listens, the watcher stops or an error is final.
+    /// Whatever ends it, the request under way is dropped with it.
+    pub(super) async fn run(mut self) {
+        let watcher = Arc::clone(&self.watcher);
+        let (id, number) = (self.id.clone(), self.number);
+        let sender = Arc::clone(&self.sender);
+        // Also runs when the runtime drops this task, or a query panics.
+        let _retire = Retire {
+            watcher: Arc::clone(&watcher),
+            id: id.clone(),
+            number,
+        };
+        tracing::debug!(watch.key = %id.1, "watch starts");
+        tokio::select! {
+            () = watcher.stop.cancelled() => {}
+            () = abandoned(&watcher, &sender, &id, number) => {}
+            () = self.follow() => {}
+        }
+        tracing::debug!(watch.key = %id.1, "watch ends");
+    }
+
+    async fn follow(&mut self) {
+        loop {
+            let started = self.started.elapsed();
+            self.sender.send_if_modified(|shared| {
+                shared.state.requests += 1;
+                false
+            });
+            let outcome = self.fetch().await;
+            let timing = Timing {
+                started,
+                ended: self.started.elapsed(),
+            };
+            let next = match outcome {
+                Ok(answer) => self.answered(answer, timing),
+                Err(error) => self.failed(error),
+            };
+            match next {
+                Next::End => return,
+                Next::After(Duration::ZERO) => {}
+                Next::After(delay) => tokio::time::sleep(delay).await,
+            }
+        }
+    }
+
+    async fn fetch(&self) -> Result<Answer<Q::Value>> {
+        let (position, wait) = (self.plan.position(), self.watcher.wait);
+        let Some((stale, limit)) = &self.watcher.stale else {
+            return self.query.fetch(&self.watcher.client, position, wait).await;
+        };
+        let answer = self.query.fetch(stale, position, wait).await?;
+        if answer.meta.last_contact <= *limit {
+            return Ok(answer);
+        }
+        // Repeating it at the same index could block a second time.
+        self.query
+            .fetch(&self.watcher.client, &Position::Start, wait)
+            .await
+    }
+
+    fn answered(&mut self, answer: Answer<Q::Value>, timing: Timing) -> Next {
+        let last = self.sender.borrow().snapshot.clone();
+        let same = || {
+            last.as_ref()
+                .is_some_and(|last| self.query.same(&last.data, &answer.value))
+        };
+        let step = self.plan.answered(&answer.meta, timing, same);
+        let now = self.watcher.clock.now();
+        let position = self.plan.position().clone();
+        self.sender.send_if_modified(|shared| {
+            shared.state.succeeded(now);
+            shared.state.position = position;
+            shared.failure = None;
+            if step.publish != Publish::Data {
+                return false;
+            }
+            let seq = shared.snapshot.as_ref().map_or(0, |snapshot| snapshot.seq) + 1;
+            shared.snapshot = Some(Snapshot {
+                data: Arc::new(answer.value),
+                meta: answer.meta,
+                seq,
+            });
+            true
+        });
+        step.next
+    }
+
+    fn failed(&mut self, error: crate::Error) -> Next {
+        let step = self.plan.failed(&error);
+        let last = step.next == Next::End;
+        let error = WatchError::new(error, last);
+        if let Next::After(delay) = step.next {
+            tracing::warn!(
+                watch.key = %self.id.1,
+                error = error.cause() as &dyn std::error::Error,
+                delay_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX),
+                "watch failed"
+            );
+        } else {
+            // Whoever asks from now on gets a fresh read instead of this end.
+            self.watcher.retire(&self.id, self.number);
+        }
+        self.failures += 1;
+        let number = self.failures;
+        self.sender.send_if_modified(|shared| {
+            shared.state.failed(&error);
+            shared.state.position = Position::Start;
+            if step.publish == Publish::Nothing {
+                return false;
+            }
+            shared.failure = Some((number, error));
+            true
+        });
+        step.next
+    }
+}
+
+/// Ends when nobody has listened for the linger time.
+async fn abandoned<T: Send + Sync>(
+    watcher: &Inner,
+    sender: &watch::Sender<Shared<T>>,
+    id: &(TypeId, QueryKey),
+    number: u64,
+) {
+    loop {
+        sender.closed().await;
+        if !watcher.linger.is_zero() {
+            tokio::time::sleep(watcher.linger).await;
+        }
+        if watcher.retire_unused(id, number, || sender.is_closed()) {
+            return;
+        }
+    }
+}
+
+struct Retire {
+    watcher: Arc<Inner>,
+    id: (TypeId, QueryKey),
+    number: u64,
+}
+
+impl Drop for Retire {
+    fn drop(&mut self) {
+        self.watcher.retire(&self.id, self.number);
+    }
+}
+
+impl WatchState {
+    /// The state that a subscriber sees after the read's task is gone.
+    pub(super) fn ended(mut self) -> Self {
+        self.liveness = Liveness::Ended;
+        self
+    }
+}

@@ -1,0 +1,317 @@
+use std::{
+    any::{Any, TypeId},
+    collections::HashMap,
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::sync::watch;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::{
+    Backoff, Client, Clock, Query, SystemClock,
+    query::QueryKey,
+    watch::{
+        RateLimit, Watch,
+        plan::Settings,
+        view::{Shared, View},
+    },
+};
+
+/// Makes [`Watch`]es and lets those of the same query share one upstream read.
+///
+/// Cheap to clone. Keep one for each [`Client`]: what is watched twice is then
+/// read once. Dropping it does not end its watches.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// use consul_watch::{Client, Watcher, query::HealthService};
+///
+/// let watcher = Watcher::new(Client::from_env()?);
+/// let mut web = watcher.watch(HealthService::new("web").passing());
+/// loop {
+///     let snapshot = web.changed().await?;
+///     for instance in snapshot.data.iter() {
+///         println!("{}:{}", instance.address(), instance.service.port);
+///     }
+/// }
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Watcher {
+    inner: Arc<Inner>,
+}
+
+pub(super) struct Inner {
+    pub(super) client: Client,
+    /// Reads from any server, when `max_stale` is set.
+    pub(super) stale: Option<(Client, Duration)>,
+    pub(super) wait: Duration,
+    pub(super) linger: Duration,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) stop: CancellationToken,
+    rate_limit: RateLimit,
+    backoff: Backoff,
+    poll_interval: Duration,
+    tasks: TaskTracker,
+    views: Mutex<Views>,
+}
+
+/// The reads under way. A read is found by the type of its value and its key.
+#[derive(Default)]
+struct Views {
+    running: HashMap<(TypeId, QueryKey), Running>,
+    /// Numbers reads, so that one that ends does not remove its successor.
+    made: u64,
+    random: fastrand::Rng,
+}
+
+struct Running {
+    number: u64,
+    /// An `Arc<watch::Sender<Shared<T>>>`.
+    sender: Box<dyn Any + Send>,
+}
+
+impl Watcher {
+    /// A watcher with the defaults of [`WatcherBuilder`].
+    pub fn new(client: Client) -> Self {
+        Self::builder(client).build()
+    }
+
+    /// A watcher with other settings.
+    pub fn builder(client: Client) -> WatcherBuilder {
+        WatcherBuilder {
+            client,
+            wait: Duration::from_mins(1),
+            rate_limit: RateLimit::default(),
+            backoff: Backoff::default(),
+            poll_interval: Duration::from_secs(15),
+            linger: Duration::ZERO,
+            max_stale: None,
+            seed: None,
+            clock: Arc::new(SystemClock),
+            stop: CancellationToken::new(),
+        }
+    }
+
+    /// The client that this watcher reads with.
+    pub fn client(&self) -> &Client {
+        &self.inner.client
+    }
+
+    /// Follows a query. While another watch of the same query lives, both
+    /// share its upstream read, and this one starts with the current snapshot.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a tokio runtime.
+    pub fn watch<Q: Query>(&self, query: Q) -> Watch<Q::Value> {
+        let id = (TypeId::of::<Q::Value>(), query.key());
+        let mut views = self.inner.views();
+        if let Some(running) = views.running.get(&id)
+            && let Some(sender) = running
+                .sender
+                .downcast_ref::<Arc<watch::Sender<Shared<Q::Value>>>>()
+        {
+            return Watch::new(sender.subscribe());
+        }
+        views.made += 1;
+        let number = views.made;
+        let sender = Arc::new(watch::Sender::new(Shared::new()));
+        let watch = Watch::new(sender.subscribe());
+        let settings = Settings {
+            rate_limit: self.inner.rate_limit,
+            backoff: self.inner.backoff.clone(),
+            poll_interval: self.inner.poll_interval,
+            seed: views.random.u64(..),
+        };
+        let view = View::new(
+            Arc::clone(&self.inner),
+            query,
+            id.clone(),
+            number,
+            Arc::clone(&sender),
+            &settings,
+        );
+        views.running.insert(
+            id,
+            Running {
+                number,
+                sender: Box::new(sender),
+            },
+        );
+        drop(views);
+        self.inner.tasks.spawn(view.run());
+        watch
+    }
+
+    /// How many upstream reads are under way.
+    pub fn active(&self) -> usize {
+        self.inner.views().running.len()
+    }
+
+    /// Ends all watches and waits until their requests are gone. Watches made
+    /// afterwards end at once.
+    pub async fn shutdown(&self) {
+        self.inner.stop.cancel();
+        self.inner.tasks.close();
+        self.inner.tasks.wait().await;
+    }
+}
+
+impl fmt::Debug for Watcher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watcher")
+            .field("client", &self.inner.client)
+            .field("active", &self.active())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Inner {
+    fn views(&self) -> MutexGuard<'_, Views> {
+        // Nothing that holds the lock can leave the map half changed.
+        self.views.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Removes a read unless somebody has subscribed; says whether it is gone.
+    pub(super) fn retire_unused(
+        &self,
+        id: &(TypeId, QueryKey),
+        number: u64,
+        unused: impl Fn() -> bool,
+    ) -> bool {
+        let mut views = self.views();
+        // Subscribing takes the same lock, so this cannot change in between.
+        if !unused() {
+            return false;
+        }
+        remove(&mut views, id, number);
+        true
+    }
+
+    /// Removes a read that has ended.
+    pub(super) fn retire(&self, id: &(TypeId, QueryKey), number: u64) {
+        remove(&mut self.views(), id, number);
+    }
+}
+
+fn remove(views: &mut Views, id: &(TypeId, QueryKey), number: u64) {
+    if views
+        .running
+        .get(id)
+        .is_some_and(|running| running.number == number)
+    {
+        views.running.remove(id);
+    }
+}
+
+/// Settings of a [`Watcher`].
+#[derive(Debug)]
+#[must_use]
+pub struct WatcherBuilder {
+    client: Client,
+    wait: Duration,
+    rate_limit: RateLimit,
+    backoff: Backoff,
+    poll_interval: Duration,
+    linger: Duration,
+    max_stale: Option<Duration>,
+    seed: Option<u64>,
+    clock: Arc<dyn Clock>,
+    stop: CancellationToken,
+}
+
+impl WatcherBuilder {
+    /// How long Consul may hold a request. Default 60 s, which most proxies
+    /// between let pass; Consul cuts it to 10 min and adds up to a sixteenth.
+    pub fn wait(mut self, wait: Duration) -> Self {
+        self.wait = wait;
+        self
+    }
+
+    /// How often a watch may ask while answers come without blocking.
+    pub fn rate_limit(mut self, limit: RateLimit) -> Self {
+        self.rate_limit = limit;
+        self
+    }
+
+    /// Delays after failures that pass by themselves. Default: that of [`Backoff`].
+    pub fn backoff(mut self, backoff: Backoff) -> Self {
+        self.backoff = backoff;
+        self
+    }
+
+    /// How often to read what turns out to have nothing to block on. Default 15 s.
+    pub fn poll_interval(mut self, interval: Duration) -> Self {
+        self.poll_interval = interval;
+        self
+    }
+
+    /// How long a read goes on after its last subscriber was dropped, so that
+    /// one who comes back finds it. Default zero.
+    pub fn linger(mut self, linger: Duration) -> Self {
+        self.linger = linger;
+        self
+    }
+
+    /// Reads from any server instead of the leader, and asks the leader again
+    /// when that server had not heard from it for longer than this. Default: never.
+    pub fn max_stale(mut self, max_stale: Duration) -> Self {
+        self.max_stale = Some(max_stale);
+        self
+    }
+
+    /// Makes jitter repeat, for tests.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = Some(seed);
+        self
+    }
+
+    /// What tells the time of [`WatchState::last_success`](crate::watch::WatchState::last_success).
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Ends all watches when it is cancelled.
+    pub fn stop(mut self, stop: &CancellationToken) -> Self {
+        self.stop = stop.child_token();
+        self
+    }
+
+    /// The watcher.
+    pub fn build(self) -> Watcher {
+        let stale = self
+            .max_stale
+            .filter(|limit| !limit.is_zero())
+            .map(|limit| {
+                (
+                    self.client.with_consistency(crate::Consistency::Stale),
+                    limit,
+                )
+            });
+        let random = self
+            .seed
+            .map_or_else(fastrand::Rng::new, fastrand::Rng::with_seed);
+        Watcher {
+            inner: Arc::new(Inner {
+                client: self.client,
+                stale,
+                wait: self.wait,
+                linger: self.linger,
+                clock: self.clock,
+                stop: self.stop,
+                rate_limit: self.rate_limit,
+                backoff: self.backoff,
+                poll_interval: self.poll_interval,
+                tasks: TaskTracker::new(),
+                views: Mutex::new(Views {
+                    random,
+                    ..Views::default()
+                }),
+            }),
+        }
+    }
+}
