@@ -1,0 +1,9 @@
+//! Integration tests: the watcher over the double in memory with paused time,
+//! and the parity suite over the double and a real Consul.
+
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "fixtures of tests")]
+
+mod conformance;
+mod parity;
+mod watching;
+mod wire;
