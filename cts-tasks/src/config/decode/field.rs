@@ -125,6 +125,10 @@ impl<B: Body> Field for Blocks<B> {
                 decoder.wrong_type(path, "a block", &entry.value);
                 return None;
             };
+            let block_path = format!("{path}[{}]", blocks.len());
+            if decoder.refuse_label(&block_path, group.key, entry) {
+                continue;
+            }
             for object in objects {
                 blocks.push(decode_body(&format!("{path}[{}]", blocks.len()), object, decoder));
             }
