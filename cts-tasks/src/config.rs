@@ -57,8 +57,8 @@ const DEFAULT_WORKING_DIR: &str = "sync-tasks";
 /// The API's port when nothing says so.
 const DEFAULT_PORT: u16 = 8558;
 
-/// A checked configuration.
-#[derive(Debug, Clone)]
+/// A checked configuration. Its `Debug` form is [`Config::to_redacted_json`].
+#[derive(Clone)]
 #[non_exhaustive]
 pub struct Config {
     /// How much is logged; default [`LogLevel::Info`].

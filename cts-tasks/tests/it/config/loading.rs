@@ -168,7 +168,7 @@ fn blocks_merge_field_by_field() {
             "a.hcl",
             "consul {\n address = \"a\"\n kv_path = \"a\"\n}\n\
              driver \"terraform\" {\n log = true\n path = \"a\"\n backend \"consul\" {\n gzip = true\n path = \"a\"\n}\n\
-             required_providers {\n x = { source = \"o/x\" }\n y = \"1\"\n }\n}\n",
+             backend \"s3\" {}\n required_providers {\n x = { source = \"o/x\" }\n y = \"1\"\n }\n}\n",
         ),
         source(
             "b.hcl",
@@ -180,7 +180,7 @@ fn blocks_merge_field_by_field() {
     let config = loaded.unwrap_or_else(|errors| panic!("{}", show(&errors))).config;
     assert_eq!((config.consul.address.as_str(), config.consul.kv_path.as_str()), ("a", "b"));
     let expected: Literal = "{ log = true, path = \"b\", \
-        backend = { consul = { gzip = true, path = \"b\" }, local = {} }, \
+        backend = { consul = { gzip = true, path = \"b\" }, s3 = {}, local = {} }, \
         required_providers = { x = { version = \"2\" }, y = \"1\" } }"
         .parse()
         .unwrap();
