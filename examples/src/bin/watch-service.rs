@@ -11,7 +11,7 @@ use futures::StreamExt;
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let service = std::env::args().nth(1).ok_or("usage: watch-service NAME")?;
     let watcher = Watcher::new(Client::from_env()?);
-    let mut instances = watcher.watch(HealthService::new(&service).passing(true));
+    let mut instances = watcher.watch(HealthService::new(&service).passing());
     while let Some(change) = instances.next().await {
         match change {
             Ok(snapshot) => {

@@ -55,7 +55,10 @@ async fn a_task_that_stands_twice_is_refused() {
 
 #[tokio::test]
 async fn a_task_without_a_module_is_refused() {
-    let said = refused("task {\n  name = \"a\"\n  condition \"services\" {\n    names = [\"x\"]\n  }\n}\n").await;
+    let said = refused(
+        "task {\n  name = \"a\"\n  condition \"services\" {\n    names = [\"x\"]\n  }\n}\n",
+    )
+    .await;
     assert!(said.contains("module for the task is required"), "{said}");
 }
 

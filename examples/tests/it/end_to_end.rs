@@ -3,14 +3,17 @@
 use std::{fs, path::Path};
 
 use consul_watch::{
-    CatalogApi, Client, QueryOptions,
-    types::{CatalogDeregistration, CatalogRegistration, HealthCheck, HealthStatus, Node, Service},
+    Client, QueryOptions,
+    types::{CatalogDeregistration, CatalogRegistration, HealthCheck, HealthStatus, Service},
 };
 
-use crate::{parts, sync::{Sync, firewall_module}};
+use crate::{
+    parts,
+    sync::{Sync, firewall_module},
+};
 
 /// One task that keeps `<name>.rules` in `folder`.
-pub fn firewall_task(folder: &Path, name: &str, services: &[&str]) -> String {
+pub(crate) fn firewall_task(folder: &Path, name: &str, services: &[&str]) -> String {
     let variables = folder.join(format!("{name}.tfvars"));
     let rules = folder.join(format!("{name}.rules"));
     fs::write(&variables, format!("rules_file = {rules:?}\n")).unwrap();
@@ -22,18 +25,13 @@ pub fn firewall_task(folder: &Path, name: &str, services: &[&str]) -> String {
 }
 
 /// An instance of a service on a node that no agent looks after.
-pub fn instance(service: &str, number: u16, status: HealthStatus) -> CatalogRegistration {
+pub(crate) fn instance(service: &str, number: u16, status: HealthStatus) -> CatalogRegistration {
     let id = format!("{service}-{number}");
-    let mut node = Node::default();
-    node.name = "outside".into();
-    node.address = "10.0.0.1".into();
     let mut instance = Service::new(service, &id);
     instance.address = format!("10.0.0.{number}");
     instance.port = 8000 + number;
-    let mut registration = CatalogRegistration::new(node);
-    registration.service = Some(instance);
-    registration.checks = vec![HealthCheck::of_service(&id, format!("{id}-alive"), status)];
-    registration
+    let alive = HealthCheck::of_service(&id, format!("{id}-alive"), status);
+    CatalogRegistration::new("outside", "10.0.0.1").with_service(instance).with_check(alive)
 }
 
 async fn put(consul: &Client, service: &str, number: u16, status: HealthStatus) {
@@ -41,8 +39,7 @@ async fn put(consul: &Client, service: &str, number: u16, status: HealthStatus) 
 }
 
 async fn remove(consul: &Client, service: &str, number: u16) {
-    let mut gone = CatalogDeregistration::new("outside");
-    gone.service_id = Some(format!("{service}-{number}"));
+    let gone = CatalogDeregistration::service("outside", format!("{service}-{number}"));
     consul.catalog_deregister(&gone).await.unwrap();
 }
 
@@ -63,7 +60,8 @@ async fn what_changes_in_consul_is_applied_by_the_tasks_that_depend_on_it() {
     for service in ["web", "api", "db"] {
         put(&client, service, 1, HealthStatus::Passing).await;
     }
-    let config = firewall_task(folder, "front", &["web", "api"]) + &firewall_task(folder, "store", &["db"]);
+    let config =
+        firewall_task(folder, "front", &["web", "api"]) + &firewall_task(folder, "store", &["db"]);
     let mut sync = Sync::new(folder, &consul.address(), &config);
     sync.start();
 
@@ -98,7 +96,7 @@ async fn what_changes_in_consul_is_applied_by_the_tasks_that_depend_on_it() {
     sync.ran("front", 3).await;
 
     // Nothing is missed while Consul is away.
-    consul.restart().await;
+    consul.restart().await.unwrap();
     put(&client, "web", 3, HealthStatus::Passing).await;
     remove(&client, "web", 1).await;
     sync.until("the changes after the restart are applied", || async {

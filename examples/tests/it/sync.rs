@@ -15,15 +15,15 @@ use tokio::{
 };
 
 /// How long a test waits for what must happen.
-pub const PATIENCE: Duration = Duration::from_mins(1);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Takes firewall rules from services and keeps them in a file.
-pub fn firewall_module() -> PathBuf {
+pub(crate) fn firewall_module() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("modules/firewall-rules")
 }
 
 /// A folder with a configuration, and the process that runs on it.
-pub struct Sync {
+pub(crate) struct Sync {
     folder: PathBuf,
     port: u16,
     child: Option<Child>,
@@ -32,7 +32,7 @@ pub struct Sync {
 
 impl Sync {
     /// Writes `sync.hcl`, with the settings that every test needs before `config`.
-    pub fn new(folder: &Path, consul: &str, config: &str) -> Self {
+    pub(crate) fn new(folder: &Path, consul: &str, config: &str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let head = format!(
@@ -44,11 +44,11 @@ impl Sync {
         Self { folder: folder.to_owned(), port, child: None, http: reqwest::Client::new() }
     }
 
-    pub fn log(&self) -> String {
+    pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.folder.join("sync.log")).unwrap_or_default()
     }
 
-    pub fn start(&mut self) {
+    pub(crate) fn start(&mut self) {
         let log = File::options().create(true).append(true).open(self.folder.join("sync.log"));
         let child = Command::new(env!("CARGO_BIN_EXE_consul-terraform-sync"))
             .args(["start", "-config-file", "sync.hcl"])
@@ -61,19 +61,19 @@ impl Sync {
         self.child = Some(child.unwrap());
     }
 
-    pub fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.child.as_ref().and_then(Child::id).unwrap()
     }
 
     /// Sends a signal and waits for the end.
-    pub async fn end(&mut self, signal: &str) -> ExitStatus {
+    pub(crate) async fn end(&mut self, signal: &str) -> ExitStatus {
         let pid = self.pid().to_string();
         assert!(Command::new("kill").args([signal, &pid]).status().await.unwrap().success());
         self.ended().await
     }
 
     /// Waits for the process to end.
-    pub async fn ended(&mut self) -> ExitStatus {
+    pub(crate) async fn ended(&mut self) -> ExitStatus {
         let mut child = self.child.take().unwrap();
         match timeout(PATIENCE, child.wait()).await {
             Ok(status) => status.unwrap(),
@@ -82,20 +82,20 @@ impl Sync {
     }
 
     /// The task's events, the newest first; none while the API is not up.
-    pub async fn events(&self, task: &str) -> Vec<Value> {
+    pub(crate) async fn events(&self, task: &str) -> Vec<Value> {
         let body = self.get(&format!("/v1/status/tasks/{task}?include=events")).await;
         body.and_then(|body| body[task]["events"].as_array().cloned()).unwrap_or_default()
     }
 
     /// The body of an answer, whatever its status; `None` while the API is not up.
-    pub async fn get(&self, path: &str) -> Option<Value> {
+    pub(crate) async fn get(&self, path: &str) -> Option<Value> {
         let url = format!("http://127.0.0.1:{}{path}", self.port);
         let body = self.http.get(url).send().await.ok()?.bytes().await.ok()?;
         serde_json::from_slice(&body).ok()
     }
 
     /// Waits until `true` comes of `look`.
-    pub async fn until<F: Future<Output = bool>>(&mut self, what: &str, look: impl Fn() -> F) {
+    pub(crate) async fn until<F: Future<Output = bool>>(&self, what: &str, look: impl Fn() -> F) {
         let waited = timeout(PATIENCE, async {
             while !look().await {
                 sleep(Duration::from_millis(50)).await;
@@ -107,7 +107,7 @@ impl Sync {
     }
 
     /// Waits for the newest run of `task` to have succeeded and to be the `count`th.
-    pub async fn ran(&self, task: &str, count: usize) {
+    pub(crate) async fn ran(&self, task: &str, count: usize) {
         let waited = timeout(PATIENCE, async {
             loop {
                 let events = self.events(task).await;

@@ -86,7 +86,7 @@ pub(crate) fn version() -> String {
     format!(
         "consul-terraform-sync v{}\nCompatible with Terraform {}",
         env!("CARGO_PKG_VERSION"),
-        cts_driver_terraform::TERRAFORM_VERSIONS
+        cts_driver_terraform::REQUIRED_VERSION
     )
 }
 
@@ -218,7 +218,10 @@ mod tests {
         assert_eq!(parse("start").unwrap_err().exit, Exit::RequiredFlags);
         assert_eq!(parse("").unwrap_err().exit, Exit::RequiredFlags);
         assert_eq!(parse("start -config-file a.hcl -wrong").unwrap_err().exit, Exit::FlagParse);
-        assert_eq!(parse("start -config-file a.hcl -once=maybe").unwrap_err().exit, Exit::FlagParse);
+        assert_eq!(
+            parse("start -config-file a.hcl -once=maybe").unwrap_err().exit,
+            Exit::FlagParse
+        );
     }
 
     #[test]
@@ -227,6 +230,8 @@ mod tests {
             assert_eq!(parse(line).unwrap().command, Command::Version);
         }
         assert!(matches!(parse("-h").unwrap().command, Command::Help(_)));
-        assert!(matches!(parse("start -h").unwrap().command, Command::Help(text) if text.contains("config-file")));
+        assert!(
+            matches!(parse("start -h").unwrap().command, Command::Help(text) if text.contains("config-file"))
+        );
     }
 }

@@ -87,7 +87,9 @@ impl Line {
                 let end = if number == 0 { "" } else { "\n" };
                 self.blocks.push_str(&format!("{end}  | {line}"));
             }
-        } else if value.is_empty() || value.contains(|c: char| c.is_whitespace() || c == '"' || c == '=') {
+        } else if value.is_empty()
+            || value.contains(|c: char| c.is_whitespace() || c == '"' || c == '=')
+        {
             self.fields.push_str(&format!(" {key}={value:?}"));
         } else {
             self.fields.push_str(&format!(" {key}={value}"));
@@ -153,27 +155,32 @@ mod tests {
         tracing::subscriber::with_default(subscriber, log);
         let text = String::from_utf8(sink.0.lock().unwrap().clone()).unwrap();
         let (time, rest) = text.split_once(' ').unwrap();
-        assert!(chrono::DateTime::parse_from_str(time, "%Y-%m-%dT%H:%M:%S%.3f%z").is_ok(), "{time}");
+        assert!(
+            chrono::DateTime::parse_from_str(time, "%Y-%m-%dT%H:%M:%S%.3f%z").is_ok(),
+            "{time}"
+        );
         rest.to_owned()
     }
 
     #[test]
     fn a_line_has_level_name_message_and_fields() {
         let line = logged(|| {
-            tracing::info!(target: "cts_tasks::engine::worker", task.name = "foo", "executing task");
+            let name = "foo";
+            tracing::info!(target: "cts_tasks::engine::worker", { task.name = name }, "executing task");
         });
         assert_eq!(line, "[INFO]  tasksmanager: executing task: task_name=foo\n");
     }
 
     #[test]
     fn values_are_quoted_when_they_need_it() {
-        let line = logged(|| tracing::warn!(target: "cts_tasks::api", a = "b c", n = 3, "slow"));
+        let line =
+            logged(|| tracing::warn!(target: "cts_tasks::api", { a = "b c", n = 3 }, "slow"));
         assert_eq!(line, "[WARN]  api: slow: a=\"b c\" n=3\n");
     }
 
     #[test]
     fn several_lines_follow_below() {
-        let line = logged(|| tracing::error!(target: "cts_tasks", plan = "one\ntwo", "plan"));
+        let line = logged(|| tracing::error!(target: "cts_tasks", { plan = "one\ntwo" }, "plan"));
         assert_eq!(line, "[ERROR] ctrl: plan:\n  plan=\n  | one\n  | two\n");
     }
 
@@ -185,7 +192,7 @@ mod tests {
             source: "the disk is full".into(),
         };
         let line = logged(|| {
-            tracing::error!(target: "cts_tasks", error = &error as &dyn std::error::Error, "sorry");
+            tracing::error!(target: "cts_tasks", { error = &error as &dyn std::error::Error }, "sorry");
         });
         assert_eq!(line, "[ERROR] ctrl: sorry: error=\"storing failed: the disk is full\"\n");
     }

@@ -24,7 +24,9 @@ fn main() -> ExitCode {
             print(&text);
             Exit::Ok
         }
-        Ok(Invocation { command: Command::Start(options), legacy }) => start::start(options, legacy),
+        Ok(Invocation { command: Command::Start(options), legacy }) => {
+            start::start(options, legacy)
+        }
         Err(refused) => {
             complain(&refused.message);
             refused.exit

@@ -3,7 +3,7 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 use cts_driver_terraform::TerraformKind;
 use cts_tasks::{
     Daemon, DaemonOptions, Diagnostic, Error, Stop, StopReason, TaskName,
-    config::{Loaded, Loader, LogLevel},
+    config::{Loaded, Loader, LogLevel, Registry},
 };
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::filter::LevelFilter;
@@ -50,7 +50,7 @@ pub(crate) fn start(options: StartOptions, legacy: bool) -> Exit {
 }
 
 fn load(paths: &[PathBuf]) -> Result<Loaded, Vec<Diagnostic>> {
-    Loader::new().driver(Arc::new(TerraformKind::default())).load(paths)
+    Loader::new(Registry::new().driver(Arc::new(TerraformKind::default()))).load(paths)
 }
 
 fn start_log(level: LogLevel) {

@@ -12,7 +12,7 @@ mod sync;
 use std::{process::ExitCode, time::Duration};
 
 use consul_watch::{
-    AgentApi, Client,
+    Client,
     types::{AgentServiceRegistration, CheckSpec, HealthStatus},
 };
 
@@ -78,7 +78,7 @@ async fn show() -> Result<(), Error> {
 
     println!("\n# stop");
     sync.stop().await?;
-    consul.stop().await?;
+    consul.stop().await;
     println!("  consul-terraform-sync ended with status 0, Consul is stopped");
     Ok(())
 }
@@ -111,7 +111,12 @@ async fn register(client: &Client, service: &str, number: u16) -> Result<(), Err
     alive.status = Some(HealthStatus::Passing);
     let mut registration = AgentServiceRegistration::new(service);
     registration.id = id;
-    registration.address = format!("10.0.{}.{number}", service.len());
+    let network = match service {
+        "web" => 1,
+        "api" => 2,
+        _ => 3,
+    };
+    registration.address = format!("10.0.{network}.{number}");
     registration.port = 8000 + number;
     registration.checks = vec![alive];
     client.agent_register_service(&registration).await?;

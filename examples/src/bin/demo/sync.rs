@@ -103,7 +103,10 @@ impl Sync {
         let pid = self.child.id().ok_or("it has ended already")?;
         Command::new("kill").args(["-INT", &pid.to_string()]).status().await?;
         let status = tokio::time::timeout(PATIENCE, self.child.wait()).await??;
-        if status.success() { Ok(()) } else { Err(self.with_log(&format!("it ended with {status}").into())) }
+        if status.success() {
+            return Ok(());
+        }
+        Err(self.with_log(&format!("it ended with {status}").into()))
     }
 
     async fn events(&self, task: &str) -> Vec<Value> {
