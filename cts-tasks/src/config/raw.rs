@@ -278,7 +278,7 @@ impl Field for RawDriver {
             decoder.unknown.push(super::decode::UnknownKey {
                 path: join_path(path, &block.label),
                 place: block.place,
-                similar: None,
+                hint: None,
             });
             return None;
         }

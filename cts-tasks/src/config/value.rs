@@ -165,6 +165,17 @@ fn literals(entries: &[Entry]) -> BTreeMap<String, Literal> {
 }
 
 impl Entry {
+    /// The label that [`ConfigValue::fold_labels`] made the only key of the
+    /// body: it stands where the block's own key does.
+    pub(super) fn folded_label(&self) -> Option<&str> {
+        match self.value.entries() {
+            Some([inner]) if self.block && inner.block && inner.key_place == self.key_place => {
+                Some(&inner.key)
+            }
+            _ => None,
+        }
+    }
+
     fn fold_labels(self) -> Self {
         let mut value = self.value.fold_labels();
         for label in self.labels.into_iter().rev() {

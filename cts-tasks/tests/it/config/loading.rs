@@ -239,3 +239,13 @@ fn one_task_file_is_read_for_the_command_line() {
     );
     assert_eq!(message(&task.replace("module", "source")), "source is deprecated since 0.5");
 }
+
+#[test]
+fn a_byte_order_mark_is_no_column() {
+    let directory = tempfile::tempdir().unwrap();
+    write(directory.path(), "a.hcl", "\u{feff}prot = 1");
+    write(directory.path(), "b.json", "\u{feff}{\"x\": 1}");
+    let errors = loader().load(&[directory.path().to_owned()]).unwrap_err();
+    let places: Vec<_> = errors.iter().filter_map(|error| error.place.as_ref()).collect();
+    assert_eq!((places[0].line_column(), places[1].line_column()), ((1, 1), (1, 2)));
+}
