@@ -84,3 +84,6 @@ pub(crate) fn from_go_text<'de, D: Deserializer<'de>>(
     let duration = text.parse::<GoDuration>().map_err(D::Error::custom)?.get();
     Ok((!duration.is_zero()).then_some(duration))
 }
+
+#[cfg(test)]
+mod tests;

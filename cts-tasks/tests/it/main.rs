@@ -1,3 +1,7 @@
-//! Integration tests.
+//! Integration tests of the crate.
+#![expect(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
+mod api;
 mod config;
+mod engine;
+mod scene;
