@@ -1,5 +1,5 @@
 //! Integration tests of the crate.
-#![expect(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
+#![expect(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "fixtures of tests")]
 
 mod api;
 mod config;

@@ -9,18 +9,19 @@ use consul_watch::{
 
 use crate::{
     parts,
-    sync::{Sync, firewall_module},
+    sync::{SyncProcess, firewall_module},
 };
 
 /// One task that keeps `<name>.rules` in `folder`.
 pub(crate) fn firewall_task(folder: &Path, name: &str, services: &[&str]) -> String {
     let variables = folder.join(format!("{name}.tfvars"));
     let rules = folder.join(format!("{name}.rules"));
-    fs::write(&variables, format!("rules_file = {rules:?}\n")).unwrap();
+    fs::write(&variables, format!("rules_file = \"{}\"\n", rules.display())).unwrap();
     format!(
-        "task {{\n  name = \"{name}\"\n  module = {:?}\n  variable_files = [{variables:?}]\n  \
+        "task {{\n  name = \"{name}\"\n  module = \"{}\"\n  variable_files = [\"{}\"]\n  \
          condition \"services\" {{\n    names = {services:?}\n  }}\n}}\n",
-        firewall_module()
+        firewall_module().display(),
+        variables.display()
     )
 }
 
@@ -62,7 +63,7 @@ async fn what_changes_in_consul_is_applied_by_the_tasks_that_depend_on_it() {
     }
     let config =
         firewall_task(folder, "front", &["web", "api"]) + &firewall_task(folder, "store", &["db"]);
-    let mut sync = Sync::new(folder, &consul.address(), &config);
+    let mut sync = SyncProcess::new(folder, &consul.address(), &config);
     sync.start();
 
     // Both are applied at the start, and their state is in Consul.
@@ -99,7 +100,7 @@ async fn what_changes_in_consul_is_applied_by_the_tasks_that_depend_on_it() {
     consul.restart().await.unwrap();
     put(&client, "web", 3, HealthStatus::Passing).await;
     remove(&client, "web", 1).await;
-    sync.until("the changes after the restart are applied", || async {
+    sync.until("the changes after the restart are applied", || {
         rules(folder, "front") == ["web-2", "web-3"]
     })
     .await;

@@ -23,14 +23,14 @@ pub(crate) fn firewall_module() -> PathBuf {
 }
 
 /// A folder with a configuration, and the process that runs on it.
-pub(crate) struct Sync {
+pub(crate) struct SyncProcess {
     folder: PathBuf,
     port: u16,
     child: Option<Child>,
     http: reqwest::Client,
 }
 
-impl Sync {
+impl SyncProcess {
     /// Writes `sync.hcl`, with the settings that every test needs before `config`.
     pub(crate) fn new(folder: &Path, consul: &str, config: &str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -75,10 +75,8 @@ impl Sync {
     /// Waits for the process to end.
     pub(crate) async fn ended(&mut self) -> ExitStatus {
         let mut child = self.child.take().unwrap();
-        match timeout(PATIENCE, child.wait()).await {
-            Ok(status) => status.unwrap(),
-            Err(_) => panic!("it does not end\n{}", self.log()),
-        }
+        let ended = timeout(PATIENCE, child.wait()).await;
+        ended.unwrap_or_else(|_late| panic!("it does not end\n{}", self.log())).unwrap()
     }
 
     /// The task's events, the newest first; none while the API is not up.
@@ -94,16 +92,14 @@ impl Sync {
         serde_json::from_slice(&body).ok()
     }
 
-    /// Waits until `true` comes of `look`.
-    pub(crate) async fn until<F: Future<Output = bool>>(&self, what: &str, look: impl Fn() -> F) {
+    /// Waits until `look` finds what it looks for.
+    pub(crate) async fn until(&self, what: &str, look: impl Fn() -> bool + Send + Sync) {
         let waited = timeout(PATIENCE, async {
-            while !look().await {
+            while !look() {
                 sleep(Duration::from_millis(50)).await;
             }
         });
-        if waited.await.is_err() {
-            panic!("{what}: not within {PATIENCE:?}\n{}", self.log());
-        }
+        assert!(waited.await.is_ok(), "{what}: not within {PATIENCE:?}\n{}", self.log());
     }
 
     /// Waits for the newest run of `task` to have succeeded and to be the `count`th.
@@ -119,8 +115,6 @@ impl Sync {
                 sleep(Duration::from_millis(50)).await;
             }
         });
-        if waited.await.is_err() {
-            panic!("{task} did not run {count} times\n{}", self.log());
-        }
+        assert!(waited.await.is_ok(), "{task} did not run {count} times\n{}", self.log());
     }
 }

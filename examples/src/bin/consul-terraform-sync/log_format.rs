@@ -33,11 +33,24 @@ where
         let time = Local::now().format("%Y-%m-%dT%H:%M:%S%.3f%z");
         let (level, name) = (level(*metadata.level()), name(metadata.target()));
         write!(writer, "{time} {level} {name}: {}", line.message)?;
-        if !line.fields.is_empty() || !line.blocks.is_empty() {
+        if !(line.fields.is_empty() && line.blocks.is_empty()) {
             writer.write_char(':')?;
         }
-        writer.write_str(&line.fields)?;
-        writer.write_str(&line.blocks)?;
+        for (key, value) in &line.fields {
+            let quoted = value.is_empty()
+                || value.contains(|c: char| c.is_whitespace() || c == '"' || c == '=');
+            if quoted {
+                write!(writer, " {key}={value:?}")?;
+            } else {
+                write!(writer, " {key}={value}")?;
+            }
+        }
+        for (key, block) in &line.blocks {
+            write!(writer, "\n  {key}=")?;
+            for line in block.lines() {
+                write!(writer, "\n  | {line}")?;
+            }
+        }
         writeln!(writer)
     }
 }
@@ -72,38 +85,28 @@ fn name(target: &str) -> &str {
 #[derive(Default)]
 struct Line {
     message: String,
-    fields: String,
-    blocks: String,
+    fields: Vec<(String, String)>,
+    blocks: Vec<(String, String)>,
 }
 
 impl Line {
-    fn add(&mut self, field: &Field, value: &str) {
-        let key = field.name().replace('.', "_");
+    fn add(&mut self, field: &Field, value: String) {
         if field.name() == "message" {
-            value.clone_into(&mut self.message);
-        } else if value.contains('\n') {
-            self.blocks.push_str(&format!("\n  {key}=\n"));
-            for (number, line) in value.lines().enumerate() {
-                let end = if number == 0 { "" } else { "\n" };
-                self.blocks.push_str(&format!("{end}  | {line}"));
-            }
-        } else if value.is_empty()
-            || value.contains(|c: char| c.is_whitespace() || c == '"' || c == '=')
-        {
-            self.fields.push_str(&format!(" {key}={value:?}"));
-        } else {
-            self.fields.push_str(&format!(" {key}={value}"));
+            self.message = value;
+            return;
         }
+        let part = if value.contains('\n') { &mut self.blocks } else { &mut self.fields };
+        part.push((field.name().replace('.', "_"), value));
     }
 }
 
 impl Visit for Line {
     fn record_str(&mut self, field: &Field, value: &str) {
-        self.add(field, value);
+        self.add(field, value.to_owned());
     }
 
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        self.add(field, &format!("{value:?}"));
+        self.add(field, format!("{value:?}"));
     }
 
     fn record_error(&mut self, field: &Field, value: &(dyn std::error::Error + 'static)) {
@@ -116,7 +119,7 @@ impl Visit for Line {
             }
             source = cause.source();
         }
-        self.add(field, &text);
+        self.add(field, text);
     }
 }
 

@@ -3,7 +3,7 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 use cts_driver_terraform::TerraformKind;
 use cts_tasks::{
     Daemon, DaemonOptions, Diagnostic, Error, Stop, StopReason, TaskName,
-    config::{Loaded, Loader, LogLevel, Registry},
+    config::{Config, Loaded, Loader, LogLevel, Registry},
 };
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::filter::LevelFilter;
@@ -32,6 +32,10 @@ pub(crate) fn start(options: StartOptions, legacy: bool) -> Exit {
             return Exit::Config;
         }
     };
+    if let Some(block) = not_served(&loaded.config) {
+        complain(&Diagnostic::error(block).help("remove the block").render());
+        return Exit::Config;
+    }
     start_log(loaded.config.log_level);
     for warning in &loaded.config.warnings {
         tracing::warn!("{warning}");
@@ -51,6 +55,15 @@ pub(crate) fn start(options: StartOptions, legacy: bool) -> Exit {
 
 fn load(paths: &[PathBuf]) -> Result<Loaded, Vec<Diagnostic>> {
     Loader::new(Registry::new().driver(Arc::new(TerraformKind::default()))).load(paths)
+}
+
+/// What the configuration asks for and this program does not do yet. To go on
+/// without it could leave the operator with less than was asked for.
+fn not_served(config: &Config) -> Option<&'static str> {
+    if config.tls.is_some() {
+        return Some("tls: the HTTP API is served without TLS only");
+    }
+    config.syslog.is_some().then_some("syslog: the log goes to the standard error output only")
 }
 
 fn start_log(level: LogLevel) {
@@ -141,27 +154,19 @@ async fn work(loaded: Loaded, options: StartOptions, stop: &Stop) -> Exit {
 async fn inspect(daemon: &Daemon, only: &[TaskName], stop: &Stop) -> cts_tasks::Result<()> {
     for inspection in daemon.inspect(only, stop).await? {
         let task = inspection.task.as_str();
-        match inspection.plan {
-            Some(plan) => tracing::info!(
-                task.name = task,
-                changes_present = !plan.changes.is_empty(),
-                plan = plan.text,
-                "inspection results"
-            ),
-            None => tracing::info!(
-                task.name = task,
-                changes_present = false,
-                plan = "Task is disabled, inspection was skipped.",
-                "inspection results"
-            ),
-        }
+        let (changes_present, plan) = match inspection.plan {
+            Some(plan) => (!plan.changes.is_empty(), plan.text),
+            None => (false, "Task is disabled, inspection was skipped.".to_owned()),
+        };
+        tracing::info!(task.name = task, changes_present, plan, "inspection results");
     }
     Ok(())
 }
 
 fn task_names(names: &[String]) -> Result<Vec<TaskName>, Error> {
     let parse = |name: &String| {
-        TaskName::try_from(name.clone()).map_err(|_| Error::NoSuchTask { task: name.clone() })
+        TaskName::try_from(name.clone())
+            .map_err(|_not_a_name| Error::NoSuchTask { task: name.clone() })
     };
     names.iter().map(parse).collect()
 }

@@ -49,9 +49,8 @@ async fn show() -> Result<(), Error> {
         register(&client, service, number).await?;
     }
 
-    let rules = Rules::new(scratch.path().join("rules.txt"));
-    let mut sync = Sync::start(scratch.path(), &consul.address(), rules.path()).await?;
-    let mut rules = rules;
+    let mut rules = Rules::new(scratch.path().join("rules.txt"));
+    let mut sync = Sync::start(scratch.path(), &consul.address(), rules.path())?;
     let took = sync.applied("firewall", 1).await?;
     println!("\n# started: the task ran once, in {}", seconds(took));
     rules.show_changes()?;

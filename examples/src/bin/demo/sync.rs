@@ -24,10 +24,13 @@ pub(crate) struct Sync {
 }
 
 impl Sync {
-    pub(crate) async fn start(scratch: &Path, consul: &str, rules: &Path) -> Result<Self, Error> {
+    pub(crate) fn start(scratch: &Path, consul: &str, rules: &Path) -> Result<Self, Error> {
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let config = scratch.join("sync.hcl");
-        fs::write(scratch.join("firewall.tfvars"), format!("rules_file = {rules:?}\n"))?;
+        fs::write(
+            scratch.join("firewall.tfvars"),
+            format!("rules_file = \"{}\"\n", rules.display()),
+        )?;
         fs::write(&config, configuration(scratch, consul, port))?;
         println!("\n# consul-terraform-sync start -config-file sync.hcl\n");
         for line in fs::read_to_string(&config)?.lines() {
@@ -61,8 +64,9 @@ impl Sync {
                     return Err::<Value, Error>(format!("it ended with {status}").into());
                 }
                 let events = self.events(task).await;
-                if let Some(failed) = events.iter().find(|event| event["success"] == false) {
-                    return Err(failed["error"]["message"].to_string().into());
+                let failed = events.iter().find_map(|event| event.pointer("/error/message"));
+                if let Some(message) = failed {
+                    return Err(message.to_string().into());
                 }
                 if let Some(newest) = events.first()
                     && events.len() >= count
@@ -114,7 +118,8 @@ impl Sync {
             let url = format!("{}/{task}?include=events", self.status);
             let body = self.http.get(url).send().await?.bytes().await?;
             let status: Value = serde_json::from_slice(&body)?;
-            Ok::<_, Error>(status[task]["events"].as_array().cloned().unwrap_or_default())
+            let events = status.pointer(&format!("/{task}/events")).and_then(Value::as_array);
+            Ok::<_, Error>(events.cloned().unwrap_or_default())
         };
         // Until its API is up there is nothing to read.
         asked.await.unwrap_or_default()
@@ -167,6 +172,6 @@ fn binary() -> Result<PathBuf, Error> {
 }
 
 fn time(event: &Value, field: &str) -> Result<DateTime<Local>, Error> {
-    let text = event[field].as_str().ok_or("an event without a time")?;
+    let text = event.get(field).and_then(Value::as_str).ok_or("an event without a time")?;
     Ok(DateTime::parse_from_rfc3339(text)?.into())
 }
