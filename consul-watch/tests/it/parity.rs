@@ -10,6 +10,7 @@ mod catalog;
 mod health;
 mod kv;
 mod session;
+mod txn;
 
 use std::{
     future::Future,
