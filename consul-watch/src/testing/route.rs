@@ -186,6 +186,7 @@ pub(super) fn answer(state: &mut State, call: &Call, now: Instant) -> Reply {
         "agent" => agent(state, call, rest, now),
         "session" => session(state, call, rest, now),
         "status" => status(state, rest),
+        "acl" => Some(Reply::text(401, "ACL support disabled")),
         _ => None,
     };
     reply.unwrap_or_else(|| Reply::text(404, "404 page not found"))

@@ -9,6 +9,7 @@ mod blocking;
 mod catalog;
 mod health;
 mod kv;
+mod server;
 mod session;
 mod txn;
 
