@@ -76,35 +76,29 @@ async fn delay() {
     }
     let (sender, mut bare_news) = mpsc::channel(16);
     let bare = tokio::spawn(bare_loop(format!("http://{address}/v1/kv/bare"), sender));
-    let mut watch = Watcher::new(client.clone()).watch(KvGet::new("watch"));
-    watch.changed().await.unwrap();
+    let (sender, mut watch_news) = mpsc::channel(16);
+    let watch = tokio::spawn(watch_loop(Watcher::new(client.clone()), sender));
+    watch_news.recv().await.unwrap();
     bare_news.recv().await.unwrap();
 
     let (mut bare_times, mut watch_times) = (Vec::new(), Vec::new());
     for round in 0..ROUNDS {
-        tokio::time::sleep(PAUSE).await;
-        let start = Instant::now();
-        client
-            .kv_put("bare", round.to_string(), &options)
-            .await
-            .unwrap();
-        bare_times.push(bare_news.recv().await.unwrap() - start);
-
-        tokio::time::sleep(PAUSE).await;
-        let start = Instant::now();
-        let news = tokio::spawn(async move {
-            watch.changed().await.unwrap();
-            (Instant::now(), watch)
-        });
-        client
-            .kv_put("watch", round.to_string(), &options)
-            .await
-            .unwrap();
-        let (at, back) = news.await.unwrap();
-        watch = back;
-        watch_times.push(at - start);
+        let kinds = [
+            ("bare", &mut bare_news, &mut bare_times),
+            ("watch", &mut watch_news, &mut watch_times),
+        ];
+        for (key, news, times) in kinds {
+            tokio::time::sleep(PAUSE).await;
+            let start = Instant::now();
+            client
+                .kv_put(key, round.to_string(), &options)
+                .await
+                .unwrap();
+            times.push(news.recv().await.unwrap() - start);
+        }
     }
     bare.abort();
+    watch.abort();
     let (bare, ours) = (Percentiles::of(bare_times), Percentiles::of(watch_times));
     println!("  {:<28}{:>10}{:>10}", "", "p50", "p99");
     println!(
@@ -148,6 +142,16 @@ async fn bare_loop(url: String, news: mpsc::Sender<Instant>) {
             .to_owned();
         let body = answer.bytes().await.unwrap();
         serde_json::from_slice::<serde_json::Value>(&body).unwrap();
+        if news.send(Instant::now()).await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn watch_loop(watcher: Watcher, news: mpsc::Sender<Instant>) {
+    let mut watch = watcher.watch(KvGet::new("watch"));
+    loop {
+        watch.changed().await.unwrap();
         if news.send(Instant::now()).await.is_err() {
             return;
         }

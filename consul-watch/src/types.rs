@@ -29,6 +29,7 @@ pub use catalog::{CatalogDeregistration, CatalogNode, CatalogRegistration, Catal
 pub use check::{AgentCheckRegistration, CheckSpec, HealthCheck, HealthStatus};
 pub use health::{ServiceEntry, aggregated_status};
 pub use kv::KvPair;
+pub(crate) use kv::{base64, from_base64};
 pub use proxy::{MeshGateway, ServiceProxy, Upstream};
 pub use service::{Service, ServiceAddress, ServiceConnect, ServiceKind, Weights};
 pub use session::{Session, SessionBehavior, SessionId, SessionRequest};
