@@ -2,7 +2,6 @@
 
 use std::{
     fs::{self, File},
-    net::TcpListener,
     path::{Path, PathBuf},
     process::{ExitStatus, Stdio},
     time::Duration,
@@ -25,7 +24,6 @@ pub(crate) fn firewall_module() -> PathBuf {
 /// A folder with a configuration, and the process that runs on it.
 pub(crate) struct SyncProcess {
     folder: PathBuf,
-    port: u16,
     child: Option<Child>,
     http: reqwest::Client,
 }
@@ -33,15 +31,13 @@ pub(crate) struct SyncProcess {
 impl SyncProcess {
     /// Writes `sync.hcl`, with the settings that every test needs before `config`.
     pub(crate) fn new(folder: &Path, consul: &str, config: &str) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
         let head = format!(
-            "port = {port}\nlog_level = \"DEBUG\"\nworking_dir = \"{}\"\n\
+            "port = 0\nlog_level = \"DEBUG\"\nworking_dir = \"{}\"\n\
              buffer_period {{\n  enabled = false\n}}\nconsul {{\n  address = \"{consul}\"\n}}\n",
             folder.join("sync-tasks").display()
         );
         fs::write(folder.join("sync.hcl"), format!("{head}{config}")).unwrap();
-        Self { folder: folder.to_owned(), port, child: None, http: reqwest::Client::new() }
+        Self { folder: folder.to_owned(), child: None, http: reqwest::Client::new() }
     }
 
     pub(crate) fn log(&self) -> String {
@@ -87,7 +83,11 @@ impl SyncProcess {
 
     /// The body of an answer, whatever its status; `None` while the API is not up.
     pub(crate) async fn get(&self, path: &str) -> Option<Value> {
-        let url = format!("http://127.0.0.1:{}{path}", self.port);
+        // The log says which free port it took, the newest process last.
+        let log = self.log();
+        let port =
+            log.rsplit("serving the API: port=").next().filter(|rest| rest.len() < log.len())?;
+        let url = format!("http://127.0.0.1:{}{path}", port.lines().next()?);
         let body = self.http.get(url).send().await.ok()?.bytes().await.ok()?;
         serde_json::from_slice(&body).ok()
     }

@@ -6,7 +6,12 @@ use cts_tasks::{
     config::{Config, Loaded, Loader, LogLevel, Registry},
 };
 use tokio::signal::unix::{SignalKind, signal};
-use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::{
+    Layer as _,
+    filter::{LevelFilter, Targets},
+    layer::SubscriberExt as _,
+    util::SubscriberInitExt as _,
+};
 
 use crate::{arguments::StartOptions, complain, exit::Exit, log_format::Upstream};
 
@@ -74,11 +79,14 @@ fn start_log(level: LogLevel) {
         LogLevel::Warn => LevelFilter::WARN,
         LogLevel::Error => LevelFilter::ERROR,
     };
-    tracing_subscriber::fmt()
-        .event_format(Upstream)
-        .with_writer(std::io::stderr)
-        .with_max_level(level)
-        .init();
+    // Libraries below have their say only when something is wrong.
+    let ours = ["consul_terraform_sync", "consul_watch", "cts_driver_terraform", "cts_tasks"];
+    let targets = Targets::new()
+        .with_default(LevelFilter::WARN)
+        .with_targets(ours.map(|target| (target, level)));
+    let lines =
+        tracing_subscriber::fmt::layer().event_format(Upstream).with_writer(std::io::stderr);
+    tracing_subscriber::registry().with(lines.with_filter(targets)).init();
 }
 
 async fn run(loaded: Loaded, options: StartOptions) -> Exit {

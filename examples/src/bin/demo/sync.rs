@@ -1,6 +1,5 @@
 use std::{
     fs::{self, File},
-    net::TcpListener,
     path::{Path, PathBuf},
     process::Stdio,
     time::Duration,
@@ -19,19 +18,17 @@ const PATIENCE: Duration = Duration::from_mins(1);
 pub(crate) struct Sync {
     child: Child,
     log: PathBuf,
-    status: String,
     http: reqwest::Client,
 }
 
 impl Sync {
     pub(crate) fn start(scratch: &Path, consul: &str, rules: &Path) -> Result<Self, Error> {
-        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let config = scratch.join("sync.hcl");
         fs::write(
             scratch.join("firewall.tfvars"),
             format!("rules_file = \"{}\"\n", rules.display()),
         )?;
-        fs::write(&config, configuration(scratch, consul, port))?;
+        fs::write(&config, configuration(scratch, consul))?;
         println!("\n# consul-terraform-sync start -config-file sync.hcl\n");
         for line in fs::read_to_string(&config)?.lines() {
             println!("  {line}");
@@ -46,8 +43,7 @@ impl Sync {
             .stderr(File::create(&log)?)
             .kill_on_drop(true)
             .spawn()?;
-        let status = format!("http://127.0.0.1:{port}/v1/status/tasks");
-        Ok(Self { child, log, status, http: reqwest::Client::new() })
+        Ok(Self { child, log, http: reqwest::Client::new() })
     }
 
     /// The present, on the clock that events are stamped with.
@@ -115,7 +111,8 @@ impl Sync {
 
     async fn events(&self, task: &str) -> Vec<Value> {
         let asked = async {
-            let url = format!("{}/{task}?include=events", self.status);
+            let port = self.port().ok_or("not served yet")?;
+            let url = format!("http://127.0.0.1:{port}/v1/status/tasks/{task}?include=events");
             let body = self.http.get(url).send().await?.bytes().await?;
             let status: Value = serde_json::from_slice(&body)?;
             let events = status.pointer(&format!("/{task}/events")).and_then(Value::as_array);
@@ -125,6 +122,13 @@ impl Sync {
         asked.await.unwrap_or_default()
     }
 
+    /// The port that it took, as its log says.
+    fn port(&self) -> Option<String> {
+        let log = fs::read_to_string(&self.log).ok()?;
+        let (_, rest) = log.split_once("serving the API: port=")?;
+        rest.lines().next().map(str::to_owned)
+    }
+
     fn with_log(&self, error: &Error) -> Error {
         let log = fs::read_to_string(&self.log).unwrap_or_default();
         format!("consul-terraform-sync: {error}\n\nIts log:\n{log}").into()
@@ -132,11 +136,11 @@ impl Sync {
 }
 
 /// The configuration that the demo shows.
-fn configuration(scratch: &Path, consul: &str, port: u16) -> String {
+fn configuration(scratch: &Path, consul: &str) -> String {
     let module = Path::new(env!("CARGO_MANIFEST_DIR")).join("modules/firewall-rules");
     let (module, scratch) = (module.display(), scratch.display());
     format!(
-        r#"port        = {port}
+        r#"port        = 0 # any that is free
 working_dir = "{scratch}/sync-tasks"
 
 consul {{
