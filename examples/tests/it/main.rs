@@ -6,3 +6,4 @@ mod end_to_end;
 mod kill;
 mod parts;
 mod sync;
+mod trouble;

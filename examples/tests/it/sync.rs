@@ -45,16 +45,22 @@ impl SyncProcess {
     }
 
     pub(crate) fn start(&mut self) {
+        self.start_with(|_| ());
+    }
+
+    /// Starts it after `change` has had its way with the command.
+    pub(crate) fn start_with(&mut self, change: impl FnOnce(&mut Command)) {
         let log = File::options().create(true).append(true).open(self.folder.join("sync.log"));
-        let child = Command::new(env!("CARGO_BIN_EXE_consul-terraform-sync"))
+        let mut command = Command::new(env!("CARGO_BIN_EXE_consul-terraform-sync"));
+        command
             .args(["start", "-config-file", "sync.hcl"])
             .current_dir(&self.folder)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log.unwrap())
-            .kill_on_drop(true)
-            .spawn();
-        self.child = Some(child.unwrap());
+            .kill_on_drop(true);
+        change(&mut command);
+        self.child = Some(command.spawn().unwrap());
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -100,6 +106,22 @@ impl SyncProcess {
             }
         });
         assert!(waited.await.is_ok(), "{what}: not within {PATIENCE:?}\n{}", self.log());
+    }
+
+    /// Waits for the newest run of `task` to have failed, and returns why.
+    pub(crate) async fn failed(&self, task: &str) -> String {
+        let waited = timeout(PATIENCE, async {
+            loop {
+                let events = self.events(task).await;
+                if let Some(message) =
+                    events.first().and_then(|event| event["error"]["message"].as_str())
+                {
+                    return message.to_owned();
+                }
+                sleep(Duration::from_millis(50)).await;
+            }
+        });
+        waited.await.unwrap_or_else(|_late| panic!("{task} did not fail\n{}", self.log()))
     }
 
     /// Waits for the newest run of `task` to have succeeded and to be the `count`th.
