@@ -104,12 +104,16 @@ fn spawn(
     run: &Invocation,
     [stdout, stderr]: [&File; 2],
 ) -> std::io::Result<Child> {
+    let input = match &run.input {
+        Some(file) => file.try_clone()?.into(),
+        None => Stdio::null(),
+    };
     Command::new(binary)
         .args(arguments)
         .current_dir(&run.directory)
         .env_clear()
         .envs(environment::of(options, run))
-        .stdin(Stdio::null())
+        .stdin(input)
         .stdout(stdout.try_clone()?)
         .stderr(stderr.try_clone()?)
         .process_group(0)
