@@ -7,6 +7,7 @@
 )]
 
 mod api;
+mod conditions;
 mod config;
 mod engine;
 mod scene;
