@@ -58,6 +58,7 @@ pub use event::{UserEvent, new_events};
 pub use health::{ServiceEntry, aggregated_status};
 pub use intention::{Intention, IntentionAction, IntentionSide};
 pub use kv::KvPair;
+pub(crate) use kv::from_base64;
 pub use operator::{AutopilotHealth, RaftConfiguration, RaftServer, ServerHealth};
 pub use peering::{
     ExportedService, Peering, PeeringEstablishRequest, PeeringState, PeeringStreamStatus,
@@ -127,5 +128,7 @@ pub(crate) fn from_go_text<'de, D: Deserializer<'de>>(
     Ok((!duration.is_zero()).then_some(duration))
 }
 
+#[cfg(test)]
+mod captured;
 #[cfg(test)]
 mod tests;

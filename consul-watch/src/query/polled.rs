@@ -10,10 +10,10 @@ use crate::{
 /// ```
 /// use std::time::Duration;
 ///
-/// use consul_watch::{Answer, Client, QueryMeta, query::Polled};
+/// use consul_watch::{Answer, QueryMeta, query::Polled};
 ///
 /// let every = Duration::from_secs(15);
-/// let members = Polled::new("agent.members", &(), every, |client: Client| async move {
+/// let members = Polled::new("agent.members", &(), every, |client| async move {
 ///     let members = client.agent_members(false).await?;
 ///     Ok(Answer::new(members, QueryMeta::default()))
 /// });
@@ -28,7 +28,11 @@ pub struct Polled<F> {
 impl<F> Polled<F> {
     /// The read that `read` does, every `interval`. Equal kinds with equal parameters are the
     /// same read: everything that changes the result must be in the parameters.
-    pub fn new(kind: &str, parameters: &dyn fmt::Debug, interval: Duration, read: F) -> Self {
+    pub fn new<T, Fut>(kind: &str, parameters: &dyn fmt::Debug, interval: Duration, read: F) -> Self
+    where
+        F: Fn(Client) -> Fut,
+        Fut: Future<Output = Result<Answer<T>>>,
+    {
         let key = QueryKey::new(kind, &(parameters, interval));
         Self { key, interval, read }
     }

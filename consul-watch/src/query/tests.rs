@@ -164,7 +164,7 @@ fn scopes_and_modes() {
 #[tokio::test]
 async fn a_polled_read_is_a_query() {
     let every = Duration::from_secs(3);
-    let leader = Polled::new("status.leader", &(), every, |client: Client| async move {
+    let leader = Polled::new("status.leader", &(), every, |client| async move {
         let leader = client.status_leader().await?;
         Ok(Answer::new(leader, QueryMeta::default()))
     });
