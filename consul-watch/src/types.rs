@@ -68,6 +68,7 @@ pub(crate) use peering::PeeringToken;
 pub use prepared_query::{Failover, PreparedQuery, PreparedQueryResult, PreparedService};
 pub use proxy::{MeshGateway, ServiceProxy, Upstream};
 pub use secret::SecretObject;
+pub(crate) use secret::same as same_secret;
 pub use service::{Service, ServiceAddress, ServiceConnect, ServiceKind, Weights};
 pub use session::{Session, SessionBehavior, SessionId, SessionRequest};
 pub(crate) use txn::TxnAnswer;

@@ -173,6 +173,14 @@ impl Request {
             || (self.accepted_json.contains(&status) && json())
     }
 
+    /// Asks for an answer at once.
+    pub(super) fn unblocked(mut self) -> Self {
+        self.query.retain(|(name, _value)| !matches!(&**name, "index" | "hash" | "wait"));
+        self.blocks = false;
+        self.wait = None;
+        self
+    }
+
     /// Sets the consistency of a request that takes no other parameter of a read.
     pub(super) fn consistency(mut self, consistency: Consistency) -> Self {
         self.consistency = Some(consistency);
