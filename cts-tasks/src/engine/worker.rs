@@ -10,8 +10,9 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::{
     Shared,
     buffer::Buffer,
-    feeds::Feeds,
+    feeds::{Feeds, FirstFailure},
     run::{Run, chain},
+    schedule::Schedule,
     view::View,
     want::{Feed, Want},
 };
@@ -26,6 +27,13 @@ pub(crate) struct Worker {
     view: Arc<Mutex<View>>,
     feeds: Feeds,
     shared: Arc<Shared>,
+}
+
+/// What makes a task run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Trigger {
+    Change,
+    Schedule,
 }
 
 /// How long a task may take until everything it needs was read once.
@@ -75,7 +83,7 @@ impl Worker {
             let feed = answer.map_err(|source| Error::Consul {
                 what: want.to_string(),
                 retryable: !source.is_fatal(),
-                source: source.into(),
+                source: FirstFailure(source).into(),
             })?;
             self.take(&want, &feed);
         }
@@ -107,7 +115,7 @@ impl Worker {
             return Ok(());
         }
         tracing::info!(task.name = %self.task.name, "executing task");
-        self.run(Retry::NEVER).finish(stop).await
+        self.run(Retry::NEVER, false).finish(stop).await
     }
 
     /// What a run would change now.
@@ -133,21 +141,17 @@ impl Worker {
     /// permit that is gone.
     pub(crate) async fn watch(mut self, stop: Stop) -> Result<()> {
         let mut buffer = Buffer::new(self.task.buffer_period);
-        let mut due = false;
+        let mut schedule = Schedule::of(&self.task, Arc::clone(&self.shared.options.clock));
+        let mut due = None;
         let mut running: OptionFuture<BoxFuture<'static, Result<()>>> = None.into();
         let mut busy = false;
         loop {
-            if due && !busy {
-                due = false;
-                if !self.task.enabled || !self.view().is_dirty() {
-                    tracing::trace!(task.name = %self.task.name, "nothing to run");
-                    continue;
-                }
+            if let Some(trigger) = due.take_if(|_| !busy)
+                && self.is_worth_running(trigger)
+            {
                 // Everything that came in so far is part of this run.
                 buffer.reset();
-                tracing::info!(task.name = %self.task.name, "executing task");
-                let (run, stop) = (self.run(self.shared.options.retry), stop.clone());
-                running = Some(async move { run.finish(&stop).await }.boxed()).into();
+                running = Some(self.start_run(trigger, stop.clone())).into();
                 busy = true;
             }
             let fires_at = buffer.fires_at();
@@ -160,7 +164,15 @@ impl Worker {
                 _ = stop.stopped(), if !busy => return Ok(()),
                 () = sleep_until(fires_at.unwrap_or_else(Instant::now)), if fires_at.is_some() => {
                     buffer.reset();
-                    due = true;
+                    due = Some(Trigger::Change);
+                }
+                () = schedule.next() => {
+                    if busy {
+                        let name = &self.task.name;
+                        tracing::warn!("task '{name}' is active and cannot be run at this time");
+                    } else {
+                        due = Some(Trigger::Schedule);
+                    }
                 }
                 (want, answer) = self.feeds.next() => match answer {
                     Ok(feed) => {
@@ -172,6 +184,30 @@ impl Worker {
                 },
             }
         }
+    }
+
+    /// A disabled task does not run, and nor does one that would only do again
+    /// what it has done.
+    fn is_worth_running(&self, trigger: Trigger) -> bool {
+        let task = &self.task.name;
+        match trigger {
+            Trigger::Schedule if !self.task.enabled => {
+                tracing::info!(task.name = %task, "skipping disabled scheduled task");
+                false
+            }
+            Trigger::Schedule => true,
+            Trigger::Change if self.task.enabled && self.view().is_dirty() => true,
+            Trigger::Change => {
+                tracing::trace!(task.name = %task, "nothing to run");
+                false
+            }
+        }
+    }
+
+    fn start_run(&self, trigger: Trigger, stop: Stop) -> BoxFuture<'static, Result<()>> {
+        tracing::info!(task.name = %self.task.name, "executing task");
+        let run = self.run(self.shared.options.retry, trigger == Trigger::Schedule);
+        async move { run.finish(&stop).await }.boxed()
     }
 
     /// Takes an answer; returns whether it triggers.
@@ -205,7 +241,7 @@ impl Worker {
     }
 
     fn warn(&self, want: &Want, error: &WatchError) {
-        self.shared.health.failed(want, error.to_string(), error.is_fatal());
+        self.shared.health.failed(want, error.cause().to_string(), error.is_fatal());
         tracing::warn!(
             task.name = %self.task.name,
             query = %want,
@@ -214,13 +250,14 @@ impl Worker {
         );
     }
 
-    fn run(&self, retry: Retry) -> Run {
+    fn run(&self, retry: Retry, only_if_dirty: bool) -> Run {
         Run {
             task: self.task.clone(),
             driver: Arc::clone(&self.driver),
             view: Arc::clone(&self.view),
             shared: Arc::clone(&self.shared),
             retry,
+            only_if_dirty,
         }
     }
 

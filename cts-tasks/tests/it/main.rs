@@ -1,0 +1,12 @@
+//! Integration tests of the crate.
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "fixtures of tests"
+)]
+
+mod api;
+mod config;
+mod engine;
+mod scene;
