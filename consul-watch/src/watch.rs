@@ -3,6 +3,8 @@
 //! A [`Watcher`] turns a [`Query`](crate::Query) into a [`Watch`], a stream
 //! of [`Snapshot`]s. Watches of the same query share one upstream read.
 
+mod buffer;
+mod diff;
 mod limiter;
 mod plan;
 mod state;
@@ -14,6 +16,8 @@ use std::sync::Arc;
 
 use crate::{Error, QueryMeta};
 
+pub use buffer::{Buffer, BufferTimer, Buffered};
+pub use diff::{Diff, Event, InstanceKey, Items, Keyed, changes};
 pub use limiter::RateLimit;
 pub use state::{Liveness, WatchState};
 pub use subscription::Watch;

@@ -112,6 +112,12 @@ impl Plan {
         &self.position
     }
 
+    /// Consul's history may have been replaced: the next answer's data is
+    /// compared, whatever its index.
+    pub(super) fn restart(&mut self) {
+        self.position = Position::Start;
+    }
+
     /// An attempt at [`Plan::position`] succeeded. `same` says whether the
     /// data equals the last snapshot's, and is asked only when it matters.
     pub(super) fn answered(

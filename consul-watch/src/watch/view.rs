@@ -83,9 +83,22 @@ impl<Q: Query> View<Q> {
             biased;
             () = watcher.stop.cancelled() => {}
             () = abandoned(&watcher, &sender, &id, number) => {}
-            () = self.follow() => {}
+            () = self.follow_tokens() => {}
         }
         tracing::debug!(watch.key = %id.1, "watch ends");
+    }
+
+    /// Follows the query, from the start again when the client's token changes: another
+    /// token may see other data at the same index.
+    async fn follow_tokens(&mut self) {
+        let mut tokens = self.watcher.client.token_watch().await;
+        loop {
+            tokio::select! {
+                biased;
+                () = tokens.changed() => self.plan.restart(),
+                () = self.follow() => return,
+            }
+        }
     }
 
     async fn follow(&mut self) {
