@@ -10,6 +10,7 @@ mod request;
 mod response;
 mod session;
 mod status;
+mod txn;
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -33,6 +34,7 @@ pub use kv::{DeleteOptions, KvStore, PutCondition, PutOptions};
 pub use request::Request;
 pub use response::Response;
 pub use session::SessionApi;
+pub use txn::{TxnFailure, TxnOp, TxnOutcome};
 
 const TOKEN: HeaderName = HeaderName::from_static("x-consul-token");
 

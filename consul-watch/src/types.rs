@@ -29,6 +29,7 @@ pub use catalog::{CatalogDeregistration, CatalogNode, CatalogRegistration, Catal
 pub use check::{AgentCheckRegistration, CheckSpec, HealthCheck, HealthStatus};
 pub use health::{ServiceEntry, aggregated_status};
 pub use kv::KvPair;
+pub(crate) use kv::{base64, from_base64};
 pub use proxy::{MeshGateway, ServiceProxy, Upstream};
 pub use service::{Service, ServiceAddress, ServiceConnect, ServiceKind, Weights};
 pub use session::{Session, SessionBehavior, SessionId, SessionRequest};
@@ -84,3 +85,6 @@ pub(crate) fn from_go_text<'de, D: Deserializer<'de>>(
     let duration = text.parse::<GoDuration>().map_err(D::Error::custom)?.get();
     Ok((!duration.is_zero()).then_some(duration))
 }
+
+#[cfg(test)]
+mod tests;

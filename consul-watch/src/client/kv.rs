@@ -4,7 +4,7 @@ use http::StatusCode;
 
 use crate::{
     Answer, Client, QueryOptions, Result, WriteOptions,
-    client::{Request, present},
+    client::{Request, TxnOp, TxnOutcome, present},
     types::{KvPair, SessionId},
 };
 
@@ -38,6 +38,13 @@ pub trait KvStore: std::fmt::Debug + Send + Sync + 'static {
     ///
     /// Those of [`Client::send`].
     async fn kv_delete(&self, key: &str, options: &DeleteOptions) -> Result<bool>;
+
+    /// Carries out steps all together or not at all.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Client::send`]. A step that does not hold is no error.
+    async fn kv_transact(&self, ops: &[TxnOp], options: &WriteOptions) -> Result<TxnOutcome>;
 }
 
 #[async_trait]
@@ -56,6 +63,10 @@ impl KvStore for Client {
 
     async fn kv_delete(&self, key: &str, options: &DeleteOptions) -> Result<bool> {
         Self::kv_delete(self, key, options).await
+    }
+
+    async fn kv_transact(&self, ops: &[TxnOp], options: &WriteOptions) -> Result<TxnOutcome> {
+        Self::kv_transact(self, ops, options).await
     }
 }
 

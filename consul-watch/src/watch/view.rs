@@ -77,6 +77,7 @@ impl<Q: Query> View<Q> {
         let _retire = Retire { watcher: Arc::clone(&watcher), id: id.clone(), number };
         tracing::debug!(watch.key = %id.1, "watch starts");
         tokio::select! {
+            biased;
             () = watcher.stop.cancelled() => {}
             () = abandoned(&watcher, &sender, &id, number) => {}
             () = self.follow() => {}
