@@ -104,6 +104,8 @@ struct Inner {
     consistency: Consistency,
     request_timeout: Duration,
     body_idle: Duration,
+    /// Whether reads go to the leader whatever they ask for.
+    ordered: bool,
 }
 
 impl fmt::Debug for Client {
@@ -156,6 +158,7 @@ impl Client {
                 consistency: config.consistency,
                 request_timeout: config.request_timeout,
                 body_idle: config.body_idle_timeout,
+                ordered: false,
             }),
         })
     }
@@ -185,6 +188,13 @@ impl Client {
                 ..Inner::clone(&self.inner)
             }),
         }
+    }
+
+    /// A client over the same connections each of whose reads shows what any
+    /// read that has ended before it began has shown: all are answered by the
+    /// leader, also those that would be content with less.
+    pub(crate) fn ordered(&self) -> Self {
+        Self { inner: Arc::new(Inner { ordered: true, ..Inner::clone(&self.inner) }) }
     }
 
     /// Where requests go, without credentials.
@@ -324,6 +334,12 @@ impl Client {
             None => Consistency::Default,
         };
         match consistency {
+            // An agent may be set to answer from any server unless told not to.
+            Consistency::Default | Consistency::Stale
+                if self.inner.ordered && request.consistency.is_some() =>
+            {
+                request.uncached().flag("leader")
+            }
             Consistency::Default => request,
             Consistency::Stale => request.flag("stale"),
             Consistency::Consistent => request.flag("consistent"),

@@ -162,17 +162,24 @@ pub enum Mode {
     Polled(Duration),
 }
 
-/// What a query's result depends on.
+/// What a query's result depends on, within the client's own datacenter,
+/// namespace and partition.
+///
+/// When there are more watches than [connections](crate::watch::WatcherBuilder::connections),
+/// a few broad queries tell when something with this scope changed, and the
+/// query is fetched without blocking, at the leader. A result that depends on
+/// anything else, such as another datacenter, a peer or configuration entries,
+/// is [`Scope::Opaque`].
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Scope {
-    /// Instances, checks and nodes of one service.
+    /// Instances of one service, by name, with their checks and nodes.
     Service(String),
-    /// The catalog's service names and tags.
+    /// The names and tags of all services, and nodes.
     CatalogServices,
-    /// The catalog's nodes.
+    /// All nodes.
     Nodes,
-    /// The checks of all nodes and services.
+    /// The checks of all nodes and services, and nodes.
     Checks,
     /// One key.
     KvKey(String),
@@ -202,6 +209,7 @@ fn is_local(options: &QueryOptions) -> bool {
         && options.partition.is_none()
         && options.peer.is_none()
         && options.sameness_group.is_none()
+        && !options.merge_central_config
 }
 
 /// Setters for what every read takes.
