@@ -29,8 +29,11 @@ const POLL: Duration = Duration::from_millis(25);
 const NODE: &str = "real-consul";
 
 /// Runs the program so that it cannot outlive its parent: a watchdog in its
-/// process group reads a pipe that only the parent holds open.
-const WATCHDOG: &str = r#"exec 3<&0 </dev/null; (read -r _ <&3; kill -9 -$$) & exec "$@" 3<&-"#;
+/// process group reads a pipe that only the parent holds open. When the
+/// parent is gone it removes the data too; stopping the server on purpose
+/// ends the watchdog first.
+const WATCHDOG: &str =
+    r#"exec 3<&0 </dev/null; (read -r _ <&3; kill -9 $$; rm -rf "$0") & exec "$@" 3<&-"#;
 
 /// A Consul agent in server mode on free ports of 127.0.0.1, alone in its cluster.
 ///
@@ -235,7 +238,8 @@ impl Consul {
     pub fn launch(&mut self) -> Result<(), StartError> {
         let log = File::options().create(true).append(true).open(self.log())?;
         let mut process = Command::new("sh")
-            .args(["-c", WATCHDOG, "sh"])
+            .args(["-c", WATCHDOG])
+            .arg(self.folder.path())
             .arg(&self.program)
             .args(["agent", "-config-file"])
             .arg(self.config())
