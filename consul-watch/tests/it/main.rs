@@ -10,6 +10,7 @@
 )]
 
 mod conformance;
+mod live;
 mod parity;
 mod real;
 mod watching;
