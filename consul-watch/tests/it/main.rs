@@ -12,5 +12,6 @@
 mod conformance;
 mod parity;
 mod real;
+mod scale;
 mod watching;
 mod wire;
