@@ -13,5 +13,6 @@ mod conformance;
 mod live;
 mod parity;
 mod real;
+mod scale;
 mod watching;
 mod wire;
