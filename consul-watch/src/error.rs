@@ -5,6 +5,29 @@ use http::StatusCode;
 /// A boxed error of another crate, kept as the source of one of ours.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
+/// An error and its causes on one line, each once: what a person wants to read.
+///
+/// ```
+/// let error = consul_watch::Error::Other {
+///     operation: "kv.put",
+///     retryable: false,
+///     source: "the disk is full".into(),
+/// };
+/// assert_eq!(consul_watch::error_chain(&error), "kv.put failed: the disk is full");
+/// ```
+pub fn error_chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.ends_with(&cause_text) {
+            text = format!("{text}: {cause_text}");
+        }
+        source = cause.source();
+    }
+    text
+}
+
 /// The result of everything in this crate that can fail.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 

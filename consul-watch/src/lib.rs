@@ -64,7 +64,7 @@ pub mod watch;
 pub use backoff::{Backoff, Jitter};
 pub use client::{AclApi, AgentApi, CatalogApi, Client, ClientConfig, KvStore, SessionApi, TokenProvider};
 pub use clock::{Clock, SystemClock};
-pub use error::{BoxError, Error, Result};
+pub use error::{BoxError, Error, Result, error_chain};
 pub use go_duration::{GoDuration, ParseGoDurationError};
 pub use meta::{Answer, QueryMeta};
 pub use options::{Cached, Consistency, QueryOptions, WriteOptions};

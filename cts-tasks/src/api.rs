@@ -53,7 +53,7 @@ impl ApiServer {
         let listener = TcpListener::bind(address).await.map_err(|source| Error::Other {
             operation: "serving the API",
             retryable: false,
-            source: format!("cannot listen on {address}: {source}").into(),
+            source: format!("cannot listen on {address} (the setting `port`): {source}").into(),
         })?;
         Ok(Self { listener, state: ApiState { engine, cluster } })
     }

@@ -172,8 +172,9 @@ impl Daemon {
         .await?;
         #[cfg(feature = "api")]
         let port = api.local_addr()?.port();
+        // Without the feature `api` nothing answers, so there is no port to tell of.
         #[cfg(not(feature = "api"))]
-        let port = self.config.port;
+        let port = 0;
         let work = async {
             let result = self.engine.run(&inner).await;
             inner.stop(StopReason::Shutdown);

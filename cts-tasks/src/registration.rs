@@ -23,7 +23,8 @@ fn registration(config: &Config, port: u16, tags: &[String]) -> AgentServiceRegi
     service.address.clone_from(&own.address);
     service.port = port;
     service.namespace = Some(own.namespace.clone()).filter(|namespace| !namespace.is_empty());
-    if own.default_check_enabled {
+    // A check would find nobody where no API is served.
+    if own.default_check_enabled && port != 0 {
         service.checks.push(check(config, port));
     }
     service

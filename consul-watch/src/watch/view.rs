@@ -194,7 +194,7 @@ impl<Q: Query> View<Q> {
         let last = step.next == Next::End;
         let error = WatchError::new(error, last);
         if let Next::After(delay) = step.next {
-            tracing::warn!(
+            tracing::debug!(
                 watch.key = %self.id.1,
                 error = error.cause() as &dyn std::error::Error,
                 delay_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX),

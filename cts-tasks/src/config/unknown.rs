@@ -35,7 +35,7 @@ fn hint(key: &UnknownKey) -> Option<String> {
             "high availability is not part of this program; use one that includes it, or remove the block"
         }
         path if path.starts_with("driver.") => {
-            "this program has no such driver; use driver \"terraform\""
+            "this program has no driver of this name"
         }
         _ => return key.hint.clone(),
     };

@@ -24,17 +24,19 @@ struct Failing {
 }
 
 impl Health {
-    pub(crate) fn answered(&self, want: &Want) {
-        self.lock().remove(want);
+    /// Returns whether it failed before.
+    pub(crate) fn answered(&self, want: &Want) -> bool {
+        self.lock().remove(want).is_some()
     }
 
-    /// A fatal failure is not borne at all.
-    pub(crate) fn failed(&self, want: &Want, error: String, fatal: bool) {
+    /// A fatal failure is not borne at all. Returns whether it is the first.
+    pub(crate) fn failed(&self, want: &Want, error: String, fatal: bool) -> bool {
         let mut failing = self.lock();
         let entry =
             failing.entry(want.clone()).or_insert(Failing { times: 0, error: String::new() });
         entry.times = if fatal { BEARABLE } else { entry.times.saturating_add(1) };
         entry.error = error;
+        entry.times == 1 || fatal
     }
 
     /// # Errors

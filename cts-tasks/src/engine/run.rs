@@ -1,10 +1,10 @@
 use std::{
-    error::Error as _,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use chrono::Local;
+use consul_watch::error_chain;
 use uuid::Uuid;
 
 use super::{Shared, view::View};
@@ -38,6 +38,7 @@ impl Run {
             done = &mut work => return done,
             reason = stop.stopped() => reason,
         };
+        tracing::info!(task.name = %self.task.name, %reason, "waiting for the running task to end");
         if reason != StopReason::LeadershipLost
             && let Ok(done) = tokio::time::timeout(grace, &mut work).await
         {
@@ -69,7 +70,7 @@ impl Run {
             start_time,
             end_time: Local::now(),
             task_name: self.task.name.clone(),
-            error: result.as_ref().err().map(|error| EventError { message: chain(error) }),
+            error: result.as_ref().err().map(|error| EventError { message: error_chain(error) }),
             config: EventConfig::of(&self.task),
             changes: result.as_ref().ok().and_then(changes),
         };
@@ -78,7 +79,7 @@ impl Run {
             batch.push(Change::SetApplied(self.task.name.clone(), digest));
         }
         self.shared.ledger.commit(&batch, &stop).await?;
-        result.map(drop)
+        result.map(|outcome| self.report(&outcome))
     }
 
     /// Applies, and tries again as the policy says, each time with the newest inputs.
@@ -125,6 +126,11 @@ impl Run {
         Ok(outcome)
     }
 
+    fn report(&self, outcome: &Outcome) {
+        let Changes { add, change, destroy, .. } = changes(outcome).unwrap_or_default();
+        tracing::info!(task.name = %self.task.name, add, change, destroy, "task completed");
+    }
+
     fn view(&self) -> MutexGuard<'_, View> {
         self.view.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -151,24 +157,10 @@ fn accumulate(earlier: Option<Error>, attempt: u32, error: Error) -> Error {
         Some(earlier) => {
             let retryable = error.is_retryable();
             let message =
-                format!("retry attempt #{attempt} failed '{}': {}", chain(&error), chain(&earlier));
+                format!("retry attempt #{attempt} failed '{}': {}", error_chain(&error), error_chain(&earlier));
             Error::Driver { message, retryable, source: None }
         }
     }
-}
-
-/// An error and its causes on one line.
-pub(crate) fn chain(error: &Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        if !text.ends_with(&cause_text) {
-            text = format!("{text}: {cause_text}");
-        }
-        source = cause.source();
-    }
-    text
 }
 
 fn changes(outcome: &Outcome) -> Option<Changes> {

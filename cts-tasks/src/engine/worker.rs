@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::{
     Shared,
     feeds::{Feeds, FirstFailure},
-    run::{Run, chain},
+    run::Run,
     schedule::Schedule,
     view::View,
     want::{Feed, Want},
@@ -212,7 +212,9 @@ impl Worker {
 
     /// Takes an answer; returns whether it triggers.
     fn take(&mut self, want: &Want, feed: &Feed) -> bool {
-        self.shared.health.answered(want);
+        if self.shared.health.answered(want) {
+            tracing::info!(query = %want, "Consul answers again");
+        }
         let update = self.view().update(want, feed);
         if update.wants_changed {
             let wants = self.view().wants();
@@ -224,30 +226,25 @@ impl Worker {
     /// A failed run is in its event; only what concerns the whole engine goes on.
     fn settle(&self, done: Result<()>) -> Result<()> {
         match done {
-            Ok(()) => {
-                tracing::info!(task.name = %self.task.name, "task completed");
-                Ok(())
-            }
+            Ok(()) => Ok(()),
             Err(error @ (Error::Fenced { .. } | Error::NotPermitted { .. })) => Err(error),
             Err(Error::Stopped { reason }) => {
                 tracing::info!(task.name = %self.task.name, %reason, "task was stopped");
                 Ok(())
             }
             Err(error) => {
-                tracing::error!(task.name = %self.task.name, error = chain(&error), "error applying task");
+                tracing::error!(task.name = %self.task.name, error = error_chain(&error), "error applying task");
                 Ok(())
             }
         }
     }
 
+    /// Says once for all tasks that a read fails; it is tried on.
     fn warn(&self, want: &Want, error: &WatchError) {
-        self.shared.health.failed(want, error.cause().to_string(), error.is_fatal());
-        tracing::warn!(
-            task.name = %self.task.name,
-            query = %want,
-            error = error as &dyn std::error::Error,
-            "watching Consul failed"
-        );
+        let text = error_chain(error.cause());
+        if self.shared.health.failed(want, text.clone(), error.is_fatal()) {
+            tracing::warn!(query = %want, error = text, "cannot read from Consul, trying on");
+        }
     }
 
     fn run(&self, retry: Retry, only_if_dirty: bool) -> Run {

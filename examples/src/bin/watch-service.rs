@@ -4,7 +4,7 @@
 //! Run it with `cargo run --bin watch-service -- web`.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "that is what it is for")]
 
-use consul_watch::{Client, Watcher, query::HealthService};
+use consul_watch::{Client, Watcher, error_chain, query::HealthService};
 use futures::StreamExt;
 
 #[tokio::main]
@@ -20,7 +20,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
                     println!("  {}:{}", instance.address(), instance.service.port);
                 }
             }
-            Err(error) => eprintln!("{service}: {}; watching on", error.cause()),
+            Err(error) if error.is_fatal() => return Err(error.into()),
+            Err(error) => eprintln!("{}; watching on", error_chain(error.cause())),
         }
     }
     Ok(())

@@ -110,16 +110,7 @@ impl Visit for Line {
     }
 
     fn record_error(&mut self, field: &Field, value: &(dyn std::error::Error + 'static)) {
-        let mut text = value.to_string();
-        let mut source = value.source();
-        while let Some(cause) = source {
-            let cause_text = cause.to_string();
-            if !text.ends_with(&cause_text) {
-                text = format!("{text}: {cause_text}");
-            }
-            source = cause.source();
-        }
-        self.add(field, text);
+        self.add(field, consul_watch::error_chain(value));
     }
 }
 

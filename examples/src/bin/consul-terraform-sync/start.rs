@@ -133,7 +133,7 @@ fn on_signal(stop: &Stop) -> std::io::Result<tokio::task::JoinHandle<()>> {
 async fn work(loaded: Loaded, options: StartOptions, stop: &Stop) -> Exit {
     let daemon = match Daemon::new(loaded.config, loaded.driver, DaemonOptions::default()) {
         Ok(daemon) => daemon,
-        Err(error) => return failed(&error, stop, Exit::Error),
+        Err(error) => return failed(&error, stop, Exit::Config),
     };
     let inspected = match task_names(&options.inspect_tasks) {
         Ok(names) => names,

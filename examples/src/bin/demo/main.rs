@@ -16,6 +16,8 @@ use consul_watch::{
     types::{AgentServiceRegistration, CheckSpec, HealthStatus},
 };
 
+use tokio::signal::unix::{SignalKind, signal};
+
 use consul::Consul;
 use rules::Rules;
 use sync::Sync;
@@ -24,18 +26,26 @@ type Error = Box<dyn std::error::Error + Send + std::marker::Sync>;
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let interrupted = tokio::signal::ctrl_c();
-    let shown = tokio::select! {
-        shown = show() => shown,
-        _ = interrupted => Err("interrupted; everything that was started is stopped".into()),
+    // Before anything is started, so that it is stopped whenever a signal comes.
+    let signals = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()));
+    let (Ok(mut interrupt), Ok(mut terminate)) = signals else {
+        eprintln!("demo: cannot wait for signals");
+        return ExitCode::FAILURE;
     };
-    match shown {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("\ndemo: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    // Dropping the show stops what it has started and removes its files.
+    let code = tokio::select! {
+        shown = show() => match shown {
+            Ok(()) => return ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("\ndemo: {error}");
+                return ExitCode::FAILURE;
+            }
+        },
+        _ = interrupt.recv() => 130,
+        _ = terminate.recv() => 143,
+    };
+    eprintln!("\ndemo: interrupted; what was started is stopped");
+    ExitCode::from(code)
 }
 
 async fn show() -> Result<(), Error> {
