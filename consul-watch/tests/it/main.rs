@@ -1,9 +1,18 @@
 //! Integration tests: the watcher over the double in memory with paused time,
 //! and the parity suite over the double and a real Consul.
 
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "fixtures of tests")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "fixtures of tests"
+)]
 
 mod conformance;
+mod live;
 mod parity;
+mod real;
+mod scale;
 mod watching;
 mod wire;

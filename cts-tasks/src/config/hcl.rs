@@ -131,6 +131,11 @@ impl<'a> Parser<'a> {
             Token::CloseBrace => {
                 return Err(self.unexpected("a key").help("there is no open block to close"));
             }
+            Token::OpenBrace if *end == Token::End => {
+                return Err(self.unexpected("a key").help(
+                    "a block begins with its name; a file in JSON needs the extension .json",
+                ));
+            }
             _ => return Err(self.unexpected("a key")),
         }
         let (token, range) = self.advance()?;
@@ -202,5 +207,67 @@ impl<'a> Parser<'a> {
         }
         let (_bracket, range) = self.advance()?;
         Ok(self.value(ValueKind::List(items), start..range.end))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write as _;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::Literal;
+
+    fn print(literal: &Literal, text: &mut String) {
+        match literal {
+            Literal::List(items) => {
+                text.push('[');
+                for item in items {
+                    print(item, text);
+                    text.push(',');
+                }
+                text.push(']');
+            }
+            Literal::Map(members) => {
+                text.push('{');
+                for (key, value) in members {
+                    write!(text, "{} = ", Literal::from(key.as_str()).to_expression()).unwrap();
+                    print(value, text);
+                    text.push('\n');
+                }
+                text.push('}');
+            }
+            scalar => text.push_str(&scalar.to_expression()),
+        }
+    }
+
+    fn literal() -> impl Strategy<Value = Literal> {
+        // Interpolations stay as they are, so they are left out here.
+        let text = any::<String>().prop_map(|text| text.replace(['$', '%'], ""));
+        let leaf = prop_oneof![
+            any::<bool>().prop_map(Literal::Bool),
+            any::<i64>().prop_map(|number| Literal::Number(number.into())),
+            text.clone().prop_map(Literal::String),
+        ];
+        leaf.prop_recursive(4, 32, 5, move |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..5).prop_map(Literal::List),
+                prop::collection::btree_map(text.clone(), inner, 0..5).prop_map(Literal::Map),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_printed_is_read_back(literal in literal()) {
+            let mut text = "value = ".to_owned();
+            print(&literal, &mut text);
+            let source = Arc::new(Source { path: "x.hcl".into(), text });
+            let Literal::Map(mut read) = parse(&source).unwrap().to_literal() else {
+                panic!("no object")
+            };
+            prop_assert_eq!(read.remove("value"), Some(literal));
+        }
     }
 }

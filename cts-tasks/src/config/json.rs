@@ -224,3 +224,62 @@ impl Parser<'_> {
         Some(value)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+    use serde_json::Value as Json;
+
+    use super::*;
+    use crate::Literal;
+
+    fn read(text: &str) -> Result<Literal, Diagnostic> {
+        let source = Arc::new(Source { path: "x.json".into(), text: text.to_owned() });
+        parse(&source).map(|value| value.to_literal())
+    }
+
+    fn json() -> impl Strategy<Value = Json> {
+        let leaf = prop_oneof![
+            Just(Json::Null),
+            any::<bool>().prop_map(Json::from),
+            any::<i64>().prop_map(Json::from),
+            any::<f64>().prop_map(Json::from),
+            any::<String>().prop_map(Json::from),
+        ];
+        leaf.prop_recursive(4, 32, 5, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..5).prop_map(Json::from),
+                prop::collection::btree_map(any::<String>(), inner, 0..5)
+                    .prop_map(|members: BTreeMap<_, _>| members.into_iter().collect()),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn what_another_library_writes_is_read(json in json()) {
+            let expected = Literal::from(json.clone());
+            prop_assert_eq!(&read(&json.to_string()).unwrap(), &expected);
+            prop_assert_eq!(&read(&format!("{json:#}\n")).unwrap(), &expected);
+        }
+
+        #[test]
+        fn what_another_library_refuses_is_refused(text in "[\\[\\]{}\",:0-9.eE+\\-tfn a-z\\\\/]{0,12}") {
+            let theirs = serde_json::from_str::<Json>(&text).is_ok();
+            let ours = read(&text).is_ok();
+            // Numbers beyond the range of a float are numbers here.
+            prop_assert!(ours == theirs || (ours && text.contains(['e', 'E'])), "{}", text);
+        }
+    }
+
+    #[test]
+    fn pairs_of_escapes_are_one_character() {
+        assert_eq!(read(r#""\ud83d\ude00""#).unwrap(), Literal::from("\u{1F600}"));
+        for text in [r#""\ud83d""#, r#""\ud83dx""#, r#""\ud83d\u0041""#, r#""\ude00""#, r#""\u12""#]
+        {
+            assert!(read(text).is_err(), "{text}");
+        }
+    }
+}

@@ -119,18 +119,11 @@ impl Loader {
         let sources = files::read_all(&[path.to_owned()], &mut findings.errors);
         let raw = self.merge(&sources, &mut findings);
         let count = raw.tasks.as_ref().map_or(0, |tasks| tasks.0.len());
-        if findings.errors.is_empty() && count != 1 {
-            let file = path.display();
-            let message = if count == 0 {
-                format!(
-                    "task file '{file}' does not contain a task, must contain at least one task"
-                )
-            } else {
-                format!(
-                    "task file '{file}' cannot contain more than 1 task, contains {count} tasks"
-                )
-            };
-            findings.errors.push(Diagnostic::error(message).help("write one task { … } block"));
+        if count != 1 {
+            if findings.errors.is_empty() {
+                findings.errors.push(wrong_count(path, count));
+            }
+            return Err(sorted(findings, &sources));
         }
         // The file names no driver; whoever runs the task checks what is the driver's.
         let task = finalize::only_task(&raw, &self.surroundings, &self.registry, &mut findings);
@@ -196,6 +189,16 @@ impl Loader {
         }
         raw
     }
+}
+
+fn wrong_count(path: &Path, count: usize) -> Diagnostic {
+    let file = path.display();
+    let message = if count == 0 {
+        format!("task file '{file}' does not contain a task, must contain at least one task")
+    } else {
+        format!("task file '{file}' cannot contain more than 1 task, contains {count} tasks")
+    };
+    Diagnostic::error(message).help("write one task { … } block")
 }
 
 fn parse(source: &Arc<Source>) -> Result<ConfigValue, Diagnostic> {

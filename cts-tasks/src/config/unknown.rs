@@ -3,6 +3,9 @@ use std::collections::BTreeSet;
 use super::decode::UnknownKey;
 use crate::Diagnostic;
 
+/// How many further places are shown.
+const MAX_PLACES: usize = 20;
+
 /// One finding for all unknown keys of a file, or of a block in it.
 pub(super) fn diagnostic(file: &str, unknown: &[UnknownKey]) -> Diagnostic {
     let keys: BTreeSet<&str> = unknown.iter().map(|key| key.path.as_str()).collect();
@@ -14,7 +17,7 @@ pub(super) fn diagnostic(file: &str, unknown: &[UnknownKey]) -> Diagnostic {
     };
     let mut places = unknown.iter().filter_map(|key| key.place.clone());
     let mut diagnostic = Diagnostic::error(message).at(places.next());
-    diagnostic.also = places.collect();
+    diagnostic.also = places.take(MAX_PLACES).collect();
     let hints: BTreeSet<String> = unknown.iter().filter_map(hint).collect();
     if !hints.is_empty() {
         diagnostic = diagnostic.help(hints.into_iter().collect::<Vec<_>>().join("; "));
@@ -34,9 +37,7 @@ fn hint(key: &UnknownKey) -> Option<String> {
         path if path.starts_with("driver.") => {
             "this program has no such driver; use driver \"terraform\""
         }
-        path => {
-            return key.similar.map(|similar| format!("for {path}, did you mean {similar}?"));
-        }
+        _ => return key.hint.clone(),
     };
     Some(hint.to_owned())
 }
