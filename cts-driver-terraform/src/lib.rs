@@ -1,4 +1,52 @@
-//! The Terraform driver of Consul-Terraform-Sync.
+//! The Terraform driver of Consul-Terraform-Sync: generates the root module of
+//! a task, and runs `terraform` or `tofu` on it.
+//!
+//! Start with [`RootModule`] to generate files, and with `TerraformKind` to run
+//! tasks inside the engine of [`cts_tasks`].
+//!
+//! ```
+//! use cts_driver_terraform::{Backend, RootModule};
+//! use cts_tasks::{ServiceInstance, Task, TaskInputs};
+//! use serde_json::json;
+//!
+//! // Usually read from a configuration file.
+//! let task: Task = serde_json::from_value(json!({
+//!     "name": "web", "description": "rules for the web servers", "enabled": true,
+//!     "module": "./modules/rules", "version": null, "providers": [], "variables": {"zone": "a"},
+//!     "buffer_period": "Disabled", "working_dir": "sync-tasks/web", "module_inputs": [],
+//!     "driver_blocks": {}, "condition": {"Services": {"use_as_module_input": true, "services":
+//!         {"Matching": {"regexp": "^web", "datacenter": "", "namespace": "", "filter": "",
+//!             "cts_user_defined_meta": {}}}}},
+//! }))?;
+//! let root = RootModule::builder(&task)
+//!     .base_dir("/srv/cts")
+//!     .backend(Backend::new("local", Default::default())?)
+//!     .build();
+//! root.check()?;
+//! for file in root.files() {
+//!     println!("{}: {} bytes", file.name, file.content.len());
+//! }
+//!
+//! let mut inputs = TaskInputs::default();
+//! inputs.services = Some(vec![ServiceInstance { id: "web-1".into(), ..Default::default() }]);
+//! assert!(root.tfvars(&inputs)?.content.contains("\n  \"web-1\" = {\n"));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Features
+//!
+//! - `cli` (default): the seam `Terraform`, its implementation over the
+//!   command, and the driver on it. Without it only what is pure remains.
+//! - `testing`: a tool that follows a script.
+//!
+//! # What it promises
+//!
+//! Whatever a value holds, it reaches the module unchanged but for the
+//! normalisation to NFC that Terraform applies, or the run fails by its name.
+//! Secrets go by the environment or stand in files with mode 0600; never in
+//! `main.tf`, logs, errors or arguments. Files are replaced atomically. A run
+//! that was cut short anywhere, also by the death of the process, is followed
+//! by one that converges.
 #![forbid(unsafe_code)]
 
 mod backend;

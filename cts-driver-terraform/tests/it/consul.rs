@@ -7,6 +7,7 @@ use consul_watch::{
 use cts_tasks::{ApplyRequest, PlanPurpose, RunContext, Stop, StopReason};
 use serde_json::json;
 
+use crate::commands::processes_in;
 use crate::site::{SUITE, Site, context, counts, eventually, services, tools};
 
 const STATE: &str = "consul-terraform-sync/terraform-env:test";
@@ -77,6 +78,8 @@ async fn a_stop_gives_the_lock_back_and_the_next_run_converges() {
         stop.stop(StopReason::LeadershipLost);
         let error = running.await.unwrap().unwrap_err();
         assert!(matches!(error, cts_tasks::Error::Stopped { reason: StopReason::LeadershipLost }));
+        let left = || processes_in(&site.task_dir()).is_empty();
+        eventually("the end of what the provisioner started", left).await;
         assert_eq!(value(&consul, &format!("{STATE}/.lock")).await, None);
 
         let driver = site.driver(&json!({}));
