@@ -1,7 +1,7 @@
 use bytes::Bytes;
 use serde::Deserialize;
 
-use super::kv::from_base64;
+use super::from_base64;
 
 /// A user event, as an agent has received it.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
