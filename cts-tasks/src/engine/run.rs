@@ -4,7 +4,8 @@ use std::{
     time::Duration,
 };
 
-use chrono::Local;
+use chrono::{DateTime, Local};
+use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::{Shared, view::View};
@@ -22,6 +23,12 @@ pub(crate) struct Run {
     pub(crate) retry: Retry,
     /// A run with nothing new is an event, but no apply.
     pub(crate) only_if_dirty: bool,
+    /// What is committed together with the event of a run that succeeds.
+    pub(crate) also_commit: Option<Change>,
+    /// Whether a run that fails is an event, too.
+    pub(crate) record_failure: bool,
+    /// Given when the task is deleted: what runs may end, nothing more begins.
+    pub(crate) retired: CancellationToken,
 }
 
 impl Run {
@@ -51,6 +58,9 @@ impl Run {
         let _turn = match &self.shared.turns {
             Some(turns) => tokio::select! {
                 turn = turns.acquire() => turn.ok(),
+                () = self.retired.cancelled() => {
+                    return Err(Error::Stopped { reason: StopReason::TaskDeleted });
+                }
                 reason = stop.stopped() => return Err(Error::Stopped { reason }),
             },
             None => None,
@@ -63,7 +73,23 @@ impl Run {
         if let Err(Error::Stopped { .. } | Error::NotPermitted { .. }) = result {
             return result.map(drop);
         }
-        let event = Event {
+        if result.is_err() && !self.record_failure {
+            return result.map(drop);
+        }
+        let mut batch = Vec::new();
+        if result.is_ok() {
+            batch.extend(self.also_commit.clone());
+        }
+        batch.push(Change::AddEvent(Box::new(self.event(start_time, &result))));
+        if let (Ok(_), Some(digest)) = (&result, digest) {
+            batch.push(Change::SetApplied(self.task.name.clone(), digest));
+        }
+        self.shared.ledger.commit(&batch, &stop).await?;
+        result.map(drop)
+    }
+
+    fn event(&self, start_time: DateTime<Local>, result: &Result<Outcome>) -> Event {
+        Event {
             id: Uuid::new_v4(),
             success: result.is_ok(),
             start_time,
@@ -72,13 +98,7 @@ impl Run {
             error: result.as_ref().err().map(|error| EventError { message: chain(error) }),
             config: EventConfig::of(&self.task),
             changes: result.as_ref().ok().and_then(changes),
-        };
-        let mut batch = vec![Change::AddEvent(Box::new(event))];
-        if let (Ok(_), Some(digest)) = (&result, digest) {
-            batch.push(Change::SetApplied(self.task.name.clone(), digest));
         }
-        self.shared.ledger.commit(&batch, &stop).await?;
-        result.map(drop)
     }
 
     /// Applies, and tries again as the policy says, each time with the newest inputs.
@@ -108,6 +128,7 @@ impl Run {
             }
             tokio::select! {
                 () = tokio::time::sleep(delay.unwrap_or_default()) => {}
+                () = self.retired.cancelled() => return (Err(error), None),
                 reason = stop.stopped() => return (Err(Error::Stopped { reason }), None),
             }
             failures = Some(error);
@@ -120,9 +141,22 @@ impl Run {
         let mut outcome = self.driver.apply(ApplyRequest::Inputs(inputs), context).await?;
         while let Outcome::Waiting { ticket, url } = outcome {
             tracing::info!(task.name = %self.task.name, url, "waiting for a person to act");
-            outcome = self.driver.follow(&ticket, context).await?;
+            outcome = self.follow(&ticket, context).await?;
         }
         Ok(outcome)
+    }
+
+    /// Nobody has to act for a task that is being deleted.
+    async fn follow(&self, ticket: &str, context: &RunContext) -> Result<Outcome> {
+        let mut context = context.clone();
+        context.stop = context.stop.child();
+        let following = self.driver.follow(ticket, &context);
+        tokio::pin!(following);
+        tokio::select! {
+            outcome = &mut following => return outcome,
+            () = self.retired.cancelled() => context.stop.stop(StopReason::TaskDeleted),
+        }
+        following.await
     }
 
     fn view(&self) -> MutexGuard<'_, View> {

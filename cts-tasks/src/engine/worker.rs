@@ -6,18 +6,22 @@ use std::{
 use consul_watch::watch::WatchError;
 use futures::future::{BoxFuture, FutureExt, OptionFuture};
 use tokio::time::{Instant, sleep_until, timeout};
+use tokio_util::sync::CancellationToken;
 
 use super::{
     Shared,
     buffer::Buffer,
+    command::{Command, Orders, Reply, answer},
     feeds::{Feeds, FirstFailure},
     run::{Run, chain},
     schedule::Schedule,
+    update::Update,
     view::View,
     want::{Feed, Want},
 };
 use crate::{
-    Driver, DriverFactory, Error, Plan, PlanPurpose, Result, Retry, RunContext, Stop, Task,
+    Driver, DriverFactory, Error, Inspection, Plan, PlanPurpose, Result, Retry, RunContext, Stop,
+    Task, TaskName,
 };
 
 /// Owns one task: its watches, its driver, and when it runs.
@@ -27,6 +31,16 @@ pub(crate) struct Worker {
     view: Arc<Mutex<View>>,
     feeds: Feeds,
     shared: Arc<Shared>,
+    /// Given when the task is deleted.
+    retired: CancellationToken,
+}
+
+/// What a worker's work came to, and who waits for it.
+enum Done {
+    Ran(Result<()>),
+    RanByHand(Result<()>, Reply<()>),
+    Updated(bool, Result<()>, Reply<()>),
+    Inspected(Result<Inspection>, Reply<Inspection>),
 }
 
 /// What makes a task run.
@@ -62,7 +76,9 @@ impl Worker {
         })?;
         let driver = factory.driver(&task)?;
         let feeds = Feeds::new(shared.watcher.clone());
-        let mut worker = Self { task, driver, view: Arc::new(Mutex::new(view)), feeds, shared };
+        let view = Arc::new(Mutex::new(view));
+        let retired = CancellationToken::new();
+        let mut worker = Self { task, driver, view, feeds, shared, retired };
         tokio::select! {
             read = timeout(FIRST_DATA, worker.read_everything()) => match read {
                 Ok(read) => read?,
@@ -127,11 +143,20 @@ impl Worker {
         if !self.task.enabled {
             return Ok(None);
         }
-        let inputs = self.view().take_inputs().unwrap_or_default();
+        let inputs = self.view().inputs().unwrap_or_default();
         self.driver.plan(&inputs, PlanPurpose::Inspect, &self.context(stop)).await.map(Some)
     }
 
-    /// Runs the task whenever its condition says so, until the stop.
+    pub(crate) fn name(&self) -> &TaskName {
+        &self.task.name
+    }
+
+    pub(crate) fn is_enabled(&self) -> bool {
+        self.task.enabled
+    }
+
+    /// Runs the task whenever its condition says so, and does what it is told,
+    /// until the stop or until the task is deleted. What runs then may end.
     ///
     /// Changes that come in during a run lead to exactly one more.
     ///
@@ -139,13 +164,17 @@ impl Worker {
     ///
     /// Only what no later run can cure: a store that refuses this process, or a
     /// permit that is gone.
-    pub(crate) async fn watch(mut self, stop: Stop) -> Result<()> {
+    pub(crate) async fn watch(mut self, mut orders: Orders, stop: Stop) -> Result<()> {
+        self.retired = orders.retired.clone();
         let mut buffer = Buffer::new(self.task.buffer_period);
         let mut schedule = Schedule::of(&self.task, Arc::clone(&self.shared.options.clock));
         let mut due = None;
-        let mut running: OptionFuture<BoxFuture<'static, Result<()>>> = None.into();
+        let mut running: OptionFuture<BoxFuture<'static, Done>> = None.into();
         let mut busy = false;
         loop {
+            if !busy && (self.retired.is_cancelled() || stop.reason().is_some()) {
+                return Ok(());
+            }
             if let Some(trigger) = due.take_if(|_| !busy)
                 && self.is_worth_running(trigger)
             {
@@ -161,7 +190,15 @@ impl Worker {
                     busy = false;
                     self.settle(done)?;
                 }
-                _ = stop.stopped(), if !busy => return Ok(()),
+                _ = stop.stopped(), if !busy => {}
+                () = orders.retired.cancelled(), if !busy => {}
+                Some(command) = orders.commands.recv() => {
+                    if let Some(work) = self.obey(command, busy, &stop) {
+                        buffer.reset();
+                        running = Some(work).into();
+                        busy = true;
+                    }
+                }
                 () = sleep_until(fires_at.unwrap_or_else(Instant::now)), if fires_at.is_some() => {
                     buffer.reset();
                     due = Some(Trigger::Change);
@@ -186,6 +223,51 @@ impl Worker {
         }
     }
 
+    /// Begins what a command asks for, unless something runs.
+    fn obey(&self, command: Command, busy: bool, stop: &Stop) -> Option<BoxFuture<'static, Done>> {
+        let name = &self.task.name;
+        if busy {
+            command.refuse(Error::TaskActive { task: name.clone() });
+            return None;
+        }
+        match command {
+            Command::SetEnabled { enabled, first_run, reply } => {
+                let update = Update {
+                    run: self.run(Retry::NEVER, false),
+                    context: self.context(stop),
+                    enabled,
+                    first_run,
+                };
+                let stop = stop.clone();
+                Some(
+                    async move { Done::Updated(enabled, update.finish(&stop).await, reply) }
+                        .boxed(),
+                )
+            }
+            Command::Inspect { enabled, reply } => {
+                let (driver, context) = (Arc::clone(&self.driver), self.context(stop));
+                let inputs = self.view().inputs().unwrap_or_default();
+                let name = name.clone();
+                Some(Box::pin(async move {
+                    let plan = if enabled {
+                        driver.plan(&inputs, PlanPurpose::Inspect, &context).await.map(Some)
+                    } else {
+                        Ok(None)
+                    };
+                    Done::Inspected(plan.map(|plan| Inspection { task: name, plan }), reply)
+                }))
+            }
+            Command::Run { reply } if !self.task.enabled => {
+                answer(reply, Err(Error::TaskDisabled { task: name.clone() }));
+                None
+            }
+            Command::Run { reply } => {
+                let (run, stop) = (self.run(Retry::NEVER, false), stop.clone());
+                Some(async move { Done::RanByHand(run.finish(&stop).await, reply) }.boxed())
+            }
+        }
+    }
+
     /// A disabled task does not run, and nor does one that would only do again
     /// what it has done.
     fn is_worth_running(&self, trigger: Trigger) -> bool {
@@ -204,26 +286,49 @@ impl Worker {
         }
     }
 
-    fn start_run(&self, trigger: Trigger, stop: Stop) -> BoxFuture<'static, Result<()>> {
+    fn start_run(&self, trigger: Trigger, stop: Stop) -> BoxFuture<'static, Done> {
         tracing::info!(task.name = %self.task.name, "executing task");
         let run = self.run(self.shared.options.retry, trigger == Trigger::Schedule);
-        async move { run.finish(&stop).await }.boxed()
+        async move { Done::Ran(run.finish(&stop).await) }.boxed()
     }
 
     /// Takes an answer; returns whether it triggers.
     fn take(&mut self, want: &Want, feed: &Feed) -> bool {
-        self.shared.health.answered(want);
+        self.shared.health.answered(&self.task.name, want);
         let update = self.view().update(want, feed);
         if update.wants_changed {
             let wants = self.view().wants();
             self.feeds.set(&wants);
+            self.shared.health.keep(&self.task.name, &wants);
         }
         update.triggers
     }
 
-    /// A failed run is in its event; only what concerns the whole engine goes on.
-    fn settle(&self, done: Result<()>) -> Result<()> {
-        match done {
+    /// Takes notice of what came of the work, and answers who asked for it.
+    /// Only what concerns the whole engine goes on.
+    fn settle(&mut self, done: Done) -> Result<()> {
+        let (result, reply) = match done {
+            Done::Ran(result) => return self.settle_run(result),
+            Done::Inspected(inspection, reply) => {
+                answer(reply, inspection);
+                return Ok(());
+            }
+            Done::RanByHand(result, reply) => (result, reply),
+            Done::Updated(enabled, result, reply) => {
+                if result.is_ok() {
+                    self.task.enabled = enabled;
+                }
+                (result, reply)
+            }
+        };
+        let ends_all = result.as_ref().err().and_then(Error::concerning_all);
+        answer(reply, result);
+        ends_all.map_or(Ok(()), Err)
+    }
+
+    /// A failed run is in its event.
+    fn settle_run(&self, result: Result<()>) -> Result<()> {
+        match result {
             Ok(()) => {
                 tracing::info!(task.name = %self.task.name, "task completed");
                 Ok(())
@@ -241,7 +346,12 @@ impl Worker {
     }
 
     fn warn(&self, want: &Want, error: &WatchError) {
-        self.shared.health.failed(want, error.cause().to_string(), error.is_fatal());
+        self.shared.health.failed(
+            &self.task.name,
+            want,
+            error.cause().to_string(),
+            error.is_fatal(),
+        );
         tracing::warn!(
             task.name = %self.task.name,
             query = %want,
@@ -250,7 +360,7 @@ impl Worker {
         );
     }
 
-    fn run(&self, retry: Retry, only_if_dirty: bool) -> Run {
+    pub(crate) fn run(&self, retry: Retry, only_if_dirty: bool) -> Run {
         Run {
             task: self.task.clone(),
             driver: Arc::clone(&self.driver),
@@ -258,6 +368,9 @@ impl Worker {
             shared: Arc::clone(&self.shared),
             retry,
             only_if_dirty,
+            also_commit: None,
+            record_failure: true,
+            retired: self.retired.clone(),
         }
     }
 
@@ -267,5 +380,11 @@ impl Worker {
 
     fn view(&self) -> MutexGuard<'_, View> {
         self.view.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.shared.health.forget(&self.task.name);
     }
 }
