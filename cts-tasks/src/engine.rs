@@ -1,11 +1,15 @@
 //! Runs tasks when their conditions say so.
 
+mod command;
+mod control;
 mod feeds;
 mod health;
 mod ledger;
 mod retry;
 mod run;
 mod schedule;
+mod supervisor;
+mod update;
 mod view;
 mod want;
 mod worker;
@@ -17,16 +21,20 @@ use std::{
 };
 
 use consul_watch::{Clock, SystemClock, Watcher};
-use tokio::{sync::Semaphore, task::JoinSet};
+use tokio::sync::{Semaphore, mpsc};
 
+pub use command::FirstRun;
 pub use retry::Retry;
 
 use crate::{
-    DriverFactory, Error, MemoryStore, Permit, Plan, Result, Single, State, Stop, StopReason, Task,
-    TaskName, TaskStore,
+    DriverFactory, Error, MemoryStore, Permit, Plan, Result, Single, State, Stop, Task, TaskName,
+    TaskStore,
 };
+use command::Order;
+use control::Open;
 use health::Health;
 use ledger::Ledger;
+use supervisor::Supervisor;
 use worker::Worker;
 
 /// Runs tasks when their conditions say so.
@@ -93,6 +101,8 @@ pub(crate) struct Shared {
     options: EngineOptions,
     turns: Option<Semaphore>,
     random: Mutex<fastrand::Rng>,
+    /// To the supervisor, while the engine runs.
+    orders: Mutex<Option<mpsc::Sender<Order>>>,
 }
 
 impl Shared {
@@ -122,6 +132,7 @@ impl Engine {
             health: Health::default(),
             turns: options.concurrency.map(Semaphore::new),
             random: Mutex::new(random),
+            orders: Mutex::new(None),
             options,
         };
         Self { shared: Arc::new(shared), factory }
@@ -194,39 +205,10 @@ impl Engine {
     /// That of the first task that fails in its first run; afterwards only what
     /// no later run can cure: [`Error::Fenced`] or [`Error::NotPermitted`].
     pub async fn run(&self, stop: &Stop) -> Result<()> {
-        let inner = stop.child();
-        let mut workers = JoinSet::new();
-        let first = async {
-            for task in self.tasks() {
-                let mut worker = self.worker(task, &inner).await?;
-                worker.first_run(&inner).await?;
-                workers.spawn(worker.watch(inner.clone()));
-            }
-            Ok(())
-        };
-        let mut result: Result<()> = first.await;
-        if result.is_ok() {
-            tracing::info!("all tasks ran once, watching for changes");
-        }
-        if result.is_err() {
-            inner.stop(StopReason::Shutdown);
-        }
-        while let Some(done) = workers.join_next().await {
-            let done = done.unwrap_or_else(|error| {
-                Err(Error::Other {
-                    operation: "watching a task",
-                    retryable: false,
-                    source: error.into(),
-                })
-            });
-            if done.is_err() {
-                inner.stop(StopReason::Shutdown);
-                result = result.and(done);
-            }
-        }
-        if result.is_ok() {
-            stop.stopped().await;
-        }
+        let (open, orders) = Open::new(&self.shared);
+        let supervisor = Supervisor::new(self.clone(), self.tasks(), stop.child());
+        let result = supervisor.run(orders).await;
+        drop(open);
         match result {
             Err(Error::Stopped { .. }) if stop.reason().is_some() => Ok(()),
             result => result,

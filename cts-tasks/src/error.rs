@@ -34,6 +34,21 @@ pub enum Error {
         /// The name.
         task: TaskName,
     },
+    /// The task runs, or is being changed or deleted.
+    #[error("task '{task}' is active and cannot be updated at this time")]
+    TaskActive {
+        /// The name.
+        task: TaskName,
+    },
+    /// A disabled task does not run.
+    #[error("task '{task}' is disabled; enable it first")]
+    TaskDisabled {
+        /// The name.
+        task: TaskName,
+    },
+    /// Tasks can be changed only while the engine runs.
+    #[error("the engine is not running")]
+    NotRunning,
     /// A driver's step failed: what the tool reported, ready for a person.
     #[error("{message}")]
     Driver {
@@ -96,12 +111,23 @@ impl Error {
             Self::Consul { retryable, .. }
             | Self::Driver { retryable, .. }
             | Self::Other { retryable, .. } => *retryable,
-            Self::File { .. } => true,
+            Self::File { .. } | Self::TaskActive { .. } => true,
             Self::NoSuchTask { .. }
             | Self::TaskExists { .. }
+            | Self::TaskDisabled { .. }
+            | Self::NotRunning
             | Self::Stopped { .. }
             | Self::NotPermitted { .. }
             | Self::Fenced { .. } => false,
+        }
+    }
+
+    /// The same once more, if it ends the whole engine.
+    pub(crate) fn concerning_all(&self) -> Option<Self> {
+        match self {
+            Self::Fenced { reason } => Some(Self::Fenced { reason: reason.clone() }),
+            Self::NotPermitted { reason } => Some(Self::NotPermitted { reason: reason.clone() }),
+            _ => None,
         }
     }
 }

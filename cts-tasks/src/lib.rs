@@ -63,7 +63,7 @@ pub use driver::{
     Action, ApplyRequest, Changes, Driver, DriverFactory, DriverKind, DriverSettings, Outcome,
     Plan, PlanId, PlanPurpose, Progress, RunContext, Silent,
 };
-pub use engine::{Engine, EngineOptions, Inspection, Retry};
+pub use engine::{Engine, EngineOptions, FirstRun, Inspection, Retry};
 pub use error::{BoxError, Error, Result};
 pub use event::{Event, EventConfig, EventError, Status};
 pub use inputs::{KvEntry, ServiceInstance, TaskInputs};

@@ -34,9 +34,7 @@ fn hint(key: &UnknownKey) -> Option<String> {
         "high_availability" => {
             "high availability is not part of this program; use one that includes it, or remove the block"
         }
-        path if path.starts_with("driver.") => {
-            "this program has no driver of this name"
-        }
+        path if path.starts_with("driver.") => "this program has no driver of this name",
         _ => return key.hint.clone(),
     };
     Some(hint.to_owned())

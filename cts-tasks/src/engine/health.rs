@@ -1,9 +1,10 @@
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
 use super::want::Want;
+use crate::TaskName;
 
 /// How many failures in a row upstream bears before it gives a dependency up.
 /// Ours never gives up, but says from then on that it is not healthy.
@@ -14,8 +15,11 @@ const BEARABLE: u32 = 9;
 /// Which reads of Consul fail, and how often in a row.
 #[derive(Debug, Default)]
 pub(crate) struct Health {
-    failing: Mutex<BTreeMap<Want, Failing>>,
+    failing: Mutex<Failures>,
 }
+
+/// Each task's own, so that what only a deleted task wanted goes with it.
+type Failures = BTreeMap<TaskName, BTreeMap<Want, Failing>>;
 
 #[derive(Debug)]
 struct Failing {
@@ -24,19 +28,36 @@ struct Failing {
 }
 
 impl Health {
-    /// Returns whether it failed before.
-    pub(crate) fn answered(&self, want: &Want) -> bool {
-        self.lock().remove(want).is_some()
+    /// Returns whether it failed before, and fails for no task any more.
+    pub(crate) fn answered(&self, task: &TaskName, want: &Want) -> bool {
+        let mut failures = self.lock();
+        let failed = failures.get_mut(task).is_some_and(|failing| failing.remove(want).is_some());
+        failed && !failures.values().any(|failing| failing.contains_key(want))
     }
 
-    /// A fatal failure is not borne at all. Returns whether it is the first.
-    pub(crate) fn failed(&self, want: &Want, error: String, fatal: bool) -> bool {
-        let mut failing = self.lock();
+    /// The task wants nothing but this now.
+    pub(crate) fn keep(&self, task: &TaskName, wants: &BTreeSet<Want>) {
+        if let Some(failing) = self.lock().get_mut(task) {
+            failing.retain(|want, _| wants.contains(want));
+        }
+    }
+
+    /// The task is no more.
+    pub(crate) fn forget(&self, task: &TaskName) {
+        self.lock().remove(task);
+    }
+
+    /// A fatal failure is not borne at all. Returns whether it is news: the
+    /// read did not fail for any task before.
+    pub(crate) fn failed(&self, task: &TaskName, want: &Want, error: String, fatal: bool) -> bool {
+        let mut failures = self.lock();
+        let news = !failures.values().any(|failing| failing.contains_key(want));
+        let failing = failures.entry(task.clone()).or_default();
         let entry =
             failing.entry(want.clone()).or_insert(Failing { times: 0, error: String::new() });
         entry.times = if fatal { BEARABLE } else { entry.times.saturating_add(1) };
         entry.error = error;
-        entry.times == 1 || fatal
+        news || fatal
     }
 
     /// # Errors
@@ -44,7 +65,8 @@ impl Health {
     /// What fails, for a person.
     pub(crate) fn check(&self) -> Result<(), String> {
         let failing = self.lock();
-        let worst = failing.iter().find(|(_, failing)| failing.times >= BEARABLE);
+        let mut all = failing.values().flatten();
+        let worst = all.find(|(_, failing)| failing.times >= BEARABLE);
         match worst {
             None => Ok(()),
             Some((want, Failing { times, error })) => {
@@ -53,7 +75,7 @@ impl Health {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Want, Failing>> {
+    fn lock(&self) -> MutexGuard<'_, Failures> {
         self.failing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -66,15 +88,15 @@ mod tests {
     fn nine_failures_in_a_row_are_unhealthy_and_one_answer_heals() {
         let want =
             Want::Key { path: "a".into(), datacenter: String::new(), namespace: String::new() };
-        let health = Health::default();
+        let (health, task) = (Health::default(), "t".parse().unwrap());
         for _ in 0..8 {
-            health.failed(&want, "refused".into(), false);
+            health.failed(&task, &want, "refused".into(), false);
         }
         assert_eq!(health.check(), Ok(()));
-        health.failed(&want, "refused".into(), false);
+        health.failed(&task, &want, "refused".into(), false);
         let said = health.check().unwrap_err();
         assert_eq!(said, "kv.exists.get(a) has failed 9 times in a row: refused");
-        health.answered(&want);
+        health.answered(&task, &want);
         assert_eq!(health.check(), Ok(()));
     }
 
@@ -82,8 +104,23 @@ mod tests {
     fn a_read_that_no_retry_cures_is_unhealthy_at_once() {
         let want =
             Want::Key { path: "a".into(), datacenter: String::new(), namespace: String::new() };
-        let health = Health::default();
-        health.failed(&want, "bad filter".into(), true);
+        let (health, task) = (Health::default(), "t".parse().unwrap());
+        health.failed(&task, &want, "bad filter".into(), true);
         assert!(health.check().is_err());
+    }
+
+    #[test]
+    fn what_only_a_deleted_task_wanted_is_forgotten() {
+        let want =
+            Want::Key { path: "a".into(), datacenter: String::new(), namespace: String::new() };
+        let (health, task) = (Health::default(), "t".parse().unwrap());
+        health.failed(&task, &want, "bad filter".into(), true);
+        health.keep(&task, &BTreeSet::from([want.clone()]));
+        assert!(health.check().is_err());
+        health.keep(&task, &BTreeSet::new());
+        assert_eq!(health.check(), Ok(()));
+        health.failed(&task, &want, "bad filter".into(), true);
+        health.forget(&task);
+        assert_eq!(health.check(), Ok(()));
     }
 }

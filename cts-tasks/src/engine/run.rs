@@ -3,8 +3,9 @@ use std::{
     time::Duration,
 };
 
-use chrono::Local;
+use chrono::{DateTime, Local};
 use consul_watch::error_chain;
+use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::{Shared, view::View};
@@ -22,6 +23,12 @@ pub(crate) struct Run {
     pub(crate) retry: Retry,
     /// A run with nothing new is an event, but no apply.
     pub(crate) only_if_dirty: bool,
+    /// What is committed together with the event of a run that succeeds.
+    pub(crate) also_commit: Option<Change>,
+    /// Whether a run that fails is an event, too.
+    pub(crate) record_failure: bool,
+    /// Given when the task is deleted: what runs may end, nothing more begins.
+    pub(crate) retired: CancellationToken,
 }
 
 impl Run {
@@ -32,13 +39,14 @@ impl Run {
         let context =
             RunContext::new(inner.clone()).with_permit(Arc::clone(&self.shared.options.permit));
         let grace = self.shared.options.stop_grace;
+        let name = self.task.name.clone();
         let work = self.work(context, stop.clone());
         tokio::pin!(work);
         let reason = tokio::select! {
             done = &mut work => return done,
             reason = stop.stopped() => reason,
         };
-        tracing::info!(task.name = %self.task.name, %reason, "waiting for the running task to end");
+        tracing::info!(task.name = %name, %reason, "waiting for the running task to end");
         if reason != StopReason::LeadershipLost
             && let Ok(done) = tokio::time::timeout(grace, &mut work).await
         {
@@ -52,6 +60,9 @@ impl Run {
         let _turn = match &self.shared.turns {
             Some(turns) => tokio::select! {
                 turn = turns.acquire() => turn.ok(),
+                () = self.retired.cancelled() => {
+                    return Err(Error::Stopped { reason: StopReason::TaskDeleted });
+                }
                 reason = stop.stopped() => return Err(Error::Stopped { reason }),
             },
             None => None,
@@ -64,7 +75,28 @@ impl Run {
         if let Err(Error::Stopped { .. } | Error::NotPermitted { .. }) = result {
             return result.map(drop);
         }
-        let event = Event {
+        if result.is_err() && !self.record_failure {
+            return result.map(drop);
+        }
+        let mut batch = Vec::new();
+        if result.is_ok() {
+            batch.extend(self.also_commit.clone());
+        }
+        batch.push(Change::AddEvent(Box::new(self.event(start_time, &result))));
+        if let (Ok(_), Some(digest)) = (&result, digest) {
+            batch.push(Change::SetApplied(self.task.name.clone(), digest));
+        }
+        self.shared.ledger.commit(&batch, &stop).await?;
+        result.map(|outcome| self.report(&outcome))
+    }
+
+    fn report(&self, outcome: &Outcome) {
+        let Changes { add, change, destroy, .. } = changes(outcome).unwrap_or_default();
+        tracing::info!(task.name = %self.task.name, add, change, destroy, "task completed");
+    }
+
+    fn event(&self, start_time: DateTime<Local>, result: &Result<Outcome>) -> Event {
+        Event {
             id: Uuid::new_v4(),
             success: result.is_ok(),
             start_time,
@@ -73,13 +105,7 @@ impl Run {
             error: result.as_ref().err().map(|error| EventError { message: error_chain(error) }),
             config: EventConfig::of(&self.task),
             changes: result.as_ref().ok().and_then(changes),
-        };
-        let mut batch = vec![Change::AddEvent(Box::new(event))];
-        if let (Ok(_), Some(digest)) = (&result, digest) {
-            batch.push(Change::SetApplied(self.task.name.clone(), digest));
         }
-        self.shared.ledger.commit(&batch, &stop).await?;
-        result.map(|outcome| self.report(&outcome))
     }
 
     /// Applies, and tries again as the policy says, each time with the newest inputs.
@@ -109,6 +135,7 @@ impl Run {
             }
             tokio::select! {
                 () = tokio::time::sleep(delay.unwrap_or_default()) => {}
+                () = self.retired.cancelled() => return (Err(error), None),
                 reason = stop.stopped() => return (Err(Error::Stopped { reason }), None),
             }
             failures = Some(error);
@@ -121,14 +148,22 @@ impl Run {
         let mut outcome = self.driver.apply(ApplyRequest::Inputs(inputs), context).await?;
         while let Outcome::Waiting { ticket, url } = outcome {
             tracing::info!(task.name = %self.task.name, url, "waiting for a person to act");
-            outcome = self.driver.follow(&ticket, context).await?;
+            outcome = self.follow(&ticket, context).await?;
         }
         Ok(outcome)
     }
 
-    fn report(&self, outcome: &Outcome) {
-        let Changes { add, change, destroy, .. } = changes(outcome).unwrap_or_default();
-        tracing::info!(task.name = %self.task.name, add, change, destroy, "task completed");
+    /// Nobody has to act for a task that is being deleted.
+    async fn follow(&self, ticket: &str, context: &RunContext) -> Result<Outcome> {
+        let mut context = context.clone();
+        context.stop = context.stop.child();
+        let following = self.driver.follow(ticket, &context);
+        tokio::pin!(following);
+        tokio::select! {
+            outcome = &mut following => return outcome,
+            () = self.retired.cancelled() => context.stop.stop(StopReason::TaskDeleted),
+        }
+        following.await
     }
 
     fn view(&self) -> MutexGuard<'_, View> {
@@ -156,8 +191,11 @@ fn accumulate(earlier: Option<Error>, attempt: u32, error: Error) -> Error {
         Some(_) if matches!(error, Error::Stopped { .. } | Error::NotPermitted { .. }) => error,
         Some(earlier) => {
             let retryable = error.is_retryable();
-            let message =
-                format!("retry attempt #{attempt} failed '{}': {}", error_chain(&error), error_chain(&earlier));
+            let message = format!(
+                "retry attempt #{attempt} failed '{}': {}",
+                error_chain(&error),
+                error_chain(&earlier)
+            );
             Error::Driver { message, retryable, source: None }
         }
     }

@@ -23,6 +23,8 @@ pub(crate) struct View {
     latest: BTreeMap<Want, Feed>,
     /// Whether something came in that no run has applied yet.
     dirty: bool,
+    /// Whether everything wanted had been answered at some time.
+    ready: bool,
 }
 
 /// What an answer of Consul's came to.
@@ -78,7 +80,7 @@ impl View {
             };
             parts.push(Part { selection, triggers: false, is_input: true });
         }
-        Ok(Self { parts, latest: BTreeMap::new(), dirty: false })
+        Ok(Self { parts, latest: BTreeMap::new(), dirty: false, ready: false })
     }
 
     /// Everything that must be watched, as far as it is known by now: names
@@ -93,6 +95,7 @@ impl View {
         let before = self.latest.insert(want.clone(), feed.clone());
         let gone = if wants_changed { self.forget_unwanted() } else { Latest::new() };
         self.dirty = true;
+        self.ready = self.ready || self.is_complete();
         let triggers = self.parts.iter().any(|part| {
             part.triggers && part.selection.differs(want, before.as_ref(), feed, &gone)
         });
@@ -128,12 +131,22 @@ impl View {
         self.dirty = true;
     }
 
-    /// What the module gets now; `None` until everything was answered once.
+    /// What the module gets now, for a run; `None` until everything was
+    /// answered once.
     pub(crate) fn take_inputs(&mut self) -> Option<TaskInputs> {
-        if !self.is_complete() {
+        let inputs = self.inputs()?;
+        self.dirty = false;
+        Some(inputs)
+    }
+
+    /// What the module gets now; `None` until everything was answered once.
+    ///
+    /// A service whose name has only just begun to match counts as one without
+    /// instances until its own answer is there, which triggers then.
+    pub(crate) fn inputs(&self) -> Option<TaskInputs> {
+        if !self.ready && !self.is_complete() {
             return None;
         }
-        self.dirty = false;
         let mut inputs = TaskInputs::default();
         for part in self.parts.iter().filter(|part| part.is_input) {
             part.selection.fill(&self.latest, &mut inputs);

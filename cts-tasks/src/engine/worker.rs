@@ -3,20 +3,27 @@ use std::{
     time::Duration,
 };
 
-use consul_watch::watch::{Buffer, BufferTimer, WatchError};
+use consul_watch::{
+    error_chain,
+    watch::{Buffer, BufferTimer, WatchError},
+};
 use futures::future::{BoxFuture, FutureExt, OptionFuture};
 use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
 
 use super::{
     Shared,
+    command::{Command, Orders, Reply, answer},
     feeds::{Feeds, FirstFailure},
     run::Run,
     schedule::Schedule,
+    update::Update,
     view::View,
     want::{Feed, Want},
 };
 use crate::{
-    Driver, DriverFactory, Error, Plan, PlanPurpose, Result, Retry, RunContext, Stop, Task,
+    Driver, DriverFactory, Error, Inspection, Plan, PlanPurpose, Result, Retry, RunContext, Stop,
+    Task, TaskName,
 };
 
 /// Owns one task: its watches, its driver, and when it runs.
@@ -26,6 +33,16 @@ pub(crate) struct Worker {
     view: Arc<Mutex<View>>,
     feeds: Feeds,
     shared: Arc<Shared>,
+    /// Given when the task is deleted.
+    retired: CancellationToken,
+}
+
+/// What a worker's work came to, and who waits for it.
+enum Done {
+    Ran(Result<()>),
+    RanByHand(Result<()>, Reply<()>),
+    Updated(bool, Result<()>, Reply<()>),
+    Inspected(Result<Inspection>, Reply<Inspection>),
 }
 
 /// What makes a task run.
@@ -61,7 +78,9 @@ impl Worker {
         })?;
         let driver = factory.driver(&task)?;
         let feeds = Feeds::new(shared.watcher.clone());
-        let mut worker = Self { task, driver, view: Arc::new(Mutex::new(view)), feeds, shared };
+        let view = Arc::new(Mutex::new(view));
+        let retired = CancellationToken::new();
+        let mut worker = Self { task, driver, view, feeds, shared, retired };
         tokio::select! {
             read = timeout(FIRST_DATA, worker.read_everything()) => match read {
                 Ok(read) => read?,
@@ -126,11 +145,20 @@ impl Worker {
         if !self.task.enabled {
             return Ok(None);
         }
-        let inputs = self.view().take_inputs().unwrap_or_default();
+        let inputs = self.view().inputs().unwrap_or_default();
         self.driver.plan(&inputs, PlanPurpose::Inspect, &self.context(stop)).await.map(Some)
     }
 
-    /// Runs the task whenever its condition says so, until the stop.
+    pub(crate) fn name(&self) -> &TaskName {
+        &self.task.name
+    }
+
+    pub(crate) fn is_enabled(&self) -> bool {
+        self.task.enabled
+    }
+
+    /// Runs the task whenever its condition says so, and does what it is told,
+    /// until the stop or until the task is deleted. What runs then may end.
     ///
     /// Changes that come in during a run lead to exactly one more.
     ///
@@ -138,14 +166,18 @@ impl Worker {
     ///
     /// Only what no later run can cure: a store that refuses this process, or a
     /// permit that is gone.
-    pub(crate) async fn watch(mut self, stop: Stop) -> Result<()> {
+    pub(crate) async fn watch(mut self, mut orders: Orders, stop: Stop) -> Result<()> {
+        self.retired = orders.retired.clone();
         let started = Instant::now();
         let mut buffer = BufferTimer::new(Buffer::from(self.task.buffer_period));
         let mut schedule = Schedule::of(&self.task, Arc::clone(&self.shared.options.clock));
         let mut due = None;
-        let mut running: OptionFuture<BoxFuture<'static, Result<()>>> = None.into();
+        let mut running: OptionFuture<BoxFuture<'static, Done>> = None.into();
         let mut busy = false;
         loop {
+            if !busy && (self.retired.is_cancelled() || stop.reason().is_some()) {
+                return Ok(());
+            }
             if let Some(trigger) = due.take_if(|_| !busy)
                 && self.is_worth_running(trigger)
             {
@@ -161,7 +193,15 @@ impl Worker {
                     busy = false;
                     self.settle(done)?;
                 }
-                _ = stop.stopped(), if !busy => return Ok(()),
+                _ = stop.stopped(), if !busy => {}
+                () = orders.retired.cancelled(), if !busy => {}
+                Some(command) = orders.commands.recv() => {
+                    if let Some(work) = self.obey(command, busy, &stop) {
+                        buffer.reset();
+                        running = Some(work).into();
+                        busy = true;
+                    }
+                }
                 () = sleep(rest.unwrap_or_default()), if rest.is_some() => {
                     buffer.reset();
                     due = Some(Trigger::Change);
@@ -186,6 +226,51 @@ impl Worker {
         }
     }
 
+    /// Begins what a command asks for, unless something runs.
+    fn obey(&self, command: Command, busy: bool, stop: &Stop) -> Option<BoxFuture<'static, Done>> {
+        let name = &self.task.name;
+        if busy {
+            command.refuse(Error::TaskActive { task: name.clone() });
+            return None;
+        }
+        match command {
+            Command::SetEnabled { enabled, first_run, reply } => {
+                let update = Update {
+                    run: self.run(Retry::NEVER, false),
+                    context: self.context(stop),
+                    enabled,
+                    first_run,
+                };
+                let stop = stop.clone();
+                Some(
+                    async move { Done::Updated(enabled, update.finish(&stop).await, reply) }
+                        .boxed(),
+                )
+            }
+            Command::Inspect { enabled, reply } => {
+                let (driver, context) = (Arc::clone(&self.driver), self.context(stop));
+                let inputs = self.view().inputs().unwrap_or_default();
+                let name = name.clone();
+                Some(Box::pin(async move {
+                    let plan = if enabled {
+                        driver.plan(&inputs, PlanPurpose::Inspect, &context).await.map(Some)
+                    } else {
+                        Ok(None)
+                    };
+                    Done::Inspected(plan.map(|plan| Inspection { task: name, plan }), reply)
+                }))
+            }
+            Command::Run { reply } if !self.task.enabled => {
+                answer(reply, Err(Error::TaskDisabled { task: name.clone() }));
+                None
+            }
+            Command::Run { reply } => {
+                let (run, stop) = (self.run(Retry::NEVER, false), stop.clone());
+                Some(async move { Done::RanByHand(run.finish(&stop).await, reply) }.boxed())
+            }
+        }
+    }
+
     /// A disabled task does not run, and nor does one that would only do again
     /// what it has done.
     fn is_worth_running(&self, trigger: Trigger) -> bool {
@@ -204,28 +289,51 @@ impl Worker {
         }
     }
 
-    fn start_run(&self, trigger: Trigger, stop: Stop) -> BoxFuture<'static, Result<()>> {
+    fn start_run(&self, trigger: Trigger, stop: Stop) -> BoxFuture<'static, Done> {
         tracing::info!(task.name = %self.task.name, "executing task");
         let run = self.run(self.shared.options.retry, trigger == Trigger::Schedule);
-        async move { run.finish(&stop).await }.boxed()
+        async move { Done::Ran(run.finish(&stop).await) }.boxed()
     }
 
     /// Takes an answer; returns whether it triggers.
     fn take(&mut self, want: &Want, feed: &Feed) -> bool {
-        if self.shared.health.answered(want) {
+        if self.shared.health.answered(&self.task.name, want) {
             tracing::info!(query = %want, "Consul answers again");
         }
         let update = self.view().update(want, feed);
         if update.wants_changed {
             let wants = self.view().wants();
             self.feeds.set(&wants);
+            self.shared.health.keep(&self.task.name, &wants);
         }
         update.triggers
     }
 
-    /// A failed run is in its event; only what concerns the whole engine goes on.
-    fn settle(&self, done: Result<()>) -> Result<()> {
-        match done {
+    /// Takes notice of what came of the work, and answers who asked for it.
+    /// Only what concerns the whole engine goes on.
+    fn settle(&mut self, done: Done) -> Result<()> {
+        let (result, reply) = match done {
+            Done::Ran(result) => return self.settle_run(result),
+            Done::Inspected(inspection, reply) => {
+                answer(reply, inspection);
+                return Ok(());
+            }
+            Done::RanByHand(result, reply) => (result, reply),
+            Done::Updated(enabled, result, reply) => {
+                if result.is_ok() {
+                    self.task.enabled = enabled;
+                }
+                (result, reply)
+            }
+        };
+        let ends_all = result.as_ref().err().and_then(Error::concerning_all);
+        answer(reply, result);
+        ends_all.map_or(Ok(()), Err)
+    }
+
+    /// A failed run is in its event.
+    fn settle_run(&self, result: Result<()>) -> Result<()> {
+        match result {
             Ok(()) => Ok(()),
             Err(error @ (Error::Fenced { .. } | Error::NotPermitted { .. })) => Err(error),
             Err(Error::Stopped { reason }) => {
@@ -242,12 +350,12 @@ impl Worker {
     /// Says once for all tasks that a read fails; it is tried on.
     fn warn(&self, want: &Want, error: &WatchError) {
         let text = error_chain(error.cause());
-        if self.shared.health.failed(want, text.clone(), error.is_fatal()) {
+        if self.shared.health.failed(&self.task.name, want, text.clone(), error.is_fatal()) {
             tracing::warn!(query = %want, error = text, "cannot read from Consul, trying on");
         }
     }
 
-    fn run(&self, retry: Retry, only_if_dirty: bool) -> Run {
+    pub(crate) fn run(&self, retry: Retry, only_if_dirty: bool) -> Run {
         Run {
             task: self.task.clone(),
             driver: Arc::clone(&self.driver),
@@ -255,6 +363,9 @@ impl Worker {
             shared: Arc::clone(&self.shared),
             retry,
             only_if_dirty,
+            also_commit: None,
+            record_failure: true,
+            retired: self.retired.clone(),
         }
     }
 
@@ -264,5 +375,11 @@ impl Worker {
 
     fn view(&self) -> MutexGuard<'_, View> {
         self.view.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.shared.health.forget(&self.task.name);
     }
 }

@@ -7,6 +7,7 @@
 )]
 
 mod api;
+mod commands;
 mod conditions;
 mod config;
 mod engine;

@@ -50,6 +50,8 @@ impl Scene {
         self.engine.load(tasks, &self.stop).await.unwrap();
         let (engine, stop) = (self.engine.clone(), self.stop.clone());
         let running = tokio::spawn(async move { engine.run(&stop).await });
+        // The engine takes orders as soon as its task was polled once.
+        tokio::task::yield_now().await;
         for name in names {
             self.driver.wait_for_applies(name.as_str(), 1).await;
             self.wait_for_events(name.as_str(), 1).await;

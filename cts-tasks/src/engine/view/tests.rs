@@ -254,3 +254,18 @@ fn wants_are_named_as_upstream_names_them() {
     assert_eq!(want_names().to_string(), "catalog.services()");
     assert_eq!(kv_want(&kv("a/b", true)).to_string(), "kv.list(a/b)");
 }
+
+#[test]
+fn a_service_that_begins_to_match_takes_nothing_away_until_it_is_read() {
+    let mut view = view(services(matching("^web")), Vec::new());
+    view.update(&want_names(), &names_with(&[("web", &[])]));
+    assert_eq!(view.inputs(), None, "not everything was read once");
+    view.update(&want_instances("web"), &instances_of(&[entry("web", "a", &[])]));
+    view.update(&want_names(), &names_with(&[("web", &[]), ("web-new", &[])]));
+    // A change of the first one may run the task before the second was read.
+    view.update(&want_instances("web"), &instances_of(&[entry("web", "b", &[])]));
+    assert_eq!(ids(&view.take_inputs().unwrap()), ["web-b"]);
+    let read = view.update(&want_instances("web-new"), &instances_of(&[entry("x", "c", &[])]));
+    assert!(read.triggers);
+    assert_eq!(ids(&view.take_inputs().unwrap()), ["web-b", "x-c"]);
+}

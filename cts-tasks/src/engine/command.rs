@@ -1,0 +1,105 @@
+//! What a running engine can be told about its tasks.
+
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+
+use crate::{Error, Inspection, Result, Task, TaskName};
+
+/// When a task that is created or enabled runs for the first time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum FirstRun {
+    /// When its condition says so.
+    #[default]
+    WhenTriggered,
+    /// At once; if that fails, nothing was created or enabled.
+    Now,
+}
+
+/// Where the outcome goes. Whoever asked may have gone away.
+pub(crate) type Reply<T> = oneshot::Sender<Result<T>>;
+
+/// For the supervisor of all tasks.
+#[derive(Debug)]
+pub(crate) enum Order {
+    Create { task: Box<Task>, first_run: FirstRun, reply: Reply<()> },
+    InspectNew { task: Box<Task>, reply: Reply<Inspection> },
+    Delete { name: TaskName, reply: Reply<()> },
+    ToWorker { name: TaskName, command: Command },
+}
+
+/// For the worker of one task.
+#[derive(Debug)]
+pub(crate) enum Command {
+    SetEnabled {
+        enabled: bool,
+        first_run: FirstRun,
+        reply: Reply<()>,
+    },
+    /// What a run would change if the task were enabled, or not.
+    Inspect {
+        enabled: bool,
+        reply: Reply<Inspection>,
+    },
+    Run {
+        reply: Reply<()>,
+    },
+}
+
+impl Command {
+    pub(crate) fn refuse(self, error: Error) {
+        match self {
+            Self::SetEnabled { reply, .. } | Self::Run { reply } => answer(reply, Err(error)),
+            Self::Inspect { reply, .. } => answer(reply, Err(error)),
+        }
+    }
+}
+
+/// Answers, if somebody still waits.
+pub(crate) fn answer<T>(reply: Reply<T>, result: Result<T>) {
+    if reply.send(result).is_err() {
+        tracing::debug!("whoever asked did not wait for the answer");
+    }
+}
+
+/// How many commands may wait for one worker, which takes them at once.
+const COMMANDS: usize = 8;
+
+/// The supervisor's end of one worker.
+#[derive(Debug)]
+pub(crate) struct Handle {
+    commands: mpsc::Sender<Command>,
+    retired: CancellationToken,
+}
+
+/// The worker's end.
+#[derive(Debug)]
+pub(crate) struct Orders {
+    pub(crate) commands: mpsc::Receiver<Command>,
+    /// Given when the task is deleted: what runs may end, nothing more begins.
+    pub(crate) retired: CancellationToken,
+}
+
+impl Handle {
+    pub(crate) fn new() -> (Self, Orders) {
+        let (sender, commands) = mpsc::channel(COMMANDS);
+        let retired = CancellationToken::new();
+        (Self { commands: sender, retired: retired.clone() }, Orders { commands, retired })
+    }
+
+    /// Hands a command on; a task that is being deleted takes none.
+    pub(crate) fn send(&self, name: &TaskName, command: Command) {
+        let active = || Error::TaskActive { task: name.clone() };
+        if self.retired.is_cancelled() {
+            return command.refuse(active());
+        }
+        if let Err(error) = self.commands.try_send(command) {
+            let (mpsc::error::TrySendError::Full(command)
+            | mpsc::error::TrySendError::Closed(command)) = error;
+            command.refuse(active());
+        }
+    }
+
+    pub(crate) fn retire(&self) {
+        self.retired.cancel();
+    }
+}

@@ -1,0 +1,33 @@
+use super::{command::FirstRun, run::Run};
+use crate::{Change, Result, RunContext, Stop};
+
+/// Enables or disables one task.
+pub(crate) struct Update {
+    pub(crate) run: Run,
+    pub(crate) context: RunContext,
+    pub(crate) enabled: bool,
+    pub(crate) first_run: FirstRun,
+}
+
+impl Update {
+    /// Prepares the task's driver anew if it was disabled, runs the task if
+    /// that is asked for, and then stores the change; so if either fails, the
+    /// task stays as it was.
+    ///
+    /// Source: Consul-Terraform-Sync 0.9, `driver/terraform.go` (`UpdateTask`).
+    pub(crate) async fn finish(mut self, stop: &Stop) -> Result<()> {
+        let was_enabled = std::mem::replace(&mut self.run.task.enabled, self.enabled);
+        if self.enabled && !was_enabled {
+            self.run.driver.prepare(&self.context).await?;
+        }
+        let put = Change::PutTask(Box::new(self.run.task.clone()));
+        if self.enabled && self.first_run == FirstRun::Now {
+            self.run.also_commit = Some(put);
+            return self.run.finish(stop).await;
+        }
+        if self.enabled == was_enabled {
+            return Ok(());
+        }
+        self.run.shared.ledger.commit(&[put], stop).await
+    }
+}
