@@ -1,5 +1,6 @@
 //! Typed resources with optimistic concurrency, watches and controllers.
 //!
+//! Declare types in a [`Registry`], keep resources in a backend, and use them
 //! protocol.
 //!
 //! A [`Resource`] is data of a Rust type with an identity, a version and
@@ -24,6 +25,7 @@
 #![forbid(unsafe_code)]
 
 pub mod acl;
+pub mod backend;
 mod code;
 pub mod demo;
 mod equality;
@@ -37,6 +39,8 @@ mod references;
 pub mod registry;
 mod schema;
 mod tenancy;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 mod typed;
 
 pub use code::{Code, RpcError};
