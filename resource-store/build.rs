@@ -16,10 +16,9 @@ const FILES: [&str; 5] = [
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=proto");
     let out = PathBuf::from(env::var("OUT_DIR")?);
-    let mut compiler = protox::Compiler::new(["proto"])?;
-    compiler.include_imports(true).include_source_info(true).open_files(FILES)?;
-    let described = compiler.file_descriptor_set();
-    fs::write(out.join("descriptors.bin"), compiler.encode_file_descriptor_set())?;
+    // With comments for the Rust types, without them for use at run time.
+    let described = compile(true)?.file_descriptor_set();
+    fs::write(out.join("descriptors.bin"), compile(false)?.encode_file_descriptor_set())?;
 
     let feature = |name: &str| env::var_os(format!("CARGO_FEATURE_{name}")).is_some();
     tonic_prost_build::configure()
@@ -31,4 +30,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         .include_file("packages.rs")
         .compile_fds(described)?;
     Ok(())
+}
+
+fn compile(comments: bool) -> Result<protox::Compiler, protox::Error> {
+    let mut compiler = protox::Compiler::new(["proto"])?;
+    compiler.include_imports(true).include_source_info(comments).open_files(FILES)?;
+    Ok(compiler)
 }

@@ -6,13 +6,11 @@
 //!
 //! Source: `internal/resource/http/http.go`, Consul 1.21.
 
-use prost_reflect::{
-    DescriptorPool, DeserializeOptions, DynamicMessage, MessageDescriptor, SerializeOptions,
-};
+use prost_reflect::{DeserializeOptions, DynamicMessage, MessageDescriptor, SerializeOptions};
 use serde_json::Value;
 
 use crate::{
-    pb::{Any, FILE_DESCRIPTOR_SET, Id, Resource},
+    pb::{Any, Id, Resource},
     schema::{self, Schema},
 };
 
@@ -44,7 +42,7 @@ impl JsonCodec {
     /// If the descriptors built into this crate are broken, which its tests
     /// rule out.
     pub fn new() -> Result<Self, JsonError> {
-        let pool = DescriptorPool::decode(FILE_DESCRIPTOR_SET).map_err(JsonError::of)?;
+        let pool = schema::own_pool().map_err(JsonError::of)?;
         let message = |name: &str| {
             let name = format!("hashicorp.consul.resource.{name}");
             pool.get_message_by_name(&name)

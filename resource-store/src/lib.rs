@@ -1,6 +1,7 @@
 //! Typed resources with optimistic concurrency, watches and controllers.
 //!
 //! Declare types in a [`Registry`], keep resources in a backend, and use them
+//! through the resource service: in one process, or over Consul's resource
 //! protocol.
 //!
 //! A [`Resource`] is data of a Rust type with an identity, a version and
@@ -26,6 +27,7 @@
 
 pub mod acl;
 pub mod backend;
+mod clock;
 mod code;
 pub mod demo;
 mod equality;
@@ -38,11 +40,13 @@ pub mod pb;
 mod references;
 pub mod registry;
 mod schema;
+pub mod service;
 mod tenancy;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod typed;
 
+pub use clock::{Clock, SystemClock};
 pub use code::{Code, RpcError};
 pub use equality::equal_status;
 pub use gvk::{GroupKind, ParseTypeError};
@@ -55,6 +59,7 @@ pub use prost;
 pub use references::BoundReferences;
 pub use registry::{Registration, Registry, RegistryError};
 pub use schema::{Schema, SchemaError};
+pub use service::{Parity, RequestContext, ResourceService};
 pub use tenancy::{
     DEFAULT_UNIT, Scope, StaticTenancies, TenancyBridge, TenancyError, WILDCARD,
     default_reference_tenancy,

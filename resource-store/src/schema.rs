@@ -1,10 +1,10 @@
 //! The message that the data of a resource type consists of.
 
-use std::fmt;
+use std::{fmt, sync::OnceLock};
 
 use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor};
 
-use crate::pb::Any;
+use crate::pb::{Any, FILE_DESCRIPTOR_SET};
 
 /// How every type URL begins that this crate writes.
 const URL_PREFIX: &str = "type.googleapis.com/";
@@ -54,7 +54,7 @@ impl Schema {
     ///
     /// If the bytes are malformed or lack the message.
     pub fn from_descriptor_set(set: &[u8], message: &str) -> Result<Self, SchemaError> {
-        let pool = DescriptorPool::decode(set).map_err(|e| SchemaError::Malformed(Box::new(e)))?;
+        let pool = if set == FILE_DESCRIPTOR_SET { own_pool()? } else { decode_pool(set)? };
         let descriptor = pool
             .get_message_by_name(message)
             .ok_or_else(|| SchemaError::Missing(message.to_owned()))?;
@@ -94,6 +94,20 @@ impl Schema {
     }
 }
 
+fn decode_pool(set: &[u8]) -> Result<DescriptorPool, SchemaError> {
+    DescriptorPool::decode(set).map_err(|e| SchemaError::Malformed(Box::new(e)))
+}
+
+/// The descriptors of this crate, decoded once.
+pub(crate) fn own_pool() -> Result<DescriptorPool, SchemaError> {
+    static OWN: OnceLock<DescriptorPool> = OnceLock::new();
+    if let Some(pool) = OWN.get() {
+        return Ok(pool.clone());
+    }
+    let pool = decode_pool(FILE_DESCRIPTOR_SET)?;
+    Ok(OWN.get_or_init(|| pool).clone())
+}
+
 impl fmt::Debug for Schema {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Schema").field(&self.message_name()).finish()
@@ -121,7 +135,6 @@ pub(crate) fn type_url(message: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pb::FILE_DESCRIPTOR_SET;
 
     const ARTIST: &str = "hashicorp.consul.internal.demo.v2.Artist";
 

@@ -1,4 +1,16 @@
 //! Integration tests of `resource-store`.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::string_slice,
+    clippy::clone_on_ref_ptr,
+    reason = "tests panic to fail, and their fixtures, which the exemption of tests misses, do so, too"
+)]
+
 mod memory_backend;
+mod service;
+mod support;
 mod topic_model;

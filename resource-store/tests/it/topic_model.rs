@@ -2,11 +2,6 @@
 //!
 //! The same source file as in the crate, with the checker's locks.
 
-#![expect(
-    clippy::unwrap_used,
-    reason = "a checked body is a test, though the lint cannot see that"
-)]
-
 mod sync {
     use shuttle::sync::MutexGuard;
     pub(crate) use shuttle::sync::{Arc, Mutex};
