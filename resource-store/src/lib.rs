@@ -27,11 +27,14 @@
 
 pub mod acl;
 pub mod backend;
+pub mod client;
 mod clock;
 mod code;
 pub mod demo;
 mod equality;
 mod gvk;
+#[cfg(feature = "http")]
+pub mod http;
 mod id;
 mod json;
 pub mod metadata;
@@ -40,12 +43,19 @@ pub mod pb;
 mod references;
 pub mod registry;
 mod schema;
+#[cfg(feature = "grpc")]
+pub mod server;
 pub mod service;
 mod tenancy;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod typed;
+#[cfg(any(feature = "grpc", feature = "client"))]
+mod wire;
 
+#[cfg(feature = "client")]
+pub use client::{GrpcClient, GrpcClientConfig};
+pub use client::{LocalClient, ResourceClient};
 pub use clock::{Clock, SystemClock};
 pub use code::{Code, RpcError};
 pub use equality::equal_status;

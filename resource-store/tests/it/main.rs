@@ -10,6 +10,10 @@
     reason = "tests panic to fail, and their fixtures, which the exemption of tests misses, do so, too"
 )]
 
+#[cfg(all(feature = "grpc", feature = "client"))]
+mod grpc;
+#[cfg(feature = "http")]
+mod http;
 mod memory_backend;
 mod service;
 mod support;

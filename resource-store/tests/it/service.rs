@@ -3,7 +3,7 @@
 mod acl;
 mod deleting;
 mod input;
-mod reading;
+pub(crate) mod reading;
 mod status;
 mod tenancy;
 mod watching;

@@ -40,9 +40,9 @@ async fn a_read_of_nothing_or_of_another_incarnation_finds_nothing() {
 
 /// Notes the consistency of reads and lists.
 #[derive(Debug, Default)]
-struct Recorder {
+pub(crate) struct Recorder {
     inner: MemoryBackend,
-    seen: Mutex<Vec<Consistency>>,
+    pub(crate) seen: Mutex<Vec<Consistency>>,
 }
 
 #[async_trait]
