@@ -48,6 +48,11 @@ pub(crate) fn is_strict_ulid(text: &str) -> bool {
         && bytes.iter().all(|b| ALPHABET.contains(&b.to_ascii_uppercase()))
 }
 
+/// The milliseconds since 1970 in a ULID, if it is one.
+pub(crate) fn ulid_millis(text: &str) -> Option<u64> {
+    Ulid::from_string(text).ok().map(|ulid| ulid.timestamp_ms())
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -60,6 +65,7 @@ mod tests {
         let (a, b) = (new_ulid(time), new_ulid(time));
         assert_ne!(a, b);
         assert!(is_strict_ulid(&a));
+        assert_eq!(ulid_millis(&a), Some(1_700_000_000_123));
         assert_eq!(rfc3339(time), "2023-11-14T22:13:20Z");
     }
 

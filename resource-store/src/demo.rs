@@ -14,6 +14,10 @@ use crate::{
     typed::{Resource, ResourceData},
 };
 
+mod controller;
+
+pub use controller::{STATUS_KEY, controller};
+
 /// The first version.
 pub mod v1 {
     pub use crate::pb::generated::hashicorp::consul::internal::demo::v1::{

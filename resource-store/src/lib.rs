@@ -30,6 +30,7 @@ pub mod backend;
 pub mod client;
 mod clock;
 mod code;
+pub mod controller;
 pub mod demo;
 mod equality;
 mod gvk;

@@ -10,6 +10,7 @@
     reason = "tests panic to fail, and their fixtures, which the exemption of tests misses, do so, too"
 )]
 
+mod controller;
 #[cfg(all(feature = "grpc", feature = "client"))]
 mod grpc;
 #[cfg(feature = "http")]
