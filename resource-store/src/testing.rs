@@ -3,6 +3,7 @@
 
 mod clock;
 mod controller;
+pub mod history;
 pub mod storage;
 
 pub use clock::ManualClock;

@@ -13,6 +13,8 @@
 mod controller;
 #[cfg(all(feature = "grpc", feature = "client"))]
 mod grpc;
+mod history;
+mod hostile;
 #[cfg(feature = "http")]
 mod http;
 mod memory_backend;
