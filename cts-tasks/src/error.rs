@@ -17,8 +17,10 @@ pub enum Error {
     Consul {
         /// What was asked for.
         what: String,
-        /// The client's error.
-        source: consul_watch::Error,
+        /// Whether asking again may help.
+        retryable: bool,
+        /// What the client or the watch reported.
+        source: BoxError,
     },
     /// There is no such task.
     #[error("a task with name '{task}' does not exist or has not been initialized yet")]
@@ -83,11 +85,17 @@ pub enum Error {
 }
 
 impl Error {
+    /// Consul could not be asked for `what`.
+    pub(crate) fn consul(what: impl Into<String>, source: consul_watch::Error) -> Self {
+        Self::Consul { what: what.into(), retryable: source.is_retryable(), source: source.into() }
+    }
+
     /// Whether the same call may succeed later with the same input.
     pub fn is_retryable(&self) -> bool {
         match self {
-            Self::Consul { source, .. } => source.is_retryable(),
-            Self::Driver { retryable, .. } | Self::Other { retryable, .. } => *retryable,
+            Self::Consul { retryable, .. }
+            | Self::Driver { retryable, .. }
+            | Self::Other { retryable, .. } => *retryable,
             Self::File { .. } => true,
             Self::NoSuchTask { .. }
             | Self::TaskExists { .. }

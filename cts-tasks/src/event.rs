@@ -71,6 +71,16 @@ pub enum Status {
 }
 
 impl Status {
+    /// As the HTTP API names it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Successful => "successful",
+            Self::Errored => "errored",
+            Self::Critical => "critical",
+            Self::Unknown => "unknown",
+        }
+    }
+
     /// Tells the status from events, the newest first.
     ///
     /// Source: Consul-Terraform-Sync 0.9, status of a task.
@@ -81,6 +91,41 @@ impl Status {
             Some(newest) if newest.success => Self::Successful,
             Some(_) if events.any(|event| !event.success) => Self::Critical,
             Some(_) => Self::Errored,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An event of a task without anything but its success.
+    fn event(success: bool) -> Event {
+        Event {
+            id: Uuid::nil(),
+            success,
+            start_time: DateTime::UNIX_EPOCH.into(),
+            end_time: DateTime::UNIX_EPOCH.into(),
+            task_name: TaskName::try_from("t".to_owned()).unwrap(),
+            error: None,
+            config: EventConfig { providers: Vec::new(), services: Vec::new(), source: "m".into() },
+            changes: None,
+        }
+    }
+
+    /// Spec: CTS74
+    #[test]
+    fn the_status_comes_from_the_stored_events() {
+        for (newest_first, expected) in [
+            (&[true, false, false][..], Status::Successful),
+            (&[false], Status::Errored),
+            (&[false, true, true], Status::Errored),
+            (&[false, false], Status::Critical),
+            (&[false, true, false], Status::Critical),
+            (&[], Status::Unknown),
+        ] {
+            let events: Vec<Event> = newest_first.iter().map(|success| event(*success)).collect();
+            assert_eq!(Status::of(&events), expected, "{newest_first:?}");
         }
     }
 }

@@ -1,28 +1,73 @@
-//! Configuration, task engine, events and state of Consul-Terraform-Sync.
+//! The engine of Consul-Terraform-Sync as a library: it runs tasks when what
+//! they need of Consul changes.
+//!
+//! Start with [`Engine`] for the engine alone, with [`config::Loader`] and
+//! [`Daemon`] for a whole deployment. What runs a task is a [`Driver`], where
+//! state is kept a [`TaskStore`], and whether this process may act a
+//! [`Permit`]; each is a trait to implement.
+//!
+//! ```
+//! # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+//! use std::sync::Arc;
+//! use consul_watch::{Watcher, testing::TestConsul, types::HealthStatus};
+//! use cts_tasks::{Engine, EngineOptions, Stop, testing::{RecordingDriver, task}};
+//!
+//! let consul = TestConsul::new();
+//! consul.set_instance("web", "web-1", "10.0.0.1", 80, HealthStatus::Passing);
+//! let driver = RecordingDriver::default(); // yours runs a tool
+//!
+//! let watcher = Watcher::new(consul.client());
+//! let engine = Engine::new(watcher, Arc::new(driver.clone()), EngineOptions::default());
+//! let stop = Stop::new();
+//! engine.load(vec![task("web")], &stop).await?; // runs when the service `web` changes
+//! engine.once(&stop).await?;
+//! assert_eq!(driver.applies("web").len(), 1);
+//! # Ok::<(), cts_tasks::Error>(())
+//! # })?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Features, all off by default: `api` serves the HTTP API (`ApiServer`),
+//! `testing` brings a driver that records what it is told.
+//!
+//! Source: Consul-Terraform-Sync 0.9 and its documentation.
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "api")]
+mod api;
 pub mod config;
+mod cron;
+mod daemon;
 mod diagnostic;
 mod driver;
+mod engine;
 mod error;
 mod event;
 mod inputs;
 mod literal;
 mod permit;
+mod registration;
 mod stop;
 pub mod store;
 mod task;
+#[cfg(feature = "testing")]
+pub mod testing;
 
+#[cfg(feature = "api")]
+pub use api::ApiServer;
 pub use config::{Config, ConfigValue, ConsulConfig, ProviderBlock};
+pub use cron::{Cron, InvalidCron};
+pub use daemon::{Daemon, DaemonOptions};
 pub use diagnostic::{Diagnostic, Place, Severity, Source};
 pub use driver::{
     Action, ApplyRequest, Changes, Driver, DriverFactory, DriverKind, DriverSettings, Outcome,
     Plan, PlanId, PlanPurpose, Progress, RunContext, Silent,
 };
+pub use engine::{Engine, EngineOptions, Inspection, Retry};
 pub use error::{BoxError, Error, Result};
 pub use event::{Event, EventConfig, EventError, Status};
 pub use inputs::{KvEntry, ServiceInstance, TaskInputs};
-pub use literal::{InvalidNumber, Literal, Number};
+pub use literal::{InvalidNumber, Literal, NotLiteral, Number};
 pub use permit::{Cluster, Member, Permit, Role, Single};
 pub use stop::{Stop, StopReason};
 pub use store::{Change, InputsDigest, MemoryStore, State, TaskStore};
@@ -30,3 +75,8 @@ pub use task::{
     BufferPeriod, CatalogServicesSelection, Condition, InvalidTaskName, KvSelection,
     MatchingServices, ModuleInput, NamedService, ServiceSelection, Task, TaskName,
 };
+
+/// The README's code is compiled and run, too.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

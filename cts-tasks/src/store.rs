@@ -6,10 +6,11 @@ use std::{collections::BTreeMap, fmt};
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
 pub use memory::MemoryStore;
 
-use crate::{Event, Plan, Result, Task, TaskName};
+use crate::{Event, Plan, Result, Task, TaskInputs, TaskName};
 
 /// How many events of a task are kept.
 ///
@@ -114,5 +115,21 @@ impl State {
                 self.applied.insert(name.clone(), digest.clone());
             }
         }
+    }
+}
+
+impl InputsDigest {
+    /// The digest of `inputs`; equal inputs have equal digests.
+    pub fn of(inputs: &TaskInputs) -> Self {
+        let mut hasher = Sha256::new();
+        hasher.update(serde_json::to_vec(inputs).unwrap_or_default());
+        let digest = hasher.finalize();
+        let halves = digest.iter().flat_map(|byte| [byte >> 4, byte & 0xf]);
+        Self(halves.filter_map(|half| char::from_digit(half.into(), 16)).collect())
+    }
+
+    /// The digest as lower-case hexadecimal text.
+    pub fn as_str(&self) -> &str {
+        &self.0
     }
 }

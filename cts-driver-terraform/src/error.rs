@@ -1,0 +1,155 @@
+use std::path::PathBuf;
+
+/// The result of everything in this crate that can fail.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What can go wrong between a task and its infrastructure.
+///
+/// No variant ever holds a token or the value of a provider's argument.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The configuration asks for what Terraform would refuse, or for what cannot be written.
+    #[error("{}", problems.join("; "))]
+    Invalid {
+        /// All that was found.
+        problems: Vec<String>,
+    },
+    /// The value of a key in Consul is no text, so no Terraform variable can hold it.
+    #[error("the value of Consul key {key:?} is not UTF-8 text, which Terraform cannot hold")]
+    NotText {
+        /// The key.
+        key: String,
+        /// Where the value stops being text.
+        source: std::str::Utf8Error,
+    },
+    /// There is no binary to run.
+    #[error(
+        "found neither {names} {place}: install one of them, or set `path` of driver \"terraform\" \
+         to the directory that holds it"
+    )]
+    #[cfg(feature = "cli")]
+    NotFound {
+        /// What was looked for.
+        names: String,
+        /// Where.
+        place: String,
+    },
+    /// The binary that was found may not be run.
+    #[error("{message}")]
+    #[cfg(feature = "cli")]
+    Unsupported {
+        /// Why, and what to do.
+        message: String,
+    },
+    /// A command ran and failed.
+    #[error("{step} failed: {}", reported(diagnostics, text))]
+    #[cfg(feature = "cli")]
+    Failed {
+        /// Which command.
+        step: crate::Step,
+        /// What it reported.
+        diagnostics: Vec<crate::ToolDiagnostic>,
+        /// What it printed, where it reported nothing.
+        text: String,
+    },
+    /// A command could not be run.
+    #[error("cannot {action}")]
+    #[cfg(feature = "cli")]
+    Process {
+        /// What was tried.
+        action: &'static str,
+        /// What the system reported.
+        source: std::io::Error,
+    },
+    /// What a command printed is not what it is known to print.
+    #[error("cannot read what {step} printed: {problem}")]
+    #[cfg(feature = "cli")]
+    Output {
+        /// Which command.
+        step: crate::Step,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// A command was stopped before it was done.
+    #[error("interrupted: {reason}")]
+    #[cfg(feature = "cli")]
+    Interrupted {
+        /// Why.
+        reason: cts_tasks::StopReason,
+    },
+    /// A command that another process started still works in the task's directory.
+    #[error("another command still works in {} after {} s", path.display(), after.as_secs())]
+    #[cfg(feature = "cli")]
+    Occupied {
+        /// The directory.
+        path: PathBuf,
+        /// How long it was waited for.
+        after: std::time::Duration,
+    },
+    /// A file or directory of a task could not be used.
+    #[error("{action} {}", path.display())]
+    File {
+        /// What was tried, such as `cannot write`.
+        action: &'static str,
+        /// Which file.
+        path: PathBuf,
+        /// What the system reported.
+        source: std::io::Error,
+    },
+}
+
+impl Error {
+    pub(crate) fn invalid(problem: impl Into<String>) -> Self {
+        Self::Invalid { problems: vec![problem.into()] }
+    }
+
+    /// Fails when there are problems.
+    pub(crate) fn unless_empty(problems: Vec<String>) -> Result<()> {
+        if problems.is_empty() { Ok(()) } else { Err(Self::Invalid { problems }) }
+    }
+
+    /// Who holds the lock that a command found on the state, if it failed for that.
+    ///
+    /// The tool has no code for it, but every backend reports its lock under
+    /// the same heading.
+    #[cfg(feature = "cli")]
+    pub fn lock_holder(&self) -> Option<String> {
+        const HEADING: &str = "Lock Info:";
+        let Self::Failed { diagnostics, text, .. } = self else { return None };
+        let details = diagnostics.iter().flat_map(|found| [&found.summary, &found.detail]);
+        let (_, holder) = details.chain([text]).find_map(|text| text.split_once(HEADING))?;
+        let lines = holder.lines().map(str::trim).filter(|line| !line.is_empty()).take(7);
+        Some(
+            lines
+                .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
+                .collect::<Vec<_>>()
+                .join(", "),
+        )
+    }
+
+    /// Whether the same call may succeed later with the same input.
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::Invalid { .. } | Self::NotText { .. } => false,
+            Self::File { .. } => true,
+            #[cfg(feature = "cli")]
+            Self::NotFound { .. }
+            | Self::Unsupported { .. }
+            | Self::Output { .. }
+            | Self::Interrupted { .. } => false,
+            #[cfg(feature = "cli")]
+            Self::Failed { step, .. } => *step != crate::Step::Validate,
+            #[cfg(feature = "cli")]
+            Self::Process { .. } | Self::Occupied { .. } => true,
+        }
+    }
+}
+
+#[cfg(feature = "cli")]
+fn reported(diagnostics: &[crate::ToolDiagnostic], text: &str) -> String {
+    if diagnostics.is_empty() {
+        return text.to_owned();
+    }
+    diagnostics.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+}

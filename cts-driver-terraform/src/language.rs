@@ -1,0 +1,22 @@
+//! A printer for the Terraform language, with the layout of `terraform fmt`.
+//!
+//! It prints only what generated files need: comments, attributes, blocks,
+//! literals, references and types. Every string survives: whatever the
+//! language could misread is escaped.
+//!
+//! Source: Consul-Terraform-Sync 0.9, formatting of generated files.
+//!
+//! Deviation: an object key with letters outside ASCII is quoted, because no
+//! table of identifiers stands between us and a file that cannot be read.
+
+mod layout;
+mod literal;
+mod quote;
+mod text;
+mod types;
+
+pub use layout::format;
+pub use literal::{key, literal};
+pub use quote::{is_identifier, quote};
+pub(crate) use text::Text;
+pub use types::type_of;

@@ -1,0 +1,47 @@
+use cts_tasks::{
+    CatalogServicesSelection, Condition, KvSelection, ModuleInput, ServiceSelection, Task,
+};
+
+/// One kind of data that a task watches, and whether its module gets it.
+pub(super) enum Watched<'a> {
+    Services(&'a ServiceSelection, bool),
+    CatalogServices(&'a CatalogServicesSelection, bool),
+    ConsulKv(&'a KvSelection, bool),
+}
+
+/// What the task watches: the condition's data first, then the module inputs.
+pub(super) fn watched(task: &Task) -> Vec<Watched<'_>> {
+    let condition = match &task.condition {
+        Condition::Services { services, use_as_module_input } => {
+            Some(Watched::Services(services, *use_as_module_input))
+        }
+        Condition::CatalogServices { services, use_as_module_input } => {
+            Some(Watched::CatalogServices(services, *use_as_module_input))
+        }
+        Condition::ConsulKv { keys, use_as_module_input } => {
+            Some(Watched::ConsulKv(keys, *use_as_module_input))
+        }
+        _ => None,
+    };
+    let inputs = task.module_inputs.iter().filter_map(|input| match input {
+        ModuleInput::Services(services) => Some(Watched::Services(services, true)),
+        ModuleInput::ConsulKv(keys) => Some(Watched::ConsulKv(keys, true)),
+        _ => None,
+    });
+    condition.into_iter().chain(inputs).collect()
+}
+
+/// Whether the module gets instances; else it gets an empty map.
+pub(super) fn renders_services(task: &Task) -> bool {
+    watched(task).iter().any(|watched| matches!(watched, Watched::Services(_, true)))
+}
+
+/// The variables besides `services` that the module gets from Consul.
+pub(super) fn extra_variables(task: &Task) -> Vec<&'static str> {
+    let name = |watched: &Watched<'_>| match watched {
+        Watched::CatalogServices(_, true) => Some("catalog_services"),
+        Watched::ConsulKv(_, true) => Some("consul_kv"),
+        Watched::Services(..) | Watched::CatalogServices(..) | Watched::ConsulKv(..) => None,
+    };
+    watched(task).iter().filter_map(name).collect()
+}

@@ -1,0 +1,280 @@
+mod reader;
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use cts_tasks::{Diagnostic, DriverSettings, Literal, ProviderBlock, Task, config::Entry};
+use secrecy::SecretString;
+
+use self::reader::Reader;
+use crate::{
+    Backend, Product, Result, RootModule, Version, VersionConstraint,
+    backend::{self, consul_environment},
+};
+
+/// How long Terraform waits for a lock on the state, unless configured.
+///
+/// A lock that a killed process left in Consul lives on for its session's TTL
+/// of 15 s, which Consul may double, and the lock delay of 5 s.
+const LOCK_TIMEOUT: Duration = Duration::from_mins(1);
+
+/// The checked `driver "terraform"` block.
+///
+/// ```
+/// use std::path::Path;
+/// use cts_driver_terraform::Settings;
+/// use cts_tasks::{ConsulConfig, DriverSettings};
+///
+/// let consul = ConsulConfig::default();
+/// let settings = Settings::read(DriverSettings::new(&consul, Path::new("/srv"))).unwrap();
+/// assert_eq!(settings.backend().label(), "consul");
+/// ```
+#[derive(Clone)]
+pub struct Settings {
+    log: bool,
+    persist_log: bool,
+    path: Option<PathBuf>,
+    version: Option<Version>,
+    supported_versions: VersionConstraint,
+    lock_timeout: Duration,
+    backend: Backend,
+    required_providers: BTreeMap<String, Literal>,
+    providers: Vec<ProviderBlock>,
+    consul_environment: BTreeMap<String, SecretString>,
+    base_dir: PathBuf,
+}
+
+impl Settings {
+    /// Checks the block and completes it with defaults.
+    ///
+    /// Source: Consul-Terraform-Sync 0.9, `driver "terraform"`.
+    ///
+    /// Deviation: `supported_versions` and `lock_timeout` are ours. A relative
+    /// `path` is made absolute at once. Names that Terraform refuses are
+    /// found here instead of at the first run.
+    ///
+    /// # Errors
+    ///
+    /// Every mistake found, each with its place.
+    pub fn read(settings: DriverSettings<'_>) -> Result<Self, Vec<Diagnostic>> {
+        let mut reader = Reader::default();
+        let mut read = Self::defaults(&settings);
+        let mut backends: Vec<(&Entry, BTreeMap<String, Literal>)> = Vec::new();
+        for entry in
+            settings.body.map(|body| reader.entries(body, "driver.terraform")).unwrap_or_default()
+        {
+            read.set(entry, &mut reader, &mut backends);
+        }
+        read.check_version(settings.body, &mut reader);
+        read.set_backend(&backends, &mut reader);
+        for block in settings.providers {
+            reader.provider_names(block);
+        }
+        reader.finish(read)
+    }
+
+    fn defaults(settings: &DriverSettings<'_>) -> Self {
+        Self {
+            log: false,
+            persist_log: false,
+            path: None,
+            version: None,
+            supported_versions: VersionConstraint::default(),
+            lock_timeout: LOCK_TIMEOUT,
+            backend: Backend::consul(settings.consul, settings.base_dir),
+            required_providers: BTreeMap::new(),
+            providers: settings.providers.to_vec(),
+            consul_environment: consul_environment(settings.consul, settings.base_dir),
+            base_dir: settings.base_dir.to_owned(),
+        }
+    }
+
+    fn set<'a>(
+        &mut self,
+        entry: &'a Entry,
+        reader: &mut Reader,
+        backends: &mut Vec<(&'a Entry, BTreeMap<String, Literal>)>,
+    ) {
+        match entry.key.as_str() {
+            "log" => reader.boolean(entry, &mut self.log),
+            "persist_log" => reader.boolean(entry, &mut self.persist_log),
+            "path" => {
+                if let Some(path) = reader.string(entry) {
+                    self.path = Some(self.base_dir.join(path));
+                }
+            }
+            "version" => self.version = reader.exact_version(entry),
+            "supported_versions" => reader.parsed(entry, &mut self.supported_versions),
+            "lock_timeout" => reader.duration(entry, &mut self.lock_timeout),
+            "backend" => backends.extend(reader.labelled(entry)),
+            "required_providers" => {
+                self.required_providers.extend(reader.required_providers(entry));
+            }
+            "working_dir" => reader.error(
+                Diagnostic::error("driver \"terraform\" has no working_dir any more")
+                    .at(entry.key_place.clone())
+                    .help("set working_dir at the top level or in a task"),
+            ),
+            _ => reader.unknown(entry, "driver.terraform"),
+        }
+    }
+
+    fn check_version(&self, body: Option<&cts_tasks::ConfigValue>, reader: &mut Reader) {
+        let Some(version) = &self.version else { return };
+        if !self.supported_versions.accepts(version) {
+            let place = body.and_then(|body| reader::place_of(body, "version"));
+            reader.error(
+                Diagnostic::error(unsupported_version(&self.supported_versions, version)).at(place),
+            );
+        }
+    }
+
+    fn set_backend(
+        &mut self,
+        backends: &[(&Entry, BTreeMap<String, Literal>)],
+        reader: &mut Reader,
+    ) {
+        let mut chosen: Option<&str> = None;
+        for (entry, attributes) in backends {
+            let label = entry.key.as_str();
+            if chosen.is_some_and(|chosen| chosen != label) {
+                reader.error(
+                    Diagnostic::error("only one backend can be configured")
+                        .at(entry.key_place.clone()),
+                );
+                continue;
+            }
+            let known = if label == "consul" || chosen.is_some() {
+                Ok(self.backend.clone().with(attributes.clone()))
+            } else {
+                Backend::new(label, attributes.clone())
+            };
+            match known {
+                Ok(backend) => self.backend = backend,
+                Err(_) => reader.error(
+                    Diagnostic::error(backend::unsupported(label))
+                        .at(entry.key_place.clone())
+                        .help(format!("one of: {}", backend::LABELS.join(", "))),
+                ),
+            }
+            chosen = Some(label);
+        }
+    }
+
+    /// Whether what Terraform prints is logged.
+    pub fn log(&self) -> bool {
+        self.log
+    }
+
+    /// Whether Terraform's own trace is written into the task's directory.
+    pub fn persist_log(&self) -> bool {
+        self.persist_log
+    }
+
+    /// The directory of the binary; `None` means that it is looked up on `PATH`.
+    pub fn path(&self) -> Option<&Path> {
+        self.path.as_deref()
+    }
+
+    /// The version that is wanted.
+    pub fn version(&self) -> Option<&Version> {
+        self.version.as_ref()
+    }
+
+    /// The versions of Terraform that may be run.
+    pub fn supported_versions(&self) -> &VersionConstraint {
+        &self.supported_versions
+    }
+
+    /// How long Terraform waits for a lock on the state.
+    pub fn lock_timeout(&self) -> Duration {
+        self.lock_timeout
+    }
+
+    /// Where the state is kept.
+    pub fn backend(&self) -> &Backend {
+        &self.backend
+    }
+
+    /// Where relative paths of the configuration start.
+    pub fn base_dir(&self) -> &Path {
+        &self.base_dir
+    }
+
+    /// The root module of a task, for this version of a tool.
+    ///
+    /// Deviation: a root module for an `OpenTofu` that the constraint for
+    /// Terraform would refuse requires `>= 1.6.0` instead.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error::Invalid`] when the task asks for what cannot be.
+    pub fn root_module(
+        &self,
+        task: &Task,
+        tool: Option<(Product, &Version)>,
+    ) -> Result<RootModule> {
+        let mut builder = RootModule::builder(task)
+            .base_dir(&self.base_dir)
+            .required_version(self.supported_versions.as_str())
+            .required_providers(self.required_providers.clone())
+            .backend(self.backend.clone())
+            .providers(&self.providers)?;
+        if let Some((product, version)) = tool {
+            if product == Product::OpenTofu && !self.supported_versions.accepts(version) {
+                builder = builder.required_version(">= 1.6.0");
+            }
+            // OpenTofu has everything that a current Terraform has.
+            if product == Product::Terraform {
+                builder = builder.terraform_version(version.clone());
+            }
+        }
+        Ok(builder.build())
+    }
+
+    /// The variables that Terraform's process gets besides the inherited ones:
+    /// how to reach Consul where the state is there, secrets of the backend,
+    /// and what the task's providers ask for.
+    ///
+    /// Source: Consul-Terraform-Sync 0.9, environment of the Terraform process.
+    pub fn environment(&self, root: &RootModule) -> BTreeMap<String, SecretString> {
+        let mut environment = BTreeMap::new();
+        if self.backend.label() == "consul" {
+            environment.extend(self.consul_environment.clone());
+        }
+        let secrets = self.backend.environment();
+        environment.extend(secrets.iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
+        environment.extend(root.task_env());
+        environment
+    }
+}
+
+impl fmt::Debug for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Settings")
+            .field("log", &self.log)
+            .field("persist_log", &self.persist_log)
+            .field("path", &self.path)
+            .field("version", &self.version)
+            .field("supported_versions", &self.supported_versions)
+            .field("lock_timeout", &self.lock_timeout)
+            .field("backend", &self.backend)
+            .field("providers", &self.providers)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The specified words for a configured version outside of the constraint.
+fn unsupported_version(supported: &VersionConstraint, version: &Version) -> String {
+    format!(
+        "Terraform version is not supported by Consul-Terraform-Sync, try updating to a different \
+         version ({supported}): {version}"
+    )
+}
+
+#[cfg(test)]
+mod tests;

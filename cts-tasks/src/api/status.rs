@@ -1,0 +1,218 @@
+use std::collections::BTreeMap;
+
+use axum::{
+    Json,
+    extract::{Path, Query, State},
+    http::{Method, StatusCode},
+    response::IntoResponse,
+};
+use serde::Serialize;
+
+use super::{ApiState, answer::Failure};
+use crate::{Error, Event, Status, Task};
+
+#[derive(Serialize)]
+pub(crate) struct Empty {}
+
+/// `GET /v1/health`
+pub(crate) async fn health(State(state): State<ApiState>) -> Result<Json<Empty>, Failure> {
+    match state.engine.health() {
+        Ok(()) => Ok(Json(Empty {})),
+        Err(reason) => Err(Failure::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            format!("CTS is not healthy: {reason}"),
+        )),
+    }
+}
+
+#[derive(Serialize)]
+pub(crate) struct Overall {
+    task_summary: Summary,
+}
+
+#[derive(Serialize)]
+struct Summary {
+    status: ByStatus,
+    enabled: ByEnabled,
+}
+
+#[derive(Serialize, Default)]
+struct ByStatus {
+    successful: usize,
+    errored: usize,
+    critical: usize,
+    unknown: usize,
+}
+
+#[derive(Serialize, Default)]
+struct ByEnabled {
+    #[serde(rename = "true")]
+    enabled: usize,
+    #[serde(rename = "false")]
+    disabled: usize,
+}
+
+/// `GET /v1/status`
+pub(crate) async fn overall(State(state): State<ApiState>) -> Json<Overall> {
+    let mut summary = Summary { status: ByStatus::default(), enabled: ByEnabled::default() };
+    state.engine.state(|state| {
+        for task in &state.tasks {
+            *match Status::of(state.events.get(&task.name).into_iter().flatten()) {
+                Status::Successful => &mut summary.status.successful,
+                Status::Errored => &mut summary.status.errored,
+                Status::Critical => &mut summary.status.critical,
+                Status::Unknown => &mut summary.status.unknown,
+            } += 1;
+            *if task.enabled {
+                &mut summary.enabled.enabled
+            } else {
+                &mut summary.enabled.disabled
+            } += 1;
+        }
+    });
+    Json(Overall { task_summary: summary })
+}
+
+/// Other methods on `/v1/status`.
+pub(crate) async fn overall_method(method: Method) -> impl IntoResponse {
+    unsupported(&method, "The overallStatus API")
+}
+
+/// Other methods on `/v1/status/tasks`.
+pub(crate) async fn tasks_method(method: Method) -> impl IntoResponse {
+    unsupported(&method, "The task status API")
+}
+
+fn unsupported(method: &Method, api: &str) -> Failure {
+    Failure::new(
+        StatusCode::METHOD_NOT_ALLOWED,
+        format!(
+            "'{method}' in an unsupported method. {api} currently supports the method(s): 'GET'"
+        ),
+    )
+}
+
+#[derive(Serialize)]
+pub(crate) struct TaskStatus {
+    task_name: String,
+    status: Status,
+    enabled: bool,
+    events_url: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    events: Vec<Event>,
+    providers: Vec<String>,
+    services: Vec<String>,
+}
+
+type Statuses = BTreeMap<String, TaskStatus>;
+type Parameters = Query<Vec<(String, String)>>;
+
+/// `GET /v1/status/tasks`
+pub(crate) async fn tasks(
+    State(state): State<ApiState>,
+    parameters: Parameters,
+) -> Result<Json<Statuses>, Failure> {
+    let wanted = Wanted::read(&parameters)?;
+    Ok(Json(state.engine.state(|state| {
+        let all = state.tasks.iter().map(|task| {
+            let events = state.events.get(&task.name).map_or(&[][..], Vec::as_slice);
+            wanted.show(task, events)
+        });
+        all.filter(|shown| wanted.status.is_none_or(|status| status == shown.status))
+            .map(|shown| (shown.task_name.clone(), shown))
+            .collect()
+    })))
+}
+
+/// `GET /v1/status/tasks/<name>`
+pub(crate) async fn task(
+    State(state): State<ApiState>,
+    Path(name): Path<String>,
+    parameters: Parameters,
+) -> Result<Json<Statuses>, Failure> {
+    if name.contains('/') {
+        return Err(Failure::bad_request(format!(
+            "unsupported path '/v1/status/tasks/{name}'. request must be format 'path/{{task-name}}'. \
+             task name cannot have '/ ' and api does not support further resources"
+        )));
+    }
+    let wanted = Wanted::read(&parameters)?;
+    let shown = state.engine.state(|state| {
+        let task = state.tasks.iter().find(|task| task.name.as_str() == name)?;
+        let events = state.events.get(&task.name).map_or(&[][..], Vec::as_slice);
+        Some((wanted.show(task, events), events.is_empty()))
+    });
+    let Some((shown, without_events)) = shown else {
+        let error = Error::NoSuchTask { task: name };
+        return Err(Failure::new(StatusCode::NOT_FOUND, error.to_string()));
+    };
+    let matches = wanted.status.is_none_or(|status| status == shown.status);
+    let statuses = (matches || without_events).then(|| (shown.task_name.clone(), shown));
+    Ok(Json(statuses.into_iter().collect()))
+}
+
+/// The query parameters.
+struct Wanted {
+    events: bool,
+    status: Option<Status>,
+}
+
+impl Wanted {
+    fn read(Query(parameters): &Parameters) -> Result<Self, Failure> {
+        let values = |name: &str| -> Vec<&str> {
+            let named = parameters.iter().filter(|(key, _)| key == name);
+            named.map(|(_, value)| value.as_str()).collect()
+        };
+        let events = match values("include").as_slice() {
+            [] => false,
+            ["events"] => true,
+            [other] => {
+                return Err(Failure::bad_request(format!(
+                    "unsupported ?include parameter value. only supporting 'include=events' but got 'include={other}'"
+                )));
+            }
+            several => {
+                return Err(Failure::bad_request(format!(
+                    "cannot support more than one include parameter, got include values: {several:?}"
+                )));
+            }
+        };
+        let status = match values("status").as_slice() {
+            [] => None,
+            [text] => Some(status_named(text).ok_or_else(|| {
+                Failure::bad_request(format!(
+                    "unsupported status parameter value. only supporting status values successful, \
+                     errored, critical, and unknown but got {text}"
+                ))
+            })?),
+            several => {
+                return Err(Failure::bad_request(format!(
+                    "cannot support more than one status query parameter, got status values: {several:?}"
+                )));
+            }
+        };
+        Ok(Self { events, status })
+    }
+
+    fn show(&self, task: &Task, events: &[Event]) -> TaskStatus {
+        TaskStatus {
+            task_name: task.name.to_string(),
+            status: Status::of(events),
+            enabled: task.enabled,
+            events_url: if events.is_empty() {
+                String::new()
+            } else {
+                format!("/v1/status/tasks/{}?include=events", task.name)
+            },
+            events: if self.events { events.to_vec() } else { Vec::new() },
+            providers: task.providers.clone(),
+            services: task.service_names(),
+        }
+    }
+}
+
+fn status_named(text: &str) -> Option<Status> {
+    [Status::Successful, Status::Errored, Status::Critical, Status::Unknown]
+        .into_iter()
+        .find(|status| status.as_str().eq_ignore_ascii_case(text))
+}

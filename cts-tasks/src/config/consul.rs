@@ -1,0 +1,175 @@
+use secrecy::SecretString;
+
+use super::{
+    client::{
+        ConsulTls, ConsulTransport, finalize_tls, finalize_transport, is_tls_enabled, non_empty,
+        set,
+    },
+    decode::{Findings, Spanned},
+    environment::Surroundings,
+    raw::{RawAuth, RawConsul, RawRegistration},
+};
+
+/// How to reach Consul.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct ConsulConfig {
+    /// As Consul's `CONSUL_HTTP_ADDR`; default `localhost:8500`.
+    pub address: String,
+    /// The ACL token.
+    pub token: Option<SecretString>,
+    /// User and password of HTTP basic authentication.
+    pub auth: Option<(String, SecretString)>,
+    /// Base of the Terraform state's path in Consul KV; default `consul-terraform-sync/`.
+    pub kv_path: String,
+    /// Namespace of that path; empty is the default.
+    pub kv_namespace: String,
+    /// TLS towards Consul; `None` is plain HTTP unless the address says `https`.
+    pub tls: Option<ConsulTls>,
+    /// Timeouts and connection limits.
+    pub transport: ConsulTransport,
+    /// This instance's own registration.
+    pub service_registration: ServiceRegistration,
+}
+
+impl Default for ConsulConfig {
+    /// As if the block were empty.
+    fn default() -> Self {
+        Self {
+            address: "localhost:8500".to_owned(),
+            token: None,
+            auth: None,
+            kv_path: "consul-terraform-sync/".to_owned(),
+            kv_namespace: String::new(),
+            tls: None,
+            transport: ConsulTransport::default(),
+            service_registration: ServiceRegistration::default(),
+        }
+    }
+}
+
+impl ConsulConfig {
+    /// The path in Consul KV below which Terraform keeps state: `terraform`
+    /// below [`ConsulConfig::kv_path`], which may end in it already.
+    ///
+    /// Source: Consul-Terraform-Sync 0.9.0 `config/driver_terraform.go`.
+    pub fn state_path(&self) -> String {
+        let base = self.kv_path.trim_end_matches('/');
+        if base == "terraform" || base.ends_with("/terraform") {
+            return base.to_owned();
+        }
+        if base.is_empty() { "terraform".to_owned() } else { format!("{base}/terraform") }
+    }
+}
+
+/// This instance's own registration in Consul.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ServiceRegistration {
+    /// Whether it registers itself; default true.
+    pub enabled: bool,
+    /// The service's name; default `consul-terraform-sync`.
+    pub service_name: String,
+    /// The service's address; empty is the agent's.
+    pub address: String,
+    /// Enterprise namespace; empty is the default.
+    pub namespace: String,
+    /// Whether it brings a health check; default true.
+    pub default_check_enabled: bool,
+    /// Where the check finds the HTTP API; empty is `localhost` with the API's port.
+    pub default_check_address: String,
+}
+
+impl Default for ServiceRegistration {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            service_name: "consul-terraform-sync".to_owned(),
+            address: String::new(),
+            namespace: String::new(),
+            default_check_enabled: true,
+            default_check_address: String::new(),
+        }
+    }
+}
+
+/// Applies defaults and the environment, and checks the block.
+pub(super) fn finalize(
+    raw: &RawConsul,
+    surroundings: &Surroundings,
+    findings: &mut Findings,
+) -> ConsulConfig {
+    let mut consul = ConsulConfig::default();
+    let address = match &raw.address {
+        Some(configured) => non_empty(Some(configured)),
+        None => surroundings.variable("CONSUL_HTTP_ADDR"),
+    };
+    consul.address = address.unwrap_or(consul.address);
+    let token = match &raw.token {
+        Some(configured) => non_empty(Some(configured)),
+        None => surroundings.first_variable(&["CONSUL_TOKEN", "CONSUL_HTTP_TOKEN"]),
+    };
+    consul.token = token.map(SecretString::from);
+    consul.auth = raw.auth.as_ref().and_then(auth);
+    set(&mut consul.kv_path, raw.kv_path.as_ref());
+    set(&mut consul.kv_namespace, raw.kv_namespace.as_ref());
+    consul.tls = raw
+        .tls
+        .as_ref()
+        .filter(|tls| is_tls_enabled(tls))
+        .map(|tls| finalize_tls(tls, "CONSUL_", surroundings));
+    if let Some(transport) = &raw.transport {
+        consul.transport = finalize_transport(transport, "consul.transport", findings);
+    }
+    if let Some(registration) = &raw.service_registration {
+        consul.service_registration = finalize_registration(registration, findings);
+    }
+    consul
+}
+
+fn auth(raw: &RawAuth) -> Option<(String, SecretString)> {
+    let username = non_empty(raw.username.as_ref());
+    let password = non_empty(raw.password.as_ref());
+    let given = username.is_some() || password.is_some();
+    let enabled = raw.enabled.as_ref().map_or(given, |enabled| enabled.value);
+    enabled
+        .then(|| (username.unwrap_or_default(), SecretString::from(password.unwrap_or_default())))
+}
+
+fn finalize_registration(raw: &RawRegistration, findings: &mut Findings) -> ServiceRegistration {
+    let mut registration = ServiceRegistration::default();
+    set(&mut registration.enabled, raw.enabled.as_ref());
+    set(&mut registration.service_name, raw.service_name.as_ref());
+    set(&mut registration.address, raw.address.as_ref());
+    set(&mut registration.namespace, raw.namespace.as_ref());
+    let Some(check) = &raw.default_check else { return registration };
+    set(&mut registration.default_check_enabled, check.enabled.as_ref());
+    set(&mut registration.default_check_address, check.address.as_ref());
+    if let Some(address) = check.address.as_ref().filter(|address| !address.value.is_empty()) {
+        check_address(address, findings);
+    }
+    registration
+}
+
+fn check_address(address: &Spanned<String>, findings: &mut Findings) {
+    let text = address.value.as_str();
+    let host = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
+    let readable = |host: &str| {
+        !host.is_empty()
+            && !host.starts_with('/')
+            && !host.chars().any(|c| c.is_whitespace() || c.is_control())
+    };
+    if !text.starts_with("http") {
+        findings.error_help(
+            "default check address must include scheme (http or https)",
+            address.place.clone(),
+            format!("write http://{text}"),
+        );
+    } else if !host.is_some_and(readable) {
+        findings.error_help(
+            "default check address is not a URL",
+            address.place.clone(),
+            "write it like http://172.22.0.2:8558",
+        );
+    }
+}

@@ -1,0 +1,269 @@
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
+
+use super::{
+    buffer_period,
+    client::non_empty,
+    decode::{Findings, Spanned, Strings, group},
+    environment::Surroundings,
+    provider::{ProviderBlock, find_provider},
+    raw::{RawService, RawTask},
+    registry::DRIVER_KEYS,
+    triggers, variables,
+};
+use crate::{BufferPeriod, Condition, ConfigValue, Literal, Place, Task, TaskName};
+
+/// A block of a task that belongs to the driver.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct TaskBlock {
+    /// The task.
+    pub task: TaskName,
+    /// The block's name.
+    pub name: String,
+    /// Its body.
+    pub body: ConfigValue,
+    /// Where it begins.
+    pub place: Option<Place>,
+}
+
+impl TaskBlock {
+    /// A block that comes from no file.
+    pub fn new(task: TaskName, name: impl Into<String>, body: ConfigValue) -> Self {
+        Self { task, name: name.into(), body, place: None }
+    }
+}
+
+/// What all tasks of a configuration share.
+pub(super) struct Shared<'a> {
+    pub(super) surroundings: &'a Surroundings,
+    pub(super) services: &'a [RawService],
+    pub(super) providers: &'a [ProviderBlock],
+    pub(super) buffer_period: BufferPeriod,
+    pub(super) working_dir: &'a Path,
+    /// The blocks of a task that the driver in use claims.
+    pub(super) task_blocks: Vec<&'static str>,
+}
+
+/// The checked tasks, with the blocks that their driver has yet to check.
+#[derive(Debug, Default)]
+pub(super) struct Finalized {
+    pub(super) tasks: Vec<Task>,
+    pub(super) blocks: Vec<TaskBlock>,
+}
+
+/// Checks all tasks, and that they go together.
+///
+/// Source: Consul-Terraform-Sync 0.9.0 `config/task.go`.
+pub(super) fn finalize(raw: &[RawTask], shared: &Shared<'_>, findings: &mut Findings) -> Finalized {
+    let mut finalized = Finalized::default();
+    let mut places: BTreeMap<TaskName, Option<Place>> = BTreeMap::new();
+    for raw in raw {
+        let Some(task) = finalize_task(raw, shared, &mut finalized.blocks, findings) else {
+            continue;
+        };
+        let place = raw.name.as_ref().and_then(|name| name.place.clone());
+        if let Some(first) = places.get(&task.name) {
+            let help = match first {
+                Some(first) => format!("the first is at {first}; rename one of them"),
+                None => "rename one of them".to_owned(),
+            };
+            findings.error_help(format!("duplicate task name: {}", task.name), place, help);
+        } else {
+            places.insert(task.name.clone(), place);
+        }
+        finalized.tasks.push(task);
+    }
+    check_auto_commit(&finalized.tasks, shared.providers, findings);
+    finalized
+}
+
+fn check_auto_commit(tasks: &[Task], providers: &[ProviderBlock], findings: &mut Findings) {
+    for provider in providers.iter().filter(|provider| provider.auto_commit) {
+        let users = tasks.iter().filter(|task| {
+            let used = task.providers.iter().filter_map(|id| find_provider(providers, id));
+            used.into_iter().any(|used| used.id() == provider.id())
+        });
+        let users: Vec<&str> = users.map(|task| task.name.as_str()).collect();
+        if users.len() > 1 {
+            findings.error_help(
+                format!(
+                    "provider with autocommit ({}) cannot be used by more than one task",
+                    provider.id()
+                ),
+                provider.place.clone(),
+                format!("it is used by {}; give each a block with an alias", users.join(", ")),
+            );
+        }
+    }
+}
+
+/// Checks one task; `None` if it has a mistake, which is reported.
+fn finalize_task(
+    raw: &RawTask,
+    shared: &Shared<'_>,
+    blocks: &mut Vec<TaskBlock>,
+    findings: &mut Findings,
+) -> Option<Task> {
+    let before = findings.errors.len();
+    let name = task_name(raw, findings);
+    let module = module(raw, findings);
+    let providers = providers(raw, findings);
+    let variables = variables::finalize(raw, shared.surroundings, findings);
+    let (condition, module_inputs) = triggers::finalize(raw, shared.services, findings).unzip();
+    let scheduled = matches!(condition, Some(Condition::Schedule { .. }));
+    let buffer_period = task_buffer_period(raw, scheduled, shared.buffer_period, findings);
+    let driver_blocks =
+        name.as_ref().map(|name| driver_blocks(raw, name, &shared.task_blocks, blocks, findings));
+    if findings.errors.len() > before || !raw.invalid.is_empty() {
+        return None;
+    }
+    let (name, module, condition) = (name?, module?, condition?);
+    let working_dir = non_empty(raw.working_dir.as_ref()).map(PathBuf::from);
+    Some(Task {
+        description: non_empty(raw.description.as_ref()).unwrap_or_default(),
+        enabled: raw.enabled.as_ref().is_none_or(|enabled| enabled.value),
+        module,
+        version: non_empty(raw.version.as_ref()),
+        providers,
+        variables,
+        buffer_period,
+        working_dir: working_dir.unwrap_or_else(|| shared.working_dir.join(name.as_str())),
+        condition,
+        module_inputs: module_inputs.unwrap_or_default(),
+        driver_blocks: driver_blocks.unwrap_or_default(),
+        name,
+    })
+}
+
+fn task_name(raw: &RawTask, findings: &mut Findings) -> Option<TaskName> {
+    match raw.name.as_ref().filter(|name| !name.value.is_empty()) {
+        Some(name) => match name.value.parse() {
+            Ok(parsed) => return Some(parsed),
+            Err(error) => {
+                let error: crate::InvalidTaskName = error;
+                findings.error_help(
+                    error.to_string(),
+                    name.place.clone(),
+                    "the name is used for the workspace and the module block",
+                );
+            }
+        },
+        None if raw.invalid.contains(&"name") => {}
+        None => findings.error_help(
+            "unique name for the task is required",
+            place_of(raw.name.as_ref(), raw),
+            "add name = \"…\" to the task",
+        ),
+    }
+    None
+}
+
+/// The place of a field, or that of its task.
+fn place_of(field: Option<&Spanned<String>>, raw: &RawTask) -> Option<Place> {
+    field.and_then(|field| field.place.clone()).or_else(|| raw.place.clone())
+}
+
+fn module(raw: &RawTask, findings: &mut Findings) -> Option<String> {
+    if let Some(source) = &raw.source {
+        let help = if raw.module.is_some() {
+            "module is set as well and counts; remove source"
+        } else {
+            "rename it to module"
+        };
+        findings.deprecated("source is deprecated since 0.5", source.place.clone(), help);
+    }
+    let module = raw.module.as_ref().or(raw.source.as_ref());
+    if raw.invalid.contains(&"module") || raw.invalid.contains(&"source") {
+        return None;
+    }
+    let given = non_empty(module);
+    if given.is_none() {
+        findings.error_help(
+            "module for the task is required",
+            place_of(module, raw),
+            "add module = \"…\": a local path, or a module of a registry",
+        );
+    }
+    given
+}
+
+fn providers(raw: &RawTask, findings: &mut Findings) -> Vec<String> {
+    let mut names: Vec<&str> = Vec::new();
+    for item in raw.providers.iter().flat_map(|providers| &providers.items) {
+        let name = item.value.split('.').next().unwrap_or_default();
+        if names.contains(&name) {
+            findings.error_help(
+                "only one provider instance per task",
+                item.place.clone(),
+                format!("keep one of the instances of {name}"),
+            );
+        }
+        names.push(name);
+    }
+    raw.providers.as_ref().map(Strings::to_vec).unwrap_or_default()
+}
+
+fn task_buffer_period(
+    raw: &RawTask,
+    scheduled: bool,
+    parent: BufferPeriod,
+    findings: &mut Findings,
+) -> BufferPeriod {
+    if !scheduled {
+        return buffer_period::finalize(raw.buffer_period.as_ref(), parent, findings);
+    }
+    if let Some(dropped) = &raw.buffer_period {
+        findings.warn(
+            "buffer_period is not supported for tasks with a schedule condition",
+            dropped.place.clone(),
+            "it has no effect; remove it",
+        );
+    }
+    BufferPeriod::Disabled
+}
+
+/// Sorts out the entries of a task that this crate does not read: those of
+/// the driver in use are kept, others are refused.
+fn driver_blocks(
+    raw: &RawTask,
+    task: &TaskName,
+    claimed: &[&str],
+    blocks: &mut Vec<TaskBlock>,
+    findings: &mut Findings,
+) -> BTreeMap<String, Literal> {
+    let mut literals = BTreeMap::new();
+    for group in group(&raw.rest) {
+        let Some((entry, others)) = group.entries.split_first() else { continue };
+        let place = entry.key_place.clone();
+        if !claimed.contains(&group.key) {
+            findings.error_help(
+                format!("unsupported configuration '{}' for task \"{task}\"", group.key),
+                place,
+                if DRIVER_KEYS.contains(&group.key) {
+                    "it needs driver \"terraform-cloud\"; remove it, or use that driver"
+                } else {
+                    "another driver knows it; remove it, or use that driver"
+                },
+            );
+            continue;
+        }
+        if let Some(second) = others.first() {
+            findings.error_help(
+                format!("only one '{}' block can be configured", group.key),
+                second.key_place.clone(),
+                "keep one of the blocks, with the settings of both",
+            );
+        }
+        literals.insert(group.key.to_owned(), entry.value.to_literal());
+        blocks.push(TaskBlock {
+            task: task.clone(),
+            name: group.key.to_owned(),
+            body: entry.value.clone(),
+            place,
+        });
+    }
+    literals
+}

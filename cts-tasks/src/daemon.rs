@@ -1,0 +1,215 @@
+use std::{sync::Arc, time::Duration};
+
+use consul_watch::{Client, Watcher};
+
+use crate::{
+    Cluster, Config, DriverFactory, Engine, EngineOptions, Error, Inspection, Result, Single, Stop,
+    StopReason, TaskName, registration::keep_registered,
+};
+
+/// Starts and runs a deployment: checks Consul and the driver, serves the API,
+/// runs every task once, and then whenever its condition says so.
+///
+/// A binary reads its command line and its configuration, makes one of these
+/// with its drivers, and calls the steps in the order in which they stand here.
+#[derive(Debug)]
+pub struct Daemon {
+    config: Config,
+    factory: Arc<dyn DriverFactory>,
+    client: Client,
+    engine: Engine,
+    cluster: Arc<dyn Cluster>,
+}
+
+/// What a [`Daemon`] can be told besides its configuration.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct DaemonOptions {
+    /// For the engine.
+    pub engine: EngineOptions,
+    /// The other instances; none by default.
+    pub cluster: Arc<dyn Cluster>,
+}
+
+impl Default for DaemonOptions {
+    fn default() -> Self {
+        Self { engine: EngineOptions::default(), cluster: Arc::new(Single) }
+    }
+}
+
+/// Waits between two tries to find a leader.
+///
+/// Source: Consul-Terraform-Sync 0.9, creation of the client set.
+const LEADER_WAITS: [Duration; 5] = [
+    Duration::from_secs(2),
+    Duration::from_secs(4),
+    Duration::from_secs(8),
+    Duration::from_secs(16),
+    Duration::from_secs(32),
+];
+
+impl Daemon {
+    /// Puts a deployment together; nothing outside the process is touched.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Consul`] when the settings for Consul make no client.
+    pub fn new(
+        config: Config,
+        factory: Arc<dyn DriverFactory>,
+        options: DaemonOptions,
+    ) -> Result<Self> {
+        let client = Client::new(config.consul.client_config())
+            .map_err(|source| Error::consul("client", source))?;
+        Ok(Self::with_client(config, factory, options, client))
+    }
+
+    /// As [`Daemon::new`], with a client of the caller's: to an in-process
+    /// Consul in a test, say.
+    pub fn with_client(
+        config: Config,
+        factory: Arc<dyn DriverFactory>,
+        options: DaemonOptions,
+        client: Client,
+    ) -> Self {
+        let watcher = Watcher::new(client.clone());
+        let engine = Engine::new(watcher, Arc::clone(&factory), options.engine);
+        Self { config, factory, client, engine, cluster: options.cluster }
+    }
+
+    /// The engine, to look at its state.
+    pub fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// Waits until Consul answers and has a leader, for about a minute.
+    ///
+    /// Deviation: upstream gives up at once when the connection is refused.
+    /// Here that is waited for too, since Consul may be starting beside us.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Consul`] or [`Error::Other`] when the time is up, or at once
+    /// when no retry can help.
+    pub async fn check_consul(&self, stop: &Stop) -> Result<()> {
+        let mut waits = LEADER_WAITS.iter();
+        loop {
+            let error = match self.client.status_leader().await {
+                Ok(Some(leader)) => {
+                    tracing::info!(
+                        address = self.config.consul.address,
+                        leader,
+                        "connected to Consul"
+                    );
+                    return Ok(());
+                }
+                Ok(None) => no_leader(),
+                Err(source) => Error::consul("status.leader", source),
+            };
+            let delay = match waits.next() {
+                Some(delay) if error.is_retryable() => *delay,
+                Some(_) | None => return Err(error),
+            };
+            tracing::warn!(
+                address = self.config.consul.address,
+                error = &error as &dyn std::error::Error,
+                delay_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX),
+                "Consul is not ready, trying again"
+            );
+            tokio::select! {
+                () = tokio::time::sleep(delay) => {}
+                reason = stop.stopped() => return Err(Error::Stopped { reason }),
+            }
+        }
+    }
+
+    /// Checks that the driver can work.
+    ///
+    /// # Errors
+    ///
+    /// The driver's.
+    pub async fn start_driver(&self) -> Result<()> {
+        self.factory.start().await
+    }
+
+    /// Says what a run of each task would change; see [`Engine::inspect`].
+    ///
+    /// # Errors
+    ///
+    /// That of the first task that fails.
+    pub async fn inspect(&self, only: &[TaskName], stop: &Stop) -> Result<Vec<Inspection>> {
+        self.load(stop).await?;
+        self.engine.inspect(only, stop).await
+    }
+
+    /// Runs every task once; see [`Engine::once`].
+    ///
+    /// # Errors
+    ///
+    /// That of the first task that fails.
+    pub async fn once(&self, stop: &Stop) -> Result<()> {
+        self.load(stop).await?;
+        if self.config.tasks.is_empty() {
+            tracing::warn!("no tasks configured");
+        }
+        self.engine.once(stop).await
+    }
+
+    /// Serves the API, registers this instance, and runs tasks until the stop.
+    ///
+    /// # Errors
+    ///
+    /// When the API's port is taken, or as [`Engine::run`].
+    pub async fn run(&self, stop: &Stop) -> Result<()> {
+        self.load(stop).await?;
+        let inner = stop.child();
+        #[cfg(feature = "api")]
+        let api = crate::ApiServer::bind(
+            (std::net::Ipv4Addr::UNSPECIFIED, self.config.port).into(),
+            self.engine.clone(),
+            Arc::clone(&self.cluster),
+        )
+        .await?;
+        #[cfg(feature = "api")]
+        let port = api.local_addr()?.port();
+        #[cfg(not(feature = "api"))]
+        let port = self.config.port;
+        let work = async {
+            let result = self.engine.run(&inner).await;
+            inner.stop(StopReason::Shutdown);
+            result
+        };
+        let registered = async {
+            if self.config.consul.service_registration.enabled {
+                keep_registered(&self.client, &self.config, port, &self.cluster.tags(), &inner)
+                    .await;
+            }
+        };
+        let served = async {
+            #[cfg(feature = "api")]
+            {
+                tracing::info!(port, "serving the API");
+                let result = api.serve(inner.clone()).await;
+                inner.stop(StopReason::Shutdown);
+                result
+            }
+            #[cfg(not(feature = "api"))]
+            Ok(())
+        };
+        let (worked, (), served): (Result<()>, (), Result<()>) =
+            futures::future::join3(work, registered, served).await;
+        worked.and(served)
+    }
+
+    async fn load(&self, stop: &Stop) -> Result<()> {
+        self.engine.load(self.config.tasks.clone(), stop).await
+    }
+}
+
+fn no_leader() -> Error {
+    Error::Other {
+        operation: "client set",
+        retryable: true,
+        source: "client set: no consul leader detected".into(),
+    }
+}

@@ -1,0 +1,244 @@
+//! Runs tasks when their conditions say so.
+
+mod buffer;
+mod feeds;
+mod health;
+mod ledger;
+mod retry;
+mod run;
+mod schedule;
+mod view;
+mod want;
+mod worker;
+
+use std::{
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use consul_watch::{Clock, SystemClock, Watcher};
+use tokio::{sync::Semaphore, task::JoinSet};
+
+pub use retry::Retry;
+
+use crate::{
+    DriverFactory, Error, MemoryStore, Permit, Plan, Result, Single, State, Stop, StopReason, Task,
+    TaskName, TaskStore,
+};
+use health::Health;
+use ledger::Ledger;
+use worker::Worker;
+
+/// Runs tasks when their conditions say so.
+///
+/// It owns what triggers, the buffer periods, one run of a task at a time,
+/// retries and events. What a run does is the [`crate::Driver`]'s, where state
+/// is kept the [`TaskStore`]'s. Clones share one engine.
+#[derive(Clone)]
+pub struct Engine {
+    shared: Arc<Shared>,
+    factory: Arc<dyn DriverFactory>,
+}
+
+/// What an [`Engine`] can be told besides its tasks.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct EngineOptions {
+    /// Where state is kept; in memory by default.
+    pub store: Arc<dyn TaskStore>,
+    /// Whether this process may act; always by default.
+    pub permit: Arc<dyn Permit>,
+    /// How a failed run is tried again, after the first run of a task.
+    pub retry: Retry,
+    /// How many tasks run at once; `None`, the default, sets no bound.
+    pub concurrency: Option<usize>,
+    /// How long a run may go on after a stop before its driver is told to end
+    /// it; 5 seconds by default.
+    pub stop_grace: Duration,
+    /// Where schedules read the time; the system's clock by default.
+    pub clock: Arc<dyn Clock>,
+    /// Makes the random part of delays repeatable; `None`, the default, does not.
+    pub seed: Option<u64>,
+}
+
+impl Default for EngineOptions {
+    fn default() -> Self {
+        Self {
+            store: Arc::new(MemoryStore::default()),
+            permit: Arc::new(Single),
+            retry: Retry::TASK,
+            concurrency: None,
+            stop_grace: Duration::from_secs(5),
+            clock: Arc::new(SystemClock),
+            seed: None,
+        }
+    }
+}
+
+/// What one task's inspection found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Inspection {
+    /// The task.
+    pub task: TaskName,
+    /// What a run would change; `None` for a disabled task.
+    pub plan: Option<Plan>,
+}
+
+/// What the workers of one engine share.
+pub(crate) struct Shared {
+    watcher: Watcher,
+    ledger: Ledger,
+    health: Health,
+    options: EngineOptions,
+    turns: Option<Semaphore>,
+    random: Mutex<fastrand::Rng>,
+}
+
+impl Shared {
+    /// From [0, 1).
+    fn random(&self) -> f64 {
+        self.random.lock().unwrap_or_else(PoisonError::into_inner).f64()
+    }
+}
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine")
+            .field("factory", &self.factory)
+            .field("options", &self.shared.options)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Engine {
+    /// An engine without tasks, that watches through `watcher` and has
+    /// `factory` make the drivers.
+    pub fn new(watcher: Watcher, factory: Arc<dyn DriverFactory>, options: EngineOptions) -> Self {
+        let random = options.seed.map_or_else(fastrand::Rng::new, fastrand::Rng::with_seed);
+        let shared = Shared {
+            watcher,
+            ledger: Ledger::new(Arc::clone(&options.store)),
+            health: Health::default(),
+            turns: options.concurrency.map(Semaphore::new),
+            random: Mutex::new(random),
+            options,
+        };
+        Self { shared: Arc::new(shared), factory }
+    }
+
+    /// Reads the store, and puts `configured` into it when it holds no tasks.
+    ///
+    /// # Errors
+    ///
+    /// The store's, or a stop.
+    pub async fn load(&self, configured: Vec<Task>, stop: &Stop) -> Result<()> {
+        self.shared.ledger.open(configured, stop).await
+    }
+
+    /// Looks at tasks, events and plans as they stand.
+    pub fn state<T>(&self, look: impl FnOnce(&State) -> T) -> T {
+        self.shared.ledger.read(look)
+    }
+
+    /// Whether everything that tasks need of Consul can be read.
+    ///
+    /// # Errors
+    ///
+    /// What cannot, for a person: a read that failed nine times in a row, or
+    /// that no retry cures. It is tried on all the same.
+    pub fn health(&self) -> Result<(), String> {
+        self.shared.health.check()
+    }
+
+    /// Says what a run of each task would change, one after the other, and
+    /// changes nothing. Only the tasks in `only`, unless it is empty.
+    ///
+    /// # Errors
+    ///
+    /// That of the first task that fails.
+    pub async fn inspect(&self, only: &[TaskName], stop: &Stop) -> Result<Vec<Inspection>> {
+        let tasks = self.tasks();
+        if let Some(unknown) =
+            only.iter().find(|name| !tasks.iter().any(|task| task.name == **name))
+        {
+            return Err(Error::NoSuchTask { task: unknown.to_string() });
+        }
+        let mut found = Vec::new();
+        for task in tasks.into_iter().filter(|task| only.is_empty() || only.contains(&task.name)) {
+            let name = task.name.clone();
+            let mut worker = self.worker(task, stop).await?;
+            let plan = worker.inspect(stop).await?;
+            found.push(Inspection { task: name, plan });
+        }
+        Ok(found)
+    }
+
+    /// Runs every task once, one after the other, without a second try.
+    ///
+    /// # Errors
+    ///
+    /// That of the first task that fails; later ones are not run.
+    pub async fn once(&self, stop: &Stop) -> Result<()> {
+        for task in self.tasks() {
+            self.worker(task, stop).await?.first_run(stop).await?;
+        }
+        Ok(())
+    }
+
+    /// Runs every task once, as [`Engine::once`] does, and from then on
+    /// whenever its condition says so, until the stop.
+    ///
+    /// # Errors
+    ///
+    /// That of the first task that fails in its first run; afterwards only what
+    /// no later run can cure: [`Error::Fenced`] or [`Error::NotPermitted`].
+    pub async fn run(&self, stop: &Stop) -> Result<()> {
+        let inner = stop.child();
+        let mut workers = JoinSet::new();
+        let first = async {
+            for task in self.tasks() {
+                let mut worker = self.worker(task, &inner).await?;
+                worker.first_run(&inner).await?;
+                workers.spawn(worker.watch(inner.clone()));
+            }
+            Ok(())
+        };
+        let mut result: Result<()> = first.await;
+        if result.is_ok() {
+            tracing::info!("all tasks ran once, watching for changes");
+        }
+        if result.is_err() {
+            inner.stop(StopReason::Shutdown);
+        }
+        while let Some(done) = workers.join_next().await {
+            let done = done.unwrap_or_else(|error| {
+                Err(Error::Other {
+                    operation: "watching a task",
+                    retryable: false,
+                    source: error.into(),
+                })
+            });
+            if done.is_err() {
+                inner.stop(StopReason::Shutdown);
+                result = result.and(done);
+            }
+        }
+        if result.is_ok() {
+            stop.stopped().await;
+        }
+        match result {
+            Err(Error::Stopped { .. }) if stop.reason().is_some() => Ok(()),
+            result => result,
+        }
+    }
+
+    async fn worker(&self, task: Task, stop: &Stop) -> Result<Worker> {
+        Worker::prepare(task, &*self.factory, Arc::clone(&self.shared), stop).await
+    }
+
+    fn tasks(&self) -> Vec<Task> {
+        self.state(|state| state.tasks.clone())
+    }
+}

@@ -1,0 +1,67 @@
+use std::sync::{Arc, PoisonError, RwLock};
+
+use consul_watch::Backoff;
+use tokio::sync::Mutex;
+
+use crate::{Change, Error, Result, State, Stop, Task, TaskStore};
+
+/// The store with a copy of what it holds, so that readers never wait for it.
+///
+/// Commits are made one after the other; a reader sees a change once the store
+/// has acknowledged it.
+#[derive(Debug)]
+pub(crate) struct Ledger {
+    store: Arc<dyn TaskStore>,
+    committing: Mutex<()>,
+    state: RwLock<State>,
+}
+
+impl Ledger {
+    pub(crate) fn new(store: Arc<dyn TaskStore>) -> Self {
+        Self { store, committing: Mutex::new(()), state: RwLock::default() }
+    }
+
+    /// Reads the store; tasks that it holds win over `configured`.
+    pub(crate) async fn open(&self, configured: Vec<Task>, stop: &Stop) -> Result<()> {
+        let state = self.store.load().await?;
+        let stored = !state.tasks.is_empty();
+        *self.state.write().unwrap_or_else(PoisonError::into_inner) = state;
+        if stored {
+            tracing::info!("tasks are taken from the store, not from the configuration");
+            return Ok(());
+        }
+        let batch: Vec<_> =
+            configured.into_iter().map(|task| Change::PutTask(Box::new(task))).collect();
+        self.commit(&batch, stop).await
+    }
+
+    /// Commits a batch, and tries again while a retry may help.
+    pub(crate) async fn commit(&self, batch: &[Change], stop: &Stop) -> Result<()> {
+        let _one_at_a_time = self.committing.lock().await;
+        let mut backoff = Backoff::default();
+        while let Err(error) = self.store.commit(batch).await {
+            if !error.is_retryable() {
+                return Err(error);
+            }
+            let delay = backoff.next_delay();
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                delay_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX),
+                "cannot store the state, trying again"
+            );
+            tokio::select! {
+                () = tokio::time::sleep(delay) => {}
+                reason = stop.stopped() => return Err(Error::Stopped { reason }),
+            }
+        }
+        let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+        for change in batch {
+            state.apply(change);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn read<T>(&self, look: impl FnOnce(&State) -> T) -> T {
+        look(&self.state.read().unwrap_or_else(PoisonError::into_inner))
+    }
+}

@@ -1,0 +1,256 @@
+use consul_watch::types::{HealthCheck, HealthStatus, KvPair, Node, Service};
+
+use super::*;
+use crate::{BufferPeriod, TaskName};
+
+fn task(condition: Condition, module_inputs: Vec<ModuleInput>) -> Task {
+    Task {
+        name: TaskName::try_from("t".to_owned()).unwrap(),
+        description: String::new(),
+        enabled: true,
+        module: "m".into(),
+        version: None,
+        providers: Vec::new(),
+        variables: BTreeMap::new(),
+        buffer_period: BufferPeriod::Disabled,
+        working_dir: "t".into(),
+        condition,
+        module_inputs,
+        driver_blocks: BTreeMap::new(),
+    }
+}
+
+fn view(condition: Condition, module_inputs: Vec<ModuleInput>) -> View {
+    View::new(&task(condition, module_inputs)).unwrap()
+}
+
+fn named(names: &[&str]) -> ServiceSelection {
+    ServiceSelection::Named(
+        names
+            .iter()
+            .map(|name| NamedService {
+                name: (*name).into(),
+                datacenter: String::new(),
+                namespace: String::new(),
+                filter: String::new(),
+                cts_user_defined_meta: [("tier".into(), "front".into())].into(),
+            })
+            .collect(),
+    )
+}
+
+fn matching(regexp: &str) -> ServiceSelection {
+    ServiceSelection::Matching(MatchingServices {
+        regexp: regexp.into(),
+        datacenter: String::new(),
+        namespace: String::new(),
+        filter: String::new(),
+        cts_user_defined_meta: BTreeMap::new(),
+    })
+}
+
+fn services(services: ServiceSelection) -> Condition {
+    Condition::Services { services, use_as_module_input: true }
+}
+
+fn catalog(regexp: &str) -> Condition {
+    let services = CatalogServicesSelection {
+        regexp: regexp.into(),
+        datacenter: String::new(),
+        namespace: String::new(),
+        node_meta: BTreeMap::new(),
+    };
+    Condition::CatalogServices { services, use_as_module_input: true }
+}
+
+fn kv(path: &str, recurse: bool) -> KvSelection {
+    KvSelection { path: path.into(), recurse, datacenter: String::new(), namespace: String::new() }
+}
+
+fn want_instances(name: &str) -> Want {
+    Want::Instances {
+        name: name.into(),
+        datacenter: String::new(),
+        namespace: String::new(),
+        filter: String::new(),
+    }
+}
+
+fn want_names() -> Want {
+    Want::Names { datacenter: String::new(), namespace: String::new(), node_meta: BTreeMap::new() }
+}
+
+fn entry(service: &str, node: &str, tags: &[&str]) -> ServiceEntry {
+    let mut entry = ServiceEntry::default();
+    entry.node = Node::default();
+    entry.node.name = node.into();
+    entry.node.address = "10.0.0.1".into();
+    entry.service = Service::new(service, format!("{service}-{node}"));
+    entry.service.port = 80;
+    entry.service.tags = tags.iter().map(|tag| (*tag).into()).collect();
+    entry
+}
+
+fn instances_of(entries: &[ServiceEntry]) -> Feed {
+    Feed::Instances(Arc::new(entries.to_vec()))
+}
+
+fn names_with(names: &[(&str, &[&str])]) -> Feed {
+    let names = names.iter().map(|(name, tags)| {
+        ((*name).to_owned(), tags.iter().map(|tag| (*tag).to_owned()).collect())
+    });
+    Feed::Names(Arc::new(names.collect()))
+}
+
+fn ids(inputs: &TaskInputs) -> Vec<&str> {
+    inputs.services.iter().flatten().map(|instance| instance.id.as_str()).collect()
+}
+
+/// Spec: CTS67
+#[test]
+fn inputs_are_there_once_every_service_was_answered() {
+    let mut view = view(services(named(&["web", "api"])), Vec::new());
+    assert_eq!(view.wants(), [want_instances("api"), want_instances("web")].into());
+    view.update(&want_instances("web"), &instances_of(&[entry("web", "n1", &[])]));
+    assert_eq!(view.take_inputs(), None);
+    view.update(&want_instances("api"), &instances_of(&[entry("api", "n2", &[])]));
+    let inputs = view.take_inputs().unwrap();
+    assert_eq!(ids(&inputs), ["api-n2", "web-n1"], "in the order of the names");
+    assert!(!view.is_dirty());
+}
+
+#[test]
+fn an_instance_is_handed_on_as_modules_expect_it() {
+    let mut view = view(services(named(&["web"])), Vec::new());
+    let mut web = entry("web", "n1", &["b", "a"]);
+    web.checks = vec![HealthCheck::of_node("serfHealth", HealthStatus::Warning)];
+    web.node.meta = [("k".into(), "v".into())].into();
+    view.update(&want_instances("web"), &instances_of(&[web]));
+    let inputs = view.take_inputs().unwrap();
+    let expected = ServiceInstance {
+        id: "web-n1".into(),
+        name: "web".into(),
+        address: "10.0.0.1".into(),
+        port: 80,
+        tags: vec!["a".into(), "b".into()],
+        status: "warning".into(),
+        node: "n1".into(),
+        node_address: "10.0.0.1".into(),
+        node_meta: [("k".into(), "v".into())].into(),
+        cts_user_defined_meta: [("tier".into(), "front".into())].into(),
+        ..ServiceInstance::default()
+    };
+    assert_eq!(inputs.services, Some(vec![expected]));
+}
+
+#[test]
+fn a_change_of_a_listed_service_triggers_and_equal_data_does_not() {
+    let mut view = view(services(named(&["web"])), Vec::new());
+    let one = instances_of(&[entry("web", "n1", &[])]);
+    assert!(view.update(&want_instances("web"), &one).triggers);
+    assert!(!view.update(&want_instances("web"), &one).triggers);
+    assert!(view.update(&want_instances("web"), &instances_of(&[])).triggers);
+}
+
+/// Spec: CTS63
+#[test]
+fn data_of_a_module_input_is_fresh_but_does_not_trigger() {
+    let condition = Condition::ConsulKv { keys: kv("color", false), use_as_module_input: true };
+    let mut view = view(condition, vec![ModuleInput::Services(named(&["web"]))]);
+    let want = kv_want(&kv("color", false));
+    assert!(view.update(&want, &Feed::Key(Arc::new(None))).triggers);
+    let update = view.update(&want_instances("web"), &instances_of(&[entry("web", "n1", &[])]));
+    assert!(!update.triggers);
+    assert!(view.is_dirty());
+    let inputs = view.take_inputs().unwrap();
+    assert_eq!(ids(&inputs), ["web-n1"]);
+    assert_eq!(inputs.consul_kv, Some(Vec::new()), "an absent key is no entry");
+}
+
+#[test]
+fn names_that_match_are_watched_and_those_that_go_are_forgotten() {
+    let mut view = view(services(matching("^web")), Vec::new());
+    assert_eq!(view.wants(), [want_names()].into());
+    let update = view.update(&want_names(), &names_with(&[("web", &[]), ("db", &[])]));
+    assert_eq!(update, Update { triggers: false, wants_changed: true });
+    assert_eq!(view.wants(), [want_instances("web"), want_names()].into());
+    assert!(!view.is_complete());
+
+    let first = instances_of(&[entry("web", "n1", &[])]);
+    assert!(view.update(&want_instances("web"), &first).triggers);
+    assert_eq!(ids(&view.take_inputs().unwrap()), ["web-n1"]);
+
+    assert!(view.update(&want_names(), &names_with(&[("db", &[])])).triggers);
+    assert_eq!(ids(&view.take_inputs().unwrap()), Vec::<&str>::new());
+}
+
+#[test]
+fn a_matching_service_without_instances_does_not_trigger() {
+    let mut view = view(services(matching(".*")), Vec::new());
+    view.update(&want_names(), &names_with(&[("web", &[])]));
+    assert!(!view.update(&want_instances("web"), &instances_of(&[])).triggers);
+    assert!(!view.update(&want_names(), &names_with(&[])).triggers);
+}
+
+#[test]
+fn instances_of_a_regular_expression_are_ordered_by_node() {
+    let mut view = view(services(matching("")), Vec::new());
+    view.update(&want_names(), &names_with(&[("a", &[]), ("b", &[])]));
+    view.update(&want_instances("a"), &instances_of(&[entry("a", "n2", &[])]));
+    view.update(&want_instances("b"), &instances_of(&[entry("b", "n1", &[])]));
+    assert_eq!(ids(&view.take_inputs().unwrap()), ["b-n1", "a-n2"]);
+}
+
+/// Spec: CTS59
+#[test]
+fn only_the_set_of_names_triggers_a_catalog_condition() {
+    let mut view = view(catalog("^(web|api)$"), Vec::new());
+    let mut triggers =
+        |names: &[(&str, &[&str])]| view.update(&want_names(), &names_with(names)).triggers;
+    assert!(triggers(&[("web", &[])]));
+    assert!(!triggers(&[("web", &["v2"])]), "a tag changed");
+    assert!(!triggers(&[("web", &["v2"]), ("db", &[])]), "another service");
+    assert!(triggers(&[("api", &[]), ("web", &["v2"])]), "first in");
+    assert!(triggers(&[("api", &[])]), "last out");
+    let inputs = view.take_inputs().unwrap();
+    assert_eq!(inputs.catalog_services, Some([("api".to_owned(), Vec::new())].into()));
+}
+
+#[test]
+fn a_condition_that_is_no_input_triggers_without_being_handed_on() {
+    let condition = Condition::Services { services: named(&["web"]), use_as_module_input: false };
+    let mut view = view(condition, Vec::new());
+    assert!(view.update(&want_instances("web"), &instances_of(&[])).triggers);
+    assert_eq!(view.take_inputs(), Some(TaskInputs::default()));
+}
+
+#[test]
+fn keys_under_a_prefix_keep_their_full_path() {
+    let condition = Condition::ConsulKv { keys: kv("/app", true), use_as_module_input: true };
+    let mut view = view(condition, Vec::new());
+    let want =
+        Want::Prefix { path: "app".into(), datacenter: String::new(), namespace: String::new() };
+    assert_eq!(view.wants(), [want.clone()].into());
+    let mut pair = KvPair::default();
+    pair.key = "app/color".into();
+    pair.value = b"red".to_vec().into();
+    view.update(&want, &Feed::Prefix(Arc::new(vec![pair])));
+    let expected = KvEntry { path: "app/color".into(), value: b"red".to_vec() };
+    assert_eq!(view.take_inputs().unwrap().consul_kv, Some(vec![expected]));
+}
+
+#[test]
+fn wants_are_named_as_upstream_names_them() {
+    let want = Want::Instances {
+        name: "web".into(),
+        datacenter: "dc1".into(),
+        namespace: "ns1".into(),
+        filter: "Service.Port == 80".into(),
+    };
+    assert_eq!(
+        want.to_string(),
+        "health.service(web@dc1|passing&ns=ns1&filter=Service.Port == 80)"
+    );
+    assert_eq!(want_names().to_string(), "catalog.services()");
+    assert_eq!(kv_want(&kv("a/b", true)).to_string(), "kv.list(a/b)");
+}

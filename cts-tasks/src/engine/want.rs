@@ -1,0 +1,72 @@
+use std::{collections::BTreeMap, fmt, sync::Arc};
+
+use consul_watch::types::{KvPair, ServiceEntry};
+
+/// One thing of Consul's that a task needs. Tasks that want the same share one watch.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Want {
+    /// The instances of one service.
+    Instances { name: String, datacenter: String, namespace: String, filter: String },
+    /// All service names with their tags.
+    Names { datacenter: String, namespace: String, node_meta: BTreeMap<String, String> },
+    /// One key.
+    Key { path: String, datacenter: String, namespace: String },
+    /// All keys with a prefix.
+    Prefix { path: String, datacenter: String, namespace: String },
+}
+
+/// What Consul last answered to a [`Want`].
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Feed {
+    Instances(Arc<Vec<ServiceEntry>>),
+    Names(Arc<BTreeMap<String, Vec<String>>>),
+    Key(Arc<Option<KvPair>>),
+    Prefix(Arc<Vec<KvPair>>),
+}
+
+/// As upstream's logs and errors name it.
+impl fmt::Display for Want {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Instances { name, datacenter, namespace, filter } => {
+                let mut options = vec!["passing".to_owned()];
+                if !namespace.is_empty() {
+                    options.push(format!("ns={namespace}"));
+                }
+                if !filter.is_empty() {
+                    options.push(format!("filter={filter}"));
+                }
+                let datacenter = at(datacenter);
+                write!(f, "health.service({name}{datacenter}|{})", options.join("&"))
+            }
+            Self::Names { datacenter, namespace, node_meta } => {
+                let mut options: Vec<String> = node_meta
+                    .iter()
+                    .map(|(key, value)| format!("node-meta={key}:{value}"))
+                    .collect();
+                if !namespace.is_empty() {
+                    options.push(format!("ns={namespace}"));
+                }
+                write!(f, "catalog.services({}{})", at(datacenter), suffix(&options))
+            }
+            Self::Key { path, datacenter, namespace } => {
+                write!(f, "kv.exists.get({path}{}{})", at(datacenter), in_namespace(namespace))
+            }
+            Self::Prefix { path, datacenter, namespace } => {
+                write!(f, "kv.list({path}{}{})", at(datacenter), in_namespace(namespace))
+            }
+        }
+    }
+}
+
+fn at(datacenter: &str) -> String {
+    if datacenter.is_empty() { String::new() } else { format!("@{datacenter}") }
+}
+
+fn in_namespace(namespace: &str) -> String {
+    if namespace.is_empty() { String::new() } else { format!("?ns={namespace}") }
+}
+
+fn suffix(options: &[String]) -> String {
+    if options.is_empty() { String::new() } else { format!("?{}", options.join("&")) }
+}

@@ -1,0 +1,105 @@
+use std::time::Duration;
+
+use consul_watch::{
+    AgentApi,
+    types::{AgentServiceRegistration, CheckSpec, HealthStatus},
+};
+
+use crate::{Config, Retry, Stop};
+
+/// Retries of one registration.
+///
+/// Source: Consul-Terraform-Sync 0.9, Consul API client.
+const RETRY: Retry = Retry { limit: Some(8) };
+
+/// What this instance tells Consul about itself.
+///
+/// Source: Consul-Terraform-Sync 0.9, `registration`.
+fn registration(config: &Config, port: u16, tags: &[String]) -> AgentServiceRegistration {
+    let own = &config.consul.service_registration;
+    let mut service = AgentServiceRegistration::new(&own.service_name);
+    service.id.clone_from(&config.id);
+    service.tags = ["cts".to_owned()].into_iter().chain(tags.iter().cloned()).collect();
+    service.address.clone_from(&own.address);
+    service.port = port;
+    service.namespace = Some(own.namespace.clone()).filter(|namespace| !namespace.is_empty());
+    if own.default_check_enabled {
+        service.checks.push(check(config, port));
+    }
+    service
+}
+
+fn check(config: &Config, port: u16) -> CheckSpec {
+    let configured = &config.consul.service_registration.default_check_address;
+    let base = match configured.as_str() {
+        "" => format!("http://localhost:{port}"),
+        address => address.trim_end_matches('/').to_owned(),
+    };
+    let mut check = CheckSpec::default();
+    check.check_id = format!("{}-health", config.id);
+    check.name = "CTS Health Status".into();
+    check.notes = "Check created by Consul-Terraform-Sync".into();
+    check.http = Some(format!("{base}/v1/health"));
+    check.method = "GET".into();
+    check.interval = Some(Duration::from_secs(10));
+    check.timeout = Some(Duration::from_secs(2));
+    check.status = Some(HealthStatus::Critical);
+    check.deregister_critical_service_after = Some(Duration::from_mins(30));
+    check.tls_skip_verify = true;
+    check
+}
+
+/// Keeps this instance registered until the stop, and takes it away then.
+///
+/// A failure is told in the log and ends nothing.
+pub(crate) async fn keep_registered(
+    consul: &dyn AgentApi,
+    config: &Config,
+    port: u16,
+    tags: &[String],
+    stop: &Stop,
+) {
+    let service = registration(config, port, tags);
+    if !register(consul, &service, stop).await {
+        return;
+    }
+    stop.stopped().await;
+    match consul.agent_deregister_service(&service.id, service.namespace.as_deref()).await {
+        Ok(()) => tracing::debug!(service.id, "deregistered from Consul"),
+        Err(error) => tracing::warn!(
+            service.id,
+            error = &error as &dyn std::error::Error,
+            "cannot deregister from Consul"
+        ),
+    }
+}
+
+/// Whether Consul knows this instance now.
+async fn register(consul: &dyn AgentApi, service: &AgentServiceRegistration, stop: &Stop) -> bool {
+    for attempt in 0.. {
+        let error = match consul.agent_register_service(service).await {
+            Ok(()) => {
+                tracing::debug!(service.id, "registered in Consul");
+                return true;
+            }
+            Err(error) => error,
+        };
+        let delay = RETRY.delay(attempt, fastrand::f64()).filter(|_| error.is_retryable());
+        let Some(delay) = delay else {
+            tracing::error!(
+                service.id,
+                error = &error as &dyn std::error::Error,
+                help = error.is_permission_denied().then_some(
+                    "the token needs service:write on the name that this instance registers"
+                ),
+                "CTS will continue without registering itself as a service with Consul"
+            );
+            return false;
+        };
+        tokio::select! {
+            () = tokio::time::sleep(delay) => {}
+            _ = stop.stopped() => return false,
+        }
+    }
+    false
+}

@@ -1,0 +1,43 @@
+//! For tests of what is built on this crate: a driver that records what it is told.
+
+mod recording;
+
+use std::collections::BTreeMap;
+
+pub use recording::{Call, Gate, RecordingDriver};
+
+use crate::{BufferPeriod, Condition, NamedService, ServiceSelection, Task, TaskName};
+
+/// An enabled task without a buffer period, that runs when the service of the
+/// same name changes.
+///
+/// # Panics
+///
+/// When `name` is no name for a task.
+#[expect(clippy::expect_used, reason = "a test's own mistake")]
+pub fn task(name: &str) -> Task {
+    let service = NamedService {
+        name: name.to_owned(),
+        datacenter: String::new(),
+        namespace: String::new(),
+        filter: String::new(),
+        cts_user_defined_meta: BTreeMap::new(),
+    };
+    Task {
+        name: TaskName::try_from(name.to_owned()).expect("a valid name"),
+        description: String::new(),
+        enabled: true,
+        module: "./module".to_owned(),
+        version: None,
+        providers: Vec::new(),
+        variables: BTreeMap::new(),
+        buffer_period: BufferPeriod::Disabled,
+        working_dir: name.into(),
+        condition: Condition::Services {
+            services: ServiceSelection::Named(vec![service]),
+            use_as_module_input: true,
+        },
+        module_inputs: Vec::new(),
+        driver_blocks: BTreeMap::new(),
+    }
+}

@@ -1,0 +1,11 @@
+//! Configuration: every case of the specification, and bad input of every kind.
+
+mod loading;
+mod mistakes;
+mod properties;
+mod rendering;
+mod settings;
+mod shapes;
+mod support;
+mod tasks;
+mod triggers;

@@ -1,0 +1,13 @@
+//! Integration tests of the crate.
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "fixtures of tests"
+)]
+
+mod api;
+mod conditions;
+mod config;
+mod engine;
+mod scene;
