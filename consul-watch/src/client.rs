@@ -202,11 +202,6 @@ impl Client {
         &self.inner.name
     }
 
-    /// Whether requests carry a token.
-    pub fn sends_token(&self) -> bool {
-        self.inner.token.is_some()
-    }
-
     /// Sends a request for which there is no method.
     ///
     /// # Errors

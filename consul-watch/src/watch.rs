@@ -7,7 +7,7 @@
 //!
 //! A watcher keeps within a budget of connections,
 //! [`WatcherBuilder::connections`], because Consul serves 200 for each client
-//! address. Up to that many watches have a connection each, on which Consul
+//! address. Up to that many watches, less 4, have a connection each, on which Consul
 //! holds their request until something changes. With more, most keep theirs;
 //! for the others a few broad queries (the checks, nodes and services of the
 //! datacenter; the keys of a prefix) tell *that* something changed, and short

@@ -15,6 +15,8 @@ mod root_module;
 mod settings;
 #[cfg(feature = "cli")]
 mod terraform;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod version;
 
 pub use backend::Backend;

@@ -1,6 +1,5 @@
 //! Runs tasks when their conditions say so.
 
-mod buffer;
 mod feeds;
 mod health;
 mod ledger;

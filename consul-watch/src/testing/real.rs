@@ -264,7 +264,8 @@ impl Consul {
     pub async fn wait_until_ready(&mut self) -> Result<(), StartError> {
         let client = self.client();
         let limit = Instant::now() + START_LIMIT;
-        while !is_ready(&client, self.sealed).await {
+        let blind = self.sealed && self.token.is_none();
+        while !is_ready(&client, blind).await {
             let ended = match &mut self.running {
                 Some(running) => running.process.try_wait()?.is_some(),
                 None => true,
@@ -292,11 +293,12 @@ fn management_token(settings: &Value) -> Option<SecretString> {
         .map(SecretString::from)
 }
 
-async fn is_ready(client: &Client, sealed: bool) -> bool {
+/// A `blind` client cannot see the node's health: ACLs are on and it has no token.
+async fn is_ready(client: &Client, blind: bool) -> bool {
     if !matches!(client.status_leader().await, Ok(Some(_))) {
         return false;
     }
-    if sealed && !client.sends_token() {
+    if blind {
         return true;
     }
     let checks = client.health_node(NODE, &QueryOptions::default()).await;

@@ -10,12 +10,12 @@ use std::{
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
-use crate::{Error, Result};
+use crate::{Error, Result, transport::IDLE_CONNECTIONS};
 
 /// Broad queries of the catalog, and one reader that lists nodes.
 const CATALOG: usize = 4;
 /// With fewer connections no share would be left for the watches themselves.
-const FEWEST: usize = 8;
+const FEWEST: usize = 12;
 /// Within this time each watch in turn is asked, as long as turns are not
 /// shorter than [`SHORTEST_TURN`].
 const ROUND: Duration = Duration::from_secs(10);
@@ -24,7 +24,7 @@ const SHORTEST_TURN: Duration = Duration::from_secs(1);
 /// How a budget of connections is divided once the watches outnumber it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Shares {
-    /// All of them: while there are not more watches, each has its own.
+    /// All that are not idle: while there are not more watches, each has its own.
     pub(super) total: usize,
     /// Watches that keep their own.
     pub(super) own: usize,
@@ -41,9 +41,8 @@ impl Shares {
         let total = total.max(FEWEST);
         let part = (total / 16).max(1);
         let (reads, turns, prefixes) = (part.min(8), (total / 8).max(1), part);
-        // A pool may open a connection more than it then needs.
-        let spare = total / 16;
-        let own = total.saturating_sub(CATALOG + reads + turns + prefixes + spare);
+        let total = total - IDLE_CONNECTIONS;
+        let own = total.saturating_sub(CATALOG + reads + turns + prefixes);
         Self { total, own, reads, turns, prefixes }
     }
 
@@ -68,7 +67,7 @@ pub(super) enum Place {
 
 /// Deals out a budget of connections.
 ///
-/// Up to the whole budget each watch gets its own. The first watch past it
+/// Up to the whole budget (but for idle connections) each watch gets its own. The first watch past it
 /// makes the pool crowded: the broad queries, targeted reads and turns get
 /// their shares, and watches beyond [`Shares::own`] give their connections
 /// back, first those that a broad query can stand in for. The pool is no

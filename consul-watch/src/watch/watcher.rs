@@ -282,11 +282,12 @@ impl WatcherBuilder {
         self
     }
 
-    /// How many connections all watches use together. Default 64; fewer than 8
-    /// count as 8. Consul serves 200 for each client address by default, and
+    /// How many connections all watches use together. Default 64; fewer than 12
+    /// count as 12. Consul serves 200 for each client address by default, and
     /// whatever else runs there needs some too.
     ///
-    /// More watches than that are followed through a few broad queries; see
+    /// All but 4, which may be idle for a while, carry a watch each. More
+    /// watches than that are followed through a few broad queries; see
     /// [Many watches](crate::watch#many-watches). Requests that are not a
     /// watch's do not count, nor does it matter here whether HTTP/2 carries
     /// several over one connection.

@@ -10,7 +10,9 @@
 )]
 
 mod conformance;
+mod live;
 mod parity;
 mod real;
+mod scale;
 mod watching;
 mod wire;

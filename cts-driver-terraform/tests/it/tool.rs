@@ -151,7 +151,7 @@ fn expected(inputs: &TaskInputs) -> String {
     for instance in inputs.services.iter().flatten() {
         let fields = json!({
             "name": instance.name, "address": instance.address, "tags": instance.tags,
-            "meta": instance.meta,
+            "meta": instance.meta.iter().collect::<Vec<_>>(),
         });
         services.insert(instance.id.clone(), fields);
     }
@@ -180,7 +180,8 @@ locals {
 output "services" {
   value = [for id, s in var.services : id if
     s.name != local.expected.services[id].name || s.address != local.expected.services[id].address ||
-    s.tags != tolist(local.expected.services[id].tags) || s.meta != tomap(local.expected.services[id].meta)]
+    s.tags != tolist(local.expected.services[id].tags) ||
+    anytrue([for pair in local.expected.services[id].meta : lookup(s.meta, pair[0], null) != pair[1]])]
 }
 output "kv" {
   value = [for pair in local.expected.kv : pair if lookup(var.consul_kv, pair[0], null) != pair[1]]

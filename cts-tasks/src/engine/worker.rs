@@ -3,13 +3,12 @@ use std::{
     time::Duration,
 };
 
-use consul_watch::watch::WatchError;
+use consul_watch::watch::{Buffer, BufferTimer, WatchError};
 use futures::future::{BoxFuture, FutureExt, OptionFuture};
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::{
     Shared,
-    buffer::Buffer,
     feeds::{Feeds, FirstFailure},
     run::{Run, chain},
     schedule::Schedule,
@@ -140,7 +139,8 @@ impl Worker {
     /// Only what no later run can cure: a store that refuses this process, or a
     /// permit that is gone.
     pub(crate) async fn watch(mut self, stop: Stop) -> Result<()> {
-        let mut buffer = Buffer::new(self.task.buffer_period);
+        let started = Instant::now();
+        let mut buffer = BufferTimer::new(Buffer::from(self.task.buffer_period));
         let mut schedule = Schedule::of(&self.task, Arc::clone(&self.shared.options.clock));
         let mut due = None;
         let mut running: OptionFuture<BoxFuture<'static, Result<()>>> = None.into();
@@ -154,7 +154,7 @@ impl Worker {
                 running = Some(self.start_run(trigger, stop.clone())).into();
                 busy = true;
             }
-            let fires_at = buffer.fires_at();
+            let rest = buffer.fires_at().map(|at| at.saturating_sub(started.elapsed()));
             tokio::select! {
                 biased;
                 Some(done) = &mut running, if busy => {
@@ -162,7 +162,7 @@ impl Worker {
                     self.settle(done)?;
                 }
                 _ = stop.stopped(), if !busy => return Ok(()),
-                () = sleep_until(fires_at.unwrap_or_else(Instant::now)), if fires_at.is_some() => {
+                () = sleep(rest.unwrap_or_default()), if rest.is_some() => {
                     buffer.reset();
                     due = Some(Trigger::Change);
                 }
@@ -177,7 +177,7 @@ impl Worker {
                 (want, answer) = self.feeds.next() => match answer {
                     Ok(feed) => {
                         if self.take(&want, &feed) {
-                            buffer.change(Instant::now());
+                            buffer.change(started.elapsed());
                         }
                     }
                     Err(error) => self.warn(&want, &error),
