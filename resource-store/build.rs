@@ -1,0 +1,39 @@
+//! Compiles the proto files with protox, so that no `protoc` is needed.
+//!
+//! Writes the Rust types and, for reflection and the JSON mapping, the encoded
+//! descriptor set with all its options.
+
+use std::{env, error::Error, fs, path::PathBuf};
+
+const FILES: [&str; 5] = [
+    "annotations/ratelimit/ratelimit.proto",
+    "pbresource/annotations.proto",
+    "pbresource/resource.proto",
+    "private/pbdemo/v1/demo.proto",
+    "private/pbdemo/v2/demo.proto",
+];
+
+fn main() -> Result<(), Box<dyn Error>> {
+    println!("cargo:rerun-if-changed=proto");
+    let out = PathBuf::from(env::var("OUT_DIR")?);
+    // With comments for the Rust types, without them for use at run time.
+    let described = compile(true)?.file_descriptor_set();
+    fs::write(out.join("descriptors.bin"), compile(false)?.encode_file_descriptor_set())?;
+
+    let feature = |name: &str| env::var_os(format!("CARGO_FEATURE_{name}")).is_some();
+    tonic_prost_build::configure()
+        .build_server(feature("GRPC"))
+        .build_client(feature("CLIENT"))
+        .build_transport(false)
+        .btree_map(".")
+        .compile_well_known_types(false)
+        .include_file("packages.rs")
+        .compile_fds(described)?;
+    Ok(())
+}
+
+fn compile(comments: bool) -> Result<protox::Compiler, protox::Error> {
+    let mut compiler = protox::Compiler::new(["proto"])?;
+    compiler.include_imports(true).include_source_info(comments).open_files(FILES)?;
+    Ok(compiler)
+}

@@ -1,0 +1,114 @@
+//! What backends answer.
+
+use std::sync::Arc;
+
+use crate::pb::{Resource, Type};
+
+/// The result of a backend.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why a backend did not do what was asked.
+///
+/// Source: `internal/storage/storage.go`, Consul 1.21.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// There is no such resource, or only another incarnation.
+    #[error("resource not found")]
+    NotFound,
+    /// What is stored has another version than the caller expects.
+    #[error("CAS operation failed because the given version doesn't match what is stored")]
+    CasFailure,
+    /// What is stored has another uid than the caller writes.
+    #[error("write failed because the given uid doesn't match what is stored")]
+    WrongUid,
+    /// No quorum or leader can be had now.
+    #[error("cannot satisfy consistency requirements{}", detail(.reason))]
+    Inconsistent {
+        /// More about it; may be empty.
+        reason: String,
+    },
+    /// The watch fell behind, or the store was restored: start anew.
+    #[error("watch closed")]
+    WatchClosed,
+    /// The resource is stored with another version of its group.
+    #[error(
+        "resource was requested with GroupVersion={:?}, but stored with GroupVersion={:?}",
+        requested.group_version, stored_version(.stored)
+    )]
+    GroupVersionMismatch {
+        /// What was asked for.
+        requested: Box<Type>,
+        /// What is stored.
+        stored: Arc<Resource>,
+    },
+    /// Something specific to the backend failed.
+    #[error("{operation} failed: {source}")]
+    Other {
+        /// What was attempted.
+        operation: &'static str,
+        /// Whether the same call may succeed later.
+        retryable: bool,
+        /// What went wrong.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+}
+
+impl Error {
+    /// Whether the same call may succeed later with the same input.
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::Inconsistent { .. } | Self::WatchClosed => true,
+            Self::NotFound
+            | Self::CasFailure
+            | Self::WrongUid
+            | Self::GroupVersionMismatch { .. } => false,
+            Self::Other { retryable, .. } => *retryable,
+        }
+    }
+}
+
+fn detail(reason: &str) -> String {
+    if reason.is_empty() { String::new() } else { format!(": {reason}") }
+}
+
+fn stored_version(stored: &Resource) -> &str {
+    stored.resource_type().map_or("", |ty| &ty.group_version)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::demo;
+
+    #[test]
+    fn texts_are_those_of_the_protocol() {
+        let texts = [
+            (Error::NotFound, "resource not found"),
+            (
+                Error::CasFailure,
+                "CAS operation failed because the given version doesn't match what is stored",
+            ),
+            (Error::WrongUid, "write failed because the given uid doesn't match what is stored"),
+            (
+                Error::Inconsistent { reason: String::new() },
+                "cannot satisfy consistency requirements",
+            ),
+            (
+                Error::Inconsistent { reason: "no leader".to_owned() },
+                "cannot satisfy consistency requirements: no leader",
+            ),
+            (Error::WatchClosed, "watch closed"),
+            (
+                Error::GroupVersionMismatch {
+                    requested: Box::new(Type::new("demo", "v1", "Artist")),
+                    stored: Arc::new(demo::artist("korn").encode()),
+                },
+                "resource was requested with GroupVersion=\"v1\", but stored with GroupVersion=\"v2\"",
+            ),
+        ];
+        for (error, text) in texts {
+            assert_eq!(error.to_string(), text);
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! The keys that resources are ordered and found by.
+//!
+//! Each string is followed by a zero byte, so that keys sort by group, kind,
+//! partition, namespace and name, and a query is a range of keys.
+//!
+//! Source: `internal/storage/inmem/schema.go`, Consul 1.21.
+
+use std::sync::Arc;
+
+use crate::{
+    backend::Query,
+    pb::{Id, Tenancy, Type},
+    tenancy::WILDCARD,
+};
+
+/// A key of the store; cheap to clone.
+pub(super) type Key = Arc<[u8]>;
+
+/// The key of a resource: group, kind, partition, namespace, name.
+pub(super) fn resource_key(id: &Id) -> Vec<u8> {
+    let mut key = Vec::with_capacity(96);
+    push_id(&mut key, id);
+    key
+}
+
+/// The prefix of the keys of all that an owner owns: its key and its uid.
+pub(super) fn owner_prefix(owner: &Id) -> Vec<u8> {
+    let mut key = Vec::with_capacity(192);
+    push_id(&mut key, owner);
+    push(&mut key, &owner.uid);
+    key
+}
+
+/// The key of an owned resource in the index by owner.
+pub(super) fn owned_key(owner: &Id, id: &Id) -> Vec<u8> {
+    let mut key = owner_prefix(owner);
+    push_id(&mut key, id);
+    key
+}
+
+/// The prefix of all keys that a query may match: up to its first wildcard.
+pub(super) fn query_prefix(query: &Query) -> Vec<u8> {
+    let mut key = Vec::with_capacity(96);
+    push(&mut key, &query.kind.group);
+    push(&mut key, &query.kind.kind);
+    for unit in [&query.tenancy.partition, &query.tenancy.namespace] {
+        if unit == WILDCARD {
+            return key;
+        }
+        push(&mut key, unit);
+    }
+    key.extend_from_slice(query.name_prefix.as_bytes());
+    key
+}
+
+/// The topic of all changes to a kind.
+pub(super) fn kind_topic(group: &str, kind: &str) -> Vec<u8> {
+    let mut key = Vec::with_capacity(32);
+    push(&mut key, group);
+    push(&mut key, kind);
+    key
+}
+
+/// The topic of the changes to a kind in one tenancy.
+pub(super) fn tenancy_topic(group: &str, kind: &str, tenancy: &Tenancy) -> Vec<u8> {
+    let mut key = kind_topic(group, kind);
+    push(&mut key, &tenancy.partition);
+    push(&mut key, &tenancy.namespace);
+    key
+}
+
+fn push_id(key: &mut Vec<u8>, id: &Id) {
+    let (group, kind) =
+        id.r#type.as_ref().map_or(("", ""), |Type { group, kind, .. }| (group, kind));
+    for part in [group, kind, id.partition(), id.namespace(), &id.name] {
+        push(key, part);
+    }
+}
+
+fn push(key: &mut Vec<u8>, part: &str) {
+    key.extend_from_slice(part.as_bytes());
+    key.push(0);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gvk::GroupKind;
+
+    fn id(name: &str) -> Id {
+        Id::new(Type::new("g", "v1", "K"), Tenancy::new("p", "n"), name)
+    }
+
+    #[test]
+    fn keys_leave_the_version_and_the_uid_out() {
+        assert_eq!(resource_key(&id("a").with_uid("u")), b"g\0K\0p\0n\0a\0");
+        assert_eq!(
+            owned_key(&id("a").with_uid("u"), &id("b")),
+            b"g\0K\0p\0n\0a\0u\0g\0K\0p\0n\0b\0"
+        );
+    }
+
+    #[test]
+    fn query_prefixes_end_at_the_first_wildcard() {
+        let prefix = |partition: &str, namespace: &str| {
+            let kind = GroupKind { group: "g".to_owned(), kind: "K".to_owned() };
+            query_prefix(
+                &Query::new(kind, Tenancy::new(partition, namespace)).with_name_prefix("a"),
+            )
+        };
+        assert_eq!(prefix("p", "n"), b"g\0K\0p\0n\0a");
+        assert_eq!(prefix("p", "*"), b"g\0K\0p\0");
+        assert_eq!(prefix("*", "n"), b"g\0K\0");
+    }
+}

@@ -1,0 +1,11 @@
+//! The locks of this backend, in one place so that a model checker can put its
+//! own in their stead.
+
+pub(crate) use std::sync::{Arc, Mutex};
+use std::sync::{MutexGuard, PoisonError};
+
+/// Locks; a panic of another holder does not matter, because every change
+/// under these locks is complete or not begun when code that may panic runs.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,92 @@
+use futures::StreamExt as _;
+
+use super::*;
+use crate::{
+    backend::{Error, WatchEvent},
+    demo,
+    typed::ResourceData as _,
+};
+
+fn artists() -> Query {
+    Query::new(demo::v2::Artist::resource_type().group_kind(), demo::default_tenancy())
+}
+
+async fn put(backend: &MemoryBackend, name: &str) -> Arc<Resource> {
+    backend.write_cas(demo::artist(name).encode()).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_watcher_that_falls_behind_is_told_to_start_anew() {
+    let backend = MemoryBackend::with_watch_buffer(4);
+    let mut slow = backend.watch_list(&artists()).await.unwrap();
+    assert_eq!(slow.next().await.unwrap().unwrap(), WatchEvent::EndOfSnapshot);
+    for i in 0..5 {
+        put(&backend, &format!("artist-{i}")).await;
+    }
+    assert!(matches!(slow.next().await, Some(Err(Error::WatchClosed))));
+    assert!(slow.next().await.is_none());
+
+    let anew = backend.watch_list(&artists()).await.unwrap();
+    let events: Vec<_> = anew.take(6).collect().await;
+    assert!(matches!(events.last(), Some(Ok(WatchEvent::EndOfSnapshot))));
+}
+
+#[tokio::test]
+async fn a_watcher_that_keeps_up_sees_more_than_the_buffer_holds() {
+    let backend = MemoryBackend::with_watch_buffer(2);
+    let mut watch = backend.watch_list(&artists()).await.unwrap();
+    assert_eq!(watch.next().await.unwrap().unwrap(), WatchEvent::EndOfSnapshot);
+    for i in 0..10 {
+        let stored = put(&backend, &format!("artist-{i}")).await;
+        assert_eq!(watch.next().await.unwrap().unwrap(), WatchEvent::Upsert(stored));
+    }
+}
+
+#[tokio::test]
+async fn changes_between_subscribing_and_the_snapshot_come_once() {
+    let backend = MemoryBackend::new();
+    let reader = backend.shared.subscribe(&artists());
+    let stored = put(&backend, "korn").await;
+    let snapshot = backend.shared.current.load_full();
+    let mut watch = MemoryWatch::new(artists(), reader, snapshot);
+    let later = put(&backend, "muse").await;
+    for expected in
+        [WatchEvent::Upsert(stored), WatchEvent::EndOfSnapshot, WatchEvent::Upsert(later)]
+    {
+        assert_eq!(watch.next().await.unwrap().unwrap(), expected);
+    }
+}
+
+#[tokio::test]
+async fn a_snapshot_larger_than_a_page_comes_whole_though_most_is_filtered() {
+    let backend = MemoryBackend::new();
+    for i in 0..300 {
+        put(&backend, &format!("artist-{i:03}")).await;
+    }
+    let mut query = artists().with_name_prefix("artist-29");
+    query.tenancy = crate::pb::Tenancy::new("*", "*");
+    let watch = backend.watch_list(&query).await.unwrap();
+    let events: Vec<_> = watch.take(11).map(Result::unwrap).collect().await;
+    assert_eq!(events[10], WatchEvent::EndOfSnapshot);
+}
+
+#[tokio::test]
+async fn topics_that_nobody_reads_are_thrown_out() {
+    let backend = MemoryBackend::new();
+    for i in 0..500 {
+        let mut query = artists();
+        query.tenancy.namespace = format!("ns-{i}");
+        drop(backend.watch_list(&query).await.unwrap());
+    }
+    assert!(lock(&backend.shared.topics).len() <= MANY_TOPICS);
+}
+
+#[tokio::test]
+async fn versions_go_on_after_a_restore() {
+    let backend = MemoryBackend::new();
+    let stored = put(&backend, "korn").await;
+    let snapshot = backend.snapshot().await.unwrap();
+    let other = MemoryBackend::new();
+    other.restore(snapshot).await.unwrap();
+    assert_ne!(put(&other, "muse").await.version, stored.version);
+}

@@ -1,0 +1,83 @@
+//! Using a resource service, wherever it runs.
+
+#[cfg(feature = "client")]
+mod grpc;
+mod local;
+
+use std::fmt;
+
+use async_trait::async_trait;
+#[cfg(feature = "client")]
+pub use grpc::{GrpcClient, GrpcClientConfig};
+pub use local::LocalClient;
+
+use crate::{
+    code::RpcError,
+    pb::{DeleteRequest, Id, ListRequest, Resource, WatchListRequest, WriteStatusRequest},
+    service::EventStream,
+};
+
+/// The calls of the resource service, over whatever transport.
+///
+/// Resources that come back are the caller's to change; those in the events of
+/// a watch are shared. A client carries its token, and how fresh its reads have
+/// to be. [`ResourceService`](crate::ResourceService) documents each call.
+#[async_trait]
+pub trait ResourceClient: fmt::Debug + Send + Sync + 'static {
+    /// Reads one resource.
+    ///
+    /// # Errors
+    ///
+    /// As [`ResourceService::read`](crate::ResourceService::read), or those of
+    /// the transport; so for every call.
+    async fn read(&self, id: Id) -> Result<Resource, RpcError>;
+
+    /// Creates or replaces one resource.
+    ///
+    /// # Errors
+    ///
+    /// As [`ResourceService::write`](crate::ResourceService::write).
+    async fn write(&self, resource: Resource) -> Result<Resource, RpcError>;
+
+    /// Sets one key of the status of a resource.
+    ///
+    /// # Errors
+    ///
+    /// As [`ResourceService::write_status`](crate::ResourceService::write_status).
+    async fn write_status(&self, request: WriteStatusRequest) -> Result<Resource, RpcError>;
+
+    /// Lists the resources of a type.
+    ///
+    /// # Errors
+    ///
+    /// As [`ResourceService::list`](crate::ResourceService::list).
+    async fn list(&self, request: ListRequest) -> Result<Vec<Resource>, RpcError>;
+
+    /// Lists what a resource owns.
+    ///
+    /// # Errors
+    ///
+    /// As [`ResourceService::list_by_owner`](crate::ResourceService::list_by_owner).
+    async fn list_by_owner(&self, owner: Id) -> Result<Vec<Resource>, RpcError>;
+
+    /// Deletes one resource, or marks it.
+    ///
+    /// # Errors
+    ///
+    /// As [`ResourceService::delete`](crate::ResourceService::delete).
+    async fn delete(&self, request: DeleteRequest) -> Result<(), RpcError>;
+
+    /// Follows the resources of a type.
+    ///
+    /// # Errors
+    ///
+    /// As [`ResourceService::watch_list`](crate::ResourceService::watch_list).
+    async fn watch_list(&self, request: WatchListRequest) -> Result<EventStream, RpcError>;
+
+    /// Says what a write would store.
+    ///
+    /// # Errors
+    ///
+    /// As [`ResourceService::mutate_and_validate`](crate::ResourceService::mutate_and_validate).
+    async fn mutate_and_validate(&self, resource: Resource) -> Result<Resource, RpcError>;
+}

@@ -1,0 +1,172 @@
+//! What the service answers when it does not do what was asked.
+
+use std::fmt;
+
+/// The kind of a failure: the gRPC codes that the protocol uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Code {
+    /// The caller went away.
+    Cancelled = 1,
+    /// The other side failed in a way that it did not explain.
+    Unknown = 2,
+    /// The request makes no sense, whatever is stored.
+    InvalidArgument = 3,
+    /// The request took too long.
+    DeadlineExceeded = 4,
+    /// There is no such resource.
+    NotFound = 5,
+    /// There is such a resource already.
+    AlreadyExists = 6,
+    /// The token does not allow it.
+    PermissionDenied = 7,
+    /// A limit was reached.
+    ResourceExhausted = 8,
+    /// What is stored forbids it, and repeating would not help.
+    FailedPrecondition = 9,
+    /// Someone else was faster; read again and repeat.
+    Aborted = 10,
+    /// A value is outside of its range.
+    OutOfRange = 11,
+    /// The method does not exist.
+    Unimplemented = 12,
+    /// The service or what it depends on failed.
+    Internal = 13,
+    /// The server cannot be reached.
+    Unavailable = 14,
+    /// Data was lost.
+    DataLoss = 15,
+    /// The token is not valid.
+    Unauthenticated = 16,
+}
+
+impl Code {
+    /// The number on the wire.
+    pub fn number(self) -> i32 {
+        self as i32
+    }
+
+    /// The code of a number; unknown numbers, and 0, are `Unknown`.
+    pub fn from_number(number: i32) -> Self {
+        const ALL: [Code; 16] = [
+            Code::Cancelled,
+            Code::Unknown,
+            Code::InvalidArgument,
+            Code::DeadlineExceeded,
+            Code::NotFound,
+            Code::AlreadyExists,
+            Code::PermissionDenied,
+            Code::ResourceExhausted,
+            Code::FailedPrecondition,
+            Code::Aborted,
+            Code::OutOfRange,
+            Code::Unimplemented,
+            Code::Internal,
+            Code::Unavailable,
+            Code::DataLoss,
+            Code::Unauthenticated,
+        ];
+        ALL.into_iter().find(|code| code.number() == number).unwrap_or(Self::Unknown)
+    }
+}
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Go spells this one with a single l.
+        if matches!(self, Self::Cancelled) {
+            f.write_str("Canceled")
+        } else {
+            write!(f, "{self:?}")
+        }
+    }
+}
+
+/// A failure of a call: a code for programs and a message for people.
+///
+/// Prints the way Go's gRPC library does, because the HTTP API shows it so:
+/// `rpc error: code = NotFound desc = resource not found`.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("rpc error: code = {code} desc = {message}")]
+pub struct RpcError {
+    code: Code,
+    message: String,
+}
+
+impl RpcError {
+    /// A failure of the given kind.
+    pub fn new(code: Code, message: impl Into<String>) -> Self {
+        Self { code, message: message.into() }
+    }
+
+    /// The kind.
+    pub fn code(&self) -> Code {
+        self.code
+    }
+
+    /// The message, without the code.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// Whether the same call may succeed later with the same input.
+    ///
+    /// `Aborted` is not: the caller has to read again first.
+    pub fn is_retryable(&self) -> bool {
+        match self.code {
+            Code::Cancelled
+            | Code::Unknown
+            | Code::DeadlineExceeded
+            | Code::ResourceExhausted
+            | Code::Internal
+            | Code::Unavailable => true,
+            Code::InvalidArgument
+            | Code::NotFound
+            | Code::AlreadyExists
+            | Code::PermissionDenied
+            | Code::FailedPrecondition
+            | Code::Aborted
+            | Code::OutOfRange
+            | Code::Unimplemented
+            | Code::DataLoss
+            | Code::Unauthenticated => false,
+        }
+    }
+
+    pub(crate) fn invalid(message: impl Into<String>) -> Self {
+        Self::new(Code::InvalidArgument, message)
+    }
+
+    pub(crate) fn internal(message: impl Into<String>) -> Self {
+        Self::new(Code::Internal, message)
+    }
+
+    pub(crate) fn not_found(message: impl Into<String>) -> Self {
+        Self::new(Code::NotFound, message)
+    }
+
+    pub(crate) fn denied(message: impl Into<String>) -> Self {
+        Self::new(Code::PermissionDenied, message)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_keep_their_numbers() {
+        for number in 1..=16 {
+            assert_eq!(Code::from_number(number).number(), number);
+        }
+        assert_eq!(Code::from_number(99), Code::Unknown);
+        assert_eq!(Code::InvalidArgument.number(), 3);
+        assert_eq!(Code::Internal.number(), 13);
+    }
+
+    #[test]
+    fn failures_print_like_those_of_go() {
+        let error = RpcError::not_found("resource not found");
+        assert_eq!(error.to_string(), "rpc error: code = NotFound desc = resource not found");
+        assert_eq!(Code::Cancelled.to_string(), "Canceled");
+    }
+}

@@ -1,0 +1,35 @@
+//! Controllers: code that brings the world in line with resources.
+//!
+//! A [`Controller`] has a managed type, a [`Reconciler`], and watches on other
+//! types whose changes [mappers](mapper) turn into requests. A [`Manager`] runs
+//! controllers where their [`Lease`] is held, and starts them again when they
+//! fail.
+//!
+//! Each controller reconciles one request at a time, from a queue that holds
+//! each resource once. It reads a [cache](Cache) that its watches keep, which
+//! is complete before the first request.
+//!
+//! Source: `internal/controller`, `docs/v2-architecture/controller-architecture`,
+//! Consul 1.21.
+
+mod backoff;
+mod builder;
+mod cache;
+mod dependencies;
+mod lease;
+mod manager;
+pub mod mapper;
+mod queue;
+pub mod reaper;
+mod reconciler;
+mod runner;
+mod supervisor;
+
+pub use builder::{Controller, ControllerError, Event, EventMapper, EventSource, Placement};
+pub use cache::{Cache, CacheError, Index, Key, NamedQuery, RefOrId};
+pub use dependencies::{CircularDependency, Dependencies};
+pub use lease::{AlwaysHeld, Leadership, Lease};
+pub use manager::{Manager, ManagerError};
+pub use mapper::DependencyMapper;
+pub use queue::{QueueItem, WorkQueue};
+pub use reconciler::{BoxError, Initializer, Outcome, Reconciler, Request, Runtime};

@@ -1,0 +1,332 @@
+//! One run of a controller, from its start to its first failure.
+
+use std::{any::Any, future::Future, panic::AssertUnwindSafe, sync::Arc};
+
+use futures::{FutureExt as _, StreamExt as _, future::BoxFuture};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    builder::{Controller, CustomWatch, DependencyWatch, Event},
+    queue::{QueueItem, WorkQueue},
+    reconciler::{BoxError, Outcome, Request, Runtime},
+};
+use crate::{
+    backend::WatchEvent,
+    client::ResourceClient,
+    code::{Code, RpcError},
+    pb::{Resource, Tenancy, Type, WatchListRequest},
+    service::EventStream,
+    tenancy::WILDCARD,
+};
+
+/// A changed resource on its way to a mapper.
+#[derive(Debug, Clone)]
+struct Changed(Arc<Resource>);
+
+impl QueueItem for Changed {
+    fn key(&self) -> String {
+        let id = self.0.id.clone().unwrap_or_default();
+        let ty = id.r#type.as_ref().map(ToString::to_string).unwrap_or_default();
+        format!("type={ty:?},{}", Request::new(id).key())
+    }
+}
+
+/// A watch whose snapshot is in the cache, and what the snapshot held.
+struct Primed {
+    events: EventStream,
+    found: Vec<Arc<Resource>>,
+}
+
+/// Runs a controller until `cancel`, or the first failure.
+///
+/// Deviation: the watches that fill the cache go on as those that follow, so
+/// that nothing is missed in between; upstream starts them twice.
+pub(super) async fn run(
+    controller: Arc<Controller>,
+    client: Arc<dyn ResourceClient>,
+    cancel: CancellationToken,
+) -> Result<(), BoxError> {
+    let started = async {
+        if let Some(initializer) = &controller.initializer {
+            initializer.initialize(&*client).await?;
+        }
+        Ok::<_, BoxError>(())
+    };
+    tokio::select! {
+        result = started => result?,
+        () = cancel.cancelled() => return Ok(()),
+    }
+    let runtime = Runtime { client, cache: controller.new_cache()? };
+    if let Some(notify) = &controller.on_start {
+        notify(&runtime);
+    }
+    let result = tokio::select! {
+        result = work(&controller, &runtime) => result,
+        () = cancel.cancelled() => Ok(()),
+    };
+    if let Some(notify) = &controller.on_stop {
+        notify(&runtime);
+    }
+    result
+}
+
+/// Fills the cache, then watches, maps and reconciles.
+async fn work(controller: &Controller, runtime: &Runtime) -> Result<(), BoxError> {
+    let types = std::iter::once(&controller.managed).chain(controller.watched_types());
+    let primed =
+        futures::future::try_join_all(types.map(|ty| prime(controller, runtime, ty))).await?;
+    let mut primed = primed.into_iter();
+
+    let (base, max) = controller.backoff;
+    let requests = Arc::new(WorkQueue::new(base, max));
+    let mut tasks: Vec<BoxFuture<'_, Result<(), BoxError>>> = Vec::new();
+    if let Some(managed) = primed.next() {
+        tasks.push(follow_managed(runtime, managed, &requests).boxed());
+    }
+    for (watch, primed) in controller.watches.iter().zip(primed) {
+        let changes = Arc::new(WorkQueue::new(base, max));
+        tasks.push(follow_dependency(runtime, primed, Arc::clone(&changes)).boxed());
+        tasks.push(map_changes(controller, runtime, watch, changes, &requests).boxed());
+    }
+    for watch in &controller.custom_watches {
+        let events = Arc::new(WorkQueue::new(base, max));
+        tasks.push(follow_custom(watch, Arc::clone(&events)).boxed());
+        tasks.push(map_events(controller, runtime, watch, events, &requests).boxed());
+    }
+    tasks.push(reconcile_all(controller, runtime, &requests).boxed());
+    futures::future::try_join_all(tasks).await?;
+    Ok(())
+}
+
+/// Starts a watch and puts its snapshot into the cache.
+async fn prime(controller: &Controller, runtime: &Runtime, ty: &Type) -> Result<Primed, BoxError> {
+    let request = WatchListRequest {
+        r#type: Some(ty.clone()),
+        tenancy: Some(Tenancy::new(WILDCARD, WILDCARD)),
+        name_prefix: String::new(),
+    };
+    let failed = |error: RpcError| watch_failure(controller, error);
+    let mut events = runtime.client.watch_list(request).await.map_err(failed)?;
+    let mut found = Vec::new();
+    while let Some(event) = events.next().await {
+        match event.map_err(failed)? {
+            WatchEvent::EndOfSnapshot => return Ok(Primed { events, found }),
+            event @ WatchEvent::Upsert(_) => {
+                if let Some(resource) = apply(runtime, event)? {
+                    found.push(resource);
+                }
+            }
+            event @ WatchEvent::Delete(_) => {
+                apply(runtime, event)?;
+            }
+        }
+    }
+    Err("watch ended before its snapshot was complete".into())
+}
+
+/// Deviation: upstream ends the process when a watch is invalid.
+fn watch_failure(controller: &Controller, error: RpcError) -> BoxError {
+    if error.code() != Code::InvalidArgument {
+        return error.into();
+    }
+    let text = format!(
+        "controller {} attempted to initiate an invalid watch: \"{error}\". This is a bug within the controller.",
+        controller.name
+    );
+    tracing::error!(controller = controller.name, "{text}");
+    text.into()
+}
+
+/// Brings the cache up to date with an event; gives its resource.
+fn apply(runtime: &Runtime, event: WatchEvent) -> Result<Option<Arc<Resource>>, BoxError> {
+    Ok(match event {
+        WatchEvent::Upsert(resource) => {
+            runtime.cache.insert(&resource)?;
+            Some(resource)
+        }
+        WatchEvent::Delete(resource) => {
+            runtime.cache.delete(&resource)?;
+            Some(resource)
+        }
+        WatchEvent::EndOfSnapshot => None,
+    })
+}
+
+/// Calls `add` for all that a watch found and goes on to find.
+async fn follow(
+    runtime: &Runtime,
+    primed: Primed,
+    add: impl Fn(Arc<Resource>),
+) -> Result<(), BoxError> {
+    let Primed { mut events, found } = primed;
+    found.into_iter().for_each(&add);
+    while let Some(event) = events.next().await {
+        if let Some(resource) = apply(runtime, event?)? {
+            add(resource);
+        }
+    }
+    Err("watch ended".into())
+}
+
+async fn follow_managed(
+    runtime: &Runtime,
+    primed: Primed,
+    requests: &WorkQueue<Request>,
+) -> Result<(), BoxError> {
+    let add = |resource: Arc<Resource>| {
+        requests.add(Request::new(resource.id.clone().unwrap_or_default()));
+    };
+    follow(runtime, primed, add).await
+}
+
+async fn follow_dependency(
+    runtime: &Runtime,
+    primed: Primed,
+    changes: Arc<WorkQueue<Changed>>,
+) -> Result<(), BoxError> {
+    follow(runtime, primed, |resource| changes.add(Changed(resource))).await
+}
+
+async fn follow_custom(watch: &CustomWatch, queue: Arc<WorkQueue<Event>>) -> Result<(), BoxError> {
+    let mut events = (watch.source)();
+    while let Some(event) = events.next().await {
+        queue.add(event);
+    }
+    Ok(())
+}
+
+async fn map_changes(
+    controller: &Controller,
+    runtime: &Runtime,
+    watch: &DependencyWatch,
+    queue: Arc<WorkQueue<Changed>>,
+    requests: &WorkQueue<Request>,
+) -> Result<(), BoxError> {
+    map_all(controller, &queue, requests, |changed: Changed| async move {
+        watch.mapper.map(runtime, &changed.0).await
+    })
+    .await
+}
+
+async fn map_events(
+    controller: &Controller,
+    runtime: &Runtime,
+    watch: &CustomWatch,
+    queue: Arc<WorkQueue<Event>>,
+    requests: &WorkQueue<Request>,
+) -> Result<(), BoxError> {
+    map_all(controller, &queue, requests, |event| (watch.mapper)(runtime.clone(), event)).await
+}
+
+/// Maps what is in the queue, one by one; what fails is repeated.
+async fn map_all<T: QueueItem, F>(
+    controller: &Controller,
+    queue: &WorkQueue<T>,
+    requests: &WorkQueue<Request>,
+    map: impl Fn(T) -> F + Send + Sync,
+) -> Result<(), BoxError>
+where
+    F: Future<Output = Result<Vec<Request>, BoxError>> + Send,
+{
+    while let Some(item) = queue.get().await {
+        match contained(controller, || map(item.clone())).await {
+            Ok(mapped) => {
+                queue.forget(&item);
+                for request in mapped {
+                    add_request(controller, requests, request);
+                }
+            }
+            Err(error) => {
+                tracing::warn!(controller = controller.name, error = %error, "mapping failed, retrying");
+                queue.add_rate_limited(item.clone());
+            }
+        }
+        queue.done(item);
+        tokio::task::yield_now().await;
+    }
+    Ok(())
+}
+
+fn add_request(controller: &Controller, requests: &WorkQueue<Request>, request: Request) {
+    if request.id.is_of_type(&controller.managed) {
+        requests.add(request);
+    } else {
+        tracing::error!(
+            controller = controller.name,
+            id = %request.id,
+            "dependency mapper returned request for a resource of the wrong type"
+        );
+    }
+}
+
+/// The one worker that reconciles.
+async fn reconcile_all(
+    controller: &Controller,
+    runtime: &Runtime,
+    requests: &WorkQueue<Request>,
+) -> Result<(), BoxError> {
+    let Some(reconciler) = &controller.reconciler else { return Ok(()) };
+    while let Some(request) = requests.get().await {
+        match contained(controller, || reconciler.reconcile(runtime, &request)).await {
+            Ok(Outcome::Done) => {
+                requests.forget(&request);
+                force_later(controller, runtime, requests, &request).await;
+            }
+            Ok(Outcome::RequeueAfter(delay)) => {
+                requests.forget(&request);
+                requests.add_after(request.clone(), delay, false);
+            }
+            Err(error) => {
+                let (name, id) = (&controller.name, &request.id);
+                tracing::warn!(controller = name, resource = %id, error = %error, "reconcile failed, retrying");
+                requests.add_rate_limited(request.clone());
+            }
+        }
+        requests.done(request);
+        tokio::task::yield_now().await;
+    }
+    Ok(())
+}
+
+/// Plans the next reconcile though nothing may change, if the resource is
+/// there: up to a fifth earlier than the interval, so that not all come at
+/// once.
+async fn force_later(
+    controller: &Controller,
+    runtime: &Runtime,
+    requests: &WorkQueue<Request>,
+    request: &Request,
+) {
+    match runtime.client.read(request.id.clone()).await {
+        Ok(_) => {
+            let earlier = controller.force_every.mul_f64(fastrand::f64() / 5.0);
+            requests.add_after(
+                request.clone(),
+                controller.force_every.saturating_sub(earlier),
+                true,
+            );
+        }
+        Err(error) if error.code() == Code::NotFound => {}
+        Err(error) => {
+            tracing::debug!(controller = controller.name, error = %error, "cannot plan the next reconcile");
+        }
+    }
+}
+
+/// Runs user code, and turns its panic into an error.
+async fn contained<T, F>(controller: &Controller, run: impl FnOnce() -> F) -> Result<T, BoxError>
+where
+    F: Future<Output = Result<T, BoxError>>,
+{
+    let result = AssertUnwindSafe(async { run().await }).catch_unwind().await;
+    result.unwrap_or_else(|panic| {
+        let text = panic_text(&*panic);
+        tracing::error!(controller = controller.name, panic = text, "controller panic");
+        Err(format!("panic [recovered]: {text}").into())
+    })
+}
+
+fn panic_text(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("not a text")
+}

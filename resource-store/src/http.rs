@@ -1,0 +1,179 @@
+//! The service behind HTTP, in JSON.
+//!
+//! `GET`, `PUT` and `DELETE` of `/api/<group>/<version>/<kind>/<name>`, and
+//! `GET` of `/api/<group>/<version>/<kind>` for lists; the path is in lower
+//! case. With `?watch` a list is a watch: one JSON object a line, each
+//! `{"upsert": …}`, `{"delete": …}` or `{"endOfSnapshot": {}}`, and in the end
+//! `{"error": …}`; over HTTP, Consul has none.
+//!
+//! Source: `internal/resource/http/http.go`, Consul 1.21.
+
+mod answer;
+mod request;
+mod watch;
+
+use std::{collections::HashMap, sync::Arc};
+
+use axum::{
+    Router,
+    body::{Body, to_bytes},
+    extract::{Request, State},
+    response::Response,
+    routing::any,
+};
+use http::{Method, StatusCode};
+use tokio_util::sync::CancellationToken;
+
+use self::request::{Params, Target};
+use crate::{
+    code::RpcError,
+    json::{JsonCodec, JsonError},
+    pb::{DeleteRequest, ListRequest, ReadRequest, Resource, Type, WatchListRequest, WriteRequest},
+    registry::Registration,
+    service::{RequestContext, ResourceService},
+};
+
+/// The largest body that is taken by default.
+const MAX_BODY: usize = 50 << 20;
+
+/// The HTTP+JSON API of a service, as routes below `/api`.
+#[derive(Debug, Clone)]
+pub struct HttpApi {
+    service: ResourceService,
+    codec: JsonCodec,
+    /// By path: `group/version/kind` in lower case.
+    types: Arc<HashMap<String, Arc<Registration>>>,
+    max_body: usize,
+    stop: CancellationToken,
+}
+
+impl HttpApi {
+    /// The API of the types that the service knows.
+    ///
+    /// # Errors
+    ///
+    /// If the descriptors built into this crate are broken, which its tests
+    /// rule out.
+    pub fn new(service: ResourceService) -> Result<Self, JsonError> {
+        let types = service.registry().types().map(|registration| {
+            let Type { group, group_version, kind } = registration.resource_type();
+            (format!("{group}/{group_version}/{kind}").to_lowercase(), Arc::clone(registration))
+        });
+        let types = Arc::new(types.collect());
+        let stop = CancellationToken::new();
+        Ok(Self { service, codec: JsonCodec::new()?, types, max_body: MAX_BODY, stop })
+    }
+
+    /// Sets the largest body that is taken; 50 MiB if this is not called.
+    #[must_use]
+    pub fn with_max_body_bytes(mut self, bytes: usize) -> Self {
+        self.max_body = bytes;
+        self
+    }
+
+    /// Ends watches when `stop` is cancelled, so that a server can drain.
+    #[must_use]
+    pub fn with_stop(mut self, stop: CancellationToken) -> Self {
+        self.stop = stop;
+        self
+    }
+
+    /// The routes.
+    pub fn into_router(self) -> Router {
+        Router::new().route("/api/{*path}", any(handle)).with_state(self)
+    }
+
+    async fn one(
+        &self,
+        at: &Place<'_>,
+        name: &str,
+        method: &Method,
+        body: Body,
+    ) -> Result<Response, Failure> {
+        let id = at.params.id(at.registration.resource_type(), name);
+        match *method {
+            Method::GET => {
+                let context = at.params.context_of_read(at.context.clone());
+                let found = self.service.read(&context, ReadRequest { id: Some(id) }).await?;
+                answer::resource(&self.codec, &found, at.registration)
+            }
+            Method::PUT => {
+                let Ok(body) = to_bytes(body, self.max_body).await else {
+                    return Err(Failure::TooLarge);
+                };
+                let content = request::parse_body(&body, &self.codec, at.registration.schema())?;
+                let version = at.params.version();
+                let resource = Resource { id: Some(id), version, ..content };
+                let request = WriteRequest { resource: Some(resource) };
+                let stored = self.service.write(&at.context, request).await?;
+                answer::resource(&self.codec, &stored, at.registration)
+            }
+            Method::DELETE => {
+                let request = DeleteRequest { id: Some(id), version: at.params.version() };
+                self.service.delete(&at.context, request).await?;
+                Ok(answer::empty(StatusCode::NO_CONTENT))
+            }
+            _ => Ok(answer::empty(StatusCode::METHOD_NOT_ALLOWED)),
+        }
+    }
+
+    async fn many(&self, at: &Place<'_>, method: &Method) -> Result<Response, Failure> {
+        if *method != Method::GET {
+            return Ok(answer::empty(StatusCode::METHOD_NOT_ALLOWED));
+        }
+        let r#type = Some(at.registration.resource_type().clone());
+        let (tenancy, name_prefix) = (Some(at.params.tenancy()), at.params.name_prefix());
+        if at.params.has("watch") {
+            let request = WatchListRequest { r#type, tenancy, name_prefix };
+            let events = self.service.watch_list(&at.context, request).await?;
+            let registration = Arc::clone(at.registration);
+            return Ok(watch::lines(events, self.codec.clone(), registration, self.stop.clone()));
+        }
+        let context = at.params.context_of_list(at.context.clone());
+        let found =
+            self.service.list(&context, ListRequest { r#type, tenancy, name_prefix }).await?;
+        answer::list(&self.codec, &found, at.registration)
+    }
+}
+
+/// What a request is about.
+struct Place<'a> {
+    registration: &'a Arc<Registration>,
+    params: Params,
+    context: RequestContext,
+}
+
+/// Why there is no answer of the usual form.
+#[derive(Debug)]
+enum Failure {
+    /// The service refused.
+    Rpc(RpcError),
+    /// The body is malformed.
+    Body(&'static str),
+    /// The body is larger than is taken.
+    TooLarge,
+}
+
+impl From<RpcError> for Failure {
+    fn from(error: RpcError) -> Self {
+        Self::Rpc(error)
+    }
+}
+
+async fn handle(State(api): State<HttpApi>, request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    let Some(target) = Target::parse(parts.uri.path()) else {
+        return answer::empty(StatusCode::NOT_FOUND);
+    };
+    let Some(registration) = api.types.get(&target.type_path) else {
+        return answer::empty(StatusCode::NOT_FOUND);
+    };
+    let params = Params::parse(parts.uri.query().unwrap_or_default(), &parts.headers);
+    let context = params.context(&parts.headers);
+    let at = Place { registration, params, context };
+    let result = match &target.name {
+        Some(name) => api.one(&at, name, &parts.method, body).await,
+        None => api.many(&at, &parts.method).await,
+    };
+    result.unwrap_or_else(|failure| answer::failure(&failure))
+}

@@ -1,0 +1,58 @@
+//! A watch as lines of JSON.
+
+use std::sync::Arc;
+
+use axum::{body::Body, response::Response};
+use bytes::Bytes;
+use futures::{StreamExt as _, stream};
+use http::StatusCode;
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use super::answer;
+use crate::{
+    backend::WatchEvent,
+    code::{Code, RpcError},
+    json::JsonCodec,
+    registry::Registration,
+    service::EventStream,
+};
+
+/// One line for each event; the last line says why the watch ended.
+pub(super) fn lines(
+    events: EventStream,
+    codec: JsonCodec,
+    registration: Arc<Registration>,
+    stop: CancellationToken,
+) -> Response {
+    let stopped = RpcError::new(Code::Unavailable, "server is shutting down");
+    let last = stream::once(async { Err(stopped) });
+    let until_stop = events.take_until(stop.clone().cancelled_owned());
+    let after = last.filter(move |_| std::future::ready(stop.is_cancelled()));
+    let lines = until_stop.chain(after).map(move |event| {
+        let shown = event.and_then(|event| show(&event, &codec, &registration));
+        let value = shown.unwrap_or_else(|error| failure(&error));
+        Ok::<_, std::convert::Infallible>(Bytes::from(format!("{value}\n")))
+    });
+    answer::with_body(StatusCode::OK, "application/x-ndjson", Body::from_stream(lines))
+}
+
+fn show(
+    event: &WatchEvent,
+    codec: &JsonCodec,
+    registration: &Registration,
+) -> Result<Value, RpcError> {
+    Ok(match event {
+        WatchEvent::Upsert(resource) => {
+            json!({"upsert": {"resource": answer::value(codec, resource, registration)?}})
+        }
+        WatchEvent::Delete(resource) => {
+            json!({"delete": {"resource": answer::value(codec, resource, registration)?}})
+        }
+        WatchEvent::EndOfSnapshot => json!({"endOfSnapshot": {}}),
+    })
+}
+
+fn failure(error: &RpcError) -> Value {
+    json!({"error": {"code": error.code().to_string(), "message": error.message()}})
+}

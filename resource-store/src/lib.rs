@@ -1,0 +1,78 @@
+//! Typed resources with optimistic concurrency, watches and controllers.
+//!
+//! Declare types in a [`Registry`], keep resources in a backend, and use them
+//! through the resource service: in one process, or over Consul's resource
+//! protocol.
+//!
+//! A [`Resource`] is data of a Rust type with an identity, a version and
+//! metadata; [`pb::Resource`] is the same with its data encoded, and what the
+//! wire carries.
+//!
+//! ```
+//! use resource_store::{Resource, demo};
+//!
+//! let artist = demo::artist("korn");
+//! let encoded = artist.encode();
+//! assert_eq!(encoded.id.as_ref().unwrap().to_string(), "demo.v2.Artist/default.default/korn");
+//! assert_eq!(Resource::decode(&encoded).unwrap(), artist);
+//! ```
+//!
+//! # Sources
+//!
+//! Facts about the protocol come from Consul 1.21 (`proto-public/pbresource`,
+//! `internal/resource`, `internal/storage`, `internal/controller`) and its
+//! `docs/v2-architecture`.
+
+#![forbid(unsafe_code)]
+
+pub mod acl;
+pub mod backend;
+pub mod client;
+mod clock;
+mod code;
+pub mod controller;
+pub mod demo;
+mod equality;
+mod gvk;
+#[cfg(feature = "http")]
+pub mod http;
+mod id;
+mod json;
+pub mod metadata;
+mod name;
+pub mod pb;
+mod references;
+pub mod registry;
+mod schema;
+#[cfg(feature = "grpc")]
+pub mod server;
+pub mod service;
+mod tenancy;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+mod typed;
+#[cfg(any(feature = "grpc", feature = "client"))]
+mod wire;
+
+#[cfg(feature = "client")]
+pub use client::{GrpcClient, GrpcClientConfig};
+pub use client::{LocalClient, ResourceClient};
+pub use clock::{Clock, SystemClock};
+pub use code::{Code, RpcError};
+pub use equality::equal_status;
+pub use gvk::{GroupKind, ParseTypeError};
+pub use id::reference_or_id_match;
+pub use json::{JsonCodec, JsonError};
+pub use name::is_valid_name;
+/// The protobuf library that [`resource_data!`] needs.
+#[doc(hidden)]
+pub use prost;
+pub use references::BoundReferences;
+pub use registry::{Registration, Registry, RegistryError};
+pub use schema::{Schema, SchemaError};
+pub use service::{Parity, RequestContext, ResourceService};
+pub use tenancy::{
+    DEFAULT_UNIT, Scope, StaticTenancies, TenancyBridge, TenancyError, WILDCARD,
+    default_reference_tenancy,
+};
+pub use typed::{DataError, Resource, ResourceData, any, decode_data};

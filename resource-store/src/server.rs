@@ -1,0 +1,181 @@
+//! The service behind gRPC: a server that listens, with health and reflection.
+
+mod config;
+mod grpc;
+
+use std::net::SocketAddr;
+
+pub use config::{ServerConfig, ServerTls};
+use futures::StreamExt as _;
+pub use grpc::GrpcService;
+use secrecy::ExposeSecret as _;
+use tokio::net::TcpListener;
+use tokio_stream::wrappers::TcpListenerStream;
+use tokio_util::sync::CancellationToken;
+use tonic::{
+    service::Routes,
+    transport::{Certificate, Identity, Server as TonicServer, ServerTlsConfig},
+};
+
+use crate::{
+    pb::{FILE_DESCRIPTOR_SET, resource_service_server::ResourceServiceServer},
+    service::ResourceService,
+};
+
+/// A server cannot start or go on.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServerError {
+    /// The address cannot be listened at.
+    #[error("cannot listen at {address}")]
+    Listen {
+        /// The address.
+        address: String,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// Certificates or descriptors are malformed.
+    #[error("cannot set the server up")]
+    SetUp(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The server failed while it ran.
+    #[error("the server failed")]
+    Serve(#[source] Box<dyn std::error::Error + Send + Sync>),
+}
+
+fn set_up(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> ServerError {
+    ServerError::SetUp(error.into())
+}
+
+/// A server that listens.
+///
+/// gRPC with health checks and reflection, and with the feature `http` the
+/// HTTP+JSON routes under `/api`, on one port.
+#[derive(Debug)]
+pub struct Server {
+    service: ResourceService,
+    config: ServerConfig,
+    listener: TcpListener,
+}
+
+impl Server {
+    /// Listens at `config.address`.
+    ///
+    /// # Errors
+    ///
+    /// [`ServerError::Listen`] if that address is taken or not ours.
+    pub async fn bind(service: ResourceService, config: ServerConfig) -> Result<Self, ServerError> {
+        let listener = TcpListener::bind(&config.address)
+            .await
+            .map_err(|source| ServerError::Listen { address: config.address.clone(), source })?;
+        Ok(Self { service, config, listener })
+    }
+
+    /// Where the server listens.
+    ///
+    /// # Errors
+    ///
+    /// If the system cannot tell.
+    pub fn local_addr(&self) -> std::io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// Serves until `stop`. Then health checks fail, no connection is taken,
+    /// watches end with `UNAVAILABLE`, and other calls have
+    /// `config.drain_timeout` to finish.
+    ///
+    /// # Errors
+    ///
+    /// If the certificates are malformed or the listener breaks.
+    pub async fn run(self, stop: CancellationToken) -> Result<(), ServerError> {
+        let Self { service, config, listener } = self;
+        let (reporter, health) = tonic_health::server::health_reporter();
+        reporter.set_serving::<ResourceServiceServer<GrpcService>>().await;
+        let routes = routes(&service, &config, &stop)?.add_service(health);
+        let routes = with_http(routes, &service, &config, &stop)?;
+
+        let incoming = TcpListenerStream::new(listener).map(|socket| {
+            let socket = socket?;
+            socket.set_nodelay(true)?;
+            Ok::<_, std::io::Error>(socket)
+        });
+        let draining = stop.child_token();
+        let told = async {
+            draining.cancelled().await;
+            reporter.set_not_serving::<ResourceServiceServer<GrpcService>>().await;
+        };
+        let serving =
+            transport(&config)?.add_routes(routes).serve_with_incoming_shutdown(incoming, told);
+        let too_late = async {
+            stop.cancelled().await;
+            tokio::time::sleep(config.drain_timeout).await;
+        };
+        tokio::select! {
+            served = serving => served.map_err(|e| ServerError::Serve(Box::new(e))),
+            () = too_late => {
+                tracing::warn!("calls that did not finish in time are cut off");
+                Ok(())
+            }
+        }
+    }
+}
+
+fn routes(
+    service: &ResourceService,
+    config: &ServerConfig,
+    stop: &CancellationToken,
+) -> Result<Routes, ServerError> {
+    let reflection = || {
+        tonic_reflection::server::Builder::configure()
+            .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)
+            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+    };
+    let service = GrpcService::new(service.clone(), stop.clone());
+    let service = ResourceServiceServer::new(service)
+        .max_decoding_message_size(config.max_message_bytes)
+        .max_encoding_message_size(config.max_message_bytes);
+    Ok(Routes::new(service)
+        .add_service(reflection().build_v1().map_err(set_up)?)
+        .add_service(reflection().build_v1alpha().map_err(set_up)?))
+}
+
+#[cfg(feature = "http")]
+fn with_http(
+    routes: Routes,
+    service: &ResourceService,
+    config: &ServerConfig,
+    stop: &CancellationToken,
+) -> Result<Routes, ServerError> {
+    let http = crate::http::HttpApi::new(service.clone())
+        .map_err(set_up)?
+        .with_max_body_bytes(config.max_message_bytes)
+        .with_stop(stop.clone());
+    Ok(Routes::from(routes.into_axum_router().merge(http.into_router())))
+}
+
+#[cfg(not(feature = "http"))]
+#[expect(clippy::unnecessary_wraps, reason = "the same form as with the feature")]
+fn with_http(
+    routes: Routes,
+    _: &ResourceService,
+    _: &ServerConfig,
+    _: &CancellationToken,
+) -> Result<Routes, ServerError> {
+    Ok(routes)
+}
+
+fn transport(config: &ServerConfig) -> Result<TonicServer, ServerError> {
+    let mut server = TonicServer::builder()
+        .accept_http1(true)
+        .max_concurrent_streams(config.max_streams_per_connection)
+        .timeout(config.request_timeout)
+        .http2_keepalive_interval(Some(config.keepalive_interval));
+    if let Some(tls) = &config.tls {
+        let identity = Identity::from_pem(&tls.certificate_pem, tls.key_pem.expose_secret());
+        let mut settings = ServerTlsConfig::new().identity(identity);
+        if let Some(ca) = &tls.client_ca_pem {
+            settings = settings.client_ca_root(Certificate::from_pem(ca));
+        }
+        server = server.tls_config(settings).map_err(set_up)?;
+    }
+    Ok(server)
+}

@@ -1,0 +1,67 @@
+//! Where and how a server listens.
+
+use std::time::Duration;
+
+use secrecy::SecretString;
+
+use crate::wire;
+
+/// Where and how a server listens, and what it puts up with.
+///
+/// Source: limits of `agent/grpc-external`, Consul 1.21.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct ServerConfig {
+    /// The address to listen at; `127.0.0.1:8502` by default. Port 0 takes any
+    /// that is free.
+    pub address: String,
+    /// Certificates; none by default, which means plain text.
+    pub tls: Option<ServerTls>,
+    /// The largest message or body; 50 MiB by default.
+    pub max_message_bytes: usize,
+    /// How many calls and watches one connection may have at a time; 2048 by
+    /// default.
+    pub max_streams_per_connection: u32,
+    /// How long a call, or the beginning of a watch, may take; one minute by
+    /// default.
+    pub request_timeout: Duration,
+    /// How often an idle connection is checked; 30 seconds by default.
+    pub keepalive_interval: Duration,
+    /// How long calls may go on after the server was told to stop; 10 seconds
+    /// by default.
+    pub drain_timeout: Duration,
+}
+
+impl Default for ServerConfig {
+    fn default() -> Self {
+        Self {
+            address: "127.0.0.1:8502".to_owned(),
+            tls: None,
+            max_message_bytes: wire::MAX_MESSAGE,
+            max_streams_per_connection: 2048,
+            request_timeout: Duration::from_mins(1),
+            keepalive_interval: Duration::from_secs(30),
+            drain_timeout: Duration::from_secs(10),
+        }
+    }
+}
+
+/// The certificates of a server, in PEM.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct ServerTls {
+    /// The server's certificate, followed by those between it and the root.
+    pub certificate_pem: String,
+    /// The server's key.
+    pub key_pem: SecretString,
+    /// The certificates that sign those of clients. With them, a client
+    /// without a certificate is refused.
+    pub client_ca_pem: Option<String>,
+}
+
+impl ServerTls {
+    /// A certificate and its key; clients need none.
+    pub fn new(certificate_pem: String, key_pem: SecretString) -> Self {
+        Self { certificate_pem, key_pem, client_ca_pem: None }
+    }
+}

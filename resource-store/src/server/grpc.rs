@@ -1,0 +1,143 @@
+//! The service as tonic serves it.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use futures::{StreamExt as _, stream::BoxStream};
+use tokio_util::sync::CancellationToken;
+use tonic::{Request, Response, Status};
+
+use crate::{
+    backend::Consistency,
+    pb::{
+        DeleteRequest, DeleteResponse, ListByOwnerRequest, ListByOwnerResponse, ListRequest,
+        ListResponse, MutateAndValidateRequest, MutateAndValidateResponse, ReadRequest,
+        ReadResponse, Resource, WatchEvent, WatchListRequest, WriteRequest, WriteResponse,
+        WriteStatusRequest, WriteStatusResponse, resource_service_server,
+    },
+    service::{RequestContext, ResourceService},
+    wire,
+};
+
+/// The service for a tonic server of the caller's own; [`Server`](super::Server)
+/// has it built in.
+///
+/// Metadata: `x-consul-token`, and for reads and lists
+/// `x-consul-consistency-mode: consistent`.
+#[derive(Debug, Clone)]
+pub struct GrpcService {
+    service: ResourceService,
+    stop: CancellationToken,
+}
+
+impl GrpcService {
+    /// Serves `service`; watches end when `stop` is cancelled, so that a server
+    /// can drain.
+    pub fn new(service: ResourceService, stop: CancellationToken) -> Self {
+        Self { service, stop }
+    }
+}
+
+/// Splits a request into its message and what came with it.
+fn open<T>(request: Request<T>) -> (RequestContext, T) {
+    let text = |key: &str| request.metadata().get(key).and_then(|value| value.to_str().ok());
+    let mut context = RequestContext::anonymous();
+    if let Some(token) = text(wire::TOKEN) {
+        context = context.with_token(token.to_owned().into());
+    }
+    if text(wire::CONSISTENCY) == Some(wire::CONSISTENT) {
+        context = context.with_consistency(Consistency::Strong);
+    }
+    (context, request.into_inner())
+}
+
+fn all(resources: Vec<Arc<Resource>>) -> Vec<Resource> {
+    resources.into_iter().map(Arc::unwrap_or_clone).collect()
+}
+
+#[async_trait]
+impl resource_service_server::ResourceService for GrpcService {
+    type WatchListStream = BoxStream<'static, Result<WatchEvent, Status>>;
+
+    async fn read(&self, request: Request<ReadRequest>) -> Result<Response<ReadResponse>, Status> {
+        let (context, request) = open(request);
+        let found = self.service.read(&context, request).await.map_err(|e| wire::to_status(&e))?;
+        Ok(Response::new(ReadResponse { resource: Some(Arc::unwrap_or_clone(found)) }))
+    }
+
+    async fn write(
+        &self,
+        request: Request<WriteRequest>,
+    ) -> Result<Response<WriteResponse>, Status> {
+        let (context, request) = open(request);
+        let stored =
+            self.service.write(&context, request).await.map_err(|e| wire::to_status(&e))?;
+        Ok(Response::new(WriteResponse { resource: Some(Arc::unwrap_or_clone(stored)) }))
+    }
+
+    async fn write_status(
+        &self,
+        request: Request<WriteStatusRequest>,
+    ) -> Result<Response<WriteStatusResponse>, Status> {
+        let (context, request) = open(request);
+        let stored =
+            self.service.write_status(&context, request).await.map_err(|e| wire::to_status(&e))?;
+        Ok(Response::new(WriteStatusResponse { resource: Some(Arc::unwrap_or_clone(stored)) }))
+    }
+
+    async fn list(&self, request: Request<ListRequest>) -> Result<Response<ListResponse>, Status> {
+        let (context, request) = open(request);
+        let found = self.service.list(&context, request).await.map_err(|e| wire::to_status(&e))?;
+        Ok(Response::new(ListResponse { resources: all(found) }))
+    }
+
+    async fn list_by_owner(
+        &self,
+        request: Request<ListByOwnerRequest>,
+    ) -> Result<Response<ListByOwnerResponse>, Status> {
+        let (context, request) = open(request);
+        let found =
+            self.service.list_by_owner(&context, request).await.map_err(|e| wire::to_status(&e))?;
+        Ok(Response::new(ListByOwnerResponse { resources: all(found) }))
+    }
+
+    async fn delete(
+        &self,
+        request: Request<DeleteRequest>,
+    ) -> Result<Response<DeleteResponse>, Status> {
+        let (context, request) = open(request);
+        self.service.delete(&context, request).await.map_err(|e| wire::to_status(&e))?;
+        Ok(Response::new(DeleteResponse {}))
+    }
+
+    /// Failures come as the first item of the stream, as Consul sends them.
+    async fn watch_list(
+        &self,
+        request: Request<WatchListRequest>,
+    ) -> Result<Response<Self::WatchListStream>, Status> {
+        let (context, request) = open(request);
+        let events = match self.service.watch_list(&context, request).await {
+            Ok(events) => events,
+            Err(error) => futures::stream::iter([Err(error)]).boxed(),
+        };
+        let events = events.map(|event| event.map(wire::to_event).map_err(|e| wire::to_status(&e)));
+        let last = futures::stream::iter([Err(Status::unavailable("server is shutting down"))]);
+        let stop = self.stop.clone();
+        let until_stop = events.take_until(stop.clone().cancelled_owned());
+        let stopped = last.filter(move |_| std::future::ready(stop.is_cancelled()));
+        Ok(Response::new(until_stop.chain(stopped).boxed()))
+    }
+
+    async fn mutate_and_validate(
+        &self,
+        request: Request<MutateAndValidateRequest>,
+    ) -> Result<Response<MutateAndValidateResponse>, Status> {
+        let (context, request) = open(request);
+        let resource = self
+            .service
+            .mutate_and_validate(&context, request)
+            .await
+            .map_err(|e| wire::to_status(&e))?;
+        Ok(Response::new(MutateAndValidateResponse { resource: Some(resource) }))
+    }
+}

@@ -1,0 +1,248 @@
+//! Making a history.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use futures::StreamExt as _;
+use tokio::task::JoinSet;
+
+use super::{Action, History, Observed, Operation, Seen, WatchLog};
+use crate::{
+    backend::{Backend, Consistency, Error, Query, Result, Watch, WatchEvent},
+    pb::{Id, Resource, Tenancy, Type},
+};
+
+/// How a history is made.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct HistoryOptions {
+    /// What decides all choices; the schedule of the threads does the rest.
+    pub seed: u64,
+    /// How many tasks write and delete; 8 by default.
+    pub writers: usize,
+    /// How many tasks read; 8 by default.
+    pub readers: usize,
+    /// How many tasks watch; 16 by default.
+    pub watchers: usize,
+    /// How many operations all writers and readers do together; 10,000 by
+    /// default.
+    pub operations: usize,
+    /// How many names there are; 10 by default.
+    pub names: usize,
+}
+
+impl Default for HistoryOptions {
+    fn default() -> Self {
+        Self { seed: 0, writers: 8, readers: 8, watchers: 16, operations: 10_000, names: 10 }
+    }
+}
+
+struct Shared {
+    backend: Arc<dyn Backend>,
+    clock: AtomicU64,
+    left: AtomicUsize,
+    names: usize,
+}
+
+impl Shared {
+    fn tick(&self) -> u64 {
+        self.clock.fetch_add(1, Ordering::SeqCst)
+    }
+
+    /// Whether another operation is to be done.
+    fn take_turn(&self) -> bool {
+        let less = |left: usize| left.checked_sub(1);
+        self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less).is_ok()
+    }
+
+    fn random_id(&self, random: &mut fastrand::Rng) -> Id {
+        id(&format!("name-{}", random.usize(..self.names)))
+    }
+}
+
+fn id(name: &str) -> Id {
+    Id::new(Type::new("test", "v1", "History"), Tenancy::new("default", "default"), name)
+}
+
+/// The name that says to watchers that all is over.
+const LAST: &str = "the-last";
+
+/// Has many tasks work on an empty backend, and notes what they did and saw.
+///
+/// # Errors
+///
+/// What the backend answers besides what the contract foresees.
+pub async fn run(backend: Arc<dyn Backend>, options: &HistoryOptions) -> Result<History> {
+    let shared = Arc::new(Shared {
+        backend,
+        clock: AtomicU64::new(1),
+        left: AtomicUsize::new(options.operations),
+        names: options.names.max(1),
+    });
+    let mut random = fastrand::Rng::with_seed(options.seed);
+    let mut watchers = JoinSet::new();
+    for _ in 0..options.watchers {
+        watchers.spawn(watch(Arc::clone(&shared), random.fork()));
+    }
+    let mut workers = JoinSet::new();
+    for number in 0..options.writers {
+        workers.spawn(write(Arc::clone(&shared), number, options.writers, random.fork()));
+    }
+    for _ in 0..options.readers {
+        workers.spawn(read(Arc::clone(&shared), random.fork()));
+    }
+    let mut history = History::default();
+    while let Some(done) = workers.join_next().await {
+        history.operations.extend(joined(done)?);
+    }
+    let last = Resource::new(id(LAST).with_uid("u"));
+    shared.backend.write_cas(last).await?;
+    while let Some(done) = watchers.join_next().await {
+        history.watches.extend(joined(done)?);
+    }
+    Ok(history)
+}
+
+fn joined<T>(done: std::result::Result<Result<T>, tokio::task::JoinError>) -> Result<T> {
+    done.map_err(|e| Error::Other { operation: "history", retryable: false, source: Box::new(e) })?
+}
+
+/// Changes what it last saw. Each name has one writer that deletes it, because
+/// a delete does not say whether it was the one.
+async fn write(
+    shared: Arc<Shared>,
+    number: usize,
+    writers: usize,
+    mut random: fastrand::Rng,
+) -> Result<Vec<Operation>> {
+    let mut log = Vec::new();
+    while shared.take_turn() {
+        let name = random.usize(..shared.names);
+        let id = id(&format!("name-{name}"));
+        let stored = match shared.backend.read(Consistency::Strong, &id).await {
+            Ok(stored) => Some(stored),
+            Err(Error::NotFound) => None,
+            Err(other) => return Err(other),
+        };
+        if random.u8(..4) == 0 {
+            tokio::task::yield_now().await;
+        }
+        let expected: Seen = stored.as_ref().map(|s| s.version.clone());
+        let delete = stored.is_some() && name % writers == number && random.bool();
+        let began = shared.tick();
+        let result = change(&shared, &id, stored.as_deref(), delete, &mut random).await;
+        let ended = shared.tick();
+        let action = match result {
+            Ok(left) => Action::Change { expected, left },
+            Err(Error::CasFailure | Error::WrongUid) => Action::Refused { expected },
+            Err(other) => return Err(other),
+        };
+        log.push(Operation { name: id.name, began, ended, action });
+    }
+    Ok(log)
+}
+
+async fn change(
+    shared: &Shared,
+    id: &Id,
+    stored: Option<&Resource>,
+    delete: bool,
+    random: &mut fastrand::Rng,
+) -> Result<Seen> {
+    let uid = stored.map_or_else(|| format!("{:032x}", random.u128(..)), |s| s.uid().to_owned());
+    let version = stored.map(|s| s.version.clone()).unwrap_or_default();
+    let id = id.clone().with_uid(&uid);
+    if !delete {
+        let resource = Resource { version, ..Resource::new(id) };
+        return Ok(Some(shared.backend.write_cas(resource).await?.version.clone()));
+    }
+    shared.backend.delete_cas(&id, &version).await?;
+    Ok(None)
+}
+
+async fn read(shared: Arc<Shared>, mut random: fastrand::Rng) -> Result<Vec<Operation>> {
+    let mut log = Vec::new();
+    while shared.take_turn() {
+        let id = shared.random_id(&mut random);
+        let began = shared.tick();
+        let seen = seen(shared.backend.read(Consistency::Strong, &id).await)?;
+        let ended = shared.tick();
+        log.push(Operation { name: id.name, began, ended, action: Action::Read(seen) });
+        if random.u8(..4) == 0 {
+            tokio::task::yield_now().await;
+        }
+    }
+    Ok(log)
+}
+
+fn seen(result: Result<Arc<Resource>>) -> Result<Seen> {
+    match result {
+        Ok(stored) => Ok(Some(stored.version.clone())),
+        Err(Error::NotFound) => Ok(None),
+        Err(other) => Err(other),
+    }
+}
+
+/// Watches until all is over; a watch that closes is followed by another.
+async fn watch(shared: Arc<Shared>, mut random: fastrand::Rng) -> Result<Vec<WatchLog>> {
+    tokio::time::sleep(Duration::from_micros(random.u64(..2000))).await;
+    let query = Query::new(id("").r#type.unwrap_or_default().group_kind(), Tenancy::new("*", "*"));
+    let mut logs = Vec::new();
+    loop {
+        let mut events = shared.backend.watch_list(&query).await?;
+        let mut log = WatchLog::default();
+        follow(&shared, &mut events, &mut log, &mut random).await?;
+        let complete = log.complete;
+        logs.push(log);
+        if complete {
+            return Ok(logs);
+        }
+    }
+}
+
+async fn follow(
+    shared: &Shared,
+    events: &mut Watch,
+    log: &mut WatchLog,
+    random: &mut fastrand::Rng,
+) -> Result<()> {
+    let mut in_snapshot = true;
+    while let Some(event) = events.next().await {
+        let (resource, deleted) = match event {
+            Ok(WatchEvent::EndOfSnapshot) => {
+                in_snapshot = false;
+                if log.complete {
+                    return Ok(());
+                }
+                continue;
+            }
+            Ok(WatchEvent::Upsert(resource)) => (resource, false),
+            Ok(WatchEvent::Delete(resource)) => (resource, true),
+            Err(Error::WatchClosed) => return Ok(()),
+            Err(other) => return Err(other),
+        };
+        let (name, version) = (resource.name().to_owned(), resource.version.clone());
+        if name == LAST {
+            log.complete = true;
+            // In a snapshot, more may follow.
+            if !in_snapshot {
+                return Ok(());
+            }
+        } else if in_snapshot {
+            log.snapshot.push((name, version));
+        } else {
+            let read_after = if random.u8(..8) == 0 {
+                Some(seen(shared.backend.read(Consistency::Eventual, &id(&name)).await)?)
+            } else {
+                None
+            };
+            log.events.push(Observed { name, version, deleted, read_after });
+        }
+    }
+    Ok(())
+}

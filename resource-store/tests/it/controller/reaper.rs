@@ -1,0 +1,91 @@
+//! The reaper, by hand.
+
+use std::time::Duration;
+
+use resource_store::{
+    LocalClient, ResourceService,
+    controller::{Outcome, Request, reaper},
+    demo,
+    pb::{self, Id, ListRequest, Tenancy},
+    registry::tombstone_type,
+    testing::{ManualClock, TestController},
+};
+
+use crate::support::*;
+
+struct Kit {
+    service: ResourceService,
+    clock: ManualClock,
+    reaper: TestController,
+}
+
+impl Kit {
+    fn new() -> Self {
+        let clock = ManualClock::default();
+        let service = builder().clock(clock.clone()).build();
+        let client = LocalClient::new(service.clone());
+        let reaper =
+            TestController::new(reaper::controller_with_clock(clock.clone()), client).unwrap();
+        Self { service, clock, reaper }
+    }
+
+    async fn tombstones(&self) -> Vec<Id> {
+        let request = ListRequest {
+            r#type: Some(tombstone_type()),
+            tenancy: Some(Tenancy::new("*", "*")),
+            name_prefix: String::new(),
+        };
+        let found = self.service.list(&anonymous(), request).await.unwrap();
+        found.iter().map(|r| id(r)).collect()
+    }
+
+    async fn reconcile(&self, tombstone: &Id) -> Outcome {
+        self.reaper.reconcile(&Request::new(tombstone.clone())).await.unwrap()
+    }
+}
+
+const LATER: Outcome = Outcome::RequeueAfter(Duration::from_secs(30));
+
+/// Spec: RS60, RS62
+#[tokio::test]
+async fn a_tombstone_goes_after_two_passes() {
+    let kit = Kit::new();
+    let stored = kit.service.put(artist("korn")).await.unwrap();
+    kit.service.remove(&id(&stored), "").await.unwrap();
+    let tombstone = kit.tombstones().await.remove(0);
+
+    assert_eq!(kit.reconcile(&tombstone).await, LATER);
+    let status = kit.service.get(&tombstone).await.unwrap().status[reaper::NAME].clone();
+    assert_eq!(status.conditions.len(), 1);
+    let condition = &status.conditions[0];
+    assert_eq!(condition.r#type, "FirstPassCompleted");
+    assert_eq!(condition.state(), pb::condition::State::True);
+    assert_eq!(condition.reason, "Success");
+    assert_eq!(condition.message, "First pass of child resource deletion completed");
+
+    kit.clock.advance(Duration::from_secs(29));
+    assert_eq!(kit.reconcile(&tombstone).await, LATER, "too early");
+    kit.clock.advance(Duration::from_secs(2));
+    assert_eq!(kit.reconcile(&tombstone).await, Outcome::Done);
+    assert!(kit.tombstones().await.is_empty());
+    assert_eq!(kit.reconcile(&tombstone).await, Outcome::Done, "already gone");
+}
+
+/// Spec: RS61
+#[tokio::test]
+async fn children_go_with_their_owner() {
+    let kit = Kit::new();
+    let owner = kit.service.put(artist("korn")).await.unwrap();
+    for name in ["one", "two", "three"] {
+        kit.service.put(demo::album(name, &id(&owner)).encode()).await.unwrap();
+    }
+    kit.service.remove(&id(&owner), "").await.unwrap();
+    let tombstone = kit.tombstones().await.remove(0);
+    assert_eq!(kit.reconcile(&tombstone).await, LATER);
+    assert!(kit.service.children(&id(&owner)).await.unwrap().is_empty());
+    kit.clock.advance(Duration::from_secs(31));
+    assert_eq!(kit.reconcile(&tombstone).await, Outcome::Done);
+    let left = kit.tombstones().await;
+    assert_eq!(left.len(), 3, "one for each child");
+    assert!(!left.contains(&tombstone));
+}

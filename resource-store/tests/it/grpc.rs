@@ -1,0 +1,214 @@
+//! The service over sockets: gRPC server and client.
+
+use std::{sync::Arc, time::Duration};
+
+use futures::StreamExt as _;
+use resource_store::{
+    Code, GrpcClient, GrpcClientConfig, RequestContext, ResourceClient, ResourceData as _,
+    ResourceService,
+    backend::{Consistency, WatchEvent},
+    demo::{self, v2},
+    pb::{self, DeleteRequest, ListRequest, WatchListRequest, WriteStatusRequest},
+    server::{Server, ServerConfig, ServerTls},
+};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::{service::reading::Recorder, support::*};
+
+/// A server on a free port, which stops when this is dropped.
+struct Running {
+    address: String,
+    stop: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+async fn start(service: ResourceService, mut config: ServerConfig) -> Running {
+    "127.0.0.1:0".clone_into(&mut config.address);
+    let server = Server::bind(service, config).await.unwrap();
+    let address = server.local_addr().unwrap().to_string();
+    let stop = CancellationToken::new();
+    let task = tokio::spawn({
+        let stop = stop.clone();
+        async move { server.run(stop).await.unwrap() }
+    });
+    Running { address, stop, task }
+}
+
+fn client(server: &Running) -> GrpcClient {
+    GrpcClient::new(&GrpcClientConfig::new(&format!("http://{}", server.address))).unwrap()
+}
+
+fn watch_artists() -> WatchListRequest {
+    WatchListRequest { r#type: Some(v2::Artist::resource_type()), ..WatchListRequest::default() }
+}
+
+#[tokio::test]
+async fn every_call_works_over_the_wire() {
+    let server = start(service(), ServerConfig::default()).await;
+    let client = client(&server);
+    let mut watch = client.watch_list(watch_artists()).await.unwrap();
+    assert_eq!(next(&mut watch).await, WatchEvent::EndOfSnapshot);
+
+    let dry = client.mutate_and_validate(artist("korn")).await.unwrap();
+    assert!(dry.version.is_empty());
+    let stored = client.write(artist("korn")).await.unwrap();
+    assert_eq!(client.read(id(&stored)).await.unwrap(), stored);
+    let album = client.write(demo::album("issues", &id(&stored)).encode()).await.unwrap();
+    assert_eq!(client.list_by_owner(id(&stored)).await.unwrap(), [album]);
+    let list = ListRequest {
+        r#type: Some(v2::Artist::resource_type()),
+        tenancy: Some(default_tenancy()),
+        name_prefix: String::new(),
+    };
+    assert_eq!(client.list(list).await.unwrap(), std::slice::from_ref(&stored));
+    let status = WriteStatusRequest {
+        id: Some(id(&stored)),
+        version: stored.version.clone(),
+        key: "key".to_owned(),
+        status: Some(status_of(&stored)),
+    };
+    let changed = client.write_status(status).await.unwrap();
+    client.delete(DeleteRequest { id: Some(id(&stored)), version: String::new() }).await.unwrap();
+
+    assert_eq!(next(&mut watch).await, WatchEvent::Upsert(Arc::new(stored)));
+    assert_eq!(next(&mut watch).await, WatchEvent::Upsert(Arc::new(changed.clone())));
+    assert_eq!(next(&mut watch).await, WatchEvent::Delete(Arc::new(changed.clone())));
+    assert_fails(client.read(id(&changed)).await, Code::NotFound, "resource not found");
+}
+
+/// Spec: RS14 (the watch)
+#[tokio::test]
+async fn a_refused_watch_fails_on_the_first_receive() {
+    let server = start(service(), ServerConfig::default()).await;
+    let unknown = pb::Type::new("demo", "v9", "Artist");
+    let request = WatchListRequest { r#type: Some(unknown), ..WatchListRequest::default() };
+    let mut watch = client(&server).watch_list(request).await.unwrap();
+    let first = watch.next().await.unwrap();
+    assert_fails(first, Code::InvalidArgument, "resource type demo.v9.Artist not registered");
+    assert!(watch.next().await.is_none());
+}
+
+/// Spec: RS38
+#[tokio::test]
+async fn metadata_asks_for_consistency() {
+    let recorder = Arc::new(Recorder::default());
+    let server = start(builder_over(recorder.clone()).build(), ServerConfig::default()).await;
+    for consistency in [Consistency::Strong, Consistency::Eventual] {
+        let context = RequestContext::anonymous().with_consistency(consistency);
+        let client = client(&server).with_context(context);
+        assert!(client.read(id(&artist("korn"))).await.is_err());
+        let list = ListRequest {
+            r#type: Some(v2::Artist::resource_type()),
+            tenancy: Some(default_tenancy()),
+            name_prefix: String::new(),
+        };
+        client.list(list).await.unwrap();
+        assert_eq!(std::mem::take(&mut *recorder.seen.lock().unwrap()), [consistency; 2]);
+    }
+}
+
+#[tokio::test]
+async fn metadata_carries_the_token() {
+    use resource_store::acl::{Access, StaticRules, StaticTokens};
+    let rules = StaticRules::none("a").with_key_prefix("resource/", Access::Write);
+    let token = || secrecy::SecretString::from("s3cret".to_owned());
+    let tokens = StaticTokens::default().with_token(token(), rules, pb::Tenancy::default());
+    let server = start(builder().authorization(tokens).build(), ServerConfig::default()).await;
+    let anonymous = client(&server);
+    assert_fails(
+        anonymous.write(artist("korn")).await,
+        Code::PermissionDenied,
+        "anonymous token lacks",
+    );
+    let known = client(&server).with_context(RequestContext::anonymous().with_token(token()));
+    known.write(artist("korn")).await.unwrap();
+    assert!(!format!("{known:?}").contains("s3cret"));
+}
+
+#[tokio::test]
+async fn oversized_messages_are_refused() {
+    let mut config = ServerConfig::default();
+    config.max_message_bytes = 10_000;
+    let server = start(service(), config).await;
+    let mut large = artist("korn");
+    large.metadata.insert("large".to_owned(), "x".repeat(20_000));
+    assert_fails(client(&server).write(large).await, Code::OutOfRange, "too large");
+    client(&server).write(artist("korn")).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_server_that_stops_ends_watches_and_finishes() {
+    let mut server = start(service(), ServerConfig::default()).await;
+    let mut watch = client(&server).watch_list(watch_artists()).await.unwrap();
+    assert_eq!(next(&mut watch).await, WatchEvent::EndOfSnapshot);
+    server.stop.cancel();
+    let last = watch.next().await.unwrap();
+    assert_fails(last, Code::Unavailable, "server is shutting down");
+    tokio::time::timeout(Duration::from_secs(10), &mut server.task).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn health_and_reflection_answer() {
+    use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
+    let server = start(service(), ServerConfig::default()).await;
+    let channel = tonic::transport::Endpoint::from_shared(format!("http://{}", server.address))
+        .unwrap()
+        .connect_lazy();
+    let service = "hashicorp.consul.resource.ResourceService".to_owned();
+    let status = HealthClient::new(channel).check(HealthCheckRequest { service }).await.unwrap();
+    assert_eq!(status.into_inner().status, 1);
+}
+
+/// A certificate authority, and what it signs.
+struct Authority {
+    certificate: rcgen::Certificate,
+    issuer: rcgen::Issuer<'static, rcgen::KeyPair>,
+}
+
+impl Authority {
+    fn new() -> Self {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let mut params = rcgen::CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        let certificate = params.self_signed(&key).unwrap();
+        Self { certificate, issuer: rcgen::Issuer::new(params, key) }
+    }
+
+    fn sign(&self, name: &str) -> (String, secrecy::SecretString) {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let params = rcgen::CertificateParams::new(vec![name.to_owned()]).unwrap();
+        let certificate = params.signed_by(&key, &self.issuer).unwrap();
+        (certificate.pem(), key.serialize_pem().into())
+    }
+}
+
+#[tokio::test]
+async fn tls_wants_the_right_authority_and_a_client_certificate() {
+    let authority = Authority::new();
+    let (certificate, key) = authority.sign("localhost");
+    let mut tls = ServerTls::new(certificate, key);
+    tls.client_ca_pem = Some(authority.certificate.pem());
+    let mut config = ServerConfig::default();
+    config.tls = Some(tls);
+    let server = start(service(), config).await;
+
+    let mut config = GrpcClientConfig::new(&format!("https://{}", server.address));
+    config.server_name = Some("localhost".to_owned());
+    config.identity_pem = Some(authority.sign("client"));
+    let untrusting = GrpcClient::new(&config).unwrap();
+    assert!(untrusting.write(artist("korn")).await.is_err(), "no authority is trusted");
+
+    config.ca_pem = Some(authority.certificate.pem());
+    GrpcClient::new(&config).unwrap().write(artist("korn")).await.unwrap();
+
+    config.identity_pem = None;
+    let anonymous = GrpcClient::new(&config).unwrap();
+    assert!(anonymous.write(artist("korn")).await.is_err(), "the client shows no certificate");
+}

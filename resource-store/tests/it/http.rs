@@ -1,0 +1,297 @@
+//! The service behind HTTP and JSON.
+
+use axum::{
+    Router,
+    body::Body,
+    http::{Request, StatusCode},
+};
+use http_body_util::BodyExt as _;
+use resource_store::{
+    Parity, ResourceService,
+    acl::{Access, StaticRules, StaticTokens},
+    http::HttpApi,
+    pb,
+};
+use serde_json::{Value, json};
+use tower::ServiceExt as _;
+
+use crate::support::*;
+
+const KORN: &str = "/api/demo/v2/artist/korn?partition=default&namespace=default";
+const ARTISTS: &str = "/api/demo/v2/artist?partition=default&namespace=default";
+
+/// An answer: status and body.
+type Answer = (StatusCode, String);
+
+#[derive(Clone)]
+struct Api {
+    router: Router,
+    service: ResourceService,
+    token: &'static str,
+}
+
+impl Api {
+    fn new(service: &ResourceService) -> Self {
+        let router = HttpApi::new(service.clone()).unwrap().into_router();
+        Self { router, service: service.clone(), token: "" }
+    }
+
+    fn open() -> Self {
+        Self::new(&service())
+    }
+
+    async fn send(&self, method: &str, path: &str, body: &str) -> Answer {
+        let mut request = Request::builder().method(method).uri(path);
+        if !self.token.is_empty() {
+            request = request.header("X-Consul-Token", self.token);
+        }
+        let request = request.body(Body::from(body.to_owned())).unwrap();
+        let response = self.router.clone().oneshot(request).await.unwrap();
+        let status = response.status();
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        (status, String::from_utf8(body.to_vec()).unwrap())
+    }
+
+    async fn get(&self, path: &str) -> Answer {
+        self.send("GET", path, "").await
+    }
+
+    async fn put_artist(&self, path: &str) -> Value {
+        let (status, body) = self.send("PUT", path, &artist_body("Korn")).await;
+        assert_eq!(status, StatusCode::OK, "{body}");
+        serde_json::from_str(&body).unwrap()
+    }
+}
+
+fn artist_body(name: &str) -> String {
+    json!({"metadata": {"foo": "bar"}, "data": {"name": name, "genre": "GENRE_METAL"}}).to_string()
+}
+
+fn assert_refused(answer: &Answer, status: StatusCode, text: &str) {
+    assert_eq!(answer.0, status, "{}", answer.1);
+    assert!(answer.1.contains(text), "{text:?} is not in {:?}", answer.1);
+}
+
+/// Spec: RS91
+#[tokio::test]
+async fn a_name_is_required() {
+    let path = "/api/demo/v2/artist/?partition=default&namespace=default";
+    let answer = Api::open().send("PUT", path, &artist_body("Korn")).await;
+    let text = "rpc error: code = InvalidArgument desc = resource.id.name invalid";
+    assert_refused(&answer, StatusCode::BAD_REQUEST, text);
+    let answer = Api::open().send("DELETE", path, "").await;
+    let text = "rpc error: code = InvalidArgument desc = id.name invalid";
+    assert_refused(&answer, StatusCode::BAD_REQUEST, text);
+}
+
+/// Spec: RS92
+#[tokio::test]
+async fn bodies_follow_format_and_schema() {
+    let api = Api::open();
+    let schema = "Request body didn't follow the resource schema";
+    for body in [
+        r#"{"metadata": {"foo": "bar"}, "dada": {"name": "Korn"}}"#,
+        r#"{"data": {"nome": "Korn"}}"#,
+        r#"{"data": "Korn"}"#,
+        r#"{"data": {"name": "Korn"}, "owner": {"nome": "x"}}"#,
+    ] {
+        let answer = api.send("PUT", KORN, body).await;
+        assert_eq!(answer, (StatusCode::BAD_REQUEST, schema.to_owned()), "{body}");
+    }
+    let format = "Request body format is invalid";
+    for body in ["bad-input", "", "[]", r#"{"metadata": {"foo": 1}, "data": {}}"#] {
+        let answer = api.send("PUT", KORN, body).await;
+        assert_eq!(answer, (StatusCode::BAD_REQUEST, format.to_owned()), "{body}");
+    }
+}
+
+/// Spec: RS93
+#[tokio::test]
+async fn rights_are_those_of_the_token() {
+    let rules = |access| StaticRules::none("a").with_key_prefix("resource/", access);
+    let none = pb::Tenancy::default;
+    let tokens = StaticTokens::default()
+        .with_token("reader".to_owned().into(), rules(Access::Read), none())
+        .with_token("writer".to_owned().into(), rules(Access::Write), none());
+    let api = Api::new(&builder().authorization(tokens).build());
+    let reader = Api { token: "reader", ..api.clone() };
+    let writer = Api { token: "writer", ..api.clone() };
+    let denied = "rpc error: code = PermissionDenied desc = Permission denied";
+    writer.put_artist(KORN).await;
+    for answer in [
+        reader.send("PUT", KORN, &artist_body("Korn")).await,
+        api.get(KORN).await,
+        reader.get(ARTISTS).await,
+        reader.send("DELETE", KORN, "").await,
+    ] {
+        assert_refused(&answer, StatusCode::FORBIDDEN, denied);
+    }
+    assert_eq!(reader.get(KORN).await.0, StatusCode::OK);
+    assert_eq!(api.get(&format!("{KORN}&token=reader")).await.0, StatusCode::OK);
+}
+
+/// Spec: RS94
+#[tokio::test]
+async fn a_put_gives_the_stored_resource() {
+    let stored = Api::open().put_artist(KORN).await;
+    assert_eq!(stored["data"]["name"], "Korn");
+    assert_eq!(stored["id"]["name"], "korn");
+    assert_eq!(stored["metadata"], json!({"foo": "bar"}));
+    assert_eq!(stored["data"].get("@type"), None);
+}
+
+/// Spec: RS95
+#[tokio::test]
+async fn a_put_may_be_conditional() {
+    let api = Api::open();
+    api.put_artist(KORN).await;
+    let stored = api.put_artist(KORN).await;
+    let version = stored["version"].as_str().unwrap();
+    let (status, _) =
+        api.send("PUT", &format!("{KORN}&version={version}"), &artist_body("Korn")).await;
+    assert_eq!(status, StatusCode::OK);
+    let answer = api.send("PUT", &format!("{KORN}&version=1"), &artist_body("Korn")).await;
+    let text = "rpc error: code = Aborted desc = CAS operation failed";
+    assert_refused(&answer, StatusCode::CONFLICT, text);
+}
+
+/// Spec: RS96
+#[tokio::test]
+async fn owners_may_be_in_snake_case() {
+    let api = Api::open();
+    api.put_artist(KORN).await;
+    let body = json!({
+        "data": {"title": "Issues"},
+        "owner": {
+            "name": "korn",
+            "type": {"group": "demo", "group_version": "v2", "kind": "Artist"},
+            "tenancy": {"partition": "default", "namespace": "default"}
+        }
+    });
+    let path = "/api/demo/v2/album/issues?partition=default&namespace=default";
+    let (status, text) = api.send("PUT", path, &body.to_string()).await;
+    assert_eq!(status, StatusCode::OK, "{text}");
+    let stored: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(stored["owner"]["name"], "korn");
+    assert!(stored["owner"]["uid"].is_string());
+}
+
+/// Spec: RS97
+#[tokio::test]
+async fn a_get_gives_what_a_put_gave() {
+    let api = Api::open();
+    let stored = api.put_artist(KORN).await;
+    let (status, body) = api.get(&format!("{KORN}&peer_name=local&consistent")).await;
+    assert_eq!(status, StatusCode::OK);
+    assert_eq!(serde_json::from_str::<Value>(&body).unwrap(), stored);
+    let lines: Vec<_> = body.lines().collect();
+    assert_eq!((lines[0], lines[1]), ("{", "  \"data\": {"), "two spaces, keys sorted");
+}
+
+/// Spec: RS98
+#[tokio::test]
+async fn unknown_resources_and_types_are_not_found() {
+    let answer = Api::open().get(KORN).await;
+    assert_eq!(
+        answer,
+        (StatusCode::NOT_FOUND, "rpc error: code = NotFound desc = resource not found".to_owned())
+    );
+    for path in ["/api/demo/v9/artist/korn", "/api/demo/v2/Artist/korn", "/api/demo", "/other"] {
+        assert_eq!(Api::open().get(path).await.0, StatusCode::NOT_FOUND, "{path}");
+    }
+}
+
+/// With Consul's behaviour switched on, a version without uid does not count.
+///
+/// Spec: RS99
+#[tokio::test]
+async fn deletes_with_and_without_version() {
+    for (query, parity, expected) in [
+        ("", Parity::Corrected, StatusCode::NO_CONTENT),
+        ("", Parity::Upstream, StatusCode::NO_CONTENT),
+        ("&version=1", Parity::Upstream, StatusCode::NO_CONTENT),
+        ("&version=1", Parity::Corrected, StatusCode::CONFLICT),
+    ] {
+        let api = Api::new(&builder().parity(parity).build());
+        api.put_artist(KORN).await;
+        api.put_artist(KORN).await;
+        let answer = api.send("DELETE", &format!("{KORN}{query}"), "").await;
+        assert_eq!(answer.0, expected, "{query} {parity:?}");
+        if expected == StatusCode::NO_CONTENT {
+            assert_eq!(answer.1, "");
+            assert_refused(&api.get(KORN).await, StatusCode::NOT_FOUND, "resource not found");
+        }
+    }
+}
+
+/// Spec: RS100
+#[tokio::test]
+async fn other_methods_are_not_allowed() {
+    for (method, path) in [("PUT", ARTISTS), ("DELETE", ARTISTS), ("POST", KORN), ("PATCH", KORN)] {
+        let answer = Api::open().send(method, path, &artist_body("Korn")).await;
+        assert_eq!(answer, (StatusCode::METHOD_NOT_ALLOWED, String::new()), "{method}");
+    }
+}
+
+/// Spec: RS101
+#[tokio::test]
+async fn lists_are_objects_with_resources() {
+    let api = Api::open();
+    let empty = json!({"resources": []});
+    let list = async |query: &str| -> Value {
+        let (status, body) = api.get(&format!("{ARTISTS}{query}")).await;
+        assert_eq!(status, StatusCode::OK, "{body}");
+        serde_json::from_str(&body).unwrap()
+    };
+    assert_eq!(list("").await, empty);
+    let korn = api.put_artist(KORN).await;
+    let steve =
+        api.put_artist("/api/demo/v2/artist/steve?partition=default&namespace=default").await;
+    assert_eq!(list("").await, json!({"resources": [korn, steve]}));
+    assert_eq!(list("&name_prefix=noname").await, empty);
+    assert_eq!(list("&name_prefix=steve").await, json!({"resources": [steve]}));
+}
+
+/// A resource without data is shown without data.
+#[tokio::test]
+async fn resources_without_data_are_shown() {
+    let api = Api::open();
+    let stored = api.service.put(pb::Resource { data: None, ..label("roadrunner") }).await.unwrap();
+    let (status, body) = api.get("/api/demo/v1/recordlabel/roadrunner?partition=default").await;
+    assert_eq!(status, StatusCode::OK, "{body}");
+    let shown: Value = serde_json::from_str(&body).unwrap();
+    assert_eq!((shown.get("data"), shown["id"]["uid"].as_str()), (None, Some(stored.uid())));
+}
+
+#[tokio::test]
+async fn oversized_bodies_are_refused() {
+    let router = HttpApi::new(service()).unwrap().with_max_body_bytes(10).into_router();
+    let api = Api { router, ..Api::open() };
+    let (status, _) = api.send("PUT", KORN, &artist_body("Korn")).await;
+    assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE);
+}
+
+#[tokio::test]
+async fn a_watch_is_lines_of_json() {
+    let stop = tokio_util::sync::CancellationToken::new();
+    let service = service();
+    let router = HttpApi::new(service.clone()).unwrap().with_stop(stop.clone()).into_router();
+    service.put(artist("korn")).await.unwrap();
+    let request = Request::get(format!("{ARTISTS}&watch")).body(Body::empty()).unwrap();
+    let mut body = router.oneshot(request).await.unwrap().into_body();
+    let mut next = async || -> Value {
+        let frame = body.frame().await.unwrap().unwrap().into_data().unwrap();
+        assert!(frame.ends_with(b"\n"));
+        serde_json::from_slice(&frame).unwrap()
+    };
+    assert_eq!(next().await["upsert"]["resource"]["id"]["name"], "korn");
+    assert_eq!(next().await, json!({"endOfSnapshot": {}}));
+    service.remove(&id(&artist("korn")), "").await.unwrap();
+    assert_eq!(next().await["delete"]["resource"]["data"]["name"], "korn");
+    stop.cancel();
+    assert_eq!(
+        next().await,
+        json!({"error": {"code": "Unavailable", "message": "server is shutting down"}})
+    );
+    assert!(body.frame().await.is_none());
+}

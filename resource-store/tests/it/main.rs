@@ -1,0 +1,23 @@
+//! Integration tests of `resource-store`.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::string_slice,
+    clippy::clone_on_ref_ptr,
+    reason = "tests panic to fail, and their fixtures, which the exemption of tests misses, do so, too"
+)]
+
+mod controller;
+#[cfg(all(feature = "grpc", feature = "client"))]
+mod grpc;
+mod history;
+mod hostile;
+#[cfg(feature = "http")]
+mod http;
+mod memory_backend;
+mod service;
+mod support;
+mod topic_model;

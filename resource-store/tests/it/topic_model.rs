@@ -1,0 +1,126 @@
+//! The log of changes under every schedule that a model checker comes up with.
+//!
+//! The same source file as in the crate, with the checker's locks.
+
+mod sync {
+    use shuttle::sync::MutexGuard;
+    pub(crate) use shuttle::sync::{Arc, Mutex};
+
+    pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+        mutex.lock().unwrap()
+    }
+}
+
+#[path = "../../src/backend/memory/topic.rs"]
+mod topic;
+
+use std::{collections::VecDeque, future::poll_fn};
+
+use shuttle::{future::block_on, thread};
+use sync::{Arc, Mutex, lock};
+use topic::{Ended, Reader, Topic};
+
+async fn read(reader: &mut Reader<u64>) -> Result<Vec<u64>, Ended> {
+    let mut got = VecDeque::new();
+    poll_fn(|cx| reader.poll_read(cx, &mut got, 2)).await?;
+    Ok(got.into())
+}
+
+/// Reads until `last`, and gives everything that was read.
+fn follow(mut reader: Reader<u64>, last: u64) -> Result<Vec<u64>, Ended> {
+    block_on(async {
+        let mut seen = Vec::new();
+        while seen.last() != Some(&last) {
+            seen.extend(read(&mut reader).await?);
+        }
+        Ok(seen)
+    })
+}
+
+#[test]
+fn every_reader_gets_every_event_in_order() {
+    shuttle::check_random(
+        || {
+            let topic = Arc::new(Topic::new(16));
+            let readers: Vec<_> = (0..2)
+                .map(|_| {
+                    let reader = topic.subscribe();
+                    thread::spawn(move || follow(reader, 4))
+                })
+                .collect();
+            for event in 0..5 {
+                topic.publish(event);
+            }
+            for reader in readers {
+                assert_eq!(reader.join().unwrap(), Ok(vec![0, 1, 2, 3, 4]));
+            }
+            assert!(topic.is_idle());
+        },
+        2_000,
+    );
+}
+
+#[test]
+fn a_reader_gets_a_gapless_run_or_is_told_that_it_lagged() {
+    shuttle::check_random(
+        || {
+            let topic = Arc::new(Topic::new(2));
+            let reader = topic.subscribe();
+            let reader = thread::spawn(move || follow(reader, 4));
+            for event in 0..5 {
+                topic.publish(event);
+            }
+            match reader.join().unwrap() {
+                Ok(seen) => assert_eq!(seen, [0, 1, 2, 3, 4]),
+                Err(ended) => assert_eq!(ended, Ended::Lagged),
+            }
+        },
+        2_000,
+    );
+}
+
+#[test]
+fn closing_wakes_whoever_waits() {
+    shuttle::check_random(
+        || {
+            let topic = Arc::new(Topic::<u64>::new(2));
+            let mut reader = topic.subscribe();
+            let reader = thread::spawn(move || block_on(read(&mut reader)));
+            topic.close();
+            assert_eq!(reader.join().unwrap(), Err(Ended::Closed));
+        },
+        2_000,
+    );
+}
+
+/// Commit then publish, subscribe then read: the order that the store keeps
+/// makes the state and the events join without a gap.
+#[test]
+fn a_snapshot_and_what_follows_miss_nothing() {
+    shuttle::check_random(
+        || {
+            let topic = Arc::new(Topic::new(16));
+            let state = Arc::new(Mutex::new(0_u64));
+            let writer = {
+                let (topic, state) = (Arc::clone(&topic), Arc::clone(&state));
+                thread::spawn(move || {
+                    for index in 1..=4 {
+                        *lock(&state) = index;
+                        topic.publish(index);
+                    }
+                })
+            };
+            let reader = topic.subscribe();
+            let snapshot = *lock(&state);
+            let mut seen = vec![snapshot];
+            if snapshot < 4 {
+                let followed = follow(reader, 4).unwrap();
+                seen.extend(followed.into_iter().filter(|index| *index > snapshot));
+            }
+            writer.join().unwrap();
+            let expected: Vec<_> = (snapshot..=4).collect();
+            assert_eq!(seen, expected);
+        },
+        2_000,
+    );
+}
