@@ -1,0 +1,11 @@
+//! Tests of the crate as a whole, by what it gives and does.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+mod golden;
+mod settings;
