@@ -9,6 +9,8 @@ mod go_duration;
 mod meta;
 mod options;
 pub mod query;
+#[cfg(feature = "testing")]
+pub mod testing;
 pub mod transport;
 pub mod types;
 pub mod watch;

@@ -48,6 +48,26 @@ const SECRETS: [(&str, &str, &str); 15] = [
     ("s3", "token", "AWS_SESSION_TOKEN"),
 ];
 
+/// [`SECRETS`] as dotted paths below the driver's block.
+#[cfg(feature = "cli")]
+pub(crate) const SECRET_FIELDS: [&str; 15] = [
+    "backend.azurerm.access_key",
+    "backend.azurerm.client_certificate_password",
+    "backend.azurerm.client_secret",
+    "backend.azurerm.sas_token",
+    "backend.consul.access_token",
+    "backend.consul.http_auth",
+    "backend.cos.secret_id",
+    "backend.cos.secret_key",
+    "backend.gcs.access_token",
+    "backend.gcs.encryption_key",
+    "backend.kubernetes.password",
+    "backend.kubernetes.token",
+    "backend.pg.conn_str",
+    "backend.s3.secret_key",
+    "backend.s3.token",
+];
+
 impl Backend {
     /// A backend as configured.
     ///

@@ -23,6 +23,61 @@ pub enum Error {
         /// Where the value stops being text.
         source: std::str::Utf8Error,
     },
+    /// There is no binary to run.
+    #[error(
+        "found neither {names} {place}: install one of them, or set `path` of driver \"terraform\" \
+         to the directory that holds it"
+    )]
+    #[cfg(feature = "cli")]
+    NotFound {
+        /// What was looked for.
+        names: String,
+        /// Where.
+        place: String,
+    },
+    /// The binary that was found may not be run.
+    #[error("{message}")]
+    #[cfg(feature = "cli")]
+    Unsupported {
+        /// Why, and what to do.
+        message: String,
+    },
+    /// A command ran and failed.
+    #[error("{step} failed: {}", reported(diagnostics, text))]
+    #[cfg(feature = "cli")]
+    Failed {
+        /// Which command.
+        step: crate::Step,
+        /// What it reported.
+        diagnostics: Vec<crate::ToolDiagnostic>,
+        /// What it printed, where it reported nothing.
+        text: String,
+    },
+    /// A command could not be run.
+    #[error("cannot {action}")]
+    #[cfg(feature = "cli")]
+    Process {
+        /// What was tried.
+        action: &'static str,
+        /// What the system reported.
+        source: std::io::Error,
+    },
+    /// What a command printed is not what it is known to print.
+    #[error("cannot read what {step} printed: {problem}")]
+    #[cfg(feature = "cli")]
+    Output {
+        /// Which command.
+        step: crate::Step,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// A command was stopped before it was done.
+    #[error("interrupted: {reason}")]
+    #[cfg(feature = "cli")]
+    Interrupted {
+        /// Why.
+        reason: cts_tasks::StopReason,
+    },
     /// A file or directory of a task could not be used.
     #[error("{action} {}", path.display())]
     File {
@@ -50,6 +105,23 @@ impl Error {
         match self {
             Self::Invalid { .. } | Self::NotText { .. } => false,
             Self::File { .. } => true,
+            #[cfg(feature = "cli")]
+            Self::NotFound { .. }
+            | Self::Unsupported { .. }
+            | Self::Output { .. }
+            | Self::Interrupted { .. } => false,
+            #[cfg(feature = "cli")]
+            Self::Failed { step, .. } => *step != crate::Step::Validate,
+            #[cfg(feature = "cli")]
+            Self::Process { .. } => true,
         }
     }
+}
+
+#[cfg(feature = "cli")]
+fn reported(diagnostics: &[crate::ToolDiagnostic], text: &str) -> String {
+    if diagnostics.is_empty() {
+        return text.to_owned();
+    }
+    diagnostics.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }

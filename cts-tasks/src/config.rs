@@ -1,44 +1,87 @@
 //! The configuration of a deployment: read from files, merged, checked.
+//!
+//! [`Loader`] reads HCL and JSON as upstream does, and gives a checked
+//! [`Config`] or every mistake with its place. What belongs to a driver, or to
+//! a cluster, is claimed by name in a [`Registry`].
+//!
+//! Source: Consul-Terraform-Sync 0.9.0 `config/*.go`.
 
+mod api_tls;
+mod buffer_period;
+mod condition;
+mod consul;
 mod consul_client;
+mod cursor;
+mod decode;
+mod dynamic;
+mod environment;
+mod files;
+mod finalize;
+mod hcl;
+mod json;
+mod load;
+mod provider;
+mod raw;
+mod redact;
+mod registry;
+mod syslog;
+mod tasks;
+mod unknown;
 mod value;
+mod variables;
+mod vault;
 
-use std::{collections::BTreeMap, path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, fmt, path::PathBuf, str::FromStr};
 
-use secrecy::SecretString;
-
+pub use api_tls::ApiTls;
+pub use consul::{ConsulConfig, ConsulTls, ConsulTransport, ServiceRegistration};
+pub use dynamic::Dynamic;
+pub use load::{Loaded, Loader};
+pub use provider::{ProviderBlock, find_provider};
+pub use registry::{BlockKind, Registry};
+pub use syslog::SyslogConfig;
+pub use tasks::TaskBlock;
 pub use value::{ConfigValue, Entry, ValueKind};
+pub use vault::VaultConfig;
 
-use crate::{BufferPeriod, Diagnostic, Literal, Place, Task};
+use crate::{BufferPeriod, Diagnostic, Task};
 
 /// A checked configuration.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Config {
-    /// How much is logged.
+    /// How much is logged; default [`LogLevel::Info`].
     pub log_level: LogLevel,
-    /// Port of the HTTP API, on all interfaces.
+    /// Port of the HTTP API, on all interfaces; default 8558, and 0 is any that is free.
     pub port: u16,
-    /// This instance's id, and the id of its service in Consul.
+    /// This instance's id, and the id of its service in Consul; default `cts-<hostname>`.
     pub id: String,
-    /// Parent of the tasks' working directories.
+    /// Parent of the tasks' working directories; default `sync-tasks`.
     pub working_dir: PathBuf,
-    /// For tasks without one of their own.
+    /// Where log lines also go; `None` if syslog is off.
+    pub syslog: Option<SyslogConfig>,
+    /// For tasks without one of their own; default 5 s of quiet, at most 20 s.
     pub buffer_period: BufferPeriod,
     /// How to reach Consul.
     pub consul: ConsulConfig,
+    /// How to reach Vault; `None` if it is not configured.
+    pub vault: Option<VaultConfig>,
+    /// TLS of the HTTP API; `None` if it is plain HTTP.
+    pub tls: Option<ApiTls>,
     /// Which driver runs the tasks.
     pub driver: DriverBlock,
     /// Providers of the Terraform language.
     pub providers: Vec<ProviderBlock>,
     /// The tasks, in the order of the files.
     pub tasks: Vec<Task>,
+    /// Blocks that a [`BlockKind`] claims and has checked, by name.
+    pub blocks: BTreeMap<String, ClaimedBlock>,
     /// What the operator should know: deprecated names, ignored settings.
     pub warnings: Vec<Diagnostic>,
 }
 
 /// How much is logged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LogLevel {
     /// Everything.
     Trace,
@@ -52,181 +95,58 @@ pub enum LogLevel {
     Error,
 }
 
+/// A text that names no [`LogLevel`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("not a log level: {0:?}")]
+pub struct InvalidLogLevel(String);
+
+impl FromStr for LogLevel {
+    type Err = InvalidLogLevel;
+
+    /// Reads a level in upper or lower case.
+    ///
+    /// Deviation: upstream takes `ERR` and then logs as for `INFO`, and
+    /// refuses `ERROR`; both mean [`LogLevel::Error`] here.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text.to_ascii_uppercase().as_str() {
+            "TRACE" => Ok(Self::Trace),
+            "DEBUG" => Ok(Self::Debug),
+            "INFO" => Ok(Self::Info),
+            "WARN" => Ok(Self::Warn),
+            "ERR" | "ERROR" => Ok(Self::Error),
+            _ => Err(InvalidLogLevel(text.to_owned())),
+        }
+    }
+}
+
+impl fmt::Display for LogLevel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Trace => "TRACE",
+            Self::Debug => "DEBUG",
+            Self::Info => "INFO",
+            Self::Warn => "WARN",
+            Self::Error => "ERR",
+        })
+    }
+}
+
 /// `driver "<label>" { … }`: its body belongs to the driver.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct DriverBlock {
     /// The label; `terraform` when there is no block.
     pub label: String,
-    /// The body, unchecked; `None` when there is no block.
+    /// The body as the driver got it; `None` when there is no block.
     pub body: Option<ConfigValue>,
+    /// What of the body must never be shown; see [`crate::DriverKind::secret_fields`].
+    pub secret_fields: &'static [&'static str],
 }
 
-/// How to reach Consul.
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub struct ConsulConfig {
-    /// As Consul's `CONSUL_HTTP_ADDR`.
-    pub address: String,
-    /// The ACL token.
-    pub token: Option<SecretString>,
-    /// User and password of HTTP basic authentication.
-    pub auth: Option<(String, SecretString)>,
-    /// Base of the Terraform state's path in Consul KV.
-    pub kv_path: String,
-    /// Namespace of that path; empty is the default.
-    pub kv_namespace: String,
-    /// TLS towards Consul; `None` is plain HTTP unless the address says `https`.
-    pub tls: Option<ConsulTls>,
-    /// Timeouts and connection limits.
-    pub transport: ConsulTransport,
-    /// This instance's own registration.
-    pub service_registration: ServiceRegistration,
-}
-
-impl Default for ConsulConfig {
-    /// As if the block were empty.
-    fn default() -> Self {
-        Self {
-            address: "localhost:8500".to_owned(),
-            token: None,
-            auth: None,
-            kv_path: "consul-terraform-sync/".to_owned(),
-            kv_namespace: String::new(),
-            tls: None,
-            transport: ConsulTransport::default(),
-            service_registration: ServiceRegistration::default(),
-        }
-    }
-}
-
-/// TLS towards Consul.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub struct ConsulTls {
-    /// Whether the server's certificate is checked.
-    pub verify: bool,
-    /// Bundle of certificate authorities.
-    pub ca_cert: Option<PathBuf>,
-    /// Directory of certificate authorities.
-    pub ca_path: Option<PathBuf>,
-    /// Client certificate.
-    pub cert: Option<PathBuf>,
-    /// Its key.
-    pub key: Option<PathBuf>,
-    /// Name to check the server's certificate against.
-    pub server_name: Option<String>,
-}
-
-/// Timeouts and connection limits towards Consul.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ConsulTransport {
-    /// Interval of TCP keep-alive probes.
-    pub dial_keep_alive: Duration,
-    /// Limit for one connection attempt.
-    pub dial_timeout: Duration,
-    /// One connection for each request.
-    pub disable_keep_alives: bool,
-    /// How long an idle connection is kept.
-    pub idle_conn_timeout: Duration,
-    /// Idle connections in all; 0 is unlimited.
-    pub max_idle_conns: u32,
-    /// Idle connections for each host.
-    pub max_idle_conns_per_host: u32,
-    /// Limit for one TLS handshake.
-    pub tls_handshake_timeout: Duration,
-}
-
-impl Default for ConsulTransport {
-    fn default() -> Self {
-        Self {
-            dial_keep_alive: Duration::from_secs(30),
-            dial_timeout: Duration::from_secs(30),
-            disable_keep_alives: false,
-            idle_conn_timeout: Duration::from_secs(5),
-            max_idle_conns: 0,
-            max_idle_conns_per_host: 100,
-            tls_handshake_timeout: Duration::from_secs(10),
-        }
-    }
-}
-
-/// This instance's own registration in Consul.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ServiceRegistration {
-    /// Whether it registers itself.
-    pub enabled: bool,
-    /// The service's name.
-    pub service_name: String,
-    /// The service's address; empty is the agent's.
-    pub address: String,
-    /// Enterprise namespace; empty is the default.
-    pub namespace: String,
-    /// Whether it brings a health check.
-    pub default_check_enabled: bool,
-    /// Where the check finds the HTTP API; empty is `localhost` with the API's port.
-    pub default_check_address: String,
-}
-
-impl Default for ServiceRegistration {
-    fn default() -> Self {
-        Self {
-            enabled: true,
-            service_name: "consul-terraform-sync".to_owned(),
-            address: String::new(),
-            namespace: String::new(),
-            default_check_enabled: true,
-            default_check_address: String::new(),
-        }
-    }
-}
-
-/// `terraform_provider "<name>" { … }`.
+/// A block at the top of the configuration that a [`BlockKind`] has checked.
 #[derive(Clone)]
-#[non_exhaustive]
-pub struct ProviderBlock {
-    /// The provider's local name.
-    pub name: String,
-    /// Tells instances of one provider apart.
-    pub alias: Option<String>,
-    /// Its arguments, without the meta arguments; they may hold secrets.
-    pub arguments: BTreeMap<String, Literal>,
-    /// Environment of the tool's process, for tasks that use this provider.
-    pub task_env: BTreeMap<String, SecretString>,
-    /// `auto_commit`, for providers with a handler that knows it.
-    pub auto_commit: bool,
-    /// Where the block begins.
-    pub place: Option<Place>,
-}
-
-impl ProviderBlock {
-    /// A provider without arguments.
-    pub fn new(name: impl Into<String>) -> Self {
-        Self {
-            name: name.into(),
-            alias: None,
-            arguments: BTreeMap::new(),
-            task_env: BTreeMap::new(),
-            auto_commit: false,
-            place: None,
-        }
-    }
-
-    /// `name`, or `name.alias`.
-    pub fn id(&self) -> String {
-        match &self.alias {
-            Some(alias) => format!("{}.{alias}", self.name),
-            None => self.name.clone(),
-        }
-    }
-}
-
-impl std::fmt::Debug for ProviderBlock {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ProviderBlock")
-            .field("id", &self.id())
-            .field("arguments", &"[redacted]")
-            .finish_non_exhaustive()
-    }
+pub struct ClaimedBlock {
+    /// The body.
+    pub body: ConfigValue,
+    /// What of the body must never be shown; see [`BlockKind::secret_fields`].
+    pub secret_fields: &'static [&'static str],
 }

@@ -76,6 +76,8 @@ pub struct Diagnostic {
     pub message: String,
     /// Where; `None` when no file is to blame (a flag, the environment).
     pub place: Option<Place>,
+    /// Further places of the same finding.
+    pub also: Vec<Place>,
     /// What to do about it.
     pub help: Option<String>,
 }
@@ -83,7 +85,13 @@ pub struct Diagnostic {
 impl Diagnostic {
     /// A finding that makes the configuration unusable.
     pub fn error(message: impl Into<String>) -> Self {
-        Self { severity: Severity::Error, message: message.into(), place: None, help: None }
+        Self {
+            severity: Severity::Error,
+            message: message.into(),
+            place: None,
+            also: Vec::new(),
+            help: None,
+        }
     }
 
     /// A finding that the operator should know.
@@ -104,6 +112,55 @@ impl Diagnostic {
         self.help = Some(help.into());
         self
     }
+
+    /// The finding with excerpts of the files, on several lines of plain text,
+    /// without a line break at its end.
+    pub fn render(&self) -> String {
+        let severity = match self.severity {
+            Severity::Warning => "warning",
+            Severity::Error => "error",
+        };
+        let mut text = format!("{severity}: {}", self.message);
+        for place in self.place.iter().chain(&self.also) {
+            text.push('\n');
+            text.push_str(&excerpt(place));
+        }
+        if let Some(help) = &self.help {
+            text.push_str("\n  = help: ");
+            text.push_str(help);
+        }
+        text
+    }
+}
+
+/// The longest piece of a line that is shown.
+const MAX_EXCERPT: usize = 100;
+
+/// The line of a place, with what is meant underlined.
+fn excerpt(place: &Place) -> String {
+    let (line, column) = place.line_column();
+    let text = place.source.text.lines().nth(line - 1).unwrap_or_default();
+    let start = column - 1;
+    // A long line is shown from a little before the place on.
+    let skipped = if start > MAX_EXCERPT / 2 { start - 20 } else { 0 };
+    // Columns must line up, whatever a terminal makes of tabs and escapes.
+    let shown: String = text
+        .chars()
+        .skip(skipped)
+        .take(MAX_EXCERPT)
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .collect();
+    let meant = place.source.text.get(place.range()).unwrap_or_default();
+    let meant = meant.lines().next().unwrap_or_default().chars().count();
+    let width = meant.clamp(1, shown.chars().count().saturating_sub(start - skipped).max(1));
+    let number = line.to_string();
+    let margin = " ".repeat(number.len());
+    let indent = " ".repeat(start - skipped);
+    format!(
+        "{margin}--> {place}\n{margin} |\n{number} | {}\n{margin} | {indent}{}",
+        shown.trim_end(),
+        "^".repeat(width),
+    )
 }
 
 impl fmt::Display for Diagnostic {

@@ -1,10 +1,11 @@
-use std::{collections::BTreeMap, fmt, sync::Arc};
+use std::{collections::BTreeMap, fmt, path::Path, sync::Arc};
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
 use crate::{
     ConfigValue, ConsulConfig, Diagnostic, Permit, ProviderBlock, Result, Stop, Task, TaskInputs,
+    config::{TaskBlock, VaultConfig},
     permit::Single,
 };
 
@@ -22,7 +23,9 @@ pub trait DriverKind: fmt::Debug + Send + Sync + 'static {
         &[]
     }
 
-    /// Attributes whose values must never be shown, as dotted paths below the block.
+    /// Attributes whose values must never be shown, as dotted paths below the
+    /// block, such as `backend.*.token`; `*` is any key. Attributes whose names
+    /// say that they are secret are never shown anyway.
     fn secret_fields(&self) -> &'static [&'static str] {
         &[]
     }
@@ -52,14 +55,19 @@ pub struct DriverSettings<'a> {
     pub consul: &'a ConsulConfig,
     /// All `terraform_provider` blocks.
     pub providers: &'a [ProviderBlock],
+    /// How to reach Vault, for dynamic values of providers.
+    pub vault: Option<&'a VaultConfig>,
+    /// The blocks of tasks that [`DriverKind::task_blocks`] names.
+    pub task_blocks: &'a [TaskBlock],
     /// Where relative paths of the configuration start: the process's working directory.
-    pub base_dir: &'a std::path::Path,
+    pub base_dir: &'a Path,
 }
 
 impl<'a> DriverSettings<'a> {
-    /// Settings without a body and without providers.
-    pub fn new(consul: &'a ConsulConfig, base_dir: &'a std::path::Path) -> Self {
-        Self { body: None, consul, providers: &[], base_dir }
+    /// Settings without a block of the driver's own, providers and Vault; set
+    /// the fields for those.
+    pub fn new(consul: &'a ConsulConfig, base_dir: &'a Path) -> Self {
+        Self { body: None, consul, providers: &[], vault: None, task_blocks: &[], base_dir }
     }
 }
 

@@ -4,6 +4,7 @@
 #[cfg(feature = "api")]
 mod api;
 pub mod config;
+mod cron;
 mod daemon;
 mod diagnostic;
 mod driver;
@@ -23,6 +24,7 @@ pub mod testing;
 #[cfg(feature = "api")]
 pub use api::ApiServer;
 pub use config::{Config, ConfigValue, ConsulConfig, ProviderBlock};
+pub use cron::{Cron, InvalidCron};
 pub use daemon::{Daemon, DaemonOptions};
 pub use diagnostic::{Diagnostic, Place, Severity, Source};
 pub use driver::{
@@ -33,7 +35,7 @@ pub use engine::{Engine, EngineOptions, Inspection, Retry};
 pub use error::{BoxError, Error, Result};
 pub use event::{Event, EventConfig, EventError, Status};
 pub use inputs::{KvEntry, ServiceInstance, TaskInputs};
-pub use literal::{InvalidNumber, Literal, Number};
+pub use literal::{InvalidNumber, Literal, NotLiteral, Number};
 pub use permit::{Cluster, Member, Permit, Role, Single};
 pub use stop::{Stop, StopReason};
 pub use store::{Change, InputsDigest, MemoryStore, State, TaskStore};

@@ -1,5 +1,8 @@
+mod expression;
+
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
+pub use expression::NotLiteral;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use serde_json::Value as Json;
 
@@ -7,7 +10,8 @@ use serde_json::Value as Json;
 /// may write as an argument.
 ///
 /// Maps are sorted by key; numbers keep the decimal text that was written.
-/// In serialised form it is the JSON value of the same meaning.
+/// In serialised form it is the JSON value of the same meaning, where numbers
+/// are rounded as JSON readers do; [`Literal::to_expression`] keeps them exactly.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Literal {
     /// `null`.
@@ -80,9 +84,9 @@ impl Number {
         &self.0
     }
 
-    /// The nearest JSON number.
+    /// The nearest JSON number; the text, if the number is out of the range of those.
     fn to_json(&self) -> Json {
-        serde_json::from_str(&self.0).unwrap_or(Json::Null)
+        serde_json::from_str(&self.0).unwrap_or_else(|_out_of_range| Json::from(self.0.as_str()))
     }
 }
 
@@ -90,11 +94,26 @@ impl FromStr for Number {
     type Err = InvalidNumber;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match serde_json::from_str(text) {
-            Ok(Json::Number(_)) => Ok(Self(text.trim().to_owned())),
-            _ => Err(InvalidNumber(text.to_owned())),
+        if is_number(text) {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err(InvalidNumber(text.to_owned()))
         }
     }
+}
+
+/// Whether the text is a number as JSON writes it, of any size.
+fn is_number(text: &str) -> bool {
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    let text = text.strip_prefix('-').unwrap_or(text);
+    let (mantissa, exponent) =
+        text.split_once(['e', 'E']).map_or((text, None), |(m, e)| (m, Some(e)));
+    let (whole, fraction) =
+        mantissa.split_once('.').map_or((mantissa, None), |(w, f)| (w, Some(f)));
+    let plain = digits(whole) && (whole == "0" || !whole.starts_with('0'));
+    plain
+        && fraction.is_none_or(digits)
+        && exponent.is_none_or(|e| digits(e.strip_prefix(['+', '-']).unwrap_or(e)))
 }
 
 impl From<i64> for Number {

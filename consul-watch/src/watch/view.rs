@@ -80,6 +80,7 @@ impl<Q: Query> View<Q> {
         };
         tracing::debug!(watch.key = %id.1, "watch starts");
         tokio::select! {
+            biased;
             () = watcher.stop.cancelled() => {}
             () = abandoned(&watcher, &sender, &id, number) => {}
             () = self.follow() => {}

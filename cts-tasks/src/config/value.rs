@@ -1,4 +1,6 @@
-use crate::Place;
+use std::collections::BTreeMap;
+
+use crate::{Literal, Place};
 
 /// A raw value of a configuration file, with its place.
 #[derive(Debug, Clone, PartialEq)]
@@ -34,10 +36,148 @@ pub struct Entry {
     pub key: String,
     /// Where the key stands.
     pub key_place: Option<Place>,
-    /// Labels between the key and the body of a block.
+    /// Labels between the key and the body of a block. Bodies that a
+    /// [`crate::DriverKind`] gets have none: a label has become the only key
+    /// of an object around the body, as in JSON.
     pub labels: Vec<String>,
     /// Whether it is a block (`key { … }`) and not an attribute (`key = …`).
     pub block: bool,
     /// The value.
     pub value: ConfigValue,
+}
+
+impl ConfigValue {
+    /// Its name in a message; the value itself may be a secret.
+    pub(super) fn describe(&self) -> &'static str {
+        match self.kind {
+            ValueKind::Null => "null",
+            ValueKind::Bool(_) => "a boolean",
+            ValueKind::Number(_) => "a number",
+            ValueKind::String(_) => "a string",
+            ValueKind::List(_) => "a list",
+            ValueKind::Object(_) => "an object",
+        }
+    }
+
+    /// The entries of an object.
+    pub(super) fn entries(&self) -> Option<&[Entry]> {
+        match &self.kind {
+            ValueKind::Object(entries) => Some(entries),
+            _ => None,
+        }
+    }
+
+    /// The objects that stand here: one, or a list of them. `None` if anything else does.
+    pub(super) fn objects(&self) -> Option<Vec<&Self>> {
+        match &self.kind {
+            ValueKind::Object(_) => Some(vec![self]),
+            ValueKind::List(items) => {
+                items.iter().map(|item| item.entries().map(|_| item)).collect()
+            }
+            _ => None,
+        }
+    }
+
+    /// Turns labels into keys: `a "b" { … }` becomes `a = { b = { … } }`, as JSON writes it.
+    pub(super) fn fold_labels(self) -> Self {
+        let kind = match self.kind {
+            ValueKind::List(items) => {
+                ValueKind::List(items.into_iter().map(Self::fold_labels).collect())
+            }
+            ValueKind::Object(entries) => {
+                ValueKind::Object(entries.into_iter().map(Entry::fold_labels).collect())
+            }
+            scalar => scalar,
+        };
+        Self { kind, ..self }
+    }
+
+    /// The value without places. A block that stands once is a map, one that
+    /// is repeated is a list of maps; lists stay lists, also those of one item.
+    ///
+    /// Deviation: upstream reads a list of one item as the item.
+    pub fn to_literal(&self) -> Literal {
+        match &self.kind {
+            ValueKind::Null => Literal::Null,
+            ValueKind::Bool(value) => Literal::Bool(*value),
+            ValueKind::Number(number) => Literal::Number(number.clone()),
+            ValueKind::String(text) => Literal::String(text.clone()),
+            ValueKind::List(items) => Literal::List(items.iter().map(Self::to_literal).collect()),
+            ValueKind::Object(entries) => Literal::Map(literals(entries)),
+        }
+    }
+
+    /// Merges a later file's value over this one: objects key by key, anything
+    /// else is replaced.
+    pub(super) fn merge(&mut self, later: Self) {
+        match (&mut self.kind, later) {
+            (ValueKind::Object(entries), Self { kind: ValueKind::Object(later), .. }) => {
+                merge_entries(entries, later);
+            }
+            (_, later) => *self = later,
+        }
+    }
+}
+
+/// Required providers are replaced as a whole, not merged into each other.
+const REPLACED: &str = "required_providers";
+
+fn merge_entries(entries: &mut Vec<Entry>, later: Vec<Entry>) {
+    for entry in later {
+        match entries.iter_mut().find(|earlier| earlier.key == entry.key) {
+            Some(earlier) if entry.key == REPLACED => replace_entries(earlier, entry),
+            Some(earlier) => earlier.value.merge(entry.value),
+            None => entries.push(entry),
+        }
+    }
+}
+
+fn replace_entries(earlier: &mut Entry, later: Entry) {
+    match (&mut earlier.value.kind, later.value.kind) {
+        (ValueKind::Object(entries), ValueKind::Object(later)) => {
+            entries.retain(|entry| later.iter().all(|replacing| replacing.key != entry.key));
+            entries.extend(later);
+        }
+        (kind, later) => *kind = later,
+    }
+}
+
+fn literals(entries: &[Entry]) -> BTreeMap<String, Literal> {
+    let mut map: BTreeMap<String, (Literal, bool)> = BTreeMap::new();
+    for entry in entries {
+        let value = entry.labels.iter().rev().fold(entry.value.to_literal(), |inner, label| {
+            Literal::Map(BTreeMap::from([(label.clone(), inner)]))
+        });
+        match map.remove(&entry.key) {
+            Some((Literal::List(mut items), true)) if entry.block => {
+                items.push(value);
+                map.insert(entry.key.clone(), (Literal::List(items), true));
+            }
+            Some((first, false)) if entry.block => {
+                map.insert(entry.key.clone(), (Literal::List(vec![first, value]), true));
+            }
+            _ => {
+                map.insert(entry.key.clone(), (value, false));
+            }
+        }
+    }
+    map.into_iter().map(|(key, (value, _repeated))| (key, value)).collect()
+}
+
+impl Entry {
+    fn fold_labels(self) -> Self {
+        let mut value = self.value.fold_labels();
+        for label in self.labels.into_iter().rev() {
+            let place = value.place.clone();
+            let inner = Self {
+                key: label,
+                key_place: self.key_place.clone(),
+                labels: Vec::new(),
+                block: true,
+                value,
+            };
+            value = ConfigValue { kind: ValueKind::Object(vec![inner]), place };
+        }
+        Self { labels: Vec::new(), value, ..self }
+    }
 }

@@ -1,0 +1,28 @@
+//! What tests of programs on Consul need: a double, real agents, and helpers.
+//!
+//! - [`TestConsul`]: an in-process Consul with true blocking queries. Its
+//!   client works in memory, so that a test can pause tokio's clock, and it
+//!   can be [served](TestConsul::serve) on a socket.
+//! - [`real`]: starts a real Consul server that survives restarts.
+//! - [`parts`]: finds real programs and reports which ones a suite used.
+//! - [`script`]: scripts blocking answers with `wiremock`.
+//! - [`conformance`]: what every [`Query`](crate::Query) must do.
+
+mod answer;
+mod clock;
+pub mod conformance;
+mod double;
+mod faults;
+mod memory;
+pub mod parts;
+pub mod real;
+mod route;
+pub mod script;
+mod serve;
+mod state;
+
+pub use clock::TestClock;
+pub use double::{TestConsul, TestConsulBuilder};
+pub use faults::Fault;
+pub use serve::ServedConsul;
+pub use state::Behaviour;

@@ -1,0 +1,95 @@
+use bytes::Bytes;
+use serde_json::Value;
+
+use super::state::{Refused, Seen};
+
+/// What the double answers, before it is known whether it blocks first.
+#[derive(Debug)]
+pub(super) struct Reply {
+    pub(super) status: u16,
+    pub(super) body: Bytes,
+    pub(super) headers: Vec<(&'static str, String)>,
+    /// Where the read stands, if it can block.
+    pub(super) seen: Option<Seen>,
+    /// The hash of the content, for reads that block by it.
+    pub(super) hash: Option<String>,
+}
+
+impl Reply {
+    pub(super) fn json(value: &Value) -> Self {
+        Self {
+            status: 200,
+            body: value.to_string().into(),
+            headers: vec![("content-type", "application/json".to_owned())],
+            seen: None,
+            hash: None,
+        }
+    }
+
+    pub(super) fn text(status: u16, text: impl Into<String>) -> Self {
+        let headers = vec![("content-type", "text/plain; charset=utf-8".to_owned())];
+        Self {
+            status,
+            body: text.into().into(),
+            headers,
+            seen: None,
+            hash: None,
+        }
+    }
+
+    pub(super) fn empty(status: u16) -> Self {
+        Self {
+            headers: Vec::new(),
+            ..Self::text(status, "")
+        }
+    }
+
+    /// A read that can block on its index.
+    pub(super) fn at(mut self, seen: Seen) -> Self {
+        self.headers
+            .push(("x-consul-index", seen.index.to_string()));
+        self.seen = Some(seen);
+        self
+    }
+
+    /// A read that can block on its content's hash.
+    pub(super) fn hashed(mut self, hash: String) -> Self {
+        self.headers.push(("x-consul-contenthash", hash.clone()));
+        self.hash = Some(hash);
+        self
+    }
+
+    pub(super) fn header(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.headers.push((name, value.into()));
+        self
+    }
+
+    pub(super) fn into_http(self) -> http::Response<Bytes> {
+        let mut response = http::Response::new(self.body);
+        *response.status_mut() = http::StatusCode::from_u16(self.status).unwrap_or_default();
+        for (name, value) in self.headers {
+            if let Ok(value) = value.parse() {
+                response.headers_mut().insert(name, value);
+            }
+        }
+        response
+    }
+}
+
+impl From<Result<Value, Refused>> for Reply {
+    fn from(result: Result<Value, Refused>) -> Self {
+        match result {
+            Ok(value) => Self::json(&value),
+            Err(refused) => Self::text(refused.status, refused.text),
+        }
+    }
+}
+
+impl From<Result<(), Refused>> for Reply {
+    fn from(result: Result<(), Refused>) -> Self {
+        match result {
+            Ok(()) => Self::empty(200),
+            Err(refused) => Self::text(refused.status, refused.text),
+        }
+    }
+}

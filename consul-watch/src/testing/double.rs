@@ -1,0 +1,495 @@
+use std::{
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use tokio::{sync::watch, time::Instant};
+
+use super::{
+    Behaviour,
+    answer::Reply,
+    faults::{Fault, Faults},
+    memory::MemoryTransport,
+    route::{self, Call},
+    serve::ServedConsul,
+    state::{KvCondition, Seen, State},
+};
+use crate::{
+    Client, ClientConfig,
+    transport::Transport,
+    types::{HealthCheck, HealthStatus},
+};
+
+/// How long a request waits for a leader before it fails.
+const LEADER_HOLD: Duration = Duration::from_secs(7);
+
+/// A Consul in this process, with true blocking queries.
+///
+/// It answers what this crate has typed calls for: catalog, health, KV,
+/// sessions, the local agent's services and checks with TTLs, status. Indexes
+/// follow Consul's rules for each service, key and table, so a watch wakes
+/// when a real one would; [`Behaviour`] says which servers it follows where
+/// they differ. TTLs, lock-delays and waits follow tokio's clock and work
+/// while it is paused.
+///
+/// Cheap to clone; clones are the same Consul.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// use consul_watch::{QueryOptions, testing::TestConsul};
+///
+/// let consul = TestConsul::new();
+/// consul.kv_put("app/color", "blue");
+/// let answer = consul.client().kv_get("app/color", &QueryOptions::default()).await?;
+/// assert_eq!(answer.value.as_ref().and_then(|pair| pair.text()), Some("blue"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// Deviation: filter expressions are not evaluated and ACLs are off.
+#[derive(Clone)]
+pub struct TestConsul {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    state: Mutex<State>,
+    faults: Mutex<Faults>,
+    /// Changes with every write and every event; blocked reads listen.
+    version: watch::Sender<u64>,
+    traffic: watch::Sender<Traffic>,
+    /// Changes when all connections are cut.
+    cut: watch::Sender<u64>,
+}
+
+/// What is going on at the moment.
+#[derive(Debug, Clone, Copy, Default)]
+struct Traffic {
+    requests: u64,
+    blocked: usize,
+    open: usize,
+}
+
+/// The connection was cut before there was an answer.
+#[derive(Debug, thiserror::Error)]
+#[error("the connection was cut")]
+pub(super) struct Cut;
+
+/// Settings of a [`TestConsul`].
+#[derive(Debug, Clone, Copy)]
+#[must_use]
+pub struct TestConsulBuilder {
+    behaviour: Behaviour,
+    seed: u64,
+}
+
+impl TestConsulBuilder {
+    /// Which servers to behave like. Default: current ones.
+    pub fn behaviour(mut self, behaviour: Behaviour) -> Self {
+        self.behaviour = behaviour;
+        self
+    }
+
+    /// Makes ids and the jitter of waits differ; equal seeds repeat. Default 1.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
+        self
+    }
+
+    /// The double.
+    pub fn build(self) -> TestConsul {
+        TestConsul {
+            inner: Arc::new(Inner {
+                state: Mutex::new(State::new(self.behaviour, self.seed)),
+                faults: Mutex::default(),
+                version: watch::Sender::new(0),
+                traffic: watch::Sender::default(),
+                cut: watch::Sender::new(0),
+            }),
+        }
+    }
+}
+
+impl Default for TestConsul {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for TestConsul {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TestConsul")
+            .field("traffic", &*self.inner.traffic.borrow())
+            .finish_non_exhaustive()
+    }
+}
+
+impl TestConsul {
+    /// A Consul with one server, `test-consul`, that behaves like current ones.
+    pub fn new() -> Self {
+        Self::builder().build()
+    }
+
+    /// A Consul with other settings.
+    pub fn builder() -> TestConsulBuilder {
+        TestConsulBuilder {
+            behaviour: Behaviour::default(),
+            seed: 1,
+        }
+    }
+
+    /// A client that reaches this Consul in memory.
+    pub fn client(&self) -> Client {
+        self.client_with(ClientConfig::default())
+    }
+
+    /// Such a client with other settings; its address is not used.
+    ///
+    /// # Panics
+    ///
+    /// If the settings cannot be used.
+    #[expect(
+        clippy::expect_used,
+        reason = "a test double tells a wrong test at once"
+    )]
+    pub fn client_with(&self, config: ClientConfig) -> Client {
+        Client::with_transport(config, self.transport()).expect("the client's settings can be used")
+    }
+
+    /// The transport of such clients.
+    pub fn transport(&self) -> Arc<dyn Transport> {
+        Arc::new(MemoryTransport::new(self.clone()))
+    }
+
+    /// Serves this Consul on a free port of 127.0.0.1 until the result is dropped.
+    ///
+    /// # Errors
+    ///
+    /// When there is no port.
+    pub async fn serve(&self) -> std::io::Result<ServedConsul> {
+        ServedConsul::start(self.clone()).await
+    }
+
+    /// Writes a key.
+    pub fn kv_put(&self, key: &str, value: impl Into<Bytes>) {
+        let value = value.into();
+        self.change(|state, now| {
+            // Without a condition there is nothing to refuse.
+            drop(state.kv_put(key, value, 0, &KvCondition::default(), now));
+        });
+    }
+
+    /// Deletes a key.
+    pub fn kv_delete(&self, key: &str) {
+        self.change(|state, _| state.kv_delete(key, None));
+    }
+
+    /// Registers an instance of a service on its own node, with one check in
+    /// this state. The node's name is `node-` and the instance's id.
+    pub fn set_instance(
+        &self,
+        service: &str,
+        id: &str,
+        address: &str,
+        port: u16,
+        status: HealthStatus,
+    ) {
+        let check = HealthCheck::of_service(id, format!("{id}-check"), status);
+        let body = serde_json::json!({
+            "Node": format!("node-{id}"), "Address": address,
+            "Service": { "Service": service, "ID": id, "Port": port },
+            "Check": check,
+        });
+        self.change(|state, now| {
+            if let Ok(body) = serde_json::from_value(body) {
+                drop(state.register(body, now));
+            }
+        });
+    }
+
+    /// Takes such an instance away, with its node.
+    pub fn remove_instance(&self, id: &str) {
+        let body = serde_json::json!({ "Node": format!("node-{id}") });
+        self.change(|state, now| {
+            if let Ok(body) = serde_json::from_value(body) {
+                state.deregister(&body, now);
+            }
+        });
+    }
+
+    /// Lets gossip say that a node has failed, or is alive again (`serfHealth`).
+    pub fn set_node_alive(&self, node: &str, alive: bool) {
+        self.change(|state, now| state.set_node_alive(node, alive, now));
+    }
+
+    /// Forgets deleted keys, as servers do after 15 minutes.
+    pub fn reap_tombstones(&self) {
+        self.change(|state, _| state.reap_tombstones());
+    }
+
+    /// Replaces the history by an older one with the same contents, as
+    /// restoring a snapshot does: all blocked reads answer, with a lower index.
+    pub fn reset_index(&self) {
+        self.change(|state, _| state.lower_indexes());
+    }
+
+    /// Loses the leader, or elects one again. Without one, blocked reads that
+    /// need it fail at once and new ones after seven seconds.
+    pub fn set_leader(&self, leader: bool) {
+        self.change(|state, now| {
+            state.leader = leader;
+            state.leader_lost = (!leader).then_some(now);
+            if leader {
+                state.restart_session_timers(now);
+            } else {
+                state.abandon();
+            }
+        });
+    }
+
+    /// Cuts all connections and starts again with the data: session timers start anew.
+    pub fn restart(&self) {
+        self.change(State::restart_session_timers);
+        self.inner.cut.send_modify(|count| *count += 1);
+    }
+
+    /// Lets the next `times` requests run into a fault.
+    pub fn inject(&self, fault: &Fault, times: usize) {
+        self.faults().push(fault, times);
+    }
+
+    /// Lets every request run into a fault, until `None` clears all faults.
+    pub fn inject_always(&self, fault: Option<Fault>) {
+        self.faults().set(fault);
+    }
+
+    /// Requests that have come in so far.
+    pub fn requests(&self) -> u64 {
+        self.inner.traffic.borrow().requests
+    }
+
+    /// Reads that are blocked at the moment.
+    pub fn blocked(&self) -> usize {
+        self.inner.traffic.borrow().blocked
+    }
+
+    /// Requests without an answer at the moment.
+    pub fn open(&self) -> usize {
+        self.inner.traffic.borrow().open
+    }
+
+    /// Waits until exactly so many reads are blocked.
+    pub async fn wait_for_blocked(&self, count: usize) {
+        let mut traffic = self.inner.traffic.subscribe();
+        // The sender lives as long as this double.
+        drop(traffic.wait_for(|traffic| traffic.blocked == count).await);
+    }
+
+    /// Waits until exactly so many requests have no answer.
+    pub async fn wait_for_open(&self, count: usize) {
+        let mut traffic = self.inner.traffic.subscribe();
+        drop(traffic.wait_for(|traffic| traffic.open == count).await);
+    }
+
+    /// Waits until so many requests have come in.
+    pub async fn wait_for_requests(&self, count: u64) {
+        let mut traffic = self.inner.traffic.subscribe();
+        drop(traffic.wait_for(|traffic| traffic.requests >= count).await);
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.inner
+            .state
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn faults(&self) -> MutexGuard<'_, Faults> {
+        self.inner
+            .faults
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut State, Instant) -> T) {
+        let now = Instant::now();
+        {
+            let mut state = self.state();
+            state.advance(now);
+            change(&mut state, now);
+        }
+        self.inner.version.send_modify(|version| *version += 1);
+    }
+
+    /// Answers one request, after blocking if it asks for that.
+    pub(super) async fn handle(
+        &self,
+        request: http::Request<Bytes>,
+    ) -> Result<http::Response<Bytes>, Cut> {
+        self.inner
+            .traffic
+            .send_modify(|traffic| traffic.requests += 1);
+        let _open = Counted::enter(self, |traffic| &mut traffic.open);
+        let mut cut = self.inner.cut.subscribe();
+        tokio::select! {
+            answer = self.respond(request) => answer,
+            _changed = cut.changed() => Err(Cut),
+        }
+    }
+
+    async fn respond(&self, request: http::Request<Bytes>) -> Result<http::Response<Bytes>, Cut> {
+        let fault = self.faults().take();
+        match fault {
+            Some(Fault::Drop) => return Err(Cut),
+            Some(Fault::Status { status, text }) => {
+                return Ok(Reply::text(status, text).into_http());
+            }
+            Some(Fault::Hang) => std::future::pending::<()>().await,
+            Some(Fault::Delay(delay)) => tokio::time::sleep(delay).await,
+            Some(Fault::Body { text }) => {
+                let mut reply = self.reply(request).await;
+                reply.body = text.into();
+                return Ok(reply.into_http());
+            }
+            None => {}
+        }
+        Ok(self.reply(request).await.into_http())
+    }
+
+    async fn reply(&self, request: http::Request<Bytes>) -> Reply {
+        let call = match Call::parse(request) {
+            Ok(call) => call,
+            Err(reply) => return reply,
+        };
+        if call.needs_leader() && !self.has_leader().await {
+            return Reply::text(500, "No cluster leader");
+        }
+        let blocks = call.method == http::Method::GET && (call.index > 0 || call.hash.is_some());
+        let mut held = Held::new(&call, self.state().wait_jitter(call.wait));
+        let mut version = self.inner.version.subscribe();
+        let mut counted = None;
+        loop {
+            let now = Instant::now();
+            let (reply, due, changed) = {
+                let mut state = self.state();
+                let mut changed = state.advance(now);
+                let reply = route::answer(&mut state, &call, now);
+                changed |= call.method != http::Method::GET;
+                if counted.is_some() && call.needs_leader() && !state.leader {
+                    return Reply::text(500, "rpc error making call: EOF");
+                }
+                let reply = with_contact(reply, &state, now);
+                if !blocks || held.is_over(&call, &reply, state.epoch, now) {
+                    (Some(reply), None, changed)
+                } else {
+                    (None, state.next_due(), changed)
+                }
+            };
+            if changed {
+                self.inner.version.send_modify(|version| *version += 1);
+            }
+            if let Some(reply) = reply {
+                return reply;
+            }
+            counted.get_or_insert_with(|| Counted::enter(self, |traffic| &mut traffic.blocked));
+            let until = due.map_or(held.until, |due| due.min(held.until));
+            tokio::select! {
+                _changed = version.changed() => {}
+                () = tokio::time::sleep_until(until) => {}
+            }
+        }
+    }
+
+    /// Waits for a leader as long as Consul does.
+    async fn has_leader(&self) -> bool {
+        let mut version = self.inner.version.subscribe();
+        let limit = Instant::now() + LEADER_HOLD;
+        loop {
+            if self.state().leader {
+                return true;
+            }
+            tokio::select! {
+                _changed = version.changed() => {}
+                () = tokio::time::sleep_until(limit) => return false,
+            }
+        }
+    }
+}
+
+/// Adds what the headers say about the leader to a read's answer.
+fn with_contact(reply: Reply, state: &State, now: Instant) -> Reply {
+    if reply.seen.is_none() {
+        return reply;
+    }
+    let contact = state
+        .leader_lost
+        .map_or(Duration::ZERO, |lost| now.saturating_duration_since(lost));
+    reply
+        .header("x-consul-knownleader", state.leader.to_string())
+        .header("x-consul-lastcontact", contact.as_millis().to_string())
+}
+
+/// A read while it blocks.
+struct Held {
+    until: Instant,
+    epoch: Option<u64>,
+    before: Option<Seen>,
+}
+
+impl Held {
+    fn new(call: &Call, jitter: Duration) -> Self {
+        Self {
+            until: Instant::now() + call.wait + jitter,
+            epoch: None,
+            before: None,
+        }
+    }
+
+    /// Whether the read answers now.
+    fn is_over(&mut self, call: &Call, reply: &Reply, epoch: u64, now: Instant) -> bool {
+        if now >= self.until || *self.epoch.get_or_insert(epoch) != epoch {
+            return true;
+        }
+        if let Some(asked) = &call.hash {
+            return reply.hash.as_ref() != Some(asked);
+        }
+        let Some(seen) = reply.seen else { return true };
+        // Past its first look, a read sleeps until what it watches changes.
+        let woken = self
+            .before
+            .is_none_or(|before| before.watched != seen.watched);
+        self.before = Some(seen);
+        woken && seen.index > call.index
+    }
+}
+
+/// Counts something for as long as it lives.
+struct Counted {
+    consul: TestConsul,
+    which: fn(&mut Traffic) -> &mut usize,
+}
+
+impl Counted {
+    fn enter(consul: &TestConsul, which: fn(&mut Traffic) -> &mut usize) -> Self {
+        consul
+            .inner
+            .traffic
+            .send_modify(|traffic| *which(traffic) += 1);
+        Self {
+            consul: consul.clone(),
+            which,
+        }
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.consul.inner.traffic.send_modify(|traffic| {
+            let count = (self.which)(traffic);
+            *count = count.saturating_sub(1);
+        });
+    }
+}

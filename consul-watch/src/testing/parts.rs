@@ -1,0 +1,174 @@
+//! Real programs that suites run against, and the report of what was used.
+//!
+//! Suites prefer the real thing and must say when they ran without it. Every
+//! fact becomes one line, with tabs between its fields, in the file that the
+//! variable `REAL_PARTS_REPORT` names:
+//!
+//! | line | meaning |
+//! |---|---|
+//! | `used PART VERSION SUITE` | the suite ran against the real program |
+//! | `double PART SUITE` | the suite ran against a double |
+//! | `missing PART SUITE CASE REASON` | a case did not run for want of it |
+//! | `notapplicable PART SUITE CASE REASON` | a case makes no sense with this version |
+//!
+//! With `REAL_PARTS=required` a missing program fails the test instead.
+
+use std::{
+    collections::HashSet,
+    env, fs,
+    io::Write as _,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::{Mutex, PoisonError},
+};
+
+/// A real program on this machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Part {
+    /// Its name, such as `consul`.
+    pub name: String,
+    /// Where it is.
+    pub path: PathBuf,
+    /// Its version, such as `1.8.7`; empty if it does not tell.
+    pub version: String,
+}
+
+impl Part {
+    /// The version's first numbers, to compare: `1.8.7` is `(1, 8)`.
+    pub fn major_minor(&self) -> (u32, u32) {
+        let mut numbers = self
+            .version
+            .split(['.', '-', '+'])
+            .map(|part| part.parse().unwrap_or(0));
+        (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
+    }
+}
+
+/// Looks for a program: first on the path, then in `.tools/bin` of the current
+/// folder or one above it.
+pub fn find(name: &str) -> Option<Part> {
+    let path = which::which(name).ok().or_else(|| {
+        let here = env::current_dir().ok()?;
+        here.ancestors()
+            .map(|folder| folder.join(".tools/bin").join(name))
+            .find(|path| path.is_file())
+    })?;
+    let version = version(&path);
+    Some(Part {
+        name: name.to_owned(),
+        path,
+        version,
+    })
+}
+
+/// The first thing that looks like a version in what the program says of itself.
+fn version(path: &Path) -> String {
+    for argument in ["version", "--version"] {
+        let Ok(output) = Command::new(path)
+            .arg(argument)
+            .env_remove("TF_CLI_CONFIG_FILE")
+            .output()
+        else {
+            continue;
+        };
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let mut words = text
+            .split_whitespace()
+            .map(|word| word.trim_start_matches('v'));
+        let found =
+            words.find(|word| word.starts_with(|c: char| c.is_ascii_digit()) && word.contains('.'));
+        if let Some(found) = found.filter(|_| output.status.success()) {
+            return found.trim_end_matches([',', ';', ')']).to_owned();
+        }
+    }
+    String::new()
+}
+
+/// A named group of tests, for the report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Suite(pub &'static str);
+
+impl Suite {
+    /// The program, with the fact that this suite uses it; without it, the
+    /// fact that `case` does not run.
+    ///
+    /// # Panics
+    ///
+    /// Without the program, when `REAL_PARTS=required`.
+    pub fn part(self, name: &str, case: &str) -> Option<Part> {
+        let Some(part) = find(name) else {
+            self.missing(
+                name,
+                case,
+                "not on PATH and not in .tools/bin; scripts/setup-tools fetches it",
+            );
+            return None;
+        };
+        let version = if part.version.is_empty() {
+            "unknown"
+        } else {
+            &part.version
+        };
+        record(&["used", name, version, self.0]);
+        Some(part)
+    }
+
+    /// The suite runs against a double of the program.
+    pub fn double(self, name: &str) {
+        record(&["double", name, self.0]);
+    }
+
+    /// A case does not run because the program is missing.
+    ///
+    /// # Panics
+    ///
+    /// When `REAL_PARTS=required`.
+    pub fn missing(self, name: &str, case: &str, reason: &str) {
+        record(&["missing", name, self.0, case, reason]);
+        let required = env::var("REAL_PARTS").is_ok_and(|value| value == "required");
+        assert!(!required, "{case} needs {name}: {reason}");
+    }
+
+    /// A case makes no sense with the version of the program that is there.
+    pub fn not_applicable(self, name: &str, case: &str, reason: &str) {
+        record(&["notapplicable", name, self.0, case, reason]);
+    }
+}
+
+/// Facts that this process has reported already.
+static REPORTED: Mutex<Option<HashSet<String>>> = Mutex::new(None);
+
+fn record(fields: &[&str]) {
+    let clean: Vec<String> = fields
+        .iter()
+        .map(|field| field.replace(['\t', '\n', '\r'], " "))
+        .collect();
+    let line = clean.join("\t");
+    let mut reported = REPORTED.lock().unwrap_or_else(PoisonError::into_inner);
+    if !reported.get_or_insert_default().insert(line.clone()) {
+        return;
+    }
+    tracing::info!(fact = line, "real parts");
+    if let Some(path) = env::var_os("REAL_PARTS_REPORT")
+        && let Ok(mut file) = fs::OpenOptions::new().create(true).append(true).open(path)
+        && let Err(error) = writeln!(file, "{line}")
+    {
+        tracing::warn!(
+            error = &error as &dyn std::error::Error,
+            "the report cannot be written"
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_found_with_their_version() {
+        assert_eq!(find("surely-no-such-program"), None);
+        let cargo = find("cargo").expect("the tests run under cargo");
+        assert!(cargo.major_minor() >= (1, 95), "{cargo:?}");
+    }
+}

@@ -1,0 +1,328 @@
+//! Real Consul servers, each with a data directory that outlives a restart.
+
+use std::{
+    fs::File,
+    io,
+    net::{TcpListener, UdpSocket},
+    os::unix::process::CommandExt as _,
+    path::{Path, PathBuf},
+    process::{Child, ChildStdin, Command, Stdio},
+    time::Duration,
+};
+
+use nix::{
+    sys::signal::{Signal, killpg},
+    unistd::Pid,
+};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::time::{Instant, sleep};
+
+use crate::{BoxError, Client, ClientConfig, QueryOptions, types::HealthStatus};
+
+/// How long a server may take until it can be used.
+const START_LIMIT: Duration = Duration::from_mins(1);
+/// How long a server may take to stop by itself.
+const STOP_LIMIT: Duration = Duration::from_secs(10);
+const POLL: Duration = Duration::from_millis(25);
+const NODE: &str = "real-consul";
+
+/// Runs the program so that it cannot outlive its parent: a watchdog in its
+/// process group reads a pipe that only the parent holds open.
+const WATCHDOG: &str = r#"exec 3<&0 </dev/null; (read -r _ <&3; kill -9 -$$) & exec "$@" 3<&-"#;
+
+/// A Consul agent in server mode on free ports of 127.0.0.1, alone in its cluster.
+///
+/// Its data survives [`stop`](Consul::stop), [`kill`](Consul::kill) and
+/// [`restart`](Consul::restart). Dropping it kills it and removes its data;
+/// the same happens when the test's process ends in any way.
+#[derive(Debug)]
+pub struct Consul {
+    program: PathBuf,
+    folder: TempDir,
+    ports: Ports,
+    running: Option<Running>,
+}
+
+#[derive(Debug)]
+struct Running {
+    process: Child,
+    /// Closing it wakes the watchdog.
+    _lifeline: Option<ChildStdin>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Ports {
+    http: u16,
+    server: u16,
+    serf: u16,
+}
+
+/// A server did not start.
+#[derive(Debug, thiserror::Error)]
+#[error("Consul did not start: {problem}")]
+pub struct StartError {
+    problem: String,
+    #[source]
+    source: Option<BoxError>,
+}
+
+impl StartError {
+    fn new(problem: impl Into<String>) -> Self {
+        Self {
+            problem: problem.into(),
+            source: None,
+        }
+    }
+}
+
+impl From<io::Error> for StartError {
+    fn from(error: io::Error) -> Self {
+        Self {
+            problem: "the machine refused".to_owned(),
+            source: Some(error.into()),
+        }
+    }
+}
+
+impl Consul {
+    /// Starts a server and waits until it can be used: it leads, and its own
+    /// node is passing.
+    ///
+    /// # Errors
+    ///
+    /// [`StartError`] with the end of the server's log.
+    pub async fn start(program: &Path) -> Result<Self, StartError> {
+        Self::start_with(program, json!({})).await
+    }
+
+    /// Starts a server with further settings, merged over those of a test server.
+    ///
+    /// # Errors
+    ///
+    /// As [`Consul::start`].
+    pub async fn start_with(program: &Path, settings: Value) -> Result<Self, StartError> {
+        let mut attempts = 3;
+        loop {
+            // Another process may take a port between its choice and its use.
+            attempts -= 1;
+            let mut consul = Self {
+                program: program.to_owned(),
+                folder: tempfile::Builder::new().prefix("consul-").tempdir()?,
+                ports: Ports::choose()?,
+                running: None,
+            };
+            consul.configure(&settings)?;
+            match consul.restart().await {
+                Ok(()) => return Ok(consul),
+                Err(error) if attempts == 0 => return Err(error),
+                Err(_) => {}
+            }
+        }
+    }
+
+    fn configure(&self, settings: &Value) -> Result<(), StartError> {
+        let mut config = json!({
+            "data_dir": self.folder.path().join("data"),
+            "node_name": NODE,
+            "server": true,
+            "bootstrap": true,
+            "bind_addr": "127.0.0.1",
+            "client_addr": "127.0.0.1",
+            "disable_update_check": true,
+            "log_level": "warn",
+            "performance": { "raft_multiplier": 1 },
+            "ports": {
+                "http": self.ports.http, "server": self.ports.server, "serf_lan": self.ports.serf,
+                "serf_wan": -1, "dns": -1, "https": -1, "grpc": -1,
+            },
+        });
+        merge(&mut config, settings);
+        std::fs::write(self.config(), config.to_string())?;
+        Ok(())
+    }
+
+    fn config(&self) -> PathBuf {
+        self.folder.path().join("config.json")
+    }
+
+    fn log(&self) -> PathBuf {
+        self.folder.path().join("log")
+    }
+
+    /// `host:port`, as `CONSUL_HTTP_ADDR` takes it. The same after a restart.
+    pub fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.ports.http)
+    }
+
+    /// The name of the server's node.
+    pub fn node(&self) -> &'static str {
+        NODE
+    }
+
+    /// The folder that holds configuration, data and log.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// A client of the server, with connections of its own.
+    ///
+    /// # Panics
+    ///
+    /// If the machine's TLS set-up cannot be read.
+    #[expect(
+        clippy::expect_used,
+        reason = "a test fixture tells a broken machine at once"
+    )]
+    pub fn client(&self) -> Client {
+        let config = ClientConfig {
+            address: self.address(),
+            ..ClientConfig::default()
+        };
+        Client::new(config).expect("a client over plain HTTP")
+    }
+
+    /// Asks the server to stop and waits for it; kills it when it does not.
+    /// It does not leave its cluster, so its data stays in use.
+    pub async fn stop(&mut self) {
+        if let Some(running) = &mut self.running {
+            signal(&running.process, Signal::SIGTERM);
+            let limit = Instant::now() + STOP_LIMIT;
+            while Instant::now() < limit && matches!(running.process.try_wait(), Ok(None)) {
+                sleep(POLL).await;
+            }
+        }
+        self.kill();
+    }
+
+    /// Kills the server at once, as a crash would.
+    pub fn kill(&mut self) {
+        if let Some(mut running) = self.running.take() {
+            signal(&running.process, Signal::SIGKILL);
+            // Reaps it; a killed process ends at once.
+            drop(running.process.wait());
+        }
+    }
+
+    /// Starts the server again on its data and ports, after stopping it if it
+    /// runs, and waits until it can be used.
+    ///
+    /// # Errors
+    ///
+    /// As [`Consul::start`].
+    pub async fn restart(&mut self) -> Result<(), StartError> {
+        self.stop().await;
+        self.launch()?;
+        self.wait_until_ready().await
+    }
+
+    /// Starts the server again without waiting until it can be used.
+    ///
+    /// # Errors
+    ///
+    /// As [`Consul::start`].
+    pub fn launch(&mut self) -> Result<(), StartError> {
+        let log = File::options().create(true).append(true).open(self.log())?;
+        let mut process = Command::new("sh")
+            .args(["-c", WATCHDOG, "sh"])
+            .arg(&self.program)
+            .args(["agent", "-config-file"])
+            .arg(self.config())
+            .stdin(Stdio::piped())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .process_group(0)
+            .spawn()?;
+        let lifeline = process.stdin.take();
+        self.running = Some(Running {
+            process,
+            _lifeline: lifeline,
+        });
+        Ok(())
+    }
+
+    /// Waits until the server leads and its own node is passing.
+    ///
+    /// # Errors
+    ///
+    /// As [`Consul::start`].
+    pub async fn wait_until_ready(&mut self) -> Result<(), StartError> {
+        let client = self.client();
+        let limit = Instant::now() + START_LIMIT;
+        while !is_ready(&client).await {
+            let ended = match &mut self.running {
+                Some(running) => running.process.try_wait()?.is_some(),
+                None => true,
+            };
+            if ended || Instant::now() > limit {
+                let log = std::fs::read_to_string(self.log()).unwrap_or_default();
+                let lines: Vec<&str> = log.lines().rev().take(15).collect();
+                let lines: Vec<&str> = lines.into_iter().rev().collect();
+                return Err(StartError::new(format!(
+                    "the end of its log is:\n{}",
+                    lines.join("\n")
+                )));
+            }
+            sleep(POLL).await;
+        }
+        Ok(())
+    }
+}
+
+async fn is_ready(client: &Client) -> bool {
+    if !matches!(client.status_leader().await, Ok(Some(_))) {
+        return false;
+    }
+    let checks = client.health_node(NODE, &QueryOptions::default()).await;
+    checks.is_ok_and(|checks| {
+        checks
+            .value
+            .iter()
+            .any(|check| check.check_id == "serfHealth" && check.status == HealthStatus::Passing)
+    })
+}
+
+/// Signals the whole process group, so that nothing of it stays behind.
+fn signal(process: &Child, signal: Signal) {
+    if let Ok(group) = i32::try_from(process.id())
+        && let Err(error) = killpg(Pid::from_raw(group), signal)
+    {
+        tracing::debug!(%error, "the process is gone already");
+    }
+}
+
+impl Drop for Consul {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+impl Ports {
+    /// Ports that are free at the moment; gossip needs one for both protocols.
+    fn choose() -> io::Result<Self> {
+        let http = TcpListener::bind(("127.0.0.1", 0))?;
+        let server = TcpListener::bind(("127.0.0.1", 0))?;
+        loop {
+            let serf = TcpListener::bind(("127.0.0.1", 0))?;
+            let port = serf.local_addr()?.port();
+            if UdpSocket::bind(("127.0.0.1", port)).is_ok() {
+                return Ok(Self {
+                    http: http.local_addr()?.port(),
+                    server: server.local_addr()?.port(),
+                    serf: port,
+                });
+            }
+        }
+    }
+}
+
+fn merge(base: &mut Value, over: &Value) {
+    match (base, over) {
+        (Value::Object(base), Value::Object(over)) => {
+            for (name, value) in over {
+                merge(base.entry(name).or_insert(Value::Null), value);
+            }
+        }
+        (base, over) => *base = over.clone(),
+    }
+}

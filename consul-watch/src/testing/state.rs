@@ -1,0 +1,278 @@
+//! What a Consul server and its local agent keep, with Consul's rules for indexes.
+
+mod agent;
+mod catalog;
+mod kv;
+mod session;
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    hash::{DefaultHasher, Hash, Hasher},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use tokio::time::Instant;
+
+use crate::types::{HealthCheck, Node, Service, Session};
+
+pub(super) use agent::{CheckUpdate, LocalAgent};
+pub(super) use catalog::Checks;
+pub(super) use kv::KvCondition;
+
+/// Which servers the double behaves like where they differ.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum Behaviour {
+    /// Consul 1.21.
+    #[default]
+    Current,
+    /// Consul 1.8, the oldest that is supported.
+    V1_8,
+}
+
+/// Name of the double's only server, and of its agent.
+pub(super) const NODE: &str = "test-consul";
+pub(super) const SERF: &str = "serfHealth";
+
+/// Why a write was refused: the status and text that Consul answers.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Refused {
+    pub(super) status: u16,
+    pub(super) text: String,
+}
+
+impl Refused {
+    pub(super) fn new(status: u16, text: impl Into<String>) -> Self {
+        Self {
+            status,
+            text: text.into(),
+        }
+    }
+}
+
+/// The index of a read's result, and what its watch channels depend on: a
+/// blocked read is woken only when `watched` changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Seen {
+    pub(super) index: u64,
+    pub(super) watched: u64,
+}
+
+impl Seen {
+    /// A read that watches exactly what its index says.
+    fn by_index(index: u64) -> Self {
+        let index = index.max(1);
+        Self {
+            index,
+            watched: index,
+        }
+    }
+
+    /// A read that watches less than its index covers.
+    fn by_content(index: u64, content: &impl Hash) -> Self {
+        Self {
+            index: index.max(1),
+            watched: fingerprint(content),
+        }
+    }
+}
+
+pub(super) fn fingerprint(content: &impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    content.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// The last index that touched each table.
+#[derive(Debug, Default, Clone, Copy)]
+struct Tables {
+    nodes: u64,
+    services: u64,
+    checks: u64,
+    kvs: u64,
+    tombstones: u64,
+    sessions: u64,
+}
+
+#[derive(Debug, Clone)]
+struct NodeRecord {
+    node: Node,
+    services: BTreeMap<String, Service>,
+    checks: BTreeMap<String, CheckRecord>,
+}
+
+#[derive(Debug, Clone)]
+struct CheckRecord {
+    check: HealthCheck,
+    /// The last write, also one that changed nothing (Consul 1.8 wakes watches then).
+    touched: u64,
+}
+
+#[derive(Debug, Clone)]
+struct KeyRecord {
+    value: Bytes,
+    flags: u64,
+    session: Option<String>,
+    lock_index: u64,
+    create_index: u64,
+    modify_index: u64,
+}
+
+#[derive(Debug, Clone)]
+struct SessionRecord {
+    session: Session,
+    delete_keys: bool,
+    service_checks: Vec<String>,
+    expires: Option<Instant>,
+}
+
+/// The state of a datacenter with one server.
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) behaviour: Behaviour,
+    index: u64,
+    tables: Tables,
+    nodes: BTreeMap<String, NodeRecord>,
+    service_indexes: BTreeMap<String, u64>,
+    node_indexes: BTreeMap<String, u64>,
+    service_extinction: u64,
+    node_extinction: u64,
+    keys: BTreeMap<String, KeyRecord>,
+    tombstones: BTreeMap<String, u64>,
+    lock_delays: HashMap<String, Instant>,
+    sessions: BTreeMap<String, SessionRecord>,
+    pub(super) agent: LocalAgent,
+    /// Grows when the whole store is replaced: every blocked read answers then.
+    pub(super) epoch: u64,
+    pub(super) leader: bool,
+    pub(super) leader_lost: Option<Instant>,
+    random: fastrand::Rng,
+}
+
+impl State {
+    pub(super) fn new(behaviour: Behaviour, seed: u64) -> Self {
+        let mut state = Self {
+            behaviour,
+            // A real server has used some indexes up before it can be asked.
+            index: 10,
+            tables: Tables::default(),
+            nodes: BTreeMap::new(),
+            service_indexes: BTreeMap::new(),
+            node_indexes: BTreeMap::new(),
+            service_extinction: 0,
+            node_extinction: 0,
+            keys: BTreeMap::new(),
+            tombstones: BTreeMap::new(),
+            lock_delays: HashMap::new(),
+            sessions: BTreeMap::new(),
+            agent: LocalAgent::default(),
+            epoch: 0,
+            leader: true,
+            leader_lost: None,
+            random: fastrand::Rng::with_seed(seed),
+        };
+        state.boot();
+        state
+    }
+
+    pub(super) fn is_1_8(&self) -> bool {
+        self.behaviour == Behaviour::V1_8
+    }
+
+    /// Takes the next index, as every committed write does, also one that changes nothing.
+    fn commit(&mut self) -> u64 {
+        self.index += 1;
+        self.index
+    }
+
+    pub(super) fn uuid(&mut self) -> String {
+        let bits = self.random.u128(..);
+        let hex = format!("{bits:032x}");
+        let part = |from: usize, to: usize| hex.get(from..to).unwrap_or_default();
+        format!(
+            "{}-{}-{}-{}-{}",
+            part(0, 8),
+            part(8, 12),
+            part(12, 16),
+            part(16, 20),
+            part(20, 32)
+        )
+    }
+
+    /// A random share of a blocking read's wait, by which Consul spreads the herd.
+    pub(super) fn wait_jitter(&mut self, wait: Duration) -> Duration {
+        (wait / 16).mul_f64(self.random.f64())
+    }
+
+    /// Lets everything happen that was due by `now`; says whether anything did.
+    pub(super) fn advance(&mut self, now: Instant) -> bool {
+        let mut happened = false;
+        while let Some(due) = self.next_due().filter(|due| *due <= now) {
+            self.expire_sessions(due);
+            self.expire_checks(due);
+            happened = true;
+        }
+        happened
+    }
+
+    /// When something happens by itself next.
+    pub(super) fn next_due(&self) -> Option<Instant> {
+        let sessions = self
+            .sessions
+            .values()
+            .filter_map(|record| record.expires)
+            .min();
+        let checks = self.agent.next_due();
+        sessions.into_iter().chain(checks).min()
+    }
+
+    /// Replaces the history by an older one with the same contents, as
+    /// restoring a snapshot does: every index becomes smaller.
+    pub(super) fn lower_indexes(&mut self) {
+        let lower = |index: &mut u64| {
+            if *index > 0 {
+                *index = (*index / 2).max(1);
+            }
+        };
+        let Tables {
+            nodes,
+            services,
+            checks,
+            kvs,
+            tombstones,
+            sessions,
+        } = &mut self.tables;
+        for index in [nodes, services, checks, kvs, tombstones, sessions] {
+            lower(index);
+        }
+        lower(&mut self.index);
+        lower(&mut self.service_extinction);
+        lower(&mut self.node_extinction);
+        self.service_indexes.values_mut().for_each(lower);
+        self.node_indexes.values_mut().for_each(lower);
+        self.tombstones.values_mut().for_each(lower);
+        for record in self.keys.values_mut() {
+            lower(&mut record.create_index);
+            lower(&mut record.modify_index);
+        }
+        for record in self.nodes.values_mut() {
+            lower(&mut record.node.create_index);
+            lower(&mut record.node.modify_index);
+            for service in record.services.values_mut() {
+                lower(&mut service.create_index);
+                lower(&mut service.modify_index);
+            }
+            for record in record.checks.values_mut() {
+                lower(&mut record.check.create_index);
+                lower(&mut record.check.modify_index);
+            }
+        }
+        self.abandon();
+    }
+
+    /// Makes every blocked read answer.
+    pub(super) fn abandon(&mut self) {
+        self.epoch += 1;
+    }
+}

@@ -1,0 +1,86 @@
+//! The watcher over a real server that is stopped, killed and started again.
+
+use std::time::Duration;
+
+use consul_watch::{
+    Watch, Watcher,
+    client::PutOptions,
+    query::{HealthService, KvGet},
+    testing::{parts::Suite, real},
+    types::{CatalogDeregistration, CatalogRegistration, KvPair, Service},
+    watch::Liveness,
+};
+use tokio::time::timeout;
+
+const SUITE: Suite = Suite("consul-watch with a real Consul");
+const LIMIT: Duration = Duration::from_mins(1);
+
+async fn consul(case: &str) -> Option<real::Consul> {
+    let part = SUITE.part("consul", case)?;
+    Some(real::Consul::start(&part.path).await.expect("a real Consul"))
+}
+
+async fn until<T: Send + Sync + 'static>(watch: &mut Watch<T>, wanted: impl Fn(&T) -> bool) {
+    timeout(LIMIT, async {
+        loop {
+            match watch.changed().await {
+                Ok(snapshot) if wanted(&snapshot.data) => return,
+                Ok(_) => {}
+                Err(error) => assert!(!error.is_fatal(), "{error:?}"),
+            }
+        }
+    })
+    .await
+    .expect("the wanted data in time");
+}
+
+fn text(pair: &Option<KvPair>) -> Option<&str> {
+    pair.as_ref().and_then(KvPair::text)
+}
+
+#[tokio::test]
+async fn a_restart_and_a_crash_of_the_server_lose_no_update() {
+    let Some(mut consul) = consul("a_restart_and_a_crash_of_the_server_lose_no_update").await else { return };
+    let (client, options) = (consul.client(), PutOptions::default());
+    let watcher = Watcher::new(consul.client());
+    let mut key = watcher.watch(KvGet::new("a"));
+    let mut web = watcher.watch(HealthService::new("web"));
+    client.kv_put("a", "0", &options).await.unwrap();
+    until(&mut key, |pair| text(pair) == Some("0")).await;
+
+    for (round, crash) in [(1, false), (2, true)] {
+        if crash {
+            consul.kill();
+        } else {
+            consul.stop().await;
+        }
+        let failed = timeout(LIMIT, key.changed()).await.unwrap().unwrap_err();
+        assert!(!failed.is_fatal());
+        assert_eq!(key.state().liveness, Liveness::Degraded);
+        consul.restart().await.expect("the server starts on its data");
+        assert!(key.latest().is_some(), "data is kept meanwhile");
+        client.kv_put("a", round.to_string(), &options).await.unwrap();
+        let id = format!("web-{round}");
+        let registration =
+            CatalogRegistration::new(&id, "10.0.0.1").with_service(Service::new("web", &id));
+        client.catalog_register(&registration).await.unwrap();
+        let expected = round.to_string();
+        until(&mut key, |pair| text(pair) == Some(&expected)).await;
+        until(&mut web, |entries| entries.len() == round).await;
+        assert_eq!(key.state().liveness, Liveness::Live);
+    }
+    client.catalog_deregister(&CatalogDeregistration::node("web-1")).await.unwrap();
+    until(&mut web, |entries| entries.len() == 1).await;
+    drop((key, web));
+    watcher.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_server_is_gone_with_its_handle() {
+    let Some(consul) = consul("a_server_is_gone_with_its_handle").await else { return };
+    let (client, folder) = (consul.client(), consul.folder().to_owned());
+    assert!(folder.exists());
+    drop(consul);
+    assert!(client.status_leader().await.is_err());
+    assert!(!folder.exists());
+}

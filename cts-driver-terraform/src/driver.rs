@@ -1,0 +1,298 @@
+mod errors;
+mod files;
+mod plans;
+
+use std::{path::PathBuf, sync::Arc};
+
+use async_trait::async_trait;
+use cts_tasks::{
+    ApplyRequest, Changes, Driver, Error as TaskError, Outcome, Plan, PlanId, PlanPurpose,
+    Result as TaskResult, RunContext, Task, TaskInputs,
+};
+use sha2::{Digest as _, Sha256};
+
+use self::{errors::InTask as _, files::TaskFiles, plans::SavedPlans};
+use crate::{
+    ApplyOptions, Error, GeneratedFile, Invocation, PlanOptions, Result, RootModule, Settings,
+    ShownPlan, Step, Terraform, ToolDiagnostic,
+};
+
+/// Runs one task with the `terraform` or `tofu` command, in a directory of its own.
+///
+/// Everything it does converges: each call may follow one that was cut short
+/// anywhere, also by a crash of the process.
+///
+/// Source: Consul-Terraform-Sync 0.9, Terraform driver.
+#[derive(Debug)]
+pub struct TerraformDriver {
+    task: Task,
+    directory: PathBuf,
+    settings: Arc<Settings>,
+    terraform: Arc<dyn Terraform>,
+}
+
+impl TerraformDriver {
+    /// The driver of one task.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] when the task asks for what Terraform would refuse.
+    pub fn new(task: Task, settings: Arc<Settings>, terraform: Arc<dyn Terraform>) -> Result<Self> {
+        settings.root_module(&task, None)?.check()?;
+        let directory = settings.base_dir().join(&task.working_dir);
+        Ok(Self { task, directory, settings, terraform })
+    }
+
+    async fn root_module(&self) -> Result<RootModule> {
+        let tool = self.terraform.version().await?;
+        self.settings.root_module(&self.task, Some((tool.product, &tool.version)))
+    }
+
+    fn files(&self) -> TaskFiles {
+        TaskFiles::new(self.directory.clone())
+    }
+
+    fn plans(&self) -> SavedPlans {
+        SavedPlans::new(&self.directory)
+    }
+
+    fn invocation(&self, root: &RootModule, context: &RunContext) -> Invocation {
+        Invocation {
+            directory: self.directory.clone(),
+            environment: self.settings.environment(root),
+            stop: context.stop.clone(),
+            progress: Arc::clone(&context.progress),
+        }
+    }
+
+    /// Initialises the directory and selects the task's workspace.
+    ///
+    /// The workspace that an earlier run remembered may be gone, in which case
+    /// `init` fails or silently selects another one; so it is created where it
+    /// is missing, and selected every time.
+    ///
+    /// Source: Consul-Terraform-Sync 0.9, initialisation of a task; Terraform
+    /// 1.11.4 and `OpenTofu` 1.6.2, observed.
+    ///
+    /// Deviation: what the tool prints is not read; that a workspace exists is
+    /// told by selecting it.
+    async fn init(&self, run: &Invocation, context: &RunContext) -> TaskResult<()> {
+        let name = self.task.name.as_str();
+        let initialised = self.terraform.init(run).await;
+        let mut created = false;
+        if let Err(error) = initialised {
+            let remembered = self.files().remembered_workspace().await;
+            if !matches!(error, Error::Failed { .. }) || remembered.is_none() {
+                return Err(error.in_task(Step::Init, &self.task));
+            }
+            context.permit.check()?;
+            created = self.terraform.new_workspace(name, run).await.is_ok();
+            self.terraform.init(run).await.in_task(Step::Init, &self.task)?;
+        }
+        context.permit.check()?;
+        let new = if created { Ok(()) } else { self.terraform.new_workspace(name, run).await };
+        let selected = self.terraform.select_workspace(name, run).await;
+        match (new, selected) {
+            (_, Ok(())) => Ok(()),
+            (Err(error), Err(Error::Failed { .. })) | (_, Err(error)) => {
+                Err(error.in_task(Step::Init, &self.task))
+            }
+        }
+    }
+
+    async fn validate(&self, run: &Invocation) -> TaskResult<()> {
+        let validation = self.terraform.validate(run).await.in_task(Step::Validate, &self.task)?;
+        if validation.valid {
+            for warning in &validation.diagnostics {
+                tracing::warn!(task.name = %self.task.name, %warning, "validated with a warning");
+            }
+            return Ok(());
+        }
+        let reported = validation.diagnostics.iter().map(|found| self.rewritten(found));
+        Err(TaskError::Driver {
+            message: reported.collect::<Vec<_>>().join("\n"),
+            retryable: false,
+            source: None,
+        })
+    }
+
+    /// Says for the module what Terraform says about a generated file.
+    ///
+    /// Source: Consul-Terraform-Sync 0.9, validation of a task.
+    fn rewritten(&self, found: &ToolDiagnostic) -> String {
+        let missing = ["services", "catalog_services", "consul_kv"].into_iter().find(|variable| {
+            found
+                .detail
+                .starts_with(&format!("An argument named \"{variable}\" is not expected here."))
+        });
+        let Some(variable) = missing else { return found.to_string() };
+        let task = &self.task.name;
+        let advice = match variable {
+            "services" => "",
+            _ => ", add to module or set \"use_as_module_input\" to false",
+        };
+        format!("module for task \"{task}\" is missing the \"{variable}\" variable{advice}")
+    }
+
+    /// Writes what Consul holds, and returns it.
+    async fn write_inputs(&self, root: &RootModule, inputs: &TaskInputs) -> Result<GeneratedFile> {
+        let tfvars = root.tfvars(inputs)?;
+        self.files().write(std::slice::from_ref(&tfvars)).await?;
+        Ok(tfvars)
+    }
+
+    /// Plans into a file, and reads it back.
+    async fn planned(&self, refresh_only: bool, run: &Invocation) -> Result<(ShownPlan, PathBuf)> {
+        let out = self.plans().fresh().await?;
+        let mut options = PlanOptions::new(&out);
+        options.refresh_only = refresh_only;
+        self.terraform.plan(&options, run).await?;
+        let shown = self.terraform.show(&out, run).await?;
+        Ok((shown, out))
+    }
+
+    /// Plans and applies in one go.
+    async fn apply_inputs(&self, run: &Invocation, context: &RunContext) -> TaskResult<Changes> {
+        let tool = self.terraform.version().await?;
+        if tool.streams() {
+            context.permit.check()?;
+            return self
+                .terraform
+                .apply(&ApplyOptions::default(), run)
+                .await
+                .in_task(Step::Apply, &self.task);
+        }
+        context.permit.check()?;
+        let (shown, out) = self.planned(false, run).await.in_task(Step::Plan, &self.task)?;
+        context.permit.check()?;
+        let applied = self.terraform.apply(&ApplyOptions::plan(&out), run).await;
+        self.plans().remove(&out).await?;
+        applied.in_task(Step::Apply, &self.task)?;
+        Ok(shown.changes)
+    }
+
+    /// Applies exactly the plan with this id, or nothing.
+    async fn apply_plan(
+        &self,
+        id: &PlanId,
+        run: &Invocation,
+        context: &RunContext,
+    ) -> TaskResult<Outcome> {
+        let plans = self.plans();
+        let Some(file) = plans.find(id).await else { return Ok(Outcome::Superseded) };
+        context.permit.check()?;
+        let shown = self.terraform.show(&file, run).await.in_task(Step::Apply, &self.task)?;
+        context.permit.check()?;
+        let applied = self.terraform.apply(&ApplyOptions::plan(&file), run).await;
+        // Whatever came of it, the same plan cannot be applied again.
+        plans.remove(&file).await?;
+        match applied {
+            Ok(_) if shown.changes.is_empty() => Ok(Outcome::Unchanged),
+            Ok(_) => Ok(Outcome::Applied(shown.changes)),
+            Err(error) if is_stale(&error) => Ok(Outcome::Superseded),
+            Err(error) => Err(error.in_task(Step::Apply, &self.task)),
+        }
+    }
+
+    /// Identifies a plan: a digest of module, inputs and planned changes.
+    fn id(root: &RootModule, tfvars: &GeneratedFile, shown: &ShownPlan) -> PlanId {
+        let mut digest = Sha256::new();
+        let files = root.files();
+        let contents = files.iter().chain([tfvars]).map(|file| file.content.as_str());
+        for part in contents.chain([shown.canonical.as_str()]) {
+            digest.update(part.len().to_le_bytes());
+            digest.update(part);
+        }
+        let bytes = digest.finalize();
+        PlanId::new(bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().concat())
+    }
+}
+
+/// Whether the state changed since the plan was made.
+fn is_stale(error: &Error) -> bool {
+    match error {
+        Error::Failed { diagnostics, .. } => {
+            diagnostics.iter().any(|found| found.summary == "Saved plan is stale")
+        }
+        _ => false,
+    }
+}
+
+fn outcome(changes: Changes) -> Outcome {
+    if changes.is_empty() { Outcome::Unchanged } else { Outcome::Applied(changes) }
+}
+
+#[async_trait]
+impl Driver for TerraformDriver {
+    async fn prepare(&self, context: &RunContext) -> TaskResult<()> {
+        let root = self.root_module().await?;
+        let files = self.files();
+        files.prepare(self.settings.persist_log()).await?;
+        files.write_all(&root.files()).await?;
+        let run = self.invocation(&root, context);
+        context.permit.check()?;
+        self.init(&run, context).await?;
+        self.validate(&run).await
+    }
+
+    async fn plan(
+        &self,
+        inputs: &TaskInputs,
+        purpose: PlanPurpose,
+        context: &RunContext,
+    ) -> TaskResult<Plan> {
+        let root = self.root_module().await?;
+        let tfvars = self.write_inputs(&root, inputs).await?;
+        let run = self.invocation(&root, context);
+        context.permit.check()?;
+        let drift = purpose == PlanPurpose::Drift;
+        let (shown, out) = self.planned(drift, &run).await.in_task(Step::Plan, &self.task)?;
+        let id = Self::id(&root, &tfvars, &shown);
+        if purpose == PlanPurpose::Apply {
+            self.plans().keep(&out, &id).await?;
+        } else {
+            self.plans().remove(&out).await?;
+        }
+        let changes = if drift { shown.drift } else { shown.changes };
+        Ok(Plan::new(id, changes, shown.text))
+    }
+
+    async fn apply(&self, request: ApplyRequest<'_>, context: &RunContext) -> TaskResult<Outcome> {
+        let root = self.root_module().await?;
+        let run = self.invocation(&root, context);
+        match request {
+            ApplyRequest::Inputs(inputs) => {
+                self.write_inputs(&root, inputs).await?;
+                self.apply_inputs(&run, context).await.map(outcome)
+            }
+            ApplyRequest::Plan(id) => self.apply_plan(id, &run, context).await,
+        }
+    }
+
+    async fn discard(&self, plan: &PlanId, _context: &RunContext) -> TaskResult<()> {
+        match self.plans().find(plan).await {
+            Some(file) => Ok(self.plans().remove(&file).await?),
+            None => Ok(()),
+        }
+    }
+
+    async fn follow(&self, _ticket: &str, _context: &RunContext) -> TaskResult<Outcome> {
+        Err(TaskError::Driver {
+            message: "applies of the driver \"terraform\" never wait for a person elsewhere"
+                .to_owned(),
+            retryable: false,
+            source: None,
+        })
+    }
+
+    async fn destroy(&self, context: &RunContext) -> TaskResult<Outcome> {
+        let root = self.root_module().await?;
+        if !self.files().has_inputs().await {
+            self.write_inputs(&root, &TaskInputs::default()).await?;
+        }
+        let run = self.invocation(&root, context);
+        context.permit.check()?;
+        let destroyed = self.terraform.destroy(&run).await.in_task(Step::Destroy, &self.task)?;
+        Ok(outcome(destroyed))
+    }
+}

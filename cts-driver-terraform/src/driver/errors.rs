@@ -1,0 +1,60 @@
+use cts_tasks::{Error as TaskError, Task};
+
+use crate::{Error, Result, Step};
+
+impl From<Error> for TaskError {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Interrupted { reason } => Self::Stopped { reason },
+            Error::File { action, path, source } => Self::File { action, path, source },
+            other => Self::Driver {
+                message: chain(&other),
+                retryable: other.is_retryable(),
+                source: None,
+            },
+        }
+    }
+}
+
+/// Says which step of which task failed.
+///
+/// Source: Consul-Terraform-Sync 0.9, errors of the Terraform driver.
+pub(super) trait InTask {
+    type Error;
+
+    fn in_task(self, step: Step, task: &Task) -> Self::Error;
+}
+
+impl InTask for Error {
+    type Error = TaskError;
+
+    fn in_task(self, step: Step, task: &Task) -> TaskError {
+        if let Self::Interrupted { .. } | Self::File { .. } = self {
+            return self.into();
+        }
+        TaskError::Driver {
+            message: format!("error tf-{step} for '{}': {}", task.name, chain(&self)),
+            retryable: self.is_retryable(),
+            source: None,
+        }
+    }
+}
+
+impl<T> InTask for Result<T> {
+    type Error = cts_tasks::Result<T>;
+
+    fn in_task(self, step: Step, task: &Task) -> cts_tasks::Result<T> {
+        self.map_err(|error| error.in_task(step, task))
+    }
+}
+
+/// The error with its causes on one line each.
+fn chain(error: &Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
+}

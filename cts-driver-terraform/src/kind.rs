@@ -1,0 +1,125 @@
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use cts_tasks::{Diagnostic, Driver, DriverFactory, DriverKind, DriverSettings, Result, Task};
+
+use crate::{
+    CliOptions, Error, Settings, Terraform, TerraformCli, TerraformDriver, cli::check_supported,
+};
+
+/// Claims `driver "terraform"`: runs tasks with the `terraform` or `tofu` command.
+///
+/// ```
+/// use std::path::Path;
+/// use cts_driver_terraform::TerraformKind;
+/// use cts_tasks::{ConsulConfig, DriverKind, DriverSettings};
+///
+/// let consul = ConsulConfig::default();
+/// let settings = DriverSettings::new(&consul, Path::new("/srv"));
+/// let factory = TerraformKind::default().configure(settings, &mut Vec::new());
+/// assert!(factory.is_ok());
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct TerraformKind {
+    options: CliOptions,
+}
+
+/// Blocks of a task that only another driver understands; they are claimed
+/// here to be refused with the specified words.
+const REFUSED: [&str; 2] = ["terraform_cloud_workspace", "terraform_version"];
+
+impl TerraformKind {
+    /// A kind whose commands run with these options. What the configuration
+    /// sets (`path`, `log`, `persist_log`, `lock_timeout`) stands over them.
+    pub fn new(options: CliOptions) -> Self {
+        Self { options }
+    }
+}
+
+impl DriverKind for TerraformKind {
+    fn label(&self) -> &'static str {
+        "terraform"
+    }
+
+    fn task_blocks(&self) -> &'static [&'static str] {
+        &REFUSED
+    }
+
+    fn secret_fields(&self) -> &'static [&'static str] {
+        &crate::backend::SECRET_FIELDS
+    }
+
+    fn configure(
+        &self,
+        settings: DriverSettings<'_>,
+        warnings: &mut Vec<Diagnostic>,
+    ) -> Result<Arc<dyn DriverFactory>, Vec<Diagnostic>> {
+        let settings = Settings::read(settings)?;
+        if settings.version().is_some() && settings.path().is_none() {
+            warnings.push(Diagnostic::warning(
+                "version of driver \"terraform\" is compared with what is found on PATH, and \
+                 nothing is installed",
+            ));
+        }
+        let mut options = self.options.clone();
+        options.path = settings.path().map(Into::into).or(options.path);
+        options.log |= settings.log();
+        options.persist_log |= settings.persist_log();
+        options.lock_timeout = settings.lock_timeout();
+        let terraform = Arc::new(TerraformCli::new(options));
+        Ok(Arc::new(TerraformFactory::new(settings, terraform)))
+    }
+}
+
+/// Makes the drivers of all tasks; they share settings and binary.
+#[derive(Debug, Clone)]
+pub struct TerraformFactory {
+    settings: Arc<Settings>,
+    terraform: Arc<dyn Terraform>,
+}
+
+impl TerraformFactory {
+    /// A factory whose drivers run this tool.
+    pub fn new(settings: Settings, terraform: Arc<dyn Terraform>) -> Self {
+        Self { settings: Arc::new(settings), terraform }
+    }
+}
+
+#[async_trait]
+impl DriverFactory for TerraformFactory {
+    async fn start(&self) -> Result<()> {
+        let tool = self.terraform.version().await?;
+        check_supported(&tool, self.settings.supported_versions())?;
+        if self.settings.backend().label() == "pg" && !tool.version.at_least(0, 14) {
+            return Err(Error::Unsupported {
+                message: format!(
+                    "Consul-Terraform-Sync does not support pg backend in automation with \
+                     Terraform <= 0.13: {}",
+                    tool.version
+                ),
+            }
+            .into());
+        }
+        if let Some(wanted) = self.settings.version().filter(|wanted| **wanted != tool.version) {
+            tracing::warn!(%wanted, found = %tool.version, "another version than configured is used");
+        }
+        Ok(())
+    }
+
+    fn driver(&self, task: &Task) -> Result<Arc<dyn Driver>> {
+        if let Some(block) = REFUSED.iter().find(|block| task.driver_blocks.contains_key(**block)) {
+            return Err(Error::invalid(format!(
+                "unsupported configuration '{block}' for task {:?}: it needs the driver \
+                 \"terraform-cloud\"",
+                task.name.as_str()
+            ))
+            .into());
+        }
+        let driver = TerraformDriver::new(
+            task.clone(),
+            Arc::clone(&self.settings),
+            Arc::clone(&self.terraform),
+        )?;
+        Ok(Arc::new(driver))
+    }
+}

@@ -1,0 +1,227 @@
+mod changes;
+mod diagnostic;
+mod invocation;
+
+use std::{
+    collections::BTreeMap,
+    fmt::Debug,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use async_trait::async_trait;
+use cts_tasks::Changes;
+
+pub(crate) use self::changes::{PlanJson, planned};
+pub use self::{
+    diagnostic::ToolDiagnostic,
+    invocation::{Invocation, Step},
+};
+use crate::{Product, Result, Version};
+
+/// The commands of `terraform` and `tofu` that a task needs, one call each.
+///
+/// No call retries. Each ends soon after `run.stop` is given, with
+/// [`crate::Error::Interrupted`] unless its work was done by then. Calls for
+/// different directories may run at the same time.
+#[async_trait]
+pub trait Terraform: Debug + Send + Sync + 'static {
+    /// Which tool it is. Finds the binary; asking again costs nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error::NotFound`], or what running it reported.
+    async fn version(&self) -> Result<Tool>;
+
+    /// Makes the directory ready: backend, modules, providers.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error::Failed`] with what the tool reported.
+    async fn init(&self, run: &Invocation) -> Result<()>;
+
+    /// Creates a workspace and selects it. One that exists is an error.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error::Failed`] with what the tool reported.
+    async fn new_workspace(&self, name: &str, run: &Invocation) -> Result<()>;
+
+    /// Selects a workspace. One that does not exist is an error.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error::Failed`] with what the tool reported.
+    async fn select_workspace(&self, name: &str, run: &Invocation) -> Result<()>;
+
+    /// Checks the module against its configuration.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error::Failed`] when no verdict was reached; a module that is
+    /// not valid is a verdict.
+    async fn validate(&self, run: &Invocation) -> Result<Validation>;
+
+    /// Plans, writes the plan to `options.out`, and tells whether it changes anything.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error::Failed`] with the tool's diagnostics.
+    async fn plan(&self, options: &PlanOptions, run: &Invocation) -> Result<bool>;
+
+    /// Applies a saved plan, or plans and applies in one go.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error::Failed`] with the tool's diagnostics.
+    async fn apply(&self, options: &ApplyOptions, run: &Invocation) -> Result<Changes>;
+
+    /// Destroys everything in the selected workspace.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error::Failed`] with the tool's diagnostics.
+    async fn destroy(&self, run: &Invocation) -> Result<Changes>;
+
+    /// Reads a saved plan.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error::Failed`] with the tool's diagnostics.
+    async fn show(&self, plan: &Path, run: &Invocation) -> Result<ShownPlan>;
+
+    /// The values of the root module's outputs, as JSON.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error::Failed`] with the tool's diagnostics.
+    async fn output(&self, run: &Invocation) -> Result<BTreeMap<String, serde_json::Value>>;
+}
+
+/// Passes every call on.
+macro_rules! forward {
+    ($pointer:ident) => {
+        #[async_trait]
+        #[deny(clippy::missing_trait_methods)]
+        impl<T: Terraform + ?Sized> Terraform for $pointer<T> {
+            async fn version(&self) -> Result<Tool> {
+                (**self).version().await
+            }
+            async fn init(&self, run: &Invocation) -> Result<()> {
+                (**self).init(run).await
+            }
+            async fn new_workspace(&self, name: &str, run: &Invocation) -> Result<()> {
+                (**self).new_workspace(name, run).await
+            }
+            async fn select_workspace(&self, name: &str, run: &Invocation) -> Result<()> {
+                (**self).select_workspace(name, run).await
+            }
+            async fn validate(&self, run: &Invocation) -> Result<Validation> {
+                (**self).validate(run).await
+            }
+            async fn plan(&self, options: &PlanOptions, run: &Invocation) -> Result<bool> {
+                (**self).plan(options, run).await
+            }
+            async fn apply(&self, options: &ApplyOptions, run: &Invocation) -> Result<Changes> {
+                (**self).apply(options, run).await
+            }
+            async fn destroy(&self, run: &Invocation) -> Result<Changes> {
+                (**self).destroy(run).await
+            }
+            async fn show(&self, plan: &Path, run: &Invocation) -> Result<ShownPlan> {
+                (**self).show(plan, run).await
+            }
+            async fn output(
+                &self,
+                run: &Invocation,
+            ) -> Result<BTreeMap<String, serde_json::Value>> {
+                (**self).output(run).await
+            }
+        }
+    };
+}
+
+forward!(Arc);
+forward!(Box);
+
+/// A tool that was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tool {
+    /// Which of the two.
+    pub product: Product,
+    /// Its version.
+    pub version: Version,
+}
+
+impl Tool {
+    /// Whether plans and applies tell what they do as a stream of JSON.
+    ///
+    /// Source: Terraform 0.15.3, machine-readable UI.
+    pub fn streams(&self) -> bool {
+        self.product == Product::OpenTofu || self.version.at_least(1, 0)
+    }
+}
+
+/// What to plan.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PlanOptions {
+    /// Where the plan is written.
+    pub out: PathBuf,
+    /// Whether only differences between state and real infrastructure are looked for.
+    pub refresh_only: bool,
+}
+
+impl PlanOptions {
+    /// A plan of everything, written to `out`.
+    pub fn new(out: impl Into<PathBuf>) -> Self {
+        Self { out: out.into(), refresh_only: false }
+    }
+}
+
+/// What to apply.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ApplyOptions {
+    /// A saved plan; without one the directory is planned anew.
+    pub plan: Option<PathBuf>,
+}
+
+impl ApplyOptions {
+    /// Applies a saved plan.
+    pub fn plan(plan: impl Into<PathBuf>) -> Self {
+        Self { plan: Some(plan.into()) }
+    }
+}
+
+/// The verdict on a module.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Validation {
+    /// Whether it can be used.
+    pub valid: bool,
+    /// Errors and warnings.
+    pub diagnostics: Vec<ToolDiagnostic>,
+}
+
+/// A saved plan, read back.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct ShownPlan {
+    /// What it changes.
+    pub changes: Changes,
+    /// What differs between state and real infrastructure.
+    pub drift: Changes,
+    /// The planned changes in a form that is the same for the same changes.
+    /// It holds values, also secret ones.
+    pub canonical: String,
+    /// For people; secrets are masked.
+    pub text: String,
+}
+
+impl Debug for ShownPlan {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ShownPlan")
+            .field("changes", &self.changes)
+            .field("drift", &self.drift)
+            .finish_non_exhaustive()
+    }
+}

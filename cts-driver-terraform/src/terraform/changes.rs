@@ -1,0 +1,120 @@
+use std::collections::BTreeMap;
+
+use cts_tasks::{Action, Changes};
+use serde::Deserialize;
+use serde_json::Value as Json;
+
+use super::ShownPlan;
+
+/// The part of `show -json PLANFILE` that tells changes.
+///
+/// Source: Terraform 1.11, JSON output format of plans.
+#[derive(Deserialize)]
+pub(crate) struct PlanJson {
+    pub(crate) format_version: String,
+    #[serde(default)]
+    resource_changes: Vec<ResourceChange>,
+    #[serde(default)]
+    resource_drift: Vec<ResourceChange>,
+    #[serde(default)]
+    output_changes: BTreeMap<String, Json>,
+}
+
+#[derive(Deserialize)]
+struct ResourceChange {
+    address: String,
+    /// Set for an object that is no longer the resource's current one.
+    #[serde(default)]
+    deposed: Option<String>,
+    change: Json,
+}
+
+impl ResourceChange {
+    fn action(&self) -> Option<Action> {
+        match actions(&self.change).as_slice() {
+            ["create"] => Some(Action::Create),
+            ["update"] => Some(Action::Update),
+            ["delete"] => Some(Action::Delete),
+            ["delete", "create"] | ["create", "delete"] => Some(Action::Replace),
+            _ => None,
+        }
+    }
+
+    fn record(&self, changes: &mut Changes) {
+        if let Some(action) = self.action() {
+            let address = match &self.deposed {
+                Some(key) => format!("{} (deposed {key})", self.address),
+                None => self.address.clone(),
+            };
+            changes.record(address, action);
+        }
+    }
+}
+
+fn actions(change: &Json) -> Vec<&str> {
+    let actions = change.get("actions").and_then(Json::as_array);
+    actions.into_iter().flatten().filter_map(Json::as_str).collect()
+}
+
+/// Reads the changes of a saved plan.
+pub(crate) fn planned(plan: &PlanJson, text: String) -> ShownPlan {
+    let (mut changes, mut drift) = (Changes::default(), Changes::default());
+    for resource in &plan.resource_changes {
+        resource.record(&mut changes);
+    }
+    for resource in &plan.resource_drift {
+        resource.record(&mut drift);
+    }
+    let outputs: BTreeMap<_, _> =
+        plan.output_changes.iter().filter(|(_, change)| actions(change) != ["no-op"]).collect();
+    changes.outputs_only = changes.is_empty() && !outputs.is_empty();
+    let resources: BTreeMap<_, _> = plan
+        .resource_changes
+        .iter()
+        .filter(|resource| resource.action().is_some())
+        .map(|resource| (&resource.address, (&resource.deposed, &resource.change)))
+        .collect();
+    let drifted: BTreeMap<_, _> =
+        plan.resource_drift.iter().map(|resource| (&resource.address, &resource.change)).collect();
+    let canonical = serde_json::json!([resources, outputs, drifted]).to_string();
+    ShownPlan { changes, drift, canonical, text }
+}
+
+#[cfg(test)]
+mod tests {
+    use cts_tasks::Action;
+
+    use super::planned;
+
+    #[test]
+    fn every_action_of_a_saved_plan_is_counted() {
+        let plan = r#"{"format_version":"1.2","resource_changes":[
+            {"address":"a.create","change":{"actions":["create"],"after":{"x":1}}},
+            {"address":"a.update","change":{"actions":["update"]}},
+            {"address":"a.delete","change":{"actions":["delete"]}},
+            {"address":"a.replace","change":{"actions":["delete","create"]}},
+            {"address":"a.first","change":{"actions":["create","delete"]}},
+            {"address":"a.same","change":{"actions":["no-op"]}},
+            {"address":"a.same","deposed":"k","change":{"actions":["delete"]}},
+            {"address":"data.read","change":{"actions":["read"]}}],
+            "resource_drift":[{"address":"a.drift","change":{"actions":["update"]}}],
+            "output_changes":{"o":{"actions":["create"]}}}"#;
+        let shown = planned(&serde_json::from_str(plan).unwrap(), "text".into());
+        let changes = &shown.changes;
+        assert_eq!((changes.add, changes.change, changes.destroy), (3, 1, 4));
+        assert!(!changes.outputs_only);
+        assert_eq!(changes.addresses["a.replace"], Action::Replace);
+        assert_eq!(changes.addresses["a.same (deposed k)"], Action::Delete);
+        assert_eq!(shown.drift.addresses["a.drift"], Action::Update);
+        assert!(!shown.canonical.contains("data.read"));
+    }
+
+    #[test]
+    fn a_plan_that_changes_only_outputs_says_so() {
+        let plan = r#"{"format_version":"1.2","output_changes":{"o":{"actions":["update"]}}}"#;
+        let shown = planned(&serde_json::from_str(plan).unwrap(), String::new());
+        assert!(shown.changes.outputs_only && !shown.changes.is_empty());
+        let none = r#"{"format_version":"1.2","output_changes":{"o":{"actions":["no-op"]}}}"#;
+        assert!(planned(&serde_json::from_str(none).unwrap(), String::new()).changes.is_empty());
+    }
+}

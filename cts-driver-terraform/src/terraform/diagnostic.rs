@@ -1,0 +1,131 @@
+use std::fmt;
+
+use serde::Deserialize;
+
+/// One finding of the tool, as its JSON gives it.
+///
+/// Source: Terraform 1.11, JSON output of `validate` and machine-readable UI.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[non_exhaustive]
+pub struct ToolDiagnostic {
+    /// `error` or `warning`.
+    #[serde(default)]
+    pub severity: String,
+    /// What it is about.
+    #[serde(default)]
+    pub summary: String,
+    /// What exactly, and often what to do.
+    #[serde(default)]
+    pub detail: String,
+    /// Where it is.
+    #[serde(default)]
+    pub range: Option<Range>,
+    /// The text there.
+    #[serde(default)]
+    pub snippet: Option<Snippet>,
+}
+
+/// A place in one of the files.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[non_exhaustive]
+pub struct Range {
+    /// The file.
+    #[serde(default)]
+    pub filename: String,
+    /// Where it begins.
+    #[serde(default)]
+    pub start: Position,
+}
+
+/// A position in a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[non_exhaustive]
+pub struct Position {
+    /// The line, counted from 1.
+    #[serde(default)]
+    pub line: u64,
+}
+
+/// The text that a finding is about.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[non_exhaustive]
+pub struct Snippet {
+    /// The block that it stands in.
+    #[serde(default)]
+    pub context: Option<String>,
+    /// The code.
+    #[serde(default)]
+    pub code: String,
+}
+
+impl ToolDiagnostic {
+    /// An error without a place.
+    pub fn error(summary: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self {
+            severity: "error".to_owned(),
+            summary: summary.into(),
+            detail: detail.into(),
+            ..Self::default()
+        }
+    }
+
+    /// Whether it is an error and not a warning.
+    pub fn is_error(&self) -> bool {
+        self.severity == "error"
+    }
+}
+
+impl fmt::Display for ToolDiagnostic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.severity, self.summary)?;
+        if let Some(range) = &self.range {
+            write!(f, "\non {} line {}", range.filename, range.start.line)?;
+            if let Some(snippet) = &self.snippet {
+                if let Some(context) = &snippet.context {
+                    write!(f, ", in {context}")?;
+                }
+                write!(f, "\n{}:{}", range.start.line, snippet.code)?;
+            }
+        }
+        if !self.detail.is_empty() {
+            write!(f, "\n{}", self.detail.trim_end())?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ToolDiagnostic;
+
+    fn read(json: &str) -> ToolDiagnostic {
+        serde_json::from_str(json).unwrap()
+    }
+
+    #[test]
+    fn a_finding_tells_severity_place_code_and_detail() {
+        let diagnostic = read(
+            r#"{"severity":"error","summary":"Bad","detail":"Do this.","range":{"filename":"main.tf",
+            "start":{"line":7,"column":3,"byte":9},"end":{"line":7,"column":9,"byte":15}},
+            "snippet":{"context":"module \"a\"","code":"  x = 1","start_line":7,
+            "highlight_start_offset":2,"highlight_end_offset":3,"values":[]}}"#,
+        );
+        assert_eq!(
+            diagnostic.to_string(),
+            "error: Bad\non main.tf line 7, in module \"a\"\n7:  x = 1\nDo this."
+        );
+    }
+
+    /// Spec: CTS40
+    #[test]
+    fn warnings_of_providers_have_no_snippet_or_no_place() {
+        let bare = read(r#"{"severity":"warning","summary":"Old","detail":""}"#);
+        assert_eq!(bare.to_string(), "warning: Old");
+        let placed = read(
+            r#"{"severity":"warning","summary":"Old","range":{"filename":"a.tf",
+            "start":{"line":1}},"snippet":null}"#,
+        );
+        assert_eq!(placed.to_string(), "warning: Old\non a.tf line 1");
+        assert!(!placed.is_error());
+    }
+}

@@ -1,0 +1,54 @@
+use std::{collections::BTreeMap, fmt, path::PathBuf, sync::Arc};
+
+use cts_tasks::{Progress, Stop};
+use secrecy::SecretString;
+
+/// Where a command runs, with what, and until when.
+#[derive(Debug, Clone)]
+pub struct Invocation {
+    /// The task's directory.
+    pub directory: PathBuf,
+    /// Variables besides the inherited ones.
+    pub environment: BTreeMap<String, SecretString>,
+    /// Says when to end.
+    pub stop: Stop,
+    /// Where progress is told.
+    pub progress: Arc<dyn Progress>,
+}
+
+/// One of the tool's commands, as errors name it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Step {
+    /// `version`.
+    Version,
+    /// `init`, with the handling of workspaces.
+    Init,
+    /// `validate`.
+    Validate,
+    /// `plan`.
+    Plan,
+    /// `apply`.
+    Apply,
+    /// `destroy`.
+    Destroy,
+    /// `show`.
+    Show,
+    /// `output`.
+    Output,
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Version => "version",
+            Self::Init => "init",
+            Self::Validate => "validate",
+            Self::Plan => "plan",
+            Self::Apply => "apply",
+            Self::Destroy => "destroy",
+            Self::Show => "show",
+            Self::Output => "output",
+        })
+    }
+}

@@ -1,0 +1,287 @@
+//! Typed, lenient decoding of [`ConfigValue`]s into bodies of optional fields,
+//! with places; and merging of such bodies.
+
+mod field;
+mod scalar;
+
+use std::collections::BTreeMap;
+
+pub(super) use field::{Blocks, Body, Field, StringMap, Strings, TypedBlock, TypedBlocks};
+pub(super) use scalar::{Scalar, SignedDuration, parse_bool};
+
+use super::{
+    registry::Registry,
+    value::{ConfigValue, Entry},
+};
+use crate::{Diagnostic, Place};
+
+/// A value with the place where it was set; `None` if that is no file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Spanned<T> {
+    pub(super) value: T,
+    pub(super) place: Option<Place>,
+}
+
+/// Errors and warnings, as they are found.
+#[derive(Debug, Default)]
+pub(super) struct Findings {
+    pub(super) errors: Vec<Diagnostic>,
+    pub(super) warnings: Vec<Diagnostic>,
+    /// Whether deprecated names are errors instead of warnings.
+    pub(super) refuse_deprecated: bool,
+    /// Whether a file could not be read, so that what seems missing may stand there.
+    pub(super) incomplete: bool,
+}
+
+impl Findings {
+    pub(super) fn error(&mut self, message: impl Into<String>, place: Option<Place>) {
+        self.errors.push(Diagnostic::error(message).at(place));
+    }
+
+    pub(super) fn error_help(
+        &mut self,
+        message: impl Into<String>,
+        place: Option<Place>,
+        help: impl Into<String>,
+    ) {
+        self.errors.push(Diagnostic::error(message).at(place).help(help));
+    }
+
+    /// Notes a name that still works and has a successor.
+    pub(super) fn deprecated(
+        &mut self,
+        message: impl Into<String>,
+        place: Option<Place>,
+        help: impl Into<String>,
+    ) {
+        if self.refuse_deprecated {
+            self.error_help(message, place, help);
+        } else {
+            self.warn(message, place, help);
+        }
+    }
+
+    pub(super) fn warn(
+        &mut self,
+        message: impl Into<String>,
+        place: Option<Place>,
+        help: impl Into<String>,
+    ) {
+        self.warnings.push(Diagnostic::warning(message).at(place).help(help));
+    }
+}
+
+/// A key that nothing reads.
+#[derive(Debug, Clone)]
+pub(super) struct UnknownKey {
+    pub(super) path: String,
+    pub(super) place: Option<Place>,
+    /// The most similar key that would be read here.
+    pub(super) similar: Option<&'static str>,
+}
+
+/// What decoding of one file needs and finds.
+#[derive(Debug)]
+pub(super) struct Decoder<'a> {
+    pub(super) registry: &'a Registry,
+    pub(super) findings: &'a mut Findings,
+    pub(super) unknown: Vec<UnknownKey>,
+}
+
+impl<'a> Decoder<'a> {
+    pub(super) fn new(registry: &'a Registry, findings: &'a mut Findings) -> Self {
+        Self { registry, findings, unknown: Vec::new() }
+    }
+
+    pub(super) fn wrong_type(&mut self, path: &str, expected: &str, found: &ConfigValue) {
+        self.findings.error(
+            format!("{path}: expected {expected}, found {}", found.describe()),
+            found.place.clone(),
+        );
+    }
+
+    pub(super) fn only_one(&mut self, key: &str, place: Option<Place>) {
+        self.findings.error_help(
+            format!("only one '{key}' block can be configured"),
+            place,
+            "keep one of the blocks, with the settings of both",
+        );
+    }
+}
+
+/// A key within its body, with all entries of that key.
+pub(super) struct Group<'e> {
+    pub(super) key: &'e str,
+    pub(super) entries: Vec<&'e Entry>,
+}
+
+/// The entries by key, in the order in which the keys first stand.
+pub(super) fn group(entries: &[Entry]) -> Vec<Group<'_>> {
+    let mut positions: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut groups: Vec<Group<'_>> = Vec::new();
+    for entry in entries {
+        let position = *positions.entry(entry.key.as_str()).or_insert(groups.len());
+        match groups.get_mut(position) {
+            Some(group) => group.entries.push(entry),
+            None => groups.push(Group { key: &entry.key, entries: vec![entry] }),
+        }
+    }
+    groups
+}
+
+/// `path.key`, or `key` at the top.
+pub(super) fn join_path(path: &str, key: &str) -> String {
+    if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
+}
+
+/// Declares a body: a struct of optional fields, each decoded from its key,
+/// merged field by field. A key that no field has goes to `rest` if somebody
+/// claims it, and is reported otherwise.
+macro_rules! body {
+    ($(#[$doc:meta])* $name:ident { $($field:ident: $type:ty = $key:literal,)* }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Default)]
+        pub(super) struct $name {
+            pub(super) place: Option<$crate::Place>,
+            /// Keys that are there but could not be decoded.
+            pub(super) invalid: Vec<&'static str>,
+            /// Entries that somebody else claims.
+            pub(super) rest: Vec<$crate::config::Entry>,
+            $(pub(super) $field: Option<$type>,)*
+        }
+
+        impl $crate::config::decode::Body for $name {
+            const KEYS: &'static [&'static str] = &[$($key),*];
+
+            fn start(place: Option<$crate::Place>) -> Self {
+                Self { place, ..Self::default() }
+            }
+
+            fn set(
+                &mut self,
+                path: &str,
+                group: &$crate::config::decode::Group<'_>,
+                decoder: &mut $crate::config::decode::Decoder<'_>,
+            ) -> bool {
+                match group.key {
+                    $($key => {
+                        self.$field = $crate::config::decode::Field::decode(path, group, decoder);
+                        if self.$field.is_none() {
+                            self.invalid.push($key);
+                        }
+                    })*
+                    _ => return false,
+                }
+                true
+            }
+
+            fn keep(&mut self, entries: &[&$crate::config::Entry]) {
+                self.rest.extend(entries.iter().map(|entry| (*entry).clone()));
+            }
+        }
+
+        impl $crate::config::decode::Field for $name {
+            fn decode(
+                path: &str,
+                group: &$crate::config::decode::Group<'_>,
+                decoder: &mut $crate::config::decode::Decoder<'_>,
+            ) -> Option<Self> {
+                $crate::config::decode::decode_block(path, group, decoder)
+            }
+
+            fn merge(&mut self, later: Self) {
+                self.place = self.place.take().or(later.place);
+                self.invalid.extend(later.invalid);
+                self.rest.extend(later.rest);
+                $($crate::config::decode::merge_option(&mut self.$field, later.$field);)*
+            }
+        }
+    };
+}
+
+pub(super) use body;
+
+/// Merges a later file's field over an earlier one's.
+pub(super) fn merge_option<T: Field>(earlier: &mut Option<T>, later: Option<T>) {
+    match (earlier.as_mut(), later) {
+        (Some(earlier), Some(later)) => earlier.merge(later),
+        (None, later) => *earlier = later,
+        (Some(_), None) => {}
+    }
+}
+
+/// Decodes a block that may stand once.
+pub(super) fn decode_block<B: Body>(
+    path: &str,
+    group: &Group<'_>,
+    decoder: &mut Decoder<'_>,
+) -> Option<B> {
+    let mut bodies = Vec::new();
+    for entry in &group.entries {
+        let Some(objects) = entry.value.objects() else {
+            decoder.wrong_type(path, "a block", &entry.value);
+            return None;
+        };
+        bodies.extend(objects.into_iter().map(|object| (entry, object)));
+    }
+    if let Some((entry, object)) = bodies.get(1) {
+        let place = if entry.block { entry.key_place.clone() } else { object.place.clone() };
+        decoder.only_one(group.key, place);
+    }
+    // An empty list is no block, and no mistake.
+    let Some((_, body)) = bodies.first() else { return Some(B::start(None)) };
+    Some(decode_body(path, body, decoder))
+}
+
+/// Decodes one body.
+pub(super) fn decode_body<B: Body>(
+    path: &str,
+    object: &ConfigValue,
+    decoder: &mut Decoder<'_>,
+) -> B {
+    let mut body = B::start(object.place.clone());
+    for group in group(object.entries().unwrap_or_default()) {
+        let key_path = join_path(path, group.key);
+        if body.set(&key_path, &group, decoder) {
+            continue;
+        }
+        if decoder.registry.claims(path, group.key) {
+            body.keep(&group.entries);
+            continue;
+        }
+        let similar = similar(group.key, B::KEYS);
+        let place = group.entries.first().and_then(|entry| entry.key_place.clone());
+        decoder.unknown.push(UnknownKey { path: key_path, place, similar });
+    }
+    body
+}
+
+/// The known key that differs by at most two letters from `key`.
+fn similar(key: &str, known: &[&'static str]) -> Option<&'static str> {
+    known
+        .iter()
+        .map(|candidate| (distance(key, candidate), *candidate))
+        .filter(|(distance, candidate)| *distance <= 2 && candidate.len() > 3)
+        .min()
+        .map(|(_, candidate)| candidate)
+}
+
+/// Levenshtein distance; far apart if the lengths are.
+fn distance(left: &str, right: &str) -> usize {
+    if left.len().abs_diff(right.len()) > 2 {
+        return usize::MAX;
+    }
+    let mut row: Vec<usize> = (0..=right.len()).collect();
+    for (position, l) in left.bytes().enumerate() {
+        let mut diagonal = position;
+        let mut before = position + 1;
+        let mut next = vec![before];
+        for (r, above) in right.bytes().zip(row.iter().skip(1)) {
+            before = (diagonal + usize::from(l != r)).min(above + 1).min(before + 1);
+            diagonal = *above;
+            next.push(before);
+        }
+        row = next;
+    }
+    row.last().copied().unwrap_or_default()
+}

@@ -1,0 +1,87 @@
+use std::sync::LazyLock;
+
+use regex::Regex;
+
+use super::{
+    decode::Findings,
+    value::{ConfigValue, ValueKind},
+};
+
+/// Where a dynamic value of a `terraform_provider` block comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Dynamic {
+    /// `{{ env "NAME" }}`
+    Environment,
+    /// `{{ key "path" }}`
+    ConsulKv,
+    /// `{{ with secret "path" }}…{{ end }}`
+    Vault,
+}
+
+/// Source: Consul-Terraform-Sync 0.9.0 `templates/hcltmpl`.
+static TEMPLATE: LazyLock<Option<Regex>> =
+    LazyLock::new(|| Regex::new(r#"\{\{\s*(env|key|with secret)\s+\\?".+\\?"\s*\}\}"#).ok());
+
+impl Dynamic {
+    /// Whether `text` is a template, and of which kind; the first counts.
+    pub fn detect(text: &str) -> Option<Self> {
+        // Nothing else needs the expression.
+        if !text.contains("{{") {
+            return None;
+        }
+        let found = TEMPLATE.as_ref()?.captures(text)?;
+        Some(match found.get(1)?.as_str() {
+            "env" => Self::Environment,
+            "key" => Self::ConsulKv,
+            _ => Self::Vault,
+        })
+    }
+}
+
+/// Calls `found` for each template among the strings of `value`.
+pub(super) fn each(value: &ConfigValue, found: &mut impl FnMut(Dynamic, &ConfigValue)) {
+    match &value.kind {
+        ValueKind::String(text) => {
+            if let Some(dynamic) = Dynamic::detect(text) {
+                found(dynamic, value);
+            }
+        }
+        ValueKind::List(items) => items.iter().for_each(|item| each(item, found)),
+        ValueKind::Object(entries) => entries.iter().for_each(|entry| each(&entry.value, found)),
+        ValueKind::Null | ValueKind::Bool(_) | ValueKind::Number(_) => {}
+    }
+}
+
+/// Refuses templates outside of `terraform_provider` blocks.
+pub(super) fn check_file(file: &ConfigValue, findings: &mut Findings) {
+    for entry in file.entries().unwrap_or_default() {
+        if entry.key == "terraform_provider" {
+            continue;
+        }
+        each(&entry.value, &mut |_, value| {
+            findings.error_help(
+                "dynamic configuration using template syntax is only supported for terraform_provider blocks",
+                value.place.clone(),
+                "write the value itself",
+            );
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn templates_are_told_from_other_braces() {
+        assert_eq!(Dynamic::detect(r#"{{ env "A" }}"#), Some(Dynamic::Environment));
+        assert_eq!(Dynamic::detect(r#"x-{{key "a/b"}}"#), Some(Dynamic::ConsulKv));
+        assert_eq!(Dynamic::detect(r#"{{ key \"a/b\" }}"#), Some(Dynamic::ConsulKv));
+        let secret = r#"{{ with secret "a" }}{{ .Data.data.foo }}{{ end }}"#;
+        assert_eq!(Dynamic::detect(secret), Some(Dynamic::Vault));
+        for text in ["", "{{ }}", "{{ env A }}", "{ env \"A\" }", "{{ other \"A\" }}"] {
+            assert_eq!(Dynamic::detect(text), None, "{text}");
+        }
+    }
+}

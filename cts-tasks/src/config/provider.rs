@@ -1,0 +1,193 @@
+use std::collections::BTreeMap;
+
+use secrecy::SecretString;
+
+use super::{
+    decode::{Findings, Scalar, TypedBlock},
+    dynamic::{self, Dynamic},
+    raw::RawProviders,
+    value::{ConfigValue, Entry},
+};
+use crate::{Literal, Place};
+
+/// `terraform_provider "<name>" { … }`.
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct ProviderBlock {
+    /// The provider's local name.
+    pub name: String,
+    /// Tells instances of one provider apart.
+    pub alias: Option<String>,
+    /// Its arguments, without the meta arguments; they may hold secrets, and
+    /// templates that the driver resolves (see [`Dynamic`]).
+    pub arguments: BTreeMap<String, Literal>,
+    /// Environment of the tool's process, for tasks that use this provider;
+    /// values may be templates.
+    pub task_env: BTreeMap<String, SecretString>,
+    /// `auto_commit`, for providers with a handler that knows it.
+    pub auto_commit: bool,
+    /// Where the block begins.
+    pub place: Option<Place>,
+}
+
+impl ProviderBlock {
+    /// A block without arguments.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            alias: None,
+            arguments: BTreeMap::new(),
+            task_env: BTreeMap::new(),
+            auto_commit: false,
+            place: None,
+        }
+    }
+
+    /// `name`, or `name.alias`.
+    pub fn id(&self) -> String {
+        match &self.alias {
+            Some(alias) => format!("{}.{alias}", self.name),
+            None => self.name.clone(),
+        }
+    }
+}
+
+impl std::fmt::Debug for ProviderBlock {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ProviderBlock")
+            .field("id", &self.id())
+            .field("arguments", &"[redacted]")
+            .finish_non_exhaustive()
+    }
+}
+
+/// The block that a task's `providers` entry means: the one of this id, or the
+/// first of this name.
+///
+/// Source: Consul-Terraform-Sync 0.9.0 `driver/terraform.go`.
+pub fn find_provider<'a>(providers: &'a [ProviderBlock], id: &str) -> Option<&'a ProviderBlock> {
+    match id.split_once('.') {
+        Some(_) => providers.iter().find(|block| block.id() == id),
+        None => providers.iter().find(|block| block.name == id),
+    }
+}
+
+/// Checks the blocks.
+///
+/// Source: Consul-Terraform-Sync 0.9.0 `config/terraform_provider.go`.
+pub(super) fn finalize(
+    raw: Option<&RawProviders>,
+    vault: bool,
+    findings: &mut Findings,
+) -> Vec<ProviderBlock> {
+    let Some(RawProviders(raw)) = raw else { return Vec::new() };
+    for (labels, place) in &raw.odd {
+        let message = if labels.is_empty() {
+            "missing provider name for the terraform_provider block".to_owned()
+        } else {
+            format!("unexpected terraform_provider block labels: {}", labels.join(", "))
+        };
+        findings.error_help(message, place.clone(), "write terraform_provider \"name\" { … }");
+    }
+    let mut blocks: Vec<ProviderBlock> = Vec::new();
+    for raw in &raw.blocks {
+        let Some(block) = finalize_block(raw, findings) else { continue };
+        if blocks.iter().any(|other| other.id() == block.id()) {
+            findings.error_help(
+                format!("duplicate provider configuration: {}", block.id()),
+                block.place.clone(),
+                "give each block of one provider an alias of its own",
+            );
+        }
+        if !vault {
+            refuse_vault(&raw.body, findings);
+        }
+        blocks.push(block);
+    }
+    blocks
+}
+
+fn refuse_vault(body: &ConfigValue, findings: &mut Findings) {
+    dynamic::each(body, &mut |kind, value| {
+        if kind == Dynamic::Vault {
+            findings.error_help(
+                "detected dynamic configuration using Vault: missing Vault configuration",
+                value.place.clone(),
+                "add a vault block with an address",
+            );
+        }
+    });
+}
+
+fn finalize_block(raw: &TypedBlock, findings: &mut Findings) -> Option<ProviderBlock> {
+    let objects = raw.body.objects();
+    let Some([body]) = objects.as_deref() else {
+        findings.error_help(
+            "unexpected terraform_provider block format",
+            raw.place.clone(),
+            "write terraform_provider \"name\" { … } with the provider's arguments",
+        );
+        return None;
+    };
+    let mut block = ProviderBlock { place: raw.place.clone(), ..ProviderBlock::new(&raw.label) };
+    let mut arguments = Vec::new();
+    for entry in body.entries().unwrap_or_default() {
+        match entry.key.as_str() {
+            "alias" => block.alias = meta::<String>(entry, findings),
+            "auto_commit" => block.auto_commit = meta(entry, findings).unwrap_or_default(),
+            "task_env" => task_env(entry, &mut block.task_env, findings),
+            _ => arguments.push(entry.clone()),
+        }
+    }
+    let arguments = ConfigValue { kind: super::ValueKind::Object(arguments), place: None };
+    if let Literal::Map(arguments) = arguments.to_literal() {
+        block.arguments = arguments;
+    }
+    Some(block)
+}
+
+fn meta<T: Scalar>(entry: &Entry, findings: &mut Findings) -> Option<T> {
+    let value = T::read(&entry.value.kind);
+    if value.is_none() {
+        findings.error(
+            format!(
+                "terraform_provider.{}: expected {}, found {}",
+                entry.key,
+                T::EXPECTED,
+                entry.value.describe()
+            ),
+            entry.value.place.clone(),
+        );
+    }
+    value
+}
+
+fn task_env(
+    entry: &Entry,
+    environment: &mut BTreeMap<String, SecretString>,
+    findings: &mut Findings,
+) {
+    let Some(objects) = entry.value.objects() else {
+        findings.error_help(
+            "unexpected task_env block format: task_env should be a map of strings",
+            entry.value.place.clone(),
+            "write task_env { NAME = \"value\" }",
+        );
+        return;
+    };
+    for member in objects.into_iter().filter_map(ConfigValue::entries).flatten() {
+        match &member.value.kind {
+            super::ValueKind::String(text) => {
+                environment.insert(member.key.clone(), text.clone().into());
+            }
+            _ => findings.error_help(
+                format!(
+                    "unexpected task_env block format: value for {:?} should be a string",
+                    member.key
+                ),
+                member.value.place.clone(),
+                "put quotes around the value",
+            ),
+        }
+    }
+}

@@ -1,0 +1,45 @@
+use std::collections::BTreeSet;
+
+use super::decode::UnknownKey;
+use crate::Diagnostic;
+
+/// How many further places are shown.
+const MAX_PLACES: usize = 20;
+
+/// One finding for all unknown keys of a file, or of a block in it.
+pub(super) fn diagnostic(file: &str, unknown: &[UnknownKey]) -> Diagnostic {
+    let keys: BTreeSet<&str> = unknown.iter().map(|key| key.path.as_str()).collect();
+    let keys = keys.into_iter().collect::<Vec<_>>().join(", ");
+    let message = if file.is_empty() {
+        format!("invalid keys: {keys}")
+    } else {
+        format!("'{file}' has invalid keys: {keys}")
+    };
+    let mut places = unknown.iter().filter_map(|key| key.place.clone());
+    let mut diagnostic = Diagnostic::error(message).at(places.next());
+    diagnostic.also = places.take(MAX_PLACES).collect();
+    let hints: BTreeSet<String> = unknown.iter().filter_map(hint).collect();
+    if !hints.is_empty() {
+        diagnostic = diagnostic.help(hints.into_iter().collect::<Vec<_>>().join("; "));
+    }
+    diagnostic
+}
+
+fn hint(key: &UnknownKey) -> Option<String> {
+    let hint = match key.path.as_str() {
+        "provider" => "use a terraform_provider block instead of provider",
+        "driver.terraform-cloud" => {
+            "the terraform-cloud driver is not part of this program; use one that includes it, or driver \"terraform\""
+        }
+        "high_availability" => {
+            "high availability is not part of this program; use one that includes it, or remove the block"
+        }
+        path if path.starts_with("driver.") => {
+            "this program has no such driver; use driver \"terraform\""
+        }
+        path => {
+            return key.similar.map(|similar| format!("for {path}, did you mean {similar}?"));
+        }
+    };
+    Some(hint.to_owned())
+}

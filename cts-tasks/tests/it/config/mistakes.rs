@@ -1,0 +1,245 @@
+//! Each kind of mistake, with the text and the place that an operator sees.
+
+use super::support::{error, errors, task_text};
+
+/// The text, and its only error.
+const MISTAKES: &[(&str, &str)] = &[
+    // The text of the file.
+    ("port 1", "test.hcl:1:1: key \"port\" has no value: expected \"=\" or \"{\""),
+    ("port = ", "test.hcl:1:8: expected a value, found the end of the file"),
+    ("id = name", "test.hcl:1:6: expected a value, found \"name\""),
+    ("id = 'x'", "test.hcl:1:6: unexpected \"'\""),
+    ("id = \"x\nport = 1", "test.hcl:1:6: the string is not closed on its line"),
+    ("id = \"a\\qb\"", "test.hcl:1:8: invalid escape in a string"),
+    ("id = \"${x", "test.hcl:1:7: \"${\" is not closed"),
+    ("id = <<EOT\nx\n", "test.hcl:1:6: the heredoc is not closed by EOT"),
+    ("id = <<\nx\n", "test.hcl:1:6: a heredoc begins with <<MARK alone at the line's end"),
+    ("/* x", "test.hcl:1:1: the comment is not closed"),
+    ("port = 0x", "test.hcl:1:8: invalid number \"0x\""),
+    ("port = 089", "test.hcl:1:8: invalid number \"089\""),
+    ("consul {", "test.hcl:1:9: expected \"}\", found the end of the file"),
+    ("}", "test.hcl:1:1: expected a key, found \"}\""),
+    ("id: \"x\"", "test.hcl:1:3: expected \"=\" or \"{\", found \":\""),
+    ("task \"a\" = 1", "test.hcl:1:10: expected \"{\" after a label, found \"=\""),
+    (
+        "driver \"terraform\" { a = [1 2] }",
+        "test.hcl:1:29: expected \",\" or \"]\", found the number 2",
+    ),
+    ("driver \"terraform\" { a = [", "test.hcl:1:27: expected \"]\", found the end of the file"),
+    ("port = 1;", "test.hcl:1:9: unexpected \";\""),
+    // Keys and types.
+    ("\nprovider \"x\" {}", "test.hcl:2:1: 'test.hcl' has invalid keys: provider"),
+    ("high_availability {}", "test.hcl:1:1: 'test.hcl' has invalid keys: high_availability"),
+    (
+        "driver \"terraform-cloud\" {}",
+        "test.hcl:1:1: 'test.hcl' has invalid keys: driver.terraform-cloud",
+    ),
+    ("driver \"ansible\" {}", "test.hcl:1:1: 'test.hcl' has invalid keys: driver.ansible"),
+    ("driver {}", "test.hcl:1:1: missing driver name for the driver block"),
+    (
+        "driver \"terraform\" {}\ndriver \"terraform\" {}",
+        "test.hcl:2:1: only one 'driver' block can be configured",
+    ),
+    ("syslog {}\nsyslog {}", "test.hcl:2:1: only one 'syslog' block can be configured"),
+    ("consul = 1", "test.hcl:1:10: consul: expected a block, found a number"),
+    ("port = \"many\"", "test.hcl:1:8: port: expected a whole number, found a string"),
+    ("port = 1.5", "test.hcl:1:8: port: expected a whole number, found a number"),
+    ("port = 70000", "test.hcl:1:8: port: 70000 is not a port"),
+    ("id = [\"x\"]", "test.hcl:1:6: id: expected a string, found a list"),
+    (
+        "syslog { enabled = \"maybe\" }",
+        "test.hcl:1:20: syslog.enabled: expected a boolean, found a string",
+    ),
+    (
+        "log_level = \"loud\"",
+        "test.hcl:1:13: Invalid log level: LOUD. Valid log levels are: [TRACE DEBUG INFO WARN ERR]",
+    ),
+    // Settings.
+    (
+        "buffer_period { min = \"5\" }",
+        "test.hcl:1:23: buffer_period.min: expected a duration, found a string",
+    ),
+    (
+        "buffer_period { min = 5 }",
+        "test.hcl:1:23: buffer_period.min: expected a duration, found a number",
+    ),
+    ("buffer_period { max = \"-5s\" }", "test.hcl:1:23: buffer_period: cannot be negative"),
+    (
+        "consul { transport { dial_timeout = \"-1s\" } }",
+        "test.hcl:1:37: consul.transport.dial_timeout: cannot be negative",
+    ),
+    (
+        "consul { transport { max_idle_conns = -1 } }",
+        "test.hcl:1:39: consul.transport.max_idle_conns: expected a number from 0 to 4294967295",
+    ),
+    (
+        "consul { service_registration { default_check { address = \"cts:8558\" } } }",
+        "test.hcl:1:59: default check address must include scheme (http or https)",
+    ),
+    (
+        "consul { service_registration { default_check { address = \"http:// x\" } } }",
+        "test.hcl:1:59: default check address is not a URL",
+    ),
+    (
+        "tls { enabled = true }",
+        "test.hcl:1:5: key and cert are required if TLS is enabled on the CTS API",
+    ),
+    (
+        "tls { cert = \"c\" }",
+        "test.hcl:1:5: key is required if cert is configured for TLS on the CTS API",
+    ),
+    (
+        "terraform_provider {}",
+        "test.hcl:1:1: missing provider name for the terraform_provider block",
+    ),
+    ("terraform_provider \"p\" = 1", "test.hcl:1:24: expected \"{\" after a label, found \"=\""),
+    ("terraform_provider { p = 1 }", "test.hcl:1:1: unexpected terraform_provider block format"),
+    (
+        "terraform_provider \"p\" { task_env = \"x\" }",
+        "test.hcl:1:37: unexpected task_env block format: task_env should be a map of strings",
+    ),
+    (
+        "terraform_provider \"p\" { task_env { A = 1 } }",
+        "test.hcl:1:41: unexpected task_env block format: value for \"A\" should be a string",
+    ),
+    ("service {}", "test.hcl:1:9: logical name for the Consul service is required"),
+    (
+        "service { name = \"a\" }\nservice {\n  name = \"b\"\n  id = \"a\"\n}",
+        "test.hcl:4:8: unique service IDs are required: a",
+    ),
+    (
+        "vault {\n address = \"v\"\n vault_agent_token_file = \"/no/file\"\n}",
+        "test.hcl:3:27: unable to read vault_agent_token_file /no/file: No such file or directory (os error 2)",
+    ),
+    // Tasks.
+    (
+        "task {\n  module = \"m\"\n  condition \"schedule\" { cron = \"@daily\" }\n}",
+        "test.hcl:1:6: unique name for the task is required",
+    ),
+    (
+        "task {\n  name = \"1st\"\n  module = \"m\"\n  condition \"schedule\" { cron = \"@daily\" }\n}",
+        "test.hcl:2:10: a task name must start with a letter or underscore and may contain only letters, digits, underscores, and dashes: \"1st\"",
+    ),
+    (
+        "task {\n  name = \"a\"\n  condition \"schedule\" { cron = \"@daily\" }\n}",
+        "test.hcl:1:6: module for the task is required",
+    ),
+    (
+        "task {\n  name = \"a\"\n  module = \"m\"\n}",
+        "test.hcl:1:6: task should be configured with a condition block",
+    ),
+    ("task = \"a\"", "test.hcl:1:8: task: expected a block, found a string"),
+];
+
+/// The body of a task, and its only error; the body begins on line 4.
+const TASK_MISTAKES: &[(&str, &str)] = &[
+    ("condition \"weather\" {}", "test.hcl:4:1: unsupported condition type: weather"),
+    ("condition {}", "test.hcl:4:1: missing condition type for the condition block"),
+    (
+        "condition \"schedule\" { cron = \"@daily\" }\ncondition \"schedule\" { cron = \"@daily\" }",
+        "test.hcl:5:1: only one 'condition' block can be configured",
+    ),
+    (
+        "condition \"services\" {\n names = [\"a\"]\n name = 1\n}",
+        "test.hcl:6:2: invalid keys: name",
+    ),
+    ("condition \"consul-kv\" {}", "test.hcl:4:1: path is required for consul-kv condition"),
+    (
+        "condition \"consul-kv\" { path = [] }",
+        "test.hcl:4:32: path: expected a string, found a list",
+    ),
+    ("condition \"schedule\" { cron = \"99 * * * *\" }", ""),
+    (
+        "services = [\"a\"]\nproviders = [[\"p\"]]",
+        "test.hcl:5:14: task[0].providers[0]: expected a string, found a list",
+    ),
+    ("services = [\"a\"]\nvariables = { x = \"a b\" }", ""),
+    (
+        "services = [\"a\"]\nvariable_files = [\"/no/file\"]",
+        "test.hcl:5:19: unable to read variable file /no/file: No such file or directory (os error 2)",
+    ),
+    (
+        "services = [\"a\"]\nterraform_version = \"1.0.0\"",
+        "test.hcl:5:1: unsupported configuration 'terraform_version' for task \"t\"",
+    ),
+    (
+        "services = [\"a\"]\nterraform_cloud_workspace {}",
+        "test.hcl:5:1: unsupported configuration 'terraform_cloud_workspace' for task \"t\"",
+    ),
+    (
+        "services = [\"a\"]\nmodul = \"m\"",
+        "test.hcl:5:1: 'test.hcl' has invalid keys: task[0].modul",
+    ),
+    (
+        "services = [\"a\"]\nmodule_input {}",
+        "test.hcl:5:1: missing module_input type for the module_input block",
+    ),
+    (
+        "services = [\"a\"]\nbuffer_period { min = \"-1s\" }",
+        "test.hcl:5:23: buffer_period: cannot be negative",
+    ),
+];
+
+#[test]
+fn every_mistake_has_its_text_and_its_place() {
+    let tasks = TASK_MISTAKES.iter().map(|(body, expected)| (task_text(body), *expected));
+    let all: Vec<_> = MISTAKES
+        .iter()
+        .map(|(text, expected)| ((*text).to_owned(), *expected))
+        .chain(tasks)
+        .collect();
+    assert!(all.len() >= 60);
+    for (text, expected) in all {
+        let found = error(&text);
+        if expected.is_empty() {
+            // The words after the colon are those of another library.
+            assert!(
+                found.contains("cron config \"99 * * * *\": ")
+                    || found.contains("variable \"x\": not an expression: "),
+                "{found}"
+            );
+        } else {
+            assert_eq!(found, expected, "{text}");
+        }
+    }
+}
+
+#[test]
+fn every_mistake_says_what_to_do() {
+    let without_help = [
+        "expected a block",
+        "expected a string",
+        "expected a key",
+        "expected a whole",
+        "expected a list",
+        "negative",
+        "expected a number",
+        "expected a value",
+        "has invalid keys",
+        "invalid keys",
+    ];
+    for (text, expected) in MISTAKES {
+        for error in errors(text) {
+            let exempt = without_help.iter().any(|part| expected.contains(part));
+            assert!(error.help.is_some() || exempt, "{error}");
+        }
+    }
+}
+
+#[test]
+fn duplicate_tasks_name_the_first_place() {
+    let one = task_text("condition \"services\" { names = [\"a\"] }");
+    let errors = errors(&one.repeat(2));
+    assert_eq!(
+        errors[0].to_string(),
+        "test.hcl:7:8: duplicate task name: t (the first is at test.hcl:2:8; rename one of them)"
+    );
+}
+
+#[test]
+fn nesting_has_a_limit() {
+    for (start, open) in [("a = ", "["), ("a = ", "{ a = "), ("", "a { ")] {
+        let found = error(&format!("driver \"terraform\" {{ {start}{}", open.repeat(100_000)));
+        assert!(found.contains("more than 64 levels of nesting"), "{found}");
+    }
+}

@@ -1,0 +1,319 @@
+//! Defaults, the environment and the checks of everything but tasks.
+
+use std::{collections::BTreeMap, fs, sync::Arc, time::Duration};
+
+use cts_tasks::{
+    BufferPeriod, Config, DriverKind,
+    config::{LogLevel, Registry},
+};
+use secrecy::ExposeSecret;
+
+use super::support::{
+    AnyDriver, HighAvailability, error, load, loader, loader_of, short, show, source, task,
+    task_text,
+};
+
+fn load_with(variables: &[(&str, &str)], text: &str) -> Config {
+    let variables: BTreeMap<String, String> =
+        variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    let loader = loader().environment(move |name| variables.get(name).cloned());
+    match loader.load_sources(vec![source("test.hcl", text)]) {
+        Ok(loaded) => loaded.config,
+        Err(errors) => panic!("{}", show(&errors)),
+    }
+}
+
+fn enabled(min: u64, max: u64) -> BufferPeriod {
+    BufferPeriod::Enabled { min: Duration::from_secs(min), max: Duration::from_secs(max) }
+}
+
+#[test]
+fn defaults_are_those_of_upstream() {
+    let config = load("# nothing");
+    assert_eq!(config.log_level, LogLevel::Info);
+    assert_eq!((config.port, config.id.as_str()), (8558, "cts-host"));
+    assert_eq!(config.working_dir.to_str(), Some("sync-tasks"));
+    assert_eq!(config.buffer_period, enabled(5, 20));
+    assert_eq!(config.driver.label, "terraform");
+    assert!(config.driver.body.is_none() && config.syslog.is_none() && config.tls.is_none());
+    assert!(config.vault.is_none() && config.tasks.is_empty() && config.warnings.is_empty());
+    assert_eq!(config.consul.address, "localhost:8500");
+    assert_eq!(config.consul.kv_path, "consul-terraform-sync/");
+    assert!(config.consul.token.is_none() && config.consul.tls.is_none());
+    assert_eq!(config.consul.transport.max_idle_conns_per_host, 100);
+    let registration = &config.consul.service_registration;
+    assert!(registration.enabled && registration.default_check_enabled);
+    assert_eq!(registration.service_name, "consul-terraform-sync");
+}
+
+/// Spec: CTS7
+#[test]
+fn a_global_buffer_period_fills_what_is_not_set() {
+    for (block, expected) in [
+        ("", enabled(5, 20)),
+        ("enabled = false", BufferPeriod::Disabled),
+        ("enabled = false\nmin = \"1s\"", BufferPeriod::Disabled),
+        ("enabled = true", enabled(5, 20)),
+        ("min = \"10s\"", enabled(10, 40)),
+        ("max = \"50s\"", enabled(5, 50)),
+        ("min = \"100s\"\nmax = \"1s\"", enabled(100, 100)),
+        ("min = \"1m30s\"", enabled(90, 360)),
+    ] {
+        let config = load(&format!("buffer_period {{\n{block}\n}}"));
+        assert_eq!(config.buffer_period, expected, "{block}");
+    }
+}
+
+fn task_buffer(global: &str, own: &str) -> BufferPeriod {
+    let task = task_text(&format!("condition \"services\" {{ names = [\"a\"] }}\n{own}"));
+    load(&format!("{global}\n{task}")).tasks[0].buffer_period
+}
+
+/// Spec: CTS8
+#[test]
+fn a_task_takes_from_the_global_buffer_period_what_it_does_not_set() {
+    let disabled = "buffer_period { enabled = false }";
+    let own = "buffer_period {\n enabled = true\n max = \"5s\"\n}";
+    assert_eq!(task_buffer(disabled, own), enabled(5, 5));
+    assert_eq!(task_buffer(disabled, ""), BufferPeriod::Disabled);
+    assert_eq!(task_buffer(disabled, "buffer_period {}"), BufferPeriod::Disabled);
+    let four = "buffer_period {\n min = \"4s\"\n max = \"4s\"\n}";
+    assert_eq!(task_buffer(four, ""), enabled(4, 4));
+    assert_eq!(task_buffer(four, "buffer_period { enabled = true }"), enabled(4, 16));
+}
+
+/// Spec: CTS9
+#[test]
+fn a_task_can_switch_its_buffer_period_off() {
+    let global = "buffer_period { enabled = true }";
+    assert_eq!(task_buffer(global, "buffer_period { enabled = false }"), BufferPeriod::Disabled);
+}
+
+/// Spec: CTS10
+#[test]
+fn a_scheduled_task_has_no_buffer_period() {
+    let text =
+        task_text("condition \"schedule\" { cron = \"@daily\" }\nbuffer_period { min = \"9s\" }");
+    let config = load(&text);
+    assert_eq!(config.tasks[0].buffer_period, BufferPeriod::Disabled);
+    assert_eq!(
+        short(&config.warnings[0]),
+        "test.hcl:5:15: buffer_period is not supported for tasks with a schedule condition"
+    );
+    assert_eq!(
+        task("condition \"schedule\" { cron = \"@daily\" }").buffer_period,
+        BufferPeriod::Disabled
+    );
+}
+
+/// Spec: CTS13
+#[test]
+fn a_name_or_a_facility_alone_switches_syslog_on() {
+    for (block, expected) in [
+        ("name = \"x\"", Some(("LOCAL0", "x"))),
+        ("facility = \"local2\"", Some(("local2", "consul-terraform-sync"))),
+        ("enabled = true", Some(("LOCAL0", "consul-terraform-sync"))),
+        ("enabled = false\nname = \"x\"", None),
+        ("", None),
+    ] {
+        let syslog = load(&format!("syslog {{\n{block}\n}}")).syslog;
+        let found = syslog.as_ref().map(|syslog| (syslog.facility.as_str(), syslog.name.as_str()));
+        assert_eq!(found, expected, "{block}");
+    }
+}
+
+/// Spec: CTS14
+#[test]
+fn the_environment_fills_what_the_consul_block_leaves_out() {
+    let variables = [
+        ("CONSUL_HTTP_ADDR", " consul:8500 "),
+        ("CONSUL_TOKEN", ""),
+        ("CONSUL_HTTP_TOKEN", "second"),
+        ("CONSUL_CACERT", "ca.pem"),
+        ("CONSUL_TLS_SERVER_NAME", "server"),
+    ];
+    let config = load_with(&variables, "id = \"x\"");
+    assert_eq!(config.consul.address, "consul:8500");
+    assert_eq!(config.consul.token.unwrap().expose_secret(), "second");
+    assert!(config.consul.tls.is_none(), "the environment alone enables no TLS");
+
+    let text = "consul {\n address = \"own\"\n token = \"\"\n tls { server_name = \"own\" }\n}";
+    let consul = load_with(&variables, text).consul;
+    assert_eq!(consul.address, "own");
+    assert!(consul.token.is_none(), "an empty token beats the environment");
+    let tls = consul.tls.unwrap();
+    assert!(tls.verify);
+    assert_eq!(tls.ca_cert.unwrap().to_str(), Some("ca.pem"));
+    assert_eq!(tls.server_name.as_deref(), Some("own"));
+
+    let both = [("CONSUL_TOKEN", "first"), ("CONSUL_HTTP_TOKEN", "second")];
+    assert_eq!(load_with(&both, "id = \"x\"").consul.token.unwrap().expose_secret(), "first");
+}
+
+/// Spec: CTS15
+#[test]
+fn state_is_kept_below_the_path_with_one_terraform_at_its_end() {
+    for (path, expected) in [
+        ("foo", "foo/terraform"),
+        ("foo/", "foo/terraform"),
+        ("foo/terraform", "foo/terraform"),
+        ("terraform", "terraform"),
+    ] {
+        let config = load(&format!("consul {{ kv_path = \"{path}\" }}"));
+        assert_eq!(config.consul.state_path(), expected, "{path}");
+    }
+    assert_eq!(load("consul {}").consul.state_path(), "consul-terraform-sync/terraform");
+}
+
+#[test]
+fn tls_towards_consul_is_enabled_by_any_key() {
+    let tls = |block: &str| load(&format!("consul {{ tls {{ {block} }} }}")).consul.tls;
+    assert!(tls("").is_none());
+    assert!(!tls("verify = false").unwrap().verify);
+    assert!(tls("enabled = false\nverify = true").is_none());
+    assert_eq!(tls("cert = \"both.pem\"").unwrap().cert.unwrap().to_str(), Some("both.pem"));
+}
+
+#[test]
+fn basic_authentication_is_enabled_by_its_values() {
+    let auth = |block: &str| load(&format!("consul {{ auth {{ {block} }} }}")).consul.auth;
+    assert!(auth("").is_none());
+    assert!(auth("enabled = false username = \"u\"").is_none());
+    let (user, password) = auth("username = \"u\" password = \"p\"").unwrap();
+    assert_eq!((user.as_str(), password.expose_secret()), ("u", "p"));
+}
+
+#[test]
+fn vault_is_enabled_by_its_address_and_filled_from_the_environment() {
+    let home = tempfile::tempdir().unwrap();
+    fs::write(home.path().join(".vault-token"), "from-home\n").unwrap();
+    fs::write(home.path().join("agent"), "from-agent\n").unwrap();
+    let home_path = home.path().to_str().unwrap();
+    assert!(load("vault { token = \"x\" }").vault.is_none());
+
+    let variables =
+        [("VAULT_ADDR", "https://v"), ("HOME", home_path), ("VAULT_SKIP_VERIFY", "true")];
+    let vault = load_with(&variables, "vault {}").vault.unwrap();
+    assert_eq!(vault.address, "https://v");
+    assert_eq!(vault.token.unwrap().expose_secret(), "from-home");
+    assert!(vault.renew_token && !vault.unwrap_token);
+    assert!(!vault.tls.unwrap().verify);
+
+    let text = format!(
+        "vault {{\n token = \"own\"\n vault_agent_token_file = \"{home_path}/agent\"\n tls {{ enabled = false }}\n}}"
+    );
+    let vault = load_with(&variables, &text).vault.unwrap();
+    assert_eq!(vault.token.unwrap().expose_secret(), "from-agent");
+    assert!(!vault.renew_token && vault.tls.is_none());
+    assert!(!load("vault { address = \"v\" }").vault.unwrap().renew_token, "no token");
+}
+
+#[test]
+fn tls_of_the_api_needs_a_key_pair() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str, text: &str| {
+        let path = directory.path().join(name);
+        fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let cert = path("cert", "-----BEGIN CERTIFICATE-----\n");
+    let key = path("key", "-----BEGIN EC PRIVATE KEY-----\n");
+    let text = format!(
+        "tls {{\n cert = \"{cert}\"\n key = \"{key}\"\n verify_incoming = true\n ca_cert = \"a\"\n ca_path = \"b\"\n}}"
+    );
+    let config = load(&text);
+    assert!(config.tls.unwrap().verify_incoming);
+    assert_eq!(
+        short(&config.warnings[0]),
+        "test.hcl:6:12: tls: both ca_cert and ca_path are configured"
+    );
+    assert_eq!(
+        error(&format!("tls {{\n cert = \"{key}\"\n key = \"{key}\"\n}}")),
+        format!("test.hcl:2:9: unable to load {key}: no CERTIFICATE in PEM")
+    );
+    assert!(load("tls { enabled = false cert = \"x\" }").tls.is_none());
+}
+
+/// Named after upstream's defect: `ERR` logged as `INFO`, `ERROR` was refused.
+#[test]
+fn both_names_of_the_error_level_are_taken() {
+    for (name, level) in [
+        ("ERR", LogLevel::Error),
+        ("error", LogLevel::Error),
+        ("Warn", LogLevel::Warn),
+        ("debug", LogLevel::Debug),
+        ("TRACE", LogLevel::Trace),
+    ] {
+        assert_eq!(load(&format!("log_level = \"{name}\"")).log_level, level);
+    }
+}
+
+#[test]
+fn a_license_is_taken_and_has_no_effect() {
+    let config = load(
+        "license_path = \"x\"\nlicense {\n path = \"y\"\n auto_retrieval { enabled = false }\n}",
+    );
+    let warnings: Vec<_> = config.warnings.iter().map(short).collect();
+    assert_eq!(
+        warnings,
+        ["test.hcl:1:16: license_path has no effect", "test.hcl:2:9: license has no effect"]
+    );
+}
+
+#[test]
+fn a_hostname_is_needed_only_without_an_id() {
+    let loader = loader().hostname(|| Err(std::io::Error::other("no name")));
+    let load = |text: &str| loader.load_sources(vec![source("test.hcl", text)]);
+    assert_eq!(load("id = \"own\"").unwrap().config.id, "own");
+    let errors = load("port = 1").unwrap_err();
+    assert_eq!(errors[0].message, "unable to read the hostname for the default id: no name");
+}
+
+#[test]
+fn what_is_claimed_by_name_is_checked_by_whoever_claims_it() {
+    let cloud = AnyDriver::new("terraform-cloud", &["terraform_cloud_workspace"]);
+    let driver: Arc<dyn DriverKind> = Arc::<AnyDriver>::clone(&cloud);
+    let registry = Registry::new()
+        .driver(AnyDriver::new("terraform", &[]))
+        .driver(driver)
+        .block(Arc::new(HighAvailability));
+    let loader = loader_of(registry);
+    let load = |text: &str| loader.load_sources(vec![source("test.hcl", text)]);
+
+    let task = task_text(
+        "condition \"services\" { names = [\"a\"] }\nterraform_cloud_workspace { execution_mode = \"remote\" }",
+    );
+    let cluster = "high_availability { cluster { name = \"c\" } }\n";
+    let loaded =
+        load(&format!("{cluster}driver \"terraform-cloud\" {{ odd = 1 }}\n{task}")).unwrap();
+    assert_eq!(loaded.config.driver.label, "terraform-cloud");
+    assert_eq!(
+        cloud.seen().task_blocks,
+        [("t".to_owned(), "terraform_cloud_workspace".to_owned())]
+    );
+    assert!(loaded.config.tasks[0].driver_blocks.contains_key("terraform_cloud_workspace"));
+    assert!(loaded.config.blocks.contains_key("high_availability"));
+    assert_eq!(loaded.config.warnings[0].message, "odd, says the driver");
+
+    let errors =
+        load("high_availability {}\ndriver \"terraform-cloud\" { refused = 1 }").unwrap_err();
+    let texts: Vec<_> = errors.iter().map(short).collect();
+    assert_eq!(
+        texts,
+        ["test.hcl:1:19: a cluster is required", "test.hcl:2:26: refused by the driver"]
+    );
+    let errors = load(&format!("driver \"terraform\" {{}}\n{task}")).unwrap_err();
+    assert_eq!(
+        short(&errors[0]),
+        "test.hcl:6:1: unsupported configuration 'terraform_cloud_workspace' for task \"t\""
+    );
+}
+
+#[test]
+fn a_program_without_the_default_driver_says_so() {
+    let errors = loader_of(Registry::new()).load_sources(vec![source("test.hcl", "port = 1")]);
+    assert_eq!(
+        errors.unwrap_err()[0].message,
+        "this program has no driver \"terraform\", which is the default"
+    );
+}
