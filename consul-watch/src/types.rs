@@ -30,7 +30,7 @@ pub use check::{AgentCheckRegistration, CheckSpec, HealthCheck, HealthStatus};
 pub use health::{ServiceEntry, aggregated_status};
 pub use kv::KvPair;
 pub use proxy::{MeshGateway, ServiceProxy, Upstream};
-pub use service::{Service, ServiceAddress, ServiceConnect, ServiceKind, Weights};
+pub use service::{Locality, Service, ServiceAddress, ServiceConnect, ServiceKind, Weights};
 pub use session::{Session, SessionBehavior, SessionId, SessionRequest};
 
 /// A JSON object whose members Consul does not define.
