@@ -92,6 +92,10 @@ impl Error {
         Self::Input { problem: problem.into() }
     }
 
+    pub(crate) fn consul(operation: impl Into<String>, source: consul_watch::Error) -> Self {
+        Self::Consul { operation: operation.into(), source }
+    }
+
     /// Whether the same call may succeed later with the same input.
     pub fn is_retryable(&self) -> bool {
         match self {

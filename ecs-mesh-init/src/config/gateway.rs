@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use consul_watch::types::JsonObject;
+use consul_watch::types::{JsonObject, ServiceKind};
 use serde::Deserialize;
 
 use super::proxy::HEALTH_CHECK_PORT;
@@ -70,6 +70,14 @@ impl GatewayKind {
             Self::MeshGateway => "mesh-gateway",
             Self::TerminatingGateway => "terminating-gateway",
             Self::ApiGateway => "api-gateway",
+        }
+    }
+
+    pub(crate) fn service_kind(self) -> ServiceKind {
+        match self {
+            Self::MeshGateway => ServiceKind::MeshGateway,
+            Self::TerminatingGateway => ServiceKind::TerminatingGateway,
+            Self::ApiGateway => ServiceKind::ApiGateway,
         }
     }
 }

@@ -8,4 +8,6 @@
 )]
 
 mod golden;
+mod metadata;
+mod registrar;
 mod settings;
