@@ -1,15 +1,32 @@
 //! The HTTP client: one method for each endpoint, and narrow traits over them.
 
+mod acl;
+mod acl_policy;
+mod acl_token;
 mod agent;
+mod agent_control;
+mod agent_health;
+mod auth_method;
 mod catalog;
 mod config;
+mod config_entry;
+mod connect_ca;
+mod coordinate;
 pub(crate) mod endpoint;
+mod event;
 mod health;
+mod intention;
 mod kv;
+mod mesh;
+mod operator;
+mod peering;
+mod prepared_query;
 mod request;
 mod response;
 mod session;
+mod snapshot;
 mod status;
+mod txn;
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -25,14 +42,21 @@ use crate::{
 };
 use endpoint::Endpoint;
 
+pub use acl::AclApi;
+pub use acl_token::AclTokenFilter;
 pub use agent::AgentApi;
+pub use agent_control::AgentTokenKind;
+pub use agent_health::ServiceHealth;
 pub use catalog::CatalogApi;
 pub use config::{BasicAuth, ClientConfig, TlsConfig};
+pub use event::EventOptions;
 pub use health::HealthOptions;
 pub use kv::{DeleteOptions, KvStore, PutCondition, PutOptions};
+pub use prepared_query::ExecuteOptions;
 pub use request::Request;
 pub use response::Response;
 pub use session::SessionApi;
+pub use txn::TxnOptions;
 
 const TOKEN: HeaderName = HeaderName::from_static("x-consul-token");
 
@@ -194,7 +218,7 @@ impl Client {
 
     async fn exchange(&self, request: Request) -> Result<Response> {
         let operation = request.operation;
-        let accepted = request.accepted.clone();
+        let asked = request.clone();
         let limits = ExchangeLimits::new(
             request::header_limit(request.blocks, request.wait, self.inner.request_timeout),
             self.inner.body_idle,
@@ -223,7 +247,7 @@ impl Client {
             bytes = answer.body().len(),
             "answered"
         );
-        if status.is_success() || accepted.contains(&status) {
+        if asked.accepts(status, answer.body()) {
             return Response::new(operation, answer);
         }
         Err(response::refused(
@@ -340,3 +364,5 @@ fn present<T: DeserializeOwned>(response: &Response) -> Result<Option<T>> {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod wire;

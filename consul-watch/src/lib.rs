@@ -16,7 +16,7 @@ pub mod types;
 pub mod watch;
 
 pub use backoff::{Backoff, Jitter};
-pub use client::{AgentApi, CatalogApi, Client, ClientConfig, KvStore, SessionApi};
+pub use client::{AclApi, AgentApi, CatalogApi, Client, ClientConfig, KvStore, SessionApi};
 pub use clock::{Clock, SystemClock};
 pub use error::{BoxError, Error, Result};
 pub use go_duration::{GoDuration, ParseGoDurationError};

@@ -39,6 +39,8 @@ pub struct QueryOptions {
     pub partition: Option<String>,
     /// Cluster peer to read imported services from (Consul 1.13).
     pub peer: Option<String>,
+    /// Enterprise sameness group to read from (Consul 1.16). Excludes `peer`.
+    pub sameness_group: Option<String>,
     /// Consistency mode.
     pub consistency: Consistency,
     /// Answer from the agent's cache. Not sent with [`Consistency::Consistent`].
@@ -51,6 +53,9 @@ pub struct QueryOptions {
     pub near: Option<String>,
     /// Merge central service configuration into instances (Consul 1.13).
     pub merge_central_config: bool,
+    /// Let any server answer, and the agent ask the leader if that one's data is
+    /// older than this. Not sent with [`Consistency::Consistent`].
+    pub max_stale: Option<Duration>,
     /// Block until Consul's index is larger than this; `None` answers at once.
     pub index: Option<u64>,
     /// Block until the content hash differs from this; for endpoints that block by hash.

@@ -7,14 +7,30 @@
 //!
 //! Source: Consul 1.8.7 and 1.21 `agent/structs/*.go`, `api/*.go`.
 
+mod acl_policy;
+mod acl_token;
 mod agent;
+mod auth_method;
 mod catalog;
 mod check;
+mod config_entry;
+mod connect_ca;
+mod coordinate;
+mod discovery_chain;
+mod event;
 mod health;
+mod intention;
 mod kv;
+mod operator;
+mod peering;
+mod prepared_query;
 mod proxy;
+mod secret;
 mod service;
 mod session;
+mod timestamp;
+mod txn;
+mod words;
 
 use std::time::Duration;
 
@@ -22,16 +38,42 @@ use serde::{Deserialize, Deserializer, Serializer, de::Error as _};
 
 use crate::GoDuration;
 
+pub use acl_policy::{
+    AclLink, AclPolicy, AclRole, NodeIdentity, ServiceIdentity, TemplateVariables, TemplatedPolicy,
+};
+pub use acl_token::{AclLogin, AclToken, AclTokenEntry, AclTokenExpanded, AclTokenRequest};
 pub use agent::{
     AgentConfig, AgentConnect, AgentMember, AgentSelf, AgentService, AgentServiceRegistration,
 };
+pub use auth_method::{AclAuthMethod, AclBindingRule, AclReplication, BindType};
 pub use catalog::{CatalogDeregistration, CatalogNode, CatalogRegistration, CatalogService, Node};
 pub use check::{AgentCheckRegistration, CheckSpec, HealthCheck, HealthStatus};
+pub use config_entry::ConfigEntry;
+pub use connect_ca::{
+    Authorization, AuthorizeRequest, CaConfiguration, CaRoot, CaRoots, ConnectLeaf,
+};
+pub use coordinate::{Coordinate, DatacenterCoordinates, NodeCoordinate};
+pub use discovery_chain::{DiscoveryChain, DiscoveryChainOverride, GatewayService};
+pub use event::{UserEvent, new_events};
 pub use health::{ServiceEntry, aggregated_status};
+pub use intention::{Intention, IntentionAction, IntentionSide};
 pub use kv::KvPair;
+pub use operator::{AutopilotHealth, RaftConfiguration, RaftServer, ServerHealth};
+pub use peering::{
+    ExportedService, Peering, PeeringEstablishRequest, PeeringState, PeeringStreamStatus,
+    PeeringTokenRequest, ServiceConsumers,
+};
+pub(crate) use peering::PeeringToken;
+pub use prepared_query::{Failover, PreparedQuery, PreparedQueryResult, PreparedService};
 pub use proxy::{MeshGateway, ServiceProxy, Upstream};
+pub use secret::SecretObject;
 pub use service::{Locality, Service, ServiceAddress, ServiceConnect, ServiceKind, Weights};
 pub use session::{Session, SessionBehavior, SessionId, SessionRequest};
+pub(crate) use txn::TxnAnswer;
+pub use txn::{
+    CatalogVerb, CheckOp, KvOp, KvVerb, NodeOp, ServiceOp, TxnFailure, TxnOp, TxnOutcome, TxnResult,
+};
+use words::words;
 
 /// A JSON object whose members Consul does not define.
 pub type JsonObject = serde_json::Map<String, serde_json::Value>;
@@ -84,3 +126,6 @@ pub(crate) fn from_go_text<'de, D: Deserializer<'de>>(
     let duration = text.parse::<GoDuration>().map_err(D::Error::custom)?.get();
     Ok((!duration.is_zero()).then_some(duration))
 }
+
+#[cfg(test)]
+mod tests;

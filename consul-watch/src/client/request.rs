@@ -1,4 +1,4 @@
-use std::{borrow::Cow, time::Duration};
+use std::{borrow::Cow, fmt, time::Duration};
 
 use bytes::Bytes;
 use http::{Method, StatusCode};
@@ -25,7 +25,9 @@ const KEY: &AsciiSet = &SEGMENT.remove(b'/');
 ///     .flag("global")
 ///     .query(&QueryOptions::default());
 /// ```
-#[derive(Debug, Clone)]
+///
+/// `Debug` shows neither the body nor the parameters: they may hold secrets.
+#[derive(Clone)]
 #[must_use]
 pub struct Request {
     pub(super) operation: &'static str,
@@ -39,8 +41,20 @@ pub struct Request {
     pub(super) blocks: bool,
     pub(super) consistency: Option<Consistency>,
     pub(super) accepted: Vec<StatusCode>,
+    /// Statuses that are an answer when the body is JSON, and an error when it is text.
+    accepted_json: Vec<StatusCode>,
     /// Why this request cannot be sent.
     problem: Option<String>,
+}
+
+impl fmt::Debug for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Request")
+            .field("operation", &self.operation)
+            .field("method", &self.method)
+            .field("path", &self.path)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Request {
@@ -77,6 +91,7 @@ impl Request {
             blocks: false,
             consistency: None,
             accepted: Vec::new(),
+            accepted_json: Vec::new(),
             problem: None,
         }
     }
@@ -143,6 +158,27 @@ impl Request {
         self
     }
 
+    /// Takes this status as an answer too if the body is JSON. Consul says some
+    /// things with statuses that elsewhere mean a refusal, which is told in text.
+    pub(super) fn accept_json(mut self, status: StatusCode) -> Self {
+        self.accepted_json.push(status);
+        self
+    }
+
+    /// Whether an answer with this status and body is not an error.
+    pub(super) fn accepts(&self, status: StatusCode, body: &[u8]) -> bool {
+        let json = || matches!(body.trim_ascii_start().first(), Some(b'{' | b'['));
+        status.is_success()
+            || self.accepted.contains(&status)
+            || (self.accepted_json.contains(&status) && json())
+    }
+
+    /// Sets the consistency of a request that takes no other parameter of a read.
+    pub(super) fn consistency(mut self, consistency: Consistency) -> Self {
+        self.consistency = Some(consistency);
+        self
+    }
+
     /// Appends the parameters of a read.
     pub fn query(mut self, options: &QueryOptions) -> Self {
         self.consistency = Some(options.consistency);
@@ -151,6 +187,7 @@ impl Request {
             .param_if("ns", options.namespace.as_ref())
             .param_if("partition", options.partition.as_ref())
             .param_if("peer", options.peer.as_ref())
+            .param_if("sg", options.sameness_group.as_ref())
             .param_if("filter", options.filter.as_ref())
             .param_if("near", options.near.as_ref())
             .flag_if("merge-central-config", options.merge_central_config);
@@ -173,6 +210,12 @@ impl Request {
                 })
                 .collect();
             self.cache_control = (!limits.is_empty()).then(|| limits.join(", "));
+        }
+        if let Some(limit) = options
+            .max_stale
+            .filter(|limit| !limit.is_zero() && options.consistency != Consistency::Consistent)
+        {
+            self = self.param("max_stale", millis(limit));
         }
         if let Some(index) = options.index.filter(|index| *index > 0) {
             self = self.param("index", index.to_string());
@@ -310,6 +353,7 @@ mod tests {
             node_meta: vec![("rack".into(), "a b".into()), ("x".into(), String::new())],
             near: Some("_agent".into()),
             merge_central_config: true,
+            max_stale: Some(Duration::from_secs(2)),
             index: Some(7),
             wait: Some(Duration::from_secs(1)),
             ..QueryOptions::default()
@@ -318,7 +362,7 @@ mod tests {
         assert_eq!(
             target(&request),
             "/v1/x?dc=dc2&ns=n&partition=p&peer=peer&filter=%22v1%22%20in%20Service.Tags&near=_agent\
-             &merge-central-config&node-meta=rack%3Aa%20b&node-meta=x%3A&cached&index=7&wait=1000ms"
+             &merge-central-config&node-meta=rack%3Aa%20b&node-meta=x%3A&cached&max_stale=2000ms&index=7&wait=1000ms"
         );
         assert_eq!(request.cache_control.as_deref(), Some("max-age=5"));
         assert!(request.blocks);

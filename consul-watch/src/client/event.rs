@@ -1,0 +1,62 @@
+use bytes::Bytes;
+
+use crate::{Answer, Client, QueryOptions, Result, client::Request, types::UserEvent};
+
+/// Whom a user event is meant for. The default is every agent.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct EventOptions {
+    /// Datacenter; `None` is the client's own.
+    pub datacenter: Option<String>,
+    /// Only agents whose node name matches this regular expression.
+    pub node: Option<String>,
+    /// Only agents with a service that matches this regular expression.
+    pub service: Option<String>,
+    /// Only those whose matching service has a tag that matches this one. Needs `service`.
+    pub tag: Option<String>,
+}
+
+/// User events: small messages that gossip carries to all agents.
+impl Client {
+    /// Sends a user event. Name and payload are at most about 512 bytes together; delivery is
+    /// not certain.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Client::send`].
+    pub async fn event_fire(
+        &self,
+        name: &str,
+        payload: impl Into<Bytes>,
+        options: &EventOptions,
+    ) -> Result<UserEvent> {
+        let request = Request::put("event.fire", "/v1/event/fire")
+            .segment(name)
+            .param_if("dc", options.datacenter.as_ref())
+            .param_if("node", options.node.as_ref())
+            .param_if("service", options.service.as_ref())
+            .param_if("tag", options.tag.as_ref())
+            .bytes(payload.into());
+        self.read(request).await.map(|answer| answer.value)
+    }
+
+    /// The last events that the agent has received, at most 256, the oldest first; those with
+    /// this name, or all. Blocks until the index is another one: it has no order.
+    ///
+    /// [`new_events`](crate::types::new_events) tells which of them are new.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Client::send`].
+    pub async fn event_list(
+        &self,
+        name: Option<&str>,
+        options: &QueryOptions,
+    ) -> Result<Answer<Vec<UserEvent>>> {
+        let mut request = Request::get("event.list", "/v1/event/list");
+        if let Some(name) = name {
+            request = request.param("name", name);
+        }
+        self.read_list(request.query(options)).await
+    }
+}
