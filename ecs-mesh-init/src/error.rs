@@ -96,6 +96,14 @@ impl Error {
         Self::Consul { operation: operation.into(), source }
     }
 
+    pub(crate) fn file(
+        operation: &'static str,
+        path: impl Into<PathBuf>,
+        source: io::Error,
+    ) -> Self {
+        Self::File { operation, path: path.into(), source }
+    }
+
     /// Whether the same call may succeed later with the same input.
     pub fn is_retryable(&self) -> bool {
         match self {

@@ -8,6 +8,7 @@
 )]
 
 mod golden;
+mod mesh_init;
 mod metadata;
 mod registrar;
 mod settings;
