@@ -3,6 +3,7 @@
 
 mod current;
 mod early;
+mod health;
 mod program;
 mod servers;
 

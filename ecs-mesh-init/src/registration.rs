@@ -7,6 +7,9 @@ mod plan;
 mod registrar;
 mod retry;
 
+pub(crate) use agent::synced_check_id;
+pub(crate) use catalog::check_id;
+
 pub use agent::{AgentRegistrar, agent_registration};
 pub use catalog::{CatalogRegistrar, catalog_registration};
 pub use mesh_service::{MeshCheck, MeshService};

@@ -24,9 +24,9 @@ const HTTPS_CA_FILE: &str = "consul-https-ca-cert.pem";
 const LOGOUT_LIMIT: Duration = Duration::from_secs(5);
 
 /// A client with the task's token, and whether that token is to be given back.
-struct Session {
-    client: Client,
-    logged_in: bool,
+pub(super) struct Session {
+    pub(super) client: Client,
+    pub(super) logged_in: bool,
 }
 
 impl MeshInit {
@@ -76,7 +76,7 @@ impl MeshInit {
         Ok(())
     }
 
-    async fn open_session(
+    pub(super) async fn open_session(
         &self,
         servers: &ServersConfig,
         task: &Task,

@@ -7,7 +7,9 @@
     reason = "a test fails by panicking"
 )]
 
+mod entrypoint;
 mod golden;
+mod health_sync;
 mod mesh_init;
 mod metadata;
 mod registrar;
