@@ -8,6 +8,7 @@
 )]
 
 mod entrypoint;
+mod envoy;
 mod golden;
 mod health_sync;
 mod mesh_init;
