@@ -26,6 +26,7 @@ mod response;
 mod session;
 mod snapshot;
 mod status;
+mod token;
 mod txn;
 
 use std::{fmt, sync::Arc, time::Duration};
@@ -56,6 +57,8 @@ pub use prepared_query::ExecuteOptions;
 pub use request::Request;
 pub use response::Response;
 pub use session::SessionApi;
+pub(crate) use token::TokenWatch;
+pub use token::{FileToken, SharedToken, TokenProvider};
 pub use txn::TxnOptions;
 
 const TOKEN: HeaderName = HeaderName::from_static("x-consul-token");
@@ -93,7 +96,7 @@ struct Inner {
     /// How errors name the peer.
     name: String,
     transport: Arc<dyn Transport>,
-    token: Option<SecretString>,
+    tokens: Arc<dyn TokenProvider>,
     authorization: Option<HeaderValue>,
     namespace: Option<String>,
     partition: Option<String>,
@@ -101,6 +104,8 @@ struct Inner {
     consistency: Consistency,
     request_timeout: Duration,
     body_idle: Duration,
+    /// Whether reads go to the leader whatever they ask for.
+    ordered: bool,
 }
 
 impl fmt::Debug for Client {
@@ -138,17 +143,14 @@ impl Client {
     /// [`Error::Config`] for an address or token file that cannot be used.
     pub fn with_transport(config: ClientConfig, transport: Arc<dyn Transport>) -> Result<Self> {
         let endpoint = Endpoint::parse(&config)?;
-        let token = config.effective_token()?;
-        if let Some(token) = &token {
-            token_header(token)?;
-        }
+        let tokens = config.tokens()?;
         let authorization = config.basic_auth.as_ref().map(basic_header).transpose()?;
         Ok(Self {
             inner: Arc::new(Inner {
                 base: endpoint.base(),
                 name: endpoint.name(),
                 transport,
-                token,
+                tokens,
                 authorization,
                 namespace: config.namespace,
                 partition: config.partition,
@@ -156,6 +158,7 @@ impl Client {
                 consistency: config.consistency,
                 request_timeout: config.request_timeout,
                 body_idle: config.body_idle_timeout,
+                ordered: false,
             }),
         })
     }
@@ -166,12 +169,10 @@ impl Client {
     ///
     /// [`Error::Config`] for a token that cannot stand in a header.
     pub fn with_token(&self, token: Option<SecretString>) -> Result<Self> {
-        if let Some(token) = &token {
-            token_header(token)?;
-        }
+        let tokens = Arc::new(token::StaticToken::new(token)?);
         Ok(Self {
             inner: Arc::new(Inner {
-                token,
+                tokens,
                 ..Inner::clone(&self.inner)
             }),
         })
@@ -187,6 +188,13 @@ impl Client {
                 ..Inner::clone(&self.inner)
             }),
         }
+    }
+
+    /// A client over the same connections each of whose reads shows what any
+    /// read that has ended before it began has shown: all are answered by the
+    /// leader, also those that would be content with less.
+    pub(crate) fn ordered(&self) -> Self {
+        Self { inner: Arc::new(Inner { ordered: true, ..Inner::clone(&self.inner) }) }
     }
 
     /// Where requests go, without credentials.
@@ -216,14 +224,38 @@ impl Client {
         Ok(Answer::new(value, response.into_meta()))
     }
 
+    /// Tells when the token changes, from now on.
+    pub(crate) async fn token_watch(&self) -> TokenWatch {
+        TokenWatch::new(Arc::clone(&self.inner.tokens)).await
+    }
+
+    /// Sends a request with the token of the moment. One that blocks begins again, without
+    /// blocking, when the token changes.
     async fn exchange(&self, request: Request) -> Result<Response> {
+        let tokens = &self.inner.tokens;
+        let token = tokens.token().await?;
+        if request.blocks {
+            let fresh = request.clone().unblocked();
+            tokio::select! {
+                biased;
+                answer = self.attempt(request, token.as_ref()) => return answer,
+                () = tokens.changed(token.as_ref()) => {}
+            }
+            tracing::debug!("the token has changed");
+            let token = tokens.token().await?;
+            return self.attempt(fresh, token.as_ref()).await;
+        }
+        self.attempt(request, token.as_ref()).await
+    }
+
+    async fn attempt(&self, request: Request, token: Option<&SecretString>) -> Result<Response> {
         let operation = request.operation;
         let asked = request.clone();
         let limits = ExchangeLimits::new(
             request::header_limit(request.blocks, request.wait, self.inner.request_timeout),
             self.inner.body_idle,
         );
-        let message = self.assemble(request)?;
+        let message = self.assemble(request, token)?;
         let answer = self
             .inner
             .transport
@@ -250,14 +282,14 @@ impl Client {
         if asked.accepts(status, answer.body()) {
             return Response::new(operation, answer);
         }
-        Err(response::refused(
-            operation,
-            &answer,
-            self.inner.token.as_ref(),
-        ))
+        Err(response::refused(operation, &answer, token))
     }
 
-    fn assemble(&self, request: Request) -> Result<http::Request<bytes::Bytes>> {
+    fn assemble(
+        &self,
+        request: Request,
+        token: Option<&SecretString>,
+    ) -> Result<http::Request<bytes::Bytes>> {
         let operation = request.operation;
         let request = self.with_defaults(request);
         let uri = request.target(&self.inner.base)?;
@@ -274,7 +306,7 @@ impl Client {
             header::CONTENT_TYPE,
             HeaderValue::from_static(request.content_type),
         );
-        self.authorize(headers)?;
+        self.authorize(headers, token)?;
         if let Some(value) = request
             .cache_control
             .as_deref()
@@ -302,14 +334,20 @@ impl Client {
             None => Consistency::Default,
         };
         match consistency {
+            // An agent may be set to answer from any server unless told not to.
+            Consistency::Default | Consistency::Stale
+                if self.inner.ordered && request.consistency.is_some() =>
+            {
+                request.uncached().flag("leader")
+            }
             Consistency::Default => request,
             Consistency::Stale => request.flag("stale"),
             Consistency::Consistent => request.flag("consistent"),
         }
     }
 
-    fn authorize(&self, headers: &mut HeaderMap) -> Result<()> {
-        if let Some(token) = &self.inner.token {
+    fn authorize(&self, headers: &mut HeaderMap, token: Option<&SecretString>) -> Result<()> {
+        if let Some(token) = token {
             headers.insert(TOKEN, token_header(token)?);
         }
         if let Some(value) = &self.inner.authorization {

@@ -1,5 +1,51 @@
 //! A Consul HTTP client whose watches are correct, shared and cheap.
+//!
+//! - [`Client`] speaks to Consul's HTTP API with typed calls.
+//! - [`Watcher`] follows a [`Query`] and gives a [`Snapshot`] for each real
+//!   change, as a stream. Watches of the same query share one upstream read;
+//!   the last one that is dropped ends it. Restarts of Consul, indexes that go
+//!   backwards, lost connections and denied tokens are dealt with inside.
+//! - [`testing`] (feature `testing`) has an in-process Consul
+//!   with true blocking queries, and starts real ones.
+//!
+//! ```
+//! # #[cfg(feature = "testing")]
+//! # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+//! use consul_watch::{Watcher, query::HealthService, testing::TestConsul, types::HealthStatus};
+//!
+//! // A program would have `Client::from_env()?` in its place.
+//! let consul = TestConsul::new();
+//! let watcher = Watcher::new(consul.client());
+//!
+//! let mut web = watcher.watch(HealthService::new("web").passing());
+//! assert!(web.changed().await?.data.is_empty());
+//!
+//! consul.set_instance("web", "web-1", "10.0.0.7", 8080, HealthStatus::Passing);
+//! let snapshot = web.changed().await?;
+//! let found = &snapshot.data[0];
+//! assert_eq!((found.address(), found.service.port), ("10.0.0.7", 8080));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! # })?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Basics that the crates above share are here too: [`Backoff`], [`Clock`] and
+//! [`GoDuration`].
+//!
+//! # Features
+//!
+//! - `testing`: the [`testing`] module. Off by default.
+//!
+//! # Supported servers
+//!
+//! Consul 1.8 and later. The suite runs against 1.8.7 and against the double,
+//! which also behaves like 1.21 where that differs.
+
 #![forbid(unsafe_code)]
+#![cfg_attr(
+    not(feature = "testing"),
+    allow(rustdoc::broken_intra_doc_links, reason = "a feature's module")
+)]
 
 mod backoff;
 pub mod client;
@@ -16,7 +62,7 @@ pub mod types;
 pub mod watch;
 
 pub use backoff::{Backoff, Jitter};
-pub use client::{AclApi, AgentApi, CatalogApi, Client, ClientConfig, KvStore, SessionApi};
+pub use client::{AclApi, AgentApi, CatalogApi, Client, ClientConfig, KvStore, SessionApi, TokenProvider};
 pub use clock::{Clock, SystemClock};
 pub use error::{BoxError, Error, Result};
 pub use go_duration::{GoDuration, ParseGoDurationError};
@@ -25,3 +71,8 @@ pub use options::{Cached, Consistency, QueryOptions, WriteOptions};
 pub use query::Query;
 pub use transport::Transport;
 pub use watch::{Snapshot, Watch, WatchError, Watcher};
+
+/// The examples of the README are tests too.
+#[cfg(all(doctest, feature = "testing"))]
+#[doc = include_str!("../README.md")]
+struct Readme;

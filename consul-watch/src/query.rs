@@ -1,26 +1,43 @@
 //! Watchable reads: the seam [`Query`] and the queries that this crate brings.
 
+mod acl;
 mod agent_service;
+mod catalog_node;
 mod catalog_nodes;
 mod catalog_service;
 mod catalog_services;
 mod datacenters;
+mod events;
 mod health_service;
 mod health_state;
 mod kv;
+mod mesh;
+mod polled;
+mod sessions;
+mod simple;
 
 use std::{fmt, future::Future, sync::Arc, time::Duration};
 
 use crate::{Answer, Client, QueryOptions, Result};
 
+pub use acl::{AclAuthMethods, AclBindingRules, AclPolicies, AclRoles, AclTokens};
 pub use agent_service::AgentService;
+pub use catalog_node::{CatalogNode, CoordinateNodes, HealthChecks, HealthNode, NodeServices};
 pub use catalog_nodes::CatalogNodes;
 pub use catalog_service::CatalogService;
 pub use catalog_services::CatalogServices;
 pub use datacenters::Datacenters;
+pub use events::Events;
 pub use health_service::HealthService;
 pub use health_state::HealthState;
 pub use kv::{KvGet, KvKeys, KvList};
+pub use mesh::{
+    CaRoots, CatalogConnect, ConfigEntries, ConfigEntry, ConnectLeaf, DiscoveryChain,
+    ExportedServices, GatewayServices, HealthIngress, IntentionMatch, Intentions, Peering,
+    Peerings, ServerCaRoots,
+};
+pub use polled::Polled;
+pub use sessions::{NodeSessions, SessionInfo, Sessions};
 
 /// One watchable read.
 ///
@@ -145,17 +162,24 @@ pub enum Mode {
     Polled(Duration),
 }
 
-/// What a query's result depends on.
+/// What a query's result depends on, within the client's own datacenter,
+/// namespace and partition.
+///
+/// When there are more watches than [connections](crate::watch::WatcherBuilder::connections),
+/// a few broad queries tell when something with this scope changed, and the
+/// query is fetched without blocking, at the leader. A result that depends on
+/// anything else, such as another datacenter, a peer or configuration entries,
+/// is [`Scope::Opaque`].
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Scope {
-    /// Instances, checks and nodes of one service.
+    /// Instances of one service, by name, with their checks and nodes.
     Service(String),
-    /// The catalog's service names and tags.
+    /// The names and tags of all services, and nodes.
     CatalogServices,
-    /// The catalog's nodes.
+    /// All nodes.
     Nodes,
-    /// The checks of all nodes and services.
+    /// The checks of all nodes and services, and nodes.
     Checks,
     /// One key.
     KvKey(String),
@@ -184,6 +208,8 @@ fn is_local(options: &QueryOptions) -> bool {
         && options.namespace.is_none()
         && options.partition.is_none()
         && options.peer.is_none()
+        && options.sameness_group.is_none()
+        && !options.merge_central_config
 }
 
 /// Setters for what every read takes.
@@ -209,3 +235,6 @@ macro_rules! common_setters {
     };
 }
 use common_setters;
+
+#[cfg(test)]
+mod tests;

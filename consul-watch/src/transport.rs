@@ -9,6 +9,7 @@ use bytes::Bytes;
 
 use crate::BoxError;
 
+pub(crate) use socket::IDLE_CONNECTIONS;
 pub use socket::SocketTransport;
 
 /// Carries out one HTTP exchange.

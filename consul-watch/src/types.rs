@@ -58,6 +58,7 @@ pub use event::{UserEvent, new_events};
 pub use health::{ServiceEntry, aggregated_status};
 pub use intention::{Intention, IntentionAction, IntentionSide};
 pub use kv::KvPair;
+pub(crate) use kv::from_base64;
 pub use operator::{AutopilotHealth, RaftConfiguration, RaftServer, ServerHealth};
 pub use peering::{
     ExportedService, Peering, PeeringEstablishRequest, PeeringState, PeeringStreamStatus,
@@ -67,6 +68,7 @@ pub(crate) use peering::PeeringToken;
 pub use prepared_query::{Failover, PreparedQuery, PreparedQueryResult, PreparedService};
 pub use proxy::{MeshGateway, ServiceProxy, Upstream};
 pub use secret::SecretObject;
+pub(crate) use secret::same as same_secret;
 pub use service::{Locality, Service, ServiceAddress, ServiceConnect, ServiceKind, Weights};
 pub use session::{Session, SessionBehavior, SessionId, SessionRequest};
 pub(crate) use txn::TxnAnswer;
@@ -127,5 +129,7 @@ pub(crate) fn from_go_text<'de, D: Deserializer<'de>>(
     Ok((!duration.is_zero()).then_some(duration))
 }
 
+#[cfg(test)]
+mod captured;
 #[cfg(test)]
 mod tests;

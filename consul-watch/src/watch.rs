@@ -2,9 +2,36 @@
 //!
 //! A [`Watcher`] turns a [`Query`](crate::Query) into a [`Watch`], a stream
 //! of [`Snapshot`]s. Watches of the same query share one upstream read.
+//!
+//! # Many watches
+//!
+//! A watcher keeps within a budget of connections,
+//! [`WatcherBuilder::connections`], because Consul serves 200 for each client
+//! address. Up to that many watches, less 4, have a connection each, on which Consul
+//! holds their request until something changes. With more, most keep theirs;
+//! for the others a few broad queries (the checks, nodes and services of the
+//! datacenter; the keys of a prefix) tell *that* something changed, and short
+//! reads tell *what*. A watch that no broad query can stand in for
+//! ([`Scope::Opaque`](crate::query::Scope::Opaque)) is preferred when
+//! connections are dealt out, and past that asked in turn.
+//!
+//! What a watch shows is the same either way: nothing is missed, and the
+//! order of snapshots is Consul's. Three things differ. A change shows after
+//! two requests instead of one, and under churn up to about a second later,
+//! because broad answers are paced. Watches in turn may be up to 10 s late,
+//! or a second for each eighth of the budget's worth of them. And a covered
+//! watch reads from the leader, also where its query would take a stale or
+//! cached answer, because only those have an order.
+//!
+//! [`Watcher::load`] says how many watches wait in which way.
 
+mod buffer;
+mod cover;
+mod diff;
 mod limiter;
 mod plan;
+mod seat;
+mod slots;
 mod state;
 mod subscription;
 mod view;
@@ -14,10 +41,12 @@ use std::sync::Arc;
 
 use crate::{Error, QueryMeta};
 
+pub use buffer::{Buffer, BufferTimer, Buffered};
+pub use diff::{Diff, Event, InstanceKey, Items, Keyed, changes};
 pub use limiter::RateLimit;
 pub use state::{Liveness, WatchState};
 pub use subscription::Watch;
-pub use watcher::{Watcher, WatcherBuilder};
+pub use watcher::{Load, Watcher, WatcherBuilder};
 
 /// What a query answered, at one moment.
 ///
@@ -37,11 +66,7 @@ pub struct Snapshot<T> {
 
 impl<T> Clone for Snapshot<T> {
     fn clone(&self) -> Self {
-        Self {
-            data: Arc::clone(&self.data),
-            meta: self.meta.clone(),
-            seq: self.seq,
-        }
+        Self { data: Arc::clone(&self.data), meta: self.meta.clone(), seq: self.seq }
     }
 }
 
@@ -57,23 +82,14 @@ pub struct WatchError {
 }
 
 impl WatchError {
-    fn new(cause: Error, last: bool) -> Self {
-        Self {
-            cause: Arc::new(cause),
-            last,
-        }
+    fn new(cause: Arc<Error>, last: bool) -> Self {
+        Self { cause, last }
     }
 
     fn closed() -> Self {
         let source = "the watcher was shut down".into();
-        Self::new(
-            Error::Other {
-                operation: "watch",
-                retryable: false,
-                source,
-            },
-            true,
-        )
+        let cause = Error::Other { operation: "watch", retryable: false, source };
+        Self::new(Arc::new(cause), true)
     }
 
     /// What happened.

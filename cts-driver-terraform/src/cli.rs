@@ -37,9 +37,7 @@ use crate::{
 ///
 /// Source: Consul-Terraform-Sync 0.9, command lines of the Terraform client.
 ///
-/// Deviation: plans and applies wait [`CliOptions::lock_timeout`] for a lock,
-/// so that what a killed process left behind stops nothing; `-json` is added
-/// where something is decided.
+/// Deviation: `-json` is added where something is decided.
 ///
 /// # Cancel safety
 ///
@@ -88,6 +86,7 @@ impl TerraformCli {
             directory: std::env::temp_dir(),
             environment: BTreeMap::new(),
             stop: cts_tasks::Stop::new(),
+            input: None,
             progress: std::sync::Arc::new(cts_tasks::Silent),
         };
         let arguments = ["version".into(), "-json".into()];
@@ -137,10 +136,6 @@ impl TerraformCli {
         } else {
             Err(finished.failure(step, stream.into_errors()))
         }
-    }
-
-    fn lock_timeout(&self) -> OsString {
-        format!("-lock-timeout={}s", self.options.lock_timeout.as_secs()).into()
     }
 }
 
@@ -197,7 +192,7 @@ impl Terraform for TerraformCli {
         out.push(&options.out);
         let mut arguments: Vec<OsString> =
             ["plan", "-no-color", "-input=false", "-detailed-exitcode"].map(Into::into).into();
-        arguments.push(self.lock_timeout());
+        arguments.push("-lock-timeout=0s".into());
         arguments.extend(["-lock=true", "-parallelism=10", "-refresh=true"].map(Into::into));
         if options.refresh_only {
             arguments.push("-refresh-only".into());
@@ -211,7 +206,6 @@ impl Terraform for TerraformCli {
         let mut arguments: Vec<OsString> =
             ["apply", "-no-color", "-auto-approve", "-input=false"].map(Into::into).into();
         arguments.extend(["-lock=true", "-parallelism=10", "-refresh=true"].map(Into::into));
-        arguments.push(self.lock_timeout());
         let (_, stream) =
             self.run_stream(Step::Apply, arguments, options.plan.as_deref(), run).await?;
         Ok(stream.into_changes())
@@ -221,7 +215,6 @@ impl Terraform for TerraformCli {
         let mut arguments: Vec<OsString> =
             ["destroy", "-no-color", "-auto-approve", "-input=false"].map(Into::into).into();
         arguments.extend(["-lock=true", "-parallelism=10", "-refresh=true"].map(Into::into));
-        arguments.push(self.lock_timeout());
         let (_, stream) = self.run_stream(Step::Destroy, arguments, None, run).await?;
         Ok(stream.into_changes())
     }

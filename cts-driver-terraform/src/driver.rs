@@ -1,6 +1,7 @@
 mod errors;
 mod files;
 mod plans;
+mod turn;
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -11,7 +12,7 @@ use cts_tasks::{
 };
 use sha2::{Digest as _, Sha256};
 
-use self::{errors::InTask as _, files::TaskFiles, plans::SavedPlans};
+use self::{errors::InTask as _, files::TaskFiles, plans::SavedPlans, turn::Turn};
 use crate::{
     ApplyOptions, Error, GeneratedFile, Invocation, PlanOptions, Result, RootModule, Settings,
     ShownPlan, Step, Terraform, ToolDiagnostic,
@@ -56,13 +57,17 @@ impl TerraformDriver {
         SavedPlans::new(&self.directory)
     }
 
-    fn invocation(&self, root: &RootModule, context: &RunContext) -> Invocation {
-        Invocation {
+    /// Waits until nothing else works in the directory.
+    async fn begin(&self, root: &RootModule, context: &RunContext) -> Result<Invocation> {
+        let limit = self.settings.lock_timeout();
+        let turn = Turn::wait(&self.directory, limit, &context.stop).await?;
+        Ok(Invocation {
             directory: self.directory.clone(),
             environment: self.settings.environment(root),
             stop: context.stop.clone(),
+            input: Some(turn.file()),
             progress: Arc::clone(&context.progress),
-        }
+        })
     }
 
     /// Initialises the directory and selects the task's workspace.
@@ -227,9 +232,10 @@ impl Driver for TerraformDriver {
     async fn prepare(&self, context: &RunContext) -> TaskResult<()> {
         let root = self.root_module().await?;
         let files = self.files();
+        files.create_directory().await?;
+        let run = self.begin(&root, context).await?;
         files.prepare(self.settings.persist_log()).await?;
         files.write_all(&root.files()).await?;
-        let run = self.invocation(&root, context);
         context.permit.check()?;
         self.init(&run, context).await?;
         self.validate(&run).await
@@ -242,8 +248,8 @@ impl Driver for TerraformDriver {
         context: &RunContext,
     ) -> TaskResult<Plan> {
         let root = self.root_module().await?;
+        let run = self.begin(&root, context).await?;
         let tfvars = self.write_inputs(&root, inputs).await?;
-        let run = self.invocation(&root, context);
         context.permit.check()?;
         let drift = purpose == PlanPurpose::Drift;
         let (shown, out) = self.planned(drift, &run).await.in_task(Step::Plan, &self.task)?;
@@ -259,7 +265,7 @@ impl Driver for TerraformDriver {
 
     async fn apply(&self, request: ApplyRequest<'_>, context: &RunContext) -> TaskResult<Outcome> {
         let root = self.root_module().await?;
-        let run = self.invocation(&root, context);
+        let run = self.begin(&root, context).await?;
         match request {
             ApplyRequest::Inputs(inputs) => {
                 self.write_inputs(&root, inputs).await?;
@@ -287,10 +293,10 @@ impl Driver for TerraformDriver {
 
     async fn destroy(&self, context: &RunContext) -> TaskResult<Outcome> {
         let root = self.root_module().await?;
+        let run = self.begin(&root, context).await?;
         if !self.files().has_inputs().await {
             self.write_inputs(&root, &TaskInputs::default()).await?;
         }
-        let run = self.invocation(&root, context);
         context.permit.check()?;
         let destroyed = self.terraform.destroy(&run).await.in_task(Step::Destroy, &self.task)?;
         Ok(outcome(destroyed))

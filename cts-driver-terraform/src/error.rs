@@ -78,6 +78,15 @@ pub enum Error {
         /// Why.
         reason: cts_tasks::StopReason,
     },
+    /// A command that another process started still works in the task's directory.
+    #[error("another command still works in {} after {} s", path.display(), after.as_secs())]
+    #[cfg(feature = "cli")]
+    Occupied {
+        /// The directory.
+        path: PathBuf,
+        /// How long it was waited for.
+        after: std::time::Duration,
+    },
     /// A file or directory of a task could not be used.
     #[error("{action} {}", path.display())]
     File {
@@ -100,6 +109,25 @@ impl Error {
         if problems.is_empty() { Ok(()) } else { Err(Self::Invalid { problems }) }
     }
 
+    /// Who holds the lock that a command found on the state, if it failed for that.
+    ///
+    /// The tool has no code for it, but every backend reports its lock under
+    /// the same heading.
+    #[cfg(feature = "cli")]
+    pub fn lock_holder(&self) -> Option<String> {
+        const HEADING: &str = "Lock Info:";
+        let Self::Failed { diagnostics, text, .. } = self else { return None };
+        let details = diagnostics.iter().flat_map(|found| [&found.summary, &found.detail]);
+        let (_, holder) = details.chain([text]).find_map(|text| text.split_once(HEADING))?;
+        let lines = holder.lines().map(str::trim).filter(|line| !line.is_empty()).take(7);
+        Some(
+            lines
+                .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
+                .collect::<Vec<_>>()
+                .join(", "),
+        )
+    }
+
     /// Whether the same call may succeed later with the same input.
     pub fn is_retryable(&self) -> bool {
         match self {
@@ -113,7 +141,7 @@ impl Error {
             #[cfg(feature = "cli")]
             Self::Failed { step, .. } => *step != crate::Step::Validate,
             #[cfg(feature = "cli")]
-            Self::Process { .. } => true,
+            Self::Process { .. } | Self::Occupied { .. } => true,
         }
     }
 }

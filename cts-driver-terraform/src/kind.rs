@@ -4,7 +4,8 @@ use async_trait::async_trait;
 use cts_tasks::{Diagnostic, Driver, DriverFactory, DriverKind, DriverSettings, Result, Task};
 
 use crate::{
-    CliOptions, Error, Settings, Terraform, TerraformCli, TerraformDriver, cli::check_supported,
+    CliOptions, Error, Patient, Settings, Terraform, TerraformCli, TerraformDriver,
+    cli::check_supported,
 };
 
 /// Claims `driver "terraform"`: runs tasks with the `terraform` or `tofu` command.
@@ -30,7 +31,7 @@ const REFUSED: [&str; 2] = ["terraform_cloud_workspace", "terraform_version"];
 
 impl TerraformKind {
     /// A kind whose commands run with these options. What the configuration
-    /// sets (`path`, `log`, `persist_log`, `lock_timeout`) stands over them.
+    /// sets (`path`, `log`, `persist_log`) stands over them.
     pub fn new(options: CliOptions) -> Self {
         Self { options }
     }
@@ -65,9 +66,8 @@ impl DriverKind for TerraformKind {
         options.path = settings.path().map(Into::into).or(options.path);
         options.log |= settings.log();
         options.persist_log |= settings.persist_log();
-        options.lock_timeout = settings.lock_timeout();
-        let terraform = Arc::new(TerraformCli::new(options));
-        Ok(Arc::new(TerraformFactory::new(settings, terraform)))
+        let terraform = Patient::new(TerraformCli::new(options), settings.lock_timeout());
+        Ok(Arc::new(TerraformFactory::new(settings, Arc::new(terraform))))
     }
 }
 

@@ -15,6 +15,8 @@ mod root_module;
 mod settings;
 #[cfg(feature = "cli")]
 mod terraform;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod version;
 
 pub use backend::Backend;
@@ -29,7 +31,7 @@ pub use root_module::{GeneratedFile, REQUIRED_VERSION, RootModule, RootModuleBui
 pub use settings::Settings;
 #[cfg(feature = "cli")]
 pub use terraform::{
-    ApplyOptions, Invocation, PlanOptions, ShownPlan, Step, Terraform, Tool, ToolDiagnostic,
-    Validation,
+    ApplyOptions, Invocation, Patient, PlanOptions, ShownPlan, Step, Terraform, Tool,
+    ToolDiagnostic, Validation,
 };
 pub use version::{Product, Version, VersionConstraint};

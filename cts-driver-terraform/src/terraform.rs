@@ -1,6 +1,7 @@
 mod changes;
 mod diagnostic;
 mod invocation;
+mod patient;
 
 use std::{
     collections::BTreeMap,
@@ -16,6 +17,7 @@ pub(crate) use self::changes::{PlanJson, planned};
 pub use self::{
     diagnostic::ToolDiagnostic,
     invocation::{Invocation, Step},
+    patient::Patient,
 };
 use crate::{Product, Result, Version};
 

@@ -8,6 +8,7 @@
 
 mod api_tls;
 mod buffer_period;
+mod client;
 mod condition;
 mod consul;
 mod consul_client;
@@ -24,8 +25,10 @@ mod provider;
 mod raw;
 mod redact;
 mod registry;
+mod service;
 mod syslog;
 mod tasks;
+mod triggers;
 mod unknown;
 mod value;
 mod variables;
@@ -34,7 +37,8 @@ mod vault;
 use std::{collections::BTreeMap, fmt, path::PathBuf, str::FromStr};
 
 pub use api_tls::ApiTls;
-pub use consul::{ConsulConfig, ConsulTls, ConsulTransport, ServiceRegistration};
+pub use client::{ConsulTls, ConsulTransport};
+pub use consul::{ConsulConfig, ServiceRegistration};
 pub use dynamic::Dynamic;
 pub use load::{Loaded, Loader};
 pub use provider::{ProviderBlock, find_provider};
@@ -46,8 +50,15 @@ pub use vault::VaultConfig;
 
 use crate::{BufferPeriod, Diagnostic, Task};
 
-/// A checked configuration.
-#[derive(Debug, Clone)]
+/// The driver when no block names one.
+const DEFAULT_DRIVER: &str = "terraform";
+/// Where tasks' directories are when nothing says so.
+const DEFAULT_WORKING_DIR: &str = "sync-tasks";
+/// The API's port when nothing says so.
+const DEFAULT_PORT: u16 = 8558;
+
+/// A checked configuration. Its `Debug` form is [`Config::to_redacted_json`].
+#[derive(Clone)]
 #[non_exhaustive]
 pub struct Config {
     /// How much is logged; default [`LogLevel::Info`].
@@ -78,6 +89,29 @@ pub struct Config {
     pub blocks: BTreeMap<String, ClaimedBlock>,
     /// What the operator should know: deprecated names, ignored settings.
     pub warnings: Vec<Diagnostic>,
+}
+
+impl Default for Config {
+    /// As if every block were empty, without tasks; the id is `cts`, because
+    /// the hostname is asked only where a configuration is loaded.
+    fn default() -> Self {
+        Self {
+            log_level: LogLevel::Info,
+            port: DEFAULT_PORT,
+            id: "cts".to_owned(),
+            working_dir: DEFAULT_WORKING_DIR.into(),
+            syslog: None,
+            buffer_period: BufferPeriod::default(),
+            consul: ConsulConfig::default(),
+            vault: None,
+            tls: None,
+            driver: DriverBlock::default(),
+            providers: Vec::new(),
+            tasks: Vec::new(),
+            blocks: BTreeMap::new(),
+            warnings: Vec::new(),
+        }
+    }
 }
 
 /// How much is logged.
@@ -140,6 +174,13 @@ pub struct DriverBlock {
     pub body: Option<ConfigValue>,
     /// What of the body must never be shown; see [`crate::DriverKind::secret_fields`].
     pub secret_fields: &'static [&'static str],
+}
+
+impl Default for DriverBlock {
+    /// As if there were no block.
+    fn default() -> Self {
+        Self { label: DEFAULT_DRIVER.to_owned(), body: None, secret_fields: &[] }
+    }
 }
 
 /// A block at the top of the configuration that a [`BlockKind`] has checked.

@@ -170,6 +170,10 @@ impl Daemon {
             Arc::clone(&self.cluster),
         )
         .await?;
+        #[cfg(feature = "api")]
+        let port = api.local_addr()?.port();
+        #[cfg(not(feature = "api"))]
+        let port = self.config.port;
         let work = async {
             let result = self.engine.run(&inner).await;
             inner.stop(StopReason::Shutdown);
@@ -177,13 +181,14 @@ impl Daemon {
         };
         let registered = async {
             if self.config.consul.service_registration.enabled {
-                keep_registered(&self.client, &self.config, &self.cluster.tags(), &inner).await;
+                keep_registered(&self.client, &self.config, port, &self.cluster.tags(), &inner)
+                    .await;
             }
         };
         let served = async {
             #[cfg(feature = "api")]
             {
-                tracing::info!(port = self.config.port, "serving the API");
+                tracing::info!(port, "serving the API");
                 let result = api.serve(inner.clone()).await;
                 inner.stop(StopReason::Shutdown);
                 result

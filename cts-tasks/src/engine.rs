@@ -1,11 +1,11 @@
 //! Runs tasks when their conditions say so.
 
-mod buffer;
 mod feeds;
 mod health;
 mod ledger;
 mod retry;
 mod run;
+mod schedule;
 mod view;
 mod want;
 mod worker;
@@ -16,7 +16,7 @@ use std::{
     time::Duration,
 };
 
-use consul_watch::Watcher;
+use consul_watch::{Clock, SystemClock, Watcher};
 use tokio::{sync::Semaphore, task::JoinSet};
 
 pub use retry::Retry;
@@ -55,6 +55,8 @@ pub struct EngineOptions {
     /// How long a run may go on after a stop before its driver is told to end
     /// it; 5 seconds by default.
     pub stop_grace: Duration,
+    /// Where schedules read the time; the system's clock by default.
+    pub clock: Arc<dyn Clock>,
     /// Makes the random part of delays repeatable; `None`, the default, does not.
     pub seed: Option<u64>,
 }
@@ -67,6 +69,7 @@ impl Default for EngineOptions {
             retry: Retry::TASK,
             concurrency: None,
             stop_grace: Duration::from_secs(5),
+            clock: Arc::new(SystemClock),
             seed: None,
         }
     }

@@ -94,3 +94,38 @@ impl Status {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An event of a task without anything but its success.
+    fn event(success: bool) -> Event {
+        Event {
+            id: Uuid::nil(),
+            success,
+            start_time: DateTime::UNIX_EPOCH.into(),
+            end_time: DateTime::UNIX_EPOCH.into(),
+            task_name: TaskName::try_from("t".to_owned()).unwrap(),
+            error: None,
+            config: EventConfig { providers: Vec::new(), services: Vec::new(), source: "m".into() },
+            changes: None,
+        }
+    }
+
+    /// Spec: CTS74
+    #[test]
+    fn the_status_comes_from_the_stored_events() {
+        for (newest_first, expected) in [
+            (&[true, false, false][..], Status::Successful),
+            (&[false], Status::Errored),
+            (&[false, true, true], Status::Errored),
+            (&[false, false], Status::Critical),
+            (&[false, true, false], Status::Critical),
+            (&[], Status::Unknown),
+        ] {
+            let events: Vec<Event> = newest_first.iter().map(|success| event(*success)).collect();
+            assert_eq!(Status::of(&events), expected, "{newest_first:?}");
+        }
+    }
+}

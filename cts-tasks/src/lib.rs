@@ -1,4 +1,36 @@
-//! Configuration, task engine, events and state of Consul-Terraform-Sync.
+//! The engine of Consul-Terraform-Sync as a library: it runs tasks when what
+//! they need of Consul changes.
+//!
+//! Start with [`Engine`] for the engine alone, with [`config::Loader`] and
+//! [`Daemon`] for a whole deployment. What runs a task is a [`Driver`], where
+//! state is kept a [`TaskStore`], and whether this process may act a
+//! [`Permit`]; each is a trait to implement.
+//!
+//! ```
+//! # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+//! use std::sync::Arc;
+//! use consul_watch::{Watcher, testing::TestConsul, types::HealthStatus};
+//! use cts_tasks::{Engine, EngineOptions, Stop, testing::{RecordingDriver, task}};
+//!
+//! let consul = TestConsul::new();
+//! consul.set_instance("web", "web-1", "10.0.0.1", 80, HealthStatus::Passing);
+//! let driver = RecordingDriver::default(); // yours runs a tool
+//!
+//! let watcher = Watcher::new(consul.client());
+//! let engine = Engine::new(watcher, Arc::new(driver.clone()), EngineOptions::default());
+//! let stop = Stop::new();
+//! engine.load(vec![task("web")], &stop).await?; // runs when the service `web` changes
+//! engine.once(&stop).await?;
+//! assert_eq!(driver.applies("web").len(), 1);
+//! # Ok::<(), cts_tasks::Error>(())
+//! # })?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Features, all off by default: `api` serves the HTTP API (`ApiServer`),
+//! `testing` brings a driver that records what it is told.
+//!
+//! Source: Consul-Terraform-Sync 0.9 and its documentation.
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "api")]
@@ -43,3 +75,8 @@ pub use task::{
     BufferPeriod, CatalogServicesSelection, Condition, InvalidTaskName, KvSelection,
     MatchingServices, ModuleInput, NamedService, ServiceSelection, Task, TaskName,
 };
+
+/// The README's code is compiled and run, too.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -15,24 +15,24 @@ const RETRY: Retry = Retry { limit: Some(8) };
 /// What this instance tells Consul about itself.
 ///
 /// Source: Consul-Terraform-Sync 0.9, `registration`.
-fn registration(config: &Config, tags: &[String]) -> AgentServiceRegistration {
+fn registration(config: &Config, port: u16, tags: &[String]) -> AgentServiceRegistration {
     let own = &config.consul.service_registration;
     let mut service = AgentServiceRegistration::new(&own.service_name);
     service.id.clone_from(&config.id);
     service.tags = ["cts".to_owned()].into_iter().chain(tags.iter().cloned()).collect();
     service.address.clone_from(&own.address);
-    service.port = config.port;
+    service.port = port;
     service.namespace = Some(own.namespace.clone()).filter(|namespace| !namespace.is_empty());
     if own.default_check_enabled {
-        service.checks.push(check(config));
+        service.checks.push(check(config, port));
     }
     service
 }
 
-fn check(config: &Config) -> CheckSpec {
+fn check(config: &Config, port: u16) -> CheckSpec {
     let configured = &config.consul.service_registration.default_check_address;
     let base = match configured.as_str() {
-        "" => format!("http://localhost:{}", config.port),
+        "" => format!("http://localhost:{port}"),
         address => address.trim_end_matches('/').to_owned(),
     };
     let mut check = CheckSpec::default();
@@ -55,10 +55,11 @@ fn check(config: &Config) -> CheckSpec {
 pub(crate) async fn keep_registered(
     consul: &dyn AgentApi,
     config: &Config,
+    port: u16,
     tags: &[String],
     stop: &Stop,
 ) {
-    let service = registration(config, tags);
+    let service = registration(config, port, tags);
     if !register(consul, &service, stop).await {
         return;
     }

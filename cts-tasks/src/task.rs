@@ -1,5 +1,6 @@
 use std::{collections::BTreeMap, fmt, path::PathBuf, str::FromStr, time::Duration};
 
+use consul_watch::watch::Buffer;
 use serde::{Deserialize, Serialize};
 
 use crate::Literal;
@@ -122,6 +123,15 @@ pub enum BufferPeriod {
         /// The longest wait.
         max: Duration,
     },
+}
+
+impl From<BufferPeriod> for Buffer {
+    fn from(period: BufferPeriod) -> Self {
+        match period {
+            BufferPeriod::Disabled => Self::none(),
+            BufferPeriod::Enabled { min, max } => Self::new(min, max),
+        }
+    }
 }
 
 /// What makes a task run.

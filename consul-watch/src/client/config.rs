@@ -1,8 +1,11 @@
-use std::{fs, path::PathBuf, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use secrecy::{ExposeSecret, SecretString};
 
-use crate::{Consistency, Error, Result};
+use crate::{
+    Consistency, Error, Result,
+    client::{FileToken, TokenProvider, token::StaticToken},
+};
 
 /// How to reach Consul.
 ///
@@ -16,8 +19,10 @@ pub struct ClientConfig {
     pub address: String,
     /// ACL token. Default none: the agent's own default token applies.
     pub token: Option<SecretString>,
-    /// File that holds the ACL token, read when the client is made. It wins over `token`.
+    /// File that holds the ACL token, read again when it changes. It wins over `token`.
     pub token_file: Option<PathBuf>,
+    /// What gives the ACL token and may change it. It wins over `token_file`.
+    pub token_provider: Option<Arc<dyn TokenProvider>>,
     /// User and password for a proxy in front of Consul.
     pub basic_auth: Option<BasicAuth>,
     /// Enterprise namespace of requests that name none.
@@ -48,6 +53,7 @@ impl Default for ClientConfig {
             address: "127.0.0.1:8500".to_owned(),
             token: None,
             token_file: None,
+            token_provider: None,
             basic_auth: None,
             namespace: None,
             partition: None,
@@ -179,18 +185,32 @@ impl ClientConfig {
         Ok(config)
     }
 
-    /// The token to send: explicit file, explicit token, the environment's file, its token.
-    pub(super) fn effective_token(&self) -> Result<Option<SecretString>> {
-        if let Some(token) = read_token(self.token_file.as_ref())? {
-            return Ok(Some(token));
+    /// Where the token comes from: explicit provider, file or token, the environment's file or
+    /// token. A file that is empty leaves it to the next of them until it holds a token.
+    pub(super) fn tokens(&self) -> Result<Arc<dyn TokenProvider>> {
+        if let Some(provider) = &self.token_provider {
+            return Ok(Arc::clone(provider));
         }
-        if let Some(token) = &self.token {
-            return Ok(non_empty(token));
+        let env_token = self.env_token.as_ref().and_then(non_empty);
+        let env_file = match &self.env_token_file {
+            Some(path) if self.token.is_none() => {
+                Some(FileToken::open_or(path, env_token.clone())?)
+            }
+            _ => None,
+        };
+        if let Some(path) = &self.token_file {
+            let next = match (&self.token, &env_file) {
+                (Some(token), _) => non_empty(token),
+                (None, Some(file)) => file.current(),
+                (None, None) => env_token,
+            };
+            return Ok(Arc::new(FileToken::open_or(path, next)?));
         }
-        if let Some(token) = read_token(self.env_token_file.as_ref())? {
-            return Ok(Some(token));
+        if let Some(file) = env_file {
+            return Ok(Arc::new(file));
         }
-        Ok(self.env_token.as_ref().and_then(non_empty))
+        let token = self.token.as_ref().map_or(env_token, non_empty);
+        Ok(Arc::new(StaticToken::new(token)?))
     }
 }
 
@@ -211,19 +231,6 @@ impl BasicAuth {
 
 fn non_empty(token: &SecretString) -> Option<SecretString> {
     (!token.expose_secret().is_empty()).then(|| token.clone())
-}
-
-/// A file that is empty counts as no token.
-fn read_token(path: Option<&PathBuf>) -> Result<Option<SecretString>> {
-    let Some(path) = path else { return Ok(None) };
-    let text = fs::read_to_string(path).map_err(|error| {
-        Error::config(
-            "token file",
-            format!("Error loading token file {} : {error}", path.display()),
-        )
-    })?;
-    let text = text.trim();
-    Ok((!text.is_empty()).then(|| SecretString::from(text)))
 }
 
 /// Go's `strconv.ParseBool`.
@@ -248,7 +255,7 @@ fn without_port(name: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashMap;
+    use std::{collections::HashMap, fs};
 
     use proptest::prelude::*;
 
@@ -262,16 +269,14 @@ mod tests {
         ClientConfig::from_vars(|name| vars.get(name).cloned())
     }
 
-    fn token(config: &ClientConfig) -> Option<String> {
-        config
-            .effective_token()
-            .unwrap()
-            .map(|token| token.expose_secret().to_owned())
+    async fn token(config: &ClientConfig) -> Option<String> {
+        let token = config.tokens().unwrap().token().await.unwrap();
+        token.map(|token| token.expose_secret().to_owned())
     }
 
     /// Spec: CW16
-    #[test]
-    fn every_variable_is_read() {
+    #[tokio::test]
+    async fn every_variable_is_read() {
         let config = from(&[
             ("CONSUL_HTTP_ADDR", "https://1.2.3.4:5678/prefix"),
             ("CONSUL_HTTP_TOKEN", "abcd1234"),
@@ -289,7 +294,7 @@ mod tests {
         ])
         .unwrap();
         assert_eq!(config.address, "https://1.2.3.4:5678/prefix");
-        assert_eq!(token(&config).as_deref(), Some("abcd1234"));
+        assert_eq!(token(&config).await.as_deref(), Some("abcd1234"));
         let auth = config.basic_auth.unwrap();
         assert_eq!(
             (auth.user.as_str(), auth.password.unwrap().expose_secret()),
@@ -322,8 +327,8 @@ mod tests {
         assert!(!from(&[("CONSUL_HTTP_SSL", "yes")]).unwrap().tls.enabled);
     }
 
-    #[test]
-    fn explicit_tokens_win_over_the_environment_and_files_over_tokens() {
+    #[tokio::test]
+    async fn explicit_tokens_win_over_the_environment_and_files_over_tokens() {
         let folder = tempfile::tempdir().unwrap();
         let file = |name: &str, text: &str| {
             let path = folder.path().join(name);
@@ -336,15 +341,15 @@ mod tests {
             ("CONSUL_HTTP_TOKEN_FILE", env_file.to_str().unwrap()),
         ])
         .unwrap();
-        assert_eq!(token(&config).as_deref(), Some("from-env-file"));
+        assert_eq!(token(&config).await.as_deref(), Some("from-env-file"));
         config.token = Some("explicit".into());
-        assert_eq!(token(&config).as_deref(), Some("explicit"));
+        assert_eq!(token(&config).await.as_deref(), Some("explicit"));
         config.token_file = Some(file("explicit", "explicit-file"));
-        assert_eq!(token(&config).as_deref(), Some("explicit-file"));
+        assert_eq!(token(&config).await.as_deref(), Some("explicit-file"));
         config.token_file = Some(file("empty", "\n"));
-        assert_eq!(token(&config).as_deref(), Some("explicit"));
+        assert_eq!(token(&config).await.as_deref(), Some("explicit"));
         config.token_file = Some(folder.path().join("missing"));
-        let error = config.effective_token().unwrap_err().to_string();
+        let error = config.tokens().unwrap_err().to_string();
         assert!(error.contains("Error loading token file"), "{error}");
     }
 

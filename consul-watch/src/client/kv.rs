@@ -4,8 +4,8 @@ use http::StatusCode;
 
 use crate::{
     Answer, Client, QueryOptions, Result, WriteOptions,
-    client::{Request, present},
-    types::{KvPair, SessionId},
+    client::{Request, TxnOptions, present},
+    types::{KvOp, KvPair, SessionId, TxnOp, TxnOutcome},
 };
 
 /// The KV store, for those who need nothing else of Consul.
@@ -38,6 +38,13 @@ pub trait KvStore: std::fmt::Debug + Send + Sync + 'static {
     ///
     /// Those of [`Client::send`].
     async fn kv_delete(&self, key: &str, options: &DeleteOptions) -> Result<bool>;
+
+    /// Carries out steps all together or not at all.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Client::send`]. A step that does not hold is no error.
+    async fn kv_transact(&self, ops: &[KvOp], options: &WriteOptions) -> Result<TxnOutcome>;
 }
 
 #[async_trait]
@@ -56,6 +63,10 @@ impl KvStore for Client {
 
     async fn kv_delete(&self, key: &str, options: &DeleteOptions) -> Result<bool> {
         Self::kv_delete(self, key, options).await
+    }
+
+    async fn kv_transact(&self, ops: &[KvOp], options: &WriteOptions) -> Result<TxnOutcome> {
+        Self::kv_transact(self, ops, options).await
     }
 }
 
@@ -125,6 +136,17 @@ impl DeleteOptions {
 
 /// The KV store.
 impl Client {
+    /// Carries out operations on keys all together or not at all; see [`Client::txn`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Client::txn`].
+    pub async fn kv_transact(&self, ops: &[KvOp], options: &WriteOptions) -> Result<TxnOutcome> {
+        let ops: Vec<TxnOp> = ops.iter().cloned().map(TxnOp::from).collect();
+        let options = TxnOptions { write: options.clone(), ..TxnOptions::default() };
+        self.txn(&ops, &options).await
+    }
+
     /// One key; `None` when it is absent, with the index to block on.
     ///
     /// # Errors

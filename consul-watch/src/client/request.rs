@@ -106,7 +106,7 @@ impl Request {
     }
 
     /// Appends `/` and a key whose own slashes stay.
-    pub(super) fn key(mut self, key: &str) -> Self {
+    pub(crate) fn key(mut self, key: &str) -> Self {
         self.append(key, KEY);
         self
     }
@@ -171,6 +171,14 @@ impl Request {
         status.is_success()
             || self.accepted.contains(&status)
             || (self.accepted_json.contains(&status) && json())
+    }
+
+    /// Asks for an answer at once.
+    pub(super) fn unblocked(mut self) -> Self {
+        self.query.retain(|(name, _value)| !matches!(&**name, "index" | "hash" | "wait"));
+        self.blocks = false;
+        self.wait = None;
+        self
     }
 
     /// Sets the consistency of a request that takes no other parameter of a read.
@@ -245,6 +253,13 @@ impl Request {
         }
         self.path.push('/');
         self.path.extend(utf8_percent_encode(name, set));
+    }
+
+    /// Asks for an answer that is not from the agent's cache.
+    pub(super) fn uncached(mut self) -> Self {
+        self.query.retain(|(name, _value)| name != "cached");
+        self.cache_control = None;
+        self
     }
 
     pub(super) fn has_param(&self, name: &str) -> bool {

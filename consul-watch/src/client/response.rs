@@ -3,7 +3,7 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode, header};
 use secrecy::{ExposeSecret, SecretString};
-use serde::de::DeserializeOwned;
+use serde::{Deserialize, de::DeserializeOwned};
 
 use crate::{Clock, Error, QueryMeta, Result, SystemClock};
 
@@ -61,6 +61,11 @@ impl Response {
     ///
     /// [`Error::Decode`]; its text has places and names, but no values.
     pub fn json<T: DeserializeOwned>(&self) -> Result<T> {
+        self.json_borrowed()
+    }
+
+    /// Decodes the body into a value that may borrow from it.
+    pub(crate) fn json_borrowed<'a, T: Deserialize<'a>>(&'a self) -> Result<T> {
         serde_json::from_slice(&self.body).map_err(|error| Error::Decode {
             operation: self.operation,
             source: without_values(&error.to_string()).into(),

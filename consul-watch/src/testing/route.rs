@@ -176,6 +176,9 @@ pub(super) fn answer(state: &mut State, call: &Call, now: Instant) -> Reply {
     {
         return kv::answer(state, call, key, now);
     }
+    if path == "txn" && call.method == Method::PUT {
+        return kv::transact(state, call, now);
+    }
     let (area, rest) = path.split_once('/').unwrap_or((path, ""));
     let reply = match area {
         "catalog" => catalog(state, call, rest, now),
@@ -183,6 +186,7 @@ pub(super) fn answer(state: &mut State, call: &Call, now: Instant) -> Reply {
         "agent" => agent(state, call, rest, now),
         "session" => session(state, call, rest, now),
         "status" => status(state, rest),
+        "acl" => Some(Reply::text(401, "ACL support disabled")),
         _ => None,
     };
     reply.unwrap_or_else(|| Reply::text(404, "404 page not found"))

@@ -4,6 +4,7 @@ mod agent;
 mod catalog;
 mod kv;
 mod session;
+mod txn;
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -19,6 +20,7 @@ use crate::types::{HealthCheck, Node, Service, Session};
 pub(super) use agent::{CheckUpdate, LocalAgent};
 pub(super) use catalog::Checks;
 pub(super) use kv::KvCondition;
+pub(super) use txn::TxnStep;
 
 /// Which servers the double behaves like where they differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]

@@ -16,6 +16,9 @@ use crate::{
 
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
 const IDLE: Duration = Duration::from_secs(90);
+/// Unused connections that are kept. The pool may open one more than a request
+/// then needs, which watches leave room for in their budget.
+pub(crate) const IDLE_CONNECTIONS: usize = 4;
 
 /// The [`Transport`] over TCP, TLS or a unix socket.
 ///
@@ -41,6 +44,7 @@ impl SocketTransport {
             .connect_timeout(config.connect_timeout)
             .tcp_keepalive(KEEP_ALIVE)
             .pool_idle_timeout(IDLE)
+            .pool_max_idle_per_host(IDLE_CONNECTIONS)
             .user_agent(concat!("consul-watch/", env!("CARGO_PKG_VERSION")));
         if let Some(path) = &endpoint.unix_socket {
             builder = builder.unix_socket(path.as_path());

@@ -56,11 +56,16 @@ pub(crate) fn from_base64<'de, D: Deserializer<'de>>(deserializer: D) -> Result<
     }
 }
 
-pub(crate) fn to_base64<S: Serializer>(value: &Bytes, serializer: S) -> Result<S::Ok, S::Error> {
+/// Standard base64 with padding, as Consul writes bytes.
+fn base64(value: &[u8]) -> String {
+    STANDARD.encode(value)
+}
+
+pub(super) fn to_base64<S: Serializer>(value: &Bytes, serializer: S) -> Result<S::Ok, S::Error> {
     if value.is_empty() {
         return serializer.serialize_none();
     }
-    serializer.serialize_str(&STANDARD.encode(value))
+    serializer.serialize_str(&base64(value))
 }
 
 #[cfg(test)]

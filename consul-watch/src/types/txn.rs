@@ -177,6 +177,16 @@ impl KvOp {
         Self::new(KvVerb::CheckNotExists, key)
     }
 
+    /// Deletes every key that begins with `prefix`.
+    pub fn delete_tree(prefix: impl Into<String>) -> Self {
+        Self::new(KvVerb::DeleteTree, prefix)
+    }
+
+    /// Reads every key that begins with `prefix`.
+    pub fn get_tree(prefix: impl Into<String>) -> Self {
+        Self::new(KvVerb::GetTree, prefix)
+    }
+
     /// This operation with a number to keep with the value.
     #[must_use]
     pub fn with_flags(mut self, flags: u64) -> Self {
@@ -258,6 +268,18 @@ impl TxnOutcome {
             Self::Committed(results) => Ok(results),
             Self::RolledBack(failures) => Err(failures),
         }
+    }
+
+    /// The keys that were read or written; none if nothing took effect.
+    pub fn pairs(&self) -> impl Iterator<Item = &KvPair> {
+        let results = match self {
+            Self::Committed(results) => results.as_slice(),
+            Self::RolledBack(_) => &[],
+        };
+        results.iter().filter_map(|result| match result {
+            TxnResult::Kv(pair) => Some(pair),
+            _ => None,
+        })
     }
 }
 

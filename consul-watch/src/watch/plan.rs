@@ -59,10 +59,9 @@ enum Class {
 
 fn classify(error: &Error) -> Class {
     match error {
-        Error::Status {
-            status: StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN,
-            ..
-        } => Class::Denied,
+        Error::Status { status: StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN, .. } => {
+            Class::Denied
+        }
         Error::Decode { .. } => Class::Unreadable,
         _ if error.is_retryable() => Class::Transient,
         _ => Class::Fatal,
@@ -112,7 +111,14 @@ impl Plan {
         &self.position
     }
 
-    /// An attempt at [`Plan::position`] succeeded. `same` says whether the
+    /// Consul's history may have been replaced: the next answer's data is
+    /// compared, whatever its index.
+    pub(super) fn restart(&mut self) {
+        self.position = Position::Start;
+    }
+
+    /// An attempt at [`Plan::position`], or a later one that did not block,
+    /// succeeded. `same` says whether the
     /// data equals the last snapshot's, and is asked only when it matters.
     pub(super) fn answered(
         &mut self,
@@ -137,10 +143,7 @@ impl Plan {
         };
         let next = Next::After(delay);
         if at == self.position {
-            return Step {
-                publish: Publish::Nothing,
-                next,
-            };
+            return Step { publish: Publish::Nothing, next };
         }
         if let (Mode::Index, Position::Index(sent), Position::Index(got)) =
             (self.mode, &self.position, &at)
@@ -149,17 +152,10 @@ impl Plan {
             // Consul's history was replaced. What it is now is asked without
             // blocking, because nothing says that this answer is current.
             self.position = Position::Start;
-            return Step {
-                publish: Publish::Nothing,
-                next,
-            };
+            return Step { publish: Publish::Nothing, next };
         }
         self.position = at;
-        let publish = if same() {
-            Publish::Nothing
-        } else {
-            Publish::Data
-        };
+        let publish = if same() { Publish::Nothing } else { Publish::Data };
         Step { publish, next }
     }
 
@@ -172,10 +168,7 @@ impl Plan {
         let before = self.failing.replace(class);
         let delay = match class {
             Class::Fatal => {
-                return Step {
-                    publish: Publish::Error,
-                    next: Next::End,
-                };
+                return Step { publish: Publish::Error, next: Next::End };
             }
             Class::Transient => self.transient.next_delay(),
             Class::Denied => self.denied.next_delay(),
@@ -187,23 +180,13 @@ impl Plan {
             Publish::Error
         };
         let delay = delay.max(error.retry_after().unwrap_or_default());
-        Step {
-            publish,
-            next: Next::After(delay),
-        }
+        Step { publish, next: Next::After(delay) }
     }
 
     fn polled(&mut self, interval: Duration, same: impl FnOnce() -> bool) -> Step {
         let spread = 0.9 + 0.2 * self.random.f64();
-        let publish = if same() {
-            Publish::Nothing
-        } else {
-            Publish::Data
-        };
-        Step {
-            publish,
-            next: Next::After(interval.mul_f64(spread)),
-        }
+        let publish = if same() { Publish::Nothing } else { Publish::Data };
+        Step { publish, next: Next::After(interval.mul_f64(spread)) }
     }
 }
 

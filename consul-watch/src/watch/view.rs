@@ -3,11 +3,12 @@ use std::{any::TypeId, sync::Arc, time::Duration};
 use tokio::{sync::watch, time::Instant};
 
 use crate::{
-    Answer, Query, Result,
+    Answer, Error, Query, Result,
     query::{Position, QueryKey},
     watch::{
         Snapshot, WatchError,
         plan::{Next, Plan, Publish, Settings, Timing},
+        seat::{Seat, Turn},
         state::{Liveness, WatchState},
         watcher::Inner,
     },
@@ -24,11 +25,7 @@ pub(super) struct Shared<T> {
 
 impl<T> Shared<T> {
     pub(super) fn new() -> Self {
-        Self {
-            snapshot: None,
-            failure: None,
-            state: WatchState::new(),
-        }
+        Self { snapshot: None, failure: None, state: WatchState::new() }
     }
 }
 
@@ -40,6 +37,7 @@ pub(super) struct View<Q: Query> {
     number: u64,
     sender: Arc<watch::Sender<Shared<Q::Value>>>,
     plan: Plan,
+    seat: Seat,
     started: Instant,
     failures: u64,
 }
@@ -54,6 +52,8 @@ impl<Q: Query> View<Q> {
         settings: &Settings,
     ) -> Self {
         let plan = Plan::new(query.mode(), settings);
+        let (slots, cover) = (Arc::clone(&watcher.slots), Arc::clone(&watcher.cover));
+        let seat = Seat::new(slots, cover, query.scope(), query.mode(), number);
         Self {
             watcher,
             query,
@@ -61,6 +61,7 @@ impl<Q: Query> View<Q> {
             number,
             sender,
             plan,
+            seat,
             started: Instant::now(),
             failures: 0,
         }
@@ -73,36 +74,53 @@ impl<Q: Query> View<Q> {
         let (id, number) = (self.id.clone(), self.number);
         let sender = Arc::clone(&self.sender);
         // Also runs when the runtime drops this task, or a query panics.
-        let _retire = Retire {
-            watcher: Arc::clone(&watcher),
-            id: id.clone(),
-            number,
-        };
+        let _retire = Retire { watcher: Arc::clone(&watcher), id: id.clone(), number };
         tracing::debug!(watch.key = %id.1, "watch starts");
         tokio::select! {
             biased;
             () = watcher.stop.cancelled() => {}
             () = abandoned(&watcher, &sender, &id, number) => {}
-            () = self.follow() => {}
+            () = self.follow_tokens() => {}
         }
         tracing::debug!(watch.key = %id.1, "watch ends");
     }
 
+    /// Follows the query, from the start again when the client's token changes: another
+    /// token may see other data at the same index.
+    async fn follow_tokens(&mut self) {
+        let mut tokens = self.watcher.client.token_watch().await;
+        loop {
+            tokio::select! {
+                biased;
+                () = tokens.changed() => self.plan.restart(),
+                () = self.follow() => return,
+            }
+        }
+    }
+
     async fn follow(&mut self) {
         loop {
-            let started = self.started.elapsed();
-            self.sender.send_if_modified(|shared| {
-                shared.state.requests += 1;
-                false
-            });
-            let outcome = self.fetch().await;
-            let timing = Timing {
-                started,
-                ended: self.started.elapsed(),
-            };
-            let next = match outcome {
-                Ok(answer) => self.answered(answer, timing),
-                Err(error) => self.failed(error),
+            let turn = self.seat.turn(self.plan.position(), self.watcher.wait).await;
+            let next = match turn {
+                Turn::Failed(error) => self.failed(error),
+                Turn::Block(wait, revoked, permit) => {
+                    let attempt = self.attempt(self.block(wait));
+                    let Some((outcome, timing)) = revoked.run_until_cancelled(attempt).await else {
+                        continue;
+                    };
+                    drop(permit);
+                    self.ended(outcome, timing)
+                }
+                Turn::Read { compare, permit } => {
+                    if compare {
+                        self.plan.restart();
+                    }
+                    self.seat.begin();
+                    let (outcome, timing) = self.attempt(self.read()).await;
+                    self.seat.end(&outcome);
+                    drop(permit);
+                    self.ended(outcome, timing)
+                }
             };
             match next {
                 Next::End => return,
@@ -112,8 +130,26 @@ impl<Q: Query> View<Q> {
         }
     }
 
-    async fn fetch(&self) -> Result<Answer<Q::Value>> {
-        let (position, wait) = (self.plan.position(), self.watcher.wait);
+    async fn attempt(
+        &self,
+        fetch: impl Future<Output = Result<Answer<Q::Value>>>,
+    ) -> (Result<Answer<Q::Value>>, Timing) {
+        let started = self.started.elapsed();
+        self.sender.send_if_modified(|shared| {
+            shared.state.requests += 1;
+            false
+        });
+        let outcome = fetch.await;
+        (outcome, Timing { started, ended: self.started.elapsed() })
+    }
+
+    /// Reads at the leader, for an order among reads.
+    async fn read(&self) -> Result<Answer<Q::Value>> {
+        self.query.fetch(&self.watcher.ordered, &Position::Start, self.watcher.wait).await
+    }
+
+    async fn block(&self, wait: Duration) -> Result<Answer<Q::Value>> {
+        let position = self.plan.position();
         let Some((stale, limit)) = &self.watcher.stale else {
             return self.query.fetch(&self.watcher.client, position, wait).await;
         };
@@ -122,17 +158,19 @@ impl<Q: Query> View<Q> {
             return Ok(answer);
         }
         // Repeating it at the same index could block a second time.
-        self.query
-            .fetch(&self.watcher.client, &Position::Start, wait)
-            .await
+        self.query.fetch(&self.watcher.client, &Position::Start, wait).await
+    }
+
+    fn ended(&mut self, outcome: Result<Answer<Q::Value>>, timing: Timing) -> Next {
+        match outcome {
+            Ok(answer) => self.answered(answer, timing),
+            Err(error) => self.failed(Arc::new(error)),
+        }
     }
 
     fn answered(&mut self, answer: Answer<Q::Value>, timing: Timing) -> Next {
         let last = self.sender.borrow().snapshot.clone();
-        let same = || {
-            last.as_ref()
-                .is_some_and(|last| self.query.same(&last.data, &answer.value))
-        };
+        let same = || last.as_ref().is_some_and(|last| self.query.same(&last.data, &answer.value));
         let step = self.plan.answered(&answer.meta, timing, same);
         let now = self.watcher.clock.now();
         let position = self.plan.position().clone();
@@ -144,17 +182,14 @@ impl<Q: Query> View<Q> {
                 return false;
             }
             let seq = shared.snapshot.as_ref().map_or(0, |snapshot| snapshot.seq) + 1;
-            shared.snapshot = Some(Snapshot {
-                data: Arc::new(answer.value),
-                meta: answer.meta,
-                seq,
-            });
+            shared.snapshot =
+                Some(Snapshot { data: Arc::new(answer.value), meta: answer.meta, seq });
             true
         });
         step.next
     }
 
-    fn failed(&mut self, error: crate::Error) -> Next {
+    fn failed(&mut self, error: Arc<Error>) -> Next {
         let step = self.plan.failed(&error);
         let last = step.next == Next::End;
         let error = WatchError::new(error, last);

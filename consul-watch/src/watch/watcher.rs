@@ -14,7 +14,9 @@ use crate::{
     query::QueryKey,
     watch::{
         RateLimit, Watch,
+        cover::{self, Cover},
         plan::Settings,
+        slots::Slots,
         view::{Shared, View},
     },
 };
@@ -51,6 +53,10 @@ pub(super) struct Inner {
     pub(super) linger: Duration,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) stop: CancellationToken,
+    /// Reads from the leader only.
+    pub(super) ordered: Client,
+    pub(super) slots: Arc<Slots>,
+    pub(super) cover: Arc<Cover>,
     rate_limit: RateLimit,
     backoff: Backoff,
     poll_interval: Duration,
@@ -73,6 +79,20 @@ struct Running {
     sender: Box<dyn Any + Send>,
 }
 
+/// How the upstream reads of a [`Watcher`] wait for changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Load {
+    /// Those that have a connection of their own.
+    pub own: usize,
+    /// Those that broad queries stand in for.
+    pub covered: usize,
+    /// Those that share a few connections in turn.
+    pub in_turn: usize,
+    /// Broad queries, each on its connection.
+    pub broad: usize,
+}
+
 impl Watcher {
     /// A watcher with the defaults of [`WatcherBuilder`].
     pub fn new(client: Client) -> Self {
@@ -89,6 +109,7 @@ impl Watcher {
             poll_interval: Duration::from_secs(15),
             linger: Duration::ZERO,
             max_stale: None,
+            connections: 64,
             seed: None,
             clock: Arc::new(SystemClock),
             stop: CancellationToken::new(),
@@ -110,9 +131,8 @@ impl Watcher {
         let id = (TypeId::of::<Q::Value>(), query.key());
         let mut views = self.inner.views();
         if let Some(running) = views.running.get(&id)
-            && let Some(sender) = running
-                .sender
-                .downcast_ref::<Arc<watch::Sender<Shared<Q::Value>>>>()
+            && let Some(sender) =
+                running.sender.downcast_ref::<Arc<watch::Sender<Shared<Q::Value>>>>()
         {
             return Watch::new(sender.subscribe());
         }
@@ -134,13 +154,7 @@ impl Watcher {
             Arc::clone(&sender),
             &settings,
         );
-        views.running.insert(
-            id,
-            Running {
-                number,
-                sender: Box::new(sender),
-            },
-        );
+        views.running.insert(id, Running { number, sender: Box::new(sender) });
         drop(views);
         self.inner.tasks.spawn(view.run());
         watch
@@ -149,6 +163,12 @@ impl Watcher {
     /// How many upstream reads are under way.
     pub fn active(&self) -> usize {
         self.inner.views().running.len()
+    }
+
+    /// How the reads under way wait for changes.
+    pub fn load(&self) -> Load {
+        let (own, covered, in_turn) = self.inner.slots.figures();
+        Load { own, covered, in_turn, broad: self.inner.cover.broad() }
     }
 
     /// Ends all watches and waits until their requests are gone. Watches made
@@ -198,11 +218,7 @@ impl Inner {
 }
 
 fn remove(views: &mut Views, id: &(TypeId, QueryKey), number: u64) {
-    if views
-        .running
-        .get(id)
-        .is_some_and(|running| running.number == number)
-    {
+    if views.running.get(id).is_some_and(|running| running.number == number) {
         views.running.remove(id);
     }
 }
@@ -218,6 +234,7 @@ pub struct WatcherBuilder {
     poll_interval: Duration,
     linger: Duration,
     max_stale: Option<Duration>,
+    connections: usize,
     seed: Option<u64>,
     clock: Arc<dyn Clock>,
     stop: CancellationToken,
@@ -257,9 +274,25 @@ impl WatcherBuilder {
     }
 
     /// Reads from any server instead of the leader, and asks the leader again
-    /// when that server had not heard from it for longer than this. Default: never.
+    /// when that server had not heard from it for longer than this. Default:
+    /// never. Watches past the budget of
+    /// [connections](WatcherBuilder::connections) read from the leader.
     pub fn max_stale(mut self, max_stale: Duration) -> Self {
         self.max_stale = Some(max_stale);
+        self
+    }
+
+    /// How many connections all watches use together. Default 64; fewer than 12
+    /// count as 12. Consul serves 200 for each client address by default, and
+    /// whatever else runs there needs some too.
+    ///
+    /// All but 4, which may be idle for a while, carry a watch each. More
+    /// watches than that are followed through a few broad queries; see
+    /// [Many watches](crate::watch#many-watches). Requests that are not a
+    /// watch's do not count, nor does it matter here whether HTTP/2 carries
+    /// several over one connection.
+    pub fn connections(mut self, connections: usize) -> Self {
+        self.connections = connections;
         self
     }
 
@@ -286,15 +319,20 @@ impl WatcherBuilder {
         let stale = self
             .max_stale
             .filter(|limit| !limit.is_zero())
-            .map(|limit| {
-                (
-                    self.client.with_consistency(crate::Consistency::Stale),
-                    limit,
-                )
-            });
-        let random = self
-            .seed
-            .map_or_else(fastrand::Rng::new, fastrand::Rng::with_seed);
+            .map(|limit| (self.client.with_consistency(crate::Consistency::Stale), limit));
+        let ordered = self.client.ordered();
+        let slots = Arc::new(Slots::new(self.connections));
+        let tasks = TaskTracker::new();
+        let settings = cover::Settings {
+            client: ordered.clone(),
+            wait: self.wait,
+            poll_interval: self.poll_interval,
+            rate_limit: self.rate_limit,
+            backoff: self.backoff.clone(),
+            prefixes: slots.shares.prefixes,
+        };
+        let cover = Arc::new(Cover::new(settings, tasks.clone(), self.stop.clone()));
+        let random = self.seed.map_or_else(fastrand::Rng::new, fastrand::Rng::with_seed);
         Watcher {
             inner: Arc::new(Inner {
                 client: self.client,
@@ -306,11 +344,11 @@ impl WatcherBuilder {
                 rate_limit: self.rate_limit,
                 backoff: self.backoff,
                 poll_interval: self.poll_interval,
-                tasks: TaskTracker::new(),
-                views: Mutex::new(Views {
-                    random,
-                    ..Views::default()
-                }),
+                tasks,
+                ordered,
+                slots,
+                cover,
+                views: Mutex::new(Views { random, ..Views::default() }),
             }),
         }
     }

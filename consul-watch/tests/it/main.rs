@@ -4,12 +4,15 @@
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,
+    clippy::panic,
     clippy::indexing_slicing,
     reason = "fixtures of tests"
 )]
 
 mod conformance;
+mod live;
 mod parity;
 mod real;
+mod scale;
 mod watching;
 mod wire;

@@ -9,7 +9,9 @@ mod blocking;
 mod catalog;
 mod health;
 mod kv;
+mod server;
 mod session;
+mod txn;
 
 use std::{
     future::Future,

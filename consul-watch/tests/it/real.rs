@@ -17,10 +17,14 @@ const LIMIT: Duration = Duration::from_mins(1);
 
 async fn consul(case: &str) -> Option<real::Consul> {
     let part = SUITE.part("consul", case)?;
-    Some(real::Consul::start(&part.path).await.expect("a real Consul"))
+    Some(
+        real::Consul::start(&part.path)
+            .await
+            .expect("a real Consul"),
+    )
 }
 
-async fn until<T: Send + Sync + 'static>(watch: &mut Watch<T>, wanted: impl Fn(&T) -> bool) {
+async fn until<T: Send + Sync + 'static>(watch: &mut Watch<T>, wanted: impl Fn(&T) -> bool + Sync) {
     timeout(LIMIT, async {
         loop {
             match watch.changed().await {
@@ -34,19 +38,22 @@ async fn until<T: Send + Sync + 'static>(watch: &mut Watch<T>, wanted: impl Fn(&
     .expect("the wanted data in time");
 }
 
-fn text(pair: &Option<KvPair>) -> Option<&str> {
-    pair.as_ref().and_then(KvPair::text)
+fn text(pair: Option<&KvPair>) -> Option<&str> {
+    pair.and_then(KvPair::text)
 }
 
 #[tokio::test]
 async fn a_restart_and_a_crash_of_the_server_lose_no_update() {
-    let Some(mut consul) = consul("a_restart_and_a_crash_of_the_server_lose_no_update").await else { return };
+    let Some(mut consul) = consul("a_restart_and_a_crash_of_the_server_lose_no_update").await
+    else {
+        return;
+    };
     let (client, options) = (consul.client(), PutOptions::default());
     let watcher = Watcher::new(consul.client());
     let mut key = watcher.watch(KvGet::new("a"));
     let mut web = watcher.watch(HealthService::new("web"));
     client.kv_put("a", "0", &options).await.unwrap();
-    until(&mut key, |pair| text(pair) == Some("0")).await;
+    until(&mut key, |pair| text(pair.as_ref()) == Some("0")).await;
 
     for (round, crash) in [(1, false), (2, true)] {
         if crash {
@@ -57,19 +64,28 @@ async fn a_restart_and_a_crash_of_the_server_lose_no_update() {
         let failed = timeout(LIMIT, key.changed()).await.unwrap().unwrap_err();
         assert!(!failed.is_fatal());
         assert_eq!(key.state().liveness, Liveness::Degraded);
-        consul.restart().await.expect("the server starts on its data");
+        consul
+            .restart()
+            .await
+            .expect("the server starts on its data");
         assert!(key.latest().is_some(), "data is kept meanwhile");
-        client.kv_put("a", round.to_string(), &options).await.unwrap();
+        client
+            .kv_put("a", round.to_string(), &options)
+            .await
+            .unwrap();
         let id = format!("web-{round}");
         let registration =
             CatalogRegistration::new(&id, "10.0.0.1").with_service(Service::new("web", &id));
         client.catalog_register(&registration).await.unwrap();
         let expected = round.to_string();
-        until(&mut key, |pair| text(pair) == Some(&expected)).await;
+        until(&mut key, |pair| text(pair.as_ref()) == Some(&expected)).await;
         until(&mut web, |entries| entries.len() == round).await;
         assert_eq!(key.state().liveness, Liveness::Live);
     }
-    client.catalog_deregister(&CatalogDeregistration::node("web-1")).await.unwrap();
+    client
+        .catalog_deregister(&CatalogDeregistration::node("web-1"))
+        .await
+        .unwrap();
     until(&mut web, |entries| entries.len() == 1).await;
     drop((key, web));
     watcher.shutdown().await;
@@ -77,7 +93,9 @@ async fn a_restart_and_a_crash_of_the_server_lose_no_update() {
 
 #[tokio::test]
 async fn a_server_is_gone_with_its_handle() {
-    let Some(consul) = consul("a_server_is_gone_with_its_handle").await else { return };
+    let Some(consul) = consul("a_server_is_gone_with_its_handle").await else {
+        return;
+    };
     let (client, folder) = (consul.client(), consul.folder().to_owned());
     assert!(folder.exists());
     drop(consul);

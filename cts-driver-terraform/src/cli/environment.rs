@@ -74,6 +74,7 @@ mod tests {
             directory: "/tasks/a".into(),
             environment: BTreeMap::from([("HOME".to_owned(), "task".into())]),
             stop: cts_tasks::Stop::new(),
+            input: None,
             progress: Arc::new(cts_tasks::Silent),
         };
         let text = |options: &CliOptions| {

@@ -15,8 +15,6 @@ pub struct CliOptions {
     pub log: bool,
     /// Whether the tool writes a trace of its own to `terraform.log`; off by default.
     pub persist_log: bool,
-    /// How long plans and applies wait for a lock on the state; a minute by default.
-    pub lock_timeout: Duration,
     /// The time between the interrupt and the kill, whatever the reason for the
     /// stop; without it, [`CliOptions::grace`] decides by the reason.
     pub fixed_grace: Option<Duration>,
@@ -29,7 +27,6 @@ impl Default for CliOptions {
             environment: std::env::vars_os().collect(),
             log: false,
             persist_log: false,
-            lock_timeout: Duration::from_mins(1),
             fixed_grace: None,
         }
     }
@@ -54,7 +51,6 @@ impl fmt::Debug for CliOptions {
             .field("path", &self.path)
             .field("log", &self.log)
             .field("persist_log", &self.persist_log)
-            .field("lock_timeout", &self.lock_timeout)
             .finish_non_exhaustive()
     }
 }

@@ -104,12 +104,16 @@ fn spawn(
     run: &Invocation,
     [stdout, stderr]: [&File; 2],
 ) -> std::io::Result<Child> {
+    let input = match &run.input {
+        Some(file) => file.try_clone()?.into(),
+        None => Stdio::null(),
+    };
     Command::new(binary)
         .args(arguments)
         .current_dir(&run.directory)
         .env_clear()
         .envs(environment::of(options, run))
-        .stdin(Stdio::null())
+        .stdin(input)
         .stdout(stdout.try_clone()?)
         .stderr(stderr.try_clone()?)
         .process_group(0)
@@ -130,6 +134,7 @@ impl Running {
         stdout: &File,
         tail: &mut stream::Tail<'_>,
     ) -> Result<(ExitStatus, Option<StopReason>)> {
+        let group = self.pid();
         let mut stopped = None;
         let mut kill_at = None;
         let mut look = tokio::time::interval(LOOK);
@@ -139,6 +144,9 @@ impl Running {
                     let status = status.map_err(|source| Error::Process {
                         action: "wait for the command", source,
                     })?;
+                    if stopped.is_some() {
+                        kill_group(group);
+                    }
                     return Ok((status, stopped));
                 }
                 reason = run.stop.stopped(), if stopped.is_none() => {
@@ -150,7 +158,7 @@ impl Running {
                 () = until(kill_at), if kill_at.is_some() => {
                     kill_at = None;
                     tracing::warn!("the command did not end in time and is killed");
-                    self.kill_all();
+                    kill_group(group);
                 }
                 _ = look.tick() => tail.look(stdout)?,
             }
@@ -164,13 +172,6 @@ impl Running {
         }
     }
 
-    /// Ends the whole process group.
-    fn kill_all(&self) {
-        if let Some(pid) = self.pid() {
-            report(killpg(pid, Signal::SIGKILL));
-        }
-    }
-
     /// `None` once the command was waited for, when its number may be another's.
     fn pid(&self) -> Option<Pid> {
         self.child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw)
@@ -180,6 +181,13 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         self.interrupt();
+    }
+}
+
+/// Ends the whole process group, also what an interrupted command left in it.
+fn kill_group(group: Option<Pid>) {
+    if let Some(group) = group {
+        report(killpg(group, Signal::SIGKILL));
     }
 }
 

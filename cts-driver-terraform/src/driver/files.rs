@@ -38,13 +38,20 @@ impl TaskFiles {
         Self { directory }
     }
 
-    /// Makes the directory, and removes what an interrupted write left.
+    /// Makes the directory and its parents.
+    pub(super) async fn create_directory(&self) -> Result<()> {
+        let path = self.directory.clone();
+        blocking(move || {
+            let created = DirBuilder::new().recursive(true).mode(DIRECTORY).create(&path);
+            created.map_err(|source| Error::File { action: "cannot create", path, source })
+        })
+        .await
+    }
+
+    /// Removes what an interrupted write left, and makes the file for the tool's log.
     pub(super) async fn prepare(&self, persist_log: bool) -> Result<()> {
         let directory = self.directory.clone();
         blocking(move || {
-            DirBuilder::new().recursive(true).mode(DIRECTORY).create(&directory).map_err(
-                |source| Error::File { action: "cannot create", path: directory.clone(), source },
-            )?;
             remove_unfinished(&directory)?;
             if persist_log {
                 let path = directory.join("terraform.log");
@@ -168,6 +175,7 @@ mod tests {
         let parent = tempfile::tempdir().unwrap();
         let directory = parent.path().join("a/b");
         let files = TaskFiles::new(directory.clone());
+        files.create_directory().await.unwrap();
         files.prepare(true).await.unwrap();
         files.write(&[file("main.tf", "x")]).await.unwrap();
         files.write(&[GeneratedFile::secret("v.tfvars", "y".into())]).await.unwrap();

@@ -14,8 +14,11 @@ pub fn literal(value: &Literal) -> String {
 }
 
 /// The key of an object's entry: bare where it can be, else quoted.
+///
+/// Deviation: `for` is quoted, because as the first key of an object it would
+/// begin an expression.
 pub fn key(text: &str) -> String {
-    if is_identifier(text) { text.to_owned() } else { quote(text) }
+    if is_identifier(text) && text != "for" { text.to_owned() } else { quote(text) }
 }
 
 fn push(text: &mut String, value: &Literal) {
@@ -123,6 +126,7 @@ mod tests {
     fn a_key_is_bare_where_it_can_be() {
         assert_eq!(key("consul-version"), "consul-version");
         assert_eq!(key("a.b"), "\"a.b\"");
+        assert_eq!(key("for"), "\"for\"");
         assert_eq!(key("${x}"), "\"$${x}\"");
     }
 }

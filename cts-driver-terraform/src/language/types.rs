@@ -1,6 +1,6 @@
 use cts_tasks::Literal;
 
-use super::is_identifier;
+use super::key;
 
 /// The type of a value, as a variable declares it; not yet laid out.
 ///
@@ -20,10 +20,10 @@ pub fn type_of(value: &Literal) -> String {
             format!("tuple([{}])", items.join(", "))
         }
         Literal::Map(entries) if entries.is_empty() => "object({})".to_owned(),
-        Literal::Map(entries) if entries.keys().all(|key| is_identifier(key)) => {
+        Literal::Map(entries) if entries.keys().all(|name| key(name) == *name) => {
             let entries: Vec<_> = entries
                 .iter()
-                .map(|(key, value)| format!("{key} = {}\n", type_of(value)))
+                .map(|(name, value)| format!("{name} = {}\n", type_of(value)))
                 .collect();
             format!("object({{\n{}}})", entries.concat())
         }
@@ -51,6 +51,7 @@ mod tests {
             (json!({}), "object({})"),
             (json!({"b": 1, "a": "x"}), "object({\na = string\nb = number\n})"),
             (json!({"a b": 1}), "any"),
+            (json!({"for": 1}), "any"),
             (json!({"o": {"a b": 1}}), "object({\no = any\n})"),
         ] {
             assert_eq!(type_of(&Literal::from(value.clone())), expected, "{value}");

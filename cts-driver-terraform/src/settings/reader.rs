@@ -128,7 +128,7 @@ impl Reader {
             .map(|labelled| {
                 let mut attributes = BTreeMap::new();
                 for attribute in self.entries(&labelled.value, &labelled.key) {
-                    attributes.insert(attribute.key.clone(), to_literal(&attribute.value));
+                    attributes.insert(attribute.key.clone(), attribute.value.to_literal());
                 }
                 (labelled, attributes)
             })
@@ -138,7 +138,7 @@ impl Reader {
     pub(super) fn required_providers(&mut self, entry: &Entry) -> BTreeMap<String, Literal> {
         let mut providers = BTreeMap::new();
         for provider in self.entries(&entry.value, &entry.key) {
-            let value = to_literal(&provider.value);
+            let value = provider.value.to_literal();
             if matches!(value, Literal::String(_) | Literal::Map(_)) {
                 providers.insert(provider.key.clone(), value);
             } else {
@@ -162,20 +162,6 @@ impl Reader {
             Diagnostic::error(format!("{} must be {expected}", entry.key))
                 .at(entry.value.place.clone()),
         );
-    }
-}
-
-/// The value without places; an entry that is repeated counts once, the last.
-fn to_literal(value: &ConfigValue) -> Literal {
-    match &value.kind {
-        ValueKind::Null => Literal::Null,
-        ValueKind::Bool(value) => Literal::Bool(*value),
-        ValueKind::Number(number) => Literal::Number(number.clone()),
-        ValueKind::String(text) => Literal::String(text.clone()),
-        ValueKind::List(items) => Literal::List(items.iter().map(to_literal).collect()),
-        ValueKind::Object(entries) => Literal::Map(
-            entries.iter().map(|entry| (entry.key.clone(), to_literal(&entry.value))).collect(),
-        ),
     }
 }
 

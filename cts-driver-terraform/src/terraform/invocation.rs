@@ -1,4 +1,4 @@
-use std::{collections::BTreeMap, fmt, path::PathBuf, sync::Arc};
+use std::{collections::BTreeMap, fmt, fs::File, path::PathBuf, sync::Arc};
 
 use cts_tasks::{Progress, Stop};
 use secrecy::SecretString;
@@ -12,6 +12,9 @@ pub struct Invocation {
     pub environment: BTreeMap<String, SecretString>,
     /// Says when to end.
     pub stop: Stop,
+    /// The command's standard input, from which it reads nothing: an open file
+    /// whose lock lasts as long as the command. Without one it is closed.
+    pub input: Option<Arc<File>>,
     /// Where progress is told.
     pub progress: Arc<dyn Progress>,
 }

@@ -1,7 +1,25 @@
 //! Integration tests of the Terraform driver.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
+#[cfg(feature = "cli")]
+mod commands;
+#[cfg(feature = "cli")]
+mod consul;
+#[cfg(feature = "cli")]
+mod crash;
 mod fixtures;
 mod golden;
+#[cfg(feature = "cli")]
+mod permit;
 mod properties;
+#[cfg(feature = "cli")]
+mod real;
 mod root_module;
+#[cfg(feature = "testing")]
+mod scripted;
+#[cfg(feature = "cli")]
+mod secrets;
+#[cfg(feature = "cli")]
+mod site;
+#[cfg(feature = "cli")]
+mod tool;

@@ -4,7 +4,7 @@ use std::{
 };
 
 use super::{
-    consul::non_empty,
+    client::non_empty,
     decode::{Findings, Spanned},
     environment::Surroundings,
     raw::RawApiTls,

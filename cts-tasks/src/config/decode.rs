@@ -11,7 +11,7 @@ pub(super) use scalar::{Scalar, SignedDuration, parse_bool};
 
 use super::{
     registry::Registry,
-    value::{ConfigValue, Entry},
+    value::{ConfigValue, Entry, ValueKind},
 };
 use crate::{Diagnostic, Place};
 
@@ -76,8 +76,8 @@ impl Findings {
 pub(super) struct UnknownKey {
     pub(super) path: String,
     pub(super) place: Option<Place>,
-    /// The most similar key that would be read here.
-    pub(super) similar: Option<&'static str>,
+    /// What to do about it.
+    pub(super) hint: Option<String>,
 }
 
 /// What decoding of one file needs and finds.
@@ -100,6 +100,17 @@ impl<'a> Decoder<'a> {
         );
     }
 
+    /// Reports the label of a block that has none; whether there is one.
+    pub(super) fn refuse_label(&mut self, path: &str, key: &str, entry: &Entry) -> bool {
+        let Some(label) = entry.folded_label() else { return false };
+        self.unknown.push(UnknownKey {
+            path: join_path(path, label),
+            place: entry.key_place.clone(),
+            hint: Some(format!("a {key} block has no label: write {key} {{ … }}")),
+        });
+        true
+    }
+
     pub(super) fn only_one(&mut self, key: &str, place: Option<Place>) {
         self.findings.error_help(
             format!("only one '{key}' block can be configured"),
@@ -113,6 +124,13 @@ impl<'a> Decoder<'a> {
 pub(super) struct Group<'e> {
     pub(super) key: &'e str,
     pub(super) entries: Vec<&'e Entry>,
+}
+
+impl Group<'_> {
+    /// Whether nothing but `null` stands here, which is as if the key were not there.
+    fn is_null(&self) -> bool {
+        self.entries.iter().all(|entry| entry.value.kind == ValueKind::Null)
+    }
 }
 
 /// The entries by key, in the order in which the keys first stand.
@@ -222,6 +240,9 @@ pub(super) fn decode_block<B: Body>(
             decoder.wrong_type(path, "a block", &entry.value);
             return None;
         };
+        if decoder.refuse_label(path, group.key, entry) {
+            return None;
+        }
         bodies.extend(objects.into_iter().map(|object| (entry, object)));
     }
     if let Some((entry, object)) = bodies.get(1) {
@@ -242,6 +263,9 @@ pub(super) fn decode_body<B: Body>(
     let mut body = B::start(object.place.clone());
     for group in group(object.entries().unwrap_or_default()) {
         let key_path = join_path(path, group.key);
+        if group.is_null() && B::KEYS.contains(&group.key) {
+            continue;
+        }
         if body.set(&key_path, &group, decoder) {
             continue;
         }
@@ -249,9 +273,10 @@ pub(super) fn decode_body<B: Body>(
             body.keep(&group.entries);
             continue;
         }
-        let similar = similar(group.key, B::KEYS);
+        let hint = similar(group.key, B::KEYS)
+            .map(|similar| format!("for {key_path}, did you mean {similar}?"));
         let place = group.entries.first().and_then(|entry| entry.key_place.clone());
-        decoder.unknown.push(UnknownKey { path: key_path, place, similar });
+        decoder.unknown.push(UnknownKey { path: key_path, place, hint });
     }
     body
 }

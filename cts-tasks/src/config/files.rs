@@ -81,20 +81,29 @@ pub(super) fn read(path: &Path, errors: &mut Vec<Diagnostic>) -> Option<Arc<Sour
     }
 }
 
-/// The file's bytes as text.
+/// What some editors put before the text.
+const BYTE_ORDER_MARK: char = '\u{feff}';
+
+/// The file's bytes as text, without a byte order mark.
 ///
 /// # Errors
 ///
 /// The place of the first byte that is not UTF-8.
 pub(super) fn text(path: &Path, bytes: Vec<u8>) -> Result<Arc<Source>, Diagnostic> {
-    String::from_utf8(bytes).map(|text| Arc::new(Source { path: path.to_owned(), text })).map_err(
-        |error| {
+    match String::from_utf8(bytes) {
+        Ok(mut text) => {
+            if text.starts_with(BYTE_ORDER_MARK) {
+                text.drain(..BYTE_ORDER_MARK.len_utf8());
+            }
+            Ok(Arc::new(Source { path: path.to_owned(), text }))
+        }
+        Err(error) => {
             let start = error.utf8_error().valid_up_to();
             let text = String::from_utf8_lossy(error.as_bytes()).into_owned();
             let source = Arc::new(Source { path: path.to_owned(), text });
-            Diagnostic::error("the file is not text in UTF-8")
+            Err(Diagnostic::error("the file is not text in UTF-8")
                 .at(Place::new(source, start..start + 1))
-                .help("save it in UTF-8")
-        },
-    )
+                .help("save it in UTF-8"))
+        }
+    }
 }

@@ -3,14 +3,16 @@
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
 use super::{
-    ClaimedBlock, Config, DriverBlock, LogLevel, api_tls, buffer_period,
-    consul::{self, non_empty},
+    ClaimedBlock, Config, DEFAULT_DRIVER, DEFAULT_PORT, DEFAULT_WORKING_DIR, DriverBlock, LogLevel,
+    api_tls, buffer_period,
+    client::non_empty,
+    consul,
     decode::{Findings, Group, Spanned, group},
     environment::Surroundings,
     provider,
     raw::{RawConfig, RawConsul},
     registry::{DRIVER_KEYS, Registry},
-    syslog,
+    service, syslog,
     tasks::{self, Shared, TaskBlock},
     vault,
 };
@@ -18,12 +20,6 @@ use crate::{
     BufferPeriod, ConfigValue, DriverFactory, DriverKind, DriverSettings, Place, Severity, Source,
     Task,
 };
-
-/// The driver when no block names one.
-const DEFAULT_DRIVER: &str = "terraform";
-/// Where tasks' directories are when nothing says so.
-const DEFAULT_WORKING_DIR: &str = "sync-tasks";
-const DEFAULT_PORT: u16 = 8558;
 
 /// Applies defaults and the environment, and checks everything; `None` if
 /// there is no driver, which is reported. The result is of use only if no
@@ -53,7 +49,7 @@ pub(super) fn finalize(
         working_dir: &working_dir,
         task_blocks: kind.map_or(&[][..], |kind| kind.task_blocks()).to_vec(),
     };
-    tasks::check_services(shared.services, findings);
+    service::check(shared.services, findings);
     let raw_tasks = raw.tasks.as_ref().map_or(&[][..], |tasks| &tasks.0);
     let tasks::Finalized { tasks, blocks: task_blocks } =
         tasks::finalize(raw_tasks, &shared, findings);

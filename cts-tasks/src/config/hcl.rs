@@ -131,6 +131,11 @@ impl<'a> Parser<'a> {
             Token::CloseBrace => {
                 return Err(self.unexpected("a key").help("there is no open block to close"));
             }
+            Token::OpenBrace if *end == Token::End => {
+                return Err(self.unexpected("a key").help(
+                    "a block begins with its name; a file in JSON needs the extension .json",
+                ));
+            }
             _ => return Err(self.unexpected("a key")),
         }
         let (token, range) = self.advance()?;

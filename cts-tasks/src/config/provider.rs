@@ -90,7 +90,8 @@ pub(super) fn finalize(
         findings.error_help(message, place.clone(), "write terraform_provider \"name\" { … }");
     }
     let mut blocks: Vec<ProviderBlock> = Vec::new();
-    for raw in &raw.blocks {
+    let odd = |block: &&TypedBlock| raw.odd.iter().any(|(_, place)| *place == block.place);
+    for raw in raw.blocks.iter().filter(|block| !odd(block)) {
         let Some(block) = finalize_block(raw, findings) else { continue };
         if blocks.iter().any(|other| other.id() == block.id()) {
             findings.error_help(

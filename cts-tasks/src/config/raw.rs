@@ -273,12 +273,13 @@ impl Field for RawDriver {
             decoder.only_one(path, block.place);
             return None;
         }
-        let body = (*objects.first()?).clone();
+        let mut body = (*objects.first()?).clone();
+        body.gather_labels();
         if decoder.registry.find_driver(&block.label).is_none() {
             decoder.unknown.push(super::decode::UnknownKey {
                 path: join_path(path, &block.label),
                 place: block.place,
-                similar: None,
+                hint: None,
             });
             return None;
         }

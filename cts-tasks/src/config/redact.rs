@@ -18,7 +18,8 @@ const SECRET_NAMES: [&str; 6] =
 
 impl Config {
     /// The configuration for a log or a person: tokens, passwords, arguments
-    /// of providers and the secrets of drivers are replaced.
+    /// of providers and the secrets of drivers are replaced, and of a task's
+    /// variables only the names are left.
     pub fn to_redacted_json(&self) -> Json {
         let blocks: Map<String, Json> =
             self.blocks.iter().map(|(name, block)| (name.clone(), block.to_json())).collect();
@@ -40,6 +41,12 @@ impl Config {
             "task": self.tasks.iter().map(task).collect::<Vec<_>>(),
             "blocks": blocks,
         })
+    }
+}
+
+impl fmt::Debug for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.to_redacted_json(), f)
     }
 }
 

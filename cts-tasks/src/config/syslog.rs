@@ -1,4 +1,4 @@
-use super::{consul::set, raw::RawSyslog};
+use super::{client::set, raw::RawSyslog};
 
 /// Where log lines also go.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -37,9 +37,7 @@ fn hint(key: &UnknownKey) -> Option<String> {
         path if path.starts_with("driver.") => {
             "this program has no such driver; use driver \"terraform\""
         }
-        path => {
-            return key.similar.map(|similar| format!("for {path}, did you mean {similar}?"));
-        }
+        _ => return key.hint.clone(),
     };
     Some(hint.to_owned())
 }

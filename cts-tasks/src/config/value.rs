@@ -92,6 +92,25 @@ impl ConfigValue {
         Self { kind, ..self }
     }
 
+    /// Puts blocks of one name that differ by their labels into one entry, as
+    /// JSON writes them: `b "x" {}  b "y" {}` becomes `b = { x = {}, y = {} }`.
+    pub(super) fn gather_labels(&mut self) {
+        let ValueKind::Object(entries) = &mut self.kind else { return };
+        let mut gathered: Vec<Entry> = Vec::new();
+        for entry in std::mem::take(entries) {
+            let labelled = entry.folded_label().is_some();
+            let earlier = gathered.iter_mut().find(|earlier| labelled && earlier.key == entry.key);
+            match (earlier.map(|earlier| &mut earlier.value.kind), entry.value.kind) {
+                (Some(ValueKind::Object(bodies)), ValueKind::Object(more)) => bodies.extend(more),
+                (_, kind) => {
+                    let value = Self { kind, ..entry.value };
+                    gathered.push(Entry { value, ..entry });
+                }
+            }
+        }
+        *entries = gathered;
+    }
+
     /// The value without places. A block that stands once is a map, one that
     /// is repeated is a list of maps; lists stay lists, also those of one item.
     ///
@@ -165,6 +184,17 @@ fn literals(entries: &[Entry]) -> BTreeMap<String, Literal> {
 }
 
 impl Entry {
+    /// The label that [`ConfigValue::fold_labels`] made the only key of the
+    /// body: it stands where the block's own key does.
+    pub(super) fn folded_label(&self) -> Option<&str> {
+        match self.value.entries() {
+            Some([inner]) if self.block && inner.block && inner.key_place == self.key_place => {
+                Some(&inner.key)
+            }
+            _ => None,
+        }
+    }
+
     fn fold_labels(self) -> Self {
         let mut value = self.value.fold_labels();
         for label in self.labels.into_iter().rev() {

@@ -1,4 +1,4 @@
-use std::{collections::BTreeMap, fs, path::Path, sync::Arc};
+use std::{collections::BTreeMap, fs, ops::Range, path::Path, sync::Arc};
 
 use hcl_edit::{Span as _, structure::Structure};
 
@@ -62,23 +62,20 @@ fn read(
 ///
 /// Every place that is anything else.
 pub(super) fn parse(source: &Arc<Source>) -> Result<BTreeMap<String, Literal>, Vec<Diagnostic>> {
-    let text = source.text.strip_prefix('\u{feff}').unwrap_or(&source.text);
-    let skipped = source.text.len() - text.len();
-    let place =
-        |start: usize, end: usize| Place::new(Arc::clone(source), start + skipped..end + skipped);
-    let body = hcl_edit::parser::parse_body(text).map_err(|error| {
+    let place = |range: Range<usize>| Place::new(Arc::clone(source), range);
+    let body = hcl_edit::parser::parse_body(&source.text).map_err(|error| {
         let offset = error.location().offset();
         let message = format!("not a list of variables: {}", error.message());
         vec![
             Diagnostic::error(message)
-                .at(place(offset, offset + 1))
+                .at(place(offset..offset + 1))
                 .help("a variable file holds name = value, one on a line"),
         ]
     })?;
     let mut variables = BTreeMap::new();
     let mut errors = Vec::new();
     for structure in &body {
-        let at = structure.span().map(|span| place(span.start, span.end));
+        let at = structure.span().map(place);
         match structure {
             Structure::Attribute(attribute) => {
                 let name = attribute.key.as_str();
@@ -88,7 +85,7 @@ pub(super) fn parse(source: &Arc<Source>) -> Result<BTreeMap<String, Literal>, V
                     }
                     Err(error) => errors.push(
                         Diagnostic::error(format!("variable {name:?}: {error}"))
-                            .at(error.span().map(|span| place(span.start, span.end)).or(at))
+                            .at(error.span().map(place).or(at))
                             .help("only literal values are allowed: no variables, functions or templates"),
                     ),
                 }

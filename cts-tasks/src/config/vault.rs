@@ -3,7 +3,7 @@ use std::{fs, path::PathBuf};
 use secrecy::SecretString;
 
 use super::{
-    consul::{ConsulTls, ConsulTransport, finalize_tls, finalize_transport, non_empty, set},
+    client::{ConsulTls, ConsulTransport, finalize_tls, finalize_transport, non_empty, set},
     decode::{Findings, parse_bool},
     environment::Surroundings,
     raw::{RawTls, RawVault},
@@ -29,9 +29,6 @@ pub struct VaultConfig {
     /// Timeouts and connection limits.
     pub transport: ConsulTransport,
 }
-
-const TLS_VARIABLES: [&str; 5] =
-    ["CACERT", "CAPATH", "CLIENT_CERT", "CLIENT_KEY", "TLS_SERVER_NAME"];
 
 /// Applies defaults and the environment; `None` if Vault is not enabled,
 /// which without an address it is not.
@@ -106,7 +103,7 @@ fn tls(raw: Option<&RawTls>, surroundings: &Surroundings) -> Option<ConsulTls> {
     if raw.enabled.as_ref().is_some_and(|enabled| !enabled.value) {
         return None;
     }
-    let mut tls = finalize_tls(raw, "VAULT_", &TLS_VARIABLES, surroundings);
+    let mut tls = finalize_tls(raw, "VAULT_", surroundings);
     if raw.verify.is_none() {
         let skip = surroundings.variable("VAULT_SKIP_VERIFY");
         tls.verify = !skip.and_then(|text| parse_bool(&text)).unwrap_or(false);

@@ -1,4 +1,8 @@
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    sync::Arc,
+};
 
 use consul_watch::{
     Query, QueryOptions, Watcher,
@@ -91,7 +95,7 @@ impl Feeds {
         &self,
         want: Want,
         query: Q,
-        feed: fn(std::sync::Arc<Q::Value>) -> Feed,
+        feed: fn(Arc<Q::Value>) -> Feed,
     ) -> BoxStream<'static, (Want, Answer)> {
         let watch = self.watcher.watch(query);
         watch.map(move |item| (want.clone(), item.map(|snapshot| feed(snapshot.data)))).boxed()
@@ -104,4 +108,21 @@ fn options(datacenter: &str, namespace: &str) -> QueryOptions {
     options.datacenter = given(datacenter);
     options.namespace = given(namespace);
     options
+}
+
+/// A failure of a watch that is not waited out: reads like what happened, not
+/// like the watch that will try again.
+#[derive(Debug)]
+pub(crate) struct FirstFailure(pub(crate) WatchError);
+
+impl fmt::Display for FirstFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.cause().fmt(f)
+    }
+}
+
+impl std::error::Error for FirstFailure {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.cause().source()
+    }
 }

@@ -20,6 +20,8 @@ pub(crate) struct Run {
     pub(crate) view: Arc<Mutex<View>>,
     pub(crate) shared: Arc<Shared>,
     pub(crate) retry: Retry,
+    /// A run with nothing new is an event, but no apply.
+    pub(crate) only_if_dirty: bool,
 }
 
 impl Run {
@@ -85,6 +87,10 @@ impl Run {
         context: &RunContext,
         stop: &Stop,
     ) -> (Result<Outcome>, Option<InputsDigest>) {
+        if self.only_if_dirty && !self.view().is_dirty() {
+            tracing::info!(task.name = %self.task.name, "scheduled task triggered but had no changes");
+            return (Ok(Outcome::Unchanged), None);
+        }
         let mut failures: Option<Error> = None;
         for attempt in 0.. {
             let inputs = self.view().take_inputs();

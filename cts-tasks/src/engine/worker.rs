@@ -3,15 +3,15 @@ use std::{
     time::Duration,
 };
 
-use consul_watch::watch::WatchError;
+use consul_watch::watch::{Buffer, BufferTimer, WatchError};
 use futures::future::{BoxFuture, FutureExt, OptionFuture};
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::{
     Shared,
-    buffer::Buffer,
-    feeds::Feeds,
+    feeds::{Feeds, FirstFailure},
     run::{Run, chain},
+    schedule::Schedule,
     view::View,
     want::{Feed, Want},
 };
@@ -26,6 +26,13 @@ pub(crate) struct Worker {
     view: Arc<Mutex<View>>,
     feeds: Feeds,
     shared: Arc<Shared>,
+}
+
+/// What makes a task run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Trigger {
+    Change,
+    Schedule,
 }
 
 /// How long a task may take until everything it needs was read once.
@@ -75,7 +82,7 @@ impl Worker {
             let feed = answer.map_err(|source| Error::Consul {
                 what: want.to_string(),
                 retryable: !source.is_fatal(),
-                source: source.into(),
+                source: FirstFailure(source).into(),
             })?;
             self.take(&want, &feed);
         }
@@ -107,7 +114,7 @@ impl Worker {
             return Ok(());
         }
         tracing::info!(task.name = %self.task.name, "executing task");
-        self.run(Retry::NEVER).finish(stop).await
+        self.run(Retry::NEVER, false).finish(stop).await
     }
 
     /// What a run would change now.
@@ -132,25 +139,22 @@ impl Worker {
     /// Only what no later run can cure: a store that refuses this process, or a
     /// permit that is gone.
     pub(crate) async fn watch(mut self, stop: Stop) -> Result<()> {
-        let mut buffer = Buffer::new(self.task.buffer_period);
-        let mut due = false;
+        let started = Instant::now();
+        let mut buffer = BufferTimer::new(Buffer::from(self.task.buffer_period));
+        let mut schedule = Schedule::of(&self.task, Arc::clone(&self.shared.options.clock));
+        let mut due = None;
         let mut running: OptionFuture<BoxFuture<'static, Result<()>>> = None.into();
         let mut busy = false;
         loop {
-            if due && !busy {
-                due = false;
-                if !self.task.enabled || !self.view().is_dirty() {
-                    tracing::trace!(task.name = %self.task.name, "nothing to run");
-                    continue;
-                }
+            if let Some(trigger) = due.take_if(|_| !busy)
+                && self.is_worth_running(trigger)
+            {
                 // Everything that came in so far is part of this run.
                 buffer.reset();
-                tracing::info!(task.name = %self.task.name, "executing task");
-                let (run, stop) = (self.run(self.shared.options.retry), stop.clone());
-                running = Some(async move { run.finish(&stop).await }.boxed()).into();
+                running = Some(self.start_run(trigger, stop.clone())).into();
                 busy = true;
             }
-            let fires_at = buffer.fires_at();
+            let rest = buffer.fires_at().map(|at| at.saturating_sub(started.elapsed()));
             tokio::select! {
                 biased;
                 Some(done) = &mut running, if busy => {
@@ -158,20 +162,52 @@ impl Worker {
                     self.settle(done)?;
                 }
                 _ = stop.stopped(), if !busy => return Ok(()),
-                () = sleep_until(fires_at.unwrap_or_else(Instant::now)), if fires_at.is_some() => {
+                () = sleep(rest.unwrap_or_default()), if rest.is_some() => {
                     buffer.reset();
-                    due = true;
+                    due = Some(Trigger::Change);
+                }
+                () = schedule.next() => {
+                    if busy {
+                        let name = &self.task.name;
+                        tracing::warn!("task '{name}' is active and cannot be run at this time");
+                    } else {
+                        due = Some(Trigger::Schedule);
+                    }
                 }
                 (want, answer) = self.feeds.next() => match answer {
                     Ok(feed) => {
                         if self.take(&want, &feed) {
-                            buffer.change(Instant::now());
+                            buffer.change(started.elapsed());
                         }
                     }
                     Err(error) => self.warn(&want, &error),
                 },
             }
         }
+    }
+
+    /// A disabled task does not run, and nor does one that would only do again
+    /// what it has done.
+    fn is_worth_running(&self, trigger: Trigger) -> bool {
+        let task = &self.task.name;
+        match trigger {
+            Trigger::Schedule if !self.task.enabled => {
+                tracing::info!(task.name = %task, "skipping disabled scheduled task");
+                false
+            }
+            Trigger::Schedule => true,
+            Trigger::Change if self.task.enabled && self.view().is_dirty() => true,
+            Trigger::Change => {
+                tracing::trace!(task.name = %task, "nothing to run");
+                false
+            }
+        }
+    }
+
+    fn start_run(&self, trigger: Trigger, stop: Stop) -> BoxFuture<'static, Result<()>> {
+        tracing::info!(task.name = %self.task.name, "executing task");
+        let run = self.run(self.shared.options.retry, trigger == Trigger::Schedule);
+        async move { run.finish(&stop).await }.boxed()
     }
 
     /// Takes an answer; returns whether it triggers.
@@ -205,7 +241,7 @@ impl Worker {
     }
 
     fn warn(&self, want: &Want, error: &WatchError) {
-        self.shared.health.failed(want, error.to_string(), error.is_fatal());
+        self.shared.health.failed(want, error.cause().to_string(), error.is_fatal());
         tracing::warn!(
             task.name = %self.task.name,
             query = %want,
@@ -214,13 +250,14 @@ impl Worker {
         );
     }
 
-    fn run(&self, retry: Retry) -> Run {
+    fn run(&self, retry: Retry, only_if_dirty: bool) -> Run {
         Run {
             task: self.task.clone(),
             driver: Arc::clone(&self.driver),
             view: Arc::clone(&self.view),
             shared: Arc::clone(&self.shared),
             retry,
+            only_if_dirty,
         }
     }
 

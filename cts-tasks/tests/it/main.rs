@@ -1,3 +1,13 @@
-//! Integration tests.
+//! Integration tests of the crate.
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "fixtures of tests"
+)]
 
+mod api;
+mod conditions;
 mod config;
+mod engine;
+mod scene;

@@ -5,7 +5,7 @@ use tokio::time::Instant;
 use super::Call;
 use crate::testing::{
     answer::Reply,
-    state::{KvCondition, Refused, State},
+    state::{KvCondition, Refused, State, TxnStep},
 };
 
 const VALUE_LIMIT: usize = 512 * 1024;
@@ -124,4 +124,46 @@ fn number(text: &str) -> Result<u64, Refused> {
             format!("strconv.ParseUint: parsing {text:?}: invalid syntax"),
         )
     })
+}
+
+pub(super) fn transact(state: &mut State, call: &Call, now: Instant) -> Reply {
+    #[derive(serde::Deserialize)]
+    struct Step {
+        #[serde(rename = "KV")]
+        kv: TxnStep,
+    }
+    if call.body.len() > VALUE_LIMIT {
+        let text = format!(
+            "Request body({} bytes) too large, max size: {VALUE_LIMIT} bytes.",
+            call.body.len()
+        );
+        return Reply::text(413, text);
+    }
+    let steps: Vec<TxnStep> = match serde_json::from_slice::<Vec<Step>>(&call.body) {
+        Ok(steps) => steps.into_iter().map(|step| step.kv).collect(),
+        Err(error) => return Reply::text(400, format!("Failed to parse body: {error}")),
+    };
+    let limit = state.txn_limit();
+    if steps.len() > limit {
+        let text = format!(
+            "Transaction contains too many operations ({} > {limit})",
+            steps.len()
+        );
+        return Reply::text(413, text);
+    }
+    match state.transact(&steps, now) {
+        Ok(found) => {
+            let results: Vec<Value> = found.iter().map(|pair| json!({ "KV": pair })).collect();
+            Reply::json(&json!({ "Results": results, "Errors": null }))
+        }
+        Err(failed) => {
+            let errors: Vec<Value> = failed
+                .iter()
+                .map(|(at, what)| json!({ "OpIndex": at, "What": what }))
+                .collect();
+            let mut reply = Reply::json(&json!({ "Results": null, "Errors": errors }));
+            reply.status = 409;
+            reply
+        }
+    }
 }

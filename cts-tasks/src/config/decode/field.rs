@@ -94,6 +94,9 @@ impl Field for StringMap {
                 return None;
             };
             for member in objects.into_iter().filter_map(ConfigValue::entries).flatten() {
+                if member.value.kind == ValueKind::Null {
+                    continue;
+                }
                 match scalar::read(&format!("{path}.{}", member.key), &member.value, decoder) {
                     Some(value) => {
                         entries.insert(member.key.clone(), value);
@@ -122,6 +125,10 @@ impl<B: Body> Field for Blocks<B> {
                 decoder.wrong_type(path, "a block", &entry.value);
                 return None;
             };
+            let block_path = format!("{path}[{}]", blocks.len());
+            if decoder.refuse_label(&block_path, group.key, entry) {
+                continue;
+            }
             for object in objects {
                 blocks.push(decode_body(&format!("{path}[{}]", blocks.len()), object, decoder));
             }

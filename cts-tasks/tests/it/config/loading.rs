@@ -168,7 +168,7 @@ fn blocks_merge_field_by_field() {
             "a.hcl",
             "consul {\n address = \"a\"\n kv_path = \"a\"\n}\n\
              driver \"terraform\" {\n log = true\n path = \"a\"\n backend \"consul\" {\n gzip = true\n path = \"a\"\n}\n\
-             required_providers {\n x = { source = \"o/x\" }\n y = \"1\"\n }\n}\n",
+             backend \"s3\" {}\n required_providers {\n x = { source = \"o/x\" }\n y = \"1\"\n }\n}\n",
         ),
         source(
             "b.hcl",
@@ -180,7 +180,7 @@ fn blocks_merge_field_by_field() {
     let config = loaded.unwrap_or_else(|errors| panic!("{}", show(&errors))).config;
     assert_eq!((config.consul.address.as_str(), config.consul.kv_path.as_str()), ("a", "b"));
     let expected: Literal = "{ log = true, path = \"b\", \
-        backend = { consul = { gzip = true, path = \"b\" }, local = {} }, \
+        backend = { consul = { gzip = true, path = \"b\" }, s3 = {}, local = {} }, \
         required_providers = { x = { version = \"2\" }, y = \"1\" } }"
         .parse()
         .unwrap();
@@ -238,4 +238,14 @@ fn one_task_file_is_read_for_the_command_line() {
         message("port = 1").ends_with("does not contain a task, must contain at least one task")
     );
     assert_eq!(message(&task.replace("module", "source")), "source is deprecated since 0.5");
+}
+
+#[test]
+fn a_byte_order_mark_is_no_column() {
+    let directory = tempfile::tempdir().unwrap();
+    write(directory.path(), "a.hcl", "\u{feff}prot = 1");
+    write(directory.path(), "b.json", "\u{feff}{\"x\": 1}");
+    let errors = loader().load(&[directory.path().to_owned()]).unwrap_err();
+    let places: Vec<_> = errors.iter().filter_map(|error| error.place.as_ref()).collect();
+    assert_eq!((places[0].line_column(), places[1].line_column()), ((1, 1), (1, 2)));
 }

@@ -27,7 +27,14 @@ const MISTAKES: &[(&str, &str)] = &[
     ),
     ("driver \"terraform\" { a = [", "test.hcl:1:27: expected \"]\", found the end of the file"),
     ("port = 1;", "test.hcl:1:9: unexpected \";\""),
+    ("{ \"port\": 1 }", "test.hcl:1:1: expected a key, found \"{\""),
     // Keys and types.
+    ("task \"lb\" {\n  name = \"lb\"\n}", "test.hcl:1:1: 'test.hcl' has invalid keys: task[0].lb"),
+    ("consul \"a\" { address = 1 }", "test.hcl:1:1: 'test.hcl' has invalid keys: consul.a"),
+    (
+        "terraform_provider {\n  a = 1\n  b = 2\n}",
+        "test.hcl:1:1: unexpected terraform_provider block labels: a, b",
+    ),
     ("\nprovider \"x\" {}", "test.hcl:2:1: 'test.hcl' has invalid keys: provider"),
     ("high_availability {}", "test.hcl:1:1: 'test.hcl' has invalid keys: high_availability"),
     (

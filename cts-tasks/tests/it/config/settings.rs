@@ -317,3 +317,40 @@ fn a_program_without_the_default_driver_says_so() {
         "this program has no driver \"terraform\", which is the default"
     );
 }
+
+#[test]
+fn a_claimed_block_merges_over_files_and_stands_once_in_each() {
+    let registry = || {
+        Registry::new().driver(AnyDriver::new("terraform", &[])).block(Arc::new(HighAvailability))
+    };
+    let a = "high_availability {\n cluster { name = \"c\" }\n instance { address = \"a\" }\n}";
+    let b = "{\"high_availability\": {\"instance\": {\"address\": \"b\"}}}";
+    let load = |sources| loader_of(registry()).load_sources(sources);
+    let loaded = load(vec![source("a.hcl", a), source("b.json", b)]).unwrap();
+    assert_eq!(
+        loaded.config.blocks["high_availability"].body.to_literal().to_expression(),
+        r#"{"cluster":{"name":"c"},"instance":{"address":"b"}}"#
+    );
+    let errors = load(vec![source("a.hcl", &format!("{a}\n{a}"))]).unwrap_err();
+    assert_eq!(
+        short(&errors[0]),
+        "a.hcl:5:1: only one 'high_availability' block can be configured"
+    );
+    let errors = load(vec![source("a.hcl", "high_availability = 1")]).unwrap_err();
+    assert_eq!(
+        short(&errors[0]),
+        "a.hcl:1:21: high_availability: expected a block, found a number"
+    );
+}
+
+#[test]
+fn a_task_file_hands_through_what_belongs_to_a_driver() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("t.json");
+    let text = r#"{ "task": { "name": "t", "module": "m", "terraform_version": "1.2.3",
+        "condition": { "schedule": { "cron": "@daily" } } } }"#;
+    fs::write(&path, text).unwrap();
+    let task = loader().load_task(&path).unwrap();
+    assert_eq!(task.driver_blocks["terraform_version"], "1.2.3".into());
+    assert_eq!(task.working_dir.to_str(), Some("sync-tasks/t"));
+}

@@ -124,3 +124,26 @@ fn weak_types_are_taken_as_upstream_takes_them() {
     let text = serde_json::to_string(selection).unwrap();
     assert!(text.contains(r#"{"b":"1","n":"5"}"#), "{text}");
 }
+
+#[test]
+fn null_is_as_if_the_key_were_not_there() {
+    let config = load_json(
+        r#"{ "port": null, "consul": { "token": null }, "vault": null, "task": [{ "name": "a", "module": "m",
+            "version": null, "condition": { "services": { "names": ["a"], "regexp": null,
+            "cts_user_defined_meta": { "a": null, "b": "c" } } } }] }"#,
+    );
+    assert_eq!(config.port, 8558);
+    let (selection, _) = config.tasks[0].service_selection().unwrap();
+    let text = serde_json::to_string(selection).unwrap();
+    assert!(text.contains(r#"{"b":"c"}"#), "{text}");
+}
+
+#[test]
+fn an_attribute_that_stands_twice_is_warned_about() {
+    let config = load("port = 1\nport = 2");
+    assert_eq!(config.port, 2);
+    assert_eq!(
+        config.warnings[0].to_string(),
+        "test.hcl:2:1: port is set more than once (the last one counts)"
+    );
+}

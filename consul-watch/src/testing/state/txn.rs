@@ -1,0 +1,185 @@
+use bytes::Bytes;
+use serde::Deserialize;
+use tokio::time::Instant;
+
+use super::{KvCondition, State};
+use crate::types::{KvPair, SessionId, from_base64, nullable};
+
+/// A KV step of a transaction, as it comes over the wire.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(in crate::testing) struct TxnStep {
+    #[serde(default, deserialize_with = "nullable")]
+    verb: String,
+    #[serde(default, deserialize_with = "nullable")]
+    key: String,
+    #[serde(default, deserialize_with = "from_base64")]
+    value: Bytes,
+    #[serde(default, deserialize_with = "nullable")]
+    flags: u64,
+    #[serde(default, deserialize_with = "nullable")]
+    index: u64,
+    #[serde(default, deserialize_with = "nullable")]
+    session: String,
+}
+
+impl TxnStep {
+    /// Whether the step gives its value back.
+    fn reads(&self) -> bool {
+        self.verb.starts_with("get")
+    }
+}
+
+impl State {
+    /// Most steps that a transaction may have.
+    pub(in crate::testing) fn txn_limit(&self) -> usize {
+        if self.is_1_8() { 64 } else { 128 }
+    }
+
+    /// Carries out all steps at one index, or none of them.
+    pub(in crate::testing) fn transact(
+        &mut self,
+        steps: &[TxnStep],
+        now: Instant,
+    ) -> Result<Vec<KvPair>, Vec<(usize, String)>> {
+        let before = (
+            self.keys.clone(),
+            self.tombstones.clone(),
+            self.tables,
+            self.index,
+        );
+        let (mut found, mut failed) = (Vec::new(), Vec::new());
+        for (at, step) in steps.iter().enumerate() {
+            // Every step takes the same index.
+            self.index = before.3;
+            match self.step(step, now) {
+                Ok(mut pairs) => {
+                    if !step.reads() {
+                        for pair in &mut pairs {
+                            pair.value = Bytes::new();
+                        }
+                    }
+                    found.append(&mut pairs);
+                }
+                Err(what) => failed.push((at, what)),
+            }
+        }
+        self.index = before.3 + 1;
+        if failed.is_empty() {
+            return Ok(found);
+        }
+        (self.keys, self.tombstones, self.tables) = (before.0, before.1, before.2);
+        Err(failed)
+    }
+
+    fn step(&mut self, step: &TxnStep, now: Instant) -> Result<Vec<KvPair>, String> {
+        let TxnStep {
+            verb, key, session, ..
+        } = step;
+        if key.is_empty() && !matches!(verb.as_str(), "get-tree" | "delete-tree") {
+            return Err("Must provide key".to_owned());
+        }
+        let pair = self.kv_get(key).0;
+        let missing = || format!("key {key:?} doesn't exist");
+        match verb.as_str() {
+            "set" | "cas" | "lock" | "unlock" => return self.write_step(step, now),
+            "get" => return pair.map(|pair| vec![pair]).ok_or_else(missing),
+            "get-or-empty" if !self.is_1_8() => {
+                return Ok(vec![pair.unwrap_or_else(|| KvPair {
+                    key: key.clone(),
+                    ..KvPair::default()
+                })]);
+            }
+            "get-tree" => return Ok(self.kv_list(key).0),
+            "check-session" => {
+                let holder = pair
+                    .ok_or_else(|| format!("failed to check session, key {key:?} doesn't exist"))?
+                    .session;
+                if holder.as_ref().map(SessionId::as_str) != Some(session) {
+                    return Err(format!(
+                        "failed session check for key {key:?}, current session differs"
+                    ));
+                }
+            }
+            "check-index" => {
+                let pair = pair
+                    .ok_or_else(|| format!("failed to check index, key {key:?} doesn't exist"))?;
+                if pair.modify_index != step.index {
+                    let (is, wanted) = (pair.modify_index, step.index);
+                    return Err(format!(
+                        "failed index check for key {key:?}, current modify index {is} != {wanted}"
+                    ));
+                }
+                return Ok(vec![pair]);
+            }
+            "check-not-exists" => {
+                if pair.is_some() {
+                    return Err(format!("key {key:?} exists"));
+                }
+                return Ok(Vec::new());
+            }
+            "delete" => {
+                self.kv_delete(key, None);
+                return Ok(Vec::new());
+            }
+            "delete-cas" => {
+                let done = self.kv_delete(key, Some(step.index));
+                return if done {
+                    Ok(Vec::new())
+                } else {
+                    Err(format!("failed to delete key {key:?}, index is stale"))
+                };
+            }
+            "delete-tree" => {
+                self.kv_delete_tree(key);
+                return Ok(Vec::new());
+            }
+            other => return Err(format!("unknown KV verb {other:?}")),
+        }
+        Ok(self.kv_get(key).0.into_iter().collect())
+    }
+
+    fn write_step(&mut self, step: &TxnStep, now: Instant) -> Result<Vec<KvPair>, String> {
+        let TxnStep { verb, key, .. } = step;
+        let (condition, what) = match verb.as_str() {
+            "cas" => {
+                let condition = KvCondition {
+                    cas: Some(step.index),
+                    ..KvCondition::default()
+                };
+                (
+                    condition,
+                    format!("failed to set key {key:?}, index is stale"),
+                )
+            }
+            "lock" => {
+                let condition = KvCondition {
+                    acquire: Some(step.session.clone()),
+                    ..KvCondition::default()
+                };
+                (
+                    condition,
+                    format!("failed to lock key {key:?}, lock is already held"),
+                )
+            }
+            "unlock" => {
+                let condition = KvCondition {
+                    release: Some(step.session.clone()),
+                    ..KvCondition::default()
+                };
+                (
+                    condition,
+                    format!(
+                        "failed to unlock key {key:?}, lock isn't held, or is held by another session"
+                    ),
+                )
+            }
+            _ => (KvCondition::default(), String::new()),
+        };
+        match self.kv_put(key, step.value.clone(), step.flags, &condition, now) {
+            Ok(true) => Ok(self.kv_get(key).0.into_iter().collect()),
+            Ok(false) => Err(what),
+            Err(refused) => Err(refused.text),
+        }
+    }
+}

@@ -1,0 +1,237 @@
+use std::{borrow::Cow, collections::BTreeMap, time::Duration};
+
+use http::StatusCode;
+use serde::Deserialize;
+
+use super::catalog::{CheckRow, Instance, Listing};
+use crate::{
+    Backoff, Client, QueryOptions, Result,
+    client::{Request, Response},
+    query::{Position, Scope},
+    watch::limiter::{Limiter, RateLimit},
+};
+
+/// A broad query takes a pause for each byte of a changed answer: at most so
+/// many are read in a second, however often it changes.
+const BYTES_PER_SECOND: f64 = 16.0 * 1024.0 * 1024.0;
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// One broad query.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// The checks of all nodes and services.
+    Checks,
+    /// All nodes.
+    Nodes,
+    /// The names and tags of all services.
+    Services,
+    /// The keys with this prefix.
+    Prefix(String),
+}
+
+impl Kind {
+    /// Whether a change can change what such a query shows. Those of single
+    /// services are told by name.
+    pub(super) fn concerns(&self, scope: &Scope) -> bool {
+        match self {
+            Self::Checks => *scope == Scope::Checks,
+            // With node metadata as a condition, other lists depend on nodes too.
+            Self::Nodes => matches!(scope, Scope::Nodes | Scope::CatalogServices | Scope::Checks),
+            Self::Services => *scope == Scope::CatalogServices,
+            Self::Prefix(_) => true,
+        }
+    }
+
+    async fn ask(&self, client: &Client, options: &QueryOptions) -> Result<Response> {
+        let request = match self {
+            Self::Checks => Request::get("health.state", "/v1/health/state/any"),
+            Self::Nodes => Request::get("catalog.nodes", "/v1/catalog/nodes"),
+            Self::Services => Request::get("catalog.services", "/v1/catalog/services"),
+            // The index is that of all keys with the prefix; the separator
+            // only makes the answer short.
+            Self::Prefix(prefix) => Request::get("kv.keys", "/v1/kv")
+                .key(prefix)
+                .flag("keys")
+                .param("separator", "/")
+                .accept(StatusCode::NOT_FOUND),
+        };
+        client.send(request.query(options)).await
+    }
+}
+
+/// What a broad answer means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Move {
+    /// It is the first: what follows is compared with it.
+    Baseline,
+    /// It has a newer index.
+    Newer(u64),
+    /// Nothing changed.
+    Same,
+    /// Consul's history was replaced: ask again without blocking.
+    Backwards,
+    /// It has no index, so anything may have changed.
+    Unknown,
+}
+
+/// Where a broad query stands.
+#[derive(Debug)]
+pub(super) struct Feed {
+    pub(super) kind: Kind,
+    index: Option<u64>,
+    limiter: Limiter,
+    backoff: Backoff,
+    poll_interval: Duration,
+}
+
+impl Feed {
+    pub(super) fn new(
+        kind: Kind,
+        mut limit: RateLimit,
+        backoff: Backoff,
+        poll_interval: Duration,
+    ) -> Self {
+        // Its size slows it down under churn, not the churn alone.
+        limit.max_interval = limit.interval;
+        Self { kind, index: None, limiter: Limiter::new(limit), backoff, poll_interval }
+    }
+
+    /// Whether there is an answer to compare with.
+    pub(super) fn has_baseline(&self) -> bool {
+        self.index.is_some()
+    }
+
+    pub(super) fn index(&self) -> u64 {
+        self.index.unwrap_or_default()
+    }
+
+    /// What an answer with this index means.
+    pub(super) fn answered(&mut self, index: Option<u64>) -> Move {
+        self.backoff.reset();
+        let before = std::mem::replace(&mut self.index, index);
+        match (before, index) {
+            (_, None) => Move::Unknown,
+            (None, Some(_)) => Move::Baseline,
+            (Some(before), Some(now)) if now == before => Move::Same,
+            (Some(before), Some(now)) if now > before => Move::Newer(now),
+            _ => {
+                self.index = None;
+                Move::Backwards
+            }
+        }
+    }
+
+    /// How long to wait after an answer of this size.
+    pub(super) fn pause(
+        &mut self,
+        moved: Move,
+        started: Duration,
+        ended: Duration,
+        bytes: usize,
+    ) -> Duration {
+        let rest = self.limiter.next(started, ended);
+        match moved {
+            Move::Same | Move::Backwards => rest,
+            Move::Unknown => rest.max(self.poll_interval),
+            Move::Baseline | Move::Newer(_) => {
+                let bytes = f64::from(u32::try_from(bytes).unwrap_or(u32::MAX));
+                rest.max(Duration::from_secs_f64(bytes / BYTES_PER_SECOND).min(LONGEST_PAUSE))
+            }
+        }
+    }
+
+    /// How long to wait after a failure; the answer that follows is a new baseline.
+    pub(super) fn failed(&mut self, error: &crate::Error) -> Duration {
+        self.index = None;
+        // What no retry cures here may be cured by an operator.
+        let least = if error.is_retryable() { Duration::ZERO } else { self.poll_interval };
+        self.backoff.next_delay().max(least).max(error.retry_after().unwrap_or_default())
+    }
+
+    /// Asks once, after `pause`.
+    pub(super) fn ask(
+        &self,
+        client: Client,
+        wait: Duration,
+        pause: Duration,
+    ) -> impl Future<Output = Result<Response>> + Send + 'static {
+        let position = self.index.map_or(Position::Start, Position::Index);
+        let (kind, options) = (self.kind.clone(), QueryOptions::default().at(&position, wait));
+        async move {
+            if !pause.is_zero() {
+                tokio::time::sleep(pause).await;
+            }
+            kind.ask(&client, &options).await
+        }
+    }
+}
+
+/// Lists the instances on a node.
+pub(super) async fn list(client: Client, node: String) -> Result<Option<Listing>> {
+    let request = Request::get("catalog.node", "/v1/catalog/node").segment(&node);
+    let response = client.send(request.query(&QueryOptions::default())).await?;
+    let found: Option<NodeJson> = response.json()?;
+    let instance =
+        |json: InstanceJson| Instance { service: json.service, modified: json.modify_index };
+    Ok(found.map(|node| {
+        let services = node.services.unwrap_or_default().into_iter();
+        services.map(|(id, json)| (id, instance(json))).collect()
+    }))
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct CheckJson<'a> {
+    #[serde(borrow)]
+    node: Cow<'a, str>,
+    #[serde(borrow, rename = "CheckID")]
+    check_id: Cow<'a, str>,
+    #[serde(borrow, default)]
+    service_name: Cow<'a, str>,
+    #[serde(default)]
+    modify_index: u64,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct NameJson {
+    node: String,
+    #[serde(default)]
+    modify_index: u64,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct NodeJson {
+    services: Option<BTreeMap<String, InstanceJson>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct InstanceJson {
+    service: String,
+    #[serde(default)]
+    modify_index: u64,
+}
+
+/// Decodes a list of checks and gives its rows on.
+pub(super) fn checks<T>(
+    response: &Response,
+    take: impl FnOnce(&mut dyn Iterator<Item = CheckRow<'_>>) -> T,
+) -> Result<T> {
+    let list: Option<Vec<CheckJson<'_>>> = response.json_borrowed()?;
+    let list = list.unwrap_or_default();
+    let mut rows = list.iter().map(|json| CheckRow {
+        node: &json.node,
+        id: &json.check_id,
+        service: &json.service_name,
+        modified: json.modify_index,
+    });
+    Ok(take(&mut rows))
+}
+
+/// Decodes a list of nodes.
+pub(super) fn nodes(response: &Response) -> Result<BTreeMap<String, u64>> {
+    let list: Option<Vec<NameJson>> = response.json()?;
+    Ok(list.unwrap_or_default().into_iter().map(|json| (json.node, json.modify_index)).collect())
+}

@@ -1,0 +1,141 @@
+use std::{sync::Arc, time::Duration};
+
+use tokio::sync::OwnedSemaphorePermit;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    Answer, Error, Result,
+    query::{Mode, Position, Scope},
+    watch::{
+        cover::{Cover, Membership, Signal},
+        slots::{Claim, Place, Slots},
+    },
+};
+
+/// A watch's seat: how it waits for changes, and what it may use for it.
+#[derive(Debug)]
+pub(super) struct Seat {
+    slots: Arc<Slots>,
+    cover: Arc<Cover>,
+    scope: Scope,
+    polled: bool,
+    number: u64,
+    claim: Option<Claim>,
+    membership: Option<Membership>,
+    /// Read since it was told to for the first time.
+    has_read: bool,
+}
+
+/// What a watch does next.
+#[derive(Debug)]
+pub(super) enum Turn {
+    /// Ask, blocking up to this long, until the token says to stop. The
+    /// permit, if one is needed, is a connection's.
+    Block(Duration, CancellationToken, Option<OwnedSemaphorePermit>),
+    /// Read without blocking what every read from now on must show. With
+    /// `compare` the data is compared even if the index is the same.
+    Read { compare: bool, permit: OwnedSemaphorePermit },
+    /// Take this as the outcome of an attempt.
+    Failed(Arc<Error>),
+}
+
+impl Seat {
+    pub(super) fn new(
+        slots: Arc<Slots>,
+        cover: Arc<Cover>,
+        scope: Scope,
+        mode: Mode,
+        number: u64,
+    ) -> Self {
+        // A broad query tells of indexes only.
+        let scope = if mode == Mode::Index { scope } else { Scope::Opaque };
+        let polled = matches!(mode, Mode::Polled(_));
+        Self { slots, cover, scope, polled, number, claim: None, membership: None, has_read: false }
+    }
+
+    /// Waits until the watch may go on from `position`. `wait` is the longest
+    /// block that it is allowed.
+    pub(super) async fn turn(&mut self, position: &Position, wait: Duration) -> Turn {
+        self.try_turn(position, wait).await.unwrap_or_else(|error| Turn::Failed(Arc::new(error)))
+    }
+
+    /// The read of [`Turn::Read`] begins.
+    pub(super) fn begin(&self) {
+        if let Some(membership) = &self.membership {
+            membership.ticket().begin();
+        }
+    }
+
+    /// That read ended.
+    pub(super) fn end<T>(&self, outcome: &Result<Answer<T>>) {
+        if let Some(membership) = &self.membership {
+            // An answer without an index may show anything.
+            let index = outcome.as_ref().map(|answer| answer.meta.index.unwrap_or(u64::MAX));
+            membership.ticket().end(index.ok());
+        }
+    }
+
+    async fn try_turn(&mut self, position: &Position, wait: Duration) -> Result<Turn> {
+        let never = CancellationToken::new();
+        if self.polled {
+            return Ok(Turn::Block(wait, never, Some(self.slots.read().await?)));
+        }
+        loop {
+            self.take_place();
+            let Some(claim) = &mut self.claim else { continue };
+            if claim.place() == Place::Own {
+                return Ok(Turn::Block(wait, claim.revoked().clone(), None));
+            }
+            if let Some(membership) = &self.membership {
+                let told = if self.has_read && *position == Position::Start {
+                    // The last attempt asks for another one, told or not.
+                    membership.ticket().clear();
+                    Some(Signal::Read { compare: true })
+                } else {
+                    tokio::select! {
+                        biased;
+                        signal = membership.ticket().signal() => Some(signal),
+                        () = self.slots.room() => None,
+                    }
+                };
+                match told {
+                    Some(Signal::Failed(error)) => {
+                        self.has_read = true;
+                        return Ok(Turn::Failed(error));
+                    }
+                    Some(Signal::Read { compare }) => {
+                        let permit = self.slots.read().await?;
+                        self.has_read = true;
+                        return Ok(Turn::Read { compare, permit });
+                    }
+                    None if claim.upgrade() => self.membership = None,
+                    None => {}
+                }
+                continue;
+            }
+            if claim.upgrade() {
+                continue;
+            }
+            if *position == Position::Start {
+                return Ok(Turn::Block(wait, never, Some(self.slots.read().await?)));
+            }
+            let (permit, turn) = self.slots.turn().await?;
+            return Ok(Turn::Block(wait.min(turn), never, Some(permit)));
+        }
+    }
+
+    /// Gets a place if the watch has none, or has lost it.
+    fn take_place(&mut self) {
+        // A claim is given back before the next one is made.
+        self.claim.take_if(|claim| claim.revoked().is_cancelled());
+        if self.claim.is_some() {
+            return;
+        }
+        let claim = self.slots.claim(self.number, self.scope != Scope::Opaque);
+        if claim.place() == Place::Covered {
+            self.membership = self.cover.join(&self.scope);
+            self.has_read = false;
+        }
+        self.claim = Some(claim);
+    }
+}

@@ -1,0 +1,278 @@
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio_util::sync::CancellationToken;
+
+use crate::{Error, Result, transport::IDLE_CONNECTIONS};
+
+/// Broad queries of the catalog, and one reader that lists nodes.
+const CATALOG: usize = 4;
+/// With fewer connections no share would be left for the watches themselves.
+const FEWEST: usize = 12;
+/// Within this time each watch in turn is asked, as long as turns are not
+/// shorter than [`SHORTEST_TURN`].
+const ROUND: Duration = Duration::from_secs(10);
+const SHORTEST_TURN: Duration = Duration::from_secs(1);
+
+/// How a budget of connections is divided once the watches outnumber it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Shares {
+    /// All that are not idle: while there are not more watches, each has its own.
+    pub(super) total: usize,
+    /// Watches that keep their own.
+    pub(super) own: usize,
+    /// Targeted reads at the same time.
+    pub(super) reads: usize,
+    /// Watches in turn at the same time.
+    pub(super) turns: usize,
+    /// Broad queries of KV prefixes.
+    pub(super) prefixes: usize,
+}
+
+impl Shares {
+    pub(super) fn of(total: usize) -> Self {
+        let total = total.max(FEWEST);
+        let part = (total / 16).max(1);
+        let (reads, turns, prefixes) = (part.min(8), (total / 8).max(1), part);
+        let total = total - IDLE_CONNECTIONS;
+        let own = total.saturating_sub(CATALOG + reads + turns + prefixes);
+        Self { total, own, reads, turns, prefixes }
+    }
+
+    /// How long one of `count` watches in turn may block.
+    fn turn(self, count: usize) -> Duration {
+        let crowd = f64::from(u32::try_from(count.max(1)).unwrap_or(u32::MAX));
+        let slots = f64::from(u32::try_from(self.turns).unwrap_or(u32::MAX));
+        ROUND.mul_f64((slots / crowd).min(1.0)).max(SHORTEST_TURN)
+    }
+}
+
+/// How a watch waits for changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    /// On its own connection.
+    Own,
+    /// For a broad query to say that something changed.
+    Covered,
+    /// For its turn on one of a few connections.
+    Turn,
+}
+
+/// Deals out a budget of connections.
+///
+/// Up to the whole budget (but for idle connections) each watch gets its own. The first watch past it
+/// makes the pool crowded: the broad queries, targeted reads and turns get
+/// their shares, and watches beyond [`Shares::own`] give their connections
+/// back, first those that a broad query can stand in for. The pool is no
+/// longer crowded when all that remain have their own.
+#[derive(Debug)]
+pub(super) struct Slots {
+    pub(super) shares: Shares,
+    state: Mutex<State>,
+    reads: Arc<Semaphore>,
+    turns: Arc<Semaphore>,
+    /// Wakes one covered watch when a connection became free.
+    room: Notify,
+    turning: AtomicUsize,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    crowded: bool,
+    holders: HashMap<u64, Holder>,
+    covered: usize,
+    turning: usize,
+}
+
+#[derive(Debug)]
+struct Holder {
+    coverable: bool,
+    revoked: CancellationToken,
+}
+
+impl State {
+    fn limit(&self, shares: Shares) -> usize {
+        if self.crowded { shares.own } else { shares.total }
+    }
+
+    /// Takes connections back until `keep` are left; coverable ones first,
+    /// then the youngest.
+    fn revoke_down_to(&mut self, keep: usize) {
+        let mut order: Vec<(bool, u64)> =
+            self.holders.iter().map(|(number, holder)| (!holder.coverable, *number)).collect();
+        order.sort_unstable_by_key(|(opaque, number)| (*opaque, u64::MAX - number));
+        for (_opaque, number) in order.into_iter().take(self.holders.len().saturating_sub(keep)) {
+            self.revoke(number);
+        }
+    }
+
+    fn revoke(&mut self, number: u64) {
+        if let Some(holder) = self.holders.remove(&number) {
+            holder.revoked.cancel();
+        }
+    }
+
+    fn hold(&mut self, number: u64, coverable: bool) -> CancellationToken {
+        let revoked = CancellationToken::new();
+        self.holders.insert(number, Holder { coverable, revoked: revoked.clone() });
+        revoked
+    }
+}
+
+impl Slots {
+    pub(super) fn new(total: usize) -> Self {
+        let shares = Shares::of(total);
+        Self {
+            shares,
+            state: Mutex::default(),
+            reads: Arc::new(Semaphore::new(shares.reads)),
+            turns: Arc::new(Semaphore::new(shares.turns)),
+            room: Notify::new(),
+            turning: AtomicUsize::new(0),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Nothing that holds the lock can leave the state half changed.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A place for the watch with this number, which has none yet.
+    pub(super) fn claim(self: &Arc<Self>, number: u64, coverable: bool) -> Claim {
+        let mut state = self.state();
+        if state.holders.len() >= state.limit(self.shares) && !state.crowded {
+            state.crowded = true;
+            state.revoke_down_to(self.shares.own);
+        }
+        let full = state.holders.len() >= state.limit(self.shares);
+        // A broad query can stand in for that one, but not for this one.
+        let other = state
+            .holders
+            .iter()
+            .find_map(|(number, holder)| holder.coverable.then_some(*number))
+            .filter(|_| full && !coverable);
+        if let Some(other) = other {
+            state.revoke(other);
+        }
+        let (place, revoked) = if !full || other.is_some() {
+            (Place::Own, state.hold(number, coverable))
+        } else if coverable {
+            state.covered += 1;
+            (Place::Covered, CancellationToken::new())
+        } else {
+            state.turning += 1;
+            (Place::Turn, CancellationToken::new())
+        };
+        self.turning.store(state.turning, Ordering::Relaxed);
+        drop(state);
+        Claim { slots: Arc::clone(self), number, coverable, place, revoked }
+    }
+
+    /// Waits until a covered watch may try to get its own connection.
+    pub(super) async fn room(&self) {
+        self.room.notified().await;
+    }
+
+    /// A connection for a read that does not block.
+    pub(super) async fn read(&self) -> Result<OwnedSemaphorePermit> {
+        Arc::clone(&self.reads).acquire_owned().await.map_err(|_closed| closed())
+    }
+
+    /// A connection for one turn, and how long it may block.
+    pub(super) async fn turn(&self) -> Result<(OwnedSemaphorePermit, Duration)> {
+        let permit = Arc::clone(&self.turns).acquire_owned().await.map_err(|_closed| closed())?;
+        Ok((permit, self.shares.turn(self.turning.load(Ordering::Relaxed))))
+    }
+
+    /// How many watches have which place: own, covered, in turn.
+    pub(super) fn figures(&self) -> (usize, usize, usize) {
+        let state = self.state();
+        (state.holders.len(), state.covered, state.turning)
+    }
+}
+
+fn closed() -> Error {
+    let source = "the connection pool was closed".into();
+    Error::Other { operation: "watch", retryable: true, source }
+}
+
+/// A watch's place; dropping it gives it back.
+#[derive(Debug)]
+pub(super) struct Claim {
+    slots: Arc<Slots>,
+    number: u64,
+    coverable: bool,
+    place: Place,
+    revoked: CancellationToken,
+}
+
+impl Claim {
+    pub(super) fn place(&self) -> Place {
+        self.place
+    }
+
+    /// Cancelled when the watch must give its own connection back.
+    pub(super) fn revoked(&self) -> &CancellationToken {
+        &self.revoked
+    }
+
+    /// Turns a claim to wait into one to a connection, if one is free and
+    /// nobody needs it more.
+    pub(super) fn upgrade(&mut self) -> bool {
+        let mut state = self.slots.state();
+        if self.place == Place::Own
+            || state.holders.len() >= state.limit(self.slots.shares)
+            || (self.coverable && state.turning > 0)
+        {
+            return false;
+        }
+        self.slots.leave(&mut state, self.place, self.number);
+        self.revoked = state.hold(self.number, self.coverable);
+        self.place = Place::Own;
+        let more = state.covered > 0 && state.holders.len() < state.limit(self.slots.shares);
+        drop(state);
+        if more {
+            self.slots.room.notify_one();
+        }
+        true
+    }
+}
+
+impl Slots {
+    fn leave(&self, state: &mut State, place: Place, number: u64) {
+        match place {
+            Place::Own => {
+                state.holders.remove(&number);
+            }
+            Place::Covered => state.covered = state.covered.saturating_sub(1),
+            Place::Turn => state.turning = state.turning.saturating_sub(1),
+        }
+        state.crowded &= state.covered + state.turning > 0;
+        self.turning.store(state.turning, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        let mut state = self.slots.state();
+        // A revoked connection was taken out already.
+        if self.place != Place::Own || !self.revoked.is_cancelled() {
+            self.slots.leave(&mut state, self.place, self.number);
+        }
+        let room = state.covered > 0 && state.holders.len() < state.limit(self.slots.shares);
+        drop(state);
+        if room {
+            self.slots.room.notify_one();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

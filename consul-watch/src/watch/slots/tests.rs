@@ -1,0 +1,107 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn places(claims: &[Claim]) -> [usize; 3] {
+    let count = |place| {
+        claims.iter().filter(move |claim| claim.place() == place && !claim.revoked().is_cancelled())
+    };
+    [Place::Own, Place::Covered, Place::Turn].map(|place| count(place).count())
+}
+
+#[test]
+fn shares_never_exceed_the_budget() {
+    for total in 0..1000 {
+        let shares = Shares::of(total);
+        let used = CATALOG + shares.own + shares.reads + shares.turns + shares.prefixes;
+        assert!(used + IDLE_CONNECTIONS <= total.max(FEWEST), "{shares:?}");
+        assert!(shares.own > 0 && shares.reads > 0 && shares.turns > 0 && shares.prefixes > 0);
+    }
+    let of_64 = Shares { total: 60, own: 40, reads: 4, turns: 8, prefixes: 4 };
+    assert_eq!(Shares::of(64), of_64);
+}
+
+#[test]
+fn up_to_the_budget_each_watch_has_its_own_connection() {
+    let slots = Arc::new(Slots::new(64));
+    let claims: Vec<Claim> = (0..60).map(|number| slots.claim(number, true)).collect();
+    assert_eq!(places(&claims), [60, 0, 0]);
+}
+
+#[test]
+fn the_first_past_the_budget_makes_the_others_give_way() {
+    let slots = Arc::new(Slots::new(64));
+    let mut claims: Vec<Claim> = (0..60).map(|number| slots.claim(number, number >= 56)).collect();
+    claims.push(slots.claim(64, true));
+    assert_eq!(places(&claims), [40, 1, 0]);
+    assert!(claims[56..60].iter().all(|claim| claim.revoked().is_cancelled()));
+    // One that nothing can stand in for waits its turn, unless a coverable one can give way.
+    claims.push(slots.claim(65, false));
+    assert_eq!(claims[61].place(), Place::Turn);
+    let slots = Arc::new(Slots::new(64));
+    let claims: Vec<Claim> = (0..61).map(|number| slots.claim(number, true)).collect();
+    assert_eq!(slots.claim(65, false).place(), Place::Own);
+    assert_eq!(places(&claims), [39, 1, 0]);
+}
+
+#[test]
+fn free_connections_go_to_those_in_turn_first() {
+    let slots = Arc::new(Slots::new(12));
+    let opaque: Vec<Claim> = (0..9).map(|number| slots.claim(number, false)).collect();
+    let held = slots.figures().0;
+    let mut turn = slots.claim(20, false);
+    let mut covered = slots.claim(21, true);
+    assert_eq!((turn.place(), covered.place()), (Place::Turn, Place::Covered));
+    assert_eq!(held, slots.shares.own);
+    drop(opaque);
+    assert!(!covered.upgrade());
+    assert!(turn.upgrade());
+    drop(turn);
+    assert!(covered.upgrade());
+    assert_eq!(slots.figures(), (1, 0, 0));
+}
+
+#[test]
+fn turns_are_long_for_few_and_short_for_many() {
+    let shares = Shares::of(64);
+    let got: Vec<u64> =
+        [0, 1, 8, 16, 80, 10_000].into_iter().map(|count| shares.turn(count).as_secs()).collect();
+    assert_eq!(got, [10, 10, 10, 5, 1, 1]);
+}
+
+proptest! {
+    /// However watches come and go, no more than the budget's connections are
+    /// held, none is forgotten, and an empty pool is as good as new.
+    #[test]
+    fn claims_are_always_accounted_for(
+        steps in proptest::collection::vec((any::<bool>(), any::<bool>(), 0usize..40), 1..300)
+    ) {
+        let slots = Arc::new(Slots::new(16));
+        let mut claims: Vec<Claim> = Vec::new();
+        for (number, (come, coverable, at)) in (0u64..).zip(steps) {
+            if come {
+                claims.push(slots.claim(number, coverable));
+            } else if !claims.is_empty() {
+                let at = at % claims.len();
+                claims.swap_remove(at);
+                if let Some(claim) = claims.get_mut(at) {
+                    claim.upgrade();
+                }
+            }
+            // What a revoked watch does.
+            while let Some(at) = claims.iter().position(|claim| claim.revoked().is_cancelled()) {
+                let old = claims.swap_remove(at);
+                let (number, coverable) = (old.number, old.coverable);
+                drop(old);
+                claims.push(slots.claim(number, coverable));
+            }
+            let [own, covered, turning] = places(&claims);
+            prop_assert_eq!(slots.figures(), (own, covered, turning));
+            let limit = if covered + turning > 0 { slots.shares.own } else { slots.shares.total };
+            prop_assert!(own <= limit);
+        }
+        claims.clear();
+        prop_assert_eq!(slots.figures(), (0, 0, 0));
+        prop_assert_eq!(slots.claim(9999, false).place(), Place::Own);
+    }
+}

@@ -1,0 +1,339 @@
+//! More watches than connections: whatever changes, each shows what a read
+//! of its own would show, and says each thing once.
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use consul_watch::{
+    Client, Query, Watch, Watcher,
+    client::{DeleteOptions, PutOptions},
+    query::{
+        CatalogNodes, CatalogService, CatalogServices, HealthService, HealthState, KvGet, KvKeys,
+        KvList, Position,
+    },
+    testing::{Behaviour, Fault, TestConsul, parts::Suite, real},
+    types::{CatalogDeregistration, CatalogRegistration, HealthCheck, HealthStatus, Service},
+};
+use tokio::{task::JoinHandle, time::timeout};
+
+const SUITE: Suite = Suite("consul-watch with more watches than connections");
+const BUDGET: usize = 12;
+
+/// Follows one query and compares it with the truth.
+#[async_trait]
+trait Follower: Send {
+    /// Waits until the watch shows what a read shows.
+    async fn settle(&mut self, client: &Client, limit: Duration);
+    /// Waits until the watch has ended, and fails if it said anything twice.
+    async fn finish(self: Box<Self>);
+}
+
+struct Followed<Q: Query> {
+    query: Q,
+    watch: Watch<Q::Value>,
+    reader: JoinHandle<()>,
+}
+
+fn follow<Q: Query + Clone>(watcher: &Watcher, query: Q) -> Box<dyn Follower> {
+    let watch = watcher.watch(query.clone());
+    let (mut items, of) = (watch.clone(), query.clone());
+    let reader = tokio::spawn(async move {
+        let (mut last, mut seq) = (None::<Arc<Q::Value>>, 0);
+        loop {
+            match items.changed().await {
+                Ok(snapshot) => {
+                    assert!(snapshot.seq > seq, "{of:?} went back");
+                    let twice = last.is_some_and(|last| of.same(&last, &snapshot.data));
+                    assert!(!twice, "{of:?} twice: {:?}", snapshot.data);
+                    (last, seq) = (Some(snapshot.data), snapshot.seq);
+                }
+                Err(error) if error.is_fatal() => return,
+                Err(_) => {}
+            }
+        }
+    });
+    Box::new(Followed { query, watch, reader })
+}
+
+#[async_trait]
+impl<Q: Query> Follower for Followed<Q> {
+    async fn settle(&mut self, client: &Client, limit: Duration) {
+        let truth = self.query.fetch(client, &Position::Start, limit).await.unwrap().value;
+        let settled = timeout(limit, async {
+            while !self.watch.latest().is_some_and(|now| self.query.same(&now.data, &truth)) {
+                drop(self.watch.changed().await);
+            }
+        });
+        let settled = settled.await.is_ok();
+        assert!(settled, "{:?} shows {:?}, not {truth:?}", self.query, self.watch.latest());
+    }
+
+    async fn finish(self: Box<Self>) {
+        self.reader.await.unwrap();
+    }
+}
+
+/// How large a run is.
+#[derive(Debug, Clone, Copy)]
+struct Size {
+    services: u32,
+    nodes: u32,
+    changes: u32,
+}
+
+fn follow_all(watcher: &Watcher, size: Size) -> Vec<Box<dyn Follower>> {
+    let mut all: Vec<Box<dyn Follower>> = vec![
+        follow(watcher, CatalogServices::new()),
+        follow(watcher, CatalogNodes::new()),
+        follow(watcher, HealthState::any()),
+        follow(watcher, HealthState::of(HealthStatus::Critical)),
+        follow(watcher, KvList::new("a/")),
+        follow(watcher, KvKeys::new("b")),
+        follow(watcher, KvList::new("")),
+    ];
+    all.extend(["a/1", "a/2", "b/1", "c", "d/1"].map(|key| follow(watcher, KvGet::new(key))));
+    for number in 0..size.services {
+        let name = format!("s{number}");
+        all.push(match number % 8 {
+            0 => follow(watcher, HealthService::new(name).passing()),
+            1 => follow(watcher, CatalogService::new(name)),
+            2 if number < 40 => follow(watcher, HealthService::new(name).connect()),
+            _ => follow(watcher, HealthService::new(name)),
+        });
+    }
+    all
+}
+
+/// Makes one random change.
+async fn change(client: &Client, random: &mut fastrand::Rng, size: Size) {
+    let (node, number) = (random.u32(..size.nodes), random.u32(..size.services));
+    let (node, name) = (format!("n{node}"), format!("s{number}"));
+    let id = format!("{name}-{}", random.u32(..2));
+    let status = [HealthStatus::Passing, HealthStatus::Warning, HealthStatus::Critical];
+    let status = status[random.usize(..3)].clone();
+    let entry = || CatalogRegistration::new(&node, "10.0.0.1");
+    let mut service = Service::new(&name, &id);
+    let key = ["a/1", "a/2", "a/3", "b/1", "b/2", "c", "d/1", "e"][random.usize(..8)];
+    let registration = match random.u32(..12) {
+        0 => entry().with_service(service),
+        1 => {
+            service.tags = vec![format!("t{}", random.u32(..3))];
+            entry().with_service(service)
+        }
+        2 => {
+            // What the list of services does not show.
+            service.port = random.u16(..3);
+            entry().with_service(service)
+        }
+        3 | 4 => {
+            let check = HealthCheck::of_service(&id, format!("c-{id}"), status);
+            entry().with_service(service).with_check(check)
+        }
+        5 => entry().with_check(HealthCheck::of_node("node", status)),
+        6 => CatalogRegistration::new(&node, format!("10.0.0.{}", random.u32(1..5))),
+        7 | 8 => {
+            let gone = match random.u32(..10) {
+                0 => CatalogDeregistration::node(&node),
+                1..=3 => CatalogDeregistration::check(&node, format!("c-{id}")),
+                _ => CatalogDeregistration::service(&node, &id),
+            };
+            return client.catalog_deregister(&gone).await.unwrap_or_default();
+        }
+        9 => {
+            drop(client.kv_delete(key, &DeleteOptions::default()).await);
+            return;
+        }
+        _ => {
+            let value = random.u32(..4).to_string();
+            drop(client.kv_put(key, value, &PutOptions::default()).await);
+            return;
+        }
+    };
+    // Faults may hit it; then it was no change.
+    drop(client.catalog_register(&registration).await);
+}
+
+/// Churns until all changes are made, and lets all watches settle now and
+/// then. `open` says how many connections there are.
+async fn churn(
+    [writer, reader]: [&Client; 2],
+    seed: u64,
+    size: Size,
+    limit: Duration,
+    open: impl Fn() -> usize,
+) {
+    let mut random = fastrand::Rng::with_seed(seed);
+    for _ in 0..size.services {
+        change(writer, &mut random, size).await;
+    }
+    let watcher = Watcher::builder(reader.clone()).connections(BUDGET).seed(seed).build();
+    let mut all = follow_all(&watcher, size);
+    for made in 1..=size.changes {
+        change(writer, &mut random, size).await;
+        if random.u32(..4) == 0 {
+            // Lets some time pass, so that changes meet reads under way.
+            tokio::time::sleep(Duration::from_millis(random.u64(..300))).await;
+        }
+        let open = open();
+        assert!(open <= BUDGET, "{open} connections");
+        if made % (size.changes / 4) == 0 || made == size.changes {
+            for follower in &mut all {
+                follower.settle(writer, limit).await;
+            }
+            let load = watcher.load();
+            assert_eq!(load.own + load.covered + load.in_turn, all.len(), "{load:?}");
+            assert!(load.covered > 0 && load.in_turn > 0 && load.broad > 3, "{load:?}");
+        }
+    }
+    watcher.shutdown().await;
+    for follower in all {
+        follower.finish().await;
+    }
+}
+
+const FEW_NODES: Size = Size { services: 60, nodes: 4, changes: 200 };
+const MANY_NODES: Size = Size { services: 30, nodes: 60, changes: 200 };
+const PAUSED_LIMIT: Duration = Duration::from_hours(1);
+
+#[tokio::test(start_paused = true)]
+async fn past_the_budget_each_watch_shows_what_a_read_shows() {
+    for seed in 1..=6 {
+        let behaviour = if seed % 2 == 0 { Behaviour::V1_8 } else { Behaviour::default() };
+        for size in [FEW_NODES, MANY_NODES] {
+            let consul = TestConsul::builder().seed(seed).behaviour(behaviour).build();
+            let client = consul.client();
+            churn([&client; 2], seed, size, PAUSED_LIMIT, || consul.open()).await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn failures_and_index_resets_past_the_budget_lose_nothing() {
+    for seed in 1..=6 {
+        let consul = TestConsul::builder().seed(seed).build();
+        let disturbed = consul.clone();
+        let disturber = tokio::spawn(async move {
+            let mut random = fastrand::Rng::with_seed(seed);
+            loop {
+                tokio::time::sleep(Duration::from_millis(random.u64(..4000))).await;
+                match random.u32(..5) {
+                    0 => disturbed.reset_index(),
+                    1 => disturbed.restart(),
+                    2 => disturbed.inject(&Fault::Drop, random.usize(..20)),
+                    3 => disturbed.inject(&Fault::Delay(Duration::from_secs(1)), random.usize(..9)),
+                    _ => disturbed
+                        .inject(&Fault::status(500, "No cluster leader"), random.usize(..20)),
+                }
+            }
+        });
+        let client = consul.client();
+        let mut random = fastrand::Rng::with_seed(seed);
+        let watcher = Watcher::builder(client.clone()).connections(BUDGET).seed(seed).build();
+        let mut all = follow_all(&watcher, FEW_NODES);
+        for _ in 0..FEW_NODES.changes {
+            change(&client, &mut random, FEW_NODES).await;
+            tokio::time::sleep(Duration::from_millis(random.u64(..200))).await;
+        }
+        disturber.abort();
+        assert!(disturber.await.is_err());
+        consul.inject_always(None);
+        for follower in &mut all {
+            follower.settle(&client, PAUSED_LIMIT).await;
+        }
+        watcher.shutdown().await;
+        for follower in all {
+            follower.finish().await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn at_rest_covered_watches_ask_for_nothing() {
+    let consul = TestConsul::new();
+    let watcher = Watcher::builder(consul.client()).connections(BUDGET).build();
+    let client = consul.client();
+    let mut all: Vec<Box<dyn Follower>> =
+        (0..200).map(|number| follow(&watcher, HealthService::new(format!("s{number}")))).collect();
+    for follower in &mut all {
+        follower.settle(&client, PAUSED_LIMIT).await;
+    }
+    let load = watcher.load();
+    consul.wait_for_open(load.own + load.broad).await;
+    let before = consul.requests();
+    tokio::time::sleep(Duration::from_mins(10)).await;
+    let requests = consul.requests() - before;
+    // Ten minutes, and each request is held for one of them.
+    let held = u64::try_from(load.own + load.broad).unwrap();
+    assert!(requests <= 11 * held, "{requests} requests by {load:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn watches_get_their_own_connections_back_when_there_is_room() {
+    let consul = TestConsul::new();
+    let watcher = Watcher::builder(consul.client()).connections(BUDGET).build();
+    let watch = |number: u32| watcher.watch(HealthService::new(format!("s{number}")));
+    let mut all: Vec<_> = (0..100).map(watch).collect();
+    for watch in &mut all {
+        watch.ready().await.unwrap();
+    }
+    assert!(watcher.load().covered > 90 && watcher.load().broad == 3, "{:?}", watcher.load());
+    all.drain(1..);
+    let load = timeout(PAUSED_LIMIT, async {
+        while watcher.active() > 1 || watcher.load().own == 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        watcher.load()
+    });
+    let load = load.await.unwrap();
+    assert_eq!((load.own, load.covered, load.broad), (1, 0, 0));
+    consul.set_instance("s0", "a", "10.0.0.1", 80, HealthStatus::Passing);
+    let snapshot = timeout(PAUSED_LIMIT, all[0].changed()).await.unwrap().unwrap();
+    assert_eq!(snapshot.data.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_consul_shows_at_covered_watches_and_passes() {
+    let consul = TestConsul::new();
+    let watcher = Watcher::builder(consul.client()).connections(BUDGET).build();
+    let watch = |number: u32| watcher.watch(HealthService::new(format!("s{number}")));
+    let mut all: Vec<_> = (0..100).map(watch).collect();
+    for watch in &mut all {
+        watch.ready().await.unwrap();
+    }
+    consul.inject_always(Some(Fault::status(500, "No cluster leader")));
+    consul.restart();
+    for watch in &mut all {
+        let error = timeout(PAUSED_LIMIT, watch.changed()).await.unwrap().unwrap_err();
+        assert!(!error.is_fatal());
+    }
+    consul.inject_always(None);
+    consul.set_instance("s99", "a", "10.0.0.1", 80, HealthStatus::Passing);
+    while all[99].latest().is_none_or(|snapshot| snapshot.data.is_empty()) {
+        drop(timeout(PAUSED_LIMIT, all[99].changed()).await.unwrap());
+    }
+}
+
+/// Established connections of this process's user to a port of 127.0.0.1.
+fn connections(port: &str) -> usize {
+    let port = format!("0100007F:{:04X}", port.parse::<u16>().unwrap());
+    let table = std::fs::read_to_string("/proc/self/net/tcp").unwrap_or_default();
+    let columns = |line: &str| {
+        let mut columns = line.split_whitespace().skip(2);
+        columns.next() == Some(&port) && columns.next() == Some("01")
+    };
+    table.lines().filter(|line| columns(line)).count()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn three_hundred_services_are_watched_over_twelve_connections_to_a_real_consul() {
+    let name = "three_hundred_services_are_watched_over_twelve_connections_to_a_real_consul";
+    let Some(part) = SUITE.part("consul", name) else { return };
+    let consul = real::Consul::start(&part.path).await.expect("a real Consul");
+    let (writer, reader) = (consul.client(), consul.client());
+    let size = Size { services: 300, nodes: 10, changes: 300 };
+    let address = consul.address();
+    let port = address.rsplit(':').next().unwrap();
+    // The writer has one itself.
+    let open = || connections(port).saturating_sub(1);
+    churn([&writer, &reader], 1, size, Duration::from_mins(1), open).await;
+}

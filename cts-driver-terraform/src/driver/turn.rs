@@ -1,0 +1,122 @@
+use std::{
+    fs::{File, OpenOptions, TryLockError},
+    os::unix::fs::OpenOptionsExt as _,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use cts_tasks::Stop;
+use tokio::time::{Instant, sleep};
+
+use crate::{Error, Result};
+
+/// How often a directory that is taken is looked at again.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// The right to work in a task's directory.
+///
+/// It is a lock on a file that each command also gets as its standard input,
+/// so it lasts until we and the command have both let go: a command that
+/// outlived the process that started it keeps the directory until it is done,
+/// and nobody runs into it.
+#[derive(Debug, Clone)]
+pub(super) struct Turn(Arc<File>);
+
+impl Turn {
+    /// Waits for the directory, at most for `limit`.
+    pub(super) async fn wait(directory: &Path, limit: Duration, stop: &Stop) -> Result<Self> {
+        let path = directory.join(".cts-lock");
+        let file = open(&path)?;
+        let deadline = Instant::now() + limit;
+        let mut told = false;
+        loop {
+            match file.try_lock() {
+                Ok(()) => return Ok(Self(Arc::new(file))),
+                Err(TryLockError::Error(source)) => {
+                    return Err(Error::File { action: "cannot lock", path, source });
+                }
+                Err(TryLockError::WouldBlock) if Instant::now() >= deadline => {
+                    return Err(Error::Occupied { path: directory.to_owned(), after: limit });
+                }
+                Err(TryLockError::WouldBlock) => {}
+            }
+            if !told {
+                told = true;
+                tracing::warn!(
+                    directory = %directory.display(),
+                    "waiting for a command that still works in the directory"
+                );
+            }
+            tokio::select! {
+                () = sleep(LOOK) => {}
+                reason = stop.stopped() => return Err(Error::Interrupted { reason }),
+            }
+        }
+    }
+
+    pub(super) fn file(&self) -> Arc<File> {
+        Arc::clone(&self.0)
+    }
+}
+
+/// The file stays when the turn is over; only the lock on it counts.
+fn open(path: &PathBuf) -> Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).append(true).create(true).mode(0o600);
+    options.open(path).map_err(|source| Error::File {
+        action: "cannot open",
+        path: path.clone(),
+        source,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{process::Stdio, time::Duration};
+
+    use cts_tasks::{Stop, StopReason};
+
+    use super::Turn;
+    use crate::Error;
+
+    #[tokio::test]
+    async fn a_directory_belongs_to_one_at_a_time() {
+        let directory = tempfile::tempdir().unwrap();
+        let stop = Stop::new();
+        let turn = Turn::wait(directory.path(), Duration::ZERO, &stop).await.unwrap();
+        let refused = Turn::wait(directory.path(), Duration::ZERO, &stop).await.unwrap_err();
+        assert!(matches!(refused, Error::Occupied { .. }), "{refused:?}");
+        assert!(refused.is_retryable());
+        drop(turn);
+        Turn::wait(directory.path(), Duration::ZERO, &stop).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_command_keeps_the_directory_when_its_starter_let_go() {
+        let directory = tempfile::tempdir().unwrap();
+        let stop = Stop::new();
+        let turn = Turn::wait(directory.path(), Duration::ZERO, &stop).await.unwrap();
+        let mut command = tokio::process::Command::new("sleep")
+            .arg("1000")
+            .stdin(Stdio::from(turn.file().try_clone().unwrap()))
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        drop(turn);
+        let refused = Turn::wait(directory.path(), Duration::ZERO, &stop).await;
+        assert!(matches!(refused, Err(Error::Occupied { .. })));
+        command.kill().await.unwrap();
+        Turn::wait(directory.path(), Duration::from_secs(10), &stop).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_stop_ends_the_wait() {
+        let directory = tempfile::tempdir().unwrap();
+        let stop = Stop::new();
+        let _turn = Turn::wait(directory.path(), Duration::ZERO, &stop).await.unwrap();
+        stop.stop(StopReason::Shutdown);
+        let stopped = Turn::wait(directory.path(), Duration::from_mins(1), &stop).await;
+        assert!(matches!(stopped, Err(Error::Interrupted { .. })));
+    }
+}

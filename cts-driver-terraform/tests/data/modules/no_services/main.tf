@@ -1,0 +1,5 @@
+# Has no variable for what comes from Consul.
+
+variable "directory" {
+  type = string
+}

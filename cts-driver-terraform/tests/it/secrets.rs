@@ -1,0 +1,190 @@
+//! A planted secret is found nowhere but where it has to be.
+
+use std::{
+    io::Write,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+};
+
+use consul_watch::testing::real::Consul;
+use cts_tasks::ApplyRequest;
+use serde_json::json;
+use tracing_subscriber::fmt::MakeWriter;
+
+use crate::{
+    fixtures::provider,
+    site::{SUITE, Site, context, eventually, services, tools},
+};
+
+const PLANTED: &str = "pl4nted-5ecret";
+
+/// Collects what is logged.
+#[derive(Debug, Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Log {
+    fn text(&self) -> String {
+        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+    }
+}
+
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl<'a> MakeWriter<'a> for Log {
+    type Writer = Self;
+
+    fn make_writer(&'a self) -> Self {
+        self.clone()
+    }
+}
+
+fn logged() -> (Log, tracing::subscriber::DefaultGuard) {
+    let log = Log::default();
+    let subscriber = tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::TRACE)
+        .with_writer(log.clone())
+        .with_ansi(false)
+        .finish();
+    (log, tracing::subscriber::set_default(subscriber))
+}
+
+/// Looks at the arguments of all processes until it is told to end.
+struct Scan {
+    end: Arc<AtomicBool>,
+    seen: Arc<AtomicUsize>,
+    thread: std::thread::JoinHandle<()>,
+}
+
+impl Scan {
+    fn start(secret: &'static str) -> Self {
+        let (end, seen) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let (ends, sees) = (Arc::clone(&end), Arc::clone(&seen));
+        let thread = std::thread::spawn(move || {
+            while !ends.load(Ordering::SeqCst) {
+                sees.fetch_add(arguments_with(secret), Ordering::SeqCst);
+                std::thread::yield_now();
+            }
+        });
+        Self { end, seen, thread }
+    }
+
+    /// How often a process with the secret in its arguments was seen.
+    fn end(self) -> usize {
+        self.end.store(true, Ordering::SeqCst);
+        self.thread.join().unwrap();
+        self.seen.load(Ordering::SeqCst)
+    }
+}
+
+fn arguments_with(text: &str) -> usize {
+    let processes = std::fs::read_dir("/proc").unwrap().filter_map(Result::ok);
+    processes
+        .filter_map(|process| std::fs::read(process.path().join("cmdline")).ok())
+        .filter(|arguments| String::from_utf8_lossy(arguments).contains(text))
+        .count()
+}
+
+/// Files below the task's directory that hold the secret, with their modes.
+fn files_with_the_secret(site: &Site) -> Vec<(String, u32)> {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    let mut found = Vec::new();
+    let mut directories = vec![site.task_dir()];
+    while let Some(directory) = directories.pop() {
+        for entry in std::fs::read_dir(directory).unwrap().map(Result::unwrap) {
+            let path = entry.path();
+            if entry.file_type().unwrap().is_dir() {
+                directories.push(path);
+            } else if std::fs::read(&path)
+                .is_ok_and(|bytes| String::from_utf8_lossy(&bytes).contains(PLANTED))
+            {
+                let mode = entry.metadata().unwrap().permissions().mode() & 0o777;
+                found.push((entry.file_name().into_string().unwrap(), mode));
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+/// Without this the other tests could pass by looking at nothing.
+#[tokio::test]
+async fn the_control_finds_what_is_planted() {
+    let (log, _guard) = logged();
+    tracing::info!(token = PLANTED, "planted");
+    assert!(log.text().contains(PLANTED));
+    // Another word, because the scans of the other tests run meanwhile.
+    let scan = Scan::start("c0ntrol-5ecret");
+    let mut planted = tokio::process::Command::new("sh")
+        .args(["-c", "read -r _", "c0ntrol-5ecret"])
+        .stdin(std::process::Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let seen = Arc::clone(&scan.seen);
+    eventually("the sight of it", || seen.load(Ordering::SeqCst) > 0).await;
+    planted.kill().await.unwrap();
+    assert!(scan.end() > 0);
+}
+
+/// A Consul without access control takes any token.
+#[tokio::test]
+async fn the_token_of_consul_reaches_the_tool_and_nothing_else() {
+    let case = "the_token_of_consul_reaches_the_tool_and_nothing_else";
+    let Some(part) = SUITE.part("consul", case) else { return };
+    let consul = Consul::start(&part.path).await.unwrap();
+    for tool in tools(case) {
+        let mut site = Site::new(&tool);
+        site.driver_block =
+            json!({"log": true, "backend": {"consul": {"http_auth": format!("u:{PLANTED}")}}});
+        site.consul.address = consul.address();
+        site.consul.token = Some(PLANTED.into());
+        let (log, _guard) = logged();
+        let scan = Scan::start(PLANTED);
+        let driver = site.driver(&json!({}));
+        driver.prepare(&context()).await.unwrap();
+        let inputs = services(&[("a", 80)]);
+        driver.apply(ApplyRequest::Inputs(&inputs), &context()).await.unwrap();
+        driver.destroy(&context()).await.unwrap();
+        assert!(log.text().contains("workspace new -no-color test"), "commands are logged");
+        for text in [log.text(), format!("{driver:?} {:?}", site.factory())] {
+            assert!(!text.contains(PLANTED), "{text}");
+        }
+        assert_eq!(scan.end(), 0);
+        assert_eq!(files_with_the_secret(&site), []);
+    }
+}
+
+/// Arguments of providers have to be in a file, which is their owner's alone.
+#[tokio::test]
+async fn arguments_of_providers_stand_in_one_file_for_the_owner() {
+    for tool in tools("arguments_of_providers_stand_in_one_file_for_the_owner") {
+        let mut site = Site::new(&tool);
+        site.driver_block = json!({"log": true, "backend": {"local": {}}});
+        let mut secret =
+            provider("terraform", None, &json!({"token": PLANTED, "o": {"k": PLANTED}}));
+        secret.task_env.insert("PLANTED_TASK_ENV".into(), PLANTED.into());
+        site.providers = vec![secret];
+        let (log, _guard) = logged();
+        let scan = Scan::start(PLANTED);
+        let driver = site.driver(&json!({"providers": ["terraform"]}));
+        // The provider knows no arguments, so the module is not valid.
+        let error = driver.prepare(&context()).await.unwrap_err();
+        assert!(error.to_string().contains("token"), "{error}");
+        for text in [log.text(), error.to_string(), format!("{error:?} {driver:?}")] {
+            assert!(!text.contains(PLANTED), "{text}");
+        }
+        assert_eq!(scan.end(), 0);
+        assert_eq!(files_with_the_secret(&site), [("providers.auto.tfvars".to_owned(), 0o600)]);
+    }
+}

@@ -1,0 +1,220 @@
+//! The HTTP API, served on a socket.
+
+use std::sync::Arc;
+
+use cts_tasks::{ApiServer, Cluster, Member, Role, Single, Stop, StopReason};
+use serde_json::{Value, json};
+
+use crate::scene::{Scene, on};
+
+struct Api {
+    url: String,
+    http: reqwest::Client,
+    stop: Stop,
+}
+
+impl Drop for Api {
+    fn drop(&mut self) {
+        self.stop.stop(StopReason::Shutdown);
+    }
+}
+
+impl Api {
+    async fn serve(scene: &Scene, cluster: Arc<dyn Cluster>) -> Self {
+        let address = "127.0.0.1:0".parse().unwrap();
+        let server = ApiServer::bind(address, scene.engine.clone(), cluster).await.unwrap();
+        let url = format!("http://{}", server.local_addr().unwrap());
+        let stop = Stop::new();
+        tokio::spawn(server.serve(stop.clone()));
+        Self { url, http: reqwest::Client::new(), stop }
+    }
+
+    async fn get(&self, path: &str) -> (u16, Value) {
+        self.request(reqwest::Method::GET, path).await
+    }
+
+    async fn request(&self, method: reqwest::Method, path: &str) -> (u16, Value) {
+        let answer = self.http.request(method, format!("{}{path}", self.url)).send().await.unwrap();
+        assert_eq!(answer.headers()["content-type"], "application/json");
+        assert_eq!(answer.headers()["access-control-allow-origin"], "*");
+        let status = answer.status().as_u16();
+        let body = answer.bytes().await.unwrap();
+        (status, if body.is_empty() { Value::Null } else { serde_json::from_slice(&body).unwrap() })
+    }
+}
+
+/// A scene in which `good` ran well, `bad` failed in its second run and `idle` is disabled.
+async fn scene() -> Scene {
+    let scene = Scene::new();
+    for service in ["good", "bad"] {
+        scene.put(service, 1);
+    }
+    scene.driver.fail_next("bad", "no", false);
+    let mut idle = on("idle", &["other"]);
+    idle.enabled = false;
+    let tasks = vec![on("good", &["good"]), idle, on("bad", &["bad"])];
+    scene.engine.load(tasks, &scene.stop).await.unwrap();
+    assert!(scene.engine.once(&scene.stop).await.is_err());
+    scene
+}
+
+/// Spec: CTS84
+#[tokio::test]
+async fn health_is_an_empty_object() {
+    let scene = Scene::new();
+    let api = Api::serve(&scene, Arc::new(Single)).await;
+    assert_eq!(api.get("/v1/health").await, (200, json!({})));
+}
+
+#[tokio::test]
+async fn the_overall_status_counts_tasks() {
+    let api = Api::serve(&scene().await, Arc::new(Single)).await;
+    let expected = json!({"task_summary": {
+        "status": {"successful": 1, "errored": 1, "critical": 0, "unknown": 1},
+        "enabled": {"true": 2, "false": 1},
+    }});
+    assert_eq!(api.get("/v1/status").await, (200, expected));
+}
+
+/// Spec: CTS75
+#[tokio::test]
+async fn the_status_of_tasks_can_be_filtered_and_include_events() {
+    let api = Api::serve(&scene().await, Arc::new(Single)).await;
+    let (status, all) = api.get("/v1/status/tasks").await;
+    assert_eq!(status, 200);
+    assert_eq!(all.as_object().unwrap().keys().collect::<Vec<_>>(), ["bad", "good", "idle"]);
+    let expected = json!({
+        "task_name": "good", "status": "successful", "enabled": true,
+        "events_url": "/v1/status/tasks/good?include=events",
+        "providers": [], "services": ["good"],
+    });
+    assert_eq!(all["good"], expected);
+    assert_eq!(all["idle"]["events_url"], "");
+
+    let (_, errored) = api.get("/v1/status/tasks?status=Errored&include=events").await;
+    assert_eq!(errored.as_object().unwrap().len(), 1);
+    let event = &errored["bad"]["events"][0];
+    assert_eq!(event["success"], false);
+    assert_eq!(event["task_name"], "bad");
+    assert_eq!(event["error"], json!({"message": "no"}));
+    assert_eq!(
+        event["config"],
+        json!({"providers": [], "services": ["bad"], "source": "./module"})
+    );
+    assert!(chrono::DateTime::parse_from_rfc3339(event["start_time"].as_str().unwrap()).is_ok());
+}
+
+#[tokio::test]
+async fn one_task_is_shown_by_name() {
+    let api = Api::serve(&scene().await, Arc::new(Single)).await;
+    let (status, one) = api.get("/v1/status/tasks/good?include=events").await;
+    assert_eq!((status, one.as_object().unwrap().len()), (200, 1));
+    assert_eq!(one["good"]["events"][0]["error"], Value::Null);
+    // Only a task without events ignores the filter.
+    assert_eq!(api.get("/v1/status/tasks/good?status=errored").await, (200, json!({})));
+    assert_eq!(
+        api.get("/v1/status/tasks/idle?status=errored").await.1["idle"]["status"],
+        "unknown"
+    );
+    let (status, error) = api.get("/v1/status/tasks/gone").await;
+    assert_eq!(status, 404);
+    assert_eq!(
+        error["error"]["message"],
+        "a task with name 'gone' does not exist or has not been initialized yet"
+    );
+    assert!(uuid::Uuid::parse_str(error["request_id"].as_str().unwrap()).is_ok());
+}
+
+#[tokio::test]
+async fn bad_parameters_and_paths_are_refused_with_their_texts() {
+    let api = Api::serve(&scene().await, Arc::new(Single)).await;
+    for (path, text) in [
+        (
+            "?include=all",
+            "unsupported ?include parameter value. only supporting 'include=events' but got 'include=all'",
+        ),
+        (
+            "?include=events&include=events",
+            "cannot support more than one include parameter, got include values: ",
+        ),
+        (
+            "?status=fine",
+            "unsupported status parameter value. only supporting status values successful, errored, critical, and unknown but got fine",
+        ),
+        (
+            "?status=errored&status=critical",
+            "cannot support more than one status query parameter, got status values: ",
+        ),
+        (
+            "/good/more",
+            "unsupported path '/v1/status/tasks/good/more'. request must be format 'path/{task-name}'. task name cannot have '/ ' and api does not support further resources",
+        ),
+    ] {
+        let (status, error) = api.get(&format!("/v1/status/tasks{path}")).await;
+        let message = error["error"]["message"].as_str().unwrap();
+        assert_eq!(status, 400, "{path}");
+        assert!(message.starts_with(text), "{path}: {message}");
+    }
+}
+
+/// Spec: CTS80
+#[tokio::test]
+async fn other_methods_are_refused_and_options_always_answered() {
+    let api = Api::serve(&scene().await, Arc::new(Single)).await;
+    let (status, error) = api.request(reqwest::Method::POST, "/v1/status").await;
+    assert_eq!(status, 405);
+    assert_eq!(
+        error["error"]["message"],
+        "'POST' in an unsupported method. The overallStatus API currently supports the method(s): 'GET'"
+    );
+    let (status, error) = api.request(reqwest::Method::DELETE, "/v1/status/tasks").await;
+    assert_eq!(status, 405);
+    assert_eq!(
+        error["error"]["message"],
+        "'DELETE' in an unsupported method. The task status API currently supports the method(s): 'GET'"
+    );
+    for path in ["/v1/status", "/v1/nowhere"] {
+        assert_eq!(api.request(reqwest::Method::OPTIONS, path).await.0, 200);
+    }
+    assert_eq!(api.get("/v1/nowhere").await.0, 404);
+}
+
+#[derive(Debug)]
+struct FollowerOf(Option<&'static str>);
+
+#[async_trait::async_trait]
+impl Cluster for FollowerOf {
+    fn role(&self) -> Role {
+        let leader = self.0.map(str::to_owned);
+        Role::Follower {
+            address: leader.as_ref().map(|name| format!("{name}.example.com:8558")),
+            leader,
+        }
+    }
+
+    fn name(&self) -> Option<String> {
+        Some("cluster-a".into())
+    }
+
+    fn tags(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    async fn members(&self) -> cts_tasks::Result<Vec<Member>> {
+        Ok(Vec::new())
+    }
+}
+
+#[tokio::test]
+async fn a_follower_answers_health_and_sends_the_rest_to_the_leader() {
+    let scene = Scene::new();
+    for (leader, text) in [
+        (Some("cts-01"), "redirect requests to leader 'cts-01' at cts-01.example.com:8558"),
+        (None, "redirect requests to leader"),
+    ] {
+        let api = Api::serve(&scene, Arc::new(FollowerOf(leader))).await;
+        let (status, error) = api.get("/v1/status/tasks").await;
+        assert_eq!((status, error["error"]["message"].as_str().unwrap()), (400, text));
+        assert_eq!(api.get("/v1/health").await.0, 200);
+    }
+}

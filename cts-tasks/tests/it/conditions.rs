@@ -1,0 +1,179 @@
+//! Conditions other than listed services, on an in-process Consul.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use consul_watch::testing::real;
+use cts_tasks::{
+    CatalogServicesSelection, Condition, Engine, EngineOptions, KvEntry, KvSelection, ModuleInput,
+    ServiceSelection, Stop, Task,
+    testing::{RecordingDriver, task},
+};
+use tokio::time::sleep;
+
+use crate::scene::{Scene, ids, on};
+
+fn keys(path: &str, recurse: bool) -> KvSelection {
+    KvSelection { path: path.into(), recurse, datacenter: String::new(), namespace: String::new() }
+}
+
+fn on_keys(name: &str, path: &str, recurse: bool) -> Task {
+    let mut task = task(name);
+    task.condition = Condition::ConsulKv { keys: keys(path, recurse), use_as_module_input: true };
+    task
+}
+
+fn on_names(name: &str, regexp: &str) -> Task {
+    let mut task = task(name);
+    let services = CatalogServicesSelection {
+        regexp: regexp.into(),
+        datacenter: String::new(),
+        namespace: String::new(),
+        node_meta: BTreeMap::new(),
+    };
+    task.condition = Condition::CatalogServices { services, use_as_module_input: true };
+    task
+}
+
+fn every(name: &str, cron: &str) -> Task {
+    let mut task = task(name);
+    task.condition = Condition::Schedule { cron: cron.into() };
+    task
+}
+
+fn pairs(entries: Option<&Vec<KvEntry>>) -> Vec<(&str, &str)> {
+    let entries = entries.into_iter().flatten();
+    entries.map(|entry| (entry.path.as_str(), std::str::from_utf8(&entry.value).unwrap())).collect()
+}
+
+/// Spec: CTS61
+#[tokio::test(start_paused = true)]
+async fn a_key_triggers_alone_and_a_prefix_with_all_below_it() {
+    let scene = Scene::new();
+    let tasks = vec![on_keys("single", "app/color", false), on_keys("all", "app/color", true)];
+    let running = scene.start(tasks).await;
+    assert_eq!(pairs(scene.driver.applies("single")[0].consul_kv.as_ref()), []);
+
+    scene.consul.kv_put("app/color", "red");
+    let applies = scene.driver.wait_for_applies("single", 2).await;
+    assert_eq!(pairs(applies[1].consul_kv.as_ref()), [("app/color", "red")]);
+    scene.driver.wait_for_applies("all", 2).await;
+
+    scene.consul.kv_put("app/shape", "round"); // a sibling
+    scene.consul.kv_put("app/color/dark", "yes"); // a child
+    let applies = scene.driver.wait_for_applies("all", 3).await;
+    let expected = [("app/color", "red"), ("app/color/dark", "yes")];
+    assert_eq!(pairs(applies[2].consul_kv.as_ref()), expected);
+    sleep(Duration::from_mins(5)).await;
+    assert_eq!(scene.driver.applies("single").len(), 2);
+    assert_eq!(scene.driver.applies("all").len(), 3);
+    scene.end(running).await;
+}
+
+/// Spec: CTS62
+#[tokio::test(start_paused = true)]
+async fn a_key_that_changes_goes_and_comes_back_triggers_each_time() {
+    let scene = Scene::new();
+    scene.consul.kv_put("color", "red");
+    let running = scene.start(vec![on_keys("t", "color", false)]).await;
+    scene.consul.kv_put("color", "blue");
+    scene.driver.wait_for_applies("t", 2).await;
+    scene.consul.kv_delete("color");
+    scene.driver.wait_for_applies("t", 3).await;
+    scene.consul.kv_put("color", "blue");
+    let applies = scene.driver.wait_for_applies("t", 4).await;
+    let seen: Vec<_> = applies.iter().map(|inputs| pairs(inputs.consul_kv.as_ref())).collect();
+    assert_eq!(
+        seen,
+        [vec![("color", "red")], vec![("color", "blue")], vec![], vec![("color", "blue")]]
+    );
+    scene.end(running).await;
+}
+
+/// Spec: CTS59, CTS60
+#[tokio::test(start_paused = true)]
+async fn names_that_come_and_go_trigger_also_when_there_are_none_at_first() {
+    let scene = Scene::new();
+    let running = scene.start(vec![on_names("a", "^web"), on_names("b", "^(web|db)$")]).await;
+    scene.put("web", 1);
+    let applies = scene.driver.wait_for_applies("a", 2).await;
+    let names: Vec<&String> = applies[1].catalog_services.as_ref().unwrap().keys().collect();
+    assert_eq!(names, ["web"]);
+    scene.driver.wait_for_applies("b", 2).await;
+
+    scene.put("web", 2); // a second instance is no new name
+    scene.put("db", 1);
+    scene.driver.wait_for_applies("b", 3).await;
+    sleep(Duration::from_mins(5)).await;
+    assert_eq!(scene.driver.applies("a").len(), 2);
+
+    scene.consul.remove_instance("web-1");
+    scene.consul.remove_instance("web-2");
+    scene.driver.wait_for_applies("a", 3).await;
+    scene.end(running).await;
+}
+
+/// Spec: CTS63
+#[tokio::test(start_paused = true)]
+async fn what_is_only_an_input_is_fresh_at_the_next_run() {
+    let scene = Scene::new();
+    scene.put("web", 1);
+    let mut task = on_keys("t", "color", false);
+    let services = match on("x", &["web"]).condition {
+        Condition::Services { services: ServiceSelection::Named(named), .. } => named,
+        other => panic!("{other:?}"),
+    };
+    task.module_inputs = vec![ModuleInput::Services(ServiceSelection::Named(services))];
+    let running = scene.start(vec![task]).await;
+    scene.put("web", 2);
+    sleep(Duration::from_mins(5)).await;
+    assert_eq!(scene.driver.applies("t").len(), 1);
+    scene.consul.kv_put("color", "red");
+    assert_eq!(ids(&scene.driver.wait_for_applies("t", 2).await[1]), ["web-1", "web-2"]);
+    scene.end(running).await;
+}
+
+/// Spec: CTS49
+#[tokio::test(start_paused = true)]
+async fn once_runs_scheduled_tasks_once_too() {
+    let scene = Scene::new();
+    let tasks = vec![every("second", "* * * * * * *"), every("five", "*/5 * * * * * *")];
+    scene.engine.load(tasks, &scene.stop).await.unwrap();
+    scene.engine.once(&scene.stop).await.unwrap();
+    for task in ["second", "five"] {
+        assert_eq!(scene.driver.applies(task).len(), 1);
+        assert_eq!(scene.events(task).len(), 1);
+    }
+}
+
+/// Spec: CTS65
+#[tokio::test]
+async fn a_real_consul_says_what_is_wrong_with_a_task() {
+    let suite = consul_watch::testing::parts::Suite("cts-tasks with a real Consul");
+    let Some(part) = suite.part("consul", "CTS65") else { return };
+    let consul = real::Consul::start(&part.path).await.unwrap();
+    let with = |change: fn(&mut cts_tasks::NamedService)| {
+        let mut task = on("t", &["web"]);
+        if let Condition::Services { services: ServiceSelection::Named(named), .. } =
+            &mut task.condition
+        {
+            change(&mut named[0]);
+        }
+        task
+    };
+    for (task, expected) in [
+        (with(|service| service.datacenter = "elsewhere".into()), "No path to datacenter"),
+        (with(|service| service.filter = "Service.Nope == 1".into()), "Selector"),
+        (with(|service| service.namespace = "ns1".into()), "Invalid query parameter"),
+    ] {
+        let watcher = consul_watch::Watcher::new(consul.client());
+        let driver = RecordingDriver::default();
+        let engine =
+            Engine::new(watcher, std::sync::Arc::new(driver.clone()), EngineOptions::default());
+        let stop = Stop::new();
+        engine.load(vec![task], &stop).await.unwrap();
+        let error = engine.once(&stop).await.unwrap_err();
+        let said = std::error::Error::source(&error).unwrap().to_string();
+        assert!(said.contains(expected), "{said}");
+        assert_eq!(driver.calls(), Vec::new());
+    }
+}

@@ -1,0 +1,27 @@
+use std::process::ExitCode;
+
+/// How the process ends.
+///
+/// Source: Consul-Terraform-Sync 0.9, exit codes of `command`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Exit {
+    Ok = 0,
+    /// Something failed while it ran.
+    Error = 11,
+    /// It did not end in time after a signal.
+    ShutdownTimeout = 12,
+    /// A required flag is missing.
+    RequiredFlags = 13,
+    /// The command line cannot be read.
+    FlagParse = 14,
+    /// The configuration cannot be used.
+    Config = 15,
+    /// The driver's tool cannot be used.
+    DriverInstall = 16,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit as u8)
+    }
+}

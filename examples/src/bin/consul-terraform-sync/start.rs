@@ -1,0 +1,189 @@
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+use cts_driver_terraform::TerraformKind;
+use cts_tasks::{
+    Daemon, DaemonOptions, Diagnostic, Error, Stop, StopReason, TaskName,
+    config::{Config, Loaded, Loader, LogLevel, Registry},
+};
+use tokio::signal::unix::{SignalKind, signal};
+use tracing_subscriber::{
+    Layer as _,
+    filter::{LevelFilter, Targets},
+    layer::SubscriberExt as _,
+    util::SubscriberInitExt as _,
+};
+
+use crate::{arguments::StartOptions, complain, exit::Exit, log_format::Upstream};
+
+/// How long a stop may take.
+///
+/// Source: Consul-Terraform-Sync 0.9, `command/start.go`.
+const SHUTDOWN: Duration = Duration::from_secs(10);
+
+/// Runs `start` to its end.
+pub(crate) fn start(options: StartOptions, legacy: bool) -> Exit {
+    if legacy {
+        complain(
+            "Warning: running consul-terraform-sync without a command is deprecated; \
+             use `consul-terraform-sync start`",
+        );
+    }
+    let loaded = match load(&options.configuration) {
+        Ok(loaded) => loaded,
+        Err(diagnostics) => {
+            for diagnostic in diagnostics {
+                complain(&diagnostic.render());
+            }
+            return Exit::Config;
+        }
+    };
+    if let Some(block) = not_served(&loaded.config) {
+        complain(&Diagnostic::error(block).help("remove the block").render());
+        return Exit::Config;
+    }
+    start_log(loaded.config.log_level);
+    for warning in &loaded.config.warnings {
+        tracing::warn!("{warning}");
+    }
+    let runtime = match tokio::runtime::Runtime::new() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            tracing::error!(%error, "cannot start the runtime");
+            return Exit::Error;
+        }
+    };
+    let exit = runtime.block_on(run(loaded, options));
+    // What is still blocked in the system must not hold the process back.
+    runtime.shutdown_background();
+    exit
+}
+
+fn load(paths: &[PathBuf]) -> Result<Loaded, Vec<Diagnostic>> {
+    Loader::new(Registry::new().driver(Arc::new(TerraformKind::default()))).load(paths)
+}
+
+/// What the configuration asks for and this program does not do yet. To go on
+/// without it could leave the operator with less than was asked for.
+fn not_served(config: &Config) -> Option<&'static str> {
+    if config.tls.is_some() {
+        return Some("tls: the HTTP API is served without TLS only");
+    }
+    config.syslog.is_some().then_some("syslog: the log goes to the standard error output only")
+}
+
+fn start_log(level: LogLevel) {
+    let level = match level {
+        LogLevel::Trace => LevelFilter::TRACE,
+        LogLevel::Debug => LevelFilter::DEBUG,
+        LogLevel::Info => LevelFilter::INFO,
+        LogLevel::Warn => LevelFilter::WARN,
+        LogLevel::Error => LevelFilter::ERROR,
+    };
+    // Libraries below have their say only when something is wrong.
+    let ours = ["consul_terraform_sync", "consul_watch", "cts_driver_terraform", "cts_tasks"];
+    let targets = Targets::new()
+        .with_default(LevelFilter::WARN)
+        .with_targets(ours.map(|target| (target, level)));
+    let lines =
+        tracing_subscriber::fmt::layer().event_format(Upstream).with_writer(std::io::stderr);
+    tracing_subscriber::registry().with(lines.with_filter(targets)).init();
+}
+
+async fn run(loaded: Loaded, options: StartOptions) -> Exit {
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), "consul-terraform-sync");
+    tracing::debug!(config = ?loaded.config, "configuration");
+    let stop = Stop::new();
+    let signalled = match on_signal(&stop) {
+        Ok(signalled) => signalled,
+        Err(error) => {
+            tracing::error!(%error, "cannot wait for signals");
+            return Exit::Error;
+        }
+    };
+    let work = work(loaded, options, &stop);
+    tokio::pin!(work);
+    let exit = tokio::select! {
+        exit = &mut work => exit,
+        () = async { stop.stopped().await; tokio::time::sleep(SHUTDOWN).await } => {
+            tracing::error!("graceful shutdown timed out, exiting");
+            Exit::ShutdownTimeout
+        }
+    };
+    signalled.abort();
+    exit
+}
+
+/// Gives the stop at the first signal to end.
+fn on_signal(stop: &Stop) -> std::io::Result<tokio::task::JoinHandle<()>> {
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut quit = signal(SignalKind::quit())?;
+    let stop = stop.clone();
+    Ok(tokio::spawn(async move {
+        let name = tokio::select! {
+            _ = interrupt.recv() => "SIGINT",
+            _ = terminate.recv() => "SIGTERM",
+            _ = quit.recv() => "SIGQUIT",
+        };
+        tracing::info!(signal = name, "signal received, shutting down");
+        stop.stop(StopReason::Shutdown);
+    }))
+}
+
+async fn work(loaded: Loaded, options: StartOptions, stop: &Stop) -> Exit {
+    let daemon = match Daemon::new(loaded.config, loaded.driver, DaemonOptions::default()) {
+        Ok(daemon) => daemon,
+        Err(error) => return failed(&error, stop, Exit::Error),
+    };
+    let inspected = match task_names(&options.inspect_tasks) {
+        Ok(names) => names,
+        Err(error) => return failed(&error, stop, Exit::Config),
+    };
+    if let Err(error) = daemon.check_consul(stop).await {
+        return failed(&error, stop, Exit::Error);
+    }
+    if let Err(error) = daemon.start_driver().await {
+        return failed(&error, stop, Exit::DriverInstall);
+    }
+    let done = if options.inspect() {
+        inspect(&daemon, &inspected, stop).await
+    } else if options.once {
+        daemon.once(stop).await
+    } else {
+        daemon.run(stop).await
+    };
+    match done {
+        Ok(()) => Exit::Ok,
+        Err(error @ Error::NoSuchTask { .. }) => failed(&error, stop, Exit::Config),
+        Err(error) => failed(&error, stop, Exit::Error),
+    }
+}
+
+async fn inspect(daemon: &Daemon, only: &[TaskName], stop: &Stop) -> cts_tasks::Result<()> {
+    for inspection in daemon.inspect(only, stop).await? {
+        let task = inspection.task.as_str();
+        let (changes_present, plan) = match inspection.plan {
+            Some(plan) => (!plan.changes.is_empty(), plan.text),
+            None => (false, "Task is disabled, inspection was skipped.".to_owned()),
+        };
+        tracing::info!(task.name = task, changes_present, plan, "inspection results");
+    }
+    Ok(())
+}
+
+fn task_names(names: &[String]) -> Result<Vec<TaskName>, Error> {
+    let parse = |name: &String| {
+        TaskName::try_from(name.clone())
+            .map_err(|_not_a_name| Error::NoSuchTask { task: name.clone() })
+    };
+    names.iter().map(parse).collect()
+}
+
+/// Tells what went wrong, unless it is only that the process was asked to end.
+fn failed(error: &Error, stop: &Stop, exit: Exit) -> Exit {
+    if matches!(error, Error::Stopped { .. }) && stop.reason().is_some() {
+        return Exit::Ok;
+    }
+    tracing::error!(error = error as &dyn std::error::Error, "error running consul-terraform-sync");
+    exit
+}

@@ -1,0 +1,9 @@
+//! The built binaries, as an operator uses them.
+#![expect(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
+
+mod bad_input;
+mod end_to_end;
+mod kill;
+mod parts;
+mod sync;
+mod trouble;
