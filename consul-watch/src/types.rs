@@ -69,7 +69,7 @@ pub use prepared_query::{Failover, PreparedQuery, PreparedQueryResult, PreparedS
 pub use proxy::{MeshGateway, ServiceProxy, Upstream};
 pub use secret::SecretObject;
 pub(crate) use secret::same as same_secret;
-pub use service::{Service, ServiceAddress, ServiceConnect, ServiceKind, Weights};
+pub use service::{Locality, Service, ServiceAddress, ServiceConnect, ServiceKind, Weights};
 pub use session::{Session, SessionBehavior, SessionId, SessionRequest};
 pub(crate) use txn::TxnAnswer;
 pub use txn::{

@@ -131,6 +131,12 @@ pub struct HealthCheck {
         skip_serializing_if = "JsonObject::is_empty"
     )]
     pub definition: JsonObject,
+    /// Enterprise namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// Enterprise partition.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub partition: Option<String>,
     /// Index of its registration.
     #[serde(
         default,
@@ -215,6 +221,15 @@ pub struct CheckSpec {
     /// Use TLS for gRPC.
     #[serde(rename = "GRPCUseTLS", skip_serializing_if = "is_false")]
     pub grpc_use_tls: bool,
+    /// `host:port` to ping by HTTP/2 (Consul 1.10).
+    #[serde(rename = "H2PING", skip_serializing_if = "Option::is_none")]
+    pub h2ping: Option<String>,
+    /// Use TLS for that ping; `None` is Consul's default, which is yes.
+    #[serde(rename = "H2PingUseTLS", skip_serializing_if = "Option::is_none")]
+    pub h2ping_use_tls: Option<bool>,
+    /// Name that a certificate must have (Consul 1.9).
+    #[serde(rename = "TLSServerName", skip_serializing_if = "String::is_empty")]
+    pub tls_server_name: String,
     /// Command line to run.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub script_args: Vec<String>,

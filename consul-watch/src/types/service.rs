@@ -101,6 +101,9 @@ pub struct Service {
         skip_serializing_if = "Option::is_none"
     )]
     pub partition: Option<String>,
+    /// Where it runs (Consul 1.17).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub locality: Option<Locality>,
     /// Index of its registration.
     #[serde(
         default,
@@ -136,6 +139,18 @@ pub struct ServiceAddress {
     pub address: String,
     /// Port.
     pub port: u16,
+}
+
+/// Where an instance runs, for routing that prefers what is near.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub struct Locality {
+    /// Region, such as `us-east-1`.
+    #[serde(deserialize_with = "nullable")]
+    pub region: String,
+    /// Zone within the region.
+    #[serde(deserialize_with = "nullable")]
+    pub zone: String,
 }
 
 /// Weights of a service's instance in DNS answers. The default is 1 each.

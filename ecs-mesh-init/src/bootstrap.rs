@@ -1,0 +1,30 @@
+//! The configuration with which an Envoy finds its Consul.
+//!
+//! [`BootstrapOptions::render`] is pure: everything that it needs is in the options.
+//! What a running Consul knows of a proxy is fetched by [`BootstrapRequest`].
+//!
+//! Source: Consul 1.20 `command/connect/envoy` (`bootstrap_tpl.go`, `bootstrap_config.go`).
+
+mod access_logs;
+mod address;
+mod document;
+mod envoy_version;
+mod listeners;
+mod options;
+mod prometheus_tls;
+mod request;
+mod settings;
+mod sha1;
+mod sinks;
+mod stats_tags;
+mod telemetry;
+mod template;
+
+pub use access_logs::{AccessLogSink, AccessLogs};
+pub use address::{GrpcAddress, HostPort, gateway_address};
+pub use document::Bootstrap;
+pub use envoy_version::{EnvoyVersion, SupportedEnvoys};
+pub use options::{BootstrapOptions, XdsAddress, XdsOptions};
+pub use prometheus_tls::{PrometheusCa, PrometheusTls};
+pub use request::{BootstrapRequest, Fetched};
+pub use settings::ProxySettings;

@@ -1,0 +1,299 @@
+//! What a task is told by `CONSUL_ECS_CONFIG_JSON`, in both generations of the format.
+
+mod gateway;
+mod login;
+mod proxy;
+mod schema;
+mod servers;
+mod service;
+mod transparent_proxy;
+mod violation;
+
+use std::{fmt, path::PathBuf};
+
+use serde::{Deserialize, Deserializer, de::DeserializeOwned};
+use serde_json::Value;
+
+use crate::{Error, Result};
+
+pub use gateway::{GatewayAddress, GatewayConfig, GatewayKind, GatewayProxyConfig};
+pub use login::LoginConfig;
+pub use proxy::{ExposeConfig, ExposePath, MeshGatewayConfig, ProxyConfig, UpstreamConfig};
+pub use servers::{GrpcConfig, HttpConfig, ServersConfig, TlsDefaults, TlsSettings};
+pub use service::{
+    CheckConfig, OutlierDetectionConfig, ResilienceConfig, ServiceConfig, WeightsConfig,
+};
+pub use transparent_proxy::{ConsulDnsConfig, TransparentProxyConfig};
+pub use violation::{Violation, Violations};
+
+/// The variable that holds the configuration.
+pub const CONFIG_VARIABLE: &str = "CONSUL_ECS_CONFIG_JSON";
+
+/// Which upstream format a configuration follows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Generation {
+    /// consul-ecs 0.3 to 0.6: an agent runs beside the task, and Envoy is bootstrapped by us.
+    Early,
+    /// consul-ecs 0.7 and later: straight to the servers, consul-dataplane runs Envoy.
+    #[default]
+    Current,
+}
+
+/// A checked configuration.
+///
+/// ```
+/// use ecs_mesh_init::config::{Config, Generation};
+///
+/// let config = Config::parse(r#"{"bootstrapDir":"/consul","service":{"port":8080}}"#)?;
+/// assert_eq!(config.generation, Generation::Early);
+/// assert_eq!(config.proxy.public_listener_port, 20000);
+///
+/// let error = Config::parse(r#"{"bootstrapDir":"","service":{}}"#).unwrap_err().to_string();
+/// assert!(error.contains("bootstrapDir: String length must be greater than or equal to 1"));
+/// assert!(error.contains("service: port is required"));
+/// # Ok::<(), ecs_mesh_init::Error>(())
+/// ```
+///
+/// Source: consul-ecs 0.10 and 0.6 `config/types.go`, `config/schema.json`.
+#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+#[non_exhaustive]
+pub struct Config {
+    /// The format that it was read in.
+    #[serde(skip)]
+    pub generation: Generation,
+    /// The volume that the task's containers share.
+    pub bootstrap_dir: PathBuf,
+    /// How much is logged. Default `INFO`.
+    pub log_level: LogLevel,
+    /// Containers whose ECS health is copied to Consul.
+    pub health_sync_containers: Vec<String>,
+    /// Early generation: a server's HTTP address, for the login.
+    #[serde(rename = "consulHTTPAddr")]
+    pub consul_http_addr: String,
+    /// Early generation: PEM file of the authority of `consul_http_addr`.
+    #[serde(rename = "consulCACertFile")]
+    pub consul_ca_cert_file: String,
+    /// How a token is had; `None` when the object is missing.
+    pub consul_login: Option<LoginConfig>,
+    /// Current generation: the servers.
+    pub consul_servers: Option<ServersConfig>,
+    /// Settings of the ACL controller.
+    pub controller: Option<ControllerConfig>,
+    /// The service of the task. Exactly one of this and `gateway` is needed to join the mesh.
+    pub service: Option<ServiceConfig>,
+    /// The gateway that the task is.
+    pub gateway: Option<GatewayConfig>,
+    /// The sidecar proxy. A missing object is an empty one.
+    ///
+    /// Deviation: upstream crashes without it.
+    pub proxy: ProxyConfig,
+    /// Redirection of the task's traffic through the proxy.
+    pub transparent_proxy: TransparentProxyConfig,
+}
+
+/// Settings of the ACL controller, which this crate only checks.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+#[non_exhaustive]
+pub struct ControllerConfig {
+    /// Path of the IAM roles that are trusted. Default `/consul-ecs/`, also when it is empty.
+    #[serde(deserialize_with = "role_path")]
+    pub iam_role_path: String,
+    /// Whether Enterprise partitions are used.
+    pub partitions_enabled: bool,
+    /// The partition of the controller.
+    pub partition: String,
+}
+
+impl Default for ControllerConfig {
+    fn default() -> Self {
+        Self {
+            iam_role_path: "/consul-ecs/".to_owned(),
+            partitions_enabled: false,
+            partition: String::new(),
+        }
+    }
+}
+
+fn role_path<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    or_default(deserializer, |path: &String| path.is_empty(), || "/consul-ecs/".to_owned())
+}
+
+/// Reads a value for which an empty one means a default.
+fn or_default<'de, D, T>(
+    deserializer: D,
+    empty: impl Fn(&T) -> bool,
+    default: impl Fn() -> T,
+) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    let value = T::deserialize(deserializer)?;
+    Ok(if empty(&value) { default() } else { value })
+}
+
+/// How much is logged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum LogLevel {
+    /// Everything.
+    Trace,
+    /// Each step.
+    Debug,
+    /// What changes.
+    #[default]
+    Info,
+    /// What may be wrong.
+    Warn,
+    /// What is wrong.
+    Error,
+}
+
+impl LogLevel {
+    /// The word of the configuration.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Trace => "TRACE",
+            Self::Debug => "DEBUG",
+            Self::Info => "INFO",
+            Self::Warn => "WARN",
+            Self::Error => "ERROR",
+        }
+    }
+}
+
+impl fmt::Display for LogLevel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl Config {
+    /// Reads [`CONFIG_VARIABLE`] through `lookup` and parses it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Input`] when it is not set or empty, else those of [`Config::parse`].
+    pub fn from_vars(lookup: impl Fn(&str) -> Option<String>) -> Result<Self> {
+        match lookup(CONFIG_VARIABLE).filter(|text| !text.is_empty()) {
+            Some(text) => Self::parse(&text),
+            None => {
+                Err(Error::input(format!("invalid config: \"{CONFIG_VARIABLE}\" isn't populated")))
+            }
+        }
+    }
+
+    /// Parses a configuration. With `consulServers` it is of the current
+    /// generation, without it of the early one.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] with every violation.
+    pub fn parse(text: &str) -> Result<Self> {
+        let document = document(text)?;
+        let current = document.get("consulServers").is_some();
+        Self::check(if current { Generation::Current } else { Generation::Early }, document)
+    }
+
+    /// Parses a configuration of one generation.
+    ///
+    /// # Errors
+    ///
+    /// As [`Config::parse`].
+    pub fn parse_as(generation: Generation, text: &str) -> Result<Self> {
+        Self::check(generation, document(text)?)
+    }
+
+    fn check(generation: Generation, mut document: Value) -> Result<Self> {
+        let schema = match generation {
+            Generation::Early => &schema::EARLY,
+            Generation::Current => &schema::CURRENT,
+        };
+        let violations = schema::check(schema, &mut document);
+        if !violations.is_empty() {
+            return Err(invalid(violations));
+        }
+        loosen(&mut document);
+        let mut config: Self = decode("(root)", document)?;
+        config.generation = generation;
+        config.check_checks()?;
+        Ok(config)
+    }
+
+    /// Checks of the service and copied health exclude each other.
+    fn check_checks(&self) -> Result<()> {
+        let has_checks = self.service.as_ref().is_some_and(|service| !service.checks.is_empty());
+        if has_checks && !self.health_sync_containers.is_empty() {
+            return Err(Error::input(
+                "only one of service.checks or healthSyncContainers should be set",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Whether the task's traffic is redirected through the proxy: never for gateways.
+    pub fn redirects_traffic(&self) -> bool {
+        self.generation == Generation::Current
+            && self.gateway.is_none()
+            && self.transparent_proxy.enabled
+    }
+
+    /// Whether the task asks Consul for names: only where its traffic is redirected.
+    pub fn uses_consul_dns(&self) -> bool {
+        self.redirects_traffic() && self.transparent_proxy.consul_dns.enabled
+    }
+
+    /// The login, when it is switched on.
+    pub fn login(&self) -> Option<&LoginConfig> {
+        self.consul_login.as_ref().filter(|login| login.enabled)
+    }
+
+    /// The port on which Envoy says that it is ready.
+    pub fn health_check_port(&self) -> u16 {
+        self.gateway.as_ref().map_or(self.proxy.health_check_port, |it| it.health_check_port)
+    }
+}
+
+fn invalid(violations: Vec<Violation>) -> Error {
+    Error::Config { violations: Violations::new(violations) }
+}
+
+fn document(text: &str) -> Result<Value> {
+    serde_json::from_str(text)
+        .map_err(|error| invalid(vec![Violation::new("(root)", format!("Invalid JSON: {error}"))]))
+}
+
+fn decode<T: DeserializeOwned>(path: &str, value: Value) -> Result<T> {
+    serde_json::from_value(value)
+        .map_err(|error| invalid(vec![Violation::new(path, format!("Invalid value: {error}"))]))
+}
+
+/// What the schema leaves open is taken as well as it goes: `healthCheckPort` may be anything,
+/// and `expose` may hold nulls.
+fn loosen(document: &mut Value) {
+    for owner in ["proxy", "gateway"] {
+        let port = document.get_mut(owner).and_then(|it| it.get_mut("healthCheckPort"));
+        if let Some(port) = port {
+            *port = Value::from(proxy::lenient_port(port));
+        }
+    }
+    if let Some(expose) = document.get_mut("proxy").and_then(|proxy| proxy.get_mut("expose")) {
+        drop_nulls(expose);
+    }
+}
+
+fn drop_nulls(value: &mut Value) {
+    match value {
+        Value::Object(members) => {
+            members.retain(|_name, value| !value.is_null());
+            members.values_mut().for_each(drop_nulls);
+        }
+        Value::Array(items) => items.iter_mut().for_each(drop_nulls),
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,119 @@
+use consul_watch::types::JsonObject;
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
+
+use super::or_default;
+
+const PUBLIC_LISTENER_PORT: u16 = 20000;
+pub(super) const HEALTH_CHECK_PORT: u16 = 22000;
+
+/// The sidecar proxy.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+#[non_exhaustive]
+pub struct ProxyConfig {
+    /// Port on which other services reach this one. Default 20000.
+    #[serde(deserialize_with = "listener_port")]
+    pub public_listener_port: u16,
+    /// Port on which Envoy says that it is ready. Default 22000.
+    pub health_check_port: u16,
+    /// Address of the service, seen from the proxy; empty is 127.0.0.1.
+    pub local_service_address: String,
+    /// Settings that only the proxy understands.
+    pub config: JsonObject,
+    /// The services that the proxy gives access to.
+    pub upstreams: Vec<UpstreamConfig>,
+    /// How it reaches other datacenters.
+    pub mesh_gateway: Option<MeshGatewayConfig>,
+    /// Paths that it exposes without the mesh's TLS.
+    pub expose: Option<ExposeConfig>,
+}
+
+impl Default for ProxyConfig {
+    fn default() -> Self {
+        Self {
+            public_listener_port: PUBLIC_LISTENER_PORT,
+            health_check_port: HEALTH_CHECK_PORT,
+            local_service_address: String::new(),
+            config: JsonObject::new(),
+            upstreams: Vec::new(),
+            mesh_gateway: None,
+            expose: None,
+        }
+    }
+}
+
+/// A service that the proxy gives access to on a local port.
+#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+#[non_exhaustive]
+pub struct UpstreamConfig {
+    /// `service` (also when empty) or `prepared_query`.
+    pub destination_type: String,
+    /// Enterprise namespace of the destination.
+    pub destination_namespace: String,
+    /// Enterprise partition of the destination.
+    pub destination_partition: String,
+    /// Cluster peer of the destination.
+    pub destination_peer: String,
+    /// Name of the destination.
+    pub destination_name: String,
+    /// Datacenter of the destination; empty is the local one.
+    pub datacenter: String,
+    /// Address to listen on; empty is 127.0.0.1.
+    pub local_bind_address: String,
+    /// Port to listen on.
+    pub local_bind_port: u16,
+    /// Settings that only the proxy understands.
+    pub config: JsonObject,
+    /// How it reaches other datacenters.
+    pub mesh_gateway: Option<MeshGatewayConfig>,
+}
+
+/// How a proxy reaches other datacenters.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct MeshGatewayConfig {
+    /// `none`, `local` or `remote`.
+    pub mode: String,
+}
+
+/// Paths that a proxy exposes without the mesh's TLS.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct ExposeConfig {
+    /// Whether the paths of the service's HTTP checks are exposed.
+    pub checks: bool,
+    /// Paths.
+    pub paths: Vec<ExposePath>,
+}
+
+/// One exposed path.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+#[non_exhaustive]
+pub struct ExposePath {
+    /// Port to listen on.
+    pub listener_port: u16,
+    /// The path.
+    pub path: String,
+    /// Port of the service.
+    pub local_path_port: u16,
+    /// `http` or `http2`.
+    pub protocol: String,
+}
+
+fn listener_port<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u16, D::Error> {
+    or_default(deserializer, |port: &u16| *port == 0, || PUBLIC_LISTENER_PORT)
+}
+
+/// The port of a value that upstream's schema does not look at; the default for what is none.
+pub(super) fn lenient_port(value: &Value) -> u16 {
+    let port = match value {
+        Value::String(text) => text.parse().ok(),
+        other => other.as_u64().and_then(|port| u16::try_from(port).ok()),
+    };
+    port.filter(|port| *port > 0).unwrap_or(HEALTH_CHECK_PORT)
+}

@@ -1,0 +1,66 @@
+use std::{ffi::OsString, time::Duration};
+
+use nix::sys::signal::Signal;
+use tokio::time::sleep;
+
+use super::{Signals, child::Child};
+use crate::Result;
+
+/// How the application is ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct AppOptions {
+    /// How long the application goes on after the first `SIGTERM`, so that what still comes through
+    /// the mesh is served. Default zero, which never passes that `SIGTERM` on, as upstream: the
+    /// application is to end by itself.
+    pub shutdown_delay: Duration,
+}
+
+impl AppOptions {
+    /// A delay.
+    pub fn after(shutdown_delay: Duration) -> Self {
+        Self { shutdown_delay }
+    }
+}
+
+/// Runs the application and returns its exit code.
+///
+/// The first `SIGTERM` waits for the delay and then goes to the application's process group; every
+/// other signal is passed on at once.
+///
+/// # Errors
+///
+/// [`Error::Input`](crate::Error::Input) without a command, [`Error::Command`](crate::Error::Command)
+/// when it cannot be started.
+///
+/// Source: consul-ecs 0.10 `subcommand/app-entrypoint/command.go`.
+pub async fn run_app(
+    command: &[OsString],
+    options: AppOptions,
+    signals: &mut dyn Signals,
+) -> Result<i32> {
+    let mut child = Child::start(command)?;
+    let mut terminated = false;
+    let delay = sleep(Duration::MAX);
+    tokio::pin!(delay);
+    loop {
+        tokio::select! {
+            code = child.wait() => return code,
+            signal = signals.next() => {
+                if signal == Signal::SIGTERM && !terminated {
+                    terminated = true;
+                    tracing::info!(delay_s = options.shutdown_delay.as_secs(), "received SIGTERM");
+                    if !options.shutdown_delay.is_zero() {
+                        delay.set(sleep(options.shutdown_delay));
+                    }
+                } else {
+                    child.signal(signal);
+                }
+            }
+            () = &mut delay => {
+                child.signal_group(Signal::SIGTERM);
+                delay.set(sleep(Duration::MAX));
+            }
+        }
+    }
+}

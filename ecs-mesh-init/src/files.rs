@@ -1,0 +1,108 @@
+//! The files that containers of a task share: whole or not there, with the mode that their readers
+//! need.
+
+use std::{
+    fs, io,
+    io::Write as _,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+};
+
+use crate::{Error, Result};
+
+/// Readable by every user of the task: what holds no secret, or a secret that others must read.
+pub(crate) const SHARED: u32 = 0o444;
+/// The token file, which is rewritten by its owner.
+pub(crate) const TOKEN: u32 = 0o644;
+/// The copy of the program.
+pub(crate) const PROGRAM: u32 = 0o755;
+
+/// Writes a file: aside first, then renamed into place. An older one is replaced, also when it is
+/// read-only.
+pub(crate) async fn write(path: PathBuf, contents: Vec<u8>, mode: u32) -> Result<()> {
+    let shown = path.clone();
+    let work =
+        move || place(&path, mode, |file| file.write_all(&contents)).map_err(|error| (path, error));
+    finish("writing", shown, work).await
+}
+
+/// Copies a program.
+pub(crate) async fn copy_program(from: PathBuf, to: PathBuf) -> Result<()> {
+    let shown = to.clone();
+    let work = move || {
+        let mut source = fs::File::open(&from).map_err(|error| (from, error))?;
+        place(&to, PROGRAM, |file| io::copy(&mut source, file).map(drop))
+            .map_err(|error| (to, error))
+    };
+    finish("copying", shown, work).await
+}
+
+async fn finish(
+    operation: &'static str,
+    shown: PathBuf,
+    work: impl FnOnce() -> Result<(), (PathBuf, io::Error)> + Send + 'static,
+) -> Result<()> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(result) => {
+            result.map_err(|(path, error)| Error::File { operation, path, source: error })
+        }
+        Err(error) => Err(Error::File { operation, path: shown, source: io::Error::other(error) }),
+    }
+}
+
+fn place(
+    path: &Path,
+    mode: u32,
+    fill: impl FnOnce(&mut fs::File) -> io::Result<()>,
+) -> io::Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let mut file = tempfile::NamedTempFile::new_in(folder.unwrap_or(Path::new(".")))?;
+    fill(file.as_file_mut())?;
+    // Also where the umask would take bits away.
+    file.as_file().set_permissions(fs::Permissions::from_mode(mode))?;
+    file.as_file().sync_all()?;
+    file.persist(path).map(drop).map_err(|error| error.error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(folder: &Path) -> Vec<String> {
+        let entries = fs::read_dir(folder).unwrap();
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+    }
+
+    #[tokio::test]
+    async fn a_read_only_file_is_replaced_and_nothing_is_left_beside_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        for contents in ["one", "two"] {
+            write(path.clone(), contents.into(), SHARED).await.unwrap();
+            assert_eq!(fs::read_to_string(&path).unwrap(), contents);
+            assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o7777, 0o444);
+        }
+        let copy = folder.path().join("copy");
+        copy_program(path, copy.clone()).await.unwrap();
+        assert_eq!(fs::metadata(&copy).unwrap().permissions().mode() & 0o7777, 0o755);
+        let mut names = names(folder.path());
+        names.sort();
+        assert_eq!(names, ["copy", "file"]);
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_written_is_named_and_leaves_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let missing = folder.path().join("missing/file");
+        let error = write(missing.clone(), Vec::new(), SHARED).await.unwrap_err();
+        assert!(
+            error.to_string().starts_with("writing ")
+                && error.to_string().ends_with("missing/file")
+        );
+        assert!(copy_program(missing, folder.path().join("to")).await.is_err());
+        // A folder stands where the file should go.
+        fs::create_dir(folder.path().join("taken")).unwrap();
+        assert!(write(folder.path().join("taken"), b"x".to_vec(), SHARED).await.is_err());
+        assert_eq!(names(folder.path()), ["taken"]);
+    }
+}

@@ -1,0 +1,324 @@
+//! Copying the ECS health of containers to Consul, and leaving the mesh at the end.
+
+mod status;
+
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
+
+use consul_watch::{Client, WriteOptions, types::HealthCheck};
+use tokio::time::{MissedTickBehavior, interval, sleep};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    Error, Result,
+    config::Generation,
+    login,
+    metadata::{ContainerHealth, Task, TaskMetadata},
+    registration::{self, Registrar, TaskPlan},
+};
+
+pub use status::{DATAPLANE, dataplane_status, health_status};
+
+const UNHEALTHY: &str = "UNHEALTHY";
+
+/// What gives the token back when the task ends.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Logout {
+    /// The client: its token is given back when there are no files.
+    pub client: Client,
+    /// Files with the tokens to give back.
+    pub files: Vec<PathBuf>,
+}
+
+impl Logout {
+    /// Gives back the client's token.
+    pub fn of_client(client: Client) -> Self {
+        Self { client, files: Vec::new() }
+    }
+
+    /// Gives back the tokens in files; those that are not there are none.
+    pub fn of_files(client: Client, files: Vec<PathBuf>) -> Self {
+        Self { client, files }
+    }
+
+    async fn run(&self) -> Vec<Error> {
+        if self.files.is_empty() {
+            let result = self.client.acl_logout(&WriteOptions::default()).await;
+            return result
+                .err()
+                .map(|error| Error::consul("logging out", error))
+                .into_iter()
+                .collect();
+        }
+        let mut errors = Vec::new();
+        for file in &self.files {
+            errors.extend(login::log_out(&self.client, file).await.err());
+        }
+        errors
+    }
+}
+
+/// One run of health-sync.
+///
+/// A status is written when it differs from the last one that was written. In the current
+/// generation all changes of a moment are one write, and an unhealthy proxy or container makes the
+/// proxy's check critical.
+///
+/// Deviation: in the early generation upstream writes the check of a container that is missing
+/// every second; here it is written once, like any other.
+///
+/// Source: consul-ecs 0.10 and 0.6 `subcommand/health-sync`.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct HealthSync {
+    /// Which generation of behaviour.
+    pub generation: Generation,
+    /// Containers whose health is copied.
+    pub containers: Vec<String>,
+    /// What is registered for the task.
+    pub plan: TaskPlan,
+    /// The task's metadata.
+    pub metadata: Arc<dyn TaskMetadata>,
+    /// Where checks are written.
+    pub registrar: Arc<dyn Registrar>,
+    /// What gives the token back.
+    pub logout: Option<Logout>,
+    /// Time between looks. Default 1 s.
+    pub period: Duration,
+}
+
+/// A health that is to be written.
+struct Change {
+    /// What the last status is remembered by.
+    key: String,
+    health: ContainerHealth,
+    checks: Vec<HealthCheck>,
+}
+
+impl HealthSync {
+    /// A run with upstream's period, which gives no token back.
+    pub fn new(
+        generation: Generation,
+        containers: Vec<String>,
+        plan: TaskPlan,
+        metadata: Arc<dyn TaskMetadata>,
+        registrar: Arc<dyn Registrar>,
+    ) -> Self {
+        let period = Duration::from_secs(1);
+        Self { generation, containers, plan, metadata, registrar, logout: None, period }
+    }
+
+    /// Copies until `stop` is cancelled, then makes all checks critical. In the current generation
+    /// it then waits for the proxy to stop and deregisters. In the end it gives the token back.
+    ///
+    /// # Errors
+    ///
+    /// At the start [`Error::Consul`] when checks cannot be read, and [`Error::Input`] when the
+    /// sidecar has not exactly one. At the end [`Error::Other`] with all that went wrong.
+    pub async fn run(self, stop: CancellationToken) -> Result<()> {
+        let checks = self.checks().await?;
+        let mut written = BTreeMap::new();
+        let mut ticks = interval(self.period);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => break,
+                _now = ticks.tick() => {}
+            }
+            // Not within the selection: a write that was cut off could take effect after the
+            // critical ones.
+            self.sync(&checks, &mut written).await;
+        }
+        let mut errors = Vec::new();
+        errors.extend(self.make_critical(&checks).await.err());
+        if self.generation == Generation::Current {
+            self.wait_for_proxy().await;
+            for service in self.plan.services() {
+                errors.extend(self.registrar.deregister(service).await.err());
+            }
+        }
+        if let Some(logout) = &self.logout {
+            errors.extend(logout.run().await);
+        }
+        finished(&errors)
+    }
+
+    /// The checks to report, by id.
+    async fn checks(&self) -> Result<BTreeMap<String, HealthCheck>> {
+        let mut found = BTreeMap::new();
+        if let Some(service) = &self.plan.service {
+            found.extend(by_id(self.registrar.checks(service).await?));
+        }
+        if self.generation == Generation::Current {
+            let own = self.registrar.checks(&self.plan.proxy).await?;
+            if own.len() != 1 {
+                return Err(Error::input(format!(
+                    "only one check should be associated with the sidecar proxy service {}, but there are {}",
+                    self.plan.proxy.id,
+                    own.len()
+                )));
+            }
+            found.extend(by_id(own));
+        }
+        Ok(found)
+    }
+
+    /// One look: stages what has changed, and writes it.
+    async fn sync(
+        &self,
+        checks: &BTreeMap<String, HealthCheck>,
+        written: &mut BTreeMap<String, String>,
+    ) {
+        let task = match self.metadata.task().await {
+            Ok(task) => task,
+            Err(error) => {
+                tracing::error!(
+                    error = &error as &dyn std::error::Error,
+                    "unable to get task metadata"
+                );
+                return;
+            }
+        };
+        let changes = self.changes(&task, checks, written);
+        let one_write = self.generation == Generation::Current;
+        let batches: Vec<&[Change]> =
+            if one_write { vec![&changes] } else { changes.chunks(1).collect() };
+        for batch in batches {
+            let staged: Vec<HealthCheck> =
+                batch.iter().flat_map(|change| change.checks.iter().cloned()).collect();
+            if staged.is_empty() {
+                continue;
+            }
+            match self.registrar.report(&staged).await {
+                Ok(()) => batch.iter().for_each(|change| remember(change, written)),
+                Err(error) => tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "failed to update the checks in Consul"
+                ),
+            }
+        }
+    }
+
+    fn changes(
+        &self,
+        task: &Task,
+        checks: &BTreeMap<String, HealthCheck>,
+        written: &BTreeMap<String, String>,
+    ) -> Vec<Change> {
+        let mut wanted = Vec::new();
+        if let Some(service) = &self.plan.service {
+            for container in &self.containers {
+                let id = self.check_id(&service.id, container);
+                wanted.push((container.clone(), health_of(task, container), vec![id]));
+            }
+        }
+        if self.generation == Generation::Current {
+            let status = dataplane_status(task, &self.containers);
+            let health =
+                ContainerHealth { status: status.to_owned(), ..health_of(task, DATAPLANE) };
+            let ids = self.plan.services().map(|service| self.check_id(&service.id, DATAPLANE));
+            wanted.push((DATAPLANE.to_owned(), health, ids.collect()));
+        }
+        wanted
+            .into_iter()
+            .filter(|(key, health, _ids)| written.get(key) != Some(&health.status))
+            .map(|(key, health, ids)| {
+                let staged = ids.iter().filter_map(|id| self.staged(checks, id, &health.status));
+                Change { checks: staged.collect(), key, health }
+            })
+            .filter(|change| !change.checks.is_empty())
+            .collect()
+    }
+
+    fn check_id(&self, service_id: &str, container: &str) -> String {
+        match self.generation {
+            Generation::Early => registration::synced_check_id(service_id, container),
+            Generation::Current => registration::check_id(service_id, container),
+        }
+    }
+
+    fn staged(
+        &self,
+        checks: &BTreeMap<String, HealthCheck>,
+        id: &str,
+        status: &str,
+    ) -> Option<HealthCheck> {
+        let Some(check) = checks.get(id) else {
+            tracing::warn!("unable to find check with ID {id}");
+            return None;
+        };
+        let what = if self.generation == Generation::Early { "task" } else { "container" };
+        let mut check = check.clone();
+        check.status = health_status(status);
+        check.output = format!("ECS health status is \"{status}\" for {what} \"{id}\"");
+        Some(check)
+    }
+
+    async fn make_critical(&self, checks: &BTreeMap<String, HealthCheck>) -> Result<()> {
+        let staged: Vec<HealthCheck> =
+            checks.keys().filter_map(|id| self.staged(checks, id, UNHEALTHY)).collect();
+        self.registrar.report(&staged).await
+    }
+
+    /// Waits until the proxy's container has stopped, whatever happens to the metadata.
+    async fn wait_for_proxy(&self) {
+        loop {
+            match self.metadata.task().await {
+                Ok(task) if task.has_stopped(DATAPLANE) => return,
+                Ok(_) => {}
+                Err(error) => tracing::error!(
+                    error = &error as &dyn std::error::Error,
+                    "unable to get task metadata"
+                ),
+            }
+            sleep(self.period).await;
+        }
+    }
+}
+
+/// The health of a container; one that is missing is unhealthy.
+fn health_of(task: &Task, container: &str) -> ContainerHealth {
+    match task.container(container) {
+        Some(container) => container.health.clone(),
+        None => ContainerHealth { status: UNHEALTHY.to_owned(), ..ContainerHealth::default() },
+    }
+}
+
+fn by_id(checks: Vec<HealthCheck>) -> impl Iterator<Item = (String, HealthCheck)> {
+    checks.into_iter().map(|check| (check.check_id.clone(), check))
+}
+
+fn remember(change: &Change, written: &mut BTreeMap<String, String>) {
+    let previous = written.insert(change.key.clone(), change.health.status.clone());
+    tracing::info!(
+        container = change.key,
+        status = change.health.status,
+        previous = previous.unwrap_or_default(),
+        statusSince = change.health.status_since,
+        exitCode = change.health.exit_code,
+        "container health check updated in Consul"
+    );
+}
+
+fn finished(errors: &[Error]) -> Result<()> {
+    if errors.is_empty() {
+        return Ok(());
+    }
+    let texts: Vec<String> = errors.iter().map(chain).collect();
+    Err(Error::Other {
+        operation: "leaving the mesh",
+        retryable: false,
+        source: texts.join("; ").into(),
+    })
+}
+
+fn chain(error: &Error) -> String {
+    let mut text = error.to_string();
+    let mut next = std::error::Error::source(error);
+    while let Some(cause) = next {
+        text = format!("{text}: {cause}");
+        next = cause.source();
+    }
+    text
+}

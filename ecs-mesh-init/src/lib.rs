@@ -1,0 +1,28 @@
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+
+pub mod bootstrap;
+pub mod config;
+pub mod dataplane;
+pub mod entrypoint;
+mod error;
+mod files;
+pub mod health_sync;
+mod json;
+pub mod login;
+pub mod mesh_init;
+pub mod metadata;
+pub mod net_dial;
+pub mod redirect;
+pub mod registration;
+pub mod resolv_conf;
+pub mod service_defaults;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+mod vars;
+
+pub use config::Config;
+pub use error::{Error, Result};
+pub use health_sync::HealthSync;
+pub use mesh_init::MeshInit;
+pub use vars::Vars;

@@ -1,0 +1,77 @@
+//! The token of a task: had by a login, kept in a file, given back at the end.
+
+#[cfg(feature = "iam-auth")]
+mod aws;
+mod token_file;
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use async_trait::async_trait;
+use consul_watch::{Client, WriteOptions, types::AclLogin};
+use secrecy::SecretString;
+
+use crate::{Error, Result, config::LoginConfig, metadata::Task};
+
+#[cfg(feature = "iam-auth")]
+pub use aws::{AwsBearerTokens, AwsCredentials, SigningInput, bearer_token};
+pub use token_file::{confirm_token, log_out, token_file};
+
+/// A maker of bearer tokens for the AWS IAM auth method.
+///
+/// A bearer token is good for about 15 minutes: make a new one for each attempt to log in.
+#[async_trait]
+pub trait BearerTokens: std::fmt::Debug + Send + Sync + 'static {
+    /// A bearer token for this login of this task.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Login`].
+    async fn bearer_token(&self, login: &LoginConfig, task: &Task) -> Result<SecretString>;
+}
+
+#[async_trait]
+#[deny(clippy::missing_trait_methods)]
+impl<B: BearerTokens + ?Sized> BearerTokens for Arc<B> {
+    async fn bearer_token(&self, login: &LoginConfig, task: &Task) -> Result<SecretString> {
+        (**self).bearer_token(login, task).await
+    }
+}
+
+/// What the token is to carry: task and cluster, and over them what the user says.
+pub fn login_meta(login: &LoginConfig, task_id: &str, cluster: &str) -> BTreeMap<String, String> {
+    let mut meta: BTreeMap<String, String> = [
+        ("consul.hashicorp.com/task-id".to_owned(), task_id.to_owned()),
+        ("consul.hashicorp.com/cluster".to_owned(), cluster.to_owned()),
+    ]
+    .into();
+    meta.extend(login.meta.clone());
+    meta
+}
+
+/// Logs in once.
+///
+/// # Errors
+///
+/// [`Error::Consul`] when Consul refuses, [`Error::Login`] when it answers without a token.
+pub async fn log_in(
+    client: &Client,
+    login: &LoginConfig,
+    bearer: SecretString,
+    meta: BTreeMap<String, String>,
+    partition: Option<&str>,
+) -> Result<SecretString> {
+    let mut request = AclLogin::new(login.method.as_str(), bearer);
+    request.meta = meta;
+    let mut options = WriteOptions::default();
+    options.partition = partition.map(str::to_owned);
+    options.datacenter = Some(login.datacenter.clone()).filter(|name| !name.is_empty());
+    let token = client
+        .acl_login(&request, &options)
+        .await
+        .map_err(|error| Error::consul("logging in", error))?;
+    token.secret_id.ok_or_else(|| Error::Login {
+        step: "logging in".to_owned(),
+        retryable: true,
+        source: "Consul's answer has no token".into(),
+    })
+}

@@ -1,0 +1,99 @@
+//! Bearer tokens for the AWS IAM auth method: signed requests that Consul's servers send on.
+
+mod credentials;
+mod signing;
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use consul_watch::{BoxError, Clock, SystemClock};
+use reqwest::Client;
+use secrecy::SecretString;
+
+use super::BearerTokens;
+use crate::{Error, Result, Vars, config::LoginConfig, metadata::Task};
+
+pub use credentials::AwsCredentials;
+pub use signing::{SigningInput, bearer_token};
+
+use signing::Entity;
+
+const TIME_LIMIT: Duration = Duration::from_secs(10);
+
+/// Makes bearer tokens with the credentials of the task's role.
+///
+/// Credentials come from the variables `AWS_ACCESS_KEY_ID` and so on, else from the endpoint that
+/// ECS gives to containers.
+#[derive(Clone)]
+pub struct AwsBearerTokens {
+    vars: Vars,
+    clock: Arc<dyn Clock>,
+    http: Client,
+}
+
+impl std::fmt::Debug for AwsBearerTokens {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AwsBearerTokens").finish_non_exhaustive()
+    }
+}
+
+impl AwsBearerTokens {
+    /// Bearer tokens with credentials that `vars` leads to.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Login`] when no HTTP client can be made.
+    pub fn new(vars: Vars) -> Result<Self> {
+        let http = Client::builder()
+            .timeout(TIME_LIMIT)
+            .build()
+            .map_err(|error| failed("making an HTTP client", false, error))?;
+        Ok(Self { vars, clock: Arc::new(SystemClock), http })
+    }
+
+    /// The ARN of the caller, as STS says it.
+    async fn caller(&self, input: &SigningInput) -> Result<String> {
+        const STEP: &str = "calling sts:GetCallerIdentity";
+        let signed = signing::sts_request(input, None)?;
+        let mut request = self.http.post(&signed.url).body(signed.body);
+        for (name, value) in signed.headers {
+            // The client counts the body itself.
+            if name != "Content-Length" {
+                request = request.header(name, value);
+            }
+        }
+        let answer =
+            request.send().await.map_err(|error| failed(STEP, true, error.without_url()))?;
+        let status = answer.status();
+        let text = answer.text().await.map_err(|error| failed(STEP, true, error.without_url()))?;
+        if !status.is_success() {
+            return Err(failed(STEP, true, format!("STS answered {status}")));
+        }
+        let arn = text
+            .split_once("<Arn>")
+            .and_then(|(_before, rest)| rest.split_once("</Arn>"))
+            .map(|(arn, _after)| arn.trim().to_owned());
+        arn.ok_or_else(|| failed(STEP, true, "STS's answer names no ARN"))
+    }
+}
+
+#[async_trait]
+impl BearerTokens for AwsBearerTokens {
+    async fn bearer_token(&self, login: &LoginConfig, task: &Task) -> Result<SecretString> {
+        let credentials = AwsCredentials::find(&*self.vars, &self.http).await?;
+        let region = task.region(Some(&login.region))?;
+        let mut input = SigningInput::new(credentials, region, self.clock.now());
+        if !login.sts_endpoint.is_empty() {
+            input.set_sts_endpoint(&login.sts_endpoint);
+        }
+        input.server_id = Some(login.server_id_header_value.clone()).filter(|id| !id.is_empty());
+        if login.include_entity {
+            input.entity = Some(Entity::of_arn(&self.caller(&input).await?)?);
+        }
+        bearer_token(&input)
+    }
+}
+
+fn failed(step: &str, retryable: bool, source: impl Into<BoxError>) -> Error {
+    Error::Login { step: step.to_owned(), retryable, source: source.into() }
+}

@@ -1,0 +1,119 @@
+//! Bringing a task into the mesh: what the container `consul-ecs-mesh-init` does before the others
+//! start.
+
+mod current;
+mod early;
+mod health;
+mod program;
+mod servers;
+
+use std::{path::PathBuf, sync::Arc};
+
+use secrecy::SecretString;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    Config, Error, Result, Vars,
+    config::{Generation, LoginConfig},
+    login::BearerTokens,
+    metadata::{Task, TaskMetadata},
+    registration::RetryPolicy,
+};
+
+pub use program::own_program;
+pub use servers::connect;
+
+/// One run of mesh-init. Running it again registers nothing anew.
+///
+/// With a configuration of the early generation it registers with the agent beside the task and
+/// writes `envoy-bootstrap.json`; with one of the current generation it registers with the servers
+/// and writes `consul-dataplane.json`. In both it copies the program for the other containers.
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct MeshInit {
+    /// The task's configuration.
+    pub config: Config,
+    /// The task's metadata, asked for once.
+    pub metadata: Arc<dyn TaskMetadata>,
+    /// The environment.
+    pub vars: Vars,
+    /// Who makes bearer tokens. Needed when the configuration asks for a login.
+    pub bearer_tokens: Option<Arc<dyn BearerTokens>>,
+    /// The program to copy for the other containers.
+    pub program: PathBuf,
+    /// How registration is retried. Default: every second, without an end.
+    pub retry: RetryPolicy,
+    /// The resolver's configuration. Default `/etc/resolv.conf`.
+    pub resolv_conf: PathBuf,
+    /// The program that redirects traffic. Default `iptables`.
+    pub iptables: PathBuf,
+}
+
+impl std::fmt::Debug for MeshInit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MeshInit").field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
+impl MeshInit {
+    /// A run with upstream's defaults.
+    pub fn new(
+        config: Config,
+        metadata: Arc<dyn TaskMetadata>,
+        vars: Vars,
+        program: PathBuf,
+    ) -> Self {
+        Self {
+            config,
+            metadata,
+            vars,
+            bearer_tokens: None,
+            program,
+            retry: RetryPolicy::default(),
+            resolv_conf: PathBuf::from("/etc/resolv.conf"),
+            iptables: PathBuf::from("iptables"),
+        }
+    }
+
+    /// Brings the task into the mesh.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Metadata`], [`Error::File`], [`Error::Input`] as they come; what Consul refuses is
+    /// tried again without an end, unless `retry` says otherwise. [`Error::Stopped`] when `stop` is
+    /// cancelled: what was registered by then stays, and no file is half written.
+    pub async fn run(self, stop: CancellationToken) -> Result<()> {
+        let task = tokio::select! {
+            biased;
+            () = stop.cancelled() => return Err(Error::Stopped { operation: "mesh-init" }),
+            task = self.metadata.task() => task?,
+        };
+        match self.config.generation {
+            Generation::Early => self.run_early(&task, &stop).await,
+            Generation::Current => self.run_current(&task, &stop).await,
+        }?;
+        tracing::info!("successfully initialized the task to operate as part of the mesh");
+        Ok(())
+    }
+
+    fn var(&self, name: &str) -> Option<String> {
+        (self.vars)(name).filter(|value| !value.is_empty())
+    }
+
+    fn in_volume(&self, name: &str) -> PathBuf {
+        self.config.bootstrap_dir.join(name)
+    }
+
+    async fn bearer_token(&self, login: &LoginConfig, task: &Task) -> Result<SecretString> {
+        match &self.bearer_tokens {
+            Some(tokens) => tokens.bearer_token(login, task).await,
+            None => Err(Error::input(
+                "consulLogin is enabled, but this program was built without the feature iam-auth",
+            )),
+        }
+    }
+
+    async fn copy_program(&self) -> Result<()> {
+        crate::files::copy_program(self.program.clone(), self.in_volume("consul-ecs")).await
+    }
+}

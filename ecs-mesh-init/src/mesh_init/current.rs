@@ -1,0 +1,215 @@
+use std::{path::PathBuf, time::Duration};
+
+use consul_watch::{Client, QueryOptions, WriteOptions};
+use secrecy::SecretString;
+use tokio_util::sync::CancellationToken;
+
+use super::{MeshInit, connect};
+use crate::{
+    Error, Result,
+    config::ServersConfig,
+    dataplane::{DataplaneConfig, DataplaneCredentials},
+    files,
+    login::{log_in, login_meta},
+    metadata::Task,
+    redirect::{self, Redirection},
+    registration::{CatalogRegistrar, MeshService, Registrar, RetryPolicy, TaskPlan, retry},
+    resolv_conf::ResolvConf,
+    service_defaults,
+};
+
+const DATAPLANE_FILE: &str = "consul-dataplane.json";
+const GRPC_CA_FILE: &str = "consul-grpc-ca-cert.pem";
+const HTTPS_CA_FILE: &str = "consul-https-ca-cert.pem";
+const LOGOUT_LIMIT: Duration = Duration::from_secs(5);
+
+/// A client with the task's token, and whether that token is to be given back.
+pub(super) struct Session {
+    pub(super) client: Client,
+    pub(super) logged_in: bool,
+}
+
+impl MeshInit {
+    /// Source: consul-ecs 0.10 `subcommand/mesh-init/command.go`.
+    pub(super) async fn run_current(&self, task: &Task, stop: &CancellationToken) -> Result<()> {
+        let servers = self.config.consul_servers.clone().unwrap_or_default();
+        let plan = TaskPlan::new(&self.config, task, self.var("AWS_REGION").as_deref())?;
+        let node = task.cluster_arn()?;
+        let session = self.open_session(&servers, task, &plan, &node, stop).await?;
+        let result = self.join(&servers, task, &plan, &node, &session.client, stop).await;
+        if session.logged_in {
+            log_out(&session.client).await;
+        }
+        result
+    }
+
+    /// Everything that needs the token.
+    async fn join(
+        &self,
+        servers: &ServersConfig,
+        task: &Task,
+        plan: &TaskPlan,
+        node: &str,
+        client: &Client,
+        stop: &CancellationToken,
+    ) -> Result<()> {
+        let registrar = CatalogRegistrar::new(client.clone(), node);
+        for service in plan.services() {
+            retry(self.retry, "registering", stop, || registrar.register(service)).await?;
+            tracing::info!(service.id = %service.id, "registered in the catalog");
+        }
+        if let Some(service) = &plan.service {
+            let settings = self.config.service.as_ref();
+            let resilience = settings.and_then(|it| it.network_resilience_config.as_ref());
+            if let Some(resilience) = resilience.filter(|resilience| resilience.enabled) {
+                service_defaults::set_up(client, service, resilience, stop).await?;
+            }
+        }
+        self.copy_program().await?;
+        self.write_dataplane(servers, task, plan, node).await?;
+        if self.config.uses_consul_dns() {
+            self.rewrite_resolv_conf().await?;
+        }
+        if self.config.redirects_traffic() {
+            self.redirect(client, &plan.proxy, node).await?;
+        }
+        Ok(())
+    }
+
+    pub(super) async fn open_session(
+        &self,
+        servers: &ServersConfig,
+        task: &Task,
+        plan: &TaskPlan,
+        node: &str,
+        stop: &CancellationToken,
+    ) -> Result<Session> {
+        let tenancy = (plan.proxy.namespace.as_deref(), plan.proxy.partition.as_deref());
+        let ca_file = self.written_ca("CONSUL_HTTPS_CACERT_PEM", HTTPS_CA_FILE).await?;
+        let client = connect(servers, ca_file.as_deref(), tenancy, stop).await?;
+        let with_token = |token: SecretString| {
+            client.with_token(Some(token)).map_err(|error| Error::consul("using the token", error))
+        };
+        if let Some(token) = self.var("CONSUL_HTTP_TOKEN") {
+            return Ok(Session { client: with_token(token.into())?, logged_in: false });
+        }
+        let Some(login) = self.config.login() else {
+            return Ok(Session { client, logged_in: false });
+        };
+        let policy = RetryPolicy { delay: Duration::from_secs(2), ..self.retry };
+        // Deviation: a bearer token for each attempt, since one is good for 15 minutes only.
+        let token = retry(policy, "logging in", stop, || async {
+            let bearer = self.bearer_token(login, task).await?;
+            let meta = login_meta(login, task.id(), node);
+            log_in(&client, login, bearer, meta, tenancy.1).await
+        })
+        .await?;
+        // The servers that do not lead learn of the token a moment later.
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        Ok(Session { client: with_token(token)?, logged_in: true })
+    }
+
+    /// Writes the PEM text of a variable into the volume; `None` when the variable is not set.
+    async fn written_ca(&self, variable: &str, name: &str) -> Result<Option<PathBuf>> {
+        let Some(pem) = self.var(variable) else { return Ok(None) };
+        let path = self.in_volume(name);
+        files::write(path.clone(), pem.into_bytes(), files::SHARED).await?;
+        Ok(Some(path))
+    }
+
+    async fn write_dataplane(
+        &self,
+        servers: &ServersConfig,
+        task: &Task,
+        plan: &TaskPlan,
+        node: &str,
+    ) -> Result<()> {
+        let tls = servers.grpc_tls();
+        let ca_file = if tls.enabled {
+            match self.written_ca("CONSUL_GRPC_CACERT_PEM", GRPC_CA_FILE).await? {
+                Some(path) => path.to_string_lossy().into_owned(),
+                None => tls.ca_cert_file,
+            }
+        } else {
+            String::new()
+        };
+        let credentials = self.credentials(task, node).await?;
+        let document = DataplaneConfig {
+            config: &self.config,
+            servers,
+            proxy: &plan.proxy,
+            node,
+            ca_file: &ca_file,
+            credentials: credentials.as_ref(),
+        };
+        let text = document.to_text().into_bytes();
+        files::write(self.in_volume(DATAPLANE_FILE), text, files::SHARED).await
+    }
+
+    /// Deviation: with a token in the environment upstream writes a login without content.
+    async fn credentials(&self, task: &Task, node: &str) -> Result<Option<DataplaneCredentials>> {
+        let Some(login) = self.config.login() else { return Ok(None) };
+        if let Some(token) = self.var("CONSUL_HTTP_TOKEN") {
+            return Ok(Some(DataplaneCredentials::Static(token.into())));
+        }
+        Ok(Some(DataplaneCredentials::Login {
+            method: login.method.clone(),
+            datacenter: login.datacenter.clone(),
+            bearer_token: self.bearer_token(login, task).await?,
+            meta: login_meta(login, task.id(), node),
+        }))
+    }
+
+    async fn rewrite_resolv_conf(&self) -> Result<()> {
+        let path = &self.resolv_conf;
+        let text = tokio::fs::read_to_string(path)
+            .await
+            .map_err(|error| Error::file("reading", path, error))?;
+        let conf = text.parse::<ResolvConf>().unwrap_or_default().with_first("127.0.0.1");
+        // Mounted into the container by itself, so it cannot be renamed over.
+        tokio::fs::write(path, conf.to_string())
+            .await
+            .map_err(|error| Error::file("writing", path, error))
+    }
+
+    async fn redirect(&self, client: &Client, proxy: &MeshService, node: &str) -> Result<()> {
+        let mut options = QueryOptions::default();
+        options.filter = Some(format!("ID == \"{}\"", proxy.id));
+        options.merge_central_config = true;
+        let answer = client
+            .catalog_node_services(node, &options)
+            .await
+            .map_err(|error| Error::consul(format!("reading {}", proxy.id), error))?;
+        let services = answer.value.map(|(_node, services)| services).unwrap_or_default();
+        let sidecar = match services.as_slice() {
+            [sidecar] => sidecar,
+            [] => {
+                return Err(Error::input(format!("proxy service with ID {} not found", proxy.id)));
+            }
+            _ => {
+                return Err(Error::input(format!(
+                    "expected to find only one proxy service with ID {}, but more were found",
+                    proxy.id
+                )));
+            }
+        };
+        let redirection = Redirection::new(&self.config, sidecar)?;
+        redirect::apply(&self.iptables, &redirect::rules(&redirection)).await
+    }
+}
+
+/// Gives the token back. It must not hold the task up.
+async fn log_out(client: &Client) {
+    let result =
+        tokio::time::timeout(LOGOUT_LIMIT, client.acl_logout(&WriteOptions::default())).await;
+    match result {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "the token was not given back"
+            );
+        }
+        Err(_elapsed) => tracing::warn!("the token was not given back within 5 s"),
+    }
+}

@@ -1,0 +1,98 @@
+use std::time::Duration;
+
+use consul_watch::{Client, ClientConfig};
+use secrecy::{ExposeSecret, SecretString};
+use tokio_util::sync::CancellationToken;
+
+use super::MeshInit;
+use crate::{
+    Error, Result,
+    bootstrap::{BootstrapRequest, GrpcAddress},
+    config::LoginConfig,
+    files,
+    login::{confirm_token, log_in, login_meta, token_file},
+    metadata::Task,
+    registration::{AgentRegistrar, Registrar, RetryPolicy, TaskPlan, retry},
+};
+
+const BOOTSTRAP_FILE: &str = "envoy-bootstrap.json";
+
+impl MeshInit {
+    /// Source: consul-ecs 0.6 `subcommand/mesh-init/command.go`.
+    pub(super) async fn run_early(&self, task: &Task, stop: &CancellationToken) -> Result<()> {
+        let plan = TaskPlan::new(&self.config, task, None)?;
+        let token = match self.config.login() {
+            Some(login) => Some(self.early_login(login, task, &plan, stop).await?),
+            None => None,
+        };
+        let mut config = ClientConfig::from_vars(&*self.vars)
+            .map_err(|error| Error::consul("making a client of the agent", error))?;
+        config.token.clone_from(&token);
+        let client = Client::new(config)
+            .map_err(|error| Error::consul("making a client of the agent", error))?;
+        let registrar = AgentRegistrar::new(std::sync::Arc::new(client.clone()));
+        for service in plan.services() {
+            retry(self.retry, "registering", stop, || registrar.register(service)).await?;
+            tracing::info!(service.id = %service.id, "registered with the agent");
+        }
+        let mut request = BootstrapRequest::new(plan.proxy.id.as_str());
+        request.grpc_address = Some(GrpcAddress::standard());
+        request.token = token.or_else(|| self.var("CONSUL_HTTP_TOKEN").map(SecretString::from));
+        request.namespace.clone_from(&plan.proxy.namespace);
+        request.partition.clone_from(&plan.proxy.partition);
+        let fetched =
+            retry(self.retry, "reading the proxy", stop, || request.fetch(&client)).await?;
+        for warning in &fetched.warnings {
+            tracing::warn!("{warning}");
+        }
+        let bootstrap = fetched.options.render(&*self.vars)?;
+        let text = bootstrap.to_text().into_bytes();
+        files::write(self.in_volume(BOOTSTRAP_FILE), text, files::SHARED).await?;
+        self.copy_program().await
+    }
+
+    /// Logs in to a server, and leaves the token where the other containers find it.
+    async fn early_login(
+        &self,
+        login: &LoginConfig,
+        task: &Task,
+        plan: &TaskPlan,
+        stop: &CancellationToken,
+    ) -> Result<SecretString> {
+        let policy = RetryPolicy { delay: Duration::from_secs(2), ..self.retry };
+        let partition = plan.proxy.partition.as_deref();
+        let (client, token) = retry(policy, "logging in", stop, || async {
+            // Both anew each time: the authority's file may come later, and a bearer token ages.
+            let client = self.login_client()?;
+            let bearer = self.bearer_token(login, task).await?;
+            let meta = login_meta(login, task.id(), &task.cluster);
+            let token = log_in(&client, login, bearer, meta, partition).await?;
+            Ok((client, token))
+        })
+        .await?;
+        let path = token_file(&self.config.bootstrap_dir);
+        files::write(path, token.expose_secret().as_bytes().to_vec(), files::TOKEN).await?;
+        let client = client
+            .with_token(Some(token.clone()))
+            .map_err(|error| Error::consul("reading the token", error))?;
+        confirm_token(&client, stop).await?;
+        Ok(token)
+    }
+
+    /// A client of the server that the configuration names, without a token.
+    fn login_client(&self) -> Result<Client> {
+        let mut config = ClientConfig::default();
+        if !self.config.consul_http_addr.is_empty() {
+            config.address.clone_from(&self.config.consul_http_addr);
+        }
+        if !self.config.consul_ca_cert_file.is_empty() {
+            config.tls.ca_file = Some(self.config.consul_ca_cert_file.clone().into());
+        }
+        // A file that is not there yet is a reason to try again, not to give up.
+        Client::new(config).map_err(|error| Error::Login {
+            step: "making a client of the server".to_owned(),
+            retryable: true,
+            source: error.into(),
+        })
+    }
+}

@@ -1,0 +1,59 @@
+use std::sync::Arc;
+
+use consul_watch::{Client, ClientConfig};
+use tokio_util::sync::CancellationToken;
+
+use super::MeshInit;
+use crate::{
+    Error, Result,
+    config::Generation,
+    health_sync::{HealthSync, Logout},
+    login::token_file,
+    registration::{AgentRegistrar, CatalogRegistrar, Registrar, TaskPlan},
+};
+
+impl MeshInit {
+    /// The health-sync of the task that this brings into the mesh, connected and logged in.
+    ///
+    /// # Errors
+    ///
+    /// As [`MeshInit::run`].
+    pub async fn health_sync(&self, stop: &CancellationToken) -> Result<HealthSync> {
+        let task = self.metadata.task().await?;
+        let config = &self.config;
+        let plan = TaskPlan::new(config, &task, self.var("AWS_REGION").as_deref())?;
+        let (registrar, logout): (Arc<dyn Registrar>, Option<Logout>) = match config.generation {
+            Generation::Early => {
+                let client = self.agent_client()?;
+                let logout = config.login().map(|_login| {
+                    let files =
+                        vec![token_file(&config.bootstrap_dir), self.in_volume("client-token")];
+                    Logout::of_files(client.clone(), files)
+                });
+                (Arc::new(AgentRegistrar::new(Arc::new(client))), logout)
+            }
+            Generation::Current => {
+                let servers = config.consul_servers.clone().unwrap_or_default();
+                let node = task.cluster_arn()?;
+                let session = self.open_session(&servers, &task, &plan, &node, stop).await?;
+                let logout = session.logged_in.then(|| Logout::of_client(session.client.clone()));
+                (Arc::new(CatalogRegistrar::new(session.client, node)), logout)
+            }
+        };
+        let containers = config.health_sync_containers.clone();
+        let metadata = Arc::clone(&self.metadata);
+        let mut sync = HealthSync::new(config.generation, containers, plan, metadata, registrar);
+        sync.logout = logout;
+        Ok(sync)
+    }
+
+    /// A client of the agent, with the token that mesh-init left in the volume.
+    fn agent_client(&self) -> Result<Client> {
+        let failed = |error| Error::consul("making a client of the agent", error);
+        let mut config = ClientConfig::from_vars(&*self.vars).map_err(failed)?;
+        if self.config.login().is_some() {
+            config.token_file = Some(token_file(&self.config.bootstrap_dir));
+        }
+        Client::new(config).map_err(failed)
+    }
+}

@@ -1,0 +1,220 @@
+//! Redirection of a task's traffic through its proxy: what is redirected, and the rules for it.
+
+mod rules;
+
+use std::path::Path;
+
+use consul_watch::types::{JsonObject, Service, ServiceKind};
+use serde_json::Value;
+use tokio::process::Command;
+
+use crate::{
+    Config, Error, Result, bootstrap::HostPort, config::TransparentProxyConfig, dataplane::DNS_PORT,
+};
+
+pub use rules::rules;
+
+/// The user that consul-dataplane runs as.
+pub const PROXY_UID: u32 = 5995;
+/// The user that health-sync runs as.
+pub const HEALTH_SYNC_UID: u32 = 5996;
+const OUTBOUND_PORT: u16 = 15001;
+
+/// What is redirected.
+///
+/// Source: consul-ecs 0.10 `internal/redirecttraffic/redirecttraffic.go`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Redirection {
+    /// The proxy's user, whose traffic goes straight.
+    pub proxy_uid: u32,
+    /// Where incoming traffic goes.
+    pub inbound_port: u16,
+    /// Where outgoing traffic goes.
+    pub outbound_port: u16,
+    /// Ports whose incoming traffic goes straight.
+    pub exclude_inbound_ports: Vec<u16>,
+    /// Ports to which outgoing traffic goes straight.
+    pub exclude_outbound_ports: Vec<u16>,
+    /// Networks to which outgoing traffic goes straight.
+    pub exclude_outbound_cidrs: Vec<String>,
+    /// Users whose outgoing traffic goes straight.
+    pub exclude_uids: Vec<String>,
+    /// Port of 127.0.0.1 to which questions of DNS go; `None` leaves them.
+    pub dns_port: Option<u16>,
+}
+
+impl Redirection {
+    /// The redirection for a task whose sidecar is registered as `sidecar`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Input`] when the service is no proxy, or a bind address cannot be read.
+    pub fn new(config: &Config, sidecar: &Service) -> Result<Self> {
+        let proxy = &sidecar.proxy;
+        if sidecar.kind == ServiceKind::Typical {
+            return Err(Error::input(format!("service {} is not a proxy", sidecar.id)));
+        }
+        let user: &TransparentProxyConfig = &config.transparent_proxy;
+        let mut exclude_inbound_ports = user.exclude_inbound_ports.clone();
+        exclude_inbound_ports.push(config.health_check_port());
+        for key in ["envoy_prometheus_bind_addr", "envoy_stats_bind_addr"] {
+            exclude_inbound_ports.extend(bound_port(&proxy.config, key)?);
+        }
+        let paths = proxy.expose.get("Paths").and_then(Value::as_array);
+        let ports = paths.into_iter().flatten().filter_map(|path| port(path.get("ListenerPort")?));
+        exclude_inbound_ports.extend(ports);
+        let mut exclude_uids = user.exclude_uids.clone();
+        exclude_uids.push(HEALTH_SYNC_UID.to_string());
+        Ok(Self {
+            proxy_uid: PROXY_UID,
+            inbound_port: proxy.config.get("bind_port").and_then(port).unwrap_or(sidecar.port),
+            outbound_port: OUTBOUND_PORT,
+            exclude_inbound_ports,
+            exclude_outbound_ports: user.exclude_outbound_ports.clone(),
+            exclude_outbound_cidrs: user.exclude_outbound_cidrs.clone(),
+            exclude_uids,
+            dns_port: config.uses_consul_dns().then_some(DNS_PORT),
+        })
+    }
+}
+
+fn port(value: &Value) -> Option<u16> {
+    let port = match value {
+        Value::String(text) => text.parse().ok(),
+        // A number that went through Go may have become a float.
+        other => other.as_f64().filter(|port| (1.0..=65535.0).contains(port)).map(whole),
+    };
+    port.filter(|port| *port > 0)
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "the caller has checked the range"
+)]
+fn whole(number: f64) -> u16 {
+    number as u16
+}
+
+fn bound_port(config: &JsonObject, key: &str) -> Result<Option<u16>> {
+    let Some(text) = config.get(key).and_then(Value::as_str).filter(|text| !text.is_empty()) else {
+        return Ok(None);
+    };
+    let address: HostPort = text.parse().map_err(|error| {
+        Error::input(format!("failed parsing host and port from {key}: {error}"))
+    })?;
+    Ok(Some(address.port))
+}
+
+/// Applies rules in order, each by one run of `program`. Rules that were applied stay when a later
+/// one fails.
+///
+/// # Errors
+///
+/// [`Error::Command`] with the rule and what the program printed.
+pub async fn apply(program: &Path, rules: &[Vec<String>]) -> Result<()> {
+    for rule in rules {
+        let failed = |problem: String| Error::Command {
+            command: format!("{} {}", program.display(), rule.join(" ")),
+            problem,
+        };
+        let output = Command::new(program)
+            .args(rule)
+            .kill_on_drop(true)
+            .output()
+            .await
+            .map_err(|error| failed(error.to_string()))?;
+        if !output.status.success() {
+            let printed = String::from_utf8_lossy(&output.stderr);
+            return Err(failed(format!("{}: {}", output.status, printed.trim())));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn config(extra: &str) -> Config {
+        Config::parse(&format!(
+            r#"{{"bootstrapDir":"/c","consulServers":{{"hosts":"h"}},"service":{{"port":1}}{extra}}}"#
+        ))
+        .unwrap()
+    }
+
+    fn sidecar(proxy: &Value) -> Service {
+        serde_json::from_value(json!({"Kind": "connect-proxy", "ID": "p", "Service": "p", "Port": 20000, "Proxy": proxy}))
+            .unwrap()
+    }
+
+    /// Spec: MI27
+    #[test]
+    fn ports_and_users_of_a_redirection() {
+        let config = config("");
+        let plain = Service::new("web", "web-1");
+        assert_eq!(
+            Redirection::new(&config, &plain).unwrap_err().to_string(),
+            "service web-1 is not a proxy"
+        );
+        let defaults = Redirection::new(&config, &sidecar(&json!({}))).unwrap();
+        assert_eq!(
+            (defaults.inbound_port, defaults.outbound_port, defaults.proxy_uid),
+            (20000, 15001, 5995)
+        );
+        assert_eq!(
+            (defaults.exclude_inbound_ports, defaults.exclude_uids),
+            (vec![22000], vec!["5996".to_owned()])
+        );
+        assert_eq!(defaults.dns_port, None);
+        for bind_port in [json!(21000), json!("21000"), json!(21000.0)] {
+            let bound =
+                Redirection::new(&config, &sidecar(&json!({"Config": {"bind_port": bind_port}})))
+                    .unwrap();
+            assert_eq!(bound.inbound_port, 21000);
+        }
+    }
+
+    /// Spec: MI27
+    #[test]
+    fn everything_that_is_excluded_is_listed() {
+        let config = config(
+            r#","transparentProxy":{"excludeInboundPorts":[1,2],"excludeOutboundPorts":[3],
+            "excludeOutboundCIDRs":["10.0.0.0/8"],"excludeUIDs":["7"],"consulDNS":{"enabled":true}}"#,
+        );
+        let proxy = json!({
+            "Config": {"envoy_prometheus_bind_addr": "0.0.0.0:9090", "envoy_stats_bind_addr": "0.0.0.0:9091"},
+            "Expose": {"Paths": [{"ListenerPort": 23000}, {"ListenerPort": 23001}]},
+        });
+        let redirection = Redirection::new(&config, &sidecar(&proxy)).unwrap();
+        assert_eq!(redirection.exclude_inbound_ports, [1, 2, 22000, 9090, 9091, 23000, 23001]);
+        assert_eq!(redirection.exclude_outbound_ports, [3]);
+        assert_eq!(redirection.exclude_outbound_cidrs, ["10.0.0.0/8"]);
+        assert_eq!(redirection.exclude_uids, ["7", "5996"]);
+        assert_eq!(redirection.dns_port, Some(8600));
+        let wrong = sidecar(&json!({"Config": {"envoy_prometheus_bind_addr": "9090"}}));
+        let error = Redirection::new(&config, &wrong).unwrap_err().to_string();
+        assert!(
+            error.starts_with("failed parsing host and port from envoy_prometheus_bind_addr: "),
+            "{error}"
+        );
+    }
+
+    #[tokio::test]
+    async fn rules_are_applied_one_by_one_until_one_fails() {
+        let rules = vec![
+            vec!["-c".to_owned(), "exit 0".to_owned()],
+            vec!["-c".to_owned(), "echo no >&2; exit 3".to_owned()],
+        ];
+        apply(Path::new("sh"), &rules[..1]).await.unwrap();
+        let error = apply(Path::new("sh"), &rules).await.unwrap_err().to_string();
+        assert!(
+            error.starts_with("sh -c echo no") && error.ends_with("exit status: 3: no"),
+            "{error}"
+        );
+        assert!(apply(Path::new("/nowhere/iptables"), &rules).await.is_err());
+    }
+}

@@ -1,0 +1,160 @@
+use async_trait::async_trait;
+use consul_watch::{
+    Client, QueryOptions,
+    types::{CatalogDeregistration, CatalogRegistration, HealthCheck, HealthStatus, Service},
+};
+
+use super::{MeshCheck, MeshService, Registrar};
+use crate::{Error, Result};
+
+const CHECK_TYPE: &str = "consul-ecs-health-check";
+const DATAPLANE: &str = "consul-dataplane";
+
+/// Id of the check that copies a container's health.
+pub(crate) fn check_id(service_id: &str, container: &str) -> String {
+    format!("{service_id}-{container}")
+}
+
+/// What the catalog is told of a service on the node `node`.
+///
+/// Source: consul-ecs 0.10 `subcommand/mesh-init/command.go`.
+pub fn catalog_registration(service: &MeshService, node: &str) -> CatalogRegistration {
+    let mut entry = Service::new(service.name.as_str(), service.id.as_str());
+    entry.kind = service.kind.clone();
+    entry.tags.clone_from(&service.tags);
+    entry.meta.clone_from(&service.meta);
+    entry.port = service.port;
+    entry.address = service.address.clone().unwrap_or_else(|| service.task_address.clone());
+    entry.tagged_addresses.clone_from(&service.tagged_addresses);
+    entry.weights = service.weights.unwrap_or_default();
+    entry.enable_tag_override = service.enable_tag_override;
+    entry.proxy = service.proxy.clone().unwrap_or_default();
+    entry.namespace.clone_from(&service.namespace);
+    entry.partition.clone_from(&service.partition);
+    entry.locality.clone_from(&service.locality);
+
+    let mut registration =
+        CatalogRegistration::new(node, service.task_address.as_str()).with_service(entry);
+    registration.node_meta = [("synthetic-node".to_owned(), "true".to_owned())].into();
+    registration.skip_node_update = true;
+    registration.partition.clone_from(&service.partition);
+    registration.checks =
+        service.checks.iter().filter_map(|check| health_check(service, check)).collect();
+    registration
+}
+
+fn health_check(service: &MeshService, check: &MeshCheck) -> Option<HealthCheck> {
+    let (container, name, notes) = match check {
+        MeshCheck::Container(container) => (
+            container.as_str(),
+            "Consul ECS health check synced",
+            format!(
+                "consul-ecs created and updates this check because the {container} container \
+                 has an ECS health check."
+            ),
+        ),
+        MeshCheck::Dataplane => (
+            DATAPLANE,
+            "Consul dataplane readiness",
+            "consul-ecs created and updates this check to indicate consul-dataplane container's \
+             readiness"
+                .to_owned(),
+        ),
+        MeshCheck::Agent(_) => return None,
+    };
+    let id = check_id(&service.id, container);
+    let mut check = HealthCheck::of_service(&service.id, id, HealthStatus::Critical);
+    name.clone_into(&mut check.name);
+    CHECK_TYPE.clone_into(&mut check.kind);
+    check.output = format!("Service {} is not ready", service.name);
+    check.notes = notes;
+    check.namespace.clone_from(&service.namespace);
+    Some(check)
+}
+
+/// Registers straight in the catalog, on a node that stands for the ECS cluster.
+#[derive(Debug, Clone)]
+pub struct CatalogRegistrar {
+    client: Client,
+    node: String,
+}
+
+impl CatalogRegistrar {
+    /// Registers through this client; `node` is the ARN of the cluster.
+    pub fn new(client: Client, node: impl Into<String>) -> Self {
+        Self { client, node: node.into() }
+    }
+
+    /// Writes checks of services that share a partition.
+    async fn write(&self, checks: Vec<HealthCheck>, partition: Option<String>) -> Result<()> {
+        let mut registration = CatalogRegistration::new(self.node.as_str(), "");
+        registration.skip_node_update = true;
+        registration.partition = partition;
+        registration.checks = checks;
+        self.client
+            .catalog_register(&registration)
+            .await
+            .map_err(|error| Error::consul("updating checks", error))
+    }
+}
+
+#[async_trait]
+impl Registrar for CatalogRegistrar {
+    async fn register(&self, service: &MeshService) -> Result<()> {
+        self.client
+            .catalog_register(&catalog_registration(service, &self.node))
+            .await
+            .map_err(|error| Error::consul(format!("registering {}", service.id), error))
+    }
+
+    async fn checks(&self, service: &MeshService) -> Result<Vec<HealthCheck>> {
+        let mut options = QueryOptions::default();
+        options.filter = Some(format!("ServiceID == `{}`", service.id));
+        options.namespace.clone_from(&service.namespace);
+        options.partition.clone_from(&service.partition);
+        let answer = self.client.health_checks(&service.name, &options).await.map_err(|error| {
+            Error::consul(format!("reading the checks of {}", service.id), error)
+        })?;
+        let own = answer.value.into_iter().filter(|check| check.service_id == service.id);
+        Ok(own
+            .map(|mut check| {
+                check.partition = check.partition.or_else(|| service.partition.clone());
+                check
+            })
+            .collect())
+    }
+
+    /// One write for all. The partition is that of the checks.
+    ///
+    /// Deviation: upstream leaves the partition out, which is wrong for others than the default.
+    async fn report(&self, checks: &[HealthCheck]) -> Result<()> {
+        if checks.is_empty() {
+            return Ok(());
+        }
+        let partition = checks.iter().find_map(|check| check.partition.clone());
+        let checks = checks.iter().cloned().map(written).collect();
+        self.write(checks, partition).await
+    }
+
+    async fn deregister(&self, service: &MeshService) -> Result<()> {
+        let mut deregistration =
+            CatalogDeregistration::service(self.node.as_str(), service.id.as_str());
+        deregistration.namespace.clone_from(&service.namespace);
+        deregistration.partition.clone_from(&service.partition);
+        self.client
+            .catalog_deregister(&deregistration)
+            .await
+            .map_err(|error| Error::consul(format!("deregistering {}", service.id), error))
+    }
+}
+
+/// A check that was read, without what only an answer has: old servers refuse it.
+fn written(check: HealthCheck) -> HealthCheck {
+    let mut written = HealthCheck::of_service(check.service_id, check.check_id, check.status);
+    written.name = check.name;
+    written.notes = check.notes;
+    written.output = check.output;
+    written.kind = check.kind;
+    written.namespace = check.namespace;
+    written
+}

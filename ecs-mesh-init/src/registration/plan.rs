@@ -1,0 +1,327 @@
+use std::{collections::BTreeMap, time::Duration};
+
+use consul_watch::{
+    GoDuration,
+    types::{
+        CheckSpec, JsonObject, Locality, MeshGateway, ServiceAddress, ServiceKind, ServiceProxy,
+        Upstream, Weights,
+    },
+};
+use serde_json::json;
+
+use super::{MeshCheck, MeshService};
+use crate::{
+    Config, Error, Result,
+    config::{
+        CheckConfig, ExposeConfig, GatewayAddress, GatewayConfig, GatewayKind, Generation,
+        ServiceConfig, UpstreamConfig,
+    },
+    metadata::Task,
+};
+
+const GATEWAY_PORT: u16 = 8443;
+
+/// What a task registers, by its configuration and metadata alone.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct TaskPlan {
+    /// Id of the task.
+    pub task_id: String,
+    /// The service; `None` for gateways.
+    pub service: Option<MeshService>,
+    /// The sidecar, or the gateway.
+    pub proxy: MeshService,
+}
+
+impl TaskPlan {
+    /// Computes what is registered. `aws_region` is the variable `AWS_REGION`: the current
+    /// generation states a locality only with it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Input`] when the configuration has neither a service nor a gateway.
+    ///
+    /// Source: consul-ecs 0.10 and 0.6 `subcommand/mesh-init/command.go`.
+    pub fn new(config: &Config, task: &Task, aws_region: Option<&str>) -> Result<Self> {
+        let planner = Planner { config, task, aws_region };
+        let (service, proxy) = match (&config.gateway, &config.service) {
+            (Some(gateway), _) => (None, planner.gateway(gateway)),
+            (None, Some(settings)) => {
+                let service = planner.service(settings)?;
+                let proxy = planner.sidecar(settings, &service);
+                (Some(service), proxy)
+            }
+            (None, None) => {
+                return Err(Error::input(
+                    "invalid config: neither \"service\" nor \"gateway\" is set; one of them says what the task is",
+                ));
+            }
+        };
+        Ok(Self { task_id: task.id().to_owned(), service, proxy })
+    }
+
+    /// The services in the order of their registration.
+    pub fn services(&self) -> impl Iterator<Item = &MeshService> {
+        self.service.iter().chain([&self.proxy])
+    }
+}
+
+struct Planner<'a> {
+    config: &'a Config,
+    task: &'a Task,
+    aws_region: Option<&'a str>,
+}
+
+impl Planner<'_> {
+    fn is_current(&self) -> bool {
+        self.config.generation == Generation::Current
+    }
+
+    fn service(&self, settings: &ServiceConfig) -> Result<MeshService> {
+        let name = if settings.name.is_empty() {
+            self.task.family.to_lowercase()
+        } else {
+            settings.name.clone()
+        };
+        let mut checks: Vec<MeshCheck> = self
+            .config
+            .health_sync_containers
+            .iter()
+            .map(|name| MeshCheck::Container(name.clone()))
+            .collect();
+        for check in &settings.checks {
+            checks.push(MeshCheck::Agent(Box::new(check_spec(check)?)));
+        }
+        if self.is_current() {
+            checks.push(MeshCheck::Dataplane);
+        }
+        let mut tagged_addresses = BTreeMap::new();
+        if self.config.redirects_traffic() {
+            let address = self.task.node_ip().to_owned();
+            let address = ServiceAddress { address, port: settings.port };
+            tagged_addresses.insert("virtual".to_owned(), address);
+        }
+        Ok(MeshService {
+            id: format!("{name}-{}", self.task.id()),
+            name,
+            tags: settings.tags.clone(),
+            meta: self.meta(&settings.meta),
+            port: settings.port,
+            task_address: self.task.node_ip().to_owned(),
+            tagged_addresses,
+            weights: settings
+                .weights
+                .map(|weights| Weights { passing: weights.passing, warning: weights.warning }),
+            enable_tag_override: settings.enable_tag_override,
+            namespace: some(&settings.namespace),
+            partition: some(&settings.partition),
+            locality: self.locality(),
+            checks,
+            ..MeshService::default()
+        })
+    }
+
+    fn sidecar(&self, settings: &ServiceConfig, service: &MeshService) -> MeshService {
+        let proxy = &self.config.proxy;
+        let mut body = ServiceProxy::default();
+        body.destination_service_name.clone_from(&service.name);
+        body.destination_service_id.clone_from(&service.id);
+        body.local_service_port = settings.port;
+        body.config.clone_from(&proxy.config);
+        body.upstreams = proxy.upstreams.iter().map(upstream).collect();
+        body.mesh_gateway = mesh_gateway(proxy.mesh_gateway.as_ref().map(|it| it.mode.as_str()));
+        body.expose = proxy.expose.as_ref().map(expose).unwrap_or_default();
+        if self.is_current() {
+            body.local_service_address.clone_from(&proxy.local_service_address);
+        }
+        if self.config.redirects_traffic() {
+            "transparent".clone_into(&mut body.mode);
+        }
+        let port = proxy.public_listener_port;
+        let checks = if self.is_current() {
+            vec![MeshCheck::Dataplane]
+        } else {
+            let mut alias = CheckSpec::default();
+            "Destination Alias".clone_into(&mut alias.name);
+            alias.alias_service = Some(service.id.clone());
+            vec![
+                listener_check("Proxy Public Listener", "127.0.0.1", port),
+                MeshCheck::Agent(Box::new(alias)),
+            ]
+        };
+        MeshService {
+            kind: ServiceKind::ConnectProxy,
+            id: format!("{}-sidecar-proxy", service.id),
+            name: format!("{}-sidecar-proxy", service.name),
+            port,
+            proxy: Some(body),
+            tagged_addresses: BTreeMap::new(),
+            checks,
+            ..service.clone()
+        }
+    }
+
+    fn gateway(&self, gateway: &GatewayConfig) -> MeshService {
+        let name = match (gateway.name.is_empty(), self.is_current()) {
+            (false, _) => gateway.name.clone(),
+            (true, true) => self.task.family.to_lowercase(),
+            (true, false) => self.task.family.clone(),
+        };
+        let mut body = ServiceProxy::default();
+        body.config.clone_from(&gateway.proxy.config);
+        let has_addresses = gateway.kind == GatewayKind::MeshGateway;
+        let lan = Some(&gateway.lan_address).filter(|_| has_addresses);
+        let wan = Some(&gateway.wan_address).filter(|_| has_addresses);
+        let port = lan.map_or(GATEWAY_PORT, port_of);
+        let tagged = [("lan", lan), ("wan", wan)];
+        let tagged_addresses = tagged.into_iter().filter_map(|(name, address)| {
+            let address = address.filter(|address| !address.address.is_empty())?;
+            let port = port_of(address);
+            Some((name.to_owned(), ServiceAddress { address: address.address.clone(), port }))
+        });
+        let address = lan.and_then(|address| some(&address.address));
+        let checks = if self.is_current() {
+            vec![MeshCheck::Dataplane]
+        } else {
+            let host = address.as_deref().unwrap_or_else(|| self.task.node_ip());
+            vec![listener_check(&format!("{} listener", gateway.kind.as_str()), host, port)]
+        };
+        MeshService {
+            kind: gateway.kind.service_kind(),
+            id: format!("{name}-{}", self.task.id()),
+            name,
+            tags: gateway.tags.clone(),
+            meta: self.meta(&gateway.meta),
+            port,
+            address,
+            task_address: self.task.node_ip().to_owned(),
+            tagged_addresses: tagged_addresses.collect(),
+            proxy: Some(body),
+            namespace: some(&gateway.namespace),
+            partition: some(&gateway.partition),
+            checks,
+            ..MeshService::default()
+        }
+    }
+
+    /// Which task it is, and over it what the user says.
+    fn meta(&self, own: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+        let mut meta: BTreeMap<String, String> = [
+            ("task-id", self.task.id()),
+            ("task-arn", self.task.task_arn.as_str()),
+            ("source", "consul-ecs"),
+        ]
+        .into_iter()
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect();
+        meta.extend(own.clone());
+        meta
+    }
+
+    fn locality(&self) -> Option<Locality> {
+        let region = self.aws_region.filter(|region| !region.is_empty() && self.is_current())?;
+        let zone = self.task.availability_zone.clone();
+        Some(Locality { region: region.to_owned(), zone })
+    }
+}
+
+fn some(text: &str) -> Option<String> {
+    (!text.is_empty()).then(|| text.to_owned())
+}
+
+fn port_of(address: &GatewayAddress) -> u16 {
+    if address.port == 0 { GATEWAY_PORT } else { address.port }
+}
+
+fn listener_check(name: &str, host: &str, port: u16) -> MeshCheck {
+    let mut spec = CheckSpec::default();
+    name.clone_into(&mut spec.name);
+    spec.tcp = Some(format!("{host}:{port}"));
+    spec.interval = Some(Duration::from_secs(10));
+    spec.deregister_critical_service_after = Some(Duration::from_mins(10));
+    MeshCheck::Agent(Box::new(spec))
+}
+
+fn mesh_gateway(mode: Option<&str>) -> MeshGateway {
+    let mut gateway = MeshGateway::default();
+    mode.unwrap_or_default().clone_into(&mut gateway.mode);
+    gateway
+}
+
+fn upstream(config: &UpstreamConfig) -> Upstream {
+    let mut upstream = Upstream::default();
+    upstream.destination_type.clone_from(&config.destination_type);
+    upstream.destination_namespace.clone_from(&config.destination_namespace);
+    upstream.destination_partition.clone_from(&config.destination_partition);
+    upstream.destination_peer.clone_from(&config.destination_peer);
+    upstream.destination_name.clone_from(&config.destination_name);
+    upstream.datacenter.clone_from(&config.datacenter);
+    upstream.local_bind_address.clone_from(&config.local_bind_address);
+    upstream.local_bind_port = config.local_bind_port;
+    upstream.config.clone_from(&config.config);
+    upstream.mesh_gateway = mesh_gateway(config.mesh_gateway.as_ref().map(|it| it.mode.as_str()));
+    upstream
+}
+
+fn expose(config: &ExposeConfig) -> JsonObject {
+    let paths: Vec<_> = config
+        .paths
+        .iter()
+        .map(|path| {
+            json!({
+                "ListenerPort": path.listener_port, "Path": path.path,
+                "LocalPathPort": path.local_path_port, "Protocol": path.protocol,
+            })
+        })
+        .collect();
+    let mut expose = JsonObject::new();
+    if config.checks {
+        expose.insert("Checks".to_owned(), true.into());
+    }
+    if !paths.is_empty() {
+        expose.insert("Paths".to_owned(), paths.into());
+    }
+    expose
+}
+
+fn check_spec(config: &CheckConfig) -> Result<CheckSpec> {
+    let mut spec = CheckSpec::default();
+    spec.check_id.clone_from(&config.check_id);
+    spec.name.clone_from(&config.name);
+    spec.notes.clone_from(&config.notes);
+    spec.ttl = duration("ttl", &config.ttl)?;
+    spec.http = some(&config.http);
+    spec.method.clone_from(&config.method);
+    spec.header.clone_from(&config.header);
+    spec.body.clone_from(&config.body);
+    spec.tcp = some(&config.tcp);
+    spec.udp = some(&config.udp);
+    spec.grpc = some(&config.grpc);
+    spec.grpc_use_tls = config.grpc_use_tls;
+    spec.h2ping = some(&config.h2ping);
+    spec.h2ping_use_tls = config.h2ping_use_tls;
+    spec.tls_server_name.clone_from(&config.tls_server_name);
+    spec.tls_skip_verify = config.tls_skip_verify;
+    spec.script_args.clone_from(&config.args);
+    spec.alias_node = some(&config.alias_node);
+    spec.alias_service = some(&config.alias_service);
+    spec.interval = duration("interval", &config.interval)?;
+    spec.timeout = duration("timeout", &config.timeout)?;
+    spec.status = config.status.clone().map(Into::into);
+    spec.success_before_passing = config.success_before_passing;
+    spec.failures_before_critical = config.failures_before_critical;
+    Ok(spec)
+}
+
+fn duration(key: &str, text: &str) -> Result<Option<Duration>> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let duration = text.parse::<GoDuration>().map_err(|error| {
+        Error::input(format!("invalid config: service.checks: {key} {text:?}: {error}"))
+    })?;
+    Ok(Some(duration.get()).filter(|duration| !duration.is_zero()))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,5 @@
+//! Doubles of this crate's own seams.
+
+mod metadata;
+
+pub use metadata::TestTaskMetadata;

@@ -1,0 +1,17 @@
+//! Tests of the crate as a whole, by what it gives and does.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+mod entrypoint;
+mod envoy;
+mod golden;
+mod health_sync;
+mod mesh_init;
+mod metadata;
+mod registrar;
+mod settings;

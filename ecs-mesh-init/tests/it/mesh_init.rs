@@ -1,0 +1,430 @@
+//! mesh-init as a whole, in both generations.
+
+use std::{fs, os::unix::fs::PermissionsExt as _, path::Path, sync::Arc};
+
+use consul_watch::{
+    Client, QueryOptions,
+    testing::{ServedConsul, TestConsul, parts::Suite, real::Consul},
+    types::HealthStatus,
+};
+use ecs_mesh_init::{
+    Config, Error, MeshInit, Result, Vars,
+    config::LoginConfig,
+    login::BearerTokens,
+    metadata::{FileTaskMetadata, Task},
+    registration::RetryPolicy,
+};
+use secrecy::SecretString;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio_util::sync::CancellationToken;
+use wiremock::{
+    Mock, MockServer, ResponseTemplate,
+    matchers::{body_partial_json, header, method, path},
+};
+
+const SUITE: Suite = Suite("ecs-mesh-init mesh-init");
+const TASK: &str = r#"{"Cluster":"test","TaskARN":"arn:aws:ecs:us-east-1:123456789:task/test/abcdef","Family":"Web",
+    "AvailabilityZone":"us-east-1a","Containers":[{"Networks":[{"IPv4Addresses":["10.0.1.7"]}]}]}"#;
+const NODE: &str = "arn:aws:ecs:us-east-1:123456789:cluster/test";
+
+/// A volume, and what a task needs besides.
+struct Volume {
+    folder: TempDir,
+}
+
+impl Volume {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("task.json"), TASK).unwrap();
+        fs::write(folder.path().join("program"), "#!/bin/true").unwrap();
+        fs::write(folder.path().join("resolv.conf"), "nameserver 10.0.0.2\n").unwrap();
+        Self { folder }
+    }
+
+    fn path(&self, name: &str) -> std::path::PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn read(&self, name: &str) -> Value {
+        serde_json::from_str(&fs::read_to_string(self.path(name)).unwrap()).unwrap()
+    }
+
+    fn mode(&self, name: &str) -> u32 {
+        fs::metadata(self.path(name)).unwrap().permissions().mode() & 0o7777
+    }
+
+    fn run(&self, config: &str, vars: &[(&str, String)]) -> MeshInit {
+        let config = config.replace("$DIR", self.folder.path().to_str().unwrap());
+        let metadata = Arc::new(FileTaskMetadata::new(self.path("task.json")));
+        let mut run = MeshInit::new(
+            Config::parse(&config).unwrap(),
+            metadata,
+            lookup(vars),
+            self.path("program"),
+        );
+        run.resolv_conf = self.path("resolv.conf");
+        run.iptables = "true".into();
+        run.retry = RetryPolicy::default().with_attempts(1);
+        run
+    }
+}
+
+fn lookup(vars: &[(&str, String)]) -> Vars {
+    let vars: Vec<(String, String)> =
+        vars.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
+    Arc::new(move |name| {
+        vars.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone())
+    })
+}
+
+const EARLY: &str = r#"{"bootstrapDir":"$DIR","service":{"port":8080},"healthSyncContainers":["app"],
+    "proxy":{"config":{"envoy_prometheus_bind_addr":"0.0.0.0:9102"}}}"#;
+
+async fn joins_through_an_agent(client: &Client) {
+    let volume = Volume::new();
+    let vars = [("CONSUL_HTTP_ADDR", client.address().to_owned())];
+    let mut bootstraps = Vec::new();
+    for _again in 0..2 {
+        volume.run(EARLY, &vars).run(CancellationToken::new()).await.unwrap();
+        bootstraps.push(volume.read("envoy-bootstrap.json"));
+    }
+    assert_eq!(bootstraps[0], bootstraps[1]);
+    assert_eq!((volume.mode("envoy-bootstrap.json"), volume.mode("consul-ecs")), (0o444, 0o755));
+    let services = client.agent_services(&QueryOptions::default()).await.unwrap();
+    assert_eq!(services.len(), 2);
+    assert_eq!(
+        services["web-abcdef-sidecar-proxy"].service.proxy.destination_service_id,
+        "web-abcdef"
+    );
+    let checks = client.agent_checks(&QueryOptions::default()).await.unwrap();
+    assert_eq!(checks.len(), 3);
+    assert_eq!(checks["web-abcdef-app-consul-ecs"].status, HealthStatus::Critical);
+    let bootstrap = &bootstraps[0];
+    assert_eq!(bootstrap["node"]["id"], "web-abcdef-sidecar-proxy");
+    assert_eq!(bootstrap["node"]["cluster"], "web");
+    assert_eq!(
+        bootstrap["static_resources"]["listeners"][0]["name"],
+        "envoy_prometheus_metrics_listener"
+    );
+    let address = &bootstrap["static_resources"]["clusters"][0]["loadAssignment"]["endpoints"][0]["lbEndpoints"]
+        [0];
+    assert_eq!(address["endpoint"]["address"]["socket_address"]["port_value"], 8502);
+}
+
+async fn double() -> ServedConsul {
+    SUITE.double("consul");
+    TestConsul::new().serve().await.unwrap()
+}
+
+#[tokio::test]
+async fn an_agent_that_is_a_double() {
+    let consul = double().await;
+    joins_through_an_agent(&consul.client()).await;
+}
+
+#[tokio::test]
+async fn an_agent_that_is_real() {
+    let Some(part) = SUITE.part("consul", "mesh-init through an agent") else { return };
+    let consul = Consul::start(&part.path).await.unwrap();
+    joins_through_an_agent(&consul.client()).await;
+}
+
+fn current(address: &str, extra: &str) -> String {
+    let port = address.rsplit_once(':').unwrap().1;
+    format!(
+        r#"{{"bootstrapDir":"$DIR","consulServers":{{"hosts":"127.0.0.1","defaults":{{"tls":false}},
+        "http":{{"https":false,"port":{port}}}}}{extra}}}"#
+    )
+}
+
+async fn joins_through_the_catalog(client: &Client) {
+    let volume = Volume::new();
+    let config = current(
+        client.address(),
+        r#","service":{"port":8080,"tags":["a"],"meta":{"env":"test"}},"healthSyncContainers":["app","log"],
+        "transparentProxy":{"enabled":false},"proxy":{"upstreams":[{"destinationName":"b","localBindPort":1}]}"#,
+    );
+    let mut seen = Vec::new();
+    for _again in 0..2 {
+        volume.run(&config, &[]).run(CancellationToken::new()).await.unwrap();
+        let options = QueryOptions::default();
+        let service = client.catalog_service("web", &options).await.unwrap().value;
+        let sidecar = client.catalog_service("web-sidecar-proxy", &options).await.unwrap().value;
+        let checks = client.health_checks("web", &options).await.unwrap().value;
+        seen.push((service, sidecar, checks, volume.read("consul-dataplane.json")));
+    }
+    assert_eq!(seen[0], seen[1], "a second run changes nothing");
+    let (service, sidecar, checks, dataplane) = &seen[0];
+    assert_eq!((service.len(), sidecar.len(), checks.len()), (1, 1, 3));
+    assert_eq!(service[0].node, NODE);
+    assert_eq!((service[0].service_address.as_str(), service[0].service_port), ("10.0.1.7", 8080));
+    assert_eq!(
+        (service[0].service_tags[0].as_str(), service[0].service_meta["env"].as_str()),
+        ("a", "test")
+    );
+    assert!(checks.iter().all(|check| check.status == HealthStatus::Critical));
+    assert_eq!(sidecar[0].service_proxy.upstreams[0].destination_name, "b");
+    assert_eq!(
+        dataplane["proxy"],
+        json!({"nodeName": NODE, "id": "web-abcdef-sidecar-proxy", "namespace": "", "partition": ""})
+    );
+    assert_eq!((volume.mode("consul-dataplane.json"), volume.mode("consul-ecs")), (0o444, 0o755));
+}
+
+/// Spec: MI16
+#[tokio::test]
+async fn a_catalog_that_is_a_double() {
+    let consul = double().await;
+    joins_through_the_catalog(&consul.client()).await;
+}
+
+/// Spec: MI16
+#[tokio::test]
+async fn a_catalog_that_is_real() {
+    let Some(part) = SUITE.part("consul", "mesh-init through the catalog") else { return };
+    let consul = Consul::start(&part.path).await.unwrap();
+    joins_through_the_catalog(&consul.client()).await;
+}
+
+/// Spec: MI21
+#[tokio::test]
+async fn the_authority_is_the_configured_one_or_the_environments() {
+    let consul = double().await;
+    let address = consul.client().address().to_owned();
+    let ca_path = async |grpc: &str, vars: &[(&str, String)]| {
+        let volume = Volume::new();
+        let port = address.rsplit_once(':').unwrap().1;
+        let config = format!(
+            r#"{{"bootstrapDir":"$DIR","consulServers":{{"hosts":"127.0.0.1","defaults":{{"caCertFile":"/ca.pem"}},
+            "grpc":{{"tls":{grpc}}},"http":{{"https":false,"port":{port}}}}},"service":{{"port":1}},
+            "transparentProxy":{{"enabled":false}}}}"#
+        );
+        volume.run(&config, vars).run(CancellationToken::new()).await.unwrap();
+        let path = volume.read("consul-dataplane.json")["consul"]["tls"]["caCertsPath"].clone();
+        (volume, path)
+    };
+    let pem = [("CONSUL_GRPC_CACERT_PEM", "-----BEGIN".to_owned())];
+    assert_eq!(ca_path("false", &pem).await.1, Value::Null);
+    assert_eq!(ca_path("true", &[]).await.1, "/ca.pem");
+    let (volume, path) = ca_path("true", &pem).await;
+    assert!(path.as_str().unwrap().ends_with("/consul-grpc-ca-cert.pem"));
+    assert_eq!(fs::read_to_string(path.as_str().unwrap()).unwrap(), "-----BEGIN");
+    assert_eq!(volume.mode("consul-grpc-ca-cert.pem"), 0o444);
+}
+
+/// Spec: MI16
+#[tokio::test]
+async fn traffic_is_redirected_and_names_are_asked_of_consul() {
+    let server = MockServer::start().await;
+    let ok = |body: Value| ResponseTemplate::new(200).set_body_json(body);
+    Mock::given(path("/v1/status/leader"))
+        .respond_with(ok(json!("127.0.0.1:8300")))
+        .mount(&server)
+        .await;
+    Mock::given(method("PUT"))
+        .and(path("/v1/catalog/register"))
+        .respond_with(ok(json!(true)))
+        .expect(2)
+        .mount(&server)
+        .await;
+    let sidecar = json!({"Kind": "connect-proxy", "ID": "web-abcdef-sidecar-proxy", "Service": "web-sidecar-proxy", "Port": 20000});
+    let answers = [json!([sidecar]), json!([]), json!([sidecar, sidecar])];
+    let volume = Volume::new();
+    let rules = volume.path("rules");
+    let iptables = volume.path("iptables");
+    fs::write(&iptables, format!("#!/bin/sh\necho \"$@\" >>{}\n", rules.display())).unwrap();
+    fs::set_permissions(&iptables, fs::Permissions::from_mode(0o755)).unwrap();
+    let config = current(
+        &server.uri(),
+        r#","service":{"port":1},"transparentProxy":{"consulDNS":{"enabled":true}}"#,
+    );
+    let mut errors = Vec::new();
+    for services in answers {
+        server.reset().await;
+        Mock::given(path("/v1/status/leader"))
+            .respond_with(ok(json!("127.0.0.1:8300")))
+            .mount(&server)
+            .await;
+        Mock::given(path("/v1/catalog/register"))
+            .respond_with(ok(json!(true)))
+            .mount(&server)
+            .await;
+        let found = ok(json!({"Node": {"Node": NODE}, "Services": services}));
+        Mock::given(method("GET")).respond_with(found).mount(&server).await;
+        let mut run = volume.run(&config, &[]);
+        run.iptables.clone_from(&iptables);
+        errors.push(run.run(CancellationToken::new()).await.map_err(|error| error.to_string()));
+    }
+    assert_eq!(errors[0], Ok(()));
+    assert_eq!(
+        errors[1],
+        Err("proxy service with ID web-abcdef-sidecar-proxy not found".to_owned())
+    );
+    assert!(errors[2].as_ref().unwrap_err().starts_with("expected to find only one proxy service"));
+    let applied = fs::read_to_string(rules).unwrap();
+    assert!(
+        applied.contains("-t nat -A CONSUL_PROXY_IN_REDIRECT -p tcp -j REDIRECT --to-port 20000")
+    );
+    assert!(applied.ends_with("-t nat --policy POSTROUTING ACCEPT\n"));
+    let resolv = fs::read_to_string(volume.path("resolv.conf")).unwrap();
+    assert_eq!(resolv, "nameserver 127.0.0.1\nnameserver 10.0.0.2\n");
+}
+
+/// Bearer tokens that count.
+#[derive(Debug, Default)]
+struct Counted(std::sync::atomic::AtomicU32);
+
+#[async_trait::async_trait]
+impl BearerTokens for Counted {
+    async fn bearer_token(&self, _login: &LoginConfig, _task: &Task) -> Result<SecretString> {
+        let number = self.0.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        Ok(format!("bearer-{number}").into())
+    }
+}
+
+async fn mount(server: &MockServer, how: &str, at: &str, answer: ResponseTemplate) {
+    Mock::given(method(how)).and(path(at)).respond_with(answer).mount(server).await;
+}
+
+/// Spec: MI16, MI20
+#[tokio::test]
+async fn a_login_gives_the_token_for_registration_and_is_undone() {
+    let server = MockServer::start().await;
+    let ok = |body: Value| ResponseTemplate::new(200).set_body_json(body);
+    mount(&server, "GET", "/v1/status/leader", ok(json!("127.0.0.1:8300"))).await;
+    Mock::given(method("POST"))
+        .and(path("/v1/acl/login"))
+        .and(body_partial_json(json!({"AuthMethod": "iam-ecs-service-token", "BearerToken": "bearer-0", "Meta": {
+            "consul.hashicorp.com/task-id": "abcdef", "consul.hashicorp.com/cluster": NODE, "own": "1"}})))
+        .respond_with(ok(json!({"AccessorID": "a", "SecretID": "planted-token"})))
+        .expect(1)
+        .mount(&server)
+        .await;
+    for (at, how, times) in [("/v1/catalog/register", "PUT", 1), ("/v1/acl/logout", "POST", 1)] {
+        Mock::given(method(how))
+            .and(path(at))
+            .and(header("x-consul-token", "planted-token"))
+            .respond_with(ok(json!(true)))
+            .expect(times)
+            .mount(&server)
+            .await;
+    }
+    let volume = Volume::new();
+    let config = current(
+        &server.uri(),
+        r#","gateway":{"kind":"terminating-gateway"},"consulLogin":{"enabled":true,"meta":{"own":"1"}}"#,
+    );
+    let mut run = volume.run(&config, &[]);
+    run.bearer_tokens = Some(Arc::new(Counted::default()));
+    run.run(CancellationToken::new()).await.unwrap();
+    let login = &volume.read("consul-dataplane.json")["consul"]["credentials"]["login"];
+    assert_eq!((&login["bearerToken"], &login["datacenter"]), (&json!("bearer-1"), &json!("")));
+    let error = volume.run(&config, &[]).run(CancellationToken::new()).await.unwrap_err();
+    assert!(error.to_string().contains("iam-auth"), "{error}");
+}
+
+#[tokio::test]
+async fn an_early_login_leaves_the_token_in_a_file() {
+    let server = MockServer::start().await;
+    let ok = |body: Value| ResponseTemplate::new(200).set_body_json(body);
+    mount(
+        &server,
+        "POST",
+        "/v1/acl/login",
+        ok(json!({"AccessorID": "a", "SecretID": "planted-token"})),
+    )
+    .await;
+    mount(
+        &server,
+        "GET",
+        "/v1/acl/token/self",
+        ok(json!({"AccessorID": "a", "SecretID": "planted-token"})),
+    )
+    .await;
+    Mock::given(method("PUT"))
+        .and(path("/v1/agent/service/register"))
+        .and(header("x-consul-token", "planted-token"))
+        .respond_with(ResponseTemplate::new(200))
+        .expect(1)
+        .mount(&server)
+        .await;
+    let gateway = json!({"Kind": "mesh-gateway", "ID": "Web-abcdef", "Service": "Web", "Port": 8443, "Datacenter": "dc1"});
+    mount(&server, "GET", "/v1/agent/service/Web-abcdef", ok(gateway)).await;
+    let volume = Volume::new();
+    let config = format!(
+        r#"{{"bootstrapDir":"$DIR","consulHTTPAddr":"{}","consulLogin":{{"enabled":true}},"gateway":{{"kind":"mesh-gateway"}}}}"#,
+        server.uri()
+    );
+    let mut run = volume.run(&config, &[("CONSUL_HTTP_ADDR", server.uri())]);
+    run.bearer_tokens = Some(Arc::new(Counted::default()));
+    run.run(CancellationToken::new()).await.unwrap();
+    assert_eq!(fs::read_to_string(volume.path("service-token")).unwrap(), "planted-token");
+    assert_eq!(volume.mode("service-token"), 0o644);
+    let bootstrap = volume.read("envoy-bootstrap.json");
+    assert_eq!(bootstrap["node"]["cluster"], "Web");
+    let metadata =
+        &bootstrap["dynamic_resources"]["ads_config"]["grpc_services"]["initial_metadata"];
+    assert_eq!(metadata[0]["value"], "planted-token");
+}
+
+/// Spec: MI23
+#[tokio::test]
+async fn service_defaults_get_a_passive_health_check() {
+    let server = MockServer::start().await;
+    let ok = |body: Value| ResponseTemplate::new(200).set_body_json(body);
+    mount(&server, "GET", "/v1/status/leader", ok(json!("127.0.0.1:8300"))).await;
+    mount(&server, "PUT", "/v1/catalog/register", ok(json!(true))).await;
+    let missing = ResponseTemplate::new(404)
+        .set_body_string(r#"Config entry not found for "service-defaults" / "web""#);
+    mount(&server, "GET", "/v1/config/service-defaults/web", missing).await;
+    Mock::given(method("PUT"))
+        .and(path("/v1/config"))
+        .and(body_partial_json(json!({"Kind": "service-defaults", "Name": "web",
+            "UpstreamConfig": {"Defaults": {"PassiveHealthCheck": {"MaxFailures": 5}}}})))
+        .respond_with(ok(json!(true)))
+        .expect(1)
+        .mount(&server)
+        .await;
+    let config = current(
+        &server.uri(),
+        r#","service":{"port":1,"networkResilienceConfig":{"enabled":true}},"transparentProxy":{"enabled":false}"#,
+    );
+    Volume::new().run(&config, &[]).run(CancellationToken::new()).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_cannot_be_written_or_asked_is_an_error_and_leaves_no_half_file() {
+    let consul = double().await;
+    let volume = Volume::new();
+    let config = current(
+        consul.client().address(),
+        r#","service":{"port":1},"transparentProxy":{"enabled":false}"#,
+    )
+    .replace("$DIR", "$DIR/missing");
+    let error = volume.run(&config, &[]).run(CancellationToken::new()).await.unwrap_err();
+    assert!(
+        matches!(&error, Error::File { path, .. } if path.ends_with("missing/consul-ecs")),
+        "{error}"
+    );
+    fs::write(volume.path("task.json"), "{").unwrap();
+    let error = volume.run(&config, &[]).run(CancellationToken::new()).await.unwrap_err();
+    assert_eq!(error.to_string(), "unmarshalling metadata uri response");
+    fs::remove_file(volume.path("task.json")).unwrap();
+    let error = volume.run(&config, &[]).run(CancellationToken::new()).await.unwrap_err();
+    assert!(matches!(error, Error::Metadata { .. }));
+    assert!(!Path::new(&volume.path("missing")).exists());
+}
+
+#[tokio::test]
+async fn a_stop_ends_the_wait_for_consul() {
+    let volume = Volume::new();
+    let stop = CancellationToken::new();
+    let mut run = volume.run(EARLY, &[("CONSUL_HTTP_ADDR", "127.0.0.1:9".to_owned())]);
+    run.retry = RetryPolicy::default();
+    let running = tokio::spawn(run.run(stop.clone()));
+    stop.cancel();
+    let error = running.await.unwrap().unwrap_err();
+    assert!(matches!(error, Error::Stopped { .. }), "{error}");
+    assert!(!volume.path("envoy-bootstrap.json").exists());
+}
