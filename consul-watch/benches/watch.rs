@@ -38,11 +38,8 @@ fn main() {
     if std::env::args().any(|argument| argument == "--test" || argument == "--list") {
         return;
     }
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .unwrap();
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
         memory().await;
         delay().await;
@@ -56,11 +53,9 @@ enum Consul {
 
 async fn delay() {
     let part = parts::find("consul");
-    let whom = part
-        .as_ref()
-        .map_or("the double (no Consul found)".to_owned(), |part| {
-            format!("Consul {}", part.version)
-        });
+    let whom = part.as_ref().map_or("the double (no Consul found)".to_owned(), |part| {
+        format!("Consul {}", part.version)
+    });
     println!("delay from a change in {whom} to its news, {ROUNDS} changes each:");
     let consul = match part {
         Some(part) => Consul::Real(real::Consul::start(&part.path).await.unwrap()),
@@ -90,10 +85,7 @@ async fn delay() {
         for (key, news, times) in kinds {
             tokio::time::sleep(PAUSE).await;
             let start = Instant::now();
-            client
-                .kv_put(key, round.to_string(), &options)
-                .await
-                .unwrap();
+            client.kv_put(key, round.to_string(), &options).await.unwrap();
             times.push(news.recv().await.unwrap() - start);
         }
     }
@@ -107,12 +99,7 @@ async fn delay() {
         bare.p50.as_micros(),
         bare.p99.as_micros()
     );
-    println!(
-        "  {:<28}{:>8} us{:>8} us",
-        "Watch",
-        ours.p50.as_micros(),
-        ours.p99.as_micros()
-    );
+    println!("  {:<28}{:>8} us{:>8} us", "Watch", ours.p50.as_micros(), ours.p99.as_micros());
     let ratio = |ours: Duration, bare: Duration| ours.as_secs_f64() / bare.as_secs_f64();
     println!(
         "  {:<28}{:>10.2}{:>10.2}",
@@ -133,13 +120,7 @@ async fn bare_loop(url: String, news: mpsc::Sender<Instant>) {
             format!("{url}?index={index}&wait=60000ms")
         };
         let answer = http.get(target).send().await.unwrap();
-        index = answer
-            .headers()
-            .get("x-consul-index")
-            .unwrap()
-            .to_str()
-            .unwrap()
-            .to_owned();
+        index = answer.headers().get("x-consul-index").unwrap().to_str().unwrap().to_owned();
         let body = answer.bytes().await.unwrap();
         serde_json::from_slice::<serde_json::Value>(&body).unwrap();
         if news.send(Instant::now()).await.is_err() {
@@ -166,16 +147,9 @@ struct Percentiles {
 impl Percentiles {
     fn of(mut times: Vec<Duration>) -> Self {
         times.sort_unstable();
-        let at = |percent: usize| {
-            times
-                .get(times.len() * percent / 100)
-                .copied()
-                .unwrap_or_default()
-        };
-        Self {
-            p50: at(50),
-            p99: at(99),
-        }
+        let at =
+            |percent: usize| times.get(times.len() * percent / 100).copied().unwrap_or_default();
+        Self { p50: at(50), p99: at(99) }
     }
 }
 
@@ -192,19 +166,13 @@ impl Transport for Holding {
         request: http::Request<Bytes>,
         _limits: ExchangeLimits,
     ) -> Result<http::Response<Bytes>, TransportError> {
-        if request
-            .uri()
-            .query()
-            .is_some_and(|query| query.contains("index="))
-        {
+        if request.uri().query().is_some_and(|query| query.contains("index=")) {
             self.held.fetch_add(1, Ordering::Relaxed);
             drop(request);
             std::future::pending::<()>().await;
         }
         let mut answer = http::Response::new(Bytes::from_static(b"[]"));
-        answer
-            .headers_mut()
-            .insert("x-consul-index", http::HeaderValue::from_static("5"));
+        answer.headers_mut().insert("x-consul-index", http::HeaderValue::from_static("5"));
         Ok(answer)
     }
 }
@@ -237,15 +205,7 @@ async fn memory() {
 /// Resident memory of this process in bytes.
 fn resident() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmRSS:"))
-        .unwrap_or_default();
-    let kilobytes: usize = line
-        .trim()
-        .trim_end_matches(" kB")
-        .trim()
-        .parse()
-        .unwrap_or(0);
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();
+    let kilobytes: usize = line.trim().trim_end_matches(" kB").trim().parse().unwrap_or(0);
     kilobytes * 1024
 }

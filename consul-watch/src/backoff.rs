@@ -67,11 +67,7 @@ impl Backoff {
     /// A copy whose delays grow by `factor`. Values below 1, or not finite, count as 1.
     #[must_use]
     pub fn with_factor(mut self, factor: f64) -> Self {
-        self.factor = if factor.is_finite() {
-            factor.max(1.0)
-        } else {
-            1.0
-        };
+        self.factor = if factor.is_finite() { factor.max(1.0) } else { 1.0 };
         self
     }
 
@@ -155,10 +151,7 @@ mod tests {
     fn delays_double_up_to_the_cap() {
         let mut delays = Backoff::default().with_jitter(Jitter::None);
         let got: Vec<u128> = (0..9).map(|_| delays.next_delay().as_millis()).collect();
-        assert_eq!(
-            got,
-            [500, 1000, 2000, 4000, 8000, 16000, 32000, 60000, 60000]
-        );
+        assert_eq!(got, [500, 1000, 2000, 4000, 8000, 16000, 32000, 60000, 60000]);
     }
 
     #[test]
@@ -198,9 +191,7 @@ mod tests {
         for _ in 0..5 {
             delays.next_delay();
         }
-        let mut none = Backoff::default()
-            .with_initial(Duration::ZERO)
-            .with_factor(-1.0);
+        let mut none = Backoff::default().with_initial(Duration::ZERO).with_factor(-1.0);
         assert_eq!(none.next_delay(), Duration::ZERO);
         assert_eq!(none.next_delay(), Duration::ZERO);
     }

@@ -110,9 +110,7 @@ struct Inner {
 
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Client")
-            .field("address", &self.inner.name)
-            .finish_non_exhaustive()
+        f.debug_struct("Client").field("address", &self.inner.name).finish_non_exhaustive()
     }
 }
 
@@ -170,24 +168,14 @@ impl Client {
     /// [`Error::Config`] for a token that cannot stand in a header.
     pub fn with_token(&self, token: Option<SecretString>) -> Result<Self> {
         let tokens = Arc::new(token::StaticToken::new(token)?);
-        Ok(Self {
-            inner: Arc::new(Inner {
-                tokens,
-                ..Inner::clone(&self.inner)
-            }),
-        })
+        Ok(Self { inner: Arc::new(Inner { tokens, ..Inner::clone(&self.inner) }) })
     }
 
     /// A client whose reads have this consistency when they ask for none,
     /// over the same connections.
     #[must_use]
     pub fn with_consistency(&self, consistency: Consistency) -> Self {
-        Self {
-            inner: Arc::new(Inner {
-                consistency,
-                ..Inner::clone(&self.inner)
-            }),
-        }
+        Self { inner: Arc::new(Inner { consistency, ..Inner::clone(&self.inner) }) }
     }
 
     /// A client over the same connections each of whose reads shows what any
@@ -256,29 +244,17 @@ impl Client {
             self.inner.body_idle,
         );
         let message = self.assemble(request, token)?;
-        let answer = self
-            .inner
-            .transport
-            .exchange(message, limits)
-            .await
-            .map_err(|error| match error {
-                TransportError::Timeout { after } => Error::Timeout {
-                    operation,
-                    address: self.inner.name.clone(),
-                    after,
-                },
-                TransportError::Failed { source } => Error::Transport {
-                    operation,
-                    address: self.inner.name.clone(),
-                    source,
-                },
+        let answer =
+            self.inner.transport.exchange(message, limits).await.map_err(|error| match error {
+                TransportError::Timeout { after } => {
+                    Error::Timeout { operation, address: self.inner.name.clone(), after }
+                }
+                TransportError::Failed { source } => {
+                    Error::Transport { operation, address: self.inner.name.clone(), source }
+                }
             })?;
         let status = answer.status();
-        tracing::debug!(
-            http.status = status.as_u16(),
-            bytes = answer.body().len(),
-            "answered"
-        );
+        tracing::debug!(http.status = status.as_u16(), bytes = answer.body().len(), "answered");
         if asked.accepts(status, answer.body()) {
             return Response::new(operation, answer);
         }
@@ -297,20 +273,12 @@ impl Client {
             .method(request.method.clone())
             .uri(uri)
             .body(request.body.clone())
-            .map_err(|error| Error::Input {
-                operation,
-                problem: error.to_string(),
-            })?;
+            .map_err(|error| Error::Input { operation, problem: error.to_string() })?;
         let headers = message.headers_mut();
-        headers.insert(
-            header::CONTENT_TYPE,
-            HeaderValue::from_static(request.content_type),
-        );
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(request.content_type));
         self.authorize(headers, token)?;
-        if let Some(value) = request
-            .cache_control
-            .as_deref()
-            .and_then(|text| HeaderValue::from_str(text).ok())
+        if let Some(value) =
+            request.cache_control.as_deref().and_then(|text| HeaderValue::from_str(text).ok())
         {
             headers.insert(header::CACHE_CONTROL, value);
         }
@@ -367,15 +335,8 @@ fn token_header(token: &SecretString) -> Result<HeaderValue> {
 }
 
 fn basic_header(auth: &BasicAuth) -> Result<HeaderValue> {
-    let password = auth
-        .password
-        .as_ref()
-        .map(ExposeSecret::expose_secret)
-        .unwrap_or_default();
-    let text = format!(
-        "Basic {}",
-        STANDARD.encode(format!("{}:{password}", auth.user))
-    );
+    let password = auth.password.as_ref().map(ExposeSecret::expose_secret).unwrap_or_default();
+    let text = format!("Basic {}", STANDARD.encode(format!("{}:{password}", auth.user)));
     secret_header(&text).ok_or_else(|| Error::config("basic auth", "it cannot stand in a header"))
 }
 
@@ -393,11 +354,7 @@ fn accepted(response: &Response) -> Result<bool> {
 
 /// The value of a read whose absence is an answer: KV reads answer 404 then.
 fn present<T: DeserializeOwned>(response: &Response) -> Result<Option<T>> {
-    if response.status() == StatusCode::NOT_FOUND {
-        Ok(None)
-    } else {
-        response.json().map(Some)
-    }
+    if response.status() == StatusCode::NOT_FOUND { Ok(None) } else { response.json().map(Some) }
 }
 
 #[cfg(test)]

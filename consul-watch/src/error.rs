@@ -110,10 +110,7 @@ pub enum Error {
 
 impl Error {
     pub(crate) fn config(setting: impl Into<String>, problem: impl fmt::Display) -> Self {
-        Self::Config {
-            setting: setting.into(),
-            problem: problem.to_string(),
-        }
+        Self::Config { setting: setting.into(), problem: problem.to_string() }
     }
 
     /// Whether the same call may succeed later with the same input.
@@ -130,9 +127,7 @@ impl Error {
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Transport { .. } | Self::Timeout { .. } => true,
-            Self::Status {
-                status, message, ..
-            } => is_transient(*status, message),
+            Self::Status { status, message, .. } => is_transient(*status, message),
             Self::Decode { .. } | Self::Input { .. } | Self::Config { .. } => false,
             Self::Other { retryable, .. } => *retryable,
         }
@@ -145,10 +140,7 @@ impl Error {
 
     /// Whether the token may not do this, or is not known (401, 403).
     pub fn is_permission_denied(&self) -> bool {
-        matches!(
-            self.status(),
-            Some(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)
-        )
+        matches!(self.status(), Some(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN))
     }
 
     /// How long a proxy asked to wait before the next attempt. Consul itself never says.
@@ -216,11 +208,8 @@ mod tests {
             assert!(!status(code, "x").is_retryable(), "{code}");
         }
         let refused = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
-        let lost = Error::Transport {
-            operation: "kv.get",
-            address: "x".into(),
-            source: refused.into(),
-        };
+        let lost =
+            Error::Transport { operation: "kv.get", address: "x".into(), source: refused.into() };
         assert!(lost.is_retryable());
     }
 

@@ -67,12 +67,10 @@ impl FromStr for GoDuration {
     type Err = ParseGoDurationError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        parse(text)
-            .map(Self)
-            .map_err(|problem| ParseGoDurationError {
-                text: text.chars().take(64).collect(),
-                problem,
-            })
+        parse(text).map(Self).map_err(|problem| ParseGoDurationError {
+            text: text.chars().take(64).collect(),
+            problem,
+        })
     }
 }
 
@@ -106,9 +104,7 @@ fn parse_part(text: &str) -> Result<(u128, &str), &'static str> {
     if whole.is_empty() && fraction.is_empty() {
         return Err("a number is expected");
     }
-    let end = rest
-        .find(|c: char| c == '.' || c.is_ascii_digit())
-        .unwrap_or(rest.len());
+    let end = rest.find(|c: char| c == '.' || c.is_ascii_digit()).unwrap_or(rest.len());
     let (unit, rest) = rest.split_at_checked(end).ok_or("a unit is expected")?;
     let unit = match unit {
         "ns" => 1,
@@ -120,11 +116,8 @@ fn parse_part(text: &str) -> Result<(u128, &str), &'static str> {
         "" => return Err("a unit is missing"),
         _ => return Err("the unit is not one of ns, us, ms, s, m, h"),
     };
-    let whole: u128 = if whole.is_empty() {
-        0
-    } else {
-        whole.parse().map_err(|_overflow| "it is too long")?
-    };
+    let whole: u128 =
+        if whole.is_empty() { 0 } else { whole.parse().map_err(|_overflow| "it is too long")? };
     let mut nanos = whole.saturating_mul(unit);
     let mut scale = unit;
     let mut below: u128 = 0;
@@ -138,9 +131,7 @@ fn parse_part(text: &str) -> Result<(u128, &str), &'static str> {
 }
 
 fn split_digits(text: &str) -> (&str, &str) {
-    let end = text
-        .find(|c: char| !c.is_ascii_digit())
-        .unwrap_or(text.len());
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     text.split_at_checked(end).unwrap_or((text, ""))
 }
 
@@ -239,19 +230,9 @@ mod tests {
 
     #[test]
     fn other_texts_are_refused_with_the_reason() {
-        for text in [
-            "",
-            "3",
-            "-5s",
-            ".s",
-            "s",
-            "1x",
-            "1s 2s",
-            "1..5s",
-            "999999999h",
-            "1e3s",
-            "\u{661}s",
-        ] {
+        for text in
+            ["", "3", "-5s", ".s", "s", "1x", "1s 2s", "1..5s", "999999999h", "1e3s", "\u{661}s"]
+        {
             let error = text.parse::<GoDuration>().unwrap_err().to_string();
             assert!(error.contains("write it like"), "{error}");
         }

@@ -62,7 +62,9 @@ pub mod types;
 pub mod watch;
 
 pub use backoff::{Backoff, Jitter};
-pub use client::{AclApi, AgentApi, CatalogApi, Client, ClientConfig, KvStore, SessionApi, TokenProvider};
+pub use client::{
+    AclApi, AgentApi, CatalogApi, Client, ClientConfig, KvStore, SessionApi, TokenProvider,
+};
 pub use clock::{Clock, SystemClock};
 pub use error::{BoxError, Error, Result, error_chain};
 pub use go_duration::{GoDuration, ParseGoDurationError};

@@ -20,10 +20,7 @@ impl<T> Answer<T> {
 
     /// Keeps the headers and replaces the value.
     pub fn map<U>(self, change: impl FnOnce(T) -> U) -> Answer<U> {
-        Answer {
-            value: change(self.value),
-            meta: self.meta,
-        }
+        Answer { value: change(self.value), meta: self.meta }
     }
 }
 
@@ -77,19 +74,14 @@ impl QueryMeta {
             Some(digits) => match digits.parse::<u64>() {
                 Ok(index) => Some(index.max(1)),
                 Err(_) => {
-                    return Err(format!(
-                        "the header X-Consul-Index is not a number: {digits:?}"
-                    ));
+                    return Err(format!("the header X-Consul-Index is not a number: {digits:?}"));
                 }
             },
         };
         let hit = text(headers, &CACHE).is_some_and(|value| value.eq_ignore_ascii_case("hit"));
-        let age = text(headers, &http::header::AGE)
-            .and_then(|value| value.parse().ok())
-            .unwrap_or(0);
-        let millis = text(headers, &LAST_CONTACT)
-            .and_then(|value| value.parse().ok())
-            .unwrap_or(0);
+        let age =
+            text(headers, &http::header::AGE).and_then(|value| value.parse().ok()).unwrap_or(0);
+        let millis = text(headers, &LAST_CONTACT).and_then(|value| value.parse().ok()).unwrap_or(0);
         Ok(Self {
             index,
             content_hash: text(headers, &CONTENT_HASH)
@@ -106,10 +98,7 @@ impl QueryMeta {
 }
 
 fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
-    headers
-        .get(name)
-        .and_then(|value| value.to_str().ok())
-        .map(str::trim)
+    headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim)
 }
 
 fn flag(headers: &HeaderMap, name: &HeaderName) -> Option<bool> {
@@ -172,20 +161,9 @@ mod tests {
     #[test]
     fn only_a_bad_index_is_an_error() {
         assert!(parse(&[("x-consul-index", "-1")]).is_err());
-        let meta = parse(&[
-            ("x-consul-lastcontact", "never"),
-            ("x-consul-knownleader", "perhaps"),
-        ])
-        .unwrap();
-        assert_eq!(
-            (meta.last_contact, meta.known_leader),
-            (Duration::ZERO, None)
-        );
-        assert_eq!(
-            parse(&[("x-cache", "MISS"), ("age", "5")])
-                .unwrap()
-                .cache_age,
-            None
-        );
+        let meta = parse(&[("x-consul-lastcontact", "never"), ("x-consul-knownleader", "perhaps")])
+            .unwrap();
+        assert_eq!((meta.last_contact, meta.known_leader), (Duration::ZERO, None));
+        assert_eq!(parse(&[("x-cache", "MISS"), ("age", "5")]).unwrap().cache_age, None);
     }
 }

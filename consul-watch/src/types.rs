@@ -60,11 +60,11 @@ pub use intention::{Intention, IntentionAction, IntentionSide};
 pub use kv::KvPair;
 pub(crate) use kv::from_base64;
 pub use operator::{AutopilotHealth, RaftConfiguration, RaftServer, ServerHealth};
+pub(crate) use peering::PeeringToken;
 pub use peering::{
     ExportedService, Peering, PeeringEstablishRequest, PeeringState, PeeringStreamStatus,
     PeeringTokenRequest, ServiceConsumers,
 };
-pub(crate) use peering::PeeringToken;
 pub use prepared_query::{Failover, PreparedQuery, PreparedQueryResult, PreparedService};
 pub use proxy::{MeshGateway, ServiceProxy, Upstream};
 pub use secret::SecretObject;
@@ -89,18 +89,12 @@ where
     Option::<T>::deserialize(deserializer).map(Option::unwrap_or_default)
 }
 
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "serde passes a reference"
-)]
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 pub(crate) fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "serde passes a reference"
-)]
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 pub(crate) fn is_false(flag: &bool) -> bool {
     !*flag
 }

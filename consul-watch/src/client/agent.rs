@@ -88,9 +88,7 @@ impl Client {
     ///
     /// Those of [`Client::send`].
     pub async fn agent_self(&self) -> Result<AgentSelf> {
-        self.read(Request::get("agent.self", "/v1/agent/self"))
-            .await
-            .map(|answer| answer.value)
+        self.read(Request::get("agent.self", "/v1/agent/self")).await.map(|answer| answer.value)
     }
 
     /// The members of the cluster; with `wan`, the servers of all datacenters.
@@ -128,9 +126,7 @@ impl Client {
         id: &str,
         options: &QueryOptions,
     ) -> Result<Answer<Option<AgentService>>> {
-        let request = Request::get("agent.service", "/v1/agent/service")
-            .segment(id)
-            .query(options);
+        let request = Request::get("agent.service", "/v1/agent/service").segment(id).query(options);
         let response = self.send(request.accept(StatusCode::NOT_FOUND)).await?;
         Ok(Answer::new(present(&response)?, response.into_meta()))
     }
@@ -172,9 +168,7 @@ impl Client {
     pub async fn agent_deregister_service(&self, id: &str, namespace: Option<&str>) -> Result<()> {
         let request =
             Request::put("agent.service.deregister", "/v1/agent/service/deregister").segment(id);
-        self.send(request.param_if("ns", namespace.map(str::to_owned).as_ref()))
-            .await
-            .map(drop)
+        self.send(request.param_if("ns", namespace.map(str::to_owned).as_ref())).await.map(drop)
     }
 
     /// Takes a service out of rotation, or back in.
@@ -190,13 +184,9 @@ impl Client {
     ) -> Result<()> {
         let request =
             Request::put("agent.service.maintenance", "/v1/agent/service/maintenance").segment(id);
-        self.send(
-            request
-                .param("enable", enable.to_string())
-                .param("reason", reason),
-        )
-        .await
-        .map(drop)
+        self.send(request.param("enable", enable.to_string()).param("reason", reason))
+            .await
+            .map(drop)
     }
 
     /// Takes the agent's node out of rotation, or back in.
@@ -206,13 +196,9 @@ impl Client {
     /// Those of [`Client::send`].
     pub async fn agent_maintenance(&self, enable: bool, reason: &str) -> Result<()> {
         let request = Request::put("agent.maintenance", "/v1/agent/maintenance");
-        self.send(
-            request
-                .param("enable", enable.to_string())
-                .param("reason", reason),
-        )
-        .await
-        .map(drop)
+        self.send(request.param("enable", enable.to_string()).param("reason", reason))
+            .await
+            .map(drop)
     }
 
     /// Registers a check, or replaces the one with its id.
@@ -277,9 +263,7 @@ impl Client {
     ) -> Result<()> {
         let body = serde_json::json!({ "Status": status, "Output": output });
         self.send(
-            Request::put("agent.check.update", "/v1/agent/check/update")
-                .segment(id)
-                .json(&body),
+            Request::put("agent.check.update", "/v1/agent/check/update").segment(id).json(&body),
         )
         .await
         .map(drop)

@@ -139,9 +139,7 @@ impl Client {
         options: &QueryOptions,
     ) -> Result<Answer<Vec<CatalogService>>> {
         self.read_list(
-            Request::get("catalog.service", "/v1/catalog/service")
-                .segment(name)
-                .query(options),
+            Request::get("catalog.service", "/v1/catalog/service").segment(name).query(options),
         )
         .await
     }
@@ -152,8 +150,7 @@ impl Client {
     ///
     /// Those of [`Client::send`].
     pub async fn catalog_nodes(&self, options: &QueryOptions) -> Result<Answer<Vec<Node>>> {
-        self.read_list(Request::get("catalog.nodes", "/v1/catalog/nodes").query(options))
-            .await
+        self.read_list(Request::get("catalog.nodes", "/v1/catalog/nodes").query(options)).await
     }
 
     /// One node and its services; `None` for a name that is not known. Blocks by index.
@@ -166,12 +163,8 @@ impl Client {
         name: &str,
         options: &QueryOptions,
     ) -> Result<Answer<Option<CatalogNode>>> {
-        self.read(
-            Request::get("catalog.node", "/v1/catalog/node")
-                .segment(name)
-                .query(options),
-        )
-        .await
+        self.read(Request::get("catalog.node", "/v1/catalog/node").segment(name).query(options))
+            .await
     }
 
     /// All datacenters, the nearest first. Does not block.

@@ -217,14 +217,10 @@ impl ClientConfig {
 impl BasicAuth {
     fn parse(text: &str) -> Self {
         match text.split_once(':') {
-            Some((user, password)) => Self {
-                user: user.to_owned(),
-                password: Some(SecretString::from(password)),
-            },
-            None => Self {
-                user: text.to_owned(),
-                password: None,
-            },
+            Some((user, password)) => {
+                Self { user: user.to_owned(), password: Some(SecretString::from(password)) }
+            }
+            None => Self { user: text.to_owned(), password: None },
         }
     }
 }
@@ -262,10 +258,8 @@ mod tests {
     use super::*;
 
     fn from(vars: &[(&str, &str)]) -> Result<ClientConfig> {
-        let vars: HashMap<String, String> = vars
-            .iter()
-            .map(|(k, v)| ((*k).into(), (*v).into()))
-            .collect();
+        let vars: HashMap<String, String> =
+            vars.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect();
         ClientConfig::from_vars(|name| vars.get(name).cloned())
     }
 
@@ -320,9 +314,7 @@ mod tests {
 
     #[test]
     fn a_verify_that_is_not_a_boolean_is_refused() {
-        let error = from(&[("CONSUL_HTTP_SSL_VERIFY", "yes")])
-            .unwrap_err()
-            .to_string();
+        let error = from(&[("CONSUL_HTTP_SSL_VERIFY", "yes")]).unwrap_err().to_string();
         assert!(error.contains("CONSUL_HTTP_SSL_VERIFY"), "{error}");
         assert!(!from(&[("CONSUL_HTTP_SSL", "yes")]).unwrap().tls.enabled);
     }
@@ -355,13 +347,9 @@ mod tests {
 
     #[test]
     fn server_names_lose_their_port() {
-        for (name, host) in [
-            ("a:1", "a"),
-            ("a", "a"),
-            ("[::1]:1", "::1"),
-            ("::1", "::1"),
-            ("[::1", "[::1"),
-        ] {
+        for (name, host) in
+            [("a:1", "a"), ("a", "a"), ("[::1]:1", "::1"), ("::1", "::1"), ("[::1", "[::1")]
+        {
             assert_eq!(without_port(name), host);
         }
     }

@@ -23,28 +23,17 @@ impl Endpoint {
             None => ("http", config.address.as_str()),
             Some((scheme @ ("http" | "https" | "unix"), rest)) => (scheme, rest),
             Some((scheme, _rest)) => {
-                return Err(Error::config(
-                    SETTING,
-                    format!("Unknown protocol scheme: {scheme}"),
-                ));
+                return Err(Error::config(SETTING, format!("Unknown protocol scheme: {scheme}")));
             }
         };
         if scheme == "unix" {
             return Self::unix(rest);
         }
         // A plain http does not undo TLS that was asked for elsewhere.
-        let scheme = if scheme == "https" || config.tls.enabled {
-            "https"
-        } else {
-            "http"
-        };
+        let scheme = if scheme == "https" || config.tls.enabled { "https" } else { "http" };
         let (host, prefix) = rest.split_once('/').unwrap_or((rest, ""));
         let prefix = prefix.trim_matches('/');
-        let prefix = if prefix.is_empty() {
-            String::new()
-        } else {
-            format!("/{prefix}")
-        };
+        let prefix = if prefix.is_empty() { String::new() } else { format!("/{prefix}") };
         let mut endpoint = Self {
             scheme,
             authority: host.to_owned(),
@@ -53,12 +42,7 @@ impl Endpoint {
             connect_to: None,
         };
         endpoint.check(&config.address)?;
-        if let Some(name) = config
-            .tls
-            .server_name
-            .as_deref()
-            .filter(|_| scheme == "https")
-        {
+        if let Some(name) = config.tls.server_name.as_deref().filter(|_| scheme == "https") {
             endpoint.rename(name)?;
         }
         Ok(endpoint)
@@ -80,17 +64,10 @@ impl Endpoint {
     fn check(&self, address: &str) -> Result<()> {
         let base = self.base();
         let parsed = base.parse::<http::Uri>().ok();
-        let host = parsed
-            .as_ref()
-            .and_then(http::Uri::host)
-            .unwrap_or_default();
+        let host = parsed.as_ref().and_then(http::Uri::host).unwrap_or_default();
         if host.is_empty() || self.authority.contains('@') {
             // The address may hold a password: show only that it is wrong when it has one.
-            let shown = if self.authority.contains('@') {
-                "(with user)"
-            } else {
-                address
-            };
+            let shown = if self.authority.contains('@') { "(with user)" } else { address };
             return Err(Error::config(
                 SETTING,
                 format!(
@@ -108,14 +85,9 @@ impl Endpoint {
             return Ok(());
         }
         if name.parse::<IpAddr>().is_ok()
-            || !name
-                .bytes()
-                .all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b))
+            || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b))
         {
-            return Err(Error::config(
-                "tls server name",
-                format!("{name:?} is not a DNS name"),
-            ));
+            return Err(Error::config("tls server name", format!("{name:?} is not a DNS name")));
         }
         let authority = port.map_or_else(|| name.to_owned(), |port| format!("{name}:{port}"));
         self.connect_to = Some(host.trim_matches(['[', ']']).to_owned());
@@ -150,9 +122,7 @@ impl Endpoint {
         let host = host.trim_matches(['[', ']']);
         self.unix_socket.is_some()
             || host == "localhost"
-            || host
-                .parse::<IpAddr>()
-                .is_ok_and(|address| address.is_loopback())
+            || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
     }
 }
 
@@ -161,10 +131,7 @@ mod tests {
     use super::*;
 
     fn parse(address: &str, change: impl FnOnce(&mut ClientConfig)) -> Result<Endpoint> {
-        let mut config = ClientConfig {
-            address: address.to_owned(),
-            ..ClientConfig::default()
-        };
+        let mut config = ClientConfig { address: address.to_owned(), ..ClientConfig::default() };
         change(&mut config);
         Endpoint::parse(&config)
     }
@@ -195,18 +162,8 @@ mod tests {
     #[test]
     fn bad_addresses_say_what_is_expected() {
         let unknown = parse("ftp://a", |_| ()).unwrap_err().to_string();
-        assert!(
-            unknown.contains("Unknown protocol scheme: ftp"),
-            "{unknown}"
-        );
-        for address in [
-            "",
-            "http://",
-            "http:///x",
-            "a b",
-            "unix://",
-            "http://u:planted@a:1",
-        ] {
+        assert!(unknown.contains("Unknown protocol scheme: ftp"), "{unknown}");
+        for address in ["", "http://", "http:///x", "a b", "unix://", "http://u:planted@a:1"] {
             let error = parse(address, |_| ()).unwrap_err().to_string();
             assert!(!error.contains("planted"), "{error}");
         }
@@ -221,9 +178,7 @@ mod tests {
         assert_eq!(endpoint.base(), "https://server.dc1.consul:8501");
         assert_eq!(endpoint.connect_to.as_deref(), Some("10.0.0.1"));
         assert!(
-            parse("https://a", |config| config.tls.server_name =
-                Some("10.0.0.1".into()))
-            .is_err()
+            parse("https://a", |config| config.tls.server_name = Some("10.0.0.1".into())).is_err()
         );
         let plain = parse("http://a", |config| {
             config.tls.server_name = Some("b".into());

@@ -18,10 +18,7 @@ pub struct HealthOptions {
 
 impl From<QueryOptions> for HealthOptions {
     fn from(query: QueryOptions) -> Self {
-        Self {
-            query,
-            ..Self::default()
-        }
+        Self { query, ..Self::default() }
     }
 }
 
@@ -41,13 +38,7 @@ impl Client {
         name: &str,
         options: &HealthOptions,
     ) -> Result<Answer<Vec<ServiceEntry>>> {
-        self.read_list(instances(
-            "health.service",
-            "/v1/health/service",
-            name,
-            options,
-        ))
-        .await
+        self.read_list(instances("health.service", "/v1/health/service", name, options)).await
     }
 
     /// Instances that can be reached through the mesh for a service: its
@@ -61,13 +52,7 @@ impl Client {
         name: &str,
         options: &HealthOptions,
     ) -> Result<Answer<Vec<ServiceEntry>>> {
-        self.read_list(instances(
-            "health.connect",
-            "/v1/health/connect",
-            name,
-            options,
-        ))
-        .await
+        self.read_list(instances("health.connect", "/v1/health/connect", name, options)).await
     }
 
     /// Checks of a service's instances. Blocks by index.
@@ -81,9 +66,7 @@ impl Client {
         options: &QueryOptions,
     ) -> Result<Answer<Vec<HealthCheck>>> {
         self.read_list(
-            Request::get("health.checks", "/v1/health/checks")
-                .segment(service)
-                .query(options),
+            Request::get("health.checks", "/v1/health/checks").segment(service).query(options),
         )
         .await
     }
@@ -98,12 +81,8 @@ impl Client {
         node: &str,
         options: &QueryOptions,
     ) -> Result<Answer<Vec<HealthCheck>>> {
-        self.read_list(
-            Request::get("health.node", "/v1/health/node")
-                .segment(node)
-                .query(options),
-        )
-        .await
+        self.read_list(Request::get("health.node", "/v1/health/node").segment(node).query(options))
+            .await
     }
 
     /// Checks in a state; `None` is any. Blocks by index.
@@ -118,18 +97,15 @@ impl Client {
     ) -> Result<Answer<Vec<HealthCheck>>> {
         let state = state.map_or("any", HealthStatus::as_str);
         self.read_list(
-            Request::get("health.state", "/v1/health/state")
-                .segment(state)
-                .query(options),
+            Request::get("health.state", "/v1/health/state").segment(state).query(options),
         )
         .await
     }
 }
 
 fn instances(operation: &'static str, path: &str, name: &str, options: &HealthOptions) -> Request {
-    let mut request = Request::get(operation, path)
-        .segment(name)
-        .flag_if("passing", options.passing);
+    let mut request =
+        Request::get(operation, path).segment(name).flag_if("passing", options.passing);
     for tag in &options.tags {
         request = request.param("tag", tag.as_str());
     }

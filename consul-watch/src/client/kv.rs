@@ -85,10 +85,7 @@ pub struct PutOptions {
 impl PutOptions {
     /// Write under this condition.
     pub fn when(condition: PutCondition) -> Self {
-        Self {
-            condition: Some(condition),
-            ..Self::default()
-        }
+        Self { condition: Some(condition), ..Self::default() }
     }
 }
 
@@ -119,18 +116,12 @@ pub struct DeleteOptions {
 impl DeleteOptions {
     /// Delete every key that begins with the given one.
     pub fn recurse() -> Self {
-        Self {
-            recurse: true,
-            ..Self::default()
-        }
+        Self { recurse: true, ..Self::default() }
     }
 
     /// Delete only if the key was last changed at this index.
     pub fn at(index: u64) -> Self {
-        Self {
-            index: Some(index),
-            ..Self::default()
-        }
+        Self { index: Some(index), ..Self::default() }
     }
 }
 
@@ -159,10 +150,7 @@ impl Client {
     ) -> Result<Answer<Option<KvPair>>> {
         let response = self.send(read("kv.get", key).query(options)).await?;
         let pairs: Option<Vec<KvPair>> = present(&response)?;
-        Ok(Answer::new(
-            pairs.and_then(|pairs| pairs.into_iter().next()),
-            response.into_meta(),
-        ))
+        Ok(Answer::new(pairs.and_then(|pairs| pairs.into_iter().next()), response.into_meta()))
     }
 
     /// All keys that begin with `prefix`, in the order of their bytes.
@@ -175,14 +163,9 @@ impl Client {
         prefix: &str,
         options: &QueryOptions,
     ) -> Result<Answer<Vec<KvPair>>> {
-        let response = self
-            .send(read("kv.list", prefix).flag("recurse").query(options))
-            .await?;
+        let response = self.send(read("kv.list", prefix).flag("recurse").query(options)).await?;
         let pairs: Option<Option<Vec<KvPair>>> = present(&response)?;
-        Ok(Answer::new(
-            pairs.flatten().unwrap_or_default(),
-            response.into_meta(),
-        ))
+        Ok(Answer::new(pairs.flatten().unwrap_or_default(), response.into_meta()))
     }
 
     /// The names of all keys that begin with `prefix`. With a separator they
@@ -203,10 +186,7 @@ impl Client {
         }
         let response = self.send(request.query(options)).await?;
         let keys: Option<Option<Vec<String>>> = present(&response)?;
-        Ok(Answer::new(
-            keys.flatten().unwrap_or_default(),
-            response.into_meta(),
-        ))
+        Ok(Answer::new(keys.flatten().unwrap_or_default(), response.into_meta()))
     }
 
     /// The bytes of one key, without base64 in between; `None` when it is absent.
@@ -215,9 +195,7 @@ impl Client {
     ///
     /// As [`Client::kv_get`].
     pub async fn kv_raw(&self, key: &str, options: &QueryOptions) -> Result<Answer<Option<Bytes>>> {
-        let response = self
-            .send(read("kv.get", key).flag("raw").query(options))
-            .await?;
+        let response = self.send(read("kv.get", key).flag("raw").query(options)).await?;
         let value = (response.status() != StatusCode::NOT_FOUND).then(|| response.body().clone());
         Ok(Answer::new(value, response.into_meta()))
     }
@@ -233,9 +211,7 @@ impl Client {
         value: impl Into<Bytes>,
         options: &PutOptions,
     ) -> Result<bool> {
-        let mut request = Request::put("kv.put", "/v1/kv")
-            .key(key)
-            .bytes(value.into());
+        let mut request = Request::put("kv.put", "/v1/kv").key(key).bytes(value.into());
         if options.flags != 0 {
             request = request.param("flags", options.flags.to_string());
         }
@@ -255,9 +231,8 @@ impl Client {
     ///
     /// As [`Client::kv_get`].
     pub async fn kv_delete(&self, key: &str, options: &DeleteOptions) -> Result<bool> {
-        let mut request = Request::delete("kv.delete", "/v1/kv")
-            .key(key)
-            .flag_if("recurse", options.recurse);
+        let mut request =
+            Request::delete("kv.delete", "/v1/kv").key(key).flag_if("recurse", options.recurse);
         if let Some(index) = options.index {
             request = request.param("cas", index.to_string());
         }
@@ -266,7 +241,5 @@ impl Client {
 }
 
 fn read(operation: &'static str, key: &str) -> Request {
-    Request::get(operation, "/v1/kv")
-        .key(key)
-        .accept(StatusCode::NOT_FOUND)
+    Request::get(operation, "/v1/kv").key(key).accept(StatusCode::NOT_FOUND)
 }

@@ -8,11 +8,7 @@ use serde::Serialize;
 use crate::{Consistency, Error, QueryOptions, Result, WriteOptions};
 
 /// Everything but the unreserved characters of RFC 3986.
-const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC
-    .remove(b'-')
-    .remove(b'.')
-    .remove(b'_')
-    .remove(b'~');
+const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 /// A key keeps its slashes.
 const KEY: &AsciiSet = &SEGMENT.remove(b'/');
 
@@ -202,15 +198,11 @@ impl Request {
         for (key, value) in &options.node_meta {
             self = self.param("node-meta", format!("{key}:{value}"));
         }
-        if let Some(cached) = options
-            .cached
-            .filter(|_| options.consistency != Consistency::Consistent)
+        if let Some(cached) =
+            options.cached.filter(|_| options.consistency != Consistency::Consistent)
         {
             self = self.flag("cached");
-            let limits = [
-                ("max-age", cached.max_age),
-                ("stale-if-error", cached.stale_if_error),
-            ];
+            let limits = [("max-age", cached.max_age), ("stale-if-error", cached.stale_if_error)];
             let limits: Vec<String> = limits
                 .into_iter()
                 .filter_map(|(name, limit)| {
@@ -228,10 +220,7 @@ impl Request {
         if let Some(index) = options.index.filter(|index| *index > 0) {
             self = self.param("index", index.to_string());
         }
-        self = self.param_if(
-            "hash",
-            options.hash.as_ref().filter(|hash| !hash.is_empty()),
-        );
+        self = self.param_if("hash", options.hash.as_ref().filter(|hash| !hash.is_empty()));
         self.blocks = options.blocks();
         self.wait = options.wait.filter(|wait| !wait.is_zero());
         match self.wait {
@@ -269,10 +258,7 @@ impl Request {
     /// Path and query, ready for the wire.
     pub(crate) fn target(&self, prefix: &str) -> Result<String> {
         if let Some(problem) = &self.problem {
-            return Err(Error::Input {
-                operation: self.operation,
-                problem: problem.clone(),
-            });
+            return Err(Error::Input { operation: self.operation, problem: problem.clone() });
         }
         let mut target = format!("{prefix}{}", self.path);
         for (at, (name, value)) in self.query.iter().enumerate() {
@@ -322,9 +308,7 @@ pub(super) fn header_limit(blocks: bool, wait: Option<Duration>, slack: Duration
     if !blocks {
         return slack;
     }
-    let wait = wait
-        .unwrap_or(Duration::from_mins(5))
-        .min(Duration::from_mins(10));
+    let wait = wait.unwrap_or(Duration::from_mins(5)).min(Duration::from_mins(10));
     wait + wait / 16 + slack
 }
 
@@ -345,10 +329,7 @@ mod tests {
             (Duration::from_millis(100), "/v1/x?wait=100ms"),
             (Duration::from_mins(1), "/v1/x?wait=60000ms"),
         ] {
-            let options = QueryOptions {
-                wait: Some(wait),
-                ..QueryOptions::default()
-            };
+            let options = QueryOptions { wait: Some(wait), ..QueryOptions::default() };
             assert_eq!(target(&Request::get("x", "/v1/x").query(&options)), sent);
         }
     }
@@ -381,25 +362,16 @@ mod tests {
         );
         assert_eq!(request.cache_control.as_deref(), Some("max-age=5"));
         assert!(request.blocks);
-        let zero = QueryOptions {
-            index: Some(0),
-            hash: Some(String::new()),
-            ..QueryOptions::default()
-        };
+        let zero =
+            QueryOptions { index: Some(0), hash: Some(String::new()), ..QueryOptions::default() };
         let request = Request::get("x", "/v1/x").query(&zero);
-        assert_eq!(
-            (target(&request).as_str(), request.blocks),
-            ("/v1/x", false)
-        );
+        assert_eq!((target(&request).as_str(), request.blocks), ("/v1/x", false));
     }
 
     #[test]
     fn names_and_keys_are_percent_encoded() {
         let request = Request::get("x", "/v1/catalog/service").segment("a/b c?#%+\u{fc}");
-        assert_eq!(
-            target(&request),
-            "/v1/catalog/service/a%2Fb%20c%3F%23%25%2B%C3%BC"
-        );
+        assert_eq!(target(&request), "/v1/catalog/service/a%2Fb%20c%3F%23%25%2B%C3%BC");
         let request = Request::get("x", "/v1/kv").key("a/b c~.-_/");
         assert_eq!(target(&request), "/v1/kv/a/b%20c~.-_/");
     }
@@ -407,40 +379,23 @@ mod tests {
     #[test]
     fn keys_that_a_url_cannot_hold_are_refused() {
         for key in ["/a", "a//b", "a/./b", "a/..", "."] {
-            assert!(
-                Request::get("x", "/v1/kv").key(key).target("").is_err(),
-                "{key}"
-            );
+            assert!(Request::get("x", "/v1/kv").key(key).target("").is_err(), "{key}");
         }
         assert!(Request::get("x", "/v1/x").segment("..").target("").is_err());
         assert!(Request::get("x", "/v1/x").segment("").target("").is_err());
         assert!(Request::get("x", "/v1/kv").key("").target("").is_ok());
-        assert!(
-            Request::get("x", "/v1/kv")
-                .key("a/...b/")
-                .target("")
-                .is_ok()
-        );
+        assert!(Request::get("x", "/v1/kv").key("a/...b/").target("").is_ok());
     }
 
     #[test]
     fn limits_leave_room_for_the_servers_jitter_and_its_hold_time() {
         let slack = Duration::from_secs(10);
-        assert_eq!(
-            header_limit(false, Some(Duration::from_mins(1)), slack),
-            slack
-        );
+        assert_eq!(header_limit(false, Some(Duration::from_mins(1)), slack), slack);
         assert_eq!(
             header_limit(true, Some(Duration::from_secs(160)), slack),
             Duration::from_mins(3)
         );
-        assert_eq!(
-            header_limit(true, None, slack),
-            Duration::from_millis(328_750)
-        );
-        assert_eq!(
-            header_limit(true, Some(Duration::MAX), slack),
-            Duration::from_millis(647_500)
-        );
+        assert_eq!(header_limit(true, None, slack), Duration::from_millis(328_750));
+        assert_eq!(header_limit(true, Some(Duration::MAX), slack), Duration::from_millis(647_500));
     }
 }

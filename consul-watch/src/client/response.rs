@@ -23,16 +23,9 @@ pub struct Response {
 
 impl Response {
     pub(super) fn new(operation: &'static str, answer: http::Response<Bytes>) -> Result<Self> {
-        let meta = QueryMeta::from_headers(answer.headers()).map_err(|problem| Error::Decode {
-            operation,
-            source: problem.into(),
-        })?;
-        Ok(Self {
-            operation,
-            status: answer.status(),
-            meta,
-            body: answer.into_body(),
-        })
+        let meta = QueryMeta::from_headers(answer.headers())
+            .map_err(|problem| Error::Decode { operation, source: problem.into() })?;
+        Ok(Self { operation, status: answer.status(), meta, body: answer.into_body() })
     }
 
     /// The status: 2xx, or one that the request accepts.
@@ -93,10 +86,7 @@ pub(super) fn refused(
 ) -> Error {
     let text = String::from_utf8_lossy(answer.body());
     let mut message: String = text.trim().chars().take(MESSAGE_LIMIT).collect();
-    if let Some(token) = token
-        .map(ExposeSecret::expose_secret)
-        .filter(|token| !token.is_empty())
-    {
+    if let Some(token) = token.map(ExposeSecret::expose_secret).filter(|token| !token.is_empty()) {
         // A proxy in front of Consul may echo what it was sent.
         message = message.replace(token, "<token>");
     }
@@ -132,10 +122,7 @@ mod tests {
             retry_after(&headers, now)
         };
         assert_eq!(read("7"), Some(Duration::from_secs(7)));
-        assert_eq!(
-            read("Sun, 06 Nov 1994 08:49:47 GMT"),
-            Some(Duration::from_secs(10))
-        );
+        assert_eq!(read("Sun, 06 Nov 1994 08:49:47 GMT"), Some(Duration::from_secs(10)));
         assert_eq!(read("Sun, 06 Nov 1994 08:00:00 GMT"), Some(Duration::ZERO));
         assert_eq!(read("99999999999999"), Some(RETRY_AFTER_LIMIT));
         assert_eq!(read("soon"), None);
@@ -145,28 +132,17 @@ mod tests {
     fn decode_errors_hold_no_values() {
         let answer = http::Response::new(Bytes::from_static(b"{\"a\": \"planted\"}"));
         let response = Response::new("x", answer).unwrap();
-        let error = response
-            .json::<std::collections::BTreeMap<String, u64>>()
-            .unwrap_err();
+        let error = response.json::<std::collections::BTreeMap<String, u64>>().unwrap_err();
         let text = format!("{error:?}");
-        assert!(
-            text.contains("line 1") && !text.contains("planted"),
-            "{text}"
-        );
+        assert!(text.contains("line 1") && !text.contains("planted"), "{text}");
     }
 
     #[test]
     fn messages_are_trimmed_bounded_and_free_of_the_token() {
         let body = format!("  bad token planted-token {}", "x".repeat(5000));
-        let error = refused(
-            "x",
-            &http::Response::new(Bytes::from(body)),
-            Some(&"planted-token".into()),
-        );
+        let error =
+            refused("x", &http::Response::new(Bytes::from(body)), Some(&"planted-token".into()));
         let text = error.to_string();
-        assert!(
-            text.contains("bad token <token> xxx") && text.len() < 1200,
-            "{text}"
-        );
+        assert!(text.contains("bad token <token> xxx") && text.len() < 1200, "{text}");
     }
 }

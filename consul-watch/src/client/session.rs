@@ -99,12 +99,9 @@ impl Client {
             #[serde(rename = "ID")]
             id: SessionId,
         }
-        let request = Request::put("session.create", "/v1/session/create")
-            .json(request)
-            .write(options);
-        self.read::<Created>(request)
-            .await
-            .map(|answer| answer.value.id)
+        let request =
+            Request::put("session.create", "/v1/session/create").json(request).write(options);
+        self.read::<Created>(request).await.map(|answer| answer.value.id)
     }
 
     /// Ends a session. One that is not known counts as ended.
@@ -129,13 +126,10 @@ impl Client {
         options: &WriteOptions,
     ) -> Result<Option<Session>> {
         let request = Request::put("session.renew", "/v1/session/renew").segment(id.as_str());
-        let response = self
-            .send(request.write(options).accept(http::StatusCode::NOT_FOUND))
-            .await?;
+        let response =
+            self.send(request.write(options).accept(http::StatusCode::NOT_FOUND)).await?;
         let found: Option<Option<Vec<Session>>> = present(&response)?;
-        Ok(found
-            .flatten()
-            .and_then(|sessions| sessions.into_iter().next()))
+        Ok(found.flatten().and_then(|sessions| sessions.into_iter().next()))
     }
 
     /// One session; `None` when there is none with this id. Blocks by index.
@@ -148,9 +142,8 @@ impl Client {
         id: &SessionId,
         options: &QueryOptions,
     ) -> Result<Answer<Option<Session>>> {
-        let request = Request::get("session.info", "/v1/session/info")
-            .segment(id.as_str())
-            .query(options);
+        let request =
+            Request::get("session.info", "/v1/session/info").segment(id.as_str()).query(options);
         let answer = self.read_list::<Session>(request).await?;
         Ok(answer.map(|sessions| sessions.into_iter().next()))
     }
@@ -166,9 +159,7 @@ impl Client {
         options: &QueryOptions,
     ) -> Result<Answer<Vec<Session>>> {
         self.read_list(
-            Request::get("session.node", "/v1/session/node")
-                .segment(node)
-                .query(options),
+            Request::get("session.node", "/v1/session/node").segment(node).query(options),
         )
         .await
     }
@@ -179,7 +170,6 @@ impl Client {
     ///
     /// Those of [`Client::send`].
     pub async fn session_list(&self, options: &QueryOptions) -> Result<Answer<Vec<Session>>> {
-        self.read_list(Request::get("session.list", "/v1/session/list").query(options))
-            .await
+        self.read_list(Request::get("session.list", "/v1/session/list").query(options)).await
     }
 }

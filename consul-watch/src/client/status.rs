@@ -8,9 +8,8 @@ impl Client {
     ///
     /// Those of [`Client::send`].
     pub async fn status_leader(&self) -> Result<Option<String>> {
-        let answer = self
-            .read::<String>(Request::get("status.leader", "/v1/status/leader"))
-            .await?;
+        let answer =
+            self.read::<String>(Request::get("status.leader", "/v1/status/leader")).await?;
         Ok(Some(answer.value).filter(|leader| !leader.is_empty()))
     }
 

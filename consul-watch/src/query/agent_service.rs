@@ -40,8 +40,6 @@ impl Query for AgentService {
         position: &Position,
         wait: Duration,
     ) -> Result<Answer<Self::Value>> {
-        client
-            .agent_service(&self.id, &QueryOptions::default().at(position, wait))
-            .await
+        client.agent_service(&self.id, &QueryOptions::default().at(position, wait)).await
     }
 }

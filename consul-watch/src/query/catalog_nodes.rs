@@ -42,11 +42,7 @@ impl Query for CatalogNodes {
     }
 
     fn scope(&self) -> Scope {
-        if is_local(&self.options) {
-            Scope::Nodes
-        } else {
-            Scope::Opaque
-        }
+        if is_local(&self.options) { Scope::Nodes } else { Scope::Opaque }
     }
 
     async fn fetch(
@@ -55,9 +51,7 @@ impl Query for CatalogNodes {
         position: &Position,
         wait: Duration,
     ) -> Result<Answer<Self::Value>> {
-        let answer = client
-            .catalog_nodes(&self.options.at(position, wait))
-            .await?;
+        let answer = client.catalog_nodes(&self.options.at(position, wait)).await?;
         Ok(answer.map(|mut nodes| {
             nodes.sort_by(|a, b| a.name.cmp(&b.name));
             nodes

@@ -18,10 +18,7 @@ pub struct CatalogService {
 impl CatalogService {
     /// All instances of a service.
     pub fn new(name: impl Into<String>) -> Self {
-        Self {
-            name: name.into(),
-            options: QueryOptions::default(),
-        }
+        Self { name: name.into(), options: QueryOptions::default() }
     }
 
     /// Only instances for which this expression holds; Consul evaluates it.
@@ -41,11 +38,7 @@ impl Query for CatalogService {
     }
 
     fn scope(&self) -> Scope {
-        if is_local(&self.options) {
-            Scope::Service(self.name.clone())
-        } else {
-            Scope::Opaque
-        }
+        if is_local(&self.options) { Scope::Service(self.name.clone()) } else { Scope::Opaque }
     }
 
     async fn fetch(
@@ -54,9 +47,7 @@ impl Query for CatalogService {
         position: &Position,
         wait: Duration,
     ) -> Result<Answer<Self::Value>> {
-        let answer = client
-            .catalog_service(&self.name, &self.options.at(position, wait))
-            .await?;
+        let answer = client.catalog_service(&self.name, &self.options.at(position, wait)).await?;
         Ok(answer.map(|mut instances| {
             for instance in &mut instances {
                 instance.service_tags.sort_unstable();

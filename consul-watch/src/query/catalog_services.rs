@@ -35,11 +35,7 @@ impl Query for CatalogServices {
     }
 
     fn scope(&self) -> Scope {
-        if is_local(&self.options) {
-            Scope::CatalogServices
-        } else {
-            Scope::Opaque
-        }
+        if is_local(&self.options) { Scope::CatalogServices } else { Scope::Opaque }
     }
 
     async fn fetch(
@@ -48,9 +44,7 @@ impl Query for CatalogServices {
         position: &Position,
         wait: Duration,
     ) -> Result<Answer<Self::Value>> {
-        let answer = client
-            .catalog_services(&self.options.at(position, wait))
-            .await?;
+        let answer = client.catalog_services(&self.options.at(position, wait)).await?;
         Ok(answer.map(|mut services| {
             for tags in services.values_mut() {
                 tags.sort_unstable();

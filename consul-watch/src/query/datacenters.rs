@@ -14,9 +14,7 @@ pub struct Datacenters {
 
 impl Default for Datacenters {
     fn default() -> Self {
-        Self {
-            interval: Duration::from_secs(15),
-        }
+        Self { interval: Duration::from_secs(15) }
     }
 }
 

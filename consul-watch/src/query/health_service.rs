@@ -74,17 +74,10 @@ impl Query for HealthService {
     type Value = Vec<ServiceEntry>;
 
     fn key(&self) -> QueryKey {
-        let kind = if self.connect {
-            "health.connect"
-        } else {
-            "health.service"
-        };
+        let kind = if self.connect { "health.connect" } else { "health.service" };
         let mut tags = self.tags.clone();
         tags.sort_unstable();
-        QueryKey::new(
-            kind,
-            &(&self.name, self.passing, tags, self.options.canonical()),
-        )
+        QueryKey::new(kind, &(&self.name, self.passing, tags, self.options.canonical()))
     }
 
     fn scope(&self) -> Scope {
@@ -160,11 +153,7 @@ mod tests {
         ];
         for (at, one) in variants.iter().enumerate() {
             for (other_at, other) in variants.iter().enumerate() {
-                assert_eq!(
-                    one.key() == other.key(),
-                    at == other_at,
-                    "{one:?} {other:?}"
-                );
+                assert_eq!(one.key() == other.key(), at == other_at, "{one:?} {other:?}");
             }
         }
         assert_eq!(web().tag("a").tag("b").key(), web().tag("b").tag("a").key());
@@ -172,14 +161,8 @@ mod tests {
 
     #[test]
     fn what_leaves_the_local_datacenter_has_no_scope() {
-        assert_eq!(
-            HealthService::new("web").scope(),
-            Scope::Service("web".into())
-        );
-        assert_eq!(
-            HealthService::new("web").datacenter("dc2").scope(),
-            Scope::Opaque
-        );
+        assert_eq!(HealthService::new("web").scope(), Scope::Service("web".into()));
+        assert_eq!(HealthService::new("web").datacenter("dc2").scope(), Scope::Opaque);
     }
 
     #[test]
@@ -192,9 +175,7 @@ mod tests {
         assert!(HealthService::new("web").near("_agent").same(&old, &new));
         assert!(!HealthService::new("web").same(&old, &new));
         assert!(
-            !HealthService::new("web")
-                .near("_agent")
-                .same(&old, &vec![entry("a"), entry("c")])
+            !HealthService::new("web").near("_agent").same(&old, &vec![entry("a"), entry("c")])
         );
     }
 }

@@ -22,10 +22,7 @@ impl HealthState {
 
     /// Checks in this state.
     pub fn of(state: HealthStatus) -> Self {
-        Self {
-            state: Some(state),
-            ..Self::default()
-        }
+        Self { state: Some(state), ..Self::default() }
     }
 
     /// Only checks for which this expression holds; Consul evaluates it.
@@ -43,19 +40,12 @@ impl Query for HealthState {
     fn key(&self) -> QueryKey {
         QueryKey::new(
             "health.state",
-            &(
-                self.state.as_ref().map(HealthStatus::as_str),
-                self.options.canonical(),
-            ),
+            &(self.state.as_ref().map(HealthStatus::as_str), self.options.canonical()),
         )
     }
 
     fn scope(&self) -> Scope {
-        if is_local(&self.options) {
-            Scope::Checks
-        } else {
-            Scope::Opaque
-        }
+        if is_local(&self.options) { Scope::Checks } else { Scope::Opaque }
     }
 
     async fn fetch(
@@ -64,9 +54,8 @@ impl Query for HealthState {
         position: &Position,
         wait: Duration,
     ) -> Result<Answer<Self::Value>> {
-        let answer = client
-            .health_state(self.state.as_ref(), &self.options.at(position, wait))
-            .await?;
+        let answer =
+            client.health_state(self.state.as_ref(), &self.options.at(position, wait)).await?;
         Ok(answer.map(|mut checks| {
             checks.sort_by(|a, b| (&a.node, &a.check_id).cmp(&(&b.node, &b.check_id)));
             checks

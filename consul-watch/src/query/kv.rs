@@ -17,10 +17,7 @@ pub struct KvGet {
 impl KvGet {
     /// The key with this name.
     pub fn new(key: impl Into<String>) -> Self {
-        Self {
-            key: key.into(),
-            options: QueryOptions::default(),
-        }
+        Self { key: key.into(), options: QueryOptions::default() }
     }
 
     common_setters!();
@@ -34,11 +31,7 @@ impl Query for KvGet {
     }
 
     fn scope(&self) -> Scope {
-        if is_local(&self.options) {
-            Scope::KvKey(self.key.clone())
-        } else {
-            Scope::Opaque
-        }
+        if is_local(&self.options) { Scope::KvKey(self.key.clone()) } else { Scope::Opaque }
     }
 
     async fn fetch(
@@ -47,9 +40,7 @@ impl Query for KvGet {
         position: &Position,
         wait: Duration,
     ) -> Result<Answer<Self::Value>> {
-        client
-            .kv_get(&self.key, &self.options.at(position, wait))
-            .await
+        client.kv_get(&self.key, &self.options.at(position, wait)).await
     }
 }
 
@@ -64,10 +55,7 @@ pub struct KvList {
 impl KvList {
     /// The keys that begin with `prefix`; an empty one is all keys.
     pub fn new(prefix: impl Into<String>) -> Self {
-        Self {
-            prefix: prefix.into(),
-            options: QueryOptions::default(),
-        }
+        Self { prefix: prefix.into(), options: QueryOptions::default() }
     }
 
     common_setters!();
@@ -81,11 +69,7 @@ impl Query for KvList {
     }
 
     fn scope(&self) -> Scope {
-        if is_local(&self.options) {
-            Scope::KvPrefix(self.prefix.clone())
-        } else {
-            Scope::Opaque
-        }
+        if is_local(&self.options) { Scope::KvPrefix(self.prefix.clone()) } else { Scope::Opaque }
     }
 
     async fn fetch(
@@ -94,9 +78,7 @@ impl Query for KvList {
         position: &Position,
         wait: Duration,
     ) -> Result<Answer<Self::Value>> {
-        let answer = client
-            .kv_list(&self.prefix, &self.options.at(position, wait))
-            .await?;
+        let answer = client.kv_list(&self.prefix, &self.options.at(position, wait)).await?;
         Ok(answer.map(|mut pairs| {
             pairs.sort_by(|a, b| a.key.cmp(&b.key));
             pairs
@@ -116,11 +98,7 @@ pub struct KvKeys {
 impl KvKeys {
     /// The keys that begin with `prefix`; an empty one is all keys.
     pub fn new(prefix: impl Into<String>) -> Self {
-        Self {
-            prefix: prefix.into(),
-            separator: None,
-            options: QueryOptions::default(),
-        }
+        Self { prefix: prefix.into(), separator: None, options: QueryOptions::default() }
     }
 
     /// Cuts names after the separator's first occurrence past the prefix, each once.
@@ -136,18 +114,11 @@ impl Query for KvKeys {
     type Value = Vec<String>;
 
     fn key(&self) -> QueryKey {
-        QueryKey::new(
-            "kv.keys",
-            &(&self.prefix, &self.separator, self.options.canonical()),
-        )
+        QueryKey::new("kv.keys", &(&self.prefix, &self.separator, self.options.canonical()))
     }
 
     fn scope(&self) -> Scope {
-        if is_local(&self.options) {
-            Scope::KvPrefix(self.prefix.clone())
-        } else {
-            Scope::Opaque
-        }
+        if is_local(&self.options) { Scope::KvPrefix(self.prefix.clone()) } else { Scope::Opaque }
     }
 
     async fn fetch(
@@ -157,11 +128,7 @@ impl Query for KvKeys {
         wait: Duration,
     ) -> Result<Answer<Self::Value>> {
         client
-            .kv_keys(
-                &self.prefix,
-                self.separator.as_deref(),
-                &self.options.at(position, wait),
-            )
+            .kv_keys(&self.prefix, self.separator.as_deref(), &self.options.at(position, wait))
             .await
     }
 }

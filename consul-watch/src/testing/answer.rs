@@ -28,26 +28,16 @@ impl Reply {
 
     pub(super) fn text(status: u16, text: impl Into<String>) -> Self {
         let headers = vec![("content-type", "text/plain; charset=utf-8".to_owned())];
-        Self {
-            status,
-            body: text.into().into(),
-            headers,
-            seen: None,
-            hash: None,
-        }
+        Self { status, body: text.into().into(), headers, seen: None, hash: None }
     }
 
     pub(super) fn empty(status: u16) -> Self {
-        Self {
-            headers: Vec::new(),
-            ..Self::text(status, "")
-        }
+        Self { headers: Vec::new(), ..Self::text(status, "") }
     }
 
     /// A read that can block on its index.
     pub(super) fn at(mut self, seen: Seen) -> Self {
-        self.headers
-            .push(("x-consul-index", seen.index.to_string()));
+        self.headers.push(("x-consul-index", seen.index.to_string()));
         self.seen = Some(seen);
         self
     }

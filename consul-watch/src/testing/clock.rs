@@ -15,10 +15,7 @@ pub struct TestClock {
 impl TestClock {
     /// A clock whose wall time is `wall` now.
     pub fn starting_at(wall: SystemTime) -> Self {
-        Self {
-            wall,
-            start: Instant::now(),
-        }
+        Self { wall, start: Instant::now() }
     }
 }
 

@@ -35,20 +35,14 @@ pub struct Fixture<Q> {
 
 impl<Q> std::fmt::Debug for Fixture<Q> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Fixture")
-            .field("consul", &self.consul)
-            .finish_non_exhaustive()
+        f.debug_struct("Fixture").field("consul", &self.consul).finish_non_exhaustive()
     }
 }
 
 impl<Q: Query> Fixture<Q> {
     /// A fixture. `change` is called with 0, 1, 2 …; each call must give the query another result.
     pub fn new(query: Q, change: impl Fn(&TestConsul, usize) + Send + Sync + 'static) -> Self {
-        Self {
-            consul: TestConsul::new(),
-            query: Arc::new(query),
-            change: Box::new(change),
-        }
+        Self { consul: TestConsul::new(), query: Arc::new(query), change: Box::new(change) }
     }
 
     fn watcher(&self) -> Watcher {
@@ -62,10 +56,7 @@ impl<Q: Query> Fixture<Q> {
     /// What a fresh read gives.
     #[expect(clippy::expect_used, reason = "this is how a case fails")]
     async fn now(&self) -> Q::Value {
-        let read = self
-            .query
-            .fetch(&self.consul.client(), &Position::Start, LIMIT)
-            .await;
+        let read = self.query.fetch(&self.consul.client(), &Position::Start, LIMIT).await;
         read.expect("a read without faults succeeds").value
     }
 }
@@ -146,8 +137,7 @@ pub async fn equal_keys_share_one_read<Q: Query>(fixture: Fixture<Q>) {
     let mut two = watcher.watch(Arc::clone(&fixture.query));
     let late = item(&mut two).await;
     assert!(
-        one.latest()
-            .is_some_and(|snapshot| Arc::ptr_eq(&snapshot.data, &late.data)),
+        one.latest().is_some_and(|snapshot| Arc::ptr_eq(&snapshot.data, &late.data)),
         "data is shared"
     );
     assert_eq!(watcher.active(), 1);
@@ -186,25 +176,14 @@ pub async fn errors_keep_the_data_and_are_recovered_from<Q: Query>(fixture: Fixt
     fixture.change(0);
     let mut watch = fixture.watcher().watch(Arc::clone(&fixture.query));
     let first = item(&mut watch).await;
-    fixture
-        .consul
-        .inject(&Fault::status(500, "No cluster leader"), 3);
+    fixture.consul.inject(&Fault::status(500, "No cluster leader"), 3);
     fixture.consul.restart();
     let error = timeout(LIMIT, watch.changed()).await;
-    assert!(
-        matches!(&error, Ok(Err(error)) if !error.is_fatal()),
-        "{error:?}"
-    );
+    assert!(matches!(&error, Ok(Err(error)) if !error.is_fatal()), "{error:?}");
     assert_eq!(watch.state().liveness, Liveness::Degraded);
+    assert!(watch.latest().is_some_and(|kept| Arc::ptr_eq(&kept.data, &first.data)));
     assert!(
-        watch
-            .latest()
-            .is_some_and(|kept| Arc::ptr_eq(&kept.data, &first.data))
-    );
-    assert!(
-        timeout(LIMIT, fixture.consul.wait_for_blocked(1))
-            .await
-            .is_ok(),
+        timeout(LIMIT, fixture.consul.wait_for_blocked(1)).await.is_ok(),
         "the watch asks again"
     );
     fixture.change(1);
@@ -245,12 +224,7 @@ pub async fn a_dropped_watch_leaves_no_request<Q: Query>(fixture: Fixture<Q>) {
     tokio::task::yield_now().await;
     assert_eq!(watcher.active(), 1, "one subscriber is left");
     drop(two);
-    assert!(
-        timeout(LIMIT, fixture.consul.wait_for_open(0))
-            .await
-            .is_ok(),
-        "a request stays"
-    );
+    assert!(timeout(LIMIT, fixture.consul.wait_for_open(0)).await.is_ok(), "a request stays");
     watcher.shutdown().await;
     assert_eq!(watcher.active(), 0);
 }
@@ -270,14 +244,9 @@ async fn settle<Q: Query>(fixture: &Fixture<Q>, watch: &mut Watch<Q::Value>) {
     let present = fixture.now().await;
     let mut last: Option<Snapshot<Q::Value>> = None;
     while last.as_ref().is_none_or(|last| *last.data != present) {
-        match timeout(LIMIT, watch.changed())
-            .await
-            .expect("the present in time")
-        {
+        match timeout(LIMIT, watch.changed()).await.expect("the present in time") {
             Ok(snapshot) => {
-                let repeated = last
-                    .as_ref()
-                    .is_some_and(|last| *last.data == *snapshot.data);
+                let repeated = last.as_ref().is_some_and(|last| *last.data == *snapshot.data);
                 assert!(!repeated, "equal data was delivered twice");
                 last = Some(snapshot);
             }

@@ -135,10 +135,7 @@ impl TestConsul {
 
     /// A Consul with other settings.
     pub fn builder() -> TestConsulBuilder {
-        TestConsulBuilder {
-            behaviour: Behaviour::default(),
-            seed: 1,
-        }
+        TestConsulBuilder { behaviour: Behaviour::default(), seed: 1 }
     }
 
     /// A client that reaches this Consul in memory.
@@ -151,10 +148,7 @@ impl TestConsul {
     /// # Panics
     ///
     /// If the settings cannot be used.
-    #[expect(
-        clippy::expect_used,
-        reason = "a test double tells a wrong test at once"
-    )]
+    #[expect(clippy::expect_used, reason = "a test double tells a wrong test at once")]
     pub fn client_with(&self, config: ClientConfig) -> Client {
         Client::with_transport(config, self.transport()).expect("the client's settings can be used")
     }
@@ -301,17 +295,11 @@ impl TestConsul {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.inner
-            .state
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.inner.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn faults(&self) -> MutexGuard<'_, Faults> {
-        self.inner
-            .faults
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.inner.faults.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn change<T>(&self, change: impl FnOnce(&mut State, Instant) -> T) {
@@ -329,9 +317,7 @@ impl TestConsul {
         &self,
         request: http::Request<Bytes>,
     ) -> Result<http::Response<Bytes>, Cut> {
-        self.inner
-            .traffic
-            .send_modify(|traffic| traffic.requests += 1);
+        self.inner.traffic.send_modify(|traffic| traffic.requests += 1);
         let _open = Counted::enter(self, |traffic| &mut traffic.open);
         let mut cut = self.inner.cut.subscribe();
         tokio::select! {
@@ -424,9 +410,8 @@ fn with_contact(reply: Reply, state: &State, now: Instant) -> Reply {
     if reply.seen.is_none() {
         return reply;
     }
-    let contact = state
-        .leader_lost
-        .map_or(Duration::ZERO, |lost| now.saturating_duration_since(lost));
+    let contact =
+        state.leader_lost.map_or(Duration::ZERO, |lost| now.saturating_duration_since(lost));
     reply
         .header("x-consul-knownleader", state.leader.to_string())
         .header("x-consul-lastcontact", contact.as_millis().to_string())
@@ -441,11 +426,7 @@ struct Held {
 
 impl Held {
     fn new(call: &Call, jitter: Duration) -> Self {
-        Self {
-            until: Instant::now() + call.wait + jitter,
-            epoch: None,
-            before: None,
-        }
+        Self { until: Instant::now() + call.wait + jitter, epoch: None, before: None }
     }
 
     /// Whether the read answers now.
@@ -458,9 +439,7 @@ impl Held {
         }
         let Some(seen) = reply.seen else { return true };
         // Past its first look, a read sleeps until what it watches changes.
-        let woken = self
-            .before
-            .is_none_or(|before| before.watched != seen.watched);
+        let woken = self.before.is_none_or(|before| before.watched != seen.watched);
         self.before = Some(seen);
         woken && seen.index > call.index
     }
@@ -474,14 +453,8 @@ struct Counted {
 
 impl Counted {
     fn enter(consul: &TestConsul, which: fn(&mut Traffic) -> &mut usize) -> Self {
-        consul
-            .inner
-            .traffic
-            .send_modify(|traffic| *which(traffic) += 1);
-        Self {
-            consul: consul.clone(),
-            which,
-        }
+        consul.inner.traffic.send_modify(|traffic| *which(traffic) += 1);
+        Self { consul: consul.clone(), which }
     }
 }
 

@@ -27,10 +27,7 @@ pub enum Fault {
 impl Fault {
     /// Answers a status with a text.
     pub fn status(status: u16, text: impl Into<String>) -> Self {
-        Self::Status {
-            status,
-            text: text.into(),
-        }
+        Self::Status { status, text: text.into() }
     }
 }
 

@@ -25,9 +25,7 @@ impl Transport for MemoryTransport {
     ) -> Result<http::Response<Bytes>, TransportError> {
         tokio::time::timeout(limits.headers, self.consul.handle(request))
             .await
-            .map_err(|_elapsed| TransportError::Timeout {
-                after: limits.headers,
-            })?
+            .map_err(|_elapsed| TransportError::Timeout { after: limits.headers })?
             .map_err(|cut| TransportError::Failed { source: cut.into() })
     }
 }

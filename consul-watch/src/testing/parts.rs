@@ -37,10 +37,7 @@ pub struct Part {
 impl Part {
     /// The version's first numbers, to compare: `1.8.7` is `(1, 8)`.
     pub fn major_minor(&self) -> (u32, u32) {
-        let mut numbers = self
-            .version
-            .split(['.', '-', '+'])
-            .map(|part| part.parse().unwrap_or(0));
+        let mut numbers = self.version.split(['.', '-', '+']).map(|part| part.parse().unwrap_or(0));
         (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
     }
 }
@@ -55,27 +52,18 @@ pub fn find(name: &str) -> Option<Part> {
             .find(|path| path.is_file())
     })?;
     let version = version(&path);
-    Some(Part {
-        name: name.to_owned(),
-        path,
-        version,
-    })
+    Some(Part { name: name.to_owned(), path, version })
 }
 
 /// The first thing that looks like a version in what the program says of itself.
 fn version(path: &Path) -> String {
     for argument in ["version", "--version"] {
-        let Ok(output) = Command::new(path)
-            .arg(argument)
-            .env_remove("TF_CLI_CONFIG_FILE")
-            .output()
+        let Ok(output) = Command::new(path).arg(argument).env_remove("TF_CLI_CONFIG_FILE").output()
         else {
             continue;
         };
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        let mut words = text
-            .split_whitespace()
-            .map(|word| word.trim_start_matches('v'));
+        let mut words = text.split_whitespace().map(|word| word.trim_start_matches('v'));
         let found =
             words.find(|word| word.starts_with(|c: char| c.is_ascii_digit()) && word.contains('.'));
         if let Some(found) = found.filter(|_| output.status.success()) {
@@ -105,11 +93,7 @@ impl Suite {
             );
             return None;
         };
-        let version = if part.version.is_empty() {
-            "unknown"
-        } else {
-            &part.version
-        };
+        let version = if part.version.is_empty() { "unknown" } else { &part.version };
         record(&["used", name, version, self.0]);
         Some(part)
     }
@@ -140,10 +124,8 @@ impl Suite {
 static REPORTED: Mutex<Option<HashSet<String>>> = Mutex::new(None);
 
 fn record(fields: &[&str]) {
-    let clean: Vec<String> = fields
-        .iter()
-        .map(|field| field.replace(['\t', '\n', '\r'], " "))
-        .collect();
+    let clean: Vec<String> =
+        fields.iter().map(|field| field.replace(['\t', '\n', '\r'], " ")).collect();
     let line = clean.join("\t");
     let mut reported = REPORTED.lock().unwrap_or_else(PoisonError::into_inner);
     if !reported.get_or_insert_default().insert(line.clone()) {
@@ -154,10 +136,7 @@ fn record(fields: &[&str]) {
         && let Ok(mut file) = fs::OpenOptions::new().create(true).append(true).open(path)
         && let Err(error) = writeln!(file, "{line}")
     {
-        tracing::warn!(
-            error = &error as &dyn std::error::Error,
-            "the report cannot be written"
-        );
+        tracing::warn!(error = &error as &dyn std::error::Error, "the report cannot be written");
     }
 }
 

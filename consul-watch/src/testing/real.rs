@@ -76,19 +76,13 @@ pub struct StartError {
 
 impl StartError {
     fn new(problem: impl Into<String>) -> Self {
-        Self {
-            problem: problem.into(),
-            source: None,
-        }
+        Self { problem: problem.into(), source: None }
     }
 }
 
 impl From<io::Error> for StartError {
     fn from(error: io::Error) -> Self {
-        Self {
-            problem: "the machine refused".to_owned(),
-            source: Some(error.into()),
-        }
+        Self { problem: "the machine refused".to_owned(), source: Some(error.into()) }
     }
 }
 
@@ -183,15 +177,9 @@ impl Consul {
     /// # Panics
     ///
     /// If the machine's TLS set-up cannot be read.
-    #[expect(
-        clippy::expect_used,
-        reason = "a test fixture tells a broken machine at once"
-    )]
+    #[expect(clippy::expect_used, reason = "a test fixture tells a broken machine at once")]
     pub fn client(&self) -> Client {
-        let mut config = ClientConfig {
-            address: self.address(),
-            ..ClientConfig::default()
-        };
+        let mut config = ClientConfig { address: self.address(), ..ClientConfig::default() };
         config.token.clone_from(&self.token);
         Client::new(config).expect("a client over plain HTTP")
     }
@@ -249,10 +237,7 @@ impl Consul {
             .process_group(0)
             .spawn()?;
         let lifeline = process.stdin.take();
-        self.running = Some(Running {
-            process,
-            _lifeline: lifeline,
-        });
+        self.running = Some(Running { process, _lifeline: lifeline });
         Ok(())
     }
 
@@ -287,10 +272,7 @@ impl Consul {
 
 fn management_token(settings: &Value) -> Option<SecretString> {
     let places = ["/acl/tokens/initial_management", "/acl/tokens/master"];
-    places
-        .into_iter()
-        .find_map(|place| settings.pointer(place)?.as_str())
-        .map(SecretString::from)
+    places.into_iter().find_map(|place| settings.pointer(place)?.as_str()).map(SecretString::from)
 }
 
 /// A `blind` client cannot see the node's health: ACLs are on and it has no token.

@@ -52,18 +52,11 @@ impl Call {
             return Err(Reply::empty(301).header("location", clean));
         }
         let mut params = HashMap::<String, Vec<String>>::new();
-        for pair in parts
-            .uri
-            .query()
-            .unwrap_or_default()
-            .split('&')
-            .filter(|pair| !pair.is_empty())
+        for pair in parts.uri.query().unwrap_or_default().split('&').filter(|pair| !pair.is_empty())
         {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             let decode = |text: &str| {
-                percent_decode_str(&text.replace('+', "%20"))
-                    .decode_utf8_lossy()
-                    .into_owned()
+                percent_decode_str(&text.replace('+', "%20")).decode_utf8_lossy().into_owned()
             };
             params.entry(decode(name)).or_default().push(decode(value));
         }
@@ -83,25 +76,16 @@ impl Call {
 
     fn read_options(&mut self) -> Result<(), Reply> {
         if let Some(text) = self.param("index") {
-            self.index = text
-                .parse()
-                .map_err(|_bad| Reply::text(400, "Invalid index"))?;
+            self.index = text.parse().map_err(|_bad| Reply::text(400, "Invalid index"))?;
         }
         if let Some(text) = self.param("wait") {
             let wait = text
                 .parse::<GoDuration>()
                 .map_err(|_bad| Reply::text(400, "Invalid wait time"))?
                 .get();
-            self.wait = if wait.is_zero() {
-                DEFAULT_WAIT
-            } else {
-                wait.min(LONGEST_WAIT)
-            };
+            self.wait = if wait.is_zero() { DEFAULT_WAIT } else { wait.min(LONGEST_WAIT) };
         }
-        self.hash = self
-            .param("hash")
-            .filter(|hash| !hash.is_empty())
-            .map(str::to_owned);
+        self.hash = self.param("hash").filter(|hash| !hash.is_empty()).map(str::to_owned);
         self.stale = self.has("stale");
         if self.stale && self.has("consistent") {
             let text = "Cannot specify ?stale with ?consistent, conflicting semantics.";
@@ -119,10 +103,7 @@ impl Call {
     }
 
     pub(super) fn param(&self, name: &str) -> Option<&str> {
-        self.params
-            .get(name)
-            .and_then(|values| values.first())
-            .map(String::as_str)
+        self.params.get(name).and_then(|values| values.first()).map(String::as_str)
     }
 
     pub(super) fn all(&self, name: &str) -> &[String] {
@@ -134,11 +115,7 @@ impl Call {
     }
 
     fn json<T: DeserializeOwned>(&self) -> Result<T, Refused> {
-        let body: &[u8] = if self.body.is_empty() {
-            b"{}"
-        } else {
-            &self.body
-        };
+        let body: &[u8] = if self.body.is_empty() { b"{}" } else { &self.body };
         serde_json::from_slice(body)
             .map_err(|error| Refused::new(400, format!("Request decode failed: {error}")))
     }
@@ -170,10 +147,7 @@ fn clean_path(path: &str) -> String {
 /// Carries a call out. A read may be carried out again and again while it blocks.
 pub(super) fn answer(state: &mut State, call: &Call, now: Instant) -> Reply {
     let path = call.path.strip_prefix("v1/").unwrap_or_default();
-    if let Some(key) = path
-        .strip_prefix("kv/")
-        .or_else(|| (path == "kv").then_some(""))
-    {
+    if let Some(key) = path.strip_prefix("kv/").or_else(|| (path == "kv").then_some("")) {
         return kv::answer(state, call, key, now);
     }
     if path == "txn" && call.method == Method::PUT {
@@ -193,10 +167,7 @@ pub(super) fn answer(state: &mut State, call: &Call, now: Instant) -> Reply {
 }
 
 fn catalog(state: &mut State, call: &Call, rest: &str, now: Instant) -> Option<Reply> {
-    let reply = match (
-        call.method.as_str(),
-        rest.split_once('/').unwrap_or((rest, "")),
-    ) {
+    let reply = match (call.method.as_str(), rest.split_once('/').unwrap_or((rest, ""))) {
         ("PUT", ("register", "")) => {
             let done = call.json().and_then(|body| state.register(body, now));
             done.map(|()| Value::Bool(true)).into()
@@ -224,17 +195,15 @@ fn agent(state: &mut State, call: &Call, rest: &str, now: Instant) -> Option<Rep
         ("GET", ["services"]) => Reply::json(&json::agent_services(state)),
         ("GET", ["checks"]) => Reply::json(&json::agent_checks(state)),
         ("GET", ["service", id]) => json::agent_service(state, id),
-        ("PUT", ["service", "register"]) => call
-            .json()
-            .and_then(|body| state.agent_register_service(body, now))
-            .into(),
+        ("PUT", ["service", "register"]) => {
+            call.json().and_then(|body| state.agent_register_service(body, now)).into()
+        }
         ("PUT", ["service", "deregister", id]) => state.agent_deregister_service(id, now).into(),
         ("PUT", ["service", "maintenance", id]) => maintenance(state, call, Some(id), now),
         ("PUT", ["maintenance"]) => maintenance(state, call, None, now),
-        ("PUT", ["check", "register"]) => call
-            .json()
-            .and_then(|body| state.agent_register_check(body, now))
-            .into(),
+        ("PUT", ["check", "register"]) => {
+            call.json().and_then(|body| state.agent_register_check(body, now)).into()
+        }
         ("PUT", ["check", "deregister", id]) => state.agent_deregister_check(id, now).into(),
         ("PUT", ["check", verb, id]) => check_update(call, verb)
             .and_then(|update| state.agent_update_check(id, update, now))
@@ -250,14 +219,7 @@ fn maintenance(state: &mut State, call: &Call, service: Option<&str>, now: Insta
         Some("false") => false,
         _ => return Reply::text(400, "Missing value for enable"),
     };
-    state
-        .agent_maintenance(
-            service,
-            enable,
-            call.param("reason").unwrap_or_default(),
-            now,
-        )
-        .into()
+    state.agent_maintenance(service, enable, call.param("reason").unwrap_or_default(), now).into()
 }
 
 fn check_update(call: &Call, verb: &str) -> Result<CheckUpdate, Refused> {
@@ -278,33 +240,19 @@ fn check_update(call: &Call, verb: &str) -> Result<CheckUpdate, Refused> {
             return match HealthStatus::from(body.status) {
                 status @ (HealthStatus::Passing
                 | HealthStatus::Warning
-                | HealthStatus::Critical) => Ok(CheckUpdate {
-                    status,
-                    output: body.output,
-                }),
-                other => Err(Refused::new(
-                    400,
-                    format!("Invalid check status: '{other}'"),
-                )),
+                | HealthStatus::Critical) => Ok(CheckUpdate { status, output: body.output }),
+                other => Err(Refused::new(400, format!("Invalid check status: '{other}'"))),
             };
         }
         _ => return Err(Refused::new(404, "404 page not found")),
     };
-    Ok(CheckUpdate {
-        status,
-        output: note(),
-    })
+    Ok(CheckUpdate { status, output: note() })
 }
 
 fn session(state: &mut State, call: &Call, rest: &str, now: Instant) -> Option<Reply> {
-    let reply = match (
-        call.method.as_str(),
-        rest.split_once('/').unwrap_or((rest, "")),
-    ) {
+    let reply = match (call.method.as_str(), rest.split_once('/').unwrap_or((rest, ""))) {
         ("PUT", ("create", "")) => {
-            let made = call
-                .json()
-                .and_then(|body| state.session_create(&body, now));
+            let made = call.json().and_then(|body| state.session_create(&body, now));
             made.map(|id| json!({ "ID": id })).into()
         }
         ("PUT", ("destroy", id)) => {
@@ -335,11 +283,7 @@ fn session(state: &mut State, call: &Call, rest: &str, now: Instant) -> Option<R
 
 fn status(state: &State, rest: &str) -> Option<Reply> {
     match rest {
-        "leader" => Some(Reply::json(&json!(if state.leader {
-            "127.0.0.1:8300"
-        } else {
-            ""
-        }))),
+        "leader" => Some(Reply::json(&json!(if state.leader { "127.0.0.1:8300" } else { "" }))),
         "peers" => Some(Reply::json(&json!(["127.0.0.1:8300"]))),
         _ => None,
     }

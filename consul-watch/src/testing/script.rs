@@ -54,10 +54,7 @@ enum Step {
 impl Script {
     /// A script for a path, such as `/v1/catalog/services`.
     pub fn new(path: impl Into<String>) -> Self {
-        Self {
-            path: path.into(),
-            steps: Vec::new(),
-        }
+        Self { path: path.into(), steps: Vec::new() }
     }
 
     /// Then answers this body with this index.
@@ -68,20 +65,14 @@ impl Script {
 
     /// Then answers one request with this status.
     pub fn status(mut self, status: u16, text: impl Into<String>) -> Self {
-        self.steps.push(Step::Status {
-            status,
-            text: text.into(),
-        });
+        self.steps.push(Step::Status { status, text: text.into() });
         self
     }
 
     /// Lets a server play the script.
     pub async fn mount(self, server: &MockServer) {
         let path = self.path;
-        let player = Player {
-            steps: self.steps,
-            at: Mutex::new(Played::default()),
-        };
+        let player = Player { steps: self.steps, at: Mutex::new(Played::default()) };
         Mock::given(matchers::method("GET"))
             .and(matchers::path(path))
             .respond_with(player)

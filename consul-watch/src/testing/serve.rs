@@ -36,16 +36,11 @@ impl ServedConsul {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let address = listener.local_addr()?;
         let stop = CancellationToken::new();
-        let shared = Shared {
-            consul: consul.clone(),
-            stop: stop.clone(),
-        };
+        let shared = Shared { consul: consul.clone(), stop: stop.clone() };
         let router = Router::new().fallback(answer).with_state(shared);
         let stopped = stop.clone().cancelled_owned();
         let server = tokio::spawn(async move {
-            if let Err(error) = axum::serve(listener, router)
-                .with_graceful_shutdown(stopped)
-                .await
+            if let Err(error) = axum::serve(listener, router).with_graceful_shutdown(stopped).await
             {
                 tracing::error!(
                     error = &error as &dyn std::error::Error,
@@ -53,12 +48,7 @@ impl ServedConsul {
                 );
             }
         });
-        Ok(Self {
-            consul,
-            address,
-            stop,
-            _server: AbortOnDropHandle::new(server),
-        })
+        Ok(Self { consul, address, stop, _server: AbortOnDropHandle::new(server) })
     }
 
     /// The Consul behind the socket.
@@ -76,15 +66,9 @@ impl ServedConsul {
     /// # Panics
     ///
     /// If the machine's TLS set-up cannot be read.
-    #[expect(
-        clippy::expect_used,
-        reason = "a test double tells a broken machine at once"
-    )]
+    #[expect(clippy::expect_used, reason = "a test double tells a broken machine at once")]
     pub fn client(&self) -> Client {
-        let config = ClientConfig {
-            address: self.address(),
-            ..ClientConfig::default()
-        };
+        let config = ClientConfig { address: self.address(), ..ClientConfig::default() };
         Client::new(config).expect("a client over plain HTTP")
     }
 }

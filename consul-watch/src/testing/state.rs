@@ -46,10 +46,7 @@ pub(super) struct Refused {
 
 impl Refused {
     pub(super) fn new(status: u16, text: impl Into<String>) -> Self {
-        Self {
-            status,
-            text: text.into(),
-        }
+        Self { status, text: text.into() }
     }
 }
 
@@ -65,18 +62,12 @@ impl Seen {
     /// A read that watches exactly what its index says.
     fn by_index(index: u64) -> Self {
         let index = index.max(1);
-        Self {
-            index,
-            watched: index,
-        }
+        Self { index, watched: index }
     }
 
     /// A read that watches less than its index covers.
     fn by_content(index: u64, content: &impl Hash) -> Self {
-        Self {
-            index: index.max(1),
-            watched: fingerprint(content),
-        }
+        Self { index: index.max(1), watched: fingerprint(content) }
     }
 }
 
@@ -192,14 +183,7 @@ impl State {
         let bits = self.random.u128(..);
         let hex = format!("{bits:032x}");
         let part = |from: usize, to: usize| hex.get(from..to).unwrap_or_default();
-        format!(
-            "{}-{}-{}-{}-{}",
-            part(0, 8),
-            part(8, 12),
-            part(12, 16),
-            part(16, 20),
-            part(20, 32)
-        )
+        format!("{}-{}-{}-{}-{}", part(0, 8), part(8, 12), part(12, 16), part(16, 20), part(20, 32))
     }
 
     /// A random share of a blocking read's wait, by which Consul spreads the herd.
@@ -220,11 +204,7 @@ impl State {
 
     /// When something happens by itself next.
     pub(super) fn next_due(&self) -> Option<Instant> {
-        let sessions = self
-            .sessions
-            .values()
-            .filter_map(|record| record.expires)
-            .min();
+        let sessions = self.sessions.values().filter_map(|record| record.expires).min();
         let checks = self.agent.next_due();
         sessions.into_iter().chain(checks).min()
     }
@@ -237,14 +217,7 @@ impl State {
                 *index = (*index / 2).max(1);
             }
         };
-        let Tables {
-            nodes,
-            services,
-            checks,
-            kvs,
-            tombstones,
-            sessions,
-        } = &mut self.tables;
+        let Tables { nodes, services, checks, kvs, tombstones, sessions } = &mut self.tables;
         for index in [nodes, services, checks, kvs, tombstones, sessions] {
             lower(index);
         }

@@ -58,9 +58,7 @@ impl SocketTransport {
                 builder = builder.no_proxy().dns_resolver(Redirected { host: target });
             }
         }
-        let http = builder
-            .build()
-            .map_err(|error| Error::config("tls", chain(&error)))?;
+        let http = builder.build().map_err(|error| Error::config("tls", chain(&error)))?;
         Ok(Self { http })
     }
 }
@@ -103,10 +101,7 @@ fn with_tls(
         }
         (None, None) => {}
         _ => {
-            return Err(Error::config(
-                "tls",
-                "both client cert and client key must be provided",
-            ));
+            return Err(Error::config("tls", "both client cert and client key must be provided"));
         }
     }
     if !tls.verify {
@@ -125,10 +120,7 @@ fn read_certificates(setting: &str, path: &Path) -> Result<Vec<Certificate>> {
         Error::config(setting, format!("{}: {}", path.display(), chain(&error)))
     })?;
     if found.is_empty() {
-        return Err(Error::config(
-            setting,
-            format!("{} holds no certificate", path.display()),
-        ));
+        return Err(Error::config(setting, format!("{} holds no certificate", path.display())));
     }
     Ok(found)
 }
@@ -145,10 +137,7 @@ fn read_folder(folder: &Path) -> Result<Vec<Certificate>> {
         }
     }
     if found.is_empty() {
-        return Err(Error::config(
-            setting,
-            format!("{} holds no certificate", folder.display()),
-        ));
+        return Err(Error::config(setting, format!("{} holds no certificate", folder.display())));
     }
     Ok(found)
 }
@@ -165,9 +154,7 @@ fn chain(error: &dyn std::error::Error) -> String {
 }
 
 fn failed(error: reqwest::Error) -> TransportError {
-    TransportError::Failed {
-        source: error.without_url().into(),
-    }
+    TransportError::Failed { source: error.without_url().into() }
 }
 
 #[async_trait]
@@ -180,17 +167,13 @@ impl Transport for SocketTransport {
         let request = reqwest::Request::try_from(request).map_err(failed)?;
         let mut answer = tokio::time::timeout(limits.headers, self.http.execute(request))
             .await
-            .map_err(|_elapsed| TransportError::Timeout {
-                after: limits.headers,
-            })?
+            .map_err(|_elapsed| TransportError::Timeout { after: limits.headers })?
             .map_err(failed)?;
         let mut body = BytesMut::new();
         loop {
             let chunk = tokio::time::timeout(limits.body_idle, answer.chunk())
                 .await
-                .map_err(|_elapsed| TransportError::Timeout {
-                    after: limits.body_idle,
-                })?
+                .map_err(|_elapsed| TransportError::Timeout { after: limits.body_idle })?
                 .map_err(failed)?;
             match chunk {
                 // The common answer comes in one piece.

@@ -146,10 +146,7 @@ pub struct AgentServiceRegistration {
 impl AgentServiceRegistration {
     /// A service with this name and nothing else.
     pub fn new(name: impl Into<String>) -> Self {
-        Self {
-            name: name.into(),
-            ..Self::default()
-        }
+        Self { name: name.into(), ..Self::default() }
     }
 }
 
@@ -166,10 +163,7 @@ pub struct AgentConnect {
     pub sidecar_service: Option<Box<AgentServiceRegistration>>,
 }
 
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "serde passes a reference"
-)]
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 fn no_port(port: &u16) -> bool {
     *port == 0
 }

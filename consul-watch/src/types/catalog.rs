@@ -27,46 +27,22 @@ pub struct Node {
     #[serde(default, deserialize_with = "nullable")]
     pub address: String,
     /// Datacenter.
-    #[serde(
-        default,
-        deserialize_with = "nullable",
-        skip_serializing_if = "String::is_empty"
-    )]
+    #[serde(default, deserialize_with = "nullable", skip_serializing_if = "String::is_empty")]
     pub datacenter: String,
     /// Other addresses, by name (`lan`, `wan`, …).
-    #[serde(
-        default,
-        deserialize_with = "nullable",
-        skip_serializing_if = "BTreeMap::is_empty"
-    )]
+    #[serde(default, deserialize_with = "nullable", skip_serializing_if = "BTreeMap::is_empty")]
     pub tagged_addresses: BTreeMap<String, String>,
     /// Free key-value pairs.
-    #[serde(
-        default,
-        deserialize_with = "nullable",
-        skip_serializing_if = "BTreeMap::is_empty"
-    )]
+    #[serde(default, deserialize_with = "nullable", skip_serializing_if = "BTreeMap::is_empty")]
     pub meta: BTreeMap<String, String>,
     /// Enterprise partition.
-    #[serde(
-        default,
-        deserialize_with = "nullable",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(default, deserialize_with = "nullable", skip_serializing_if = "Option::is_none")]
     pub partition: Option<String>,
     /// Index of its registration.
-    #[serde(
-        default,
-        deserialize_with = "nullable",
-        skip_serializing_if = "is_zero"
-    )]
+    #[serde(default, deserialize_with = "nullable", skip_serializing_if = "is_zero")]
     pub create_index: u64,
     /// Index of its last change.
-    #[serde(
-        default,
-        deserialize_with = "nullable",
-        skip_serializing_if = "is_zero"
-    )]
+    #[serde(default, deserialize_with = "nullable", skip_serializing_if = "is_zero")]
     pub modify_index: u64,
 }
 
@@ -154,11 +130,7 @@ pub struct CatalogService {
 impl CatalogService {
     /// Where to reach the instance: its own address, else its node's.
     pub fn reachable_address(&self) -> &str {
-        if self.service_address.is_empty() {
-            &self.address
-        } else {
-            &self.service_address
-        }
+        if self.service_address.is_empty() { &self.address } else { &self.service_address }
     }
 }
 
@@ -202,11 +174,7 @@ pub struct CatalogRegistration {
 impl CatalogRegistration {
     /// A node and nothing on it.
     pub fn new(node: impl Into<String>, address: impl Into<String>) -> Self {
-        Self {
-            node: node.into(),
-            address: address.into(),
-            ..Self::default()
-        }
+        Self { node: node.into(), address: address.into(), ..Self::default() }
     }
 
     /// This registration with a service on the node.
@@ -252,25 +220,16 @@ pub struct CatalogDeregistration {
 impl CatalogDeregistration {
     /// A node with everything on it.
     pub fn node(node: impl Into<String>) -> Self {
-        Self {
-            node: node.into(),
-            ..Self::default()
-        }
+        Self { node: node.into(), ..Self::default() }
     }
 
     /// One service of a node, with its checks.
     pub fn service(node: impl Into<String>, service_id: impl Into<String>) -> Self {
-        Self {
-            service_id: Some(service_id.into()),
-            ..Self::node(node)
-        }
+        Self { service_id: Some(service_id.into()), ..Self::node(node) }
     }
 
     /// One check of a node.
     pub fn check(node: impl Into<String>, check_id: impl Into<String>) -> Self {
-        Self {
-            check_id: Some(check_id.into()),
-            ..Self::node(node)
-        }
+        Self { check_id: Some(check_id.into()), ..Self::node(node) }
     }
 }

@@ -65,11 +65,7 @@ impl From<HealthStatus> for String {
 #[non_exhaustive]
 pub struct HealthCheck {
     /// The node that it runs on.
-    #[serde(
-        default,
-        deserialize_with = "nullable",
-        skip_serializing_if = "String::is_empty"
-    )]
+    #[serde(default, deserialize_with = "nullable", skip_serializing_if = "String::is_empty")]
     pub node: String,
     /// Id, unique on its node.
     #[serde(default, rename = "CheckID", deserialize_with = "nullable")]
@@ -81,18 +77,10 @@ pub struct HealthCheck {
     #[serde(default, deserialize_with = "nullable")]
     pub status: HealthStatus,
     /// A remark for people.
-    #[serde(
-        default,
-        deserialize_with = "nullable",
-        skip_serializing_if = "String::is_empty"
-    )]
+    #[serde(default, deserialize_with = "nullable", skip_serializing_if = "String::is_empty")]
     pub notes: String,
     /// What it last printed.
-    #[serde(
-        default,
-        deserialize_with = "nullable",
-        skip_serializing_if = "String::is_empty"
-    )]
+    #[serde(default, deserialize_with = "nullable", skip_serializing_if = "String::is_empty")]
     pub output: String,
     /// The instance that it belongs to; empty for a check of the node.
     #[serde(
@@ -103,18 +91,10 @@ pub struct HealthCheck {
     )]
     pub service_id: String,
     /// The service that it belongs to.
-    #[serde(
-        default,
-        deserialize_with = "nullable",
-        skip_serializing_if = "String::is_empty"
-    )]
+    #[serde(default, deserialize_with = "nullable", skip_serializing_if = "String::is_empty")]
     pub service_name: String,
     /// Tags of the instance.
-    #[serde(
-        default,
-        deserialize_with = "nullable",
-        skip_serializing_if = "Vec::is_empty"
-    )]
+    #[serde(default, deserialize_with = "nullable", skip_serializing_if = "Vec::is_empty")]
     pub service_tags: Vec<String>,
     /// `ttl`, `http`, `tcp`, …; empty for checks that no agent runs.
     #[serde(
@@ -125,11 +105,7 @@ pub struct HealthCheck {
     )]
     pub kind: String,
     /// How it is carried out, as Consul shows it.
-    #[serde(
-        default,
-        deserialize_with = "nullable",
-        skip_serializing_if = "JsonObject::is_empty"
-    )]
+    #[serde(default, deserialize_with = "nullable", skip_serializing_if = "JsonObject::is_empty")]
     pub definition: JsonObject,
     /// Enterprise namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -138,18 +114,10 @@ pub struct HealthCheck {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partition: Option<String>,
     /// Index of its registration.
-    #[serde(
-        default,
-        deserialize_with = "nullable",
-        skip_serializing_if = "is_zero"
-    )]
+    #[serde(default, deserialize_with = "nullable", skip_serializing_if = "is_zero")]
     pub create_index: u64,
     /// Index of its last change.
-    #[serde(
-        default,
-        deserialize_with = "nullable",
-        skip_serializing_if = "is_zero"
-    )]
+    #[serde(default, deserialize_with = "nullable", skip_serializing_if = "is_zero")]
     pub modify_index: u64,
 }
 
@@ -191,11 +159,7 @@ pub struct CheckSpec {
     #[serde(skip_serializing_if = "String::is_empty")]
     pub notes: String,
     /// Something else reports the state, at least this often.
-    #[serde(
-        rename = "TTL",
-        skip_serializing_if = "Option::is_none",
-        serialize_with = "go_text"
-    )]
+    #[serde(rename = "TTL", skip_serializing_if = "Option::is_none", serialize_with = "go_text")]
     pub ttl: Option<Duration>,
     /// URL to get.
     #[serde(rename = "HTTP", skip_serializing_if = "Option::is_none")]
@@ -266,12 +230,7 @@ impl CheckSpec {
     /// A check that something else reports at least every `ttl`.
     pub fn ttl(check_id: impl Into<String>, ttl: Duration) -> Self {
         let check_id = check_id.into();
-        Self {
-            name: check_id.clone(),
-            check_id,
-            ttl: Some(ttl),
-            ..Self::default()
-        }
+        Self { name: check_id.clone(), check_id, ttl: Some(ttl), ..Self::default() }
     }
 }
 
@@ -290,19 +249,12 @@ pub struct AgentCheckRegistration {
 impl AgentCheckRegistration {
     /// A check of the agent's node.
     pub fn of_node(check: CheckSpec) -> Self {
-        Self {
-            check,
-            ..Self::default()
-        }
+        Self { check, ..Self::default() }
     }
 
     /// A check of one of the agent's services.
     pub fn of_service(service_id: impl Into<String>, check: CheckSpec) -> Self {
-        Self {
-            service_id: service_id.into(),
-            check,
-            ..Self::default()
-        }
+        Self { service_id: service_id.into(), check, ..Self::default() }
     }
 }
 
@@ -325,10 +277,7 @@ impl Serialize for AgentCheckRegistration {
             id: &self.check.check_id,
             service_id: &self.service_id,
             namespace: self.namespace.as_deref(),
-            check: CheckSpec {
-                check_id: String::new(),
-                ..self.check.clone()
-            },
+            check: CheckSpec { check_id: String::new(), ..self.check.clone() },
         }
         .serialize(serializer)
     }

@@ -24,11 +24,7 @@ impl ServiceEntry {
 
     /// Where to reach the instance: its own address, else its node's.
     pub fn address(&self) -> &str {
-        if self.service.address.is_empty() {
-            &self.node.address
-        } else {
-            &self.service.address
-        }
+        if self.service.address.is_empty() { &self.node.address } else { &self.service.address }
     }
 }
 

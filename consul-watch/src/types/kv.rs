@@ -12,21 +12,13 @@ pub struct KvPair {
     /// The key.
     pub key: String,
     /// The value; not necessarily text.
-    #[serde(
-        default,
-        deserialize_with = "from_base64",
-        serialize_with = "to_base64"
-    )]
+    #[serde(default, deserialize_with = "from_base64", serialize_with = "to_base64")]
     pub value: Bytes,
     /// A number that the writer chose.
     #[serde(default)]
     pub flags: u64,
     /// The session that holds the key as a lock.
-    #[serde(
-        default,
-        deserialize_with = "nullable",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(default, deserialize_with = "nullable", skip_serializing_if = "Option::is_none")]
     pub session: Option<SessionId>,
     /// How often the lock was acquired; a plain write sets it back to 0.
     #[serde(default)]
@@ -87,11 +79,7 @@ mod tests {
     fn an_empty_value_is_null_on_the_wire() {
         let pair: KvPair = serde_json::from_str(r#"{"Key":"a","Value":null}"#).unwrap();
         assert_eq!(pair.text(), Some(""));
-        assert!(
-            serde_json::to_string(&pair)
-                .unwrap()
-                .contains("\"Value\":null")
-        );
+        assert!(serde_json::to_string(&pair).unwrap().contains("\"Value\":null"));
         assert!(serde_json::from_str::<KvPair>(r#"{"Key":"a","Value":"%"}"#).is_err());
     }
 }

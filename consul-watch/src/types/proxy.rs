@@ -8,11 +8,7 @@ use super::{JsonObject, nullable};
 #[non_exhaustive]
 pub struct ServiceProxy {
     /// The service that it stands before.
-    #[serde(
-        default,
-        deserialize_with = "nullable",
-        skip_serializing_if = "String::is_empty"
-    )]
+    #[serde(default, deserialize_with = "nullable", skip_serializing_if = "String::is_empty")]
     pub destination_service_name: String,
     /// The instance that it stands before.
     #[serde(
@@ -23,60 +19,28 @@ pub struct ServiceProxy {
     )]
     pub destination_service_id: String,
     /// Where the service listens, seen from the proxy. Empty is 127.0.0.1.
-    #[serde(
-        default,
-        deserialize_with = "nullable",
-        skip_serializing_if = "String::is_empty"
-    )]
+    #[serde(default, deserialize_with = "nullable", skip_serializing_if = "String::is_empty")]
     pub local_service_address: String,
     /// The port of the service; 0 when there is none.
-    #[serde(
-        default,
-        deserialize_with = "nullable",
-        skip_serializing_if = "no_port"
-    )]
+    #[serde(default, deserialize_with = "nullable", skip_serializing_if = "no_port")]
     pub local_service_port: u16,
     /// The socket of the service, instead of address and port (Consul 1.10).
-    #[serde(
-        default,
-        deserialize_with = "nullable",
-        skip_serializing_if = "String::is_empty"
-    )]
+    #[serde(default, deserialize_with = "nullable", skip_serializing_if = "String::is_empty")]
     pub local_service_socket_path: String,
     /// Empty, `transparent` or `direct` (Consul 1.10).
-    #[serde(
-        default,
-        deserialize_with = "nullable",
-        skip_serializing_if = "String::is_empty"
-    )]
+    #[serde(default, deserialize_with = "nullable", skip_serializing_if = "String::is_empty")]
     pub mode: String,
     /// Settings that only the proxy understands.
-    #[serde(
-        default,
-        deserialize_with = "nullable",
-        skip_serializing_if = "JsonObject::is_empty"
-    )]
+    #[serde(default, deserialize_with = "nullable", skip_serializing_if = "JsonObject::is_empty")]
     pub config: JsonObject,
     /// The services that it gives access to.
-    #[serde(
-        default,
-        deserialize_with = "nullable",
-        skip_serializing_if = "Vec::is_empty"
-    )]
+    #[serde(default, deserialize_with = "nullable", skip_serializing_if = "Vec::is_empty")]
     pub upstreams: Vec<Upstream>,
     /// How it reaches other datacenters.
-    #[serde(
-        default,
-        deserialize_with = "nullable",
-        skip_serializing_if = "MeshGateway::is_empty"
-    )]
+    #[serde(default, deserialize_with = "nullable", skip_serializing_if = "MeshGateway::is_empty")]
     pub mesh_gateway: MeshGateway,
     /// Paths that it exposes without the mesh's TLS, as Consul takes them.
-    #[serde(
-        default,
-        deserialize_with = "nullable",
-        skip_serializing_if = "JsonObject::is_empty"
-    )]
+    #[serde(default, deserialize_with = "nullable", skip_serializing_if = "JsonObject::is_empty")]
     pub expose: JsonObject,
 }
 
@@ -86,10 +50,7 @@ impl ServiceProxy {
     }
 }
 
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "serde passes a reference"
-)]
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 fn no_port(port: &u16) -> bool {
     *port == 0
 }
@@ -100,11 +61,7 @@ fn no_port(port: &u16) -> bool {
 #[non_exhaustive]
 pub struct MeshGateway {
     /// Empty, `none`, `local` or `remote`.
-    #[serde(
-        default,
-        deserialize_with = "nullable",
-        skip_serializing_if = "String::is_empty"
-    )]
+    #[serde(default, deserialize_with = "nullable", skip_serializing_if = "String::is_empty")]
     pub mode: String,
 }
 
@@ -120,69 +77,33 @@ impl MeshGateway {
 #[non_exhaustive]
 pub struct Upstream {
     /// `service` (also when empty) or `prepared_query`.
-    #[serde(
-        default,
-        deserialize_with = "nullable",
-        skip_serializing_if = "String::is_empty"
-    )]
+    #[serde(default, deserialize_with = "nullable", skip_serializing_if = "String::is_empty")]
     pub destination_type: String,
     /// Enterprise partition of the destination.
-    #[serde(
-        default,
-        deserialize_with = "nullable",
-        skip_serializing_if = "String::is_empty"
-    )]
+    #[serde(default, deserialize_with = "nullable", skip_serializing_if = "String::is_empty")]
     pub destination_partition: String,
     /// Enterprise namespace of the destination.
-    #[serde(
-        default,
-        deserialize_with = "nullable",
-        skip_serializing_if = "String::is_empty"
-    )]
+    #[serde(default, deserialize_with = "nullable", skip_serializing_if = "String::is_empty")]
     pub destination_namespace: String,
     /// Cluster peer of the destination (Consul 1.13).
-    #[serde(
-        default,
-        deserialize_with = "nullable",
-        skip_serializing_if = "String::is_empty"
-    )]
+    #[serde(default, deserialize_with = "nullable", skip_serializing_if = "String::is_empty")]
     pub destination_peer: String,
     /// The destination's name.
     #[serde(default, deserialize_with = "nullable")]
     pub destination_name: String,
     /// The destination's datacenter; empty is the local one.
-    #[serde(
-        default,
-        deserialize_with = "nullable",
-        skip_serializing_if = "String::is_empty"
-    )]
+    #[serde(default, deserialize_with = "nullable", skip_serializing_if = "String::is_empty")]
     pub datacenter: String,
     /// Address to listen on; empty is 127.0.0.1.
-    #[serde(
-        default,
-        deserialize_with = "nullable",
-        skip_serializing_if = "String::is_empty"
-    )]
+    #[serde(default, deserialize_with = "nullable", skip_serializing_if = "String::is_empty")]
     pub local_bind_address: String,
     /// Port to listen on.
-    #[serde(
-        default,
-        deserialize_with = "nullable",
-        skip_serializing_if = "no_port"
-    )]
+    #[serde(default, deserialize_with = "nullable", skip_serializing_if = "no_port")]
     pub local_bind_port: u16,
     /// Settings that only the proxy understands.
-    #[serde(
-        default,
-        deserialize_with = "nullable",
-        skip_serializing_if = "JsonObject::is_empty"
-    )]
+    #[serde(default, deserialize_with = "nullable", skip_serializing_if = "JsonObject::is_empty")]
     pub config: JsonObject,
     /// How the proxy reaches other datacenters for this upstream.
-    #[serde(
-        default,
-        deserialize_with = "nullable",
-        skip_serializing_if = "MeshGateway::is_empty"
-    )]
+    #[serde(default, deserialize_with = "nullable", skip_serializing_if = "MeshGateway::is_empty")]
     pub mesh_gateway: MeshGateway,
 }

@@ -23,48 +23,28 @@ pub struct Service {
     #[serde(default, rename = "Service", deserialize_with = "nullable")]
     pub name: String,
     /// Tags, in the order of registration.
-    #[serde(
-        default,
-        deserialize_with = "nullable",
-        skip_serializing_if = "Vec::is_empty"
-    )]
+    #[serde(default, deserialize_with = "nullable", skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
     /// Address; when empty, the node's holds.
     #[serde(default, deserialize_with = "nullable")]
     pub address: String,
     /// Other addresses, by name (`lan`, `wan`, `virtual`, …).
-    #[serde(
-        default,
-        deserialize_with = "nullable",
-        skip_serializing_if = "BTreeMap::is_empty"
-    )]
+    #[serde(default, deserialize_with = "nullable", skip_serializing_if = "BTreeMap::is_empty")]
     pub tagged_addresses: BTreeMap<String, ServiceAddress>,
     /// Free key-value pairs.
-    #[serde(
-        default,
-        deserialize_with = "nullable",
-        skip_serializing_if = "BTreeMap::is_empty"
-    )]
+    #[serde(default, deserialize_with = "nullable", skip_serializing_if = "BTreeMap::is_empty")]
     pub meta: BTreeMap<String, String>,
     /// Port; 0 when there is none.
     #[serde(default, deserialize_with = "nullable")]
     pub port: u16,
     /// Unix socket instead of address and port (Consul 1.10).
-    #[serde(
-        default,
-        deserialize_with = "nullable",
-        skip_serializing_if = "String::is_empty"
-    )]
+    #[serde(default, deserialize_with = "nullable", skip_serializing_if = "String::is_empty")]
     pub socket_path: String,
     /// Weights for DNS.
     #[serde(default, deserialize_with = "nullable")]
     pub weights: Weights,
     /// Whether tags changed in the catalog survive the agent's synchronisation.
-    #[serde(
-        default,
-        deserialize_with = "nullable",
-        skip_serializing_if = "is_false"
-    )]
+    #[serde(default, deserialize_with = "nullable", skip_serializing_if = "is_false")]
     pub enable_tag_override: bool,
     /// Proxy settings, for proxies and gateways.
     #[serde(
@@ -81,53 +61,29 @@ pub struct Service {
     )]
     pub connect: ServiceConnect,
     /// Cluster peer that it was imported from (Consul 1.13).
-    #[serde(
-        default,
-        deserialize_with = "nullable",
-        skip_serializing_if = "String::is_empty"
-    )]
+    #[serde(default, deserialize_with = "nullable", skip_serializing_if = "String::is_empty")]
     pub peer_name: String,
     /// Enterprise namespace.
-    #[serde(
-        default,
-        deserialize_with = "nullable",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(default, deserialize_with = "nullable", skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
     /// Enterprise partition.
-    #[serde(
-        default,
-        deserialize_with = "nullable",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(default, deserialize_with = "nullable", skip_serializing_if = "Option::is_none")]
     pub partition: Option<String>,
     /// Where it runs (Consul 1.17).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub locality: Option<Locality>,
     /// Index of its registration.
-    #[serde(
-        default,
-        deserialize_with = "nullable",
-        skip_serializing_if = "is_zero"
-    )]
+    #[serde(default, deserialize_with = "nullable", skip_serializing_if = "is_zero")]
     pub create_index: u64,
     /// Index of its last change.
-    #[serde(
-        default,
-        deserialize_with = "nullable",
-        skip_serializing_if = "is_zero"
-    )]
+    #[serde(default, deserialize_with = "nullable", skip_serializing_if = "is_zero")]
     pub modify_index: u64,
 }
 
 impl Service {
     /// An instance with this name and id, and nothing else.
     pub fn new(name: impl Into<String>, id: impl Into<String>) -> Self {
-        Self {
-            name: name.into(),
-            id: id.into(),
-            ..Self::default()
-        }
+        Self { name: name.into(), id: id.into(), ..Self::default() }
     }
 }
 
@@ -165,10 +121,7 @@ pub struct Weights {
 
 impl Default for Weights {
     fn default() -> Self {
-        Self {
-            passing: 1,
-            warning: 1,
-        }
+        Self { passing: 1, warning: 1 }
     }
 }
 
@@ -178,11 +131,7 @@ impl Default for Weights {
 #[non_exhaustive]
 pub struct ServiceConnect {
     /// It speaks mutual TLS with the mesh's certificates itself.
-    #[serde(
-        default,
-        deserialize_with = "nullable",
-        skip_serializing_if = "is_false"
-    )]
+    #[serde(default, deserialize_with = "nullable", skip_serializing_if = "is_false")]
     pub native: bool,
 }
 

@@ -39,11 +39,7 @@ impl TryFrom<String> for SessionId {
     type Error = EmptySessionId;
 
     fn try_from(text: String) -> Result<Self, Self::Error> {
-        if text.is_empty() {
-            Err(EmptySessionId)
-        } else {
-            Ok(Self(text))
-        }
+        if text.is_empty() { Err(EmptySessionId) } else { Ok(Self(text)) }
     }
 }
 
@@ -117,20 +113,13 @@ pub struct SessionRequest {
     /// What happens to its keys when it ends.
     pub behavior: SessionBehavior,
     /// 10 s to 24 h; `None` is no limit.
-    #[serde(
-        rename = "TTL",
-        skip_serializing_if = "Option::is_none",
-        serialize_with = "go_text"
-    )]
+    #[serde(rename = "TTL", skip_serializing_if = "Option::is_none", serialize_with = "go_text")]
     pub ttl: Option<Duration>,
     /// Node checks to bind to; `None` is `serfHealth`, an empty list is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node_checks: Option<Vec<String>>,
     /// Ids of service checks to bind to.
-    #[serde(
-        skip_serializing_if = "Vec::is_empty",
-        serialize_with = "service_checks"
-    )]
+    #[serde(skip_serializing_if = "Vec::is_empty", serialize_with = "service_checks")]
     pub service_checks: Vec<String>,
 }
 
@@ -154,10 +143,7 @@ mod tests {
                 "NodeChecks":["serfHealth"],"ServiceChecks":null,"CreateIndex":5,"ModifyIndex":5}"#,
         )
         .unwrap();
-        assert_eq!(
-            (session.lock_delay, session.ttl),
-            (Duration::from_secs(15), None)
-        );
+        assert_eq!((session.lock_delay, session.ttl), (Duration::from_secs(15), None));
         assert!(serde_json::from_str::<Session>(r#"{"ID":""}"#).is_err());
     }
 

@@ -38,15 +38,9 @@ fn each_document_is_read_by_its_decoder() {
     }
     assert_eq!(read::<Vec<ServiceEntry>>(0)[0].checks.len(), 1);
     assert_eq!(read::<Vec<KvPair>>(1)[0].text(), Some("test"));
-    assert_eq!(
-        read::<Vec<CatalogService>>(2)[0].reachable_address(),
-        "10.0.0.1"
-    );
+    assert_eq!(read::<Vec<CatalogService>>(2)[0].reachable_address(), "10.0.0.1");
     assert_eq!(read::<CatalogNode>(3).services.len(), 1);
-    assert_eq!(
-        read::<Vec<Session>>(4)[0].ttl,
-        Some(Duration::from_secs(10))
-    );
+    assert_eq!(read::<Vec<Session>>(4)[0].ttl, Some(Duration::from_secs(10)));
     assert_eq!(read::<AgentSelf>(5).config.version, "1.8.7");
     let services: std::collections::BTreeMap<String, AgentService> = read(6);
     assert_eq!(services["web"].content_hash, "5b");

@@ -45,12 +45,7 @@ pub(super) struct Limiter {
 
 impl Limiter {
     pub(super) fn new(limit: RateLimit) -> Self {
-        Self {
-            limit,
-            interval: limit.interval,
-            full_at: Duration::ZERO,
-            delayed: 0,
-        }
+        Self { limit, interval: limit.interval, full_at: Duration::ZERO, delayed: 0 }
     }
 
     /// Takes a token for the request that comes after one that ran from
@@ -62,9 +57,7 @@ impl Limiter {
             self.full_at = self.full_at.min(ended);
         }
         // One token was taken by the request that ended.
-        let room = self
-            .interval
-            .saturating_mul(self.limit.burst.saturating_sub(1));
+        let room = self.interval.saturating_mul(self.limit.burst.saturating_sub(1));
         self.full_at = self.full_at.max(started).saturating_add(self.interval);
         let delay = self.full_at.saturating_sub(ended).saturating_sub(room);
         if delay.is_zero() {
@@ -110,15 +103,9 @@ mod tests {
     fn fast_cycles_are_held_to_one_per_interval_after_the_burst() {
         let (mut limiter, mut now) = (Limiter::new(RateLimit::default()), Duration::ZERO);
         let got = delays(&mut limiter, &mut now, MS(1), 20);
-        assert_eq!(
-            got[0],
-            Duration::ZERO,
-            "the burst allows a second request at once"
-        );
+        assert_eq!(got[0], Duration::ZERO, "the burst allows a second request at once");
         assert!(
-            got[1..]
-                .iter()
-                .all(|delay| *delay > Duration::ZERO && *delay <= MS(120)),
+            got[1..].iter().all(|delay| *delay > Duration::ZERO && *delay <= MS(120)),
             "{got:?}"
         );
         assert!(now >= MS(1800), "20 requests in {now:?}");

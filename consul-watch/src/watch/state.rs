@@ -54,11 +54,7 @@ impl WatchState {
     }
 
     pub(super) fn failed(&mut self, error: &WatchError) {
-        self.liveness = if error.is_fatal() {
-            Liveness::Ended
-        } else {
-            Liveness::Degraded
-        };
+        self.liveness = if error.is_fatal() { Liveness::Ended } else { Liveness::Degraded };
         self.consecutive_failures = self.consecutive_failures.saturating_add(1);
         self.last_error = Some(error.clone());
     }

@@ -16,13 +16,7 @@ use consul_watch::{
 };
 
 fn set_instance(consul: &TestConsul, step: usize) {
-    consul.set_instance(
-        "web",
-        &format!("web-{step}"),
-        "10.0.0.1",
-        80,
-        HealthStatus::Passing,
-    );
+    consul.set_instance("web", &format!("web-{step}"), "10.0.0.1", 80, HealthStatus::Passing);
 }
 
 #[tokio::test(start_paused = true)]
@@ -44,13 +38,7 @@ async fn catalog_service() {
 async fn catalog_services() {
     conformance::all(|| {
         Fixture::new(CatalogServices::new(), |consul, step| {
-            consul.set_instance(
-                &format!("web-{step}"),
-                "a",
-                "10.0.0.1",
-                80,
-                HealthStatus::Passing,
-            );
+            consul.set_instance(&format!("web-{step}"), "a", "10.0.0.1", 80, HealthStatus::Passing);
         })
     })
     .await;
@@ -100,10 +88,7 @@ impl Query for KeyCount {
         wait: Duration,
     ) -> Result<Answer<usize>> {
         let options = consul_watch::QueryOptions::default().at(position, wait);
-        Ok(client
-            .kv_keys(self.0, None, &options)
-            .await?
-            .map(|keys| keys.len()))
+        Ok(client.kv_keys(self.0, None, &options).await?.map(|keys| keys.len()))
     }
 }
 

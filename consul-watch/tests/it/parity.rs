@@ -76,13 +76,8 @@ impl Env {
 
     async fn real(case: &'static str) -> Option<Self> {
         let part = SUITE.part("consul", case)?;
-        let start = || async {
-            Mutex::new(
-                real::Consul::start(&part.path)
-                    .await
-                    .expect("a real Consul"),
-            )
-        };
+        let start =
+            || async { Mutex::new(real::Consul::start(&part.path).await.expect("a real Consul")) };
         let guard = REAL.get_or_init(start).await.lock().await;
         Some(Self {
             client: guard.client(),
@@ -97,28 +92,17 @@ impl Env {
 
     /// A name that no other case uses.
     fn name(&self, name: &str) -> String {
-        format!(
-            "{}-{}-{name}",
-            self.case,
-            NAMES.fetch_add(1, Ordering::Relaxed)
-        )
+        format!("{}-{}-{name}", self.case, NAMES.fetch_add(1, Ordering::Relaxed))
     }
 
     /// How long a read blocks that is not to be woken.
     fn wait(&self) -> Duration {
-        if self.double.is_some() {
-            Duration::from_millis(400)
-        } else {
-            Duration::from_secs(1)
-        }
+        if self.double.is_some() { Duration::from_millis(400) } else { Duration::from_secs(1) }
     }
 
     /// Registers an instance with one check on a node of its own.
     async fn instance(&self, service: &str, node: &str, status: &str) {
-        self.client
-            .catalog_register(&instance(service, node, status))
-            .await
-            .unwrap();
+        self.client.catalog_register(&instance(service, node, status)).await.unwrap();
     }
 
     /// Reads, blocks on the answer's index, writes, and tells what became of the read.
@@ -129,9 +113,7 @@ impl Env {
         F: Future<Output = Result<Answer<T>>> + Send + 'static,
         W: Future,
     {
-        let first = read(self.client.clone(), QueryOptions::default())
-            .await
-            .unwrap();
+        let first = read(self.client.clone(), QueryOptions::default()).await.unwrap();
         let before = first.meta.index.expect("an index");
         let mut options = QueryOptions::default();
         (options.index, options.wait) = (Some(before), Some(self.wait()));
@@ -155,17 +137,11 @@ impl Env {
     async fn session(&self, change: impl FnOnce(&mut SessionRequest)) -> SessionId {
         let mut request = SessionRequest::default();
         change(&mut request);
-        self.client
-            .session_create(&request, &WriteOptions::default())
-            .await
-            .unwrap()
+        self.client.session_create(&request, &WriteOptions::default()).await.unwrap()
     }
 
     async fn destroy(&self, session: &SessionId) {
-        self.client
-            .session_destroy(session, &WriteOptions::default())
-            .await
-            .unwrap();
+        self.client.session_destroy(session, &WriteOptions::default()).await.unwrap();
     }
 }
 
@@ -207,9 +183,7 @@ fn instance(service: &str, node: &str, status: &str) -> CatalogRegistration {
         format!("{node}-check"),
         HealthStatus::from(status.to_owned()),
     );
-    CatalogRegistration::new(node, "10.0.0.1")
-        .with_service(instance)
-        .with_check(check)
+    CatalogRegistration::new(node, "10.0.0.1").with_service(instance).with_check(check)
 }
 
 /// Makes each case a test in each place that it runs in.

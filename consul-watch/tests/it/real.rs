@@ -17,11 +17,7 @@ const LIMIT: Duration = Duration::from_mins(1);
 
 async fn consul(case: &str) -> Option<real::Consul> {
     let part = SUITE.part("consul", case)?;
-    Some(
-        real::Consul::start(&part.path)
-            .await
-            .expect("a real Consul"),
-    )
+    Some(real::Consul::start(&part.path).await.expect("a real Consul"))
 }
 
 async fn until<T: Send + Sync + 'static>(watch: &mut Watch<T>, wanted: impl Fn(&T) -> bool + Sync) {
@@ -64,15 +60,9 @@ async fn a_restart_and_a_crash_of_the_server_lose_no_update() {
         let failed = timeout(LIMIT, key.changed()).await.unwrap().unwrap_err();
         assert!(!failed.is_fatal());
         assert_eq!(key.state().liveness, Liveness::Degraded);
-        consul
-            .restart()
-            .await
-            .expect("the server starts on its data");
+        consul.restart().await.expect("the server starts on its data");
         assert!(key.latest().is_some(), "data is kept meanwhile");
-        client
-            .kv_put("a", round.to_string(), &options)
-            .await
-            .unwrap();
+        client.kv_put("a", round.to_string(), &options).await.unwrap();
         let id = format!("web-{round}");
         let registration =
             CatalogRegistration::new(&id, "10.0.0.1").with_service(Service::new("web", &id));
@@ -82,10 +72,7 @@ async fn a_restart_and_a_crash_of_the_server_lose_no_update() {
         until(&mut web, |entries| entries.len() == round).await;
         assert_eq!(key.state().liveness, Liveness::Live);
     }
-    client
-        .catalog_deregister(&CatalogDeregistration::node("web-1"))
-        .await
-        .unwrap();
+    client.catalog_deregister(&CatalogDeregistration::node("web-1")).await.unwrap();
     until(&mut web, |entries| entries.len() == 1).await;
     drop((key, web));
     watcher.shutdown().await;

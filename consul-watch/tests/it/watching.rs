@@ -18,25 +18,15 @@ use tokio_util::sync::CancellationToken;
 const LONG: Duration = Duration::from_hours(1);
 
 fn watcher(consul: &TestConsul) -> Watcher {
-    Watcher::builder(consul.client())
-        .seed(7)
-        .clock(Arc::new(TestClock::default()))
-        .build()
+    Watcher::builder(consul.client()).seed(7).clock(Arc::new(TestClock::default())).build()
 }
 
 fn ids(entries: &[ServiceEntry]) -> Vec<&str> {
-    entries
-        .iter()
-        .map(|entry| entry.service.id.as_str())
-        .collect()
+    entries.iter().map(|entry| entry.service.id.as_str()).collect()
 }
 
 async fn next<T: Send + Sync + 'static>(watch: &mut Watch<T>) -> Arc<T> {
-    timeout(LONG, watch.changed())
-        .await
-        .expect("an item in time")
-        .expect("a snapshot")
-        .data
+    timeout(LONG, watch.changed()).await.expect("an item in time").expect("a snapshot").data
 }
 
 /// Whether the watch has nothing to say for an hour.
@@ -75,10 +65,7 @@ async fn a_key_is_seen_absent_then_with_its_value_and_nothing_else() {
         assert!(is_quiet(&mut key).await);
         consul.kv_put("foo/bar", "test");
         let data = next(&mut key).await;
-        assert_eq!(
-            data.as_ref().as_ref().and_then(|pair| pair.text()),
-            Some("test")
-        );
+        assert_eq!(data.as_ref().as_ref().and_then(|pair| pair.text()), Some("test"));
         assert!(is_quiet(&mut key).await);
         consul.kv_delete("foo/bar");
         assert_eq!(*next(&mut key).await, None);
@@ -96,13 +83,7 @@ async fn a_prefix_is_seen_empty_then_with_its_pairs() {
     assert_eq!(next(&mut list).await.len(), 1);
     consul.kv_put("foo/a", "1");
     let pairs = next(&mut list).await;
-    assert_eq!(
-        pairs
-            .iter()
-            .map(|pair| pair.key.as_str())
-            .collect::<Vec<_>>(),
-        ["foo/a", "foo/b"]
-    );
+    assert_eq!(pairs.iter().map(|pair| pair.key.as_str()).collect::<Vec<_>>(), ["foo/a", "foo/b"]);
 }
 
 /// Spec: CW13
@@ -116,19 +97,13 @@ async fn an_agents_service_is_followed_by_its_hash() {
     service.port = 80;
     client.agent_register_service(&service).await.unwrap();
     let seen = next(&mut watch).await;
-    assert_eq!(
-        seen.as_ref().as_ref().map(|service| service.service.port),
-        Some(80)
-    );
+    assert_eq!(seen.as_ref().as_ref().map(|service| service.service.port), Some(80));
     client.agent_register_service(&service).await.unwrap();
     assert!(is_quiet(&mut watch).await);
     service.port = 81;
     client.agent_register_service(&service).await.unwrap();
     let seen = next(&mut watch).await;
-    assert_eq!(
-        seen.as_ref().as_ref().map(|service| service.service.port),
-        Some(81)
-    );
+    assert_eq!(seen.as_ref().as_ref().map(|service| service.service.port), Some(81));
     client.agent_deregister_service("web", None).await.unwrap();
     assert_eq!(*next(&mut watch).await, None);
 }
@@ -184,10 +159,8 @@ async fn a_dropped_runtime_task_does_not_leave_a_dead_read_behind() {
     let other = tokio::task::spawn_blocking({
         let watcher = watcher.clone();
         move || {
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build()
-                .unwrap();
+            let runtime =
+                tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async { watcher.watch(KvGet::new("a")).changed().await.map(drop) })
         }
     });
@@ -223,9 +196,8 @@ async fn data_that_is_too_stale_is_read_again_from_the_leader() {
         .await;
     let mut config = ClientConfig::default();
     config.address = server.uri();
-    let watcher = Watcher::builder(Client::new(config).unwrap())
-        .max_stale(Duration::from_secs(2))
-        .build();
+    let watcher =
+        Watcher::builder(Client::new(config).unwrap()).max_stale(Duration::from_secs(2)).build();
     let mut services = watcher.watch(CatalogServices::new());
     assert!(services.changed().await.unwrap().data.contains_key("fresh"));
 }
@@ -242,23 +214,14 @@ async fn failures_are_counted_until_consul_answers_even_without_a_change() {
         let error = timeout(LONG, watch.changed()).await.unwrap().unwrap_err();
         assert!(!error.is_fatal());
         let state = watch.state();
-        assert_eq!(
-            (state.consecutive_failures, state.liveness),
-            (failures, Liveness::Degraded)
-        );
+        assert_eq!((state.consecutive_failures, state.liveness), (failures, Liveness::Degraded));
         assert!(state.last_error.is_some() && watch.latest().is_some());
     }
     consul.wait_for_blocked(1).await;
     let state = watch.state();
-    assert_eq!(
-        (state.consecutive_failures, state.liveness),
-        (0, Liveness::Live)
-    );
+    assert_eq!((state.consecutive_failures, state.liveness), (0, Liveness::Live));
     assert!(state.last_error.is_none());
-    assert!(
-        is_quiet(&mut watch).await,
-        "equal data is not delivered again"
-    );
+    assert!(is_quiet(&mut watch).await, "equal data is not delivered again");
 }
 
 /// Spec: CW37
@@ -270,12 +233,7 @@ async fn a_request_fault_ends_the_stream_and_a_new_watch_tries_again() {
     let mut watch = watcher.watch(KvGet::new("a"));
     let error = watch.next().await.unwrap().unwrap_err();
     assert!(error.is_fatal());
-    assert!(
-        error
-            .cause()
-            .to_string()
-            .contains("Unexpected response code: 400 (Invalid index)")
-    );
+    assert!(error.cause().to_string().contains("Unexpected response code: 400 (Invalid index)"));
     assert!(watch.next().await.is_none());
     assert!(watch.changed().await.unwrap_err().is_fatal());
     assert!(consul.requests() <= 2, "the first read and the blocked one");
@@ -300,12 +258,7 @@ async fn a_denied_token_is_told_once_and_retried_until_it_is_accepted() {
 #[tokio::test(start_paused = true)]
 async fn an_unreadable_answer_is_an_item_and_recovered_from() {
     let consul = TestConsul::new();
-    consul.inject(
-        &Fault::Body {
-            text: "<html>".to_owned(),
-        },
-        1,
-    );
+    consul.inject(&Fault::Body { text: "<html>".to_owned() }, 1);
     let mut watch = watcher(&consul).watch(CatalogServices::new());
     let error = watch.changed().await.unwrap_err();
     assert!(matches!(error.cause(), consul_watch::Error::Decode { .. }) && !error.is_fatal());
@@ -323,11 +276,7 @@ async fn an_outage_is_survived_without_a_busy_loop() {
     consul.restart();
     consul.kv_put("a", "changed meanwhile");
     tokio::time::sleep(Duration::from_mins(1)).await;
-    assert!(
-        consul.requests() - before < 25,
-        "{} requests",
-        consul.requests() - before
-    );
+    assert!(consul.requests() - before < 25, "{} requests", consul.requests() - before);
     consul.inject_always(None);
     let ready = loop {
         if let Ok(snapshot) = timeout(LONG, watch.changed()).await.unwrap() {
@@ -348,15 +297,8 @@ async fn a_half_open_connection_is_given_up_after_the_wait_and_its_slack() {
     let start = Instant::now();
     let mut watch = watcher(&consul).watch(KvGet::new("a"));
     let error = watch.changed().await.unwrap_err();
-    assert!(
-        matches!(error.cause(), consul_watch::Error::Timeout { .. }),
-        "{error:?}"
-    );
-    assert_eq!(
-        start.elapsed(),
-        Duration::from_secs(10),
-        "the first request does not block"
-    );
+    assert!(matches!(error.cause(), consul_watch::Error::Timeout { .. }), "{error:?}");
+    assert_eq!(start.elapsed(), Duration::from_secs(10), "the first request does not block");
     next(&mut watch).await;
     consul.wait_for_blocked(1).await;
     consul.inject_always(Some(Fault::Hang));
@@ -364,16 +306,10 @@ async fn a_half_open_connection_is_given_up_after_the_wait_and_its_slack() {
     next(&mut watch).await;
     let start = Instant::now();
     let error = watch.changed().await.unwrap_err();
-    assert!(
-        matches!(error.cause(), consul_watch::Error::Timeout { .. }),
-        "{error:?}"
-    );
+    assert!(matches!(error.cause(), consul_watch::Error::Timeout { .. }), "{error:?}");
     // 60 s, a sixteenth more, and 10 s; the rate limit may come before.
     let took = start.elapsed();
-    assert!(
-        took >= Duration::from_millis(73_750) && took <= Duration::from_secs(74),
-        "{took:?}"
-    );
+    assert!(took >= Duration::from_millis(73_750) && took <= Duration::from_secs(74), "{took:?}");
 }
 
 /// Spec: CW25
@@ -393,17 +329,10 @@ async fn churn_is_held_to_ten_requests_a_second_and_ends_in_the_newest() {
         }
     }
     let requests = consul.requests() - before;
-    assert!(
-        requests <= 24 && seen >= 15,
-        "{requests} requests, {seen} items in 2 s"
-    );
+    assert!(requests <= 24 && seen >= 15, "{requests} requests, {seen} items in 2 s");
     let last = loop {
         let data = next(&mut watch).await;
-        let text = data
-            .as_ref()
-            .as_ref()
-            .and_then(|pair| pair.text())
-            .map(str::to_owned);
+        let text = data.as_ref().as_ref().and_then(|pair| pair.text()).map(str::to_owned);
         if text.as_deref() == Some("199") {
             break text;
         }
@@ -416,33 +345,22 @@ async fn churn_is_held_to_ten_requests_a_second_and_ends_in_the_newest() {
 async fn a_slow_subscriber_sees_only_the_newest_and_holds_nobody_up() {
     let consul = TestConsul::new();
     let watcher = watcher(&consul);
-    let (mut fast, mut slow) = (
-        watcher.watch(KvGet::new("a")),
-        watcher.watch(KvGet::new("a")),
-    );
+    let (mut fast, mut slow) = (watcher.watch(KvGet::new("a")), watcher.watch(KvGet::new("a")));
     next(&mut fast).await;
     for value in 0..50 {
         consul.kv_put("a", value.to_string());
         next(&mut fast).await;
     }
     let newest = slow.changed().await.unwrap();
-    assert_eq!(
-        newest.data.as_ref().as_ref().and_then(|pair| pair.text()),
-        Some("49")
-    );
+    assert_eq!(newest.data.as_ref().as_ref().and_then(|pair| pair.text()), Some("49"));
     assert_eq!(newest.seq, 51, "the gap shows what was missed");
-    assert!(
-        slow.changed().now_or_never().is_none(),
-        "nothing old is left"
-    );
+    assert!(slow.changed().now_or_never().is_none(), "nothing old is left");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_late_subscriber_gets_the_current_snapshot_at_once_and_a_linger_keeps_the_read() {
     let consul = TestConsul::new();
-    let watcher = Watcher::builder(consul.client())
-        .linger(Duration::from_secs(30))
-        .build();
+    let watcher = Watcher::builder(consul.client()).linger(Duration::from_secs(30)).build();
     let mut early = watcher.watch(KvGet::new("a"));
     next(&mut early).await;
     let mut late = watcher.watch(KvGet::new("a"));
@@ -452,10 +370,7 @@ async fn a_late_subscriber_gets_the_current_snapshot_at_once_and_a_linger_keeps_
     tokio::time::sleep(Duration::from_secs(20)).await;
     assert_eq!(watcher.active(), 1);
     let mut back = watcher.watch(KvGet::new("a"));
-    assert!(
-        back.changed().now_or_never().unwrap().is_ok(),
-        "the read went on"
-    );
+    assert!(back.changed().now_or_never().unwrap().is_ok(), "the read went on");
     tokio::time::sleep(Duration::from_mins(1)).await;
     assert_eq!(watcher.active(), 1);
     drop(back);
@@ -479,16 +394,9 @@ async fn waiting_for_a_change_can_be_given_up_without_losing_it() {
     let consul = TestConsul::new();
     let mut watch = watcher(&consul).watch(KvGet::new("a"));
     assert!(watch.ready().await.is_ok());
-    assert!(
-        watch.ready().await.is_ok(),
-        "ready answers at once with what is there"
-    );
+    assert!(watch.ready().await.is_ok(), "ready answers at once with what is there");
     for round in 0..3 {
-        assert!(
-            timeout(Duration::from_secs(1), watch.changed())
-                .await
-                .is_err()
-        );
+        assert!(timeout(Duration::from_secs(1), watch.changed()).await.is_err());
         consul.kv_put("a", round.to_string());
         next(&mut watch).await;
     }
@@ -500,11 +408,7 @@ async fn what_cannot_block_is_polled() {
     let mut watch = watcher(&consul).watch(Datacenters::new().every(Duration::from_secs(10)));
     assert_eq!(*next(&mut watch).await, ["dc1"]);
     let before = consul.requests();
-    assert!(
-        timeout(Duration::from_secs(100), watch.changed())
-            .await
-            .is_err()
-    );
+    assert!(timeout(Duration::from_secs(100), watch.changed()).await.is_err());
     let polls = consul.requests() - before;
     assert!((9..=12).contains(&polls), "{polls}");
 }
@@ -518,21 +422,10 @@ async fn reaped_tombstones_lower_the_index_of_a_list_and_nothing_is_repeated() {
     consul.kv_delete("foo/b");
     let mut list = watcher(&consul).watch(KvList::new("foo/"));
     assert_eq!(next(&mut list).await.len(), 1);
-    let before = consul
-        .client()
-        .kv_list("foo/", &QueryOptions::default())
-        .await
-        .unwrap()
-        .meta
-        .index;
+    let before =
+        consul.client().kv_list("foo/", &QueryOptions::default()).await.unwrap().meta.index;
     consul.reap_tombstones();
-    let after = consul
-        .client()
-        .kv_list("foo/", &QueryOptions::default())
-        .await
-        .unwrap()
-        .meta
-        .index;
+    let after = consul.client().kv_list("foo/", &QueryOptions::default()).await.unwrap().meta.index;
     assert!(after < before);
     assert!(is_quiet(&mut list).await);
     consul.kv_put("foo/c", "3");
@@ -582,10 +475,6 @@ async fn a_write_is_seen_by_its_own_watcher() {
     let watcher = watcher(&consul);
     let mut watch = watcher.watch(KvGet::new("a"));
     next(&mut watch).await;
-    watcher
-        .client()
-        .kv_put("a", "1", &PutOptions::default())
-        .await
-        .unwrap();
+    watcher.client().kv_put("a", "1", &PutOptions::default()).await.unwrap();
     assert!(next(&mut watch).await.is_some());
 }

@@ -17,10 +17,7 @@ async fn a_closed_port_is_a_retryable_error_that_names_the_address() {
     let address = consul.address();
     drop(consul);
     let error = client(&address).status_leader().await.unwrap_err();
-    assert!(
-        error.is_retryable() && error.to_string().contains(&address),
-        "{error}"
-    );
+    assert!(error.is_retryable() && error.to_string().contains(&address), "{error}");
 }
 
 /// Spec: CW17
@@ -36,18 +33,12 @@ async fn a_unix_socket_is_spoken_to_over_http() {
         let read = stream.read(&mut request).await.unwrap();
         let body = "\"127.0.0.1:8300\"";
         let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
-        stream
-            .write_all(format!("{head}{body}").as_bytes())
-            .await
-            .unwrap();
+        stream.write_all(format!("{head}{body}").as_bytes()).await.unwrap();
         request.truncate(read);
         String::from_utf8(request).unwrap()
     });
     let client = client(format!("unix://{}", path.display()));
-    assert_eq!(
-        client.status_leader().await.unwrap().as_deref(),
-        Some("127.0.0.1:8300")
-    );
+    assert_eq!(client.status_leader().await.unwrap().as_deref(), Some("127.0.0.1:8300"));
     let request = server.await.unwrap().to_lowercase();
     assert!(
         request.starts_with("get /v1/status/leader http/1.1\r\n")
@@ -58,25 +49,10 @@ async fn a_unix_socket_is_spoken_to_over_http() {
 #[tokio::test]
 async fn a_body_that_breaks_off_is_a_transport_error() {
     let consul = TestConsul::new().serve().await.unwrap();
-    consul
-        .consul()
-        .inject(&consul_watch::testing::Fault::Drop, 1);
-    let error = consul
-        .client()
-        .catalog_nodes(&QueryOptions::default())
-        .await
-        .unwrap_err();
-    assert!(
-        matches!(error, Error::Transport { .. }) && error.is_retryable(),
-        "{error:?}"
-    );
-    assert!(
-        consul
-            .client()
-            .catalog_nodes(&QueryOptions::default())
-            .await
-            .is_ok()
-    );
+    consul.consul().inject(&consul_watch::testing::Fault::Drop, 1);
+    let error = consul.client().catalog_nodes(&QueryOptions::default()).await.unwrap_err();
+    assert!(matches!(error, Error::Transport { .. }) && error.is_retryable(), "{error:?}");
+    assert!(consul.client().catalog_nodes(&QueryOptions::default()).await.is_ok());
 }
 
 /// Spec: CW43
@@ -89,11 +65,7 @@ async fn compressed_pretty_and_unknown_parts_of_answers_are_read() {
         .respond_with(wiremock::ResponseTemplate::new(200).set_body_string(pretty))
         .mount(&server)
         .await;
-    let nodes = client(server.uri())
-        .catalog_nodes(&QueryOptions::default())
-        .await
-        .unwrap()
-        .value;
+    let nodes = client(server.uri()).catalog_nodes(&QueryOptions::default()).await.unwrap().value;
     assert_eq!((nodes.len(), nodes[0].name.as_str()), (1, "n"));
 }
 
@@ -133,16 +105,9 @@ async fn certificates_are_checked_on_both_sides() {
     let Some(part) = suite.part("consul", "certificates_are_checked_on_both_sides") else {
         return;
     };
-    let (right, wrong) = (
-        Certificates::make(&part.path),
-        Certificates::make(&part.path),
-    );
-    let port = tokio::net::TcpListener::bind(("127.0.0.1", 0))
-        .await
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port();
+    let (right, wrong) = (Certificates::make(&part.path), Certificates::make(&part.path));
+    let port =
+        tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap().local_addr().unwrap().port();
     let settings = serde_json::json!({
         "ports": { "https": port },
         "verify_incoming_https": true,
@@ -150,9 +115,7 @@ async fn certificates_are_checked_on_both_sides() {
         "cert_file": right.path("dc1-server-consul-0.pem"),
         "key_file": right.path("dc1-server-consul-0-key.pem"),
     });
-    let _consul = real::Consul::start_with(&part.path, settings)
-        .await
-        .expect("a real Consul");
+    let _consul = real::Consul::start_with(&part.path, settings).await.expect("a real Consul");
     let config = || {
         let mut config = ClientConfig::default();
         config.address = format!("https://127.0.0.1:{port}");
@@ -166,35 +129,20 @@ async fn certificates_are_checked_on_both_sides() {
     assert!(ask(config()).await.unwrap().is_some(), "all is right");
     let mut named = config();
     named.tls.server_name = Some("server.dc1.consul".into());
-    assert!(
-        ask(named).await.unwrap().is_some(),
-        "the name is in the certificate"
-    );
+    assert!(ask(named).await.unwrap().is_some(), "the name is in the certificate");
     let mut other_name = config();
     other_name.tls.server_name = Some("other.dc1.consul".into());
-    assert!(
-        ask(other_name).await.is_err(),
-        "the name is not in the certificate"
-    );
+    assert!(ask(other_name).await.is_err(), "the name is not in the certificate");
     let mut wrong_ca = config();
     wrong_ca.tls.ca_file = Some(wrong.path("consul-agent-ca.pem"));
     assert!(ask(wrong_ca.clone()).await.is_err(), "another authority");
     wrong_ca.tls.verify = false;
     assert!(ask(wrong_ca).await.unwrap().is_some(), "not verified");
     let mut no_certificate = config();
-    (
-        no_certificate.tls.client_cert,
-        no_certificate.tls.client_key,
-    ) = (None, None);
-    assert!(
-        ask(no_certificate).await.is_err(),
-        "the server wants a certificate"
-    );
+    (no_certificate.tls.client_cert, no_certificate.tls.client_key) = (None, None);
+    assert!(ask(no_certificate).await.is_err(), "the server wants a certificate");
     let mut half = config();
     half.tls.client_key = None;
     let error = ask(half).await.unwrap_err().to_string();
-    assert!(
-        error.contains("both client cert and client key must be provided"),
-        "{error}"
-    );
+    assert!(error.contains("both client cert and client key must be provided"), "{error}");
 }

@@ -61,12 +61,7 @@ fn has_meta(call: &Call, node: &Node) -> bool {
 }
 
 fn has_tags(call: &Call, service: &Service) -> bool {
-    call.all("tag").iter().all(|tag| {
-        service
-            .tags
-            .iter()
-            .any(|have| have.eq_ignore_ascii_case(tag))
-    })
+    call.all("tag").iter().all(|tag| service.tags.iter().any(|have| have.eq_ignore_ascii_case(tag)))
 }
 
 pub(super) fn health(state: &State, call: &Call, rest: &str) -> Option<Reply> {
@@ -95,11 +90,7 @@ fn instances(state: &State, call: &Call, name: &str, connect: bool) -> Reply {
     found.retain(|entry| {
         has_meta(call, &entry.node)
             && has_tags(call, &entry.service)
-            && (!passing
-                || entry
-                    .checks
-                    .iter()
-                    .all(|check| check.status == HealthStatus::Passing))
+            && (!passing || entry.checks.iter().all(|check| check.status == HealthStatus::Passing))
     });
     Reply::json(&list(&found, health_entry)).at(seen)
 }
@@ -118,10 +109,8 @@ pub(super) fn services(state: &State, call: &Call) -> Reply {
 pub(super) fn node(state: &State, name: &str) -> Reply {
     let (found, seen) = state.node(name);
     let value = found.map_or(Value::Null, |(node, services)| {
-        let services: Map<String, Value> = services
-            .iter()
-            .map(|service| (service.id.clone(), service_json(service)))
-            .collect();
+        let services: Map<String, Value> =
+            services.iter().map(|service| (service.id.clone(), service_json(service))).collect();
         json!({ "Node": node_json(&node), "Services": services })
     });
     Reply::json(&value).at(seen)
@@ -163,11 +152,7 @@ pub(super) fn sessions(found: &[(Session, Vec<String>)]) -> Value {
 
 pub(super) fn agent_self(state: &State) -> Value {
     let version = if state.is_1_8() { "1.8.7" } else { "1.21.0" };
-    let id = state
-        .node(NODE)
-        .0
-        .map(|(node, _)| node.id)
-        .unwrap_or_default();
+    let id = state.node(NODE).0.map(|(node, _)| node.id).unwrap_or_default();
     json!({
         "Config": {
             "Datacenter": "dc1", "PrimaryDatacenter": "dc1", "NodeName": NODE, "NodeID": id,
@@ -184,20 +169,14 @@ pub(super) fn members() -> Value {
 }
 
 pub(super) fn agent_services(state: &State) -> Value {
-    let services: Map<String, Value> = state
-        .agent
-        .services()
-        .map(|service| (service.id.clone(), service_json(service)))
-        .collect();
+    let services: Map<String, Value> =
+        state.agent.services().map(|service| (service.id.clone(), service_json(service))).collect();
     Value::Object(services)
 }
 
 pub(super) fn agent_checks(state: &State) -> Value {
-    let checks: Map<String, Value> = state
-        .agent
-        .checks()
-        .map(|check| (check.check_id.clone(), check_json(check)))
-        .collect();
+    let checks: Map<String, Value> =
+        state.agent.checks().map(|check| (check.check_id.clone(), check_json(check))).collect();
     Value::Object(checks)
 }
 

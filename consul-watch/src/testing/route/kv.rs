@@ -21,15 +21,11 @@ pub(super) fn answer(state: &mut State, call: &Call, key: &str, now: Instant) ->
 
 fn read(state: &State, call: &Call, key: &str) -> Reply {
     if call.has("keys") {
-        let separator = call
-            .param("separator")
-            .or_else(|| call.param("seperator"))
-            .unwrap_or_default();
+        let separator =
+            call.param("separator").or_else(|| call.param("seperator")).unwrap_or_default();
         let (pairs, seen) = state.kv_list(key);
-        let mut keys: Vec<String> = pairs
-            .into_iter()
-            .map(|pair| fold(&pair.key, key, separator))
-            .collect();
+        let mut keys: Vec<String> =
+            pairs.into_iter().map(|pair| fold(&pair.key, key, separator)).collect();
         keys.dedup();
         if keys.is_empty() && !key.is_empty() {
             return Reply::empty(404).at(seen);
@@ -77,11 +73,7 @@ fn put(state: &mut State, call: &Call, key: &str, now: Instant) -> Result<bool, 
         acquire: call.param("acquire").map(str::to_owned),
         release: call.param("release").map(str::to_owned),
     };
-    let given = [
-        condition.cas.is_some(),
-        condition.acquire.is_some(),
-        condition.release.is_some(),
-    ];
+    let given = [condition.cas.is_some(), condition.acquire.is_some(), condition.release.is_some()];
     if given.into_iter().filter(|given| *given).count() > 1 {
         return Err(Refused::new(
             400,
@@ -119,10 +111,7 @@ fn delete(state: &mut State, call: &Call, key: &str) -> Result<bool, Refused> {
 
 fn number(text: &str) -> Result<u64, Refused> {
     text.parse().map_err(|_bad| {
-        Refused::new(
-            500,
-            format!("strconv.ParseUint: parsing {text:?}: invalid syntax"),
-        )
+        Refused::new(500, format!("strconv.ParseUint: parsing {text:?}: invalid syntax"))
     })
 }
 
@@ -145,10 +134,7 @@ pub(super) fn transact(state: &mut State, call: &Call, now: Instant) -> Reply {
     };
     let limit = state.txn_limit();
     if steps.len() > limit {
-        let text = format!(
-            "Transaction contains too many operations ({} > {limit})",
-            steps.len()
-        );
+        let text = format!("Transaction contains too many operations ({} > {limit})", steps.len());
         return Reply::text(413, text);
     }
     match state.transact(&steps, now) {
@@ -157,10 +143,8 @@ pub(super) fn transact(state: &mut State, call: &Call, now: Instant) -> Reply {
             Reply::json(&json!({ "Results": results, "Errors": null }))
         }
         Err(failed) => {
-            let errors: Vec<Value> = failed
-                .iter()
-                .map(|(at, what)| json!({ "OpIndex": at, "What": what }))
-                .collect();
+            let errors: Vec<Value> =
+                failed.iter().map(|(at, what)| json!({ "OpIndex": at, "What": what })).collect();
             let mut reply = Reply::json(&json!({ "Results": null, "Errors": errors }));
             reply.status = 409;
             reply

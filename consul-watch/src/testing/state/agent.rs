@@ -98,10 +98,7 @@ impl LocalAgent {
     /// A service with the hash of its definition.
     pub(in crate::testing) fn service(&self, id: &str) -> Option<(&Service, String)> {
         let service = self.services.get(id)?;
-        Some((
-            service,
-            format!("{:016x}", fingerprint(&format!("{service:?}"))),
-        ))
+        Some((service, format!("{:016x}", fingerprint(&format!("{service:?}")))))
     }
 }
 
@@ -117,10 +114,7 @@ impl State {
         if matches!(new.service.address.as_str(), "0.0.0.0" | "::" | "[::]") {
             return Err(Refused::new(400, "Invalid service address"));
         }
-        let mut service = Service {
-            name: new.name,
-            ..new.service
-        };
+        let mut service = Service { name: new.name, ..new.service };
         if service.id.is_empty() {
             service.id.clone_from(&service.name);
         }
@@ -140,11 +134,8 @@ impl State {
         for (at, mut check) in checks.into_iter().enumerate() {
             check.service_id.clone_from(&id);
             if check.check_id.is_empty() {
-                check.check_id = if many {
-                    format!("service:{id}:{}", at + 1)
-                } else {
-                    format!("service:{id}")
-                };
+                check.check_id =
+                    if many { format!("service:{id}:{}", at + 1) } else { format!("service:{id}") };
             }
             self.agent_register_check(check, now)?;
         }
@@ -156,10 +147,7 @@ impl State {
         new: NewCheck,
         now: Instant,
     ) -> Result<(), Refused> {
-        let id = [&new.check_id, &new.id, &new.name]
-            .into_iter()
-            .find(|id| !id.is_empty())
-            .cloned();
+        let id = [&new.check_id, &new.id, &new.name].into_iter().find(|id| !id.is_empty()).cloned();
         let Some(id) = id else {
             return Err(Refused::new(400, "Missing check name"));
         };
@@ -170,19 +158,14 @@ impl State {
                 format!("ServiceID {:?} does not exist", new.service_id),
             ));
         }
-        let label = service.map_or_else(
-            || id.clone(),
-            |service| format!("Service '{}' check", service.name),
-        );
+        let label = service
+            .map_or_else(|| id.clone(), |service| format!("Service '{}' check", service.name));
         let kind = [
             (new.ttl.is_some(), "ttl"),
             (!new.http.is_empty(), "http"),
             (!new.tcp.is_empty(), "tcp"),
         ];
-        let kind = kind
-            .into_iter()
-            .find(|(set, _)| *set)
-            .map_or("", |(_, kind)| kind);
+        let kind = kind.into_iter().find(|(set, _)| *set).map_or("", |(_, kind)| kind);
         let status = if new.status.is_empty() {
             HealthStatus::Critical
         } else {
@@ -193,15 +176,12 @@ impl State {
             notes: new.notes,
             kind: kind.to_owned(),
             node: NODE.to_owned(),
-            service_name: service
-                .map(|service| service.name.clone())
-                .unwrap_or_default(),
+            service_name: service.map(|service| service.name.clone()).unwrap_or_default(),
             ..HealthCheck::of_service(new.service_id, id.clone(), status)
         };
         // Consul does not remove a service sooner than after a minute.
-        let remove_after = new
-            .deregister_critical_service_after
-            .map(|after| after.max(Duration::from_mins(1)));
+        let remove_after =
+            new.deregister_critical_service_after.map(|after| after.max(Duration::from_mins(1)));
         let critical = check.status == HealthStatus::Critical;
         let local = LocalCheck {
             expires: new.ttl.map(|ttl| now + ttl),
@@ -241,9 +221,7 @@ impl State {
             );
             return Err(Refused::new(404, text));
         }
-        self.agent
-            .checks
-            .retain(|_, local| local.check.service_id != id);
+        self.agent.checks.retain(|_, local| local.check.service_id != id);
         let index = self.commit();
         self.remove_service(NODE, id, index, now);
         Ok(())
@@ -255,11 +233,7 @@ impl State {
         now: Instant,
     ) -> Result<(), Refused> {
         if self.agent.checks.remove(id).is_none() {
-            return if self.is_1_8() {
-                Ok(())
-            } else {
-                Err(unknown_check(id))
-            };
+            return if self.is_1_8() { Ok(()) } else { Err(unknown_check(id)) };
         }
         let index = self.commit();
         self.remove_check(NODE, id, index, now);
@@ -330,9 +304,7 @@ impl State {
                 service.filter(|service| self.agent.services.contains_key(service))
             {
                 self.agent.services.remove(&service);
-                self.agent
-                    .checks
-                    .retain(|_, local| local.check.service_id != service);
+                self.agent.checks.retain(|_, local| local.check.service_id != service);
                 let index = self.commit();
                 self.remove_service(NODE, &service, index, now);
             }
@@ -340,12 +312,7 @@ impl State {
     }
 
     fn due_checks(&self, due: impl Fn(&LocalCheck) -> bool) -> Vec<String> {
-        self.agent
-            .checks
-            .iter()
-            .filter(|(_, local)| due(local))
-            .map(|(id, _)| id.clone())
-            .collect()
+        self.agent.checks.iter().filter(|(_, local)| due(local)).map(|(id, _)| id.clone()).collect()
     }
 
     /// Switches maintenance of a service, or with `None` of the node.
@@ -358,17 +325,13 @@ impl State {
     ) -> Result<(), Refused> {
         let (id, name) = match service {
             None => ("_node_maintenance".to_owned(), "Node Maintenance Mode"),
-            Some(service) => (
-                format!("_service_maintenance:{service}"),
-                "Service Maintenance Mode",
-            ),
+            Some(service) => {
+                (format!("_service_maintenance:{service}"), "Service Maintenance Mode")
+            }
         };
         if let Some(service) = service.filter(|service| !self.agent.services.contains_key(*service))
         {
-            return Err(Refused::new(
-                404,
-                format!("No service registered with ID {service:?}"),
-            ));
+            return Err(Refused::new(404, format!("No service registered with ID {service:?}")));
         }
         let on = self.agent.checks.contains_key(&id);
         if enable == on {

@@ -58,10 +58,7 @@ impl State {
             datacenter: "dc1".to_owned(),
             ..Node::default()
         };
-        let consul = Service {
-            port: 8300,
-            ..Service::new("consul", "consul")
-        };
+        let consul = Service { port: 8300, ..Service::new("consul", "consul") };
         let serf = HealthCheck {
             name: "Serf Health Status".to_owned(),
             output: "Agent alive and reachable".to_owned(),
@@ -82,10 +79,7 @@ impl State {
             return Err(Refused::new(400, "Must provide node"));
         }
         if body.address.is_empty() && !body.skip_node_update {
-            return Err(Refused::new(
-                500,
-                "Must provide address if SkipNodeUpdate is not set",
-            ));
+            return Err(Refused::new(500, "Must provide address if SkipNodeUpdate is not set"));
         }
         let name = body.node.clone();
         let known = self.nodes.get(&name.to_lowercase());
@@ -100,9 +94,7 @@ impl State {
             if check.check_id.is_empty() {
                 check.check_id.clone_from(&check.name);
             }
-            let here = service
-                .as_ref()
-                .is_some_and(|service| service.id == check.service_id)
+            let here = service.as_ref().is_some_and(|service| service.id == check.service_id)
                 || known.is_some_and(|record| record.services.contains_key(&check.service_id));
             if !check.service_id.is_empty() && !here {
                 let text = format!(
@@ -151,11 +143,7 @@ impl State {
             (node.create_index, node.modify_index) = (index, index);
             self.nodes.insert(
                 key.clone(),
-                NodeRecord {
-                    node,
-                    services: BTreeMap::new(),
-                    checks: BTreeMap::new(),
-                },
+                NodeRecord { node, services: BTreeMap::new(), checks: BTreeMap::new() },
             );
             self.tables.nodes = index;
             self.node_indexes.insert(key, index);
@@ -241,9 +229,7 @@ impl State {
             Some(old) if same && !old_version => old.touched,
             _ => index,
         };
-        record
-            .checks
-            .insert(id.clone(), CheckRecord { check, touched });
+        record.checks.insert(id.clone(), CheckRecord { check, touched });
         if touched == index {
             self.tables.checks = index;
         }
@@ -261,10 +247,7 @@ impl State {
 
     pub(super) fn remove_service(&mut self, node: &str, id: &str, index: u64, now: Instant) {
         let key = node.to_lowercase();
-        let Some(service) = self
-            .nodes
-            .get_mut(&key)
-            .and_then(|record| record.services.remove(id))
+        let Some(service) = self.nodes.get_mut(&key).and_then(|record| record.services.remove(id))
         else {
             return;
         };
@@ -284,10 +267,7 @@ impl State {
             self.tables.nodes = index;
             self.node_indexes.insert(key, index);
         }
-        let mut instances = self
-            .nodes
-            .values()
-            .flat_map(|record| record.services.values());
+        let mut instances = self.nodes.values().flat_map(|record| record.services.values());
         if instances.any(|other| other.name == service.name) {
             self.service_indexes.insert(service.name, index);
         } else {
@@ -298,10 +278,7 @@ impl State {
 
     pub(super) fn remove_check(&mut self, node: &str, id: &str, index: u64, now: Instant) {
         let key = node.to_lowercase();
-        let Some(removed) = self
-            .nodes
-            .get_mut(&key)
-            .and_then(|record| record.checks.remove(id))
+        let Some(removed) = self.nodes.get_mut(&key).and_then(|record| record.checks.remove(id))
         else {
             return;
         };
@@ -310,8 +287,7 @@ impl State {
             self.tables.services = index;
             self.touch_services_of(&key, index);
         } else {
-            self.service_indexes
-                .insert(removed.check.service_name, index);
+            self.service_indexes.insert(removed.check.service_name, index);
         }
         self.end_bound_sessions(node, Some(id), index, now);
     }
@@ -337,11 +313,7 @@ impl State {
     }
 
     pub(in crate::testing) fn nodes(&self) -> (Vec<Node>, Seen) {
-        let nodes = self
-            .nodes
-            .values()
-            .map(|record| record.node.clone())
-            .collect();
+        let nodes = self.nodes.values().map(|record| record.node.clone()).collect();
         (nodes, Seen::by_index(self.tables.nodes))
     }
 
@@ -366,12 +338,10 @@ impl State {
 
     pub(in crate::testing) fn node(&self, name: &str) -> (Option<(Node, Vec<Service>)>, Seen) {
         let key = name.to_lowercase();
-        let found = self.nodes.get(&key).map(|record| {
-            (
-                record.node.clone(),
-                record.services.values().cloned().collect(),
-            )
-        });
+        let found = self
+            .nodes
+            .get(&key)
+            .map(|record| (record.node.clone(), record.services.values().cloned().collect()));
         let index = match (&found, self.is_1_8()) {
             (Some(_), true) => self.tables.nodes.max(self.tables.services),
             (Some(_), false) => self.node_indexes.get(&key).copied().unwrap_or(1),
@@ -400,12 +370,7 @@ impl State {
         let mut index = 0;
         for record in self.nodes.values() {
             for service in record.services.values().filter(|service| wanted(service)) {
-                index = index.max(
-                    self.service_indexes
-                        .get(&service.name)
-                        .copied()
-                        .unwrap_or(0),
-                );
+                index = index.max(self.service_indexes.get(&service.name).copied().unwrap_or(0));
                 let checks = record.checks.values().map(|record| &record.check);
                 entries.push(ServiceEntry {
                     node: record.node.clone(),
@@ -423,20 +388,14 @@ impl State {
             index = if self.service_extinction > 0 {
                 self.service_extinction
             } else {
-                self.tables
-                    .services
-                    .max(self.tables.nodes)
-                    .max(self.tables.checks)
+                self.tables.services.max(self.tables.nodes).max(self.tables.checks)
             };
         }
         (entries, Seen::by_index(index))
     }
 
     pub(in crate::testing) fn checks(&self, which: Checks<'_>) -> (Vec<HealthCheck>, Seen) {
-        let all = self
-            .nodes
-            .values()
-            .flat_map(|record| record.checks.values());
+        let all = self.nodes.values().flat_map(|record| record.checks.values());
         let found: Vec<&CheckRecord> = all
             .filter(|record| match which {
                 Checks::OfService(name) => record.check.service_name == name,
@@ -448,21 +407,11 @@ impl State {
         let content: Vec<(&str, &str, u64)> = found
             .iter()
             .map(|record| {
-                (
-                    record.check.node.as_str(),
-                    record.check.check_id.as_str(),
-                    record.touched,
-                )
+                (record.check.node.as_str(), record.check.check_id.as_str(), record.touched)
             })
             .collect();
         let seen = Seen::by_content(self.tables.checks, &content);
-        (
-            found
-                .into_iter()
-                .map(|record| record.check.clone())
-                .collect(),
-            seen,
-        )
+        (found.into_iter().map(|record| record.check.clone()).collect(), seen)
     }
 
     /// Lets gossip say that a node is alive or has failed.

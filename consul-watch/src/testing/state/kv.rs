@@ -21,19 +21,14 @@ impl State {
         }
         let index = self.tables.kvs.max(self.tables.tombstones);
         // Before 1.11.4 any write to the store wakes who waits for a missing key.
-        let seen = if self.is_1_8() {
-            Seen::by_index(index)
-        } else {
-            Seen::by_content(index, &"absent")
-        };
+        let seen =
+            if self.is_1_8() { Seen::by_index(index) } else { Seen::by_content(index, &"absent") };
         (None, seen)
     }
 
     pub(in crate::testing) fn kv_list(&self, prefix: &str) -> (Vec<KvPair>, Seen) {
-        let pairs: Vec<KvPair> = self
-            .under(prefix)
-            .map(|(key, record)| pair(key, record))
-            .collect();
+        let pairs: Vec<KvPair> =
+            self.under(prefix).map(|(key, record)| pair(key, record)).collect();
         let graves = self
             .tombstones
             .iter()
@@ -41,32 +36,20 @@ impl State {
             .map(|(_, index)| *index)
             .max();
         let graves = graves.unwrap_or(0);
-        let newest = pairs
-            .iter()
-            .map(|pair| pair.modify_index)
-            .max()
-            .unwrap_or(0);
+        let newest = pairs.iter().map(|pair| pair.modify_index).max().unwrap_or(0);
         let tables = self.tables.kvs.max(self.tables.tombstones);
         if prefix.is_empty() {
             return (pairs, Seen::by_index(tables));
         }
-        let index = if newest == 0 && graves == 0 {
-            tables
-        } else {
-            newest.max(graves)
-        };
-        let content: Vec<(&str, u64)> = pairs
-            .iter()
-            .map(|pair| (pair.key.as_str(), pair.modify_index))
-            .collect();
+        let index = if newest == 0 && graves == 0 { tables } else { newest.max(graves) };
+        let content: Vec<(&str, u64)> =
+            pairs.iter().map(|pair| (pair.key.as_str(), pair.modify_index)).collect();
         let seen = Seen::by_content(index, &(content, graves));
         (pairs, seen)
     }
 
     fn under<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = (&'a String, &'a KeyRecord)> {
-        self.keys
-            .range(prefix.to_owned()..)
-            .take_while(move |(key, _)| key.starts_with(prefix))
+        self.keys.range(prefix.to_owned()..).take_while(move |(key, _)| key.starts_with(prefix))
     }
 
     /// Writes a key; `false` when its condition does not hold.
@@ -186,8 +169,7 @@ impl State {
             .collect();
         for key in held {
             if !delay.is_zero() {
-                self.lock_delays
-                    .insert(key.clone(), now + delay.min(Duration::from_mins(1)));
+                self.lock_delays.insert(key.clone(), now + delay.min(Duration::from_mins(1)));
             }
             if delete {
                 self.bury(&key, index);

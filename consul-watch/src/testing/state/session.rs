@@ -56,10 +56,7 @@ impl State {
             "" | "release" => false,
             "delete" => true,
             other => {
-                return Err(Refused::new(
-                    500,
-                    format!("Invalid Behavior setting '{other}'"),
-                ));
+                return Err(Refused::new(500, format!("Invalid Behavior setting '{other}'")));
             }
         };
         let lock_delay = read_lock_delay(&new.lock_delay)?;
@@ -67,31 +64,19 @@ impl State {
         if node.is_empty() {
             return Err(Refused::new(500, "Must provide Node"));
         }
-        let node_checks = new
-            .node_checks
-            .clone()
-            .unwrap_or_else(|| vec![SERF.to_owned()]);
-        let service_checks: Vec<String> = new
-            .service_checks
-            .iter()
-            .map(|check| check.id.clone())
-            .collect();
+        let node_checks = new.node_checks.clone().unwrap_or_else(|| vec![SERF.to_owned()]);
+        let service_checks: Vec<String> =
+            new.service_checks.iter().map(|check| check.id.clone()).collect();
         let Some(record) = self.nodes.get(&node.to_lowercase()) else {
             return Err(Refused::new(500, "Missing node registration"));
         };
         for id in node_checks.iter().chain(&service_checks) {
             match record.checks.get(id).map(|record| &record.check.status) {
                 None => {
-                    return Err(Refused::new(
-                        500,
-                        format!("Missing check '{id}' registration"),
-                    ));
+                    return Err(Refused::new(500, format!("Missing check '{id}' registration")));
                 }
                 Some(HealthStatus::Critical) => {
-                    return Err(Refused::new(
-                        500,
-                        format!("Check '{id}' is in critical state"),
-                    ));
+                    return Err(Refused::new(500, format!("Check '{id}' is in critical state")));
                 }
                 Some(_) => {}
             }
@@ -99,18 +84,11 @@ impl State {
         let text = self.uuid();
         let index = self.commit();
         let session = Session {
-            id: text
-                .clone()
-                .try_into()
-                .map_err(|_bad| Refused::new(500, "no id"))?,
+            id: text.clone().try_into().map_err(|_bad| Refused::new(500, "no id"))?,
             name: new.name.clone(),
             node,
             lock_delay,
-            behavior: if delete_keys {
-                SessionBehavior::Delete
-            } else {
-                SessionBehavior::Release
-            },
+            behavior: if delete_keys { SessionBehavior::Delete } else { SessionBehavior::Release },
             ttl,
             node_checks,
             create_index: index,
@@ -137,13 +115,7 @@ impl State {
             return;
         };
         self.tables.sessions = index;
-        self.unlock(
-            id,
-            record.delete_keys,
-            record.session.lock_delay,
-            index,
-            now,
-        );
+        self.unlock(id, record.delete_keys, record.session.lock_delay, index, now);
     }
 
     /// Ends the sessions of a node that depend on a check, or with `None` all of the node's.
@@ -210,13 +182,9 @@ impl State {
         &self,
         matches: impl Fn(&Session) -> bool,
     ) -> (Vec<(Session, Vec<String>)>, Seen) {
-        let found = self
-            .sessions
-            .values()
-            .filter(|record| matches(&record.session));
-        let list = found
-            .map(|record| (record.session.clone(), record.service_checks.clone()))
-            .collect();
+        let found = self.sessions.values().filter(|record| matches(&record.session));
+        let list =
+            found.map(|record| (record.session.clone(), record.service_checks.clone())).collect();
         (list, Seen::by_index(self.tables.sessions))
     }
 
@@ -244,10 +212,7 @@ fn read_ttl(text: &str) -> Result<Option<Duration>, Refused> {
     let ttl = text
         .parse::<GoDuration>()
         .map_err(|_bad| {
-            Refused::new(
-                500,
-                format!("Session TTL '{text}' invalid: time: invalid duration"),
-            )
+            Refused::new(500, format!("Session TTL '{text}' invalid: time: invalid duration"))
         })?
         .get();
     if ttl.is_zero() {
@@ -272,10 +237,9 @@ fn read_lock_delay(value: &Value) -> Result<Duration, Refused> {
     let bad = || Refused::new(400, "Request decode failed: invalid LockDelay");
     match value {
         Value::Null => Ok(Duration::from_secs(15)),
-        Value::String(text) => text
-            .parse::<GoDuration>()
-            .map(GoDuration::get)
-            .map_err(|_bad| bad()),
+        Value::String(text) => {
+            text.parse::<GoDuration>().map(GoDuration::get).map_err(|_bad| bad())
+        }
         Value::Number(number) => {
             let number = number.as_u64().ok_or_else(bad)?;
             Ok(if number < 1000 {

@@ -42,12 +42,7 @@ impl State {
         steps: &[TxnStep],
         now: Instant,
     ) -> Result<Vec<KvPair>, Vec<(usize, String)>> {
-        let before = (
-            self.keys.clone(),
-            self.tombstones.clone(),
-            self.tables,
-            self.index,
-        );
+        let before = (self.keys.clone(), self.tombstones.clone(), self.tables, self.index);
         let (mut found, mut failed) = (Vec::new(), Vec::new());
         for (at, step) in steps.iter().enumerate() {
             // Every step takes the same index.
@@ -73,9 +68,7 @@ impl State {
     }
 
     fn step(&mut self, step: &TxnStep, now: Instant) -> Result<Vec<KvPair>, String> {
-        let TxnStep {
-            verb, key, session, ..
-        } = step;
+        let TxnStep { verb, key, session, .. } = step;
         if key.is_empty() && !matches!(verb.as_str(), "get-tree" | "delete-tree") {
             return Err("Must provide key".to_owned());
         }
@@ -85,10 +78,9 @@ impl State {
             "set" | "cas" | "lock" | "unlock" => return self.write_step(step, now),
             "get" => return pair.map(|pair| vec![pair]).ok_or_else(missing),
             "get-or-empty" if !self.is_1_8() => {
-                return Ok(vec![pair.unwrap_or_else(|| KvPair {
-                    key: key.clone(),
-                    ..KvPair::default()
-                })]);
+                return Ok(vec![
+                    pair.unwrap_or_else(|| KvPair { key: key.clone(), ..KvPair::default() }),
+                ]);
             }
             "get-tree" => return Ok(self.kv_list(key).0),
             "check-session" => {
@@ -143,30 +135,17 @@ impl State {
         let TxnStep { verb, key, .. } = step;
         let (condition, what) = match verb.as_str() {
             "cas" => {
-                let condition = KvCondition {
-                    cas: Some(step.index),
-                    ..KvCondition::default()
-                };
-                (
-                    condition,
-                    format!("failed to set key {key:?}, index is stale"),
-                )
+                let condition = KvCondition { cas: Some(step.index), ..KvCondition::default() };
+                (condition, format!("failed to set key {key:?}, index is stale"))
             }
             "lock" => {
-                let condition = KvCondition {
-                    acquire: Some(step.session.clone()),
-                    ..KvCondition::default()
-                };
-                (
-                    condition,
-                    format!("failed to lock key {key:?}, lock is already held"),
-                )
+                let condition =
+                    KvCondition { acquire: Some(step.session.clone()), ..KvCondition::default() };
+                (condition, format!("failed to lock key {key:?}, lock is already held"))
             }
             "unlock" => {
-                let condition = KvCondition {
-                    release: Some(step.session.clone()),
-                    ..KvCondition::default()
-                };
+                let condition =
+                    KvCondition { release: Some(step.session.clone()), ..KvCondition::default() };
                 (
                     condition,
                     format!(

@@ -16,17 +16,11 @@ fn plan(mode: Mode) -> Plan {
 }
 
 fn index(index: u64) -> QueryMeta {
-    QueryMeta {
-        index: Some(index),
-        ..QueryMeta::default()
-    }
+    QueryMeta { index: Some(index), ..QueryMeta::default() }
 }
 
 /// Consul held the request for a minute.
-const BLOCKED: Timing = Timing {
-    started: Duration::ZERO,
-    ended: Duration::from_mins(1),
-};
+const BLOCKED: Timing = Timing { started: Duration::ZERO, ended: Duration::from_mins(1) };
 
 fn status(code: u16) -> Error {
     Error::Status {
@@ -49,13 +43,7 @@ fn the_first_answer_is_published_and_its_index_blocks_the_next_read() {
     let mut plan = plan(Mode::Index);
     assert_eq!(plan.position(), &Position::Start);
     let step = plan.answered(&index(5), BLOCKED, || false);
-    assert_eq!(
-        step,
-        Step {
-            publish: Publish::Data,
-            next: Next::After(Duration::ZERO)
-        }
-    );
+    assert_eq!(step, Step { publish: Publish::Data, next: Next::After(Duration::ZERO) });
     assert_eq!(plan.position(), &Position::Index(5));
 }
 
@@ -71,10 +59,7 @@ fn the_same_index_is_not_even_compared() {
 fn a_larger_index_with_equal_data_only_moves_the_position() {
     let mut plan = plan(Mode::Index);
     plan.answered(&index(5), BLOCKED, || false);
-    assert_eq!(
-        plan.answered(&index(9), BLOCKED, || true).publish,
-        Publish::Nothing
-    );
+    assert_eq!(plan.answered(&index(9), BLOCKED, || true).publish, Publish::Nothing);
     assert_eq!(plan.position(), &Position::Index(9));
 }
 
@@ -83,10 +68,7 @@ fn an_index_that_goes_backwards_starts_again_and_publishes_only_a_difference() {
     for (same, publish) in [(true, Publish::Nothing), (false, Publish::Data)] {
         let mut plan = plan(Mode::Index);
         plan.answered(&index(50), BLOCKED, || false);
-        assert_eq!(
-            plan.answered(&index(7), BLOCKED, || false).publish,
-            Publish::Nothing
-        );
+        assert_eq!(plan.answered(&index(7), BLOCKED, || false).publish, Publish::Nothing);
         assert_eq!(plan.position(), &Position::Start);
         assert_eq!(plan.answered(&index(7), BLOCKED, || same).publish, publish);
         assert_eq!(plan.position(), &Position::Index(7));
@@ -103,18 +85,9 @@ fn an_error_starts_again_and_a_request_fault_ends_the_watch() {
     assert!(delay(step) <= Duration::from_millis(500));
     assert_eq!(plan.position(), &Position::Start);
     // The same index after an error is compared: the server may be another one.
-    assert_eq!(
-        plan.answered(&index(5), BLOCKED, || false).publish,
-        Publish::Data
-    );
+    assert_eq!(plan.answered(&index(5), BLOCKED, || false).publish, Publish::Data);
     for code in [400, 404, 405, 301] {
-        assert_eq!(
-            plan.failed(&status(code)),
-            Step {
-                publish: Publish::Error,
-                next: Next::End
-            }
-        );
+        assert_eq!(plan.failed(&status(code)), Step { publish: Publish::Error, next: Next::End });
     }
 }
 
@@ -125,17 +98,9 @@ fn delays_grow_until_any_answer_comes_even_without_a_change() {
     settings.backoff = Backoff::default().with_jitter(Jitter::None);
     let mut plan = Plan::new(Mode::Index, &settings);
     plan.answered(&index(5), BLOCKED, || false);
-    let delays: Vec<u128> = (0..9)
-        .map(|_| delay(plan.failed(&status(503))).as_millis())
-        .collect();
-    assert_eq!(
-        delays,
-        [500, 1000, 2000, 4000, 8000, 16000, 32000, 60000, 60000]
-    );
-    assert_eq!(
-        plan.answered(&index(5), BLOCKED, || true).publish,
-        Publish::Nothing
-    );
+    let delays: Vec<u128> = (0..9).map(|_| delay(plan.failed(&status(503))).as_millis()).collect();
+    assert_eq!(delays, [500, 1000, 2000, 4000, 8000, 16000, 32000, 60000, 60000]);
+    assert_eq!(plan.answered(&index(5), BLOCKED, || true).publish, Publish::Nothing);
     assert_eq!(delay(plan.failed(&status(503))), Duration::from_millis(500));
 }
 
@@ -157,10 +122,7 @@ fn a_denial_is_told_once_and_retried_slowly() {
 #[test]
 fn an_unreadable_answer_is_retried_after_half_a_minute() {
     let mut plan = plan(Mode::Index);
-    let error = Error::Decode {
-        operation: "x",
-        source: "not JSON".into(),
-    };
+    let error = Error::Decode { operation: "x", source: "not JSON".into() };
     let step = plan.failed(&error);
     assert_eq!(step.publish, Publish::Error);
     assert!(delay(step) >= Duration::from_secs(30));
@@ -192,28 +154,16 @@ fn without_an_index_the_read_is_polled() {
 
 #[test]
 fn hashes_and_event_indexes_have_no_order() {
-    let hash = |text: &str| QueryMeta {
-        content_hash: Some(text.into()),
-        ..QueryMeta::default()
-    };
+    let hash = |text: &str| QueryMeta { content_hash: Some(text.into()), ..QueryMeta::default() };
     let mut hashed = plan(Mode::Hash);
     hashed.answered(&hash("b"), BLOCKED, || false);
-    assert_eq!(
-        hashed.answered(&hash("b"), BLOCKED, || false).publish,
-        Publish::Nothing
-    );
-    assert_eq!(
-        hashed.answered(&hash("a"), BLOCKED, || false).publish,
-        Publish::Data
-    );
+    assert_eq!(hashed.answered(&hash("b"), BLOCKED, || false).publish, Publish::Nothing);
+    assert_eq!(hashed.answered(&hash("a"), BLOCKED, || false).publish, Publish::Data);
     assert_eq!(hashed.position(), &Position::Hash("a".into()));
 
     let mut events = plan(Mode::Event);
     events.answered(&index(50), BLOCKED, || false);
-    assert_eq!(
-        events.answered(&index(7), BLOCKED, || false).publish,
-        Publish::Data
-    );
+    assert_eq!(events.answered(&index(7), BLOCKED, || false).publish, Publish::Data);
     assert_eq!(events.position(), &Position::Index(7));
 }
 

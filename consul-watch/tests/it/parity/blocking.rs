@@ -16,23 +16,14 @@ super::cases![
 /// Spec: CP41
 async fn cp41_short_wait_on_idle_data(env: &Env) {
     let key = env.name("a");
-    let before = env
-        .client
-        .kv_get(&key, &QueryOptions::default())
-        .await
-        .unwrap()
-        .meta
-        .index;
+    let before = env.client.kv_get(&key, &QueryOptions::default()).await.unwrap().meta.index;
     let mut options = QueryOptions::default();
     (options.index, options.wait) = (before, Some(Duration::from_millis(100)));
     let start = Instant::now();
     let after = env.client.kv_get(&key, &options).await.unwrap().meta.index;
     let took = start.elapsed();
     assert_eq!(after, before);
-    assert!(
-        took >= Duration::from_millis(100) && took < Duration::from_secs(2),
-        "{took:?}"
-    );
+    assert!(took >= Duration::from_millis(100) && took < Duration::from_secs(2), "{took:?}");
 }
 
 /// Spec: CP42
@@ -49,15 +40,9 @@ async fn cp42_index_from_the_future(env: &Env) {
 async fn cp43_parameters_that_make_no_sense(env: &Env) {
     let nodes = || Request::get("catalog.nodes", "/v1/catalog/nodes");
     for (request, text) in [
-        (
-            nodes().flag("stale").flag("consistent"),
-            "Cannot specify ?stale with ?consistent",
-        ),
+        (nodes().flag("stale").flag("consistent"), "Cannot specify ?stale with ?consistent"),
         (nodes().param("index", "x"), "Invalid index"),
-        (
-            nodes().param("index", "1").param("wait", "5"),
-            "Invalid wait time",
-        ),
+        (nodes().param("index", "1").param("wait", "5"), "Invalid wait time"),
     ] {
         let error = env.client.send(request).await.unwrap_err();
         assert_eq!(error.status().map(|status| status.as_u16()), Some(400));
@@ -81,11 +66,7 @@ async fn leader_and_peers(env: &Env) {
     let leader = env.client.status_leader().await.unwrap().expect("a leader");
     assert_eq!(env.client.status_peers().await.unwrap(), [leader]);
     assert_eq!(
-        env.client
-            .catalog_datacenters(&QueryOptions::default())
-            .await
-            .unwrap()
-            .value,
+        env.client.catalog_datacenters(&QueryOptions::default()).await.unwrap().value,
         ["dc1"]
     );
 }

@@ -23,16 +23,12 @@ async fn cp36_catalog_services(env: &Env) {
     env.instance(&service, &node, "passing").await;
     let mut tagged = instance(&service, &node, "passing");
     tagged.service.as_mut().unwrap().tags = vec!["v2".into(), "v1".into()];
-    let seen = env
-        .observe(services, env.client.catalog_register(&tagged))
-        .await;
+    let seen = env.observe(services, env.client.catalog_register(&tagged)).await;
     seen.assert_woken();
     assert_eq!(seen.last.get(&service).map(Vec::len), Some(2));
     let mut critical = tagged.clone();
     critical.checks[0].status = HealthStatus::Critical;
-    env.observe(services, env.client.catalog_register(&critical))
-        .await
-        .assert_quiet();
+    env.observe(services, env.client.catalog_register(&critical)).await.assert_quiet();
 }
 
 /// Spec: CP37
@@ -55,23 +51,15 @@ async fn cp37_catalog_nodes_and_a_service(env: &Env) {
 
 /// Spec: CP38
 async fn cp38_unknown_node(env: &Env) {
-    let answer = env
-        .client
-        .catalog_node(&env.name("nobody"), &QueryOptions::default())
-        .await
-        .unwrap();
+    let answer =
+        env.client.catalog_node(&env.name("nobody"), &QueryOptions::default()).await.unwrap();
     assert_eq!(answer.value, None);
     assert!(answer.meta.index.is_some_and(|index| index >= 1));
     if env.is_1_8 {
         assert_eq!(answer.meta.index, Some(1));
     }
-    let own = env
-        .client
-        .catalog_node(env.node, &QueryOptions::default())
-        .await
-        .unwrap()
-        .value
-        .unwrap();
+    let own =
+        env.client.catalog_node(env.node, &QueryOptions::default()).await.unwrap().value.unwrap();
     assert!(own.services.contains_key("consul"));
 }
 
@@ -79,28 +67,14 @@ async fn a_check_of_an_unknown_service_is_refused(env: &Env) {
     let (service, node) = (env.name("s"), env.name("node"));
     let check = HealthCheck::of_service("nothing", "c", HealthStatus::Passing);
     let registration = instance(&service, &node, "passing").with_check(check);
-    let error = env
-        .client
-        .catalog_register(&registration)
-        .await
-        .unwrap_err();
-    assert!(
-        error.to_string().contains("Missing service registration"),
-        "{error}"
-    );
+    let error = env.client.catalog_register(&registration).await.unwrap_err();
+    assert!(error.to_string().contains("Missing service registration"), "{error}");
 }
 
 async fn an_unknown_node_without_address_is_refused(env: &Env) {
     let mut registration = instance(&env.name("s"), &env.name("node"), "passing");
     registration.address = String::new();
-    let error = env
-        .client
-        .catalog_register(&registration)
-        .await
-        .unwrap_err();
-    assert!(
-        error.to_string().contains("Must provide address"),
-        "{error}"
-    );
+    let error = env.client.catalog_register(&registration).await.unwrap_err();
+    assert!(error.to_string().contains("Must provide address"), "{error}");
     assert!(!error.is_retryable());
 }

@@ -32,19 +32,11 @@ fn health(
 async fn passing(env: &Env, name: &str) -> usize {
     let mut options = HealthOptions::default();
     options.passing = true;
-    env.client
-        .health_service(name, &options)
-        .await
-        .unwrap()
-        .value
-        .len()
+    env.client.health_service(name, &options).await.unwrap().value.len()
 }
 
 async fn remove(env: &Env, node: &str) {
-    env.client
-        .catalog_deregister(&CatalogDeregistration::service(node, node))
-        .await
-        .unwrap();
+    env.client.catalog_deregister(&CatalogDeregistration::service(node, node)).await.unwrap();
 }
 
 /// Spec: CP28, CW41
@@ -53,9 +45,7 @@ async fn cp28_another_service_changes(env: &Env) {
     let (node_a, node_b) = (env.name("node-a"), env.name("node-b"));
     env.instance(&a, &node_a, "passing").await;
     env.instance(&b, &node_b, "passing").await;
-    env.observe(health(&a), env.instance(&b, &node_b, "critical"))
-        .await
-        .assert_quiet();
+    env.observe(health(&a), env.instance(&b, &node_b, "critical")).await.assert_quiet();
 }
 
 /// Spec: CP29
@@ -85,12 +75,8 @@ async fn cp31_absent_service(env: &Env) {
     env.instance(&other, &one, "passing").await;
     remove(env, &one).await;
     env.instance(&other, &two, "passing").await;
-    env.observe(health(&missing), env.instance(&other, &one, "passing"))
-        .await
-        .assert_quiet();
-    env.observe(health(&missing), remove(env, &one))
-        .await
-        .assert_quiet();
+    env.observe(health(&missing), env.instance(&other, &one, "passing")).await.assert_quiet();
+    env.observe(health(&missing), remove(env, &one)).await.assert_quiet();
     let seen = env.observe(health(&missing), remove(env, &two)).await;
     seen.assert_woken();
     assert!(seen.last.is_empty());
@@ -101,13 +87,10 @@ async fn cp32_check_changes_its_state(env: &Env) {
     let (service, node) = (env.name("s"), env.name("node"));
     env.instance(&service, &node, "passing").await;
     assert_eq!(passing(env, &service).await, 1);
-    for (status, expected) in [
-        ("warning", HealthStatus::Warning),
-        ("critical", HealthStatus::Critical),
-    ] {
-        let seen = env
-            .observe(health(&service), env.instance(&service, &node, status))
-            .await;
+    for (status, expected) in
+        [("warning", HealthStatus::Warning), ("critical", HealthStatus::Critical)]
+    {
+        let seen = env.observe(health(&service), env.instance(&service, &node, status)).await;
         seen.assert_woken();
         assert_eq!(seen.last[0].aggregated_status(), expected);
         assert_eq!(passing(env, &service).await, 0);
@@ -118,9 +101,7 @@ async fn cp32_check_changes_its_state(env: &Env) {
 async fn cp33_same_check_again(env: &Env) {
     let (service, node) = (env.name("s"), env.name("node"));
     env.instance(&service, &node, "passing").await;
-    env.observe(health(&service), env.instance(&service, &node, "passing"))
-        .await
-        .assert_quiet();
+    env.observe(health(&service), env.instance(&service, &node, "passing")).await.assert_quiet();
     let read = {
         let node = node.clone();
         move |client: Client, options: QueryOptions| {
@@ -128,9 +109,7 @@ async fn cp33_same_check_again(env: &Env) {
             async move { client.health_node(&node, &options).await }
         }
     };
-    let seen = env
-        .observe(read, env.instance(&service, &node, "passing"))
-        .await;
+    let seen = env.observe(read, env.instance(&service, &node, "passing")).await;
     if env.is_1_8 {
         seen.assert_woken();
     } else {
@@ -145,9 +124,7 @@ async fn cp34_node_check_turns_critical(env: &Env) {
     env.instance(&service, &node, "passing").await;
     let check = HealthCheck::of_node(env.name("check"), HealthStatus::Critical);
     let registration = instance(&service, &node, "passing").with_check(check);
-    let seen = env
-        .observe(health(&service), env.client.catalog_register(&registration))
-        .await;
+    let seen = env.observe(health(&service), env.client.catalog_register(&registration)).await;
     seen.assert_woken();
     assert_eq!(seen.last[0].aggregated_status(), HealthStatus::Critical);
     assert_eq!(passing(env, &service).await, 0);
@@ -159,23 +136,16 @@ async fn cp35_node_metadata_changes(env: &Env) {
     env.instance(&service, &node, "passing").await;
     let mut registration = instance(&service, &node, "passing");
     registration.node_meta.insert("rack".into(), "7".into());
-    let seen = env
-        .observe(health(&service), env.client.catalog_register(&registration))
-        .await;
+    let seen = env.observe(health(&service), env.client.catalog_register(&registration)).await;
     seen.assert_woken();
-    assert_eq!(
-        seen.last[0].node.meta.get("rack").map(String::as_str),
-        Some("7")
-    );
+    assert_eq!(seen.last[0].node.meta.get("rack").map(String::as_str), Some("7"));
 }
 
 /// Spec: CP40
 async fn cp40_same_registration_again(env: &Env) {
     let (service, node) = (env.name("s"), env.name("node"));
     env.instance(&service, &node, "passing").await;
-    let seen = env
-        .observe(health(&service), env.instance(&service, &node, "passing"))
-        .await;
+    let seen = env.observe(health(&service), env.instance(&service, &node, "passing")).await;
     seen.assert_quiet();
     assert_eq!(seen.first, seen.last);
 }

@@ -26,29 +26,15 @@ super::cases![
 ];
 
 async fn put(env: &Env, key: &str, value: &str) {
-    assert!(
-        env.client
-            .kv_put(key, value.to_owned(), &PutOptions::default())
-            .await
-            .unwrap()
-    );
+    assert!(env.client.kv_put(key, value.to_owned(), &PutOptions::default()).await.unwrap());
 }
 
 async fn delete(env: &Env, key: &str) {
-    assert!(
-        env.client
-            .kv_delete(key, &DeleteOptions::default())
-            .await
-            .unwrap()
-    );
+    assert!(env.client.kv_delete(key, &DeleteOptions::default()).await.unwrap());
 }
 
 async fn get(env: &Env, key: &str) -> Option<KvPair> {
-    env.client
-        .kv_get(key, &QueryOptions::default())
-        .await
-        .unwrap()
-        .value
+    env.client.kv_get(key, &QueryOptions::default()).await.unwrap().value
 }
 
 fn getter(
@@ -75,11 +61,7 @@ fn lister(
 
 /// Spec: CP1
 async fn cp1_missing_key(env: &Env) {
-    let answer = env
-        .client
-        .kv_get(&env.name("a"), &QueryOptions::default())
-        .await
-        .unwrap();
+    let answer = env.client.kv_get(&env.name("a"), &QueryOptions::default()).await.unwrap();
     assert_eq!(answer.value, None);
     assert!(answer.meta.index.is_some_and(|index| index >= 1));
 }
@@ -102,10 +84,7 @@ async fn cp3_missing_key_is_created(env: &Env) {
     let seen = env.observe(getter(&key), put(env, &key, "x")).await;
     seen.assert_woken();
     assert_eq!(
-        (
-            seen.first,
-            seen.last.and_then(|pair| pair.text().map(str::to_owned))
-        ),
+        (seen.first, seen.last.and_then(|pair| pair.text().map(str::to_owned))),
         (None, Some("x".into()))
     );
 }
@@ -124,9 +103,7 @@ async fn cp5_same_value_twice(env: &Env) {
     let key = env.name("a");
     put(env, &key, "x").await;
     let before = get(env, &key).await;
-    env.observe(getter(&key), put(env, &key, "x"))
-        .await
-        .assert_quiet();
+    env.observe(getter(&key), put(env, &key, "x")).await.assert_quiet();
     assert_eq!(get(env, &key).await, before);
 }
 
@@ -136,9 +113,7 @@ async fn cp6_other_flags(env: &Env) {
     put(env, &key, "x").await;
     let mut options = PutOptions::default();
     options.flags = 42;
-    let seen = env
-        .observe(getter(&key), env.client.kv_put(&key, "x", &options))
-        .await;
+    let seen = env.observe(getter(&key), env.client.kv_put(&key, "x", &options)).await;
     seen.assert_woken();
     assert_eq!(seen.last.map(|pair| pair.flags), Some(42));
 }
@@ -147,9 +122,7 @@ async fn cp6_other_flags(env: &Env) {
 async fn cp7_write_outside_the_prefix(env: &Env) {
     let prefix = env.name("p/");
     put(env, &format!("{prefix}a"), "x").await;
-    env.observe(lister(&prefix), put(env, &env.name("q/a"), "x"))
-        .await
-        .assert_quiet();
+    env.observe(lister(&prefix), put(env, &env.name("q/a"), "x")).await.assert_quiet();
 }
 
 /// Spec: CP8
@@ -160,10 +133,7 @@ async fn cp8_delete_under_the_prefix(env: &Env) {
     put(env, &b, "x").await;
     let seen = env.observe(lister(&prefix), delete(env, &a)).await;
     seen.assert_woken();
-    assert_eq!(
-        seen.last.iter().map(|pair| &pair.key).collect::<Vec<_>>(),
-        [&b]
-    );
+    assert_eq!(seen.last.iter().map(|pair| &pair.key).collect::<Vec<_>>(), [&b]);
 }
 
 /// Spec: CP9
@@ -185,9 +155,7 @@ async fn cp10_tree_above_the_prefix_is_deleted(env: &Env) {
     let prefix = format!("{tree}/bar/baz");
     put(env, &prefix, "x").await;
     let options = DeleteOptions::recurse();
-    let seen = env
-        .observe(lister(&prefix), env.client.kv_delete(&tree, &options))
-        .await;
+    let seen = env.observe(lister(&prefix), env.client.kv_delete(&tree, &options)).await;
     seen.assert_woken();
     assert!(seen.last.is_empty());
 }
@@ -197,9 +165,7 @@ async fn cp11_tree_without_keys_is_deleted(env: &Env) {
     let prefix = env.name("p/");
     put(env, &format!("{prefix}a"), "x").await;
     let (missing, options) = (env.name("none/"), DeleteOptions::recurse());
-    env.observe(lister(""), env.client.kv_delete(&missing, &options))
-        .await
-        .assert_quiet();
+    env.observe(lister(""), env.client.kv_delete(&missing, &options)).await.assert_quiet();
 }
 
 /// Spec: CP13
@@ -209,15 +175,9 @@ async fn cp13_keys_with_a_separator(env: &Env) {
         put(env, &format!("{prefix}{key}"), "x").await;
     }
     let read = |separator| async move {
-        let keys = env
-            .client
-            .kv_keys(&prefix, separator, &QueryOptions::default())
-            .await
-            .unwrap()
-            .value;
-        keys.iter()
-            .map(|key| key.trim_start_matches(&prefix).to_owned())
-            .collect::<Vec<_>>()
+        let keys =
+            env.client.kv_keys(&prefix, separator, &QueryOptions::default()).await.unwrap().value;
+        keys.iter().map(|key| key.trim_start_matches(&prefix).to_owned()).collect::<Vec<_>>()
     };
     let with = read.clone();
     assert_eq!(with(Some("/")).await, ["a", "b/", "b2/", "c"]);
@@ -229,47 +189,18 @@ async fn cp14_check_and_set(env: &Env) {
     let key = env.name("a");
     let cas = |index| PutOptions::when(PutCondition::Index(index));
     let client = &env.client;
-    assert!(
-        !client.kv_put(&key, "x", &cas(7)).await.unwrap(),
-        "absent, with an index"
-    );
-    assert!(
-        client.kv_put(&key, "x", &cas(0)).await.unwrap(),
-        "absent, without"
-    );
-    assert!(
-        !client.kv_put(&key, "y", &cas(0)).await.unwrap(),
-        "present, without"
-    );
+    assert!(!client.kv_put(&key, "x", &cas(7)).await.unwrap(), "absent, with an index");
+    assert!(client.kv_put(&key, "x", &cas(0)).await.unwrap(), "absent, without");
+    assert!(!client.kv_put(&key, "y", &cas(0)).await.unwrap(), "present, without");
     let index = get(env, &key).await.unwrap().modify_index;
     assert!(client.kv_put(&key, "y", &cas(index)).await.unwrap());
-    assert!(
-        !client.kv_put(&key, "z", &cas(index)).await.unwrap(),
-        "stale"
-    );
-    assert!(
-        !client
-            .kv_delete(&key, &DeleteOptions::at(index))
-            .await
-            .unwrap(),
-        "stale"
-    );
-    assert!(
-        !client.kv_delete(&key, &DeleteOptions::at(0)).await.unwrap(),
-        "present, with 0"
-    );
+    assert!(!client.kv_put(&key, "z", &cas(index)).await.unwrap(), "stale");
+    assert!(!client.kv_delete(&key, &DeleteOptions::at(index)).await.unwrap(), "stale");
+    assert!(!client.kv_delete(&key, &DeleteOptions::at(0)).await.unwrap(), "present, with 0");
     let index = get(env, &key).await.unwrap().modify_index;
+    assert!(client.kv_delete(&key, &DeleteOptions::at(index)).await.unwrap());
     assert!(
-        client
-            .kv_delete(&key, &DeleteOptions::at(index))
-            .await
-            .unwrap()
-    );
-    assert!(
-        client
-            .kv_delete(&key, &DeleteOptions::at(index))
-            .await
-            .unwrap(),
+        client.kv_delete(&key, &DeleteOptions::at(index)).await.unwrap(),
         "absent counts as deleted"
     );
 }
@@ -280,27 +211,13 @@ async fn cp57_values_are_bytes(env: &Env) {
     let binary: Vec<u8> = (0..=255).collect();
     for value in [Vec::new(), binary, vec![7; 512 * 1024]] {
         let value = Bytes::from(value);
-        assert!(
-            env.client
-                .kv_put(&key, value.clone(), &PutOptions::default())
-                .await
-                .unwrap()
-        );
+        assert!(env.client.kv_put(&key, value.clone(), &PutOptions::default()).await.unwrap());
         assert_eq!(get(env, &key).await.unwrap().value, value);
-        let raw = env
-            .client
-            .kv_raw(&key, &QueryOptions::default())
-            .await
-            .unwrap()
-            .value;
+        let raw = env.client.kv_raw(&key, &QueryOptions::default()).await.unwrap().value;
         assert_eq!(raw, Some(value));
     }
     let large = vec![7; 512 * 1024 + 1];
-    let error = env
-        .client
-        .kv_put(&key, large, &PutOptions::default())
-        .await
-        .unwrap_err();
+    let error = env.client.kv_put(&key, large, &PutOptions::default()).await.unwrap_err();
     assert_eq!(error.status().map(|status| status.as_u16()), Some(413));
     assert!(!error.is_retryable());
 }
@@ -322,31 +239,16 @@ async fn cp58_odd_keys(env: &Env) {
     ] {
         let key = env.name(odd);
         put(env, &key, "x").await;
-        assert_eq!(
-            get(env, &key).await.map(|pair| pair.key),
-            Some(key.clone()),
-            "{key}"
-        );
+        assert_eq!(get(env, &key).await.map(|pair| pair.key), Some(key.clone()), "{key}");
     }
     for refused in ["a//b", "a/./b", "a/../b"] {
-        let error = env
-            .client
-            .kv_get(refused, &QueryOptions::default())
-            .await
-            .unwrap_err();
-        assert!(
-            matches!(error, consul_watch::Error::Input { .. }),
-            "{error:?}"
-        );
+        let error = env.client.kv_get(refused, &QueryOptions::default()).await.unwrap_err();
+        assert!(matches!(error, consul_watch::Error::Input { .. }), "{error:?}");
     }
     // The server itself answers with the cleaned path, also when it is encoded.
     let request = Request::get("kv.get", "/v1/kv/a%2F%2Fb");
     let error = env.client.send(request).await.unwrap_err();
     assert_eq!(error.status().map(|status| status.as_u16()), Some(301));
-    let error = env
-        .client
-        .kv_put("a\u{1}b", "x", &PutOptions::default())
-        .await
-        .unwrap_err();
+    let error = env.client.kv_put("a\u{1}b", "x", &PutOptions::default()).await.unwrap_err();
     assert_eq!(error.status().map(|status| status.as_u16()), Some(400));
 }

@@ -18,10 +18,7 @@ super::cases![cp54_restored_snapshot, cp56_acls_are_off];
 /// Spec: CP54, CW4
 async fn cp54_restored_snapshot(env: &Env) {
     let key = env.name("a");
-    env.client
-        .kv_put(&key, "before", &PutOptions::default())
-        .await
-        .unwrap();
+    env.client.kv_put(&key, "before", &PutOptions::default()).await.unwrap();
     let saved = match &env.double {
         Some(_) => Bytes::new(),
         None => env
@@ -52,25 +49,15 @@ async fn cp54_restored_snapshot(env: &Env) {
         }
     }
     let answer = held.await.unwrap();
-    assert!(
-        start.elapsed() < Duration::from_secs(30),
-        "the blocked read answers"
-    );
+    assert!(start.elapsed() < Duration::from_secs(30), "the blocked read answers");
     assert_eq!(answer.value.unwrap().text(), Some("before"));
 }
 
 /// Spec: CP56
 async fn cp56_acls_are_off(env: &Env) {
-    let error = env
-        .client
-        .send(Request::get("acl.tokens", "/v1/acl/tokens"))
-        .await
-        .unwrap_err();
+    let error = env.client.send(Request::get("acl.tokens", "/v1/acl/tokens")).await.unwrap_err();
     assert_eq!(error.status(), Some(StatusCode::UNAUTHORIZED));
-    assert!(
-        error.to_string().contains("ACL support disabled"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("ACL support disabled"), "{error}");
     assert!(error.is_permission_denied() && !error.is_retryable());
 }
 
@@ -94,20 +81,10 @@ async fn cp55_lost_leader_on_the_double() {
         error.to_string().contains("rpc error making call: EOF") && error.is_retryable(),
         "{error}"
     );
-    assert_eq!(
-        start.elapsed(),
-        Duration::ZERO,
-        "a blocked read fails at once"
-    );
+    assert_eq!(start.elapsed(), Duration::ZERO, "a blocked read fails at once");
 
-    let error = client
-        .kv_put("a", "x", &PutOptions::default())
-        .await
-        .unwrap_err();
-    assert!(
-        error.to_string().contains("No cluster leader") && error.is_retryable(),
-        "{error}"
-    );
+    let error = client.kv_put("a", "x", &PutOptions::default()).await.unwrap_err();
+    assert!(error.to_string().contains("No cluster leader") && error.is_retryable(), "{error}");
     assert!(start.elapsed() >= Duration::from_secs(7));
     assert_eq!(client.status_leader().await.unwrap(), None);
     let mut stale = QueryOptions::default();
@@ -115,10 +92,7 @@ async fn cp55_lost_leader_on_the_double() {
     let first = client.catalog_nodes(&stale).await.unwrap().meta;
     tokio::time::sleep(Duration::from_secs(1)).await;
     let later = client.catalog_nodes(&stale).await.unwrap().meta;
-    assert_eq!(
-        (first.known_leader, later.known_leader),
-        (Some(false), Some(false))
-    );
+    assert_eq!((first.known_leader, later.known_leader), (Some(false), Some(false)));
     assert!(later.last_contact > first.last_contact);
 
     let waiting =
@@ -154,18 +128,9 @@ async fn cp55_a_real_server_that_never_had_a_leader() {
     };
     assert_eq!(leader, None);
     let start = Instant::now();
-    let error = client
-        .catalog_nodes(&QueryOptions::default())
-        .await
-        .unwrap_err();
-    assert!(
-        error.to_string().contains("No cluster leader") && error.is_retryable(),
-        "{error}"
-    );
-    assert!(
-        start.elapsed() > Duration::from_secs(5),
-        "the server waits for a leader first"
-    );
+    let error = client.catalog_nodes(&QueryOptions::default()).await.unwrap_err();
+    assert!(error.to_string().contains("No cluster leader") && error.is_retryable(), "{error}");
+    assert!(start.elapsed() > Duration::from_secs(5), "the server waits for a leader first");
     let mut stale = QueryOptions::default();
     stale.consistency = Consistency::Stale;
     let error = client.catalog_nodes(&stale).await.unwrap_err();

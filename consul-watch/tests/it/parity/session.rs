@@ -41,20 +41,11 @@ async fn release(env: &Env, key: &str, session: &SessionId) -> bool {
 }
 
 async fn get(env: &Env, key: &str) -> Option<KvPair> {
-    env.client
-        .kv_get(key, &QueryOptions::default())
-        .await
-        .unwrap()
-        .value
+    env.client.kv_get(key, &QueryOptions::default()).await.unwrap().value
 }
 
 async fn is_alive(env: &Env, session: &SessionId) -> bool {
-    env.client
-        .session_info(session, &QueryOptions::default())
-        .await
-        .unwrap()
-        .value
-        .is_some()
+    env.client.session_info(session, &QueryOptions::default()).await.unwrap().value.is_some()
 }
 
 /// Waits until a session is gone, by blocking on it.
@@ -83,11 +74,7 @@ async fn acquired_after(env: &Env, key: &str, session: &SessionId) -> Duration {
 async fn cp15_acquire_with_an_unknown_session(env: &Env) {
     let unknown: SessionId = "2ed3ed2e-d75f-41c6-9d69-a9b1b3ae6fb1".parse().unwrap();
     let options = PutOptions::when(PutCondition::Acquire(unknown));
-    let error = env
-        .client
-        .kv_put(&env.name("a"), "x", &options)
-        .await
-        .unwrap_err();
+    let error = env.client.kv_put(&env.name("a"), "x", &options).await.unwrap_err();
     assert_eq!(error.status().map(|status| status.as_u16()), Some(500));
     assert!(error.to_string().contains("invalid session"), "{error}");
 }
@@ -112,27 +99,20 @@ async fn cp16_acquire_and_release(env: &Env) {
 /// Spec: CP17
 async fn cp17_lock_delay_after_the_holder_is_destroyed(env: &Env) {
     let key = env.name("lock");
-    let one = env
-        .session(|request| request.lock_delay = Some(Duration::from_secs(1)))
-        .await;
+    let one = env.session(|request| request.lock_delay = Some(Duration::from_secs(1))).await;
     let other = env.session(|_| ()).await;
     assert!(acquire(env, &key, &one).await);
     env.destroy(&one).await;
     assert_eq!(get(env, &key).await.unwrap().session, None);
     assert!(!acquire(env, &key, &other).await);
     let took = acquired_after(env, &key, &other).await;
-    assert!(
-        took > Duration::from_millis(500) && took < Duration::from_secs(5),
-        "{took:?}"
-    );
+    assert!(took > Duration::from_millis(500) && took < Duration::from_secs(5), "{took:?}");
 }
 
 /// Spec: CP18
 async fn cp18_no_lock_delay(env: &Env) {
     let key = env.name("lock");
-    let one = env
-        .session(|request| request.lock_delay = Some(Duration::ZERO))
-        .await;
+    let one = env.session(|request| request.lock_delay = Some(Duration::ZERO)).await;
     let other = env.session(|_| ()).await;
     assert!(acquire(env, &key, &one).await);
     env.destroy(&one).await;
@@ -142,9 +122,7 @@ async fn cp18_no_lock_delay(env: &Env) {
 /// Spec: CP19
 async fn cp19_behaviour_delete(env: &Env) {
     let key = env.name("lock");
-    let session = env
-        .session(|request| request.behavior = SessionBehavior::Delete)
-        .await;
+    let session = env.session(|request| request.behavior = SessionBehavior::Delete).await;
     assert!(acquire(env, &key, &session).await);
     let read = {
         let key = key.clone();
@@ -172,12 +150,7 @@ async fn cp21a_plain_write_of_a_locked_key(env: &Env) {
     let (one, other) = (env.session(|_| ()).await, env.session(|_| ()).await);
     assert!(acquire(env, &key, &one).await);
     let before = get(env, &key).await.unwrap();
-    assert!(
-        env.client
-            .kv_put(&key, "x", &PutOptions::default())
-            .await
-            .unwrap()
-    );
+    assert!(env.client.kv_put(&key, "x", &PutOptions::default()).await.unwrap());
     let after = get(env, &key).await.unwrap();
     assert!(after.modify_index > before.modify_index);
     assert_eq!((after.lock_index, after.session), (0, Some(one.clone())));
@@ -193,12 +166,7 @@ async fn cp21b_lock_delay_belongs_to_the_name(env: &Env) {
     let (one, other) = (env.session(|_| ()).await, env.session(|_| ()).await);
     assert!(acquire(env, &key, &one).await);
     env.destroy(&one).await;
-    assert!(
-        env.client
-            .kv_delete(&key, &DeleteOptions::default())
-            .await
-            .unwrap()
-    );
+    assert!(env.client.kv_delete(&key, &DeleteOptions::default()).await.unwrap());
     assert!(!acquire(env, &key, &other).await);
 }
 
@@ -207,12 +175,7 @@ async fn cp21_plain_delete_of_a_locked_key(env: &Env) {
     let key = env.name("lock");
     let session = env.session(|_| ()).await;
     assert!(acquire(env, &key, &session).await);
-    assert!(
-        env.client
-            .kv_delete(&key, &DeleteOptions::default())
-            .await
-            .unwrap()
-    );
+    assert!(env.client.kv_delete(&key, &DeleteOptions::default()).await.unwrap());
     assert!(is_alive(env, &session).await);
     assert_eq!(get(env, &key).await, None);
     assert!(acquire(env, &key, &session).await);
@@ -221,24 +184,13 @@ async fn cp21_plain_delete_of_a_locked_key(env: &Env) {
 /// Spec: CP22
 async fn cp22_ttl_expires(env: &Env) {
     let start = tokio::time::Instant::now();
-    let session = env
-        .session(|request| request.ttl = Some(Duration::from_secs(10)))
-        .await;
-    assert!(
-        env.client
-            .session_renew(&session, &WriteOptions::default())
-            .await
-            .unwrap()
-            .is_some()
-    );
+    let session = env.session(|request| request.ttl = Some(Duration::from_secs(10))).await;
+    assert!(env.client.session_renew(&session, &WriteOptions::default()).await.unwrap().is_some());
     tokio::time::sleep(Duration::from_secs(10)).await;
     assert!(is_alive(env, &session).await);
     until_gone(env, &session).await;
     let took = start.elapsed();
-    assert!(
-        took > Duration::from_secs(10) && took < Duration::from_secs(25),
-        "{took:?}"
-    );
+    assert!(took > Duration::from_secs(10) && took < Duration::from_secs(25), "{took:?}");
 }
 
 /// Spec: CP23, CW40
@@ -246,13 +198,7 @@ async fn cp23_renew_of_an_unknown_session(env: &Env) {
     let session = env.session(|_| ()).await;
     env.destroy(&session).await;
     env.destroy(&session).await;
-    assert_eq!(
-        env.client
-            .session_renew(&session, &WriteOptions::default())
-            .await
-            .unwrap(),
-        None
-    );
+    assert_eq!(env.client.session_renew(&session, &WriteOptions::default()).await.unwrap(), None);
 }
 
 /// Spec: CP24
@@ -260,16 +206,10 @@ async fn cp24_ttl_out_of_range(env: &Env) {
     for seconds in [9, 25 * 3600] {
         let mut request = SessionRequest::default();
         request.ttl = Some(Duration::from_secs(seconds));
-        let error = env
-            .client
-            .session_create(&request, &WriteOptions::default())
-            .await
-            .unwrap_err();
+        let error =
+            env.client.session_create(&request, &WriteOptions::default()).await.unwrap_err();
         assert!(error.to_string().contains("Invalid Session TTL"), "{error}");
-        assert!(
-            !error.is_retryable(),
-            "it answers 500, but no retry cures it"
-        );
+        assert!(!error.is_retryable(), "it answers 500, but no retry cures it");
     }
 }
 
@@ -280,10 +220,7 @@ async fn cp25_failing_service_check_ends_the_session(env: &Env) {
     let mut spec = CheckSpec::ttl(&check, Duration::from_mins(5));
     spec.status = Some(HealthStatus::Passing);
     registration.checks.push(spec);
-    env.client
-        .agent_register_service(&registration)
-        .await
-        .unwrap();
+    env.client.agent_register_service(&registration).await.unwrap();
     until_in_catalog(env, &service).await;
     let session = env
         .session(|request| {
@@ -299,16 +236,11 @@ async fn cp25_failing_service_check_ends_the_session(env: &Env) {
             async move { client.kv_get(&key, &options).await }
         }
     };
-    let seen = env
-        .observe(read, env.client.agent_fail_check(&check, "gone"))
-        .await;
+    let seen = env.observe(read, env.client.agent_fail_check(&check, "gone")).await;
     seen.assert_woken();
     assert_eq!(seen.last.unwrap().session, None);
     until_gone(env, &session).await;
-    env.client
-        .agent_deregister_service(&service, None)
-        .await
-        .unwrap();
+    env.client.agent_deregister_service(&service, None).await.unwrap();
 }
 
 /// An agent brings the catalog in line a moment later.
@@ -318,12 +250,11 @@ async fn until_in_catalog(env: &Env, service: &str) {
     options.query.wait = Some(Duration::from_secs(30));
     loop {
         let answer = env.client.health_service(service, &options).await.unwrap();
-        if answer.value.iter().any(|entry| {
-            entry
-                .checks
-                .iter()
-                .any(|check| !check.service_id.is_empty())
-        }) {
+        if answer
+            .value
+            .iter()
+            .any(|entry| entry.checks.iter().any(|check| !check.service_id.is_empty()))
+        {
             return;
         }
         options.query.index = answer.meta.index;
@@ -337,29 +268,14 @@ async fn cp26_sessions_that_cannot_be_created(env: &Env) {
     let registration = CatalogRegistration::new(&node, "10.0.0.1").with_check(critical);
     env.client.catalog_register(&registration).await.unwrap();
     for (on, checks, text) in [
-        (
-            env.name("nobody"),
-            vec![],
-            "Missing node registration".to_owned(),
-        ),
-        (
-            node.clone(),
-            vec!["none".to_owned()],
-            "Missing check 'none' registration".to_owned(),
-        ),
-        (
-            node.clone(),
-            vec![check.clone()],
-            format!("Check '{check}' is in critical state"),
-        ),
+        (env.name("nobody"), vec![], "Missing node registration".to_owned()),
+        (node.clone(), vec!["none".to_owned()], "Missing check 'none' registration".to_owned()),
+        (node.clone(), vec![check.clone()], format!("Check '{check}' is in critical state")),
     ] {
         let mut request = SessionRequest::default();
         (request.node, request.node_checks) = (Some(on), Some(checks));
-        let error = env
-            .client
-            .session_create(&request, &WriteOptions::default())
-            .await
-            .unwrap_err();
+        let error =
+            env.client.session_create(&request, &WriteOptions::default()).await.unwrap_err();
         assert_eq!(error.status().map(|status| status.as_u16()), Some(500));
         assert!(error.to_string().contains(&text), "{error}");
     }
@@ -381,10 +297,7 @@ async fn cp39_node_takes_everything_along(env: &Env) {
             request.node_checks = Some(Vec::new());
         })
         .await;
-    env.client
-        .catalog_deregister(&CatalogDeregistration::node(&node))
-        .await
-        .unwrap();
+    env.client.catalog_deregister(&CatalogDeregistration::node(&node)).await.unwrap();
     assert!(!is_alive(env, &session).await);
     let options = QueryOptions::default();
     assert!(
@@ -395,25 +308,8 @@ async fn cp39_node_takes_everything_along(env: &Env) {
             .value
             .is_empty()
     );
-    assert!(
-        env.client
-            .health_node(&node, &options)
-            .await
-            .unwrap()
-            .value
-            .is_empty()
-    );
-    assert_eq!(
-        env.client
-            .catalog_node(&node, &options)
-            .await
-            .unwrap()
-            .value,
-        None
-    );
+    assert!(env.client.health_node(&node, &options).await.unwrap().value.is_empty());
+    assert_eq!(env.client.catalog_node(&node, &options).await.unwrap().value, None);
     // All of it is gone at one index; a second time nothing happens.
-    env.client
-        .catalog_deregister(&CatalogDeregistration::node(&node))
-        .await
-        .unwrap();
+    env.client.catalog_deregister(&CatalogDeregistration::node(&node)).await.unwrap();
 }
