@@ -76,3 +76,8 @@ pub use tenancy::{
     default_reference_tenancy,
 };
 pub use typed::{DataError, Resource, ResourceData, any, decode_data};
+
+/// The README, so that its example is compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -2,6 +2,8 @@
 
 /// The longest name in bytes.
 const MAX_NAME: usize = 63;
+/// The length of a uid.
+const ULID_LENGTH: usize = 26;
 
 /// Whether `name` may name a resource, a partition or a namespace.
 ///
@@ -9,9 +11,19 @@ const MAX_NAME: usize = 63;
 ///
 /// Source: `internal/resource/resource.go`, `internal/dnsutil`, Consul 1.21.
 pub fn is_valid_name(name: &str) -> bool {
+    is_label(name, MAX_NAME)
+}
+
+/// Whether `name` may name a tombstone: one of the service's, which consists of
+/// the name and the uid of what was deleted, so that it may be longer.
+pub(crate) fn is_valid_tombstone_name(name: &str) -> bool {
+    is_label(name, MAX_NAME + "tombstone--".len() + ULID_LENGTH)
+}
+
+fn is_label(name: &str, longest: usize) -> bool {
     let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
     let bytes = name.as_bytes();
-    bytes.len() <= MAX_NAME
+    bytes.len() <= longest
         && bytes.first().is_some_and(|&b| inner(b))
         && bytes.last().is_some_and(|&b| inner(b))
         && bytes.iter().all(|&b| inner(b) || b == b'-')
@@ -71,6 +83,13 @@ mod tests {
             "a resource name must consist of lower case alphanumeric characters or '-', must start and end \
              with an alphanumeric character and be less than 64 characters, got: \"Foo\""
         );
+    }
+
+    #[test]
+    fn tombstones_have_longer_names() {
+        let name = |length| format!("tombstone-{}-{}", "x".repeat(length), "0".repeat(26));
+        assert!(is_valid_tombstone_name(&name(63)) && !is_valid_tombstone_name(&name(64)));
+        assert!(!is_valid_tombstone_name("Tombstone") && !is_valid_tombstone_name(""));
     }
 
     #[test]

@@ -120,7 +120,7 @@ impl ResourceService {
     }
 }
 
-/// The name of the tombstone of a resource. It may be longer than names may be.
+/// The name of the tombstone of a resource. It may be longer than other names.
 pub(crate) fn tombstone_name(deleted: &Id) -> String {
     format!("tombstone-{}-{}", deleted.name, deleted.uid.to_lowercase())
 }

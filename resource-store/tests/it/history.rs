@@ -29,7 +29,7 @@ async fn concurrent_users_see_what_the_contract_allows() {
         assert_eq!(history.watches.len(), 16, "nobody fell behind");
         let changes =
             history.operations.iter().filter(|o| matches!(o.action, Action::Change { .. }));
-        assert!(changes.count() > operations / 20, "most writes were not refused");
+        assert!(changes.count() > operations / 20, "writes are refused now and then only");
     }
 }
 

@@ -29,8 +29,8 @@ pub struct HistoryOptions {
     pub readers: usize,
     /// How many tasks watch; 16 by default.
     pub watchers: usize,
-    /// How many operations all writers and readers do together; 10,000 by
-    /// default.
+    /// How many operations all writers and readers do together, half each;
+    /// 10,000 by default.
     pub operations: usize,
     /// How many names there are; 10 by default.
     pub names: usize,
@@ -45,7 +45,8 @@ impl Default for HistoryOptions {
 struct Shared {
     backend: Arc<dyn Backend>,
     clock: AtomicU64,
-    left: AtomicUsize,
+    writes_left: AtomicUsize,
+    reads_left: AtomicUsize,
     names: usize,
 }
 
@@ -54,15 +55,14 @@ impl Shared {
         self.clock.fetch_add(1, Ordering::SeqCst)
     }
 
-    /// Whether another operation is to be done.
-    fn take_turn(&self) -> bool {
-        let less = |left: usize| left.checked_sub(1);
-        self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less).is_ok()
-    }
-
     fn random_id(&self, random: &mut fastrand::Rng) -> Id {
         id(&format!("name-{}", random.usize(..self.names)))
     }
+}
+
+/// Whether another operation is to be done.
+fn take_turn(left: &AtomicUsize) -> bool {
+    left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok()
 }
 
 fn id(name: &str) -> Id {
@@ -81,7 +81,8 @@ pub async fn run(backend: Arc<dyn Backend>, options: &HistoryOptions) -> Result<
     let shared = Arc::new(Shared {
         backend,
         clock: AtomicU64::new(1),
-        left: AtomicUsize::new(options.operations),
+        writes_left: AtomicUsize::new(options.operations.div_ceil(2)),
+        reads_left: AtomicUsize::new(options.operations / 2),
         names: options.names.max(1),
     });
     let mut random = fastrand::Rng::with_seed(options.seed);
@@ -121,7 +122,7 @@ async fn write(
     mut random: fastrand::Rng,
 ) -> Result<Vec<Operation>> {
     let mut log = Vec::new();
-    while shared.take_turn() {
+    while take_turn(&shared.writes_left) {
         let name = random.usize(..shared.names);
         let id = id(&format!("name-{name}"));
         let stored = match shared.backend.read(Consistency::Strong, &id).await {
@@ -167,7 +168,7 @@ async fn change(
 
 async fn read(shared: Arc<Shared>, mut random: fastrand::Rng) -> Result<Vec<Operation>> {
     let mut log = Vec::new();
-    while shared.take_turn() {
+    while take_turn(&shared.reads_left) {
         let id = shared.random_id(&mut random);
         let began = shared.tick();
         let seen = seen(shared.backend.read(Consistency::Strong, &id).await)?;

@@ -71,6 +71,22 @@ async fn a_tombstone_goes_after_two_passes() {
     assert_eq!(kit.reconcile(&tombstone).await, Outcome::Done, "already gone");
 }
 
+/// The tombstone of a long name has a name longer than others may be.
+#[tokio::test]
+async fn children_of_the_longest_name_go_too() {
+    let kit = Kit::new();
+    let owner = kit.service.put(artist(&"x".repeat(63))).await.unwrap();
+    kit.service.put(demo::album("one", &id(&owner)).encode()).await.unwrap();
+    kit.service.remove(&id(&owner), "").await.unwrap();
+    let tombstone = kit.tombstones().await.remove(0);
+    assert_eq!(tombstone.name.len(), 100);
+    assert_eq!(kit.reconcile(&tombstone).await, LATER);
+    assert!(kit.service.children(&id(&owner)).await.unwrap().is_empty());
+    kit.clock.advance(Duration::from_secs(31));
+    assert_eq!(kit.reconcile(&tombstone).await, Outcome::Done);
+    assert!(!kit.tombstones().await.contains(&tombstone));
+}
+
 /// Spec: RS61
 #[tokio::test]
 async fn children_go_with_their_owner() {
