@@ -1,9 +1,12 @@
-//! The HTTP API, version 1: health and status.
+//! The HTTP API, version 1: health, status, and tasks.
 //!
 //! Source: Consul-Terraform-Sync 0.9, `api`.
 
 mod answer;
+mod form;
+mod patch;
 mod status;
+mod tasks;
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -104,9 +107,16 @@ fn router(state: ApiState) -> Router {
         .route("/v1/status/tasks", get(status::tasks).fallback(status::tasks_method))
         .route("/v1/status/tasks/", get(status::tasks).fallback(status::tasks_method))
         .route("/v1/status/tasks/{*name}", get(status::task).fallback(status::tasks_method))
+        .route("/v1/tasks", get(tasks::all).fallback(tasks::all_method))
+        .route("/v1/tasks/", get(tasks::all).fallback(tasks::unnamed))
+        .route(
+            "/v1/tasks/{*name}",
+            get(tasks::one).patch(patch::update).delete(tasks::delete).fallback(tasks::one_method),
+        )
         .layer(middleware::from_fn_with_state(state.clone(), only_leader));
     Router::new()
         .route("/v1/health", get(status::health))
+        .route("/v1/status/cluster", get(status::cluster).fallback(status::cluster_method))
         .merge(for_leader)
         .fallback(|| async { Failure::new(StatusCode::NOT_FOUND, "no such endpoint") })
         .layer(middleware::from_fn(every_answer))

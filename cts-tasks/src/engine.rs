@@ -26,6 +26,8 @@ use tokio::sync::{Semaphore, mpsc};
 
 pub use command::FirstRun;
 pub use retry::Retry;
+#[cfg(feature = "api")]
+pub(crate) use run::chain;
 
 use crate::{
     DriverFactory, Error, MemoryStore, Permit, Plan, Result, Single, State, Stop, Task, TaskName,
