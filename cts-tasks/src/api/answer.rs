@@ -31,6 +31,10 @@ impl Failure {
         Self { status, message: message.into() }
     }
 
+    pub(crate) fn with_status(self, status: StatusCode) -> Self {
+        Self { status, ..self }
+    }
+
     pub(crate) fn bad_request(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, message)
     }

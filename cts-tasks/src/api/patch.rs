@@ -1,24 +1,18 @@
-use std::time::Duration;
-
 use axum::{
     Json,
-    body::{Body, Bytes, to_bytes},
+    body::Body,
     extract::{Path, Query, State},
-    http::StatusCode,
 };
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{ApiState, answer::Failure, tasks::task_name};
+use super::{
+    ApiState,
+    answer::Failure,
+    request::{RunParameter, read, run_parameter},
+    tasks::task_name,
+};
 use crate::{FirstRun, Inspection};
-
-/// The largest body that is read.
-const LARGEST_BODY: usize = 4 * 1024 * 1024;
-
-/// How long a body may take to arrive.
-///
-/// Source: Consul-Terraform-Sync 0.9, read timeout of the API.
-const READ_TIMEOUT: Duration = Duration::from_secs(15);
 
 #[derive(Serialize)]
 pub(crate) struct Updated {
@@ -43,14 +37,6 @@ impl From<Inspection> for Inspected {
             }
         }
     }
-}
-
-/// The `run` parameter.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum RunParameter {
-    Absent,
-    Now,
-    Inspect,
 }
 
 /// `PATCH /v1/tasks/<name>`
@@ -80,26 +66,6 @@ pub(crate) async fn update(
     Ok(Json(Updated { inspect }))
 }
 
-fn run_parameter(parameters: &[(String, String)]) -> Result<RunParameter, Failure> {
-    let values: Vec<&str> = parameters
-        .iter()
-        .filter(|(key, _)| key == "run")
-        .map(|(_, value)| value.as_str())
-        .collect();
-    match values.as_slice() {
-        [] => Ok(RunParameter::Absent),
-        [value] if value.eq_ignore_ascii_case("now") => Ok(RunParameter::Now),
-        [value] if value.eq_ignore_ascii_case("inspect") => Ok(RunParameter::Inspect),
-        [value] => Err(Failure::bad_request(format!(
-            "unsupported run parameter value. only supporting run values now and inspect but got {value}"
-        ))),
-        several => Err(Failure::bad_request(format!(
-            "cannot support more than one run query parameter, got run values: [{}]",
-            several.join(" ")
-        ))),
-    }
-}
-
 /// What the body wants `enabled` to be, which is all that it may hold.
 fn enabled(body: &[u8]) -> Result<bool, Failure> {
     if body.is_empty() {
@@ -126,21 +92,6 @@ fn enabled(body: &[u8]) -> Result<bool, Failure> {
         None => Err(Failure::bad_request(
             "/v1/tasks/:task_name currently only supports the 'enabled' field. \
              Missing 'enabled' from the request body",
-        )),
-    }
-}
-
-/// The body, if it is not too large and arrives in time.
-async fn read(body: Body) -> Result<Bytes, Failure> {
-    match tokio::time::timeout(READ_TIMEOUT, to_bytes(body, LARGEST_BODY)).await {
-        Ok(Ok(bytes)) => Ok(bytes),
-        Ok(Err(error)) => Err(Failure::new(
-            StatusCode::PAYLOAD_TOO_LARGE,
-            format!("cannot read the request's body of at most {LARGEST_BODY} bytes: {error}"),
-        )),
-        Err(_elapsed) => Err(Failure::new(
-            StatusCode::REQUEST_TIMEOUT,
-            format!("the request's body did not arrive within {} s", READ_TIMEOUT.as_secs()),
         )),
     }
 }

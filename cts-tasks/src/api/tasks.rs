@@ -57,7 +57,7 @@ pub(crate) async fn delete(
 
 /// Other methods on `/v1/tasks`.
 pub(crate) async fn all_method(method: Method) -> impl IntoResponse {
-    unsupported_method(&method, "The task API", "'GET'")
+    unsupported_method(&method, "The task API", "'GET', 'POST'")
 }
 
 /// Other methods on `/v1/tasks/<name>`.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cts_tasks::{ApiServer, Cluster, Member, Role, Single, Stop, StopReason};
+use cts_tasks::{ApiServer, Cluster, Member, Role, Single, Stop, StopReason, config::TaskRules};
 use serde_json::{Value, json};
 
 use crate::scene::{Scene, on};
@@ -21,8 +21,20 @@ impl Drop for Api {
 
 impl Api {
     pub(crate) async fn serve(scene: &Scene, cluster: Arc<dyn Cluster>) -> Self {
+        Self::start(Self::bind(scene, cluster).await)
+    }
+
+    /// Serves with the rules of a configuration, so that tasks can be created.
+    pub(crate) async fn serve_with(scene: &Scene, rules: TaskRules) -> Self {
+        Self::start(Self::bind(scene, Arc::new(Single)).await.accept_tasks(rules))
+    }
+
+    async fn bind(scene: &Scene, cluster: Arc<dyn Cluster>) -> ApiServer {
         let address = "127.0.0.1:0".parse().unwrap();
-        let server = ApiServer::bind(address, scene.engine.clone(), cluster).await.unwrap();
+        ApiServer::bind(address, scene.engine.clone(), cluster).await.unwrap()
+    }
+
+    fn start(server: ApiServer) -> Self {
         let url = format!("http://{}", server.local_addr().unwrap());
         let stop = Stop::new();
         tokio::spawn(server.serve(stop.clone()));

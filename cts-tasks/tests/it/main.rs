@@ -7,6 +7,7 @@
 )]
 
 mod api;
+mod api_create;
 mod api_tasks;
 mod commands;
 mod config;
