@@ -1,9 +1,15 @@
-//! The HTTP API, version 1: health and status.
+//! The HTTP API, version 1: health, status, and tasks.
 //!
 //! Source: Consul-Terraform-Sync 0.9, `api`.
 
 mod answer;
+mod create;
+mod form;
+mod patch;
+mod request;
+mod schema;
 mod status;
+mod tasks;
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -19,7 +25,7 @@ use tokio::net::TcpListener;
 
 use answer::Failure;
 
-use crate::{Cluster, Engine, Error, Result, Role, Stop};
+use crate::{Cluster, Engine, Error, Result, Role, Stop, config::TaskRules};
 
 /// How long requests under way may take once the server is told to stop.
 ///
@@ -37,6 +43,7 @@ pub struct ApiServer {
 pub(crate) struct ApiState {
     engine: Engine,
     cluster: Arc<dyn Cluster>,
+    rules: Option<TaskRules>,
 }
 
 impl ApiServer {
@@ -55,7 +62,14 @@ impl ApiServer {
             retryable: false,
             source: format!("cannot listen on {address} (the setting `port`): {source}").into(),
         })?;
-        Ok(Self { listener, state: ApiState { engine, cluster } })
+        Ok(Self { listener, state: ApiState { engine, cluster, rules: None } })
+    }
+
+    /// Lets tasks be created that pass `rules`; without rules there is no such request.
+    #[must_use]
+    pub fn accept_tasks(mut self, rules: TaskRules) -> Self {
+        self.state.rules = Some(rules);
+        self
     }
 
     /// Where it listens: the port that was given out for port 0.
@@ -104,9 +118,16 @@ fn router(state: ApiState) -> Router {
         .route("/v1/status/tasks", get(status::tasks).fallback(status::tasks_method))
         .route("/v1/status/tasks/", get(status::tasks).fallback(status::tasks_method))
         .route("/v1/status/tasks/{*name}", get(status::task).fallback(status::tasks_method))
+        .route("/v1/tasks", get(tasks::all).post(create::create).fallback(tasks::all_method))
+        .route("/v1/tasks/", get(tasks::all).fallback(tasks::unnamed))
+        .route(
+            "/v1/tasks/{*name}",
+            get(tasks::one).patch(patch::update).delete(tasks::delete).fallback(tasks::one_method),
+        )
         .layer(middleware::from_fn_with_state(state.clone(), only_leader));
     Router::new()
         .route("/v1/health", get(status::health))
+        .route("/v1/status/cluster", get(status::cluster).fallback(status::cluster_method))
         .merge(for_leader)
         .fallback(|| async { Failure::new(StatusCode::NOT_FOUND, "no such endpoint") })
         .layer(middleware::from_fn(every_answer))

@@ -4,7 +4,7 @@ use consul_watch::{Client, Watcher};
 
 use crate::{
     Cluster, Config, DriverFactory, Engine, EngineOptions, Error, Inspection, Result, Single, Stop,
-    StopReason, TaskName, registration::keep_registered,
+    StopReason, TaskName, config::TaskRules, registration::keep_registered,
 };
 
 /// Starts and runs a deployment: checks Consul and the driver, serves the API,
@@ -19,6 +19,8 @@ pub struct Daemon {
     client: Client,
     engine: Engine,
     cluster: Arc<dyn Cluster>,
+    #[cfg(feature = "api")]
+    rules: Option<TaskRules>,
 }
 
 /// What a [`Daemon`] can be told besides its configuration.
@@ -29,11 +31,14 @@ pub struct DaemonOptions {
     pub engine: EngineOptions,
     /// The other instances; none by default.
     pub cluster: Arc<dyn Cluster>,
+    /// What a task must fulfil that is created through the API, from
+    /// [`crate::config::Loaded`]; without rules, the default, none can be.
+    pub rules: Option<TaskRules>,
 }
 
 impl Default for DaemonOptions {
     fn default() -> Self {
-        Self { engine: EngineOptions::default(), cluster: Arc::new(Single) }
+        Self { engine: EngineOptions::default(), cluster: Arc::new(Single), rules: None }
     }
 }
 
@@ -74,7 +79,15 @@ impl Daemon {
     ) -> Self {
         let watcher = Watcher::new(client.clone());
         let engine = Engine::new(watcher, Arc::clone(&factory), options.engine);
-        Self { config, factory, client, engine, cluster: options.cluster }
+        Self {
+            config,
+            factory,
+            client,
+            engine,
+            cluster: options.cluster,
+            #[cfg(feature = "api")]
+            rules: options.rules,
+        }
     }
 
     /// The engine, to look at its state.
@@ -175,6 +188,11 @@ impl Daemon {
         // Without the feature `api` nothing answers, so there is no port to tell of.
         #[cfg(not(feature = "api"))]
         let port = 0;
+        #[cfg(feature = "api")]
+        let api = match &self.rules {
+            Some(rules) => api.accept_tasks(rules.clone()),
+            None => api,
+        };
         let work = async {
             let result = self.engine.run(&inner).await;
             inner.stop(StopReason::Shutdown);

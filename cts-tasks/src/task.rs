@@ -78,6 +78,9 @@ pub struct Task {
     pub variables: BTreeMap<String, Literal>,
     /// How long changes are collected before a run.
     pub buffer_period: BufferPeriod,
+    /// Whether the buffer period is the deployment's, and not the task's own.
+    #[serde(default)]
+    pub buffer_period_inherited: bool,
     /// Where the driver keeps the task's files.
     pub working_dir: PathBuf,
     /// What makes the task run.

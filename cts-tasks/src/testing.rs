@@ -32,6 +32,7 @@ pub fn task(name: &str) -> Task {
         providers: Vec::new(),
         variables: BTreeMap::new(),
         buffer_period: BufferPeriod::Disabled,
+        buffer_period_inherited: false,
         working_dir: name.into(),
         condition: Condition::Services {
             services: ServiceSelection::Named(vec![service]),

@@ -1,10 +1,13 @@
 use axum::{
     Json,
-    http::StatusCode,
+    http::{Method, StatusCode},
     response::{IntoResponse, Response},
 };
+use consul_watch::error_chain;
 use serde::Serialize;
 use uuid::Uuid;
+
+use crate::Error;
 
 /// A request that is refused or could not be served: `{"error":{"message":…},"request_id":…}`.
 #[derive(Debug)]
@@ -29,9 +32,62 @@ impl Failure {
         Self { status, message: message.into() }
     }
 
+    pub(crate) fn with_status(self, status: StatusCode) -> Self {
+        Self { status, ..self }
+    }
+
     pub(crate) fn bad_request(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, message)
     }
+}
+
+impl From<Error> for Failure {
+    /// What failed in the engine: an unknown task, or anything else.
+    fn from(error: Error) -> Self {
+        let status = match error {
+            Error::NoSuchTask { .. } => StatusCode::NOT_FOUND,
+            _ => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        Self::new(status, error_chain(&error))
+    }
+}
+
+/// An answer that names its request: `{"request_id":…, …}`.
+#[derive(Debug, Serialize)]
+pub(crate) struct Answer<T> {
+    request_id: Uuid,
+    #[serde(flatten)]
+    body: T,
+}
+
+impl<T> Answer<T> {
+    pub(crate) fn new(body: T) -> Self {
+        Self { request_id: Uuid::new_v4(), body }
+    }
+}
+
+impl<T: Serialize> IntoResponse for Answer<T> {
+    fn into_response(self) -> Response {
+        tracing::debug!(request_id = %self.request_id, "request complete");
+        Json(self).into_response()
+    }
+}
+
+/// A path below that of a task's name.
+pub(crate) fn unsupported_path(path: &str) -> Failure {
+    Failure::bad_request(format!(
+        "unsupported path '{path}'. request must be format 'path/{{task-name}}'. \
+         task name cannot have '/ ' and api does not support further resources"
+    ))
+}
+
+pub(crate) fn unsupported_method(method: &Method, api: &str, supported: &str) -> Failure {
+    Failure::new(
+        StatusCode::METHOD_NOT_ALLOWED,
+        format!(
+            "'{method}' in an unsupported method. {api} currently supports the method(s): {supported}"
+        ),
+    )
 }
 
 impl IntoResponse for Failure {

@@ -8,8 +8,11 @@ use axum::{
 };
 use serde::Serialize;
 
-use super::{ApiState, answer::Failure};
-use crate::{Error, Event, Status, Task};
+use super::{
+    ApiState,
+    answer::{Answer, Failure, unsupported_method, unsupported_path},
+};
+use crate::{Error, Event, Member, Status, Task};
 
 #[derive(Serialize)]
 pub(crate) struct Empty {}
@@ -75,21 +78,37 @@ pub(crate) async fn overall(State(state): State<ApiState>) -> Json<Overall> {
 
 /// Other methods on `/v1/status`.
 pub(crate) async fn overall_method(method: Method) -> impl IntoResponse {
-    unsupported(&method, "The overallStatus API")
+    unsupported_method(&method, "The overallStatus API", "'GET'")
 }
 
 /// Other methods on `/v1/status/tasks`.
 pub(crate) async fn tasks_method(method: Method) -> impl IntoResponse {
-    unsupported(&method, "The task status API")
+    unsupported_method(&method, "The task status API", "'GET'")
 }
 
-fn unsupported(method: &Method, api: &str) -> Failure {
-    Failure::new(
-        StatusCode::METHOD_NOT_ALLOWED,
-        format!(
-            "'{method}' in an unsupported method. {api} currently supports the method(s): 'GET'"
-        ),
-    )
+/// Other methods on `/v1/status/cluster`.
+pub(crate) async fn cluster_method(method: Method) -> impl IntoResponse {
+    unsupported_method(&method, "The cluster status API", "'GET'")
+}
+
+#[derive(Serialize)]
+pub(crate) struct ClusterStatus {
+    cluster_name: String,
+    members: Vec<Member>,
+}
+
+/// `GET /v1/status/cluster`
+pub(crate) async fn cluster(
+    State(state): State<ApiState>,
+) -> Result<Answer<ClusterStatus>, Failure> {
+    let Some(cluster_name) = state.cluster.name() else {
+        return Err(Failure::new(
+            StatusCode::METHOD_NOT_ALLOWED,
+            "this endpoint is only available with high availability configured",
+        ));
+    };
+    let members = state.cluster.members().await?;
+    Ok(Answer::new(ClusterStatus { cluster_name, members }))
 }
 
 #[derive(Serialize)]
@@ -131,10 +150,7 @@ pub(crate) async fn task(
     parameters: Parameters,
 ) -> Result<Json<Statuses>, Failure> {
     if name.contains('/') {
-        return Err(Failure::bad_request(format!(
-            "unsupported path '/v1/status/tasks/{name}'. request must be format 'path/{{task-name}}'. \
-             task name cannot have '/ ' and api does not support further resources"
-        )));
+        return Err(unsupported_path(&format!("/v1/status/tasks/{name}")));
     }
     let wanted = Wanted::read(&parameters)?;
     let shown = state.engine.state(|state| {
@@ -143,8 +159,7 @@ pub(crate) async fn task(
         Some((wanted.show(task, events), events.is_empty()))
     });
     let Some((shown, without_events)) = shown else {
-        let error = Error::NoSuchTask { task: name };
-        return Err(Failure::new(StatusCode::NOT_FOUND, error.to_string()));
+        return Err(Error::NoSuchTask { task: name }.into());
     };
     let matches = wanted.status.is_none_or(|status| status == shown.status);
     let statuses = (matches || without_events).then(|| (shown.task_name.clone(), shown));

@@ -12,6 +12,7 @@ use super::{
     files, finalize, hcl, json,
     raw::RawConfig,
     registry::Registry,
+    rules::TaskRules,
     unknown,
     value::{ConfigValue, ValueKind},
 };
@@ -41,6 +42,8 @@ pub struct Loaded {
     pub config: Config,
     /// What the driver's kind made of its block.
     pub driver: Arc<dyn DriverFactory>,
+    /// What a task must fulfil that is added later.
+    pub rules: TaskRules,
 }
 
 impl Loader {
@@ -152,7 +155,9 @@ impl Loader {
         match finalized {
             Some((mut config, driver)) if findings.errors.is_empty() => {
                 config.warnings = sorted(findings, sources);
-                Ok(Loaded { config, driver })
+                let base_dir = self.surroundings.base_dir();
+                let rules = TaskRules::new(&config, self.registry.clone(), base_dir);
+                Ok(Loaded { config, driver, rules })
             }
             _ => Err(sorted(findings, sources)),
         }

@@ -130,6 +130,7 @@ fn finalize_task(
         providers,
         variables,
         buffer_period,
+        buffer_period_inherited: scheduled || raw.buffer_period.is_none(),
         working_dir: working_dir.unwrap_or_else(|| shared.working_dir.join(name.as_str())),
         condition,
         module_inputs: module_inputs.unwrap_or_default(),

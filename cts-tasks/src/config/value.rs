@@ -138,6 +138,32 @@ impl ConfigValue {
     }
 }
 
+impl From<serde_json::Value> for ConfigValue {
+    /// The value without a place.
+    fn from(json: serde_json::Value) -> Self {
+        use serde_json::Value as Json;
+        let entry = |(key, value): (String, Json)| Entry {
+            key,
+            key_place: None,
+            labels: Vec::new(),
+            block: false,
+            value: value.into(),
+        };
+        let kind = match json {
+            Json::Null => ValueKind::Null,
+            Json::Bool(value) => ValueKind::Bool(value),
+            Json::Number(number) => match number.to_string().parse() {
+                Ok(number) => ValueKind::Number(number),
+                Err(crate::InvalidNumber { .. }) => ValueKind::String(number.to_string()),
+            },
+            Json::String(text) => ValueKind::String(text),
+            Json::Array(items) => ValueKind::List(items.into_iter().map(Self::from).collect()),
+            Json::Object(members) => ValueKind::Object(members.into_iter().map(entry).collect()),
+        };
+        Self { kind, place: None }
+    }
+}
+
 /// Required providers are replaced as a whole, not merged into each other.
 const REPLACED: &str = "required_providers";
 

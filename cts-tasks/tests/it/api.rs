@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use cts_tasks::{ApiServer, Cluster, Member, Role, Single, Stop, StopReason};
+use cts_tasks::{ApiServer, Cluster, Member, Role, Single, Stop, StopReason, config::TaskRules};
 use serde_json::{Value, json};
 
 use crate::scene::{Scene, on};
 
-struct Api {
-    url: String,
-    http: reqwest::Client,
+pub(crate) struct Api {
+    pub(crate) url: String,
+    pub(crate) http: reqwest::Client,
     stop: Stop,
 }
 
@@ -20,21 +20,43 @@ impl Drop for Api {
 }
 
 impl Api {
-    async fn serve(scene: &Scene, cluster: Arc<dyn Cluster>) -> Self {
+    pub(crate) async fn serve(scene: &Scene, cluster: Arc<dyn Cluster>) -> Self {
+        Self::start(Self::bind(scene, cluster).await)
+    }
+
+    /// Serves with the rules of a configuration, so that tasks can be created.
+    pub(crate) async fn serve_with(scene: &Scene, rules: TaskRules) -> Self {
+        Self::start(Self::bind(scene, Arc::new(Single)).await.accept_tasks(rules))
+    }
+
+    async fn bind(scene: &Scene, cluster: Arc<dyn Cluster>) -> ApiServer {
         let address = "127.0.0.1:0".parse().unwrap();
-        let server = ApiServer::bind(address, scene.engine.clone(), cluster).await.unwrap();
+        ApiServer::bind(address, scene.engine.clone(), cluster).await.unwrap()
+    }
+
+    fn start(server: ApiServer) -> Self {
         let url = format!("http://{}", server.local_addr().unwrap());
         let stop = Stop::new();
         tokio::spawn(server.serve(stop.clone()));
         Self { url, http: reqwest::Client::new(), stop }
     }
 
-    async fn get(&self, path: &str) -> (u16, Value) {
+    pub(crate) async fn get(&self, path: &str) -> (u16, Value) {
         self.request(reqwest::Method::GET, path).await
     }
 
-    async fn request(&self, method: reqwest::Method, path: &str) -> (u16, Value) {
-        let answer = self.http.request(method, format!("{}{path}", self.url)).send().await.unwrap();
+    pub(crate) async fn request(&self, method: reqwest::Method, path: &str) -> (u16, Value) {
+        self.send(method, path, String::new()).await
+    }
+
+    pub(crate) async fn send(
+        &self,
+        method: reqwest::Method,
+        path: &str,
+        body: String,
+    ) -> (u16, Value) {
+        let request = self.http.request(method, format!("{}{path}", self.url)).body(body);
+        let answer = request.send().await.unwrap();
         assert_eq!(answer.headers()["content-type"], "application/json");
         assert_eq!(answer.headers()["access-control-allow-origin"], "*");
         let status = answer.status().as_u16();
@@ -180,7 +202,7 @@ async fn other_methods_are_refused_and_options_always_answered() {
 }
 
 #[derive(Debug)]
-struct FollowerOf(Option<&'static str>);
+pub(crate) struct FollowerOf(pub(crate) Option<&'static str>);
 
 #[async_trait::async_trait]
 impl Cluster for FollowerOf {
@@ -201,7 +223,11 @@ impl Cluster for FollowerOf {
     }
 
     async fn members(&self) -> cts_tasks::Result<Vec<Member>> {
-        Ok(Vec::new())
+        let leader = json!({
+            "id": "cts-01", "service_name": "cts", "healthy": true, "leader": true,
+            "address": "cts-01.example.com",
+        });
+        Ok(vec![serde_json::from_value::<Member>(leader).unwrap()])
     }
 }
 

@@ -6,6 +6,6 @@ mod properties;
 mod rendering;
 mod settings;
 mod shapes;
-mod support;
+pub(crate) mod support;
 mod tasks;
 mod triggers;

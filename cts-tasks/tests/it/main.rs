@@ -7,6 +7,8 @@
 )]
 
 mod api;
+mod api_create;
+mod api_tasks;
 mod commands;
 mod conditions;
 mod config;

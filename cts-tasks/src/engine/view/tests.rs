@@ -13,6 +13,7 @@ fn task(condition: Condition, module_inputs: Vec<ModuleInput>) -> Task {
         providers: Vec::new(),
         variables: BTreeMap::new(),
         buffer_period: BufferPeriod::Disabled,
+        buffer_period_inherited: true,
         working_dir: "t".into(),
         condition,
         module_inputs,

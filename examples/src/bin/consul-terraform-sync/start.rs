@@ -131,7 +131,9 @@ fn on_signal(stop: &Stop) -> std::io::Result<tokio::task::JoinHandle<()>> {
 }
 
 async fn work(loaded: Loaded, options: StartOptions, stop: &Stop) -> Exit {
-    let daemon = match Daemon::new(loaded.config, loaded.driver, DaemonOptions::default()) {
+    let mut daemon_options = DaemonOptions::default();
+    daemon_options.rules = Some(loaded.rules);
+    let daemon = match Daemon::new(loaded.config, loaded.driver, daemon_options) {
         Ok(daemon) => daemon,
         Err(error) => return failed(&error, stop, Exit::Config),
     };

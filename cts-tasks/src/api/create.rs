@@ -1,0 +1,140 @@
+use axum::{
+    body::Body,
+    extract::{Query, State},
+    http::{Method, StatusCode},
+    response::{IntoResponse, Response},
+};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use super::{
+    ApiState,
+    answer::{Answer, Failure, unsupported_method},
+    form::TaskForm,
+    request::{RunParameter, read, run_parameter},
+    schema,
+};
+use crate::{ConfigValue, Error, FirstRun, Inspection, Task, config::TaskRules};
+
+#[derive(Serialize)]
+struct Created {
+    task: TaskForm,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    run: Option<Inspected>,
+}
+
+#[derive(Serialize)]
+struct Inspected {
+    plan: String,
+    changes_present: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tfc_run_url: Option<String>,
+}
+
+impl From<Inspection> for Inspected {
+    fn from(inspection: Inspection) -> Self {
+        match inspection.plan {
+            None => Self {
+                plan: "Task is disabled, inspection was skipped.".to_owned(),
+                changes_present: false,
+                tfc_run_url: None,
+            },
+            Some(plan) => Self {
+                changes_present: !plan.changes.is_empty(),
+                plan: plan.text,
+                tfc_run_url: plan.url,
+            },
+        }
+    }
+}
+
+/// `POST /v1/tasks`
+///
+/// Source: Consul-Terraform-Sync 0.9, `api/task_lifecycle.go`.
+pub(crate) async fn create(
+    State(state): State<ApiState>,
+    Query(parameters): Query<Vec<(String, String)>>,
+    body: Body,
+) -> Result<Response, Failure> {
+    let Some(rules) = &state.rules else {
+        return Err(unsupported_method(&Method::POST, "The task API", "'GET'"));
+    };
+    let run = run_parameter(&parameters)?;
+    let task = checked(&read(body).await?, rules)?;
+    let form = TaskForm::of(&task);
+    let first_run = match run {
+        RunParameter::Inspect => {
+            let inspection = state.engine.inspect_new(task).await;
+            let inspection = inspection.map_err(|error| refused(error, StatusCode::BAD_REQUEST))?;
+            let body = Created { task: form, run: Some(inspection.into()) };
+            return Ok(Answer::new(body).into_response());
+        }
+        RunParameter::Now => FirstRun::Now,
+        RunParameter::Absent => FirstRun::WhenTriggered,
+    };
+    let created = state.engine.create(task, first_run).await;
+    created.map_err(|error| refused(error, StatusCode::INTERNAL_SERVER_ERROR))?;
+    let answer = Answer::new(Created { task: form, run: None });
+    Ok((StatusCode::CREATED, answer).into_response())
+}
+
+/// A name that is taken is the request's mistake.
+fn refused(error: Error, otherwise: StatusCode) -> Failure {
+    let status = match error {
+        Error::TaskExists { .. } => StatusCode::BAD_REQUEST,
+        _ => otherwise,
+    };
+    Failure::from(error).with_status(status)
+}
+
+fn checked(body: &[u8], rules: &TaskRules) -> Result<Task, Failure> {
+    if body.is_empty() {
+        return Err(Failure::bad_request("error decoding the request: EOF"));
+    }
+    let request: Value = serde_json::from_slice(body)
+        .map_err(|error| Failure::bad_request(format!("error decoding the request: {error}")))?;
+    let task = schema::task(request, &rules.driver_keys()).map_err(Failure::bad_request)?;
+    rules.check(&ConfigValue::from(as_in_a_file(task))).map_err(|mistakes| {
+        let mistakes: Vec<String> = mistakes.into_iter().map(|mistake| mistake.message).collect();
+        Failure::bad_request(format!("error with task configuration: {}", mistakes.join("; ")))
+    })
+}
+
+/// The types of conditions, in the order in which the first one counts, as
+/// the API and as files name them.
+const CONDITIONS: [(&str, &str); 4] = [
+    ("services", "services"),
+    ("consul_kv", "consul-kv"),
+    ("catalog_services", "catalog-services"),
+    ("schedule", "schedule"),
+];
+
+/// Writes a task as a configuration file does.
+fn as_in_a_file(mut task: Map<String, Value>) -> Value {
+    if let Some(Value::Object(mut condition)) = task.remove("condition") {
+        let first = CONDITIONS
+            .iter()
+            .find_map(|(api, file)| condition.remove(*api).map(|body| (*file, names_win(body))));
+        if let Some((label, body)) = first {
+            task.insert("condition".to_owned(), json!({ label: body }));
+        }
+    }
+    if let Some(Value::Object(inputs)) = task.remove("module_input") {
+        let inputs: Vec<Value> = inputs
+            .into_iter()
+            .map(|(label, body)| json!({ label.replace('_', "-"): body }))
+            .collect();
+        task.insert("module_input".to_owned(), inputs.into());
+    }
+    Value::Object(task)
+}
+
+/// Of `names` and `regexp` in a condition, `names` counts if it holds any.
+fn names_win(mut body: Value) -> Value {
+    if let Value::Object(members) = &mut body
+        && members.get("names").and_then(Value::as_array).is_some_and(|names| !names.is_empty())
+    {
+        members.remove("regexp");
+    }
+    body
+}

@@ -1,0 +1,97 @@
+use axum::{
+    Json,
+    body::Body,
+    extract::{Path, Query, State},
+};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::{
+    ApiState,
+    answer::Failure,
+    request::{RunParameter, read, run_parameter},
+    tasks::task_name,
+};
+use crate::{FirstRun, Inspection};
+
+#[derive(Serialize)]
+pub(crate) struct Updated {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    inspect: Option<Inspected>,
+}
+
+#[derive(Serialize)]
+struct Inspected {
+    changes_present: bool,
+    plan: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    url: Option<String>,
+}
+
+impl From<Inspection> for Inspected {
+    fn from(inspection: Inspection) -> Self {
+        match inspection.plan {
+            None => Self { changes_present: false, plan: String::new(), url: None },
+            Some(plan) => {
+                Self { changes_present: !plan.changes.is_empty(), plan: plan.text, url: plan.url }
+            }
+        }
+    }
+}
+
+/// `PATCH /v1/tasks/<name>`
+///
+/// Source: Consul-Terraform-Sync 0.9, `api/task_update.go`.
+pub(crate) async fn update(
+    State(state): State<ApiState>,
+    Path(name): Path<String>,
+    Query(parameters): Query<Vec<(String, String)>>,
+    body: Body,
+) -> Result<Json<Updated>, Failure> {
+    let name = task_name(name)?;
+    let run = run_parameter(&parameters)?;
+    let enabled = enabled(&read(body).await?)?;
+    let engine = &state.engine;
+    let inspect = match run {
+        RunParameter::Inspect => Some(engine.inspect_enabled(&name, enabled).await?.into()),
+        RunParameter::Now => {
+            engine.set_enabled(&name, enabled, FirstRun::Now).await?;
+            None
+        }
+        RunParameter::Absent => {
+            engine.set_enabled(&name, enabled, FirstRun::WhenTriggered).await?;
+            None
+        }
+    };
+    Ok(Json(Updated { inspect }))
+}
+
+/// What the body wants `enabled` to be, which is all that it may hold.
+fn enabled(body: &[u8]) -> Result<bool, Failure> {
+    if body.is_empty() {
+        return Err(Failure::bad_request("error decoding the request: EOF"));
+    }
+    let value: Value = serde_json::from_slice(body)
+        .map_err(|error| Failure::bad_request(format!("error decoding the request: {error}")))?;
+    let Value::Object(members) = value else {
+        return Err(Failure::bad_request("error decoding the request: the body must be an object"));
+    };
+    let unsupported: Vec<&str> =
+        members.keys().map(String::as_str).filter(|key| *key != "enabled").collect();
+    if !unsupported.is_empty() {
+        return Err(Failure::bad_request(format!(
+            "request body's JSON contains unsupported keys: {}",
+            unsupported.join(", ")
+        )));
+    }
+    match members.get("enabled") {
+        Some(Value::Bool(enabled)) => Ok(*enabled),
+        Some(_) => {
+            Err(Failure::bad_request("error decoding the request: 'enabled' must be true or false"))
+        }
+        None => Err(Failure::bad_request(
+            "/v1/tasks/:task_name currently only supports the 'enabled' field. \
+             Missing 'enabled' from the request body",
+        )),
+    }
+}

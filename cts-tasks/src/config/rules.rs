@@ -1,0 +1,88 @@
+use std::{fmt, path::PathBuf};
+
+use super::{
+    Config,
+    decode::{Decoder, Findings, decode_body},
+    environment::Surroundings,
+    registry::{DRIVER_KEYS, Registry},
+    tasks::{self, Shared},
+    unknown,
+};
+use crate::{ConfigValue, Diagnostic, DriverKind, DriverSettings, Task};
+
+/// Checks tasks that are added to a running deployment, as the tasks of its
+/// configuration were checked.
+#[derive(Clone)]
+pub struct TaskRules {
+    config: Config,
+    registry: Registry,
+    base_dir: PathBuf,
+}
+
+/// Without the configuration, which has a form of its own.
+impl fmt::Debug for TaskRules {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TaskRules").finish_non_exhaustive()
+    }
+}
+
+impl TaskRules {
+    pub(super) fn new(config: &Config, registry: Registry, base_dir: PathBuf) -> Self {
+        Self { config: config.clone(), registry, base_dir }
+    }
+
+    /// Names in a task's body that belong to a driver, whichever is in use.
+    pub fn driver_keys(&self) -> Vec<&'static str> {
+        let claimed = self.kind().map_or(&[][..], |kind| kind.task_blocks());
+        claimed.iter().chain(DRIVER_KEYS).copied().collect()
+    }
+
+    /// Checks the body of a task, as it would stand in a file of JSON.
+    ///
+    /// # Errors
+    ///
+    /// Every mistake found.
+    pub fn check(&self, task: &ConfigValue) -> Result<Task, Vec<Diagnostic>> {
+        let mut findings = Findings::default();
+        let mut decoder = Decoder::new(&self.registry, &mut findings);
+        let raw = decode_body("task[0]", task, &mut decoder);
+        let unread = decoder.unknown;
+        if !unread.is_empty() {
+            findings.errors.push(unknown::diagnostic("task", &unread));
+        }
+        let mut surroundings = Surroundings::default();
+        surroundings.set_base_dir(self.base_dir.clone());
+        let shared = Shared {
+            surroundings: &surroundings,
+            services: &[],
+            providers: &self.config.providers,
+            buffer_period: self.config.buffer_period,
+            working_dir: &self.config.working_dir,
+            task_blocks: self.kind().map_or(&[][..], |kind| kind.task_blocks()).to_vec(),
+        };
+        let finalized = tasks::finalize(&[raw], &shared, &mut findings);
+        self.check_driver_blocks(&finalized.blocks, &mut findings);
+        match finalized.tasks.into_iter().next() {
+            Some(task) if findings.errors.is_empty() => Ok(task),
+            _ => Err(findings.errors),
+        }
+    }
+
+    /// The driver's kind checks what is its own; the factory that it makes of
+    /// the same configuration once more is not used.
+    fn check_driver_blocks(&self, blocks: &[super::TaskBlock], findings: &mut Findings) {
+        let Some(kind) = self.kind().filter(|_| !blocks.is_empty()) else { return };
+        let mut settings = DriverSettings::new(&self.config.consul, &self.base_dir);
+        settings.body = self.config.driver.body.as_ref();
+        settings.providers = &self.config.providers;
+        settings.vault = self.config.vault.as_ref();
+        settings.task_blocks = blocks;
+        if let Err(errors) = kind.configure(settings, &mut findings.warnings) {
+            findings.errors.extend(errors);
+        }
+    }
+
+    fn kind(&self) -> Option<&dyn DriverKind> {
+        self.registry.find_driver(&self.config.driver.label).map(AsRef::as_ref)
+    }
+}

@@ -1,0 +1,256 @@
+//! `POST /v1/tasks`.
+
+use std::sync::Arc;
+
+use cts_tasks::{BufferPeriod, Result, Single, TaskName, config::Registry};
+use reqwest::Method;
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+
+use crate::{
+    api::Api,
+    config::support::{AnyDriver, loader_of, source},
+    scene::{Scene, ids},
+};
+
+/// A running engine without tasks, and its API.
+async fn running() -> (Scene, Api, JoinHandle<Result<()>>) {
+    let scene = Scene::new();
+    scene.put("web", 1);
+    let running = scene.start(Vec::new()).await;
+    let driver = AnyDriver::new("terraform", &["limits"]);
+    let text = "working_dir = \"/tasks\"\nbuffer_period { enabled = false }";
+    let loaded = loader_of(Registry::new().driver(driver))
+        .load_sources(vec![source("test.hcl", text)])
+        .unwrap();
+    let api = Api::serve_with(&scene, loaded.rules).await;
+    (scene, api, running)
+}
+
+/// The smallest task, on the service `web`.
+fn task() -> Value {
+    json!({"name": "t", "module": "./m", "condition": {"services": {"names": ["web"]}}})
+}
+
+async fn post(api: &Api, parameters: &str, task: &Value) -> (u16, Value) {
+    let body = json!({"task": task}).to_string();
+    api.send(Method::POST, &format!("/v1/tasks{parameters}"), body).await
+}
+
+fn message(answer: &Value) -> &str {
+    assert!(uuid::Uuid::parse_str(answer["request_id"].as_str().unwrap()).is_ok());
+    answer["error"]["message"].as_str().unwrap()
+}
+
+#[tokio::test]
+async fn a_task_is_created_shown_as_sent_and_runs_when_triggered() {
+    let (scene, api, running) = running().await;
+    let sent = json!({
+        "name": "t", "description": "d", "enabled": true, "module": "org/m/cts",
+        "version": "1.0.0", "providers": ["aws.a"],
+        "variables": {"num": "5", "s": "\"text\""},
+        "buffer_period": {"enabled": true, "min": "1ms", "max": "1m0s"},
+        "condition": {"services": {
+            "names": ["web"], "datacenter": "", "namespace": "", "filter": "",
+            "cts_user_defined_meta": {"tier": "front"}, "use_as_module_input": true,
+        }},
+        "module_input": {"consul_kv": {
+            "path": "k", "recurse": true, "datacenter": "", "namespace": "",
+        }},
+    });
+    let (status, answer) = post(&api, "", &sent).await;
+    assert_eq!((status, &answer["task"]), (201, &sent), "{answer}");
+    assert_eq!(answer.get("run"), None);
+    assert_eq!(api.get("/v1/tasks/t").await.1["task"], sent);
+    assert_eq!(scene.driver.applies("t").len(), 0);
+    scene.put("web", 2);
+    assert_eq!(ids(&scene.driver.wait_for_applies("t", 1).await[0]), ["web-1", "web-2"]);
+    scene.end(running).await;
+}
+
+#[tokio::test]
+async fn a_task_takes_the_settings_of_the_deployment_without_showing_them() {
+    let (scene, api, running) = running().await;
+    let (status, answer) = post(&api, "?run=now", &task()).await;
+    assert_eq!((status, &answer["task"]["buffer_period"]), (201, &Value::Null));
+    let kept = scene.engine.state(|state| state.tasks[0].clone());
+    assert_eq!(kept.buffer_period, BufferPeriod::Disabled);
+    assert_eq!(kept.working_dir.to_str(), Some("/tasks/t"));
+    assert_eq!(scene.driver.applies("t").len(), 1);
+    assert_eq!(scene.events("t").len(), 1);
+    scene.end(running).await;
+}
+
+#[tokio::test]
+async fn a_task_whose_first_run_fails_is_not_added() {
+    let (scene, api, running) = running().await;
+    scene.driver.fail_next("t", "the tool failed", true);
+    let (status, error) = post(&api, "?run=now", &task()).await;
+    assert_eq!((status, message(&error)), (500, "the tool failed"));
+    assert_eq!(api.get("/v1/tasks/t").await.0, 404);
+    scene.end(running).await;
+}
+
+/// Spec: CTS78
+#[tokio::test]
+async fn an_inspected_task_shows_its_plan_and_is_not_kept() {
+    let (scene, api, running) = running().await;
+    let (status, answer) = post(&api, "?run=inspect", &task()).await;
+    let plan = json!({"plan": "recorded, not planned", "changes_present": true});
+    assert_eq!((status, &answer["run"]), (200, &plan));
+    assert_eq!(api.get("/v1/tasks/t").await.0, 404);
+    let mut disabled = task();
+    disabled["enabled"] = false.into();
+    let (_, answer) = post(&api, "?run=inspect", &disabled).await;
+    assert_eq!(answer["run"]["plan"], "Task is disabled, inspection was skipped.");
+    assert_eq!(scene.driver.applies("t").len(), 0);
+    scene.end(running).await;
+}
+
+/// Spec: CTS77
+#[tokio::test]
+async fn a_name_that_is_taken_and_an_empty_body_are_refused() {
+    let (scene, api, running) = running().await;
+    assert_eq!(post(&api, "", &task()).await.0, 201);
+    for parameters in ["", "?run=now", "?run=inspect"] {
+        let (status, error) = post(&api, parameters, &task()).await;
+        assert_eq!((status, message(&error)), (400, "task with name t already exists"));
+    }
+    let (status, error) = api.send(Method::POST, "/v1/tasks", String::new()).await;
+    assert_eq!((status, message(&error)), (400, "error decoding the request: EOF"));
+    let (status, error) = post(&api, "?run=later", &task()).await;
+    assert_eq!(status, 400);
+    assert!(message(&error).starts_with("unsupported run parameter value."));
+    scene.end(running).await;
+}
+
+/// Spec: CTS76
+#[tokio::test]
+async fn what_does_not_match_the_schema_is_refused_with_its_place() {
+    let (scene, api, running) = running().await;
+    let with = |path: &str, value: Value| {
+        let mut task = task();
+        *task.pointer_mut(path.rsplit_once('/').unwrap().0).unwrap() = {
+            let mut parent = task.pointer(path.rsplit_once('/').unwrap().0).unwrap().clone();
+            parent[path.rsplit_once('/').unwrap().1] = value;
+            parent
+        };
+        task
+    };
+    for (task, problem) in [
+        (with("/module", true.into()), "\"/task/module\": value must be a string"),
+        (with("/enabled", "yes".into()), "\"/task/enabled\": value must be a boolean"),
+        (with("/providers", "aws".into()), "\"/task/providers\": value must be an array"),
+        (with("/providers", json!([1])), "\"/task/providers/0\": value must be a string"),
+        (with("/variables", json!({"n": 1})), "\"/task/variables/n\": value must be a string"),
+        (with("/condition", json!([])), "\"/task/condition\": value must be an object"),
+        (with("/working_dir", "x".into()), "\"/task\": property \"working_dir\" is unsupported"),
+        (
+            with("/condition/services/tags", json!([])),
+            "\"/task/condition/services\": property \"tags\" is unsupported",
+        ),
+        (
+            with("/condition", json!({"schedule": {}})),
+            "\"/task/condition/schedule/cron\": property \"cron\" is missing",
+        ),
+        (json!({"name": "t"}), "\"/task/module\": property \"module\" is missing"),
+        (json!("t"), "\"/task\": value must be an object"),
+    ] {
+        let (status, error) = post(&api, "", &task).await;
+        let text = format!("request body has an error: doesn't match schema: Error at {problem}");
+        assert_eq!((status, message(&error)), (400, text.as_str()), "{task}");
+    }
+    for body in ["{}", "[]", r#"{"task":{},"more":1}"#] {
+        let (status, error) = api.send(Method::POST, "/v1/tasks", body.to_owned()).await;
+        assert_eq!(status, 400);
+        assert!(message(&error).contains("doesn't match schema"), "{body}: {error}");
+    }
+    assert_eq!(scene.engine.state(|state| state.tasks.len()), 0);
+    scene.end(running).await;
+}
+
+#[tokio::test]
+async fn what_configuration_files_may_not_say_a_request_may_not_either() {
+    let (scene, api, running) = running().await;
+    let mut bad_name = task();
+    bad_name["name"] = "1t".into();
+    let mut bad_length = task();
+    bad_length["buffer_period"] = json!({"min": "soon"});
+    let mut bad_input = task();
+    bad_input["module_input"] = json!({"services": {"names": ["a"]}});
+    let mut bad_block = task();
+    bad_block["terraform_version"] = "1.0.0".into();
+    let mut no_condition = task();
+    no_condition["condition"] = json!({});
+    for (task, text) in [
+        (bad_name, "a task name must start with a letter"),
+        (bad_length, "buffer_period.min: expected a duration"),
+        (bad_input, "both monitor \"services\" variable type"),
+        (bad_block, "unsupported configuration 'terraform_version' for task \"t\""),
+        (no_condition, "task should be configured with a condition block"),
+    ] {
+        let (status, error) = post(&api, "", &task).await;
+        assert_eq!(status, 400);
+        let said = message(&error);
+        assert!(
+            said.starts_with("error with task configuration: ") && said.contains(text),
+            "{said}"
+        );
+    }
+    scene.end(running).await;
+}
+
+#[tokio::test]
+async fn of_several_conditions_the_first_counts_and_names_before_a_regexp() {
+    let (scene, api, running) = running().await;
+    let mut several = task();
+    several["condition"] = json!({
+        "schedule": {"cron": "0 3 * * *"},
+        "services": {"names": ["web"], "regexp": "^a", "cts_user_defined_meta": {"a": null}},
+    });
+    several["limits"] = json!({"cpu": 1});
+    let (status, answer) = post(&api, "", &several).await;
+    assert_eq!(status, 201, "{answer}");
+    let condition = &answer["task"]["condition"]["services"];
+    assert_eq!(condition["names"], json!(["web"]));
+    assert_eq!(condition.get("regexp"), None);
+    assert_eq!(condition["cts_user_defined_meta"], json!({}));
+    assert_eq!(answer["task"]["condition"].get("schedule"), None);
+    assert_eq!(answer["task"]["limits"], json!({"cpu": 1}), "the driver's own");
+    scene.end(running).await;
+}
+
+/// Upstream reads an omitted bound of an API buffer period as 0; ours leaves it unset.
+#[tokio::test]
+async fn an_omitted_bound_of_a_buffer_period_is_unset_and_not_zero() {
+    let (scene, api, running) = running().await;
+    let mut task = task();
+    task["buffer_period"] = json!({"min": "10s"});
+    let (_, answer) = post(&api, "", &task).await;
+    let expected = json!({"enabled": true, "min": "10s", "max": "40s"});
+    assert_eq!(answer["task"]["buffer_period"], expected);
+    scene.end(running).await;
+}
+
+/// Spec: CTS85
+#[tokio::test]
+async fn large_variables_are_taken_and_shown_as_texts() {
+    let (scene, api, running) = running().await;
+    let list: Vec<String> = (0..5000).map(|number| format!("\"item {number}\"")).collect();
+    let mut task = task();
+    task["variables"] = json!({"list": format!("[{}]", list.join(", "))});
+    let (status, answer) = post(&api, "", &task).await;
+    assert_eq!(status, 201);
+    let name: TaskName = "t".parse().unwrap();
+    let kept = scene.engine.state(|state| {
+        state.tasks.iter().find(|task| task.name == name).map(|task| task.variables["list"].clone())
+    });
+    assert_eq!(answer["task"]["variables"]["list"], kept.unwrap().to_expression());
+    scene.end(running).await;
+}
+
+#[tokio::test]
+async fn without_the_rules_of_a_configuration_no_task_is_created() {
+    let api = Api::serve(&Scene::new(), Arc::new(Single)).await;
+    assert_eq!(post(&api, "", &task()).await.0, 405);
+}
