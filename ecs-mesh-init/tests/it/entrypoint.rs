@@ -42,7 +42,7 @@ impl Script {
     fn command(&self) -> Vec<OsString> {
         let script = format!(
             "trap 'exit 42' INT; trap 'exit 55' TERM; (read -r _ <{end}; kill -USR1 $$ 2>/dev/null) & trap 'exit 7' USR1; \
-             echo ready >{ready}; while :; do wait; done",
+             echo ready >{ready}; while :; do sleep 0.02; done",
             end = self.pipe("end").display(),
             ready = self.pipe("ready").display(),
         );
@@ -214,7 +214,10 @@ async fn a_port_can_be_connected_to_or_not() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     assert_eq!(net_dial(std::slice::from_ref(&address)).await.unwrap(), 0);
-    drop(listener);
+    // Held, so that nobody else listens there, but not listened on.
+    let held = tokio::net::TcpSocket::new_v4().unwrap();
+    held.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = held.local_addr().unwrap().to_string();
     assert_eq!(net_dial(&[address]).await.unwrap(), 2);
     for arguments in [vec![], vec!["a:1".to_owned(), "b:1".to_owned()]] {
         let error = net_dial(&arguments).await.unwrap_err();
