@@ -13,3 +13,4 @@ mod commands;
 mod config;
 mod engine;
 mod scene;
+mod triggers;
