@@ -13,4 +13,5 @@ mod commands;
 mod config;
 mod engine;
 mod scene;
+mod stores;
 mod triggers;
