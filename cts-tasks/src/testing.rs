@@ -1,6 +1,8 @@
-//! For tests of what is built on this crate: a driver that records what it is told.
+//! For tests of what is built on this crate: a driver that records what it is
+//! told, and what every store must do.
 
 mod recording;
+pub mod store;
 
 use std::collections::BTreeMap;
 

@@ -14,3 +14,5 @@ mod conditions;
 mod config;
 mod engine;
 mod scene;
+mod stores;
+mod triggers;

@@ -1,0 +1,162 @@
+//! What every [`TaskStore`] must do, one function for each sentence of its
+//! contract.
+//!
+//! Each function gets a store that holds nothing. To prove that what was
+//! committed outlives the process, run [`what_was_committed_is_loaded`] and
+//! open the store once more.
+//!
+//! ```
+//! # tokio::runtime::Runtime::new().unwrap().block_on(async {
+//! use cts_tasks::{MemoryStore, testing::store};
+//!
+//! store::what_was_committed_is_loaded(&MemoryStore::default()).await;
+//! store::changes_are_applied_in_order(&MemoryStore::default()).await;
+//! # });
+//! ```
+#![expect(clippy::expect_used, clippy::missing_panics_doc, reason = "a suite fails by panicking")]
+
+use chrono::{DateTime, Local, TimeDelta};
+use uuid::Uuid;
+
+use super::task;
+use crate::{
+    Change, Changes, Event, EventConfig, InputsDigest, Plan, PlanId, State, Task, TaskInputs,
+    TaskName, TaskStore, store::EVENTS_PER_TASK,
+};
+
+/// An empty store loads as an empty state.
+pub async fn nothing_is_loaded_at_first(store: &dyn TaskStore) {
+    assert_eq!(load(store).await, State::default());
+}
+
+/// What was committed is loaded, of every kind.
+pub async fn what_was_committed_is_loaded(store: &dyn TaskStore) {
+    let (one, two) = (task("one"), task("two"));
+    let batch = [
+        put(&one),
+        put(&two),
+        Change::AddEvent(Box::new(event(&one, 0))),
+        Change::PutPlan(one.name.clone(), Box::new(plan())),
+        Change::SetApplied(one.name.clone(), digest()),
+    ];
+    commit_and_compare(store, &[&batch]).await;
+}
+
+/// Changes are applied in order, within a batch and from batch to batch.
+pub async fn changes_are_applied_in_order(store: &dyn TaskStore) {
+    let one = task("one");
+    let mut later = one.clone();
+    "later".clone_into(&mut later.description);
+    let deleted = Change::DeleteTask(one.name.clone());
+    let first = [put(&one), deleted.clone(), put(&later), put(&task("two"))];
+    let second = [put(&one), deleted];
+    commit_and_compare(store, &[&first]).await;
+    commit_and_compare(store, &[&second]).await;
+}
+
+/// A task that is put again keeps its place among the others.
+pub async fn a_task_put_again_keeps_its_place(store: &dyn TaskStore) {
+    let tasks = ["one", "two", "three"].map(task);
+    let mut changed = tasks[1].clone();
+    changed.enabled = false;
+    commit_and_compare(store, &[&tasks.each_ref().map(put), &[put(&changed)]]).await;
+    let names: Vec<String> =
+        load(store).await.tasks.iter().map(|task| task.name.to_string()).collect();
+    assert_eq!(names, ["one", "two", "three"]);
+}
+
+/// The newest events of a task are kept, the newest first.
+pub async fn only_the_newest_events_are_kept(store: &dyn TaskStore) {
+    let one = task("one");
+    commit(store, &[put(&one)]).await;
+    let count = EVENTS_PER_TASK + 2;
+    for number in 0..count {
+        commit(store, &[Change::AddEvent(Box::new(event(&one, number)))]).await;
+    }
+    let kept = load(store).await.events.remove(&one.name).unwrap_or_default();
+    let expected: Vec<Event> =
+        (0..count).rev().take(EVENTS_PER_TASK).map(|number| event(&one, number)).collect();
+    assert_eq!(kept, expected);
+}
+
+/// With a task its events, plan and digest go, and nothing of another task.
+pub async fn a_deleted_task_leaves_nothing(store: &dyn TaskStore) {
+    let (one, two) = (task("one"), task("two"));
+    for task in [&one, &two] {
+        let batch = [
+            put(task),
+            Change::AddEvent(Box::new(event(task, 0))),
+            Change::PutPlan(task.name.clone(), Box::new(plan())),
+            Change::SetApplied(task.name.clone(), digest()),
+        ];
+        commit(store, &batch).await;
+    }
+    commit(store, &[Change::DeleteTask(one.name.clone())]).await;
+    let state = load(store).await;
+    assert_eq!(state.tasks, std::slice::from_ref(&two));
+    let only_two = [&two.name];
+    assert!(state.events.keys().eq(only_two));
+    assert!(state.plans.keys().eq(only_two));
+    assert!(state.applied.keys().eq(only_two));
+}
+
+/// To remove what is not there is no error.
+pub async fn removing_the_unknown_is_no_error(store: &dyn TaskStore) {
+    let name = task("none").name;
+    let batch = [
+        Change::DeleteTask(name.clone()),
+        Change::DeleteEvents(name.clone()),
+        Change::DeletePlan(name),
+    ];
+    commit_and_compare(store, &[&batch]).await;
+}
+
+/// An empty batch does nothing.
+pub async fn an_empty_batch_does_nothing(store: &dyn TaskStore) {
+    commit_and_compare(store, &[&[put(&task("one"))], &[]]).await;
+}
+
+/// Commits, and compares with what [`State::apply`] says.
+async fn commit_and_compare(store: &dyn TaskStore, batches: &[&[Change]]) {
+    let mut expected = load(store).await;
+    for batch in batches {
+        commit(store, batch).await;
+        batch.iter().for_each(|change| expected.apply(change));
+    }
+    assert_eq!(load(store).await, expected);
+}
+
+async fn commit(store: &dyn TaskStore, batch: &[Change]) {
+    store.commit(batch).await.expect("the store takes the batch");
+}
+
+async fn load(store: &dyn TaskStore) -> State {
+    store.load().await.expect("the store can be read")
+}
+
+fn put(task: &Task) -> Change {
+    Change::PutTask(Box::new(task.clone()))
+}
+
+fn event(task: &Task, number: usize) -> Event {
+    let seconds = TimeDelta::seconds(i64::try_from(number).unwrap_or_default());
+    let start_time = DateTime::UNIX_EPOCH.with_timezone(&Local) + seconds;
+    Event {
+        id: Uuid::from_u128(u128::try_from(number).unwrap_or_default()),
+        success: true,
+        start_time,
+        end_time: start_time + TimeDelta::seconds(1),
+        task_name: TaskName::clone(&task.name),
+        error: None,
+        config: EventConfig::of(task),
+        changes: Some(Changes::default()),
+    }
+}
+
+fn plan() -> Plan {
+    Plan::new(PlanId::new("digest"), Changes::default(), "text")
+}
+
+fn digest() -> InputsDigest {
+    InputsDigest::of(&TaskInputs::default())
+}
