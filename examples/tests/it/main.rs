@@ -2,6 +2,8 @@
 #![expect(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 mod bad_input;
+#[cfg(feature = "ecs")]
+mod ecs;
 mod end_to_end;
 mod kill;
 mod parts;

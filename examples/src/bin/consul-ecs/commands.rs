@@ -1,0 +1,149 @@
+use std::{ffi::OsString, future::Future, path::PathBuf, sync::Arc, time::Duration};
+
+use ecs_mesh_init::{
+    Config, Error, MeshInit, Result, Vars,
+    config::{CONFIG_VARIABLE, Generation},
+    entrypoint::{AppOptions, Arguments, SystemSignals, no_arguments, run_app, run_envoy},
+    login::AwsBearerTokens,
+    mesh_init::own_program,
+    metadata::HttpTaskMetadata,
+    net_dial::net_dial,
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{failure::Failure, logging};
+
+const USAGE: &str = "Usage: consul-ecs <command> [<args>]
+
+Available commands are:
+    app-entrypoint      Runs an application, and delays its end
+    envoy-entrypoint    Runs the proxy until the applications have stopped
+    health-sync         Copies the health of containers to Consul
+    mesh-init           Brings the task into the mesh
+    net-dial            Tells whether a port can be connected to
+    version             Prints the version";
+
+/// Runs a subcommand and gives its exit code.
+pub(crate) fn run(subcommand: Option<&str>, arguments: Vec<OsString>) -> Result<u8, Failure> {
+    match subcommand {
+        Some("mesh-init") => {
+            let mesh = task(&arguments)?;
+            until_terminated(|stop| async move { mesh?.run(stop).await })
+        }
+        Some("health-sync") => {
+            let mesh = task(&arguments)?;
+            until_terminated(|stop| async move { mesh?.health_sync(&stop).await?.run(stop).await })
+        }
+        Some("envoy-entrypoint") => entrypoint(arguments, true),
+        Some("app-entrypoint") => entrypoint(arguments, false),
+        Some("net-dial") => {
+            let result = runtime()?.block_on(net_dial(&texts(&arguments)));
+            result.map_err(|error| Failure::early(&error))
+        }
+        Some("version" | "-version" | "--version") => {
+            print(&format!("v{}", env!("CARGO_PKG_VERSION")));
+            Ok(0)
+        }
+        Some("-h" | "-help" | "--help") => {
+            print(USAGE);
+            Ok(0)
+        }
+        None => Err(Failure::Early(USAGE.to_owned())),
+        Some(other) => Err(Failure::Early(format!("unknown command: {other}\n\n{USAGE}"))),
+    }
+}
+
+#[expect(clippy::print_stdout, reason = "the answer to a command")]
+fn print(text: &str) {
+    println!("{text}");
+}
+
+fn texts(arguments: &[OsString]) -> Vec<String> {
+    arguments.iter().map(|argument| argument.to_string_lossy().into_owned()).collect()
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::Early(format!("cannot start: {error}")))
+}
+
+fn vars() -> Vars {
+    Arc::new(|name| std::env::var(name).ok())
+}
+
+/// The task that the environment describes. What is wrong with the configuration is told before
+/// there is a log; what is missing besides, in the log.
+fn task(arguments: &[OsString]) -> Result<Result<MeshInit>, Failure> {
+    let early = |error: Error| Failure::early(&error);
+    no_arguments(&texts(arguments)).map_err(early)?;
+    let config = Config::from_vars(|name| std::env::var(name).ok()).map_err(early)?;
+    logging::start(config.log_level);
+    Ok(connected(config))
+}
+
+fn connected(config: Config) -> Result<MeshInit> {
+    let vars = vars();
+    let metadata = Arc::new(HttpTaskMetadata::from_vars(&*vars)?);
+    let mut mesh = MeshInit::new(config, metadata, Arc::clone(&vars), program());
+    mesh.bearer_tokens = Some(Arc::new(AwsBearerTokens::new(vars)?));
+    Ok(mesh)
+}
+
+fn program() -> PathBuf {
+    let executable = std::env::current_exe().unwrap_or_default();
+    let first = std::env::args_os().next().unwrap_or_default();
+    let path = std::env::var("PATH").unwrap_or_default();
+    own_program(executable, first.as_ref(), &path)
+}
+
+/// Runs until it is done, with a stop that SIGTERM and SIGINT cancel.
+fn until_terminated<F>(work: impl FnOnce(CancellationToken) -> F) -> Result<u8, Failure>
+where
+    F: Future<Output = Result<()>>,
+{
+    runtime()?.block_on(async {
+        let stop = CancellationToken::new();
+        let work = work(stop.clone());
+        tokio::pin!(work);
+        let mut signals = SystemSignals::new()?;
+        loop {
+            use ecs_mesh_init::entrypoint::Signals as _;
+            tokio::select! {
+                result = &mut work => return result.map(|()| 0).map_err(Failure::from),
+                signal = signals.next() => {
+                    if ["SIGTERM", "SIGINT"].contains(&signal.as_str()) {
+                        tracing::info!("received {signal}");
+                        stop.cancel();
+                    }
+                }
+            }
+        }
+    })
+}
+
+fn entrypoint(arguments: Vec<OsString>, is_proxy: bool) -> Result<u8, Failure> {
+    let arguments = Arguments::parse(arguments).map_err(|error| Failure::early(&error))?;
+    logging::start(arguments.log_level);
+    let command = &arguments.command;
+    let code = runtime()?.block_on(async {
+        let mut signals = SystemSignals::new()?;
+        if is_proxy {
+            let metadata = HttpTaskMetadata::from_vars(|name| std::env::var(name).ok())?;
+            let period = Duration::from_secs(1);
+            run_envoy(command, generation(), &metadata, period, &mut signals).await
+        } else {
+            let options = AppOptions::after(arguments.shutdown_delay);
+            run_app(command, options, &mut signals).await
+        }
+    })?;
+    Ok(u8::try_from(code).unwrap_or(1))
+}
+
+/// Which containers belong to the mesh is a matter of the generation; without a configuration the
+/// current one is meant.
+fn generation() -> Generation {
+    let text = std::env::var(CONFIG_VARIABLE).unwrap_or_default();
+    Config::parse(&text).map(|config| config.generation).unwrap_or_default()
+}

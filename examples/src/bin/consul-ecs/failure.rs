@@ -1,0 +1,48 @@
+use ecs_mesh_init::Error;
+
+/// Why a command ended without success, and how the operator learns of it.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// Before there is a log: on standard error.
+    Early(String),
+    /// In the log.
+    Logged(Error),
+}
+
+impl Failure {
+    pub(crate) fn early(error: &Error) -> Self {
+        Self::Early(chain(error))
+    }
+
+    /// Exit codes are upstream's: whatever went wrong is 1.
+    #[expect(clippy::unused_self, reason = "all failures have one code today")]
+    pub(crate) fn code(&self) -> u8 {
+        1
+    }
+
+    #[expect(clippy::print_stderr, reason = "for when there is no log yet")]
+    pub(crate) fn tell(&self) {
+        match self {
+            Self::Early(text) => eprintln!("{text}"),
+            Self::Logged(error) => tracing::error!("{}", chain(error)),
+        }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Logged(error)
+    }
+}
+
+/// An error with its causes, in one line.
+fn chain(error: &Error) -> String {
+    let mut text = error.to_string();
+    let mut next = std::error::Error::source(error);
+    while let Some(cause) = next {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        next = cause.source();
+    }
+    text
+}

@@ -1,0 +1,85 @@
+//! `consul-ecs` as a container runs it.
+
+use std::{fs, process::Output};
+
+use consul_watch::{QueryOptions, testing::TestConsul};
+use tokio::process::Command;
+
+async fn run(arguments: &[&str], vars: &[(&str, &str)]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_consul-ecs"))
+        .args(arguments)
+        .env_clear()
+        .envs(vars.iter().copied())
+        .output()
+        .await
+        .unwrap()
+}
+
+fn complaint(output: &Output) -> (Option<i32>, String) {
+    (output.status.code(), String::from_utf8_lossy(&output.stderr).trim().to_owned())
+}
+
+/// Spec: MI1, MI2
+#[tokio::test]
+async fn wrong_calls_say_why() {
+    for command in ["mesh-init", "health-sync"] {
+        let (code, text) = complaint(&run(&[command, "some-arg"], &[]).await);
+        assert_eq!((code, text.as_str()), (Some(1), "unexpected argument: some-arg"));
+        let (code, text) = complaint(&run(&[command], &[]).await);
+        let expected = r#"invalid config: "CONSUL_ECS_CONFIG_JSON" isn't populated"#;
+        assert_eq!((code, text.as_str()), (Some(1), expected));
+    }
+    let config = [("CONSUL_ECS_CONFIG_JSON", r#"{"bootstrapDir":"/tmp","service":{"port":1}}"#)];
+    let (code, text) = complaint(&run(&["mesh-init"], &config).await);
+    assert_eq!(code, Some(1));
+    assert!(
+        text.contains("ERROR") && text.ends_with("ECS_CONTAINER_METADATA_URI_V4 env var not set"),
+        "{text}"
+    );
+}
+
+/// Spec: MI36, MI37, MI38
+#[tokio::test]
+async fn exit_codes_are_those_of_upstream() {
+    let code =
+        async |arguments: &[&str]| run(arguments, &[("PATH", "/usr/bin:/bin")]).await.status.code();
+    assert_eq!(code(&["app-entrypoint", "sh", "-c", "exit 7"]).await, Some(7));
+    assert_eq!(code(&["app-entrypoint"]).await, Some(1));
+    assert_eq!(code(&["app-entrypoint", "-shutdown-delay", "asdf", "true"]).await, Some(1));
+    assert_eq!(code(&["net-dial"]).await, Some(1));
+    assert_eq!(code(&["version"]).await, Some(0));
+    assert_eq!(code(&["nothing"]).await, Some(1));
+}
+
+#[tokio::test]
+async fn mesh_init_registers_and_writes_the_bootstrap() {
+    let consul = TestConsul::new().serve().await.unwrap();
+    let metadata = wiremock::MockServer::start().await;
+    let task = r#"{"TaskARN":"arn:aws:ecs:us-east-1:1:task/test/abcdef","Family":"Web"}"#;
+    wiremock::Mock::given(wiremock::matchers::path("/task"))
+        .respond_with(wiremock::ResponseTemplate::new(200).set_body_string(task))
+        .expect(1)
+        .mount(&metadata)
+        .await;
+    let folder = tempfile::tempdir().unwrap();
+    let config =
+        format!(r#"{{"bootstrapDir":"{}","service":{{"port":8080}}}}"#, folder.path().display());
+    let vars = [
+        ("CONSUL_ECS_CONFIG_JSON", config.as_str()),
+        ("CONSUL_HTTP_ADDR", &consul.address()),
+        ("ECS_CONTAINER_METADATA_URI_V4", &metadata.uri()),
+    ];
+    let (code, text) = complaint(&run(&["mesh-init"], &vars).await);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(
+        text.contains("successfully initialized the task to operate as part of the mesh"),
+        "{text}"
+    );
+    let bootstrap = fs::read_to_string(folder.path().join("envoy-bootstrap.json")).unwrap();
+    assert!(bootstrap.contains(r#""id": "web-abcdef-sidecar-proxy""#));
+    let copy = fs::metadata(folder.path().join("consul-ecs")).unwrap();
+    let original = fs::metadata(env!("CARGO_BIN_EXE_consul-ecs")).unwrap();
+    assert_eq!(copy.len(), original.len());
+    let services = consul.client().agent_services(&QueryOptions::default()).await.unwrap();
+    assert_eq!(services.len(), 2);
+}
