@@ -18,27 +18,21 @@ fn options(config: &Value) -> BootstrapOptions {
     options
 }
 
-/// A certificate of its own authority with its key, made by the system's tool.
-async fn certificate(folder: &Path) {
-    let made = Command::new("openssl")
-        .args([
-            "req",
-            "-x509",
-            "-newkey",
-            "ec",
-            "-pkeyopt",
-            "ec_paramgen_curve:P-256",
-            "-nodes",
-            "-days",
-            "2",
-        ])
-        .args(["-subj", "/CN=test", "-keyout", "key.pem", "-out", "cert.pem"])
+/// A certificate of its own authority with its key, which Consul makes.
+async fn certificate(consul: &Path, folder: &Path) {
+    let made = Command::new(consul)
+        .args(["tls", "ca", "create"])
         .current_dir(folder)
-        .stderr(Stdio::null())
+        .stdout(Stdio::null())
         .status()
         .await
         .unwrap();
     assert!(made.success());
+    for (made, name) in
+        [("consul-agent-ca.pem", "cert.pem"), ("consul-agent-ca-key.pem", "key.pem")]
+    {
+        std::fs::rename(folder.join(made), folder.join(name)).unwrap();
+    }
 }
 
 /// Every feature, and all that may go together.
@@ -103,8 +97,9 @@ fn cases(folder: &Path) -> Vec<(&'static str, BootstrapOptions)> {
 #[tokio::test]
 async fn a_real_envoy_accepts_every_document() {
     let Some(part) = SUITE.part("envoy", "every bootstrap document is valid") else { return };
+    let Some(consul) = SUITE.part("consul", "every bootstrap document is valid") else { return };
     let folder = tempfile::tempdir().unwrap();
-    certificate(folder.path()).await;
+    certificate(&consul.path, folder.path()).await;
     for (name, options) in cases(folder.path()) {
         let file = folder.path().join("bootstrap.json");
         std::fs::write(&file, options.render(&|_| None).unwrap().to_text()).unwrap();
