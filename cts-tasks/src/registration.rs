@@ -5,12 +5,17 @@ use consul_watch::{
     types::{AgentServiceRegistration, CheckSpec, HealthStatus},
 };
 
+use tokio::time::timeout;
+
 use crate::{Config, Retry, Stop};
 
 /// Retries of one registration.
 ///
 /// Source: Consul-Terraform-Sync 0.9, Consul API client.
 const RETRY: Retry = Retry { limit: Some(8) };
+
+/// How long the one attempt to deregister may hold up the end of the process.
+const LEAVE: Duration = Duration::from_secs(3);
 
 /// What this instance tells Consul about itself.
 ///
@@ -65,13 +70,15 @@ pub(crate) async fn keep_registered(
         return;
     }
     stop.stopped().await;
-    match consul.agent_deregister_service(&service.id, service.namespace.as_deref()).await {
-        Ok(()) => tracing::debug!(service.id, "deregistered from Consul"),
-        Err(error) => tracing::warn!(
+    let leaving = consul.agent_deregister_service(&service.id, service.namespace.as_deref());
+    match timeout(LEAVE, leaving).await {
+        Ok(Ok(())) => tracing::debug!(service.id, "deregistered from Consul"),
+        Ok(Err(error)) => tracing::warn!(
             service.id,
             error = &error as &dyn std::error::Error,
             "cannot deregister from Consul"
         ),
+        Err(_late) => tracing::warn!(service.id, "Consul did not answer the deregistration"),
     }
 }
 

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use consul_watch::testing::real;
 use cts_tasks::{
-    CatalogServicesSelection, Condition, Engine, EngineOptions, KvEntry, KvSelection, ModuleInput,
+    CatalogServicesSelection, Condition, Engine, EngineOptions, KvSelection, ModuleInput,
     ServiceSelection, Stop, Task,
     testing::{RecordingDriver, task},
 };
@@ -40,56 +40,7 @@ fn every(name: &str, cron: &str) -> Task {
     task
 }
 
-fn pairs(entries: Option<&Vec<KvEntry>>) -> Vec<(&str, &str)> {
-    let entries = entries.into_iter().flatten();
-    entries.map(|entry| (entry.path.as_str(), std::str::from_utf8(&entry.value).unwrap())).collect()
-}
-
-/// Spec: CTS61
-#[tokio::test(start_paused = true)]
-async fn a_key_triggers_alone_and_a_prefix_with_all_below_it() {
-    let scene = Scene::new();
-    let tasks = vec![on_keys("single", "app/color", false), on_keys("all", "app/color", true)];
-    let running = scene.start(tasks).await;
-    assert_eq!(pairs(scene.driver.applies("single")[0].consul_kv.as_ref()), []);
-
-    scene.consul.kv_put("app/color", "red");
-    let applies = scene.driver.wait_for_applies("single", 2).await;
-    assert_eq!(pairs(applies[1].consul_kv.as_ref()), [("app/color", "red")]);
-    scene.driver.wait_for_applies("all", 2).await;
-
-    scene.consul.kv_put("app/shape", "round"); // a sibling
-    scene.consul.kv_put("app/color/dark", "yes"); // a child
-    let applies = scene.driver.wait_for_applies("all", 3).await;
-    let expected = [("app/color", "red"), ("app/color/dark", "yes")];
-    assert_eq!(pairs(applies[2].consul_kv.as_ref()), expected);
-    sleep(Duration::from_mins(5)).await;
-    assert_eq!(scene.driver.applies("single").len(), 2);
-    assert_eq!(scene.driver.applies("all").len(), 3);
-    scene.end(running).await;
-}
-
-/// Spec: CTS62
-#[tokio::test(start_paused = true)]
-async fn a_key_that_changes_goes_and_comes_back_triggers_each_time() {
-    let scene = Scene::new();
-    scene.consul.kv_put("color", "red");
-    let running = scene.start(vec![on_keys("t", "color", false)]).await;
-    scene.consul.kv_put("color", "blue");
-    scene.driver.wait_for_applies("t", 2).await;
-    scene.consul.kv_delete("color");
-    scene.driver.wait_for_applies("t", 3).await;
-    scene.consul.kv_put("color", "blue");
-    let applies = scene.driver.wait_for_applies("t", 4).await;
-    let seen: Vec<_> = applies.iter().map(|inputs| pairs(inputs.consul_kv.as_ref())).collect();
-    assert_eq!(
-        seen,
-        [vec![("color", "red")], vec![("color", "blue")], vec![], vec![("color", "blue")]]
-    );
-    scene.end(running).await;
-}
-
-/// Spec: CTS59, CTS60
+/// Spec: CTS59
 #[tokio::test(start_paused = true)]
 async fn names_that_come_and_go_trigger_also_when_there_are_none_at_first() {
     let scene = Scene::new();

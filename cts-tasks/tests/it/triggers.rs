@@ -6,7 +6,7 @@ use std::{
 };
 
 use consul_watch::testing::TestClock;
-use cts_tasks::{EngineOptions, Event, EventConfig, EventError, FirstRun, Status, Task, TaskName};
+use cts_tasks::{EngineOptions, FirstRun, Task};
 use tokio::time::sleep;
 
 use crate::{
@@ -128,31 +128,4 @@ async fn a_scheduled_task_runs_only_on_schedule_though_it_shares_a_dependency() 
     assert_eq!(applies.len(), 2);
     assert_eq!(crate::scene::ids(&applies[1]), ["web-1", "web-2"]);
     scene.end(running).await;
-}
-
-/// Spec: CTS74
-#[test]
-fn the_status_follows_from_the_stored_events() {
-    let event = |success: bool| {
-        let name = TaskName::try_from("t".to_owned()).unwrap();
-        let error = (!success).then(|| EventError { message: "no".into() });
-        let config = EventConfig { providers: vec![], services: vec![], source: "m".into() };
-        let time = "2026-01-01T00:00:00Z";
-        let json = serde_json::json!({
-            "id": uuid::Uuid::nil(), "success": success, "start_time": time, "end_time": time,
-            "task_name": name, "error": error, "config": config,
-        });
-        serde_json::from_value::<Event>(json).unwrap()
-    };
-    for (successes, status) in [
-        (&[true, false, false][..], Status::Successful),
-        (&[false], Status::Errored),
-        (&[false, true, true], Status::Errored),
-        (&[false, false], Status::Critical),
-        (&[false, true, false], Status::Critical),
-        (&[], Status::Unknown),
-    ] {
-        let events: Vec<Event> = successes.iter().map(|success| event(*success)).collect();
-        assert_eq!(Status::of(&events), status, "{successes:?}");
-    }
 }
