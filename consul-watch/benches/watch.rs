@@ -180,7 +180,9 @@ impl Transport for Holding {
 async fn memory() {
     let transport = Arc::new(Holding::default());
     let shared: Arc<dyn Transport> = Arc::<Holding>::clone(&transport);
-    let watcher = Watcher::new(Client::with_transport(ClientConfig::default(), shared).unwrap());
+    // A connection for each view: past a budget they would share broad queries.
+    let client = Client::with_transport(ClientConfig::default(), shared).unwrap();
+    let watcher = Watcher::builder(client).connections(20_000).build();
     let mut views = Vec::with_capacity(10_000);
     println!("memory of idle views, with their subscriber and blocked read:");
     let before = resident();

@@ -30,41 +30,53 @@ pub(crate) const LABELS: [&str; 9] =
     ["azurerm", "consul", "cos", "gcs", "kubernetes", "local", "manta", "pg", "s3"];
 
 /// Attributes that are secrets: backend, attribute, and the variable that Terraform reads instead.
-const SECRETS: [(&str, &str, &str); 15] = [
+const SECRETS: [(&str, &str, &str); 21] = [
     ("azurerm", "access_key", "ARM_ACCESS_KEY"),
     ("azurerm", "client_certificate_password", "ARM_CLIENT_CERTIFICATE_PASSWORD"),
     ("azurerm", "client_secret", "ARM_CLIENT_SECRET"),
+    ("azurerm", "oidc_token", "ARM_OIDC_TOKEN"),
     ("azurerm", "sas_token", "ARM_SAS_TOKEN"),
     ("consul", "access_token", "CONSUL_HTTP_TOKEN"),
     ("consul", "http_auth", "CONSUL_HTTP_AUTH"),
     ("cos", "secret_id", "TENCENTCLOUD_SECRET_ID"),
     ("cos", "secret_key", "TENCENTCLOUD_SECRET_KEY"),
+    ("cos", "security_token", "TENCENTCLOUD_SECURITY_TOKEN"),
     ("gcs", "access_token", "GOOGLE_OAUTH_ACCESS_TOKEN"),
+    ("gcs", "credentials", "GOOGLE_CREDENTIALS"),
     ("gcs", "encryption_key", "GOOGLE_ENCRYPTION_KEY"),
+    ("kubernetes", "client_key", "KUBE_CLIENT_KEY_DATA"),
     ("kubernetes", "password", "KUBE_PASSWORD"),
     ("kubernetes", "token", "KUBE_TOKEN"),
+    ("manta", "key_material", "TRITON_KEY_MATERIAL"),
     ("pg", "conn_str", "PG_CONN_STR"),
     ("s3", "secret_key", "AWS_SECRET_ACCESS_KEY"),
+    ("s3", "sse_customer_key", "AWS_SSE_CUSTOMER_KEY"),
     ("s3", "token", "AWS_SESSION_TOKEN"),
 ];
 
 /// [`SECRETS`] as dotted paths below the driver's block.
 #[cfg(feature = "cli")]
-pub(crate) const SECRET_FIELDS: [&str; 15] = [
+pub(crate) const SECRET_FIELDS: [&str; 21] = [
     "backend.azurerm.access_key",
     "backend.azurerm.client_certificate_password",
     "backend.azurerm.client_secret",
+    "backend.azurerm.oidc_token",
     "backend.azurerm.sas_token",
     "backend.consul.access_token",
     "backend.consul.http_auth",
     "backend.cos.secret_id",
     "backend.cos.secret_key",
+    "backend.cos.security_token",
     "backend.gcs.access_token",
+    "backend.gcs.credentials",
     "backend.gcs.encryption_key",
+    "backend.kubernetes.client_key",
     "backend.kubernetes.password",
     "backend.kubernetes.token",
+    "backend.manta.key_material",
     "backend.pg.conn_str",
     "backend.s3.secret_key",
+    "backend.s3.sse_customer_key",
     "backend.s3.token",
 ];
 

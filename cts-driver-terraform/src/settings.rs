@@ -73,6 +73,7 @@ impl Settings {
         read.set_backend(&backends, &mut reader);
         for block in settings.providers {
             reader.provider_names(block);
+            reader.no_templates(block);
         }
         reader.finish(read)
     }

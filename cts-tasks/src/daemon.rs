@@ -107,7 +107,11 @@ impl Daemon {
     pub async fn check_consul(&self, stop: &Stop) -> Result<()> {
         let mut waits = LEADER_WAITS.iter();
         loop {
-            let error = match self.client.status_leader().await {
+            let asked = tokio::select! {
+                asked = self.client.status_leader() => asked,
+                reason = stop.stopped() => return Err(Error::Stopped { reason }),
+            };
+            let error = match asked {
                 Ok(Some(leader)) => {
                     tracing::info!(
                         address = self.config.consul.address,

@@ -97,7 +97,7 @@ pub struct Inspection {
 pub(crate) struct Shared {
     watcher: Watcher,
     ledger: Ledger,
-    health: Health,
+    health: Arc<Health>,
     options: EngineOptions,
     turns: Option<Semaphore>,
     random: Mutex<fastrand::Rng>,
@@ -129,7 +129,7 @@ impl Engine {
         let shared = Shared {
             watcher,
             ledger: Ledger::new(Arc::clone(&options.store)),
-            health: Health::default(),
+            health: Arc::default(),
             turns: options.concurrency.map(Semaphore::new),
             random: Mutex::new(random),
             orders: Mutex::new(None),

@@ -85,7 +85,11 @@ pub(crate) async fn keep_registered(
 /// Whether Consul knows this instance now.
 async fn register(consul: &dyn AgentApi, service: &AgentServiceRegistration, stop: &Stop) -> bool {
     for attempt in 0.. {
-        let error = match consul.agent_register_service(service).await {
+        let registered = tokio::select! {
+            registered = consul.agent_register_service(service) => registered,
+            _ = stop.stopped() => return false,
+        };
+        let error = match registered {
             Ok(()) => {
                 tracing::debug!(service.id, "registered in Consul");
                 return true;

@@ -120,6 +120,13 @@ impl ClientConfig {
     ///
     /// As [`ClientConfig::from_vars`].
     pub fn from_env() -> Result<Self> {
+        let broken = std::env::vars_os().find_map(|(name, value)| {
+            let name = name.into_string().ok().filter(|name| name.starts_with("CONSUL_"))?;
+            value.into_string().is_err().then_some(name)
+        });
+        if let Some(setting) = broken {
+            return Err(Error::Config { setting, problem: "its value is not UTF-8".to_owned() });
+        }
         Self::from_vars(|name| std::env::var(name).ok())
     }
 

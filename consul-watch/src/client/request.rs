@@ -244,9 +244,10 @@ impl Request {
         self.path.extend(utf8_percent_encode(name, set));
     }
 
-    /// Asks for an answer that is not from the agent's cache.
+    /// Asks for an answer that is neither from the agent's cache nor from a
+    /// follower: `max_stale` allows the latter also beside `leader`.
     pub(super) fn uncached(mut self) -> Self {
-        self.query.retain(|(name, _value)| name != "cached");
+        self.query.retain(|(name, _value)| name != "cached" && name != "max_stale");
         self.cache_control = None;
         self
     }

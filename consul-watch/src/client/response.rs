@@ -84,12 +84,13 @@ pub(super) fn refused(
     answer: &http::Response<Bytes>,
     token: Option<&SecretString>,
 ) -> Error {
-    let text = String::from_utf8_lossy(answer.body());
-    let mut message: String = text.trim().chars().take(MESSAGE_LIMIT).collect();
+    let mut text = String::from_utf8_lossy(answer.body()).into_owned();
     if let Some(token) = token.map(ExposeSecret::expose_secret).filter(|token| !token.is_empty()) {
-        // A proxy in front of Consul may echo what it was sent.
-        message = message.replace(token, "<token>");
+        // A proxy in front of Consul may echo what it was sent; before the cut,
+        // which could leave a part of it.
+        text = text.replace(token, "<token>");
     }
+    let message: String = text.trim().chars().take(MESSAGE_LIMIT).collect();
     Error::Status {
         operation,
         status: answer.status(),

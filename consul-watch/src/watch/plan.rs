@@ -57,6 +57,12 @@ enum Class {
     Fatal,
 }
 
+/// Polling is no busier than this, whatever is asked for.
+const LEAST_INTERVAL: Duration = Duration::from_millis(100);
+
+/// As good as never.
+const LONGEST_INTERVAL: Duration = Duration::from_hours(24 * 365);
+
 fn classify(error: &Error) -> Class {
     match error {
         Error::Status { status: StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN, .. } => {
@@ -64,6 +70,12 @@ fn classify(error: &Error) -> Class {
         }
         Error::Decode { .. } => Class::Unreadable,
         _ if error.is_retryable() => Class::Transient,
+        // What a proxy says of a server that it cannot reach: 520 to 530, say.
+        Error::Status { status, .. }
+            if status.is_server_error() && *status != StatusCode::INTERNAL_SERVER_ERROR =>
+        {
+            Class::Transient
+        }
         _ => Class::Fatal,
     }
 }
@@ -185,6 +197,7 @@ impl Plan {
 
     fn polled(&mut self, interval: Duration, same: impl FnOnce() -> bool) -> Step {
         let spread = 0.9 + 0.2 * self.random.f64();
+        let interval = interval.clamp(LEAST_INTERVAL, LONGEST_INTERVAL);
         let publish = if same() { Publish::Nothing } else { Publish::Data };
         Step { publish, next: Next::After(interval.mul_f64(spread)) }
     }

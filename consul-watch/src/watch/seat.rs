@@ -104,8 +104,10 @@ impl Seat {
                         return Ok(Turn::Failed(error));
                     }
                     Some(Signal::Read { compare }) => {
-                        let permit = self.slots.read().await?;
+                        // The signal is taken: should this wait be cut short, by a
+                        // new token, the next turn must read all the same.
                         self.has_read = true;
+                        let permit = self.slots.read().await?;
                         return Ok(Turn::Read { compare, permit });
                     }
                     None if claim.upgrade() => self.membership = None,

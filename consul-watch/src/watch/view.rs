@@ -174,11 +174,18 @@ impl<Q: Query> View<Q> {
         let step = self.plan.answered(&answer.meta, timing, same);
         let now = self.watcher.clock.now();
         let position = self.plan.position().clone();
+        if self.sender.borrow().state.consecutive_failures > 0 {
+            tracing::info!(watch.key = %self.id.1, "watch works again");
+        }
         self.sender.send_if_modified(|shared| {
             shared.state.succeeded(now);
             shared.state.position = position;
             shared.failure = None;
             if step.publish != Publish::Data {
+                // Equal data may come with other headers: filtered by ACLs, or not.
+                if let Some(snapshot) = &mut shared.snapshot {
+                    snapshot.meta = answer.meta;
+                }
                 return false;
             }
             let seq = shared.snapshot.as_ref().map_or(0, |snapshot| snapshot.seq) + 1;
@@ -194,12 +201,14 @@ impl<Q: Query> View<Q> {
         let last = step.next == Next::End;
         let error = WatchError::new(error, last);
         if let Next::After(delay) = step.next {
-            tracing::debug!(
-                watch.key = %self.id.1,
-                error = error.cause() as &dyn std::error::Error,
-                delay_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX),
-                "watch failed"
-            );
+            let delay_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
+            let (key, cause) = (&self.id.1, error.cause() as &dyn std::error::Error);
+            // The first of a row is news; the state tells of the others.
+            if self.sender.borrow().state.consecutive_failures == 0 {
+                tracing::warn!(watch.key = %key, error = cause, delay_ms, "watch failed, trying on");
+            } else {
+                tracing::debug!(watch.key = %key, error = cause, delay_ms, "watch failed again");
+            }
         } else {
             // Whoever asks from now on gets a fresh read instead of this end.
             self.watcher.retire(&self.id, self.number);

@@ -33,12 +33,12 @@ impl Default for CliOptions {
 }
 
 impl CliOptions {
-    /// How long an interrupted command may take to end: 8 s at a shutdown, so
-    /// that the process ends within its 10 s; 5 s when leadership is lost,
+    /// How long an interrupted command may take to end: 4 s at a shutdown, so
+    /// that the process ends within its 10 s after the engine's 5 s of grace; 5 s when leadership is lost,
     /// because another process acts soon; half a minute otherwise.
     pub fn grace(&self, reason: StopReason) -> Duration {
         self.fixed_grace.unwrap_or(match reason {
-            StopReason::Shutdown => Duration::from_secs(8),
+            StopReason::Shutdown => Duration::from_secs(4),
             StopReason::LeadershipLost => Duration::from_secs(5),
             _ => Duration::from_secs(30),
         })

@@ -86,7 +86,7 @@ pub(super) async fn run(
     }
     let child = spawn(binary, arguments, options, run, [&stdout, &stderr])
         .map_err(|source| not_started(binary, step, source))?;
-    let mut running = Running { child };
+    let mut running = Running { child, interrupted: false };
     let mut tail = stream::Tail::new(run, options.log);
     let (status, stopped) = running.wait(options, run, &stdout, &mut tail).await?;
     tail.look(&stdout)?;
@@ -123,6 +123,8 @@ fn spawn(
 /// A command that has not been waited for; dropping it interrupts it.
 struct Running {
     child: Child,
+    /// A second interrupt would make Terraform end at once, without writing its state.
+    interrupted: bool,
 }
 
 impl Running {
@@ -166,8 +168,9 @@ impl Running {
     }
 
     /// Asks the command alone; what it started, it ends in its own order.
-    fn interrupt(&self) {
-        if let Some(pid) = self.pid() {
+    fn interrupt(&mut self) {
+        if let Some(pid) = self.pid().filter(|_| !self.interrupted) {
+            self.interrupted = true;
             report(kill(pid, Signal::SIGINT));
         }
     }

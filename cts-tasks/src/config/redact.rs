@@ -13,8 +13,17 @@ use crate::{BufferPeriod, ConfigValue, Literal, Task};
 const REDACTED: &str = "[redacted]";
 
 /// Parts of names whose values are secrets, whoever reads them.
-const SECRET_NAMES: [&str; 6] =
-    ["token", "password", "secret", "credential", "private_key", "access_key"];
+const SECRET_NAMES: [&str; 9] = [
+    "token",
+    "password",
+    "secret",
+    "credential",
+    "private_key",
+    "access_key",
+    "client_key",
+    "customer_key",
+    "key_material",
+];
 
 impl Config {
     /// The configuration for a log or a person: tokens, passwords, arguments

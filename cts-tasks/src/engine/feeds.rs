@@ -2,6 +2,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
     sync::Arc,
+    time::Duration,
 };
 
 use consul_watch::{
@@ -14,40 +15,56 @@ use futures::{
     stream::{AbortHandle, BoxStream, SelectAll, abortable},
 };
 
-use super::want::{Feed, Want};
+use tokio::time::{Instant, sleep_until};
+
+use super::{
+    health::{Health, Probe},
+    want::{Feed, Want},
+};
 
 /// The watches of one task, as one stream of what they yield.
 ///
 /// The watcher below shares each upstream read among all tasks that want it.
 pub(crate) struct Feeds {
     watcher: Watcher,
+    health: Arc<Health>,
     streams: SelectAll<BoxStream<'static, (Want, Answer)>>,
-    handles: BTreeMap<Want, AbortHandle>,
+    open: BTreeMap<Want, Open>,
+    /// Watches that ended with an error, and when they are opened again.
+    ended: BTreeMap<Want, Instant>,
 }
 
-/// One answer, or why there is none yet; the watch goes on by itself unless
-/// no retry can help.
+struct Open {
+    stream: AbortHandle,
+    _probe: Arc<Probe>,
+}
+
+/// One answer, or why there is none yet; the watch goes on by itself, or is
+/// opened again.
 pub(crate) type Answer = Result<Feed, WatchError>;
 
+/// How long a read that Consul refuses for good is left alone.
+const REOPEN: Duration = Duration::from_mins(1);
+
 impl Feeds {
-    pub(crate) fn new(watcher: Watcher) -> Self {
-        Self { watcher, streams: SelectAll::new(), handles: BTreeMap::new() }
+    pub(crate) fn new(watcher: Watcher, health: Arc<Health>) -> Self {
+        let (open, ended) = (BTreeMap::new(), BTreeMap::new());
+        Self { watcher, health, streams: SelectAll::new(), open, ended }
     }
 
     /// Watches exactly `wants` from now on.
     pub(crate) fn set(&mut self, wants: &BTreeSet<Want>) {
-        self.handles.retain(|want, handle| {
+        self.ended.retain(|want, _| wants.contains(want));
+        self.open.retain(|want, open| {
             let keep = wants.contains(want);
             if !keep {
-                handle.abort();
+                open.stream.abort();
             }
             keep
         });
         for want in wants {
-            if !self.handles.contains_key(want) {
-                let (stream, handle) = abortable(self.open(want.clone()));
-                self.streams.push(stream.boxed());
-                self.handles.insert(want.clone(), handle);
+            if !self.open.contains_key(want) && !self.ended.contains_key(want) {
+                self.open(want.clone());
             }
         }
     }
@@ -58,47 +75,65 @@ impl Feeds {
     ///
     /// Dropping the future loses nothing.
     pub(crate) async fn next(&mut self) -> (Want, Answer) {
-        match self.streams.next().await {
-            Some(answer) => answer,
-            None => futures::future::pending().await,
+        loop {
+            let due = self.ended.values().min().copied();
+            tokio::select! {
+                biased;
+                Some((want, answer)) = self.streams.next() => {
+                    if answer.as_ref().is_err_and(WatchError::is_fatal) {
+                        self.ended.insert(want.clone(), Instant::now() + REOPEN);
+                    }
+                    return (want, answer);
+                }
+                () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
+                    let now = Instant::now();
+                    let due: Vec<Want> =
+                        self.ended.extract_if(.., |_, at| *at <= now).map(|(want, _)| want).collect();
+                    for want in due {
+                        self.open(want);
+                    }
+                }
+                else => return futures::future::pending().await,
+            }
         }
     }
 
-    fn open(&self, want: Want) -> BoxStream<'static, (Want, Answer)> {
-        match &want {
+    fn open(&mut self, want: Want) {
+        match &want.clone() {
             Want::Instances { name, datacenter, namespace, filter } => {
                 let mut options = options(datacenter, namespace);
                 options.filter = Some(filter.clone()).filter(|filter| !filter.is_empty());
                 let query = HealthService::new(name).options(options);
                 // Upstream's rule: a filter that speaks of check states replaces "passing only".
                 let query = if filter.contains("Checks.Status") { query } else { query.passing() };
-                self.stream(want, query, Feed::Instances)
+                self.stream(want, query, Feed::Instances);
             }
             Want::Names { datacenter, namespace, node_meta } => {
                 let mut options = options(datacenter, namespace);
                 options.node_meta =
                     node_meta.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
-                self.stream(want, CatalogServices::new().options(options), Feed::Names)
+                self.stream(want, CatalogServices::new().options(options), Feed::Names);
             }
             Want::Key { path, datacenter, namespace } => {
                 let query = KvGet::new(path).options(options(datacenter, namespace));
-                self.stream(want, query, Feed::Key)
+                self.stream(want, query, Feed::Key);
             }
             Want::Prefix { path, datacenter, namespace } => {
                 let query = KvList::new(path).options(options(datacenter, namespace));
-                self.stream(want, query, Feed::Prefix)
+                self.stream(want, query, Feed::Prefix);
             }
         }
     }
 
-    fn stream<Q: Query>(
-        &self,
-        want: Want,
-        query: Q,
-        feed: fn(Arc<Q::Value>) -> Feed,
-    ) -> BoxStream<'static, (Want, Answer)> {
+    fn stream<Q: Query>(&mut self, want: Want, query: Q, feed: fn(Arc<Q::Value>) -> Feed) {
         let watch = self.watcher.watch(query);
-        watch.map(move |item| (want.clone(), item.map(|snapshot| feed(snapshot.data)))).boxed()
+        let probe = Probe::of(want.clone(), &watch);
+        self.health.follow(&probe);
+        let named = want.clone();
+        let answers = watch.map(move |item| (named.clone(), item.map(|shown| feed(shown.data))));
+        let (answers, stream) = abortable(answers);
+        self.streams.push(answers.boxed());
+        self.open.insert(want, Open { stream, _probe: probe });
     }
 }
 

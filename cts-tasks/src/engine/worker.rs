@@ -77,7 +77,7 @@ impl Worker {
             source: error.into(),
         })?;
         let driver = factory.driver(&task)?;
-        let feeds = Feeds::new(shared.watcher.clone());
+        let feeds = Feeds::new(shared.watcher.clone(), Arc::clone(&shared.health));
         let view = Arc::new(Mutex::new(view));
         let retired = CancellationToken::new();
         let mut worker = Self { task, driver, view, feeds, shared, retired };
@@ -196,8 +196,8 @@ impl Worker {
                 _ = stop.stopped(), if !busy => {}
                 () = orders.retired.cancelled(), if !busy => {}
                 Some(command) = orders.commands.recv() => {
+                    // What is buffered stays: it runs later unless this applies it.
                     if let Some(work) = self.obey(command, busy, &stop) {
-                        buffer.reset();
                         running = Some(work).into();
                         busy = true;
                     }
@@ -297,14 +297,10 @@ impl Worker {
 
     /// Takes an answer; returns whether it triggers.
     fn take(&mut self, want: &Want, feed: &Feed) -> bool {
-        if self.shared.health.answered(&self.task.name, want) {
-            tracing::info!(query = %want, "Consul answers again");
-        }
         let update = self.view().update(want, feed);
         if update.wants_changed {
             let wants = self.view().wants();
             self.feeds.set(&wants);
-            self.shared.health.keep(&self.task.name, &wants);
         }
         update.triggers
     }
@@ -347,11 +343,15 @@ impl Worker {
         }
     }
 
-    /// Says once for all tasks that a read fails; it is tried on.
+    /// The watch itself tells of failures that it goes on after, once for all tasks.
     fn warn(&self, want: &Want, error: &WatchError) {
-        let text = error_chain(error.cause());
-        if self.shared.health.failed(&self.task.name, want, text.clone(), error.is_fatal()) {
-            tracing::warn!(query = %want, error = text, "cannot read from Consul, trying on");
+        if error.is_fatal() {
+            tracing::warn!(
+                task.name = %self.task.name,
+                query = %want,
+                error = error_chain(error.cause()),
+                "Consul refuses a read, asking again in a minute"
+            );
         }
     }
 
@@ -375,11 +375,5 @@ impl Worker {
 
     fn view(&self) -> MutexGuard<'_, View> {
         self.view.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Drop for Worker {
-    fn drop(&mut self) {
-        self.shared.health.forget(&self.task.name);
     }
 }

@@ -280,6 +280,67 @@ async fn a_dependency_is_watched_again_however_long_consul_was_away() {
     scene.end(running).await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn health_returns_with_consul_also_when_nothing_has_changed() {
+    let scene = Scene::new();
+    scene.put("web", 1);
+    let running = scene.start(vec![on("t", &["web"])]).await;
+    scene.consul.inject_always(Some(Fault::status(500, "No cluster leader")));
+    scene.consul.restart();
+    sleep(Duration::from_hours(1)).await;
+    assert!(scene.engine.health().is_err());
+    scene.consul.inject_always(None);
+    sleep(Duration::from_mins(2)).await;
+    assert_eq!(scene.engine.health(), Ok(()));
+    assert_eq!(scene.driver.applies("t").len(), 1);
+    scene.end(running).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_read_that_is_denied_for_long_is_not_healthy() {
+    let scene = Scene::new();
+    scene.put("web", 1);
+    let running = scene.start(vec![on("t", &["web"])]).await;
+    scene.consul.inject_always(Some(Fault::status(403, "Permission denied")));
+    scene.consul.restart();
+    sleep(Duration::from_hours(1)).await;
+    let said = scene.engine.health().unwrap_err();
+    assert!(said.contains("Permission denied"), "{said}");
+    scene.end(running).await;
+}
+
+/// A refusal may end too: a proxy that is put right, a policy that comes back.
+#[tokio::test(start_paused = true)]
+async fn a_read_that_consul_refused_is_asked_for_again() {
+    let scene = Scene::new();
+    scene.put("web", 1);
+    let running = scene.start(vec![on("t", &["web"])]).await;
+    scene.consul.inject_always(Some(Fault::status(400, "no")));
+    scene.consul.restart();
+    sleep(Duration::from_secs(30)).await;
+    assert!(scene.engine.health().is_err());
+    scene.consul.inject_always(None);
+    scene.put("web", 2);
+    assert_eq!(ids(&scene.driver.wait_for_applies("t", 2).await[1]), ["web-1", "web-2"]);
+    assert_eq!(scene.engine.health(), Ok(()));
+    scene.end(running).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_inspection_leaves_a_buffered_change_to_run() {
+    let scene = Scene::new();
+    scene.put("web", 1);
+    let mut task = on("t", &["web"]);
+    let (min, max) = (Duration::from_secs(5), Duration::from_secs(20));
+    task.buffer_period = BufferPeriod::Enabled { min, max };
+    let running = scene.start(vec![task]).await;
+    scene.put("web", 2);
+    sleep(Duration::from_secs(1)).await;
+    scene.engine.inspect_enabled(&"t".parse().unwrap(), true).await.unwrap();
+    assert_eq!(scene.driver.wait_for_applies("t", 2).await.len(), 2);
+    scene.end(running).await;
+}
+
 /// Spec: CTS72
 #[tokio::test(start_paused = true)]
 async fn a_stop_lets_a_running_apply_end() {

@@ -133,12 +133,15 @@ fn on_signal(stop: &Stop) -> std::io::Result<tokio::task::JoinHandle<()>> {
 async fn work(loaded: Loaded, options: StartOptions, stop: &Stop) -> Exit {
     let mut daemon_options = DaemonOptions::default();
     daemon_options.rules = Some(loaded.rules);
+    let inspected = match task_names(&options.inspect_tasks, &loaded.config) {
+        Ok(names) => names,
+        Err(unknown) => {
+            tracing::error!("task not found: {unknown}");
+            return Exit::Config;
+        }
+    };
     let daemon = match Daemon::new(loaded.config, loaded.driver, daemon_options) {
         Ok(daemon) => daemon,
-        Err(error) => return failed(&error, stop, Exit::Config),
-    };
-    let inspected = match task_names(&options.inspect_tasks) {
-        Ok(names) => names,
         Err(error) => return failed(&error, stop, Exit::Config),
     };
     if let Err(error) = daemon.check_consul(stop).await {
@@ -156,7 +159,6 @@ async fn work(loaded: Loaded, options: StartOptions, stop: &Stop) -> Exit {
     };
     match done {
         Ok(()) => Exit::Ok,
-        Err(error @ Error::NoSuchTask { .. }) => failed(&error, stop, Exit::Config),
         Err(error) => failed(&error, stop, Exit::Error),
     }
 }
@@ -173,12 +175,13 @@ async fn inspect(daemon: &Daemon, only: &[TaskName], stop: &Stop) -> cts_tasks::
     Ok(())
 }
 
-fn task_names(names: &[String]) -> Result<Vec<TaskName>, Error> {
-    let parse = |name: &String| {
-        TaskName::try_from(name.clone())
-            .map_err(|_not_a_name| Error::NoSuchTask { task: name.clone() })
+/// The tasks of these names, or the first name that no task has.
+fn task_names<'a>(names: &'a [String], config: &Config) -> Result<Vec<TaskName>, &'a str> {
+    let find = |name: &'a String| {
+        let task = config.tasks.iter().find(|task| task.name.as_str() == name);
+        task.map(|task| task.name.clone()).ok_or(name.as_str())
     };
-    names.iter().map(parse).collect()
+    names.iter().map(find).collect()
 }
 
 /// Tells what went wrong, unless it is only that the process was asked to end.
