@@ -124,7 +124,9 @@ impl Backoff {
         match self.jitter {
             Jitter::Full => base.mul_f64(self.random.f64()),
             Jitter::Extra(fraction) if fraction.is_finite() && fraction > 0.0 => {
-                base.saturating_add(base.mul_f64(self.random.f64() * fraction.min(10.0)))
+                let extra = base.as_secs_f64() * self.random.f64() * fraction.min(10.0);
+                // A delay that no `Duration` can hold is as good as for ever.
+                base.saturating_add(Duration::try_from_secs_f64(extra).unwrap_or(Duration::MAX))
             }
             Jitter::None | Jitter::Extra(_) => base,
         }

@@ -310,7 +310,7 @@ pub(super) fn header_limit(blocks: bool, wait: Option<Duration>, slack: Duration
         return slack;
     }
     let wait = wait.unwrap_or(Duration::from_mins(5)).min(Duration::from_mins(10));
-    wait + wait / 16 + slack
+    (wait + wait / 16).saturating_add(slack)
 }
 
 #[cfg(test)]

@@ -244,7 +244,8 @@ impl WatcherBuilder {
     /// How long Consul may hold a request. Default 60 s, which most proxies
     /// between let pass; Consul cuts it to 10 min and adds up to a sixteenth.
     pub fn wait(mut self, wait: Duration) -> Self {
-        self.wait = wait;
+        // Consul takes no wait, or 0, for five minutes, and cuts a longer one at ten.
+        self.wait = wait.clamp(Duration::from_millis(1), Duration::from_mins(10));
         self
     }
 
