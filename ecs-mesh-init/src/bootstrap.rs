@@ -7,9 +7,11 @@
 
 mod access_logs;
 mod address;
+mod authority;
 mod document;
 mod envoy_version;
 mod listeners;
+mod lookup;
 mod options;
 mod prometheus_tls;
 mod request;
@@ -22,6 +24,7 @@ mod template;
 
 pub use access_logs::{AccessLogSink, AccessLogs};
 pub use address::{GrpcAddress, HostPort, gateway_address};
+pub use authority::authority_pem;
 pub use document::Bootstrap;
 pub use envoy_version::{EnvoyVersion, SupportedEnvoys};
 pub use options::{BootstrapOptions, XdsAddress, XdsOptions};

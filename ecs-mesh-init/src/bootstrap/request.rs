@@ -7,7 +7,9 @@ use consul_watch::{
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
 
-use super::{AccessLogs, BootstrapOptions, GrpcAddress, HostPort, ProxySettings, XdsAddress};
+use super::{
+    AccessLogs, BootstrapOptions, GrpcAddress, HostPort, ProxySettings, XdsAddress, lookup,
+};
 use crate::{Error, Result};
 
 /// What to ask a Consul agent for, to bootstrap one proxy that is registered with it.
@@ -18,6 +20,11 @@ use crate::{Error, Result};
 pub struct BootstrapRequest {
     /// Id of the proxy or gateway.
     pub proxy_id: String,
+    /// Node that the proxy is registered on: it is read from the catalog then, not from the agent.
+    pub node_name: Option<String>,
+    /// Where the admin interface logs, instead of `/dev/null`. Deprecated upstream: the access logs
+    /// of `proxy-defaults` are the way to do it.
+    pub admin_access_log_path: Option<String>,
     /// Where Envoy reaches Consul by gRPC; `None` asks the agent.
     pub grpc_address: Option<GrpcAddress>,
     /// PEM certificates of authorities for gRPC.
@@ -47,6 +54,8 @@ impl BootstrapRequest {
     pub fn new(proxy_id: impl Into<String>) -> Self {
         Self {
             proxy_id: proxy_id.into(),
+            node_name: None,
+            admin_access_log_path: None,
             grpc_address: None,
             grpc_ca_pem: String::new(),
             token: None,
@@ -56,7 +65,28 @@ impl BootstrapRequest {
         }
     }
 
-    /// Asks the agent.
+    /// A request for the one sidecar of a service, which is looked up at the agent by the service's
+    /// id; its case does not matter.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Input`] when the service has no sidecar, or several; [`Error::Consul`] when the
+    /// agent does not tell.
+    pub async fn for_sidecar_of(client: &Client, service_id: &str) -> Result<Self> {
+        Ok(Self::new(lookup::sidecar_of(client, service_id).await?))
+    }
+
+    /// A request for the agent's one gateway of a kind: `api`, `ingress`, `mesh` or `terminating`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Input`] for another kind, or when the agent has no such gateway, or several;
+    /// [`Error::Consul`] when the agent does not tell.
+    pub async fn for_gateway(client: &Client, kind: &str) -> Result<Self> {
+        Ok(Self::new(lookup::gateway(client, kind).await?))
+    }
+
+    /// Asks the agent, or the catalog when there is a node's name.
     ///
     /// # Errors
     ///
@@ -64,14 +94,20 @@ impl BootstrapRequest {
     /// or an address that has no IP; [`Error::Consul`] when the agent does not give the service.
     pub async fn fetch(&self, client: &Client) -> Result<Fetched> {
         if self.proxy_id.is_empty() {
-            return Err(Error::input(
-                "No proxy ID specified. One of -proxy-id, -sidecar-for, or -gateway is required",
-            ));
+            return Err(Error::input(if self.node_name.is_some() {
+                "'-node-name' requires '-proxy-id'"
+            } else {
+                "No proxy ID specified. One of -proxy-id, -sidecar-for, or -gateway is required"
+            }));
         }
         let mut warnings = Vec::new();
         self.check_token(client, &mut warnings).await;
         let registered = self.registered(client).await?;
         let mut options = self.options(&registered)?;
+        if let Some(path) = &self.admin_access_log_path {
+            warnings.push("-admin-access-log-path is deprecated".to_owned());
+            options.admin_access_log_path.clone_from(path);
+        }
         options.access_logs = access_logs(client).await?;
         let address = match &self.grpc_address {
             Some(address) => address.clone(),
@@ -102,6 +138,9 @@ impl BootstrapRequest {
     }
 
     async fn registered(&self, client: &Client) -> Result<AgentService> {
+        if let Some(node) = &self.node_name {
+            return lookup::on_node(client, node, &self.proxy_id).await;
+        }
         let answer = client
             .agent_service(&self.proxy_id, &QueryOptions::default())
             .await
@@ -129,7 +168,9 @@ impl BootstrapRequest {
         let mut options = BootstrapOptions::new(self.proxy_id.as_str(), cluster);
         options.namespace = service.namespace.clone().or_else(|| self.namespace.clone());
         options.partition = service.partition.clone().or_else(|| self.partition.clone());
-        options.datacenter = Some(registered.datacenter.clone());
+        options.node_name.clone_from(&self.node_name);
+        options.datacenter =
+            Some(registered.datacenter.clone()).filter(|datacenter| !datacenter.is_empty());
         if !self.no_central_config {
             options.settings = ProxySettings::from_config(&service.proxy.config)?;
         }

@@ -1,4 +1,4 @@
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 
 use consul_watch::{Client, ClientConfig};
 use secrecy::{ExposeSecret, SecretString};
@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 use super::MeshInit;
 use crate::{
     Error, Result,
-    bootstrap::{BootstrapRequest, GrpcAddress},
+    bootstrap::{BootstrapRequest, GrpcAddress, authority_pem},
     config::LoginConfig,
     files,
     login::{confirm_token, log_in, login_meta, token_file},
@@ -36,7 +36,8 @@ impl MeshInit {
             tracing::info!(service.id = %service.id, "registered with the agent");
         }
         let mut request = BootstrapRequest::new(plan.proxy.id.as_str());
-        request.grpc_address = Some(GrpcAddress::standard());
+        request.grpc_address = Some(self.grpc_address()?);
+        request.grpc_ca_pem = self.grpc_ca_pem()?;
         request.token = token.or_else(|| self.var("CONSUL_HTTP_TOKEN").map(SecretString::from));
         request.namespace.clone_from(&plan.proxy.namespace);
         request.partition.clone_from(&plan.proxy.partition);
@@ -49,6 +50,26 @@ impl MeshInit {
         let text = bootstrap.to_text().into_bytes();
         files::write(self.in_volume(BOOTSTRAP_FILE), text, files::SHARED).await?;
         self.copy_program().await
+    }
+
+    /// Where Envoy reaches the agent. Deviation: `CONSUL_GRPC_ADDR` counts; upstream's mesh-init
+    /// always means `localhost:8502`.
+    fn grpc_address(&self) -> Result<GrpcAddress> {
+        match self.var("CONSUL_GRPC_ADDR") {
+            Some(address) => GrpcAddress::parse(&address),
+            None => Ok(GrpcAddress::standard()),
+        }
+    }
+
+    /// The authorities of the agent's gRPC port; used with TLS only.
+    fn grpc_ca_pem(&self) -> Result<String> {
+        let path = |name| self.var(name).map(PathBuf::from);
+        match (path("CONSUL_GRPC_CACERT"), path("CONSUL_GRPC_CAPATH")) {
+            (None, None) => {
+                authority_pem(path("CONSUL_CACERT").as_deref(), path("CONSUL_CAPATH").as_deref())
+            }
+            (file, folder) => authority_pem(file.as_deref(), folder.as_deref()),
+        }
     }
 
     /// Logs in to a server, and leaves the token where the other containers find it.

@@ -7,11 +7,14 @@
     reason = "a test fails by panicking"
 )]
 
+mod acl;
 mod entrypoint;
 mod envoy;
 mod golden;
 mod health_sync;
+mod lookup;
 mod mesh_init;
 mod metadata;
 mod registrar;
 mod settings;
+mod volume;

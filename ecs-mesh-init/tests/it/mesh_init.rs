@@ -7,76 +7,17 @@ use consul_watch::{
     testing::{ServedConsul, TestConsul, parts::Suite, real::Consul},
     types::HealthStatus,
 };
-use ecs_mesh_init::{
-    Config, Error, MeshInit, Result, Vars,
-    config::LoginConfig,
-    login::BearerTokens,
-    metadata::{FileTaskMetadata, Task},
-    registration::RetryPolicy,
-};
-use secrecy::SecretString;
+use ecs_mesh_init::{Error, registration::RetryPolicy};
 use serde_json::{Value, json};
-use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 use wiremock::{
     Mock, MockServer, ResponseTemplate,
     matchers::{body_partial_json, header, method, path},
 };
 
+use crate::volume::{Counted, NODE, Volume};
+
 const SUITE: Suite = Suite("ecs-mesh-init mesh-init");
-const TASK: &str = r#"{"Cluster":"test","TaskARN":"arn:aws:ecs:us-east-1:123456789:task/test/abcdef","Family":"Web",
-    "AvailabilityZone":"us-east-1a","Containers":[{"Networks":[{"IPv4Addresses":["10.0.1.7"]}]}]}"#;
-const NODE: &str = "arn:aws:ecs:us-east-1:123456789:cluster/test";
-
-/// A volume, and what a task needs besides.
-struct Volume {
-    folder: TempDir,
-}
-
-impl Volume {
-    fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        fs::write(folder.path().join("task.json"), TASK).unwrap();
-        fs::write(folder.path().join("program"), "#!/bin/true").unwrap();
-        fs::write(folder.path().join("resolv.conf"), "nameserver 10.0.0.2\n").unwrap();
-        Self { folder }
-    }
-
-    fn path(&self, name: &str) -> std::path::PathBuf {
-        self.folder.path().join(name)
-    }
-
-    fn read(&self, name: &str) -> Value {
-        serde_json::from_str(&fs::read_to_string(self.path(name)).unwrap()).unwrap()
-    }
-
-    fn mode(&self, name: &str) -> u32 {
-        fs::metadata(self.path(name)).unwrap().permissions().mode() & 0o7777
-    }
-
-    fn run(&self, config: &str, vars: &[(&str, String)]) -> MeshInit {
-        let config = config.replace("$DIR", self.folder.path().to_str().unwrap());
-        let metadata = Arc::new(FileTaskMetadata::new(self.path("task.json")));
-        let mut run = MeshInit::new(
-            Config::parse(&config).unwrap(),
-            metadata,
-            lookup(vars),
-            self.path("program"),
-        );
-        run.resolv_conf = self.path("resolv.conf");
-        run.iptables = "true".into();
-        run.retry = RetryPolicy::default().with_attempts(1);
-        run
-    }
-}
-
-fn lookup(vars: &[(&str, String)]) -> Vars {
-    let vars: Vec<(String, String)> =
-        vars.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
-    Arc::new(move |name| {
-        vars.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone())
-    })
-}
 
 const EARLY: &str = r#"{"bootstrapDir":"$DIR","service":{"port":8080},"healthSyncContainers":["app"],
     "proxy":{"config":{"envoy_prometheus_bind_addr":"0.0.0.0:9102"}}}"#;
@@ -269,18 +210,6 @@ async fn traffic_is_redirected_and_names_are_asked_of_consul() {
     assert!(applied.ends_with("-t nat --policy POSTROUTING ACCEPT\n"));
     let resolv = fs::read_to_string(volume.path("resolv.conf")).unwrap();
     assert_eq!(resolv, "nameserver 127.0.0.1\nnameserver 10.0.0.2\n");
-}
-
-/// Bearer tokens that count.
-#[derive(Debug, Default)]
-struct Counted(std::sync::atomic::AtomicU32);
-
-#[async_trait::async_trait]
-impl BearerTokens for Counted {
-    async fn bearer_token(&self, _login: &LoginConfig, _task: &Task) -> Result<SecretString> {
-        let number = self.0.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
-        Ok(format!("bearer-{number}").into())
-    }
 }
 
 async fn mount(server: &MockServer, how: &str, at: &str, answer: ResponseTemplate) {
