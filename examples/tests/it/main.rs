@@ -6,6 +6,8 @@ mod bad_input;
 mod ecs;
 mod end_to_end;
 mod kill;
+#[cfg(feature = "ecs")]
+mod mesh;
 mod parts;
 mod sync;
 mod trouble;
