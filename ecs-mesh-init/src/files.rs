@@ -1,5 +1,8 @@
 //! The files that containers of a task share: whole or not there, with the mode that their readers
 //! need.
+//!
+//! They are not synced to the disk: the volume lives and dies with the task's host, and a task that
+//! lost its host is not started again on the same volume.
 
 use std::{
     fs, io,
@@ -60,7 +63,6 @@ fn place(
     fill(file.as_file_mut())?;
     // Also where the umask would take bits away.
     file.as_file().set_permissions(fs::Permissions::from_mode(mode))?;
-    file.as_file().sync_all()?;
     file.persist(path).map(drop).map_err(|error| error.error)
 }
 

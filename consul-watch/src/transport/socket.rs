@@ -57,6 +57,10 @@ impl SocketTransport {
             if let Some(target) = endpoint.connect_to {
                 builder = builder.no_proxy().dns_resolver(Redirected { host: target });
             }
+        } else if endpoint.is_loopback() {
+            // No TLS on the way, not even to a proxy: the system's authorities, which take longer
+            // to read than many a request, stay unread.
+            builder = builder.tls_certs_only([]);
         }
         let http = builder.build().map_err(|error| Error::config("tls", chain(&error)))?;
         Ok(Self { http })

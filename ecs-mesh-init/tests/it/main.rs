@@ -12,9 +12,12 @@ mod entrypoint;
 mod envoy;
 mod golden;
 mod health_sync;
+#[cfg(feature = "iam-auth")]
+mod login;
 mod lookup;
 mod mesh_init;
 mod metadata;
 mod registrar;
+mod schema;
 mod settings;
 mod volume;

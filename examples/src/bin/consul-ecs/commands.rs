@@ -86,8 +86,11 @@ fn task(arguments: &[OsString]) -> Result<Result<MeshInit>, Failure> {
 fn connected(config: Config) -> Result<MeshInit> {
     let vars = vars();
     let metadata = Arc::new(HttpTaskMetadata::from_vars(&*vars)?);
+    let logs_in = config.login().is_some();
     let mut mesh = MeshInit::new(config, metadata, Arc::clone(&vars), program());
-    mesh.bearer_tokens = Some(Arc::new(AwsBearerTokens::new(vars)?));
+    if logs_in {
+        mesh.bearer_tokens = Some(Arc::new(AwsBearerTokens::new(vars)?));
+    }
     Ok(mesh)
 }
 
