@@ -66,10 +66,10 @@ impl Aws {
             _ => None,
         });
         let mut login = LoginConfig::default();
-        login.region = "us-west-2".to_owned();
+        login.region = "us-west-2".into();
         // Slashes at the end do not count.
         login.sts_endpoint = format!("{}/sts//", self.0.uri());
-        login.server_id_header_value = "server".to_owned();
+        login.server_id_header_value = "server".into();
         let tokens = AwsBearerTokens::new(vars)?;
         let token = tokens.bearer_token(&login, &Task::parse(TASK)?).await?;
         Ok(serde_json::from_str(token.expose_secret()).unwrap())

@@ -12,19 +12,19 @@ const SUITE: Suite = Suite("ecs-mesh-init lookups");
 
 fn sidecar(id: &str, destination: &str) -> AgentServiceRegistration {
     let mut proxy = AgentServiceRegistration::new(format!("{id}-name"));
-    proxy.id = id.to_owned();
+    proxy.id = id.into();
     proxy.kind = ServiceKind::ConnectProxy;
     proxy.port = 20000;
     let mut settings = ServiceProxy::default();
-    settings.destination_service_name = "web".to_owned();
-    settings.destination_service_id = destination.to_owned();
+    settings.destination_service_name = "web".into();
+    settings.destination_service_id = destination.into();
     proxy.proxy = Some(settings);
     proxy
 }
 
 fn gateway(id: &str) -> AgentServiceRegistration {
     let mut gateway = AgentServiceRegistration::new("mesh-gateway");
-    gateway.id = id.to_owned();
+    gateway.id = id.into();
     gateway.kind = ServiceKind::MeshGateway;
     gateway.port = 8443;
     gateway
@@ -91,7 +91,7 @@ async fn on_a_node_of_the_catalog(client: &Client) {
     let bootstrap = document(&fetched);
     assert_eq!(bootstrap["node"]["metadata"]["node_name"], node.as_str());
     assert_eq!(bootstrap["node"]["cluster"], "web");
-    request.proxy_id = "unknown".to_owned();
+    request.proxy_id = "unknown".into();
     let error = request.fetch(client).await.unwrap_err().to_string();
     assert_eq!(error, format!("no service with ID unknown is registered on node {node}"));
 }

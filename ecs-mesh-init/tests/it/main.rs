@@ -17,6 +17,7 @@ mod login;
 mod lookup;
 mod mesh_init;
 mod metadata;
+mod namespace;
 mod registrar;
 mod schema;
 mod settings;

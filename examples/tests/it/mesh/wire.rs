@@ -54,7 +54,7 @@ struct Resource {
     #[prost(string, tag = "1")]
     version: String,
     #[prost(message, optional, tag = "2")]
-    resource: Option<Any>,
+    value: Option<Any>,
     #[prost(string, tag = "3")]
     name: String,
 }
@@ -87,9 +87,9 @@ struct SocketAddress {
     port_value: u32,
 }
 
-fn local(port: u16) -> Option<Address> {
+fn local(port: u16) -> Address {
     let address = SocketAddress { address: "127.0.0.1".to_owned(), port_value: port.into() };
-    Some(Address { socket_address: Some(address) })
+    Address { socket_address: Some(address) }
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -166,7 +166,7 @@ fn any(name: &str, message: &impl Message) -> Any {
 
 /// A cluster with one member on this machine.
 pub(super) fn cluster(name: &str, port: u16) -> Any {
-    let endpoint = LbEndpoint { endpoint: Some(Endpoint { address: local(port) }) };
+    let endpoint = LbEndpoint { endpoint: Some(Endpoint { address: Some(local(port)) }) };
     let message = Cluster {
         name: name.to_owned(),
         connect_timeout: Some(Duration { seconds: 5, nanos: 0 }),
@@ -187,7 +187,7 @@ pub(super) fn listener(name: &str, port: u16, cluster: &str) -> Any {
     };
     let message = Listener {
         name: name.to_owned(),
-        address: local(port),
+        address: Some(local(port)),
         filter_chains: vec![FilterChain { filters: vec![filter] }],
     };
     any("envoy.config.listener.v3.Listener", &message)
