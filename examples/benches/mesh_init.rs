@@ -23,12 +23,12 @@ use std::{
     fs,
     path::Path,
     process::{Command, Stdio},
-    time::Instant,
 };
 
 use consul_watch::testing::{parts::Suite, real::Consul};
 use nix::sys::resource::{UsageWho, getrusage};
 use serde_json::json;
+use tokio::time::Instant;
 
 /// Runs what follows it, and prints microseconds and kilobytes.
 const MEASURE: &str = "--measure";
