@@ -89,8 +89,8 @@ impl MeshInit {
             task = self.metadata.task() => task?,
         };
         match self.config.generation {
-            Generation::Early => self.run_early(&task, &stop).await,
-            Generation::Current => self.run_current(&task, &stop).await,
+            Generation::Early => Box::pin(self.run_early(&task, &stop)).await,
+            Generation::Current => Box::pin(self.run_current(&task, &stop)).await,
         }?;
         tracing::info!("successfully initialized the task to operate as part of the mesh");
         Ok(())

@@ -100,19 +100,22 @@ impl BootstrapRequest {
                 "No proxy ID specified. One of -proxy-id, -sidecar-for, or -gateway is required"
             }));
         }
-        let mut warnings = Vec::new();
-        self.check_token(client, &mut warnings).await;
-        let registered = self.registered(client).await?;
-        let mut options = self.options(&registered)?;
+        // Independent of each other, and the container waits for them.
+        let (token, registered, logs, address) = tokio::join!(
+            self.check_token(client),
+            self.registered(client),
+            access_logs(client),
+            self.address(client),
+        );
+        let mut warnings: Vec<String> = token.into_iter().collect();
+        let mut options = self.options(&registered?)?;
         if let Some(path) = &self.admin_access_log_path {
             warnings.push("-admin-access-log-path is deprecated".to_owned());
             options.admin_access_log_path.clone_from(path);
         }
-        options.access_logs = access_logs(client).await?;
-        let address = match &self.grpc_address {
-            Some(address) => address.clone(),
-            None => asked(client, &mut warnings).await?,
-        };
+        options.access_logs = logs?;
+        let (address, warning) = address?;
+        warnings.extend(warning);
         let (address, tls) = resolved(&address).await?;
         options.xds.address = address;
         options.xds.tls = tls || (is_unix(&options.xds.address) && !self.grpc_ca_pem.is_empty());
@@ -124,17 +127,35 @@ impl BootstrapRequest {
     }
 
     /// Without a token where one is needed Envoy will be refused: that is worth a word.
-    async fn check_token(&self, client: &Client, warnings: &mut Vec<String>) {
+    async fn check_token(&self, client: &Client) -> Option<String> {
         let has_token = self.token.as_ref().is_some_and(|token| !token.expose_secret().is_empty());
-        let Err(error) = client.acl_token_self(&QueryOptions::default()).await else { return };
-        if error.is_permission_denied() && error.to_string().contains("ACL not found") && !has_token
-        {
-            warnings.push(
-                "No ACL token was given and ACLs are enabled: Envoy will not be able to get its configuration. \
-                 Set CONSUL_HTTP_TOKEN, -token or -token-file"
-                    .to_owned(),
-            );
+        let error = client.acl_token_self(&QueryOptions::default()).await.err()?;
+        let unknown = error.is_permission_denied() && error.to_string().contains("ACL not found");
+        (unknown && !has_token).then(|| {
+            "No ACL token was given and ACLs are enabled: Envoy will not be able to get its configuration. \
+             Set CONSUL_HTTP_TOKEN, -token or -token-file"
+                .to_owned()
+        })
+    }
+
+    /// Where Envoy reaches Consul, and what an operator should know of it.
+    async fn address(&self, client: &Client) -> Result<(GrpcAddress, Option<String>)> {
+        if let Some(address) = &self.grpc_address {
+            return Ok((address.clone(), None));
         }
+        let mut warning = None;
+        match client.agent_self().await {
+            Ok(agent) => {
+                if let Some(address) = GrpcAddress::of_agent(&agent)? {
+                    return Ok((address, None));
+                }
+            }
+            Err(error) if error.is_permission_denied() => {}
+            Err(error) => {
+                warning = Some(format!("failed to ask the agent for its gRPC port: {error}"));
+            }
+        }
+        Ok((GrpcAddress::standard(), warning))
     }
 
     async fn registered(&self, client: &Client) -> Result<AgentService> {
@@ -196,19 +217,6 @@ async fn access_logs(client: &Client) -> Result<Option<AccessLogs>> {
         Err(error) if error.status().is_some() => Ok(None),
         Err(error) => Err(Error::consul("failed fetch of proxy-defaults", error)),
     }
-}
-
-async fn asked(client: &Client, warnings: &mut Vec<String>) -> Result<GrpcAddress> {
-    match client.agent_self().await {
-        Ok(agent) => {
-            if let Some(address) = GrpcAddress::of_agent(&agent)? {
-                return Ok(address);
-            }
-        }
-        Err(error) if error.is_permission_denied() => return Ok(GrpcAddress::standard()),
-        Err(error) => warnings.push(format!("failed to ask the agent for its gRPC port: {error}")),
-    }
-    Ok(GrpcAddress::standard())
 }
 
 fn is_unix(address: &XdsAddress) -> bool {

@@ -20,6 +20,11 @@ const BOOTSTRAP_FILE: &str = "envoy-bootstrap.json";
 impl MeshInit {
     /// Source: consul-ecs 0.6 `subcommand/mesh-init/command.go`.
     pub(super) async fn run_early(&self, task: &Task, stop: &CancellationToken) -> Result<()> {
+        // The copy takes as long as all the rest.
+        tokio::try_join!(self.copy_program(), self.join_through_agent(task, stop)).map(drop)
+    }
+
+    async fn join_through_agent(&self, task: &Task, stop: &CancellationToken) -> Result<()> {
         let plan = TaskPlan::new(&self.config, task, None)?;
         let token = match self.config.login() {
             Some(login) => Some(self.early_login(login, task, &plan, stop).await?),
@@ -48,8 +53,7 @@ impl MeshInit {
         }
         let bootstrap = fetched.options.render(&*self.vars)?;
         let text = bootstrap.to_text().into_bytes();
-        files::write(self.in_volume(BOOTSTRAP_FILE), text, files::SHARED).await?;
-        self.copy_program().await
+        files::write(self.in_volume(BOOTSTRAP_FILE), text, files::SHARED).await
     }
 
     /// Where Envoy reaches the agent. Deviation: `CONSUL_GRPC_ADDR` counts; upstream's mesh-init

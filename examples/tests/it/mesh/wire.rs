@@ -64,7 +64,7 @@ impl DeltaDiscoveryResponse {
     pub(super) fn of(name: &str, resource: Any) -> Self {
         let type_url = resource.type_url.clone();
         let resource =
-            Resource { version: "1".to_owned(), name: name.to_owned(), resource: Some(resource) };
+            Resource { version: "1".to_owned(), name: name.to_owned(), value: Some(resource) };
         Self { resources: vec![resource], nonce: type_url.clone(), type_url }
     }
 
