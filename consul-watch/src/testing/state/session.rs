@@ -46,6 +46,11 @@ const SHORTEST: Duration = Duration::from_secs(10);
 const LONGEST: Duration = Duration::from_hours(24);
 
 impl State {
+    /// The node that a new session is to belong to.
+    pub(in crate::testing) fn session_node<'a>(&self, new: &'a NewSession) -> &'a str {
+        new.node.as_deref().unwrap_or(NODE)
+    }
+
     pub(in crate::testing) fn session_create(
         &mut self,
         new: &NewSession,
@@ -60,7 +65,7 @@ impl State {
             }
         };
         let lock_delay = read_lock_delay(&new.lock_delay)?;
-        let node = new.node.clone().unwrap_or_else(|| NODE.to_owned());
+        let node = self.session_node(new).to_owned();
         if node.is_empty() {
             return Err(Refused::new(500, "Must provide Node"));
         }
@@ -71,7 +76,7 @@ impl State {
             return Err(Refused::new(500, "Missing node registration"));
         };
         for id in node_checks.iter().chain(&service_checks) {
-            match record.checks.get(id).map(|record| &record.check.status) {
+            match record.check(id).map(|record| &record.check.status) {
                 None => {
                     return Err(Refused::new(500, format!("Missing check '{id}' registration")));
                 }
@@ -137,7 +142,7 @@ impl State {
                         .node_checks
                         .iter()
                         .chain(&record.service_checks)
-                        .any(|bound| bound == check)
+                        .any(|bound| bound.eq_ignore_ascii_case(check))
                 })
             })
             .map(|(id, _)| id.clone())
