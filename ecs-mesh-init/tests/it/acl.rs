@@ -1,9 +1,11 @@
 //! mesh-init where ACLs are on and nothing is allowed by default: a token with exactly the needed
 //! rules suffices, and with one rule less the error says which call was refused.
 
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use consul_watch::{
     Client, WriteOptions,
-    testing::{parts::Suite, real::Consul},
+    testing::{DefaultPolicy, ServedConsul, TestConsul, parts::Suite, real::Consul},
     types::{AclLink, AclPolicy, AclTokenRequest},
 };
 use ecs_mesh_init::{
@@ -19,20 +21,47 @@ use crate::volume::{NODE, Volume};
 const SUITE: Suite = Suite("ecs-mesh-init with ACLs");
 const MANAGEMENT: &str = "5e6f9a52-27f9-4a4e-8f0c-6a1f7f9f3c11";
 
+/// Policies have unique names.
+static NEXT: AtomicU32 = AtomicU32::new(0);
+
 const SERVICE: &str = r#"service "web" { policy = "write" }"#;
 const SIDECAR: &str = r#"service "web-sidecar-proxy" { policy = "write" }"#;
 
-async fn sealed(case: &str, default_policy: &str) -> Option<Consul> {
-    let part = SUITE.part("consul", case)?;
-    let settings = json!({"acl": {
-        "enabled": true, "default_policy": default_policy, "tokens": {"master": MANAGEMENT}}});
-    Some(Consul::start_with(&part.path, settings).await.unwrap())
+/// A Consul with ACLs.
+enum Sealed {
+    Real(Consul),
+    Double(ServedConsul),
+}
+
+impl Sealed {
+    async fn real(case: &str, policy: DefaultPolicy) -> Option<Self> {
+        let part = SUITE.part("consul", case)?;
+        let policy = if policy == DefaultPolicy::Deny { "deny" } else { "allow" };
+        let settings = json!({"acl": {
+            "enabled": true, "default_policy": policy, "tokens": {"master": MANAGEMENT}}});
+        Some(Self::Real(Consul::start_with(&part.path, settings).await.unwrap()))
+    }
+
+    async fn double(policy: DefaultPolicy) -> Self {
+        SUITE.double("consul");
+        let consul = TestConsul::builder().acls(policy).management_token(MANAGEMENT).build();
+        Self::Double(consul.serve().await.unwrap())
+    }
+
+    /// A client with all rights.
+    fn client(&self) -> Client {
+        match self {
+            Self::Real(consul) => consul.client(),
+            Self::Double(consul) => consul.client(),
+        }
+    }
 }
 
 /// A token with these rules.
-async fn token(management: &Client, name: &str, rules: &[String]) -> String {
+async fn token(management: &Client, rules: &[String]) -> String {
+    let name = format!("policy-{}", NEXT.fetch_add(1, Ordering::Relaxed));
     let options = WriteOptions::default();
-    let policy = AclPolicy::new(name, rules.join("\n"));
+    let policy = AclPolicy::new(&name, rules.join("\n"));
     let policy = management.acl_policy_create(&policy, &options).await.unwrap();
     let mut token = AclTokenRequest::new(name);
     token.policies.push(AclLink::id(policy.id));
@@ -41,14 +70,16 @@ async fn token(management: &Client, name: &str, rules: &[String]) -> String {
 }
 
 /// Runs with all rules, and with each of them missing.
-async fn needs_exactly(consul: &Consul, config: &str, address: (&str, String), rules: &[String]) {
-    let management = consul.client();
+async fn needs_exactly(
+    management: &Client,
+    config: &str,
+    address: (&str, String),
+    rules: &[String],
+) {
     for missing in [None, Some(0), Some(1)] {
         let mut some = rules.to_vec();
         let left_out = missing.map(|number| some.remove(number));
-        let token =
-            token(&management, &format!("without-{missing:?}").replace(['(', ')'], "-"), &some)
-                .await;
+        let token = token(management, &some).await;
         let vars = [address.clone(), ("CONSUL_HTTP_TOKEN", token.clone())];
         let volume = Volume::new();
         let result = volume.run(config, &vars).run(CancellationToken::new()).await;
@@ -68,38 +99,33 @@ fn refused(error: &Error, rule: &str, token: &str) {
     assert!(!text.contains(token) && !format!("{error:?}").contains(token));
 }
 
-#[tokio::test]
-async fn registration_with_an_agent_needs_write_for_both_names() {
-    let Some(consul) = sealed("rules for an agent", "deny").await else { return };
+async fn an_agent_asks_for_write_on_both_names(management: &Client) {
     let config = r#"{"bootstrapDir":"$DIR","service":{"port":8080}}"#;
-    let address = ("CONSUL_HTTP_ADDR", consul.client().address().to_owned());
-    needs_exactly(&consul, config, address, &[SERVICE.to_owned(), SIDECAR.to_owned()]).await;
+    let address = ("CONSUL_HTTP_ADDR", management.address().to_owned());
+    needs_exactly(management, config, address, &[SERVICE.to_owned(), SIDECAR.to_owned()]).await;
 }
 
-#[tokio::test]
-async fn registration_in_the_catalog_needs_write_for_both_names_and_the_node() {
-    let Some(consul) = sealed("rules for the catalog", "deny").await else { return };
-    let port = consul.client().address().rsplit_once(':').unwrap().1.to_owned();
+async fn the_catalog_asks_for_write_on_both_names_and_a_new_node(management: &Client) {
+    let port = management.address().rsplit_once(':').unwrap().1.to_owned();
     let config = format!(
         r#"{{"bootstrapDir":"$DIR","consulServers":{{"hosts":"127.0.0.1","defaults":{{"tls":false}},
         "http":{{"https":false,"port":{port}}}}},"service":{{"port":8080}},"transparentProxy":{{"enabled":false}}}}"#
     );
     let rules = [SERVICE.to_owned(), SIDECAR.to_owned()];
-    let unused = ("AWS_REGION", String::new());
-    // A node that is there already needs no rule; a new one does.
-    let node_rule = format!("node {NODE:?} {{ policy = \"write\" }}");
-    let all = [&rules[..], &[node_rule]].concat();
-    let token = token(&consul.client(), "all-rules", &all).await;
-    let vars = [("CONSUL_HTTP_TOKEN", token)];
-    Volume::new().run(&config, &vars).run(CancellationToken::new()).await.unwrap();
-    needs_exactly(&consul, &config, unused, &rules).await;
+    let run = async |token: String| {
+        let vars = [("CONSUL_HTTP_TOKEN", token)];
+        Volume::new().run(&config, &vars).run(CancellationToken::new()).await
+    };
+    let without_node = token(management, &rules).await;
+    refused(&run(without_node.clone()).await.unwrap_err(), "the node's", &without_node);
+    let node = format!("node {NODE:?} {{ policy = \"write\" }}");
+    run(token(management, &[&rules[..], &[node]].concat()).await).await.unwrap();
+    // Once the node is there, nobody needs its rule.
+    needs_exactly(management, &config, ("AWS_REGION", String::new()), &rules).await;
 }
 
-/// Spec: MI45
-#[tokio::test]
-async fn without_a_token_a_warning_comes_with_the_document() {
-    let Some(consul) = sealed("warning without a token", "allow").await else { return };
-    let management = consul.client();
+/// Without a token a document is made all the same, and a warning comes with it.
+async fn a_missing_token_is_warned_of(management: &Client) {
     let config = r#"{"bootstrapDir":"$DIR","service":{"port":8080}}"#;
     let vars = [
         ("CONSUL_HTTP_ADDR", management.address().to_owned()),
@@ -108,13 +134,40 @@ async fn without_a_token_a_warning_comes_with_the_document() {
     Volume::new().run(config, &vars).run(CancellationToken::new()).await.unwrap();
     let mut request = BootstrapRequest::new("web-abcdef-sidecar-proxy");
     request.grpc_address = Some(GrpcAddress::standard());
-    let nobody = management.with_token(None).unwrap();
-    let fetched = request.fetch(&nobody).await.unwrap();
+    let fetched = request.fetch(&management.with_token(None).unwrap()).await.unwrap();
     assert_eq!(fetched.warnings.len(), 1, "{:?}", fetched.warnings);
     assert!(fetched.warnings[0].starts_with("No ACL token was given and ACLs are enabled"));
     assert!(fetched.options.render(&|_| None).unwrap().to_text().starts_with('{'));
 
     request.token = Some(MANAGEMENT.into());
-    let fetched = request.fetch(&management).await.unwrap();
+    let fetched = request.fetch(management).await.unwrap();
     assert!(fetched.warnings.is_empty(), "{:?}", fetched.warnings);
+}
+
+#[tokio::test]
+async fn rules_on_a_double() {
+    let consul = Sealed::double(DefaultPolicy::Deny).await;
+    an_agent_asks_for_write_on_both_names(&consul.client()).await;
+    the_catalog_asks_for_write_on_both_names_and_a_new_node(&consul.client()).await;
+}
+
+#[tokio::test]
+async fn rules_on_a_real_consul() {
+    let Some(consul) = Sealed::real("rules", DefaultPolicy::Deny).await else { return };
+    an_agent_asks_for_write_on_both_names(&consul.client()).await;
+    the_catalog_asks_for_write_on_both_names_and_a_new_node(&consul.client()).await;
+}
+
+/// Spec: MI45
+#[tokio::test]
+async fn a_missing_token_on_a_double() {
+    let consul = Sealed::double(DefaultPolicy::Allow).await;
+    a_missing_token_is_warned_of(&consul.client()).await;
+}
+
+/// Spec: MI45
+#[tokio::test]
+async fn a_missing_token_on_a_real_consul() {
+    let Some(consul) = Sealed::real("a missing token", DefaultPolicy::Allow).await else { return };
+    a_missing_token_is_warned_of(&consul.client()).await;
 }

@@ -4,6 +4,12 @@
 use std::sync::Arc;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use consul_watch::{
+    QueryOptions, WriteOptions,
+    client::{AclTokenFilter, Request},
+    testing::{DefaultPolicy, LoginAttempt, LoginIdentity, TestConsul},
+    types::{AclAuthMethod, AclBindingRule, BindType},
+};
 use ecs_mesh_init::{
     Error, Result, Vars,
     config::LoginConfig,
@@ -12,10 +18,13 @@ use ecs_mesh_init::{
 };
 use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
 use wiremock::{
     Mock, MockServer, ResponseTemplate,
     matchers::{body_string, header, header_exists, header_regex, method, path},
 };
+
+use crate::volume::{NODE, Volume};
 
 const KEY: &str = "planted-secret-access-key";
 const SESSION: &str = "planted-session-token";
@@ -58,19 +67,23 @@ impl Aws {
             .await;
     }
 
-    async fn bearer_token(&self) -> Result<Value> {
+    /// The variables that ECS gives to a container.
+    fn vars(&self) -> Vars {
         let full = format!("{}/credentials", self.0.uri());
-        let vars: Vars = Arc::new(move |name| match name {
+        Arc::new(move |name| match name {
             "AWS_CONTAINER_CREDENTIALS_FULL_URI" => Some(full.clone()),
             "AWS_CONTAINER_AUTHORIZATION_TOKEN" => Some("container-token".to_owned()),
             _ => None,
-        });
+        })
+    }
+
+    async fn bearer_token(&self) -> Result<Value> {
         let mut login = LoginConfig::default();
         login.region = "us-west-2".into();
         // Slashes at the end do not count.
         login.sts_endpoint = format!("{}/sts//", self.0.uri());
         login.server_id_header_value = "server".into();
-        let tokens = AwsBearerTokens::new(vars)?;
+        let tokens = AwsBearerTokens::new(self.vars())?;
         let token = tokens.bearer_token(&login, &Task::parse(TASK)?).await?;
         Ok(serde_json::from_str(token.expose_secret()).unwrap())
     }
@@ -145,4 +158,68 @@ async fn errors_name_the_step_and_no_secret() {
         assert!(!text.contains("planted") && !text.contains("container-token"), "{text}");
         assert_eq!(error.is_retryable(), !matches!(error, Error::Input { .. }), "{text}");
     }
+}
+
+/// Judges a bearer token as Consul's servers do, but for the signature, which only AWS can check.
+fn judge(attempt: &LoginAttempt<'_>) -> std::result::Result<LoginIdentity, String> {
+    let token: Value = serde_json::from_str(attempt.bearer_token.expose_secret())
+        .map_err(|error| error.to_string())?;
+    let headers: Value = serde_json::from_str(&decoded(&token, "iam_request_headers")).unwrap();
+    let signed = headers["Authorization"][0].as_str().is_some_and(|it| it.contains("AKID"));
+    let body = headers["X-Consul-IAM-GetEntity-Body"][0].as_str().unwrap_or_default();
+    match body.split('&').find_map(|pair| pair.strip_prefix("RoleName=")) {
+        Some(role) if signed => {
+            let arn = format!("arn:aws:iam::123456789:role/consul-ecs/{role}");
+            Ok(LoginIdentity::aws_iam(arn, role, "AROA1", "123456789")
+                .entity_tag("consul.hashicorp.com.service-name", "web"))
+        }
+        _ => Err("the entity is missing".to_owned()),
+    }
+}
+
+/// The task's role gets a token, which is good for its service, and is gone at the end.
+#[tokio::test]
+async fn a_role_logs_in_registers_and_logs_out() {
+    let aws = Aws::start().await;
+    aws.credentials(credentials()).await;
+    aws.sts(ResponseTemplate::new(200).set_body_string(CALLER)).await;
+    let consul = TestConsul::builder().acls(DefaultPolicy::Deny).management_token("root").build();
+    consul.set_login_verifier("aws-iam", judge);
+    let served = consul.serve().await.unwrap();
+    let (admin, options) = (served.client(), WriteOptions::default());
+    let config = json!({"BoundIAMPrincipalARNs": ["arn:aws:iam::123456789:role/consul-ecs/*"],
+        "EnableIAMEntityDetails": true, "IAMEntityTags": ["consul.hashicorp.com.service-name"]});
+    let method = AclAuthMethod::new(
+        "iam-ecs-service-token",
+        "aws-iam",
+        config.as_object().cloned().unwrap(),
+    );
+    admin.acl_auth_method_create(&method, &options).await.unwrap();
+    let name = "${entity_tags.consul.hashicorp.com.service-name}";
+    let rule = AclBindingRule::new("iam-ecs-service-token", BindType::Service, name);
+    admin.acl_binding_rule_create(&rule, &options).await.unwrap();
+    // What the controller does: the cluster's node.
+    let node = json!({"Node": NODE, "Address": "127.0.0.1"});
+    admin.send(Request::put("node", "/v1/catalog/register").json(&node)).await.unwrap();
+
+    let volume = Volume::new();
+    let port = served.address().rsplit_once(':').unwrap().1.to_owned();
+    let config = json!({
+        "bootstrapDir": "$DIR", "service": {"port": 8080}, "transparentProxy": {"enabled": false},
+        "consulServers": {"hosts": "127.0.0.1", "defaults": {"tls": false},
+            "http": {"https": false, "port": port.parse::<u16>().unwrap()}},
+        "consulLogin": {"enabled": true, "region": "us-west-2", "serverIdHeaderValue": "server",
+            "stsEndpoint": format!("{}/sts", aws.0.uri())},
+    });
+    let mut run = volume.run(&config.to_string(), &[]);
+    run.bearer_tokens = Some(Arc::new(AwsBearerTokens::new(aws.vars()).unwrap()));
+    run.run(CancellationToken::new()).await.unwrap();
+    let found = admin.catalog_service("web", &QueryOptions::default()).await.unwrap().value;
+    assert_eq!(found[0].service_id, "web-abcdef");
+    let tokens =
+        admin.acl_tokens(&AclTokenFilter::default(), &QueryOptions::default()).await.unwrap().value;
+    let left: Vec<_> = tokens.iter().filter(|token| !token.auth_method.is_empty()).collect();
+    assert!(left.is_empty(), "{left:?}");
+    let dataplane = volume.read("consul-dataplane.json");
+    assert_eq!(dataplane["consul"]["credentials"]["type"], "login");
 }
