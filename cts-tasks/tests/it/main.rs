@@ -14,6 +14,7 @@ mod client;
 mod commands;
 mod conditions;
 mod config;
+mod document;
 mod engine;
 mod registration;
 mod scene;
