@@ -39,6 +39,7 @@ pub mod config;
 mod cron;
 mod daemon;
 mod diagnostic;
+mod drift;
 mod driver;
 mod engine;
 mod error;
@@ -60,6 +61,7 @@ pub use config::{Config, ConfigValue, ConsulConfig, ProviderBlock};
 pub use cron::{Cron, InvalidCron};
 pub use daemon::{Daemon, DaemonOptions};
 pub use diagnostic::{Diagnostic, Place, Severity, Source};
+pub use drift::DriftCheck;
 pub use driver::{
     Action, ApplyRequest, Changes, Driver, DriverFactory, DriverKind, DriverSettings, Outcome,
     Plan, PlanId, PlanPurpose, Progress, RunContext, Silent,

@@ -31,6 +31,10 @@ pub(crate) struct TaskForm {
     max_destroy: Option<u64>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     require_approval: bool,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    destroy_on_delete: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    drift_check: Option<String>,
     /// What only the driver knows, such as `terraform_cloud_workspace`.
     #[serde(flatten)]
     driver_blocks: BTreeMap<String, Literal>,
@@ -124,6 +128,8 @@ impl TaskForm {
             module_input: (!task.module_inputs.is_empty()).then_some(module_input),
             max_destroy: task.guard.max_destroy,
             require_approval: task.guard.require_approval,
+            destroy_on_delete: task.destroy_on_delete,
+            drift_check: task.drift_check.clone(),
             driver_blocks: task.driver_blocks.clone(),
         }
     }

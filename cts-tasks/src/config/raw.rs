@@ -189,6 +189,8 @@ body! {
         working_dir: Spanned<String> = "working_dir",
         max_destroy: Spanned<i64> = "max_destroy",
         require_approval: Spanned<bool> = "require_approval",
+        destroy_on_delete: Spanned<bool> = "destroy_on_delete",
+        drift_check: Spanned<String> = "drift_check",
         condition: TypedBlocks = "condition",
         module_inputs: TypedBlocks = "module_input",
         source_inputs: TypedBlocks = "source_input",

@@ -187,6 +187,11 @@ const TASK_MISTAKES: &[(&str, &str)] = &[
         "test.hcl:5:15: task[0].max_destroy: expected a whole number, found a string",
     ),
     (
+        "services = [\"a\"]\ndestroy_on_delete = \"no way\"",
+        "test.hcl:5:21: task[0].destroy_on_delete: expected a boolean, found a string",
+    ),
+    ("services = [\"a\"]\ndrift_check = \"99 * * * *\"", ""),
+    (
         "services = [\"a\"]\nbuffer_period { min = \"-1s\" }",
         "test.hcl:5:23: buffer_period: cannot be negative",
     ),
@@ -207,6 +212,7 @@ fn every_mistake_has_its_text_and_its_place() {
             // The words after the colon are those of another library.
             assert!(
                 found.contains("cron config \"99 * * * *\": ")
+                    || found.contains("drift_check's cron expression \"99 * * * *\": ")
                     || found.contains("variable \"x\": not an expression: "),
                 "{found}"
             );
