@@ -8,6 +8,8 @@
 
 mod api;
 mod api_create;
+mod api_plans;
+mod api_server;
 mod api_tasks;
 mod authority;
 mod client;
@@ -18,6 +20,7 @@ mod document;
 mod drift;
 mod engine;
 mod guards;
+mod logs;
 mod registration;
 mod removal;
 mod scene;
