@@ -13,6 +13,7 @@ mod commands;
 mod conditions;
 mod config;
 mod drift;
+mod drivers;
 mod engine;
 mod guards;
 mod registration;
