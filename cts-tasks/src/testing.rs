@@ -1,6 +1,7 @@
 //! For tests of what is built on this crate: a driver that records what it is
 //! told, and what every store must do.
 
+pub mod driver;
 mod recording;
 pub mod store;
 
@@ -8,7 +9,7 @@ use std::collections::BTreeMap;
 
 pub use recording::{Call, Gate, RecordingDriver};
 
-use crate::{BufferPeriod, Condition, NamedService, ServiceSelection, Task, TaskName};
+use crate::{BufferPeriod, Condition, Guard, NamedService, ServiceSelection, Task, TaskName};
 
 /// An enabled task without a buffer period, that runs when the service of the
 /// same name changes.
@@ -41,6 +42,9 @@ pub fn task(name: &str) -> Task {
             use_as_module_input: true,
         },
         module_inputs: Vec::new(),
+        guard: Guard::default(),
+        destroy_on_delete: false,
+        drift_check: None,
         driver_blocks: BTreeMap::new(),
     }
 }

@@ -2,23 +2,25 @@ use std::collections::BTreeMap;
 
 use axum::{
     Json,
-    extract::{Path, Query, State},
-    http::{Method, StatusCode},
-    response::IntoResponse,
+    extract::{Path, Query, State as Of},
+    http::StatusCode,
 };
 use serde::Serialize;
 
 use super::{
     ApiState,
-    answer::{Answer, Failure, unsupported_method, unsupported_path},
+    answer::{Answer, Failure, unsupported_path},
 };
-use crate::{Error, Event, Member, Status, Task};
+use crate::{
+    Error, State, Status, Task,
+    wire::{ClusterStatus, OverallStatus, TaskStatus, TaskSummary},
+};
 
 #[derive(Serialize)]
 pub(crate) struct Empty {}
 
 /// `GET /v1/health`
-pub(crate) async fn health(State(state): State<ApiState>) -> Result<Json<Empty>, Failure> {
+pub(crate) async fn health(Of(state): Of<ApiState>) -> Result<Json<Empty>, Failure> {
     match state.engine.health() {
         Ok(()) => Ok(Json(Empty {})),
         Err(reason) => Err(Failure::new(
@@ -28,36 +30,9 @@ pub(crate) async fn health(State(state): State<ApiState>) -> Result<Json<Empty>,
     }
 }
 
-#[derive(Serialize)]
-pub(crate) struct Overall {
-    task_summary: Summary,
-}
-
-#[derive(Serialize)]
-struct Summary {
-    status: ByStatus,
-    enabled: ByEnabled,
-}
-
-#[derive(Serialize, Default)]
-struct ByStatus {
-    successful: usize,
-    errored: usize,
-    critical: usize,
-    unknown: usize,
-}
-
-#[derive(Serialize, Default)]
-struct ByEnabled {
-    #[serde(rename = "true")]
-    enabled: usize,
-    #[serde(rename = "false")]
-    disabled: usize,
-}
-
 /// `GET /v1/status`
-pub(crate) async fn overall(State(state): State<ApiState>) -> Json<Overall> {
-    let mut summary = Summary { status: ByStatus::default(), enabled: ByEnabled::default() };
+pub(crate) async fn overall(Of(state): Of<ApiState>) -> Json<OverallStatus> {
+    let mut summary = TaskSummary::default();
     state.engine.state(|state| {
         for task in &state.tasks {
             *match Status::of(state.events.get(&task.name).into_iter().flatten()) {
@@ -73,34 +48,11 @@ pub(crate) async fn overall(State(state): State<ApiState>) -> Json<Overall> {
             } += 1;
         }
     });
-    Json(Overall { task_summary: summary })
-}
-
-/// Other methods on `/v1/status`.
-pub(crate) async fn overall_method(method: Method) -> impl IntoResponse {
-    unsupported_method(&method, "The overallStatus API", "'GET'")
-}
-
-/// Other methods on `/v1/status/tasks`.
-pub(crate) async fn tasks_method(method: Method) -> impl IntoResponse {
-    unsupported_method(&method, "The task status API", "'GET'")
-}
-
-/// Other methods on `/v1/status/cluster`.
-pub(crate) async fn cluster_method(method: Method) -> impl IntoResponse {
-    unsupported_method(&method, "The cluster status API", "'GET'")
-}
-
-#[derive(Serialize)]
-pub(crate) struct ClusterStatus {
-    cluster_name: String,
-    members: Vec<Member>,
+    Json(OverallStatus { task_summary: summary })
 }
 
 /// `GET /v1/status/cluster`
-pub(crate) async fn cluster(
-    State(state): State<ApiState>,
-) -> Result<Answer<ClusterStatus>, Failure> {
+pub(crate) async fn cluster(Of(state): Of<ApiState>) -> Result<Answer<ClusterStatus>, Failure> {
     let Some(cluster_name) = state.cluster.name() else {
         return Err(Failure::new(
             StatusCode::METHOD_NOT_ALLOWED,
@@ -111,32 +63,17 @@ pub(crate) async fn cluster(
     Ok(Answer::new(ClusterStatus { cluster_name, members }))
 }
 
-#[derive(Serialize)]
-pub(crate) struct TaskStatus {
-    task_name: String,
-    status: Status,
-    enabled: bool,
-    events_url: String,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    events: Vec<Event>,
-    providers: Vec<String>,
-    services: Vec<String>,
-}
-
 type Statuses = BTreeMap<String, TaskStatus>;
 type Parameters = Query<Vec<(String, String)>>;
 
 /// `GET /v1/status/tasks`
 pub(crate) async fn tasks(
-    State(state): State<ApiState>,
+    Of(state): Of<ApiState>,
     parameters: Parameters,
 ) -> Result<Json<Statuses>, Failure> {
     let wanted = Wanted::read(&parameters)?;
     Ok(Json(state.engine.state(|state| {
-        let all = state.tasks.iter().map(|task| {
-            let events = state.events.get(&task.name).map_or(&[][..], Vec::as_slice);
-            wanted.show(task, events)
-        });
+        let all = state.tasks.iter().map(|task| wanted.show(task, state));
         all.filter(|shown| wanted.status.is_none_or(|status| status == shown.status))
             .map(|shown| (shown.task_name.clone(), shown))
             .collect()
@@ -145,7 +82,7 @@ pub(crate) async fn tasks(
 
 /// `GET /v1/status/tasks/<name>`
 pub(crate) async fn task(
-    State(state): State<ApiState>,
+    Of(state): Of<ApiState>,
     Path(name): Path<String>,
     parameters: Parameters,
 ) -> Result<Json<Statuses>, Failure> {
@@ -155,8 +92,9 @@ pub(crate) async fn task(
     let wanted = Wanted::read(&parameters)?;
     let shown = state.engine.state(|state| {
         let task = state.tasks.iter().find(|task| task.name.as_str() == name)?;
-        let events = state.events.get(&task.name).map_or(&[][..], Vec::as_slice);
-        Some((wanted.show(task, events), events.is_empty()))
+        let shown = wanted.show(task, state);
+        let without_events = shown.events_url.is_empty();
+        Some((shown, without_events))
     });
     let Some((shown, without_events)) = shown else {
         return Err(Error::NoSuchTask { task: name }.into());
@@ -209,7 +147,8 @@ impl Wanted {
         Ok(Self { events, status })
     }
 
-    fn show(&self, task: &Task, events: &[Event]) -> TaskStatus {
+    fn show(&self, task: &Task, state: &State) -> TaskStatus {
+        let events = state.events.get(&task.name).map_or(&[][..], Vec::as_slice);
         TaskStatus {
             task_name: task.name.to_string(),
             status: Status::of(events),
@@ -220,6 +159,8 @@ impl Wanted {
                 format!("/v1/status/tasks/{}?include=events", task.name)
             },
             events: if self.events { events.to_vec() } else { Vec::new() },
+            waiting_plan: state.plans.get(&task.name).map(|plan| plan.id.clone()),
+            drift: state.drift.get(&task.name).cloned(),
             providers: task.providers.clone(),
             services: task.service_names(),
         }

@@ -3,7 +3,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use consul_watch::Backoff;
 use tokio::sync::Mutex;
 
-use crate::{Change, Error, Result, State, Stop, Task, TaskStore};
+use crate::{Change, Error, Result, State, Stop, Task, TaskStore, measure};
 
 /// The store with a copy of what it holds, so that readers never wait for it.
 ///
@@ -25,6 +25,7 @@ impl Ledger {
     pub(crate) async fn open(&self, configured: Vec<Task>, stop: &Stop) -> Result<()> {
         let state = self.store.load().await?;
         let stored = !state.tasks.is_empty();
+        measure::state(&state);
         *self.state.write().unwrap_or_else(PoisonError::into_inner) = state;
         if stored {
             tracing::info!("tasks are taken from the store, not from the configuration");
@@ -37,6 +38,9 @@ impl Ledger {
 
     /// Commits a batch, and tries again while a retry may help.
     pub(crate) async fn commit(&self, batch: &[Change], stop: &Stop) -> Result<()> {
+        if batch.is_empty() {
+            return Ok(());
+        }
         let _one_at_a_time = self.committing.lock().await;
         let mut backoff = Backoff::default();
         while let Err(error) = self.store.commit(batch).await {
@@ -58,6 +62,7 @@ impl Ledger {
         for change in batch {
             state.apply(change);
         }
+        measure::state(&state);
         Ok(())
     }
 

@@ -8,12 +8,25 @@
 
 mod api;
 mod api_create;
+mod api_on_consul;
+mod api_plans;
+mod api_server;
 mod api_tasks;
+mod authority;
+mod client;
 mod commands;
 mod conditions;
 mod config;
+mod document;
+mod drift;
+mod drivers;
 mod engine;
+mod guards;
+mod logs;
+mod measures;
 mod registration;
+mod reload;
+mod removal;
 mod scene;
 mod stores;
 mod triggers;
