@@ -5,7 +5,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use secrecy::{ExposeSecret as _, SecretString};
+use secrecy::{ExposeSecret, SecretString};
 use tokio::{sync::watch, time::Instant};
 
 use super::{
@@ -147,7 +147,7 @@ impl TestConsulBuilder {
     pub fn build(self) -> TestConsul {
         let mut state = State::new(self.behaviour, self.seed);
         if let Some(default) = self.acls {
-            let secret = self.management.as_ref().map(|secret| secret.expose_secret());
+            let secret = self.management.as_ref().map(ExposeSecret::expose_secret);
             state.enable_acls(default == DefaultPolicy::Allow, secret);
         }
         TestConsul {
@@ -458,7 +458,7 @@ impl TestConsul {
     async fn reply(&self, request: http::Request<Bytes>) -> Reply {
         let call = match Call::parse(request) {
             Ok(call) => call,
-            Err(reply) => return reply,
+            Err(reply) => return *reply,
         };
         if call.needs_leader() && !self.has_leader().await {
             return Reply::text(500, "No cluster leader");

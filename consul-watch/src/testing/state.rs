@@ -27,6 +27,7 @@ pub(super) use agent::{CheckUpdate, LocalAgent};
 pub(super) use catalog::Checks;
 pub(super) use event::EventTarget;
 pub(super) use kv::KvCondition;
+pub(super) use session::NewSession;
 pub(super) use txn::TxnStep;
 
 /// Which servers the double behaves like where they differ.

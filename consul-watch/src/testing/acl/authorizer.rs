@@ -8,13 +8,21 @@ use crate::testing::state::Refused;
 pub(in crate::testing) struct Authorizer {
     /// Accessor of the token.
     accessor: String,
-    anonymous: bool,
-    /// ACLs are off: everything is allowed.
-    off: bool,
+    holder: Holder,
     default_allow: bool,
     /// Refusals say which right is missing (Consul 1.15).
     detailed: bool,
     rules: BTreeMap<Resource, Named>,
+}
+
+/// How somebody asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Holder {
+    /// ACLs are off: everything is allowed.
+    Anybody,
+    /// Without a token.
+    Anonymous,
+    Token,
 }
 
 /// The rules about one kind of names.
@@ -50,8 +58,7 @@ impl Authorizer {
     pub(in crate::testing) fn off() -> Self {
         Self {
             accessor: String::new(),
-            anonymous: false,
-            off: true,
+            holder: Holder::Anybody,
             default_allow: true,
             detailed: false,
             rules: BTreeMap::new(),
@@ -74,24 +81,18 @@ impl Authorizer {
                 .and_modify(|access| *access = stronger(*access, rule.access))
                 .or_insert(rule.access);
         }
-        Self {
-            accessor: accessor.to_owned(),
-            anonymous,
-            off: false,
-            default_allow,
-            detailed,
-            rules,
-        }
+        let holder = if anonymous { Holder::Anonymous } else { Holder::Token };
+        Self { accessor: accessor.to_owned(), holder, default_allow, detailed, rules }
     }
 
     /// Whether ACLs are on.
     pub(in crate::testing) fn enforces(&self) -> bool {
-        !self.off
+        self.holder != Holder::Anybody
     }
 
     /// Whether answers say that something was left out.
     pub(in crate::testing) fn says_filtered(&self) -> bool {
-        self.detailed && !self.anonymous
+        self.detailed && self.holder == Holder::Token
     }
 
     /// Whether this may be done to a name; the empty name for what has none.
@@ -101,7 +102,7 @@ impl Authorizer {
         name: &str,
         wanted: Access,
     ) -> bool {
-        if self.off {
+        if !self.enforces() {
             return true;
         }
         let found = self.rules.get(&resource).and_then(|named| {
@@ -124,7 +125,7 @@ impl Authorizer {
 
     /// Whether all keys under a prefix may be deleted.
     pub(in crate::testing) fn allows_tree(&self, prefix: &str) -> bool {
-        if self.off {
+        if !self.enforces() {
             return true;
         }
         let Some(named) = self.rules.get(&Resource::Key) else { return self.default_allow };
@@ -184,13 +185,14 @@ impl Authorizer {
         if !self.detailed {
             return Refused::new(403, "Permission denied");
         }
-        let who = if self.anonymous {
+        let anonymous = self.holder == Holder::Anonymous;
+        let who = if anonymous {
             "anonymous token".to_owned()
         } else {
             format!("token with AccessorID '{}'", self.accessor)
         };
         let on = if name.is_empty() { String::new() } else { format!(" on {name:?}") };
-        let hint = if self.anonymous {
+        let hint = if anonymous {
             ". The anonymous token is used implicitly when a request does not specify a token."
         } else {
             ""

@@ -65,7 +65,9 @@ fn wanted(
         format!("Failed to coerce value {value:?} for selector {name:?}: {problem}")
     };
     match (kind, operator) {
-        (Schema::Text, Equal | NotEqual | In | NotIn) => Ok(Wanted::Text(value.to_owned())),
+        (Schema::Text, Equal | NotEqual | In | NotIn) | (Schema::Map(_), In | NotIn) => {
+            Ok(Wanted::Text(value.to_owned()))
+        }
         (Schema::Text, Matches | NotMatches) => {
             let pattern = Regex::new(value).map_err(|error| {
                 let reason = error.to_string().lines().last().unwrap_or_default().to_owned();
@@ -84,7 +86,6 @@ fn wanted(
             bad_value(format!("strconv.ParseBool: parsing {value:?}: invalid syntax"))
         }),
         (Schema::List(_) | Schema::Map(_), IsEmpty | IsNotEmpty) => Ok(Wanted::Nothing),
-        (Schema::Map(_), In | NotIn) => Ok(Wanted::Text(value.to_owned())),
         (Schema::List(inner), In | NotIn) if matches!(**inner, Schema::Text) => {
             Ok(Wanted::Text(value.to_owned()))
         }

@@ -372,7 +372,7 @@ mod tests {
             Expression::Not(inner) => format!("not ({})", shown(inner)),
             Expression::Match { selector, operator, value } => {
                 let (first, rest) = selector.split_first().expect("a selector has parts");
-                let rest: String = rest.iter().map(|part| format!("[`{part}`]")).collect();
+                let rest = rest.iter().fold(String::new(), |text, part| text + "[`" + part + "`]");
                 let selector = format!("{first}{rest}");
                 match operator {
                     Operator::Equal => format!("{selector}==`{value}`"),

@@ -45,18 +45,18 @@ impl fmt::Debug for Call {
 
 impl Call {
     /// Takes a request apart, or answers it at once.
-    pub(in crate::testing) fn parse(request: http::Request<Bytes>) -> Result<Self, Reply> {
+    pub(in crate::testing) fn parse(request: http::Request<Bytes>) -> Result<Self, Box<Reply>> {
         let (parts, body) = request.into_parts();
         let raw = parts.uri.path();
         let Ok(path) = percent_decode_str(raw).decode_utf8() else {
-            return Err(Reply::empty(400));
+            return Err(Box::new(Reply::empty(400)));
         };
         if path.chars().any(char::is_control) {
-            return Err(Reply::empty(400));
+            return Err(Box::new(Reply::empty(400)));
         }
         let clean = clean_path(&path);
         if clean != path {
-            return Err(Reply::empty(301).header("location", clean));
+            return Err(Box::new(Reply::empty(301).header("location", clean)));
         }
         let mut params = HashMap::<String, Vec<String>>::new();
         for pair in parts.uri.query().unwrap_or_default().split('&').filter(|pair| !pair.is_empty())
@@ -79,7 +79,7 @@ impl Call {
             token: String::new(),
         };
         call.token = call.read_token(&parts.headers);
-        call.read_options()?;
+        call.read_options().map_err(|refused| Box::new(refused.into()))?;
         Ok(call)
     }
 
@@ -93,14 +93,14 @@ impl Call {
         found.unwrap_or_default().to_owned()
     }
 
-    fn read_options(&mut self) -> Result<(), Reply> {
+    fn read_options(&mut self) -> Result<(), Refused> {
         if let Some(text) = self.param("index") {
-            self.index = text.parse().map_err(|_bad| Reply::text(400, "Invalid index"))?;
+            self.index = text.parse().map_err(|_bad| Refused::new(400, "Invalid index"))?;
         }
         if let Some(text) = self.param("wait") {
             let wait = text
                 .parse::<GoDuration>()
-                .map_err(|_bad| Reply::text(400, "Invalid wait time"))?
+                .map_err(|_bad| Refused::new(400, "Invalid wait time"))?
                 .get();
             self.wait = if wait.is_zero() { DEFAULT_WAIT } else { wait.min(LONGEST_WAIT) };
         }
@@ -108,14 +108,14 @@ impl Call {
         self.stale = self.has("stale");
         if self.stale && self.has("consistent") {
             let text = "Cannot specify ?stale with ?consistent, conflicting semantics.";
-            return Err(Reply::text(400, text));
+            return Err(Refused::new(400, text));
         }
         for (name, feature) in [("ns", "Namespaces are"), ("partition", "Partitions are")] {
             if self.param(name).is_some_and(|value| !value.is_empty()) {
                 let text = format!(
                     "Invalid query parameter: {name:?} - {feature} a Consul Enterprise feature"
                 );
-                return Err(Reply::text(400, text));
+                return Err(Refused::new(400, text));
             }
         }
         Ok(())

@@ -134,6 +134,13 @@ fn service(state: &State, ask: Ask<'_>, name: &str, connect: bool) -> Result<Rep
     Ok(ask.list(ask.call.narrow(list, schema::catalog_service)?, seen, left_out))
 }
 
+/// A node with its services, unless it may not be seen.
+struct NodeServices {
+    found: Option<(Node, Vec<Value>)>,
+    seen: Seen,
+    left_out: bool,
+}
+
 /// The services of a node that can be seen and are asked for, unless the node
 /// itself is hidden. `by_id` holds the instances' ids against the rules, as
 /// servers of old do in one of the two reads.
@@ -142,25 +149,25 @@ fn services_of(
     ask: Ask<'_>,
     name: &str,
     by_id: bool,
-) -> Result<(Option<(Node, Vec<Value>)>, Seen, bool), Refused> {
+) -> Result<NodeServices, Refused> {
     let filter = ask.call.filter(schema::service)?;
     let (found, seen) = state.node(name);
     let Some((node, mut services)) = found else {
-        return Ok((None, seen, false));
+        return Ok(NodeServices { found: None, seen, left_out: false });
     };
     if !ask.sees_node(&node.name) {
-        return Ok((None, seen, true));
+        return Ok(NodeServices { found: None, seen, left_out: true });
     }
     let all = services.len();
     services.retain(|service| ask.sees_service(if by_id { &service.id } else { &service.name }));
     let left_out = services.len() < all;
     let mut list: Vec<Value> = services.iter().map(service_json).collect();
     list.retain(|service| filter.as_ref().is_none_or(|filter| filter.matches(service)));
-    Ok((Some((node, list)), seen, left_out))
+    Ok(NodeServices { found: Some((node, list)), seen, left_out })
 }
 
 fn node(state: &State, ask: Ask<'_>, name: &str) -> Result<Reply, Refused> {
-    let (found, seen, left_out) = services_of(state, ask, name, state.is_1_8())?;
+    let NodeServices { found, seen, left_out } = services_of(state, ask, name, state.is_1_8())?;
     let value = found.map_or(Value::Null, |(node, services)| {
         let id = |service: &Value| service.get("ID").and_then(Value::as_str).map(str::to_owned);
         let services: Map<String, Value> = services
@@ -173,7 +180,7 @@ fn node(state: &State, ask: Ask<'_>, name: &str) -> Result<Reply, Refused> {
 }
 
 fn node_services(state: &State, ask: Ask<'_>, name: &str) -> Result<Reply, Refused> {
-    let (found, seen, left_out) = services_of(state, ask, name, false)?;
+    let NodeServices { found, seen, left_out } = services_of(state, ask, name, false)?;
     let value = match found {
         Some((node, services)) => json!({ "Node": node_json(&node), "Services": services }),
         None => json!({ "Node": null, "Services": null }),

@@ -132,12 +132,12 @@ fn number(text: &str) -> Result<u64, Refused> {
 }
 
 pub(super) fn transact(state: &mut State, ask: Ask<'_>) -> Reply {
-    let Ask { call, who, now } = ask;
     #[derive(serde::Deserialize)]
     struct Step {
         #[serde(rename = "KV")]
         kv: TxnStep,
     }
+    let Ask { call, who, now } = ask;
     if call.body.len() > VALUE_LIMIT {
         let text = format!(
             "Request body({} bytes) too large, max size: {VALUE_LIMIT} bytes.",

@@ -4,7 +4,7 @@ use super::{Ask, json};
 use crate::testing::{
     acl::{Access, Resource},
     answer::Reply,
-    state::{Refused, State},
+    state::{NewSession, Refused, State},
 };
 
 pub(super) fn answer(state: &mut State, ask: Ask<'_>, rest: &str) -> Option<Reply> {
@@ -50,8 +50,8 @@ fn listed(ask: Ask<'_>, mut found: Vec<(crate::types::Session, Vec<String>)>) ->
 }
 
 fn create(state: &mut State, ask: Ask<'_>) -> Result<Value, Refused> {
-    let new = ask.call.json()?;
-    ask.who.require(Resource::Session, state.session_node(&new), Access::Write)?;
+    let new: NewSession = ask.call.json()?;
+    ask.who.require(Resource::Session, new.node_name(), Access::Write)?;
     state.session_create(&new, ask.now).map(|id| json!({ "ID": id }))
 }
 

@@ -35,6 +35,13 @@ struct ServiceCheck {
     id: String,
 }
 
+impl NewSession {
+    /// The node that it is to belong to.
+    pub(in crate::testing) fn node_name(&self) -> &str {
+        self.node.as_deref().unwrap_or(NODE)
+    }
+}
+
 /// A list that is `null` is given, and empty.
 fn present<'de, D: serde::Deserializer<'de>>(
     deserializer: D,
@@ -46,11 +53,6 @@ const SHORTEST: Duration = Duration::from_secs(10);
 const LONGEST: Duration = Duration::from_hours(24);
 
 impl State {
-    /// The node that a new session is to belong to.
-    pub(in crate::testing) fn session_node<'a>(&self, new: &'a NewSession) -> &'a str {
-        new.node.as_deref().unwrap_or(NODE)
-    }
-
     pub(in crate::testing) fn session_create(
         &mut self,
         new: &NewSession,
@@ -65,7 +67,7 @@ impl State {
             }
         };
         let lock_delay = read_lock_delay(&new.lock_delay)?;
-        let node = self.session_node(new).to_owned();
+        let node = new.node_name().to_owned();
         if node.is_empty() {
             return Err(Refused::new(500, "Must provide Node"));
         }

@@ -100,7 +100,7 @@ fn default_checks(parent: &Service, sidecar: &Service) -> Vec<NewCheck> {
 
 /// Problems in the form in which an agent lists them.
 pub(super) fn listed(problems: &[String]) -> String {
-    let lines: String = problems.iter().map(|problem| format!("\t* {problem}\n")).collect();
+    let lines = problems.iter().fold(String::new(), |text, problem| text + "\t* " + problem + "\n");
     let plural = if problems.len() == 1 { "error" } else { "errors" };
     format!("{} {plural} occurred:\n{lines}\n", problems.len())
 }

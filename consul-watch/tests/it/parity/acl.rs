@@ -2,7 +2,7 @@
 
 use consul_watch::{
     Client, Error, QueryOptions, WriteOptions,
-    client::Request,
+    client::{DeleteOptions, PutOptions, Request},
     types::{AclLink, AclPolicy, AclRole, AclTokenRequest, NodeIdentity, ServiceIdentity},
 };
 use http::StatusCode;
@@ -274,7 +274,7 @@ async fn furnish(env: &Env, id: &str) {
         let request = Request::put("furnish", "/v1/catalog/register").json(&body);
         env.client.send(request).await.unwrap();
     }
-    env.client.kv_put(&format!("{id}/a"), "v", &Default::default()).await.unwrap();
+    env.client.kv_put(&format!("{id}/a"), "v", &PutOptions::default()).await.unwrap();
     let mut session = consul_watch::types::SessionRequest::default();
     (session.name, session.node_checks) = (id.to_owned(), Some(Vec::new()));
     env.client.session_create(&session, &write()).await.unwrap();
@@ -315,8 +315,8 @@ async fn txn(client: &Client, steps: Value) -> Value {
 
 async fn one_rule_less_in_a_transaction(env: &Env) {
     let id = env.name("t");
-    env.client.kv_put(&format!("{id}/a"), "v", &Default::default()).await.unwrap();
-    env.client.kv_put(&format!("{id}/b"), "v", &Default::default()).await.unwrap();
+    env.client.kv_put(&format!("{id}/a"), "v", &PutOptions::default()).await.unwrap();
+    env.client.kv_put(&format!("{id}/b"), "v", &PutOptions::default()).await.unwrap();
     let rules = [
         format!("key \"{id}/a\" {{ policy = \"read\" }}"),
         format!("key \"{id}/w\" {{ policy = \"write\" }}"),
@@ -357,7 +357,7 @@ async fn deleting_a_tree_needs_every_key_of_it(env: &Env) {
         format!("key \"{id}/x/ro\" {{ policy = \"read\" }}"),
     ];
     let client = holder(env, &rules).await;
-    let mut options = consul_watch::client::DeleteOptions::default();
+    let mut options = DeleteOptions::default();
     options.recurse = true;
     for (prefix, allowed) in [("/x", false), ("/y", true), ("/", false), ("", false)] {
         let done = client.kv_delete(&format!("{id}{prefix}"), &options).await;
@@ -367,7 +367,8 @@ async fn deleting_a_tree_needs_every_key_of_it(env: &Env) {
             Ok(false) => panic!("{prefix}"),
         }
     }
-    let error = client.kv_put(&format!("{id}/x/ro"), "v", &Default::default()).await.unwrap_err();
+    let error =
+        client.kv_put(&format!("{id}/x/ro"), "v", &PutOptions::default()).await.unwrap_err();
     assert!(error.is_permission_denied(), "{error}");
 }
 
@@ -428,7 +429,7 @@ async fn roles_and_identities_give_rights(env: &Env) {
 async fn the_anonymous_token_has_the_rights_it_is_given(env: &Env) {
     const ANONYMOUS: &str = "00000000-0000-0000-0000-000000000002";
     let key = env.name("k");
-    env.client.kv_put(&key, "v", &Default::default()).await.unwrap();
+    env.client.kv_put(&key, "v", &PutOptions::default()).await.unwrap();
     let nobody = env.client.with_token(None).unwrap();
     let error = nobody.kv_get(&key, &read()).await.unwrap_err();
     assert!(error.is_permission_denied(), "{error}");
@@ -493,7 +494,7 @@ async fn cp52_unknown_secret(env: &Env) {
 /// Spec: CP53
 async fn cp53_token_goes_while_a_read_is_blocked(env: &Env) {
     let key = env.name("k");
-    env.client.kv_put(&key, "v", &Default::default()).await.unwrap();
+    env.client.kv_put(&key, "v", &PutOptions::default()).await.unwrap();
     let rules = format!("key {key:?} {{ policy = \"read\" }}");
     let policy = AclPolicy::new(env.name("p"), rules);
     let policy = env.client.acl_policy_create(&policy, &write()).await.unwrap();

@@ -5,6 +5,7 @@
 use consul_watch::{
     Error, QueryOptions, WriteOptions,
     client::{AclTokenFilter, Request},
+    testing::{Behaviour, DefaultPolicy, TestConsul, real::Consul},
     types::{AclLink, AclPolicy, AclRole, AclTokenRequest, ServiceIdentity},
 };
 use serde_json::{Value, json};
@@ -107,7 +108,8 @@ async fn bodies_are_checked(env: &Env) {
     let policy = env.client.acl_policy_create(&AclPolicy::new(&name, ""), &write()).await.unwrap();
     let role = env.client.acl_role_create(&AclRole::new(&name), &write()).await.unwrap();
     let token = env.client.acl_token_create(&AclTokenRequest::new("t"), &write()).await.unwrap();
-    let token = format!("token/{}", token.accessor_id);
+    let accessor = token.accessor_id;
+    let token = format!("token/{accessor}");
     let name_rule = "Only alphanumeric characters, '-' and '_' are allowed";
     let identity = |name: &str| json!({ "ServiceIdentities": [{ "ServiceName": name }] });
     for (path, body, status, text) in [
@@ -270,12 +272,7 @@ async fn bodies_are_checked(env: &Env) {
             400,
             "Token Accessor ID in URL and payload do not match".into(),
         ),
-        (
-            &token,
-            json!({ "Local": true }),
-            500,
-            format!("cannot toggle local mode of {}", &token[6..]),
-        ),
+        (&token, json!({ "Local": true }), 500, format!("cannot toggle local mode of {accessor}")),
         (&format!("token/{NOWHERE}"), json!({}), 500, format!("Cannot find token {NOWHERE:?}")),
     ] {
         let found = put(env, path, &body).await;
@@ -405,23 +402,16 @@ async fn cp50_bootstrap_twice(env: &Env) {
         error.to_string().contains("ACL bootstrap no longer allowed (reset index: "),
         "{error}"
     );
-    let (fresh, _real);
-    if env.double.is_some() {
-        let behaviour = if env.is_1_8 {
-            consul_watch::testing::Behaviour::V1_8
-        } else {
-            consul_watch::testing::Behaviour::Current
-        };
-        let builder = consul_watch::testing::TestConsul::builder().behaviour(behaviour);
-        fresh = builder.acls(consul_watch::testing::DefaultPolicy::Deny).build().client();
+    let mut real = None;
+    let fresh = if env.double.is_some() {
+        let behaviour = if env.is_1_8 { Behaviour::V1_8 } else { Behaviour::Current };
+        TestConsul::builder().behaviour(behaviour).acls(DefaultPolicy::Deny).build().client()
     } else {
         let part = super::SUITE.part("consul", env.case).expect("it is there");
         let settings = json!({ "acl": { "enabled": true, "default_policy": "deny" } });
-        let consul = consul_watch::testing::real::Consul::start_with(&part.path, settings).await;
-        let consul = consul.expect("a real Consul");
-        fresh = consul.client();
-        _real = consul;
-    }
+        let consul = Consul::start_with(&part.path, settings).await.expect("a real Consul");
+        real.insert(consul).client()
+    };
     let first = loop {
         match fresh.acl_bootstrap(None).await {
             Ok(first) => break first,
@@ -434,4 +424,5 @@ async fn cp50_bootstrap_twice(env: &Env) {
     let root = fresh.with_token(first.secret_id.clone()).unwrap();
     assert!(root.acl_token_self(&read()).await.unwrap().value == first);
     assert!(root.acl_bootstrap(None).await.unwrap_err().is_permission_denied());
+    drop(real);
 }

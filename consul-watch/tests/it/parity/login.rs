@@ -35,7 +35,8 @@ fn read() -> QueryOptions {
 }
 
 fn object(value: Value) -> JsonObject {
-    value.as_object().cloned().unwrap()
+    let Value::Object(object) = value else { panic!("{value} is no object") };
+    object
 }
 
 fn jwt_config() -> JsonObject {

@@ -188,7 +188,7 @@ impl State {
         {
             return Err(Refused::new(403, "Permission denied"));
         }
-        body.description = "token created via login".to_owned();
+        "token created via login".clone_into(&mut body.description);
         if !login.meta.is_empty() {
             body.description = format!("{}: {}", body.description, json!(login.meta));
         }

@@ -109,7 +109,7 @@ pub(super) fn check_identities(
 fn resolve<'a>(
     links: &[Link],
     what: &str,
-    names: impl Iterator<Item = (&'a String, &'a String)> + Clone,
+    names: &(impl Iterator<Item = (&'a String, &'a String)> + Clone),
 ) -> Result<Vec<String>, Refused> {
     let mut found = Vec::new();
     for link in links {
@@ -162,11 +162,11 @@ impl Acl {
 
 impl State {
     pub(super) fn policy_ids(&self, links: &[Link]) -> Result<Vec<String>, Refused> {
-        resolve(links, "policy", self.acl.policies.iter().map(|(id, policy)| (id, &policy.name)))
+        resolve(links, "policy", &self.acl.policies.iter().map(|(id, policy)| (id, &policy.name)))
     }
 
     fn role_ids(&self, links: &[Link]) -> Result<Vec<String>, Refused> {
-        resolve(links, "role", self.acl.roles.iter().map(|(id, role)| (id, &role.name)))
+        resolve(links, "role", &self.acl.roles.iter().map(|(id, role)| (id, &role.name)))
     }
 
     /// Links as they are shown: with today's names, without what is gone.
