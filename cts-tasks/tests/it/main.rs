@@ -20,5 +20,6 @@ mod registration;
 mod reload;
 mod removal;
 mod scene;
+mod soak;
 mod stores;
 mod triggers;
