@@ -12,6 +12,7 @@ mod api_tasks;
 mod commands;
 mod conditions;
 mod config;
+mod defects;
 mod drift;
 mod drivers;
 mod engine;
