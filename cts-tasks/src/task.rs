@@ -61,6 +61,7 @@ impl fmt::Display for TaskName {
 /// One task, checked: when to run which module with what.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
+#[expect(clippy::struct_excessive_bools, reason = "settings that do not depend on each other")]
 pub struct Task {
     /// Its name, unique in a deployment.
     pub name: TaskName,
@@ -87,6 +88,11 @@ pub struct Task {
     pub condition: Condition,
     /// What the module gets besides the condition's own data.
     pub module_inputs: Vec<ModuleInput>,
+    /// Whether the services come from the deprecated list `services`, which
+    /// generated files name before the condition. With another condition they
+    /// are the first of the module inputs.
+    #[serde(default)]
+    pub services_listed: bool,
     /// What a plan has to keep to so that it is applied without a person.
     #[serde(default)]
     pub guard: Guard,

@@ -1,3 +1,4 @@
+use consul_watch::{Client, ClientConfig, error_chain};
 use secrecy::SecretString;
 
 use super::{
@@ -124,7 +125,25 @@ pub(super) fn finalize(
     if let Some(registration) = &raw.service_registration {
         consul.service_registration = finalize_registration(registration, findings);
     }
+    check_consul_address(raw, findings);
     consul
+}
+
+/// That the address is one. What the environment says has no place, and is
+/// checked when the client is made.
+fn check_consul_address(raw: &RawConsul, findings: &mut Findings) {
+    let Some(address) = raw.address.as_ref().filter(|address| !address.value.is_empty()) else {
+        return;
+    };
+    let mut config = ClientConfig::default();
+    config.address.clone_from(&address.value);
+    if let Err(error) = Client::new(config) {
+        findings.error_help(
+            format!("consul.address: {}", error_chain(&error)),
+            address.place.clone(),
+            "write it like localhost:8500, https://consul.example.com or unix:///run/consul.sock",
+        );
+    }
 }
 
 fn auth(raw: &RawAuth) -> Option<(String, SecretString)> {

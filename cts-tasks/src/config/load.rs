@@ -93,6 +93,13 @@ impl Loader {
     pub fn load(&self, paths: &[PathBuf]) -> Result<Loaded, Vec<Diagnostic>> {
         let mut findings = Findings::default();
         let sources = files::read_all(paths, &mut findings.errors);
+        for path in paths.iter().filter(|path| path.is_file() && !files::is_supported(path)) {
+            findings.warn(
+                format!("{} is left out", path.display()),
+                None,
+                "only files that end in .hcl or .json are read; upper case counts as another ending",
+            );
+        }
         self.build(&sources, findings)
     }
 

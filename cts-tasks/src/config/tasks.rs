@@ -151,6 +151,7 @@ fn finalize_task(
         working_dir: working_dir.unwrap_or_else(|| shared.working_dir.join(name.as_str())),
         condition,
         module_inputs: module_inputs.unwrap_or_default(),
+        services_listed: raw.services.as_ref().is_some_and(|list| !list.items.is_empty()),
         guard,
         destroy_on_delete: raw.destroy_on_delete.as_ref().is_some_and(|destroy| destroy.value),
         drift_check,

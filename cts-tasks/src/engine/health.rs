@@ -1,4 +1,5 @@
 use std::{
+    collections::BTreeSet,
     fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
 };
@@ -22,6 +23,35 @@ const BEARABLE: u32 = 9;
 #[derive(Debug, Default)]
 pub(crate) struct Health {
     probes: Mutex<Vec<Weak<Probe>>>,
+    load: Mutex<Load>,
+}
+
+/// Tells when many things are watched.
+#[derive(Debug, Default)]
+struct Load {
+    /// With how many it was told last.
+    told: usize,
+}
+
+/// More than so many are worth a word, and again with each [`MORE`].
+///
+/// Source: Consul-Terraform-Sync 0.9, monitoring of tasks.
+const MANY: usize = 128;
+const MORE: usize = 50;
+
+impl Load {
+    /// Whether to tell now that there are `watched` different things.
+    fn is_worth_a_word(&mut self, watched: usize) -> bool {
+        if watched <= MANY {
+            self.told = 0;
+            return false;
+        }
+        let worth = self.told == 0 || watched >= self.told + MORE;
+        if worth {
+            self.told = watched;
+        }
+        worth
+    }
 }
 
 /// Looks at one watch.
@@ -64,6 +94,20 @@ impl Health {
         let mut probes = self.lock();
         probes.retain(|probe| probe.strong_count() > 0);
         probes.push(Arc::downgrade(probe));
+        if probes.len() <= MANY {
+            return;
+        }
+        let live: Vec<_> = probes.iter().filter_map(Weak::upgrade).collect();
+        drop(probes);
+        let watched = live.iter().map(|probe| &probe.want).collect::<BTreeSet<_>>().len();
+        let mut load = self.load.lock().unwrap_or_else(PoisonError::into_inner);
+        if load.is_worth_a_word(watched) {
+            tracing::warn!(
+                watched,
+                "more than {MANY} dependencies are watched, which puts load on Consul; \
+                 fewer services per task, or a regexp, need fewer"
+            );
+        }
     }
 
     /// # Errors
@@ -76,5 +120,21 @@ impl Health {
 
     fn lock(&self) -> MutexGuard<'_, Vec<Weak<Probe>>> {
         self.probes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_than_128_dependencies_are_worth_a_word_now_and_then() {
+        let mut load = Load::default();
+        let words = |load: &mut Load, range: std::ops::Range<usize>| -> Vec<usize> {
+            range.filter(|watched| load.is_worth_a_word(*watched)).collect()
+        };
+        assert_eq!(words(&mut load, 0..300), [129, 179, 229, 279]);
+        assert!(!load.is_worth_a_word(128));
+        assert!(load.is_worth_a_word(129), "after it was fewer");
     }
 }

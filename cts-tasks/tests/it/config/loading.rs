@@ -140,11 +140,24 @@ fn other_files_are_left_out_and_nothing_at_all_is_an_error() {
     write(directory.path(), "upper.HCL", "not { read");
     fs::create_dir(directory.path().join("sub.hcl")).unwrap();
     write(&directory.path().join("sub.hcl"), "x.hcl", "not { read");
-    for path in [directory.path().to_owned(), directory.path().join("notes.txt")] {
-        let errors = loader().load(&[path]).unwrap_err();
-        assert_eq!(errors[0].message, "no configuration files found");
-        assert_eq!(errors.len(), 1);
-    }
+    let errors = loader().load(&[directory.path().to_owned()]).unwrap_err();
+    assert_eq!(errors[0].message, "no configuration files found");
+    assert_eq!(errors.len(), 1);
+}
+
+/// Upstream leaves it out without a word.
+#[test]
+fn a_file_that_is_named_and_has_another_ending_is_warned_about() {
+    let directory = tempfile::tempdir().unwrap();
+    write(directory.path(), "cts.yaml", "port: 1");
+    write(directory.path(), "cts.hcl", "port = 1");
+    let path = |name| directory.path().join(name);
+    let errors = loader().load(&[path("cts.yaml")]).unwrap_err();
+    assert_eq!(errors[0].message, "no configuration files found");
+    let left_out = format!("{} is left out", path("cts.yaml").display());
+    assert_eq!(errors[1].message, left_out);
+    let loaded = loader().load(&[path("cts.yaml"), path("cts.hcl")]).unwrap();
+    assert_eq!(loaded.config.warnings[0].message, left_out);
 }
 
 #[test]

@@ -177,6 +177,7 @@ fn deprecated_names_still_work_and_are_warned_about() {
     let (t, u) = (&config.tasks[0], &config.tasks[1]);
     assert_eq!((t.module.as_str(), u.module.as_str()), ("./m", "./m"));
     assert_eq!(t.service_names(), ["web", "api"]);
+    assert!(t.services_listed && !u.services_listed);
     let condition = format!("{:?}", t.condition);
     assert!(
         condition.contains("filter: \"f\"") && condition.contains("{\"a\": \"b\"}"),
