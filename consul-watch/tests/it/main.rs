@@ -10,9 +10,15 @@
 )]
 
 mod conformance;
+mod decoders;
+mod faults;
+mod follower;
+mod http2;
 mod live;
 mod parity;
 mod real;
 mod scale;
+#[cfg(feature = "metrics")]
+mod telemetry;
 mod watching;
 mod wire;
