@@ -29,16 +29,25 @@ mod status;
 mod token;
 mod txn;
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use secrecy::{ExposeSecret, SecretString};
 use serde::de::DeserializeOwned;
+use tokio::time::Instant;
 use tracing::Instrument as _;
 
 use crate::{
     Answer, Consistency, Error, Result,
+    telemetry::{self, Held},
     transport::{ExchangeLimits, SocketTransport, Transport, TransportError},
 };
 use endpoint::Endpoint;
@@ -62,6 +71,24 @@ pub use token::{FileToken, SharedToken, TokenProvider};
 pub use txn::TxnOptions;
 
 const TOKEN: HeaderName = HeaderName::from_static("x-consul-token");
+
+/// What basic authentication sends, and what no error may show of it.
+#[derive(Clone)]
+struct Authorization {
+    header: HeaderValue,
+    encoded: SecretString,
+    password: SecretString,
+}
+
+impl Authorization {
+    fn new(auth: &BasicAuth) -> Result<Self> {
+        let password = auth.password.clone().unwrap_or_default();
+        let encoded = STANDARD.encode(format!("{}:{}", auth.user, password.expose_secret()));
+        let header = secret_header(&format!("Basic {encoded}"))
+            .ok_or_else(|| Error::config("basic auth", "it cannot stand in a header"))?;
+        Ok(Self { header, encoded: encoded.into(), password })
+    }
+}
 
 /// Talks to one Consul agent.
 ///
@@ -97,7 +124,7 @@ struct Inner {
     name: String,
     transport: Arc<dyn Transport>,
     tokens: Arc<dyn TokenProvider>,
-    authorization: Option<HeaderValue>,
+    authorization: Option<Authorization>,
     namespace: Option<String>,
     partition: Option<String>,
     datacenter: Option<String>,
@@ -106,6 +133,9 @@ struct Inner {
     body_idle: Duration,
     /// Whether reads go to the leader whatever they ask for.
     ordered: bool,
+    /// Whether the last answer came over HTTP/2. Clients over the same
+    /// connections share it.
+    multiplexed: Arc<AtomicBool>,
 }
 
 impl fmt::Debug for Client {
@@ -142,7 +172,7 @@ impl Client {
     pub fn with_transport(config: ClientConfig, transport: Arc<dyn Transport>) -> Result<Self> {
         let endpoint = Endpoint::parse(&config)?;
         let tokens = config.tokens()?;
-        let authorization = config.basic_auth.as_ref().map(basic_header).transpose()?;
+        let authorization = config.basic_auth.as_ref().map(Authorization::new).transpose()?;
         Ok(Self {
             inner: Arc::new(Inner {
                 base: endpoint.base(),
@@ -157,6 +187,7 @@ impl Client {
                 request_timeout: config.request_timeout,
                 body_idle: config.body_idle_timeout,
                 ordered: false,
+                multiplexed: Arc::default(),
             }),
         })
     }
@@ -183,6 +214,11 @@ impl Client {
     /// leader, also those that would be content with less.
     pub(crate) fn ordered(&self) -> Self {
         Self { inner: Arc::new(Inner { ordered: true, ..Inner::clone(&self.inner) }) }
+    }
+
+    /// Whether requests share a connection, as far as is known.
+    pub(crate) fn is_multiplexed(&self) -> bool {
+        self.inner.multiplexed.load(Ordering::Relaxed)
     }
 
     /// Where requests go, without credentials.
@@ -244,21 +280,33 @@ impl Client {
             self.inner.body_idle,
         );
         let message = self.assemble(request, token)?;
-        let answer =
-            self.inner.transport.exchange(message, limits).await.map_err(|error| match error {
-                TransportError::Timeout { after } => {
-                    Error::Timeout { operation, address: self.inner.name.clone(), after }
-                }
-                TransportError::Failed { source } => {
-                    Error::Transport { operation, address: self.inner.name.clone(), source }
-                }
-            })?;
+        let (_open, started) = (Held::request(asked.blocks), Instant::now());
+        let answer = self.inner.transport.exchange(message, limits).await;
+        let answer = answer.map_err(|error| self.lost(operation, error));
+        let took = (!asked.blocks).then(|| started.elapsed());
+        telemetry::exchange(operation, &answer, took);
+        let answer = answer?;
+        let multiplexed = answer.version() == http::Version::HTTP_2;
+        self.inner.multiplexed.store(multiplexed, Ordering::Relaxed);
         let status = answer.status();
         tracing::debug!(http.status = status.as_u16(), bytes = answer.body().len(), "answered");
         if asked.accepts(status, answer.body()) {
             return Response::new(operation, answer);
         }
-        Err(response::refused(operation, &answer, token))
+        let mut secrets: Vec<(&str, &SecretString)> = Vec::new();
+        secrets.extend(token.map(|token| ("<token>", token)));
+        if let Some(auth) = &self.inner.authorization {
+            secrets.extend([("<basic auth>", &auth.encoded), ("<password>", &auth.password)]);
+        }
+        Err(response::refused(operation, &answer, &secrets))
+    }
+
+    fn lost(&self, operation: &'static str, error: TransportError) -> Error {
+        let address = self.inner.name.clone();
+        match error {
+            TransportError::Timeout { after } => Error::Timeout { operation, address, after },
+            TransportError::Failed { source } => Error::Transport { operation, address, source },
+        }
     }
 
     fn assemble(
@@ -318,8 +366,8 @@ impl Client {
         if let Some(token) = token {
             headers.insert(TOKEN, token_header(token)?);
         }
-        if let Some(value) = &self.inner.authorization {
-            headers.insert(header::AUTHORIZATION, value.clone());
+        if let Some(auth) = &self.inner.authorization {
+            headers.insert(header::AUTHORIZATION, auth.header.clone());
         }
         Ok(())
     }
@@ -332,12 +380,6 @@ fn token_header(token: &SecretString) -> Result<HeaderValue> {
             "it holds characters that cannot stand in a header, such as a line break",
         )
     })
-}
-
-fn basic_header(auth: &BasicAuth) -> Result<HeaderValue> {
-    let password = auth.password.as_ref().map(ExposeSecret::expose_secret).unwrap_or_default();
-    let text = format!("Basic {}", STANDARD.encode(format!("{}:{password}", auth.user)));
-    secret_header(&text).ok_or_else(|| Error::config("basic auth", "it cannot stand in a header"))
 }
 
 /// A header value that `Debug` does not show.

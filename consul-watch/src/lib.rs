@@ -35,6 +35,7 @@
 //! # Features
 //!
 //! - `testing`: the [`testing`] module. Off by default.
+//! - `metrics`: counters, gauges and histograms, see [`telemetry`]. Off by default.
 //!
 //! # Supported servers
 //!
@@ -55,6 +56,7 @@ mod go_duration;
 mod meta;
 mod options;
 pub mod query;
+pub mod telemetry;
 #[cfg(feature = "testing")]
 pub mod testing;
 pub mod transport;

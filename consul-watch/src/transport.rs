@@ -24,7 +24,9 @@ pub use socket::SocketTransport;
 /// closed, an HTTP/2 stream reset.
 #[async_trait]
 pub trait Transport: fmt::Debug + Send + Sync + 'static {
-    /// Sends `request` and reads the whole answer.
+    /// Sends `request` and reads the whole answer. An answer whose version is
+    /// [`http::Version::HTTP_2`] tells that requests share a connection, so that
+    /// watches need fewer of them.
     ///
     /// # Errors
     ///

@@ -8,7 +8,8 @@
 //! A watcher keeps within a budget of connections,
 //! [`WatcherBuilder::connections`], because Consul serves 200 for each client
 //! address. Up to that many watches, less 4, have a connection each, on which Consul
-//! holds their request until something changes. With more, most keep theirs;
+//! holds their request until something changes. With one more, about two thirds
+//! of the budget stay with watches, until no more watches than that remain;
 //! for the others a few broad queries (the checks, nodes and services of the
 //! datacenter; the keys of a prefix) tell *that* something changed, and short
 //! reads tell *what*. A watch that no broad query can stand in for
@@ -22,6 +23,10 @@
 //! or a second for each eighth of the budget's worth of them. And a covered
 //! watch reads from the leader, also where its query would take a stale or
 //! cached answer, because only those have an order.
+//!
+//! With TLS Consul speaks HTTP/2, and one connection carries all requests, 250
+//! at a time. Then 200 watches have a request of their own, and the strategy is
+//! the same past that.
 //!
 //! [`Watcher::load`] says how many watches wait in which way.
 
@@ -62,11 +67,21 @@ pub struct Snapshot<T> {
     /// a subscriber sees means that it was slow and newer data took the place
     /// of what it missed.
     pub seq: u64,
+    /// Counts Consul's histories as the shared read has seen them, from 1. It
+    /// grows when the index went backwards, as it does when a backup is
+    /// restored or another server lags behind: what happened between this
+    /// snapshot and the one before may then be more than their difference.
+    pub history: u64,
 }
 
 impl<T> Clone for Snapshot<T> {
     fn clone(&self) -> Self {
-        Self { data: Arc::clone(&self.data), meta: self.meta.clone(), seq: self.seq }
+        Self {
+            data: Arc::clone(&self.data),
+            meta: self.meta.clone(),
+            seq: self.seq,
+            history: self.history,
+        }
     }
 }
 

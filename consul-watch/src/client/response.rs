@@ -78,17 +78,20 @@ fn without_values(text: &str) -> String {
     clean
 }
 
-/// The error for a status outside 2xx.
+/// The error for a status outside 2xx. In its text each secret is replaced by its name.
 pub(super) fn refused(
     operation: &'static str,
     answer: &http::Response<Bytes>,
-    token: Option<&SecretString>,
+    secrets: &[(&str, &SecretString)],
 ) -> Error {
     let mut text = String::from_utf8_lossy(answer.body()).into_owned();
-    if let Some(token) = token.map(ExposeSecret::expose_secret).filter(|token| !token.is_empty()) {
-        // A proxy in front of Consul may echo what it was sent; before the cut,
-        // which could leave a part of it.
-        text = text.replace(token, "<token>");
+    for (name, secret) in secrets {
+        let secret = secret.expose_secret();
+        if !secret.is_empty() {
+            // A proxy in front of Consul may echo what it was sent; before the cut,
+            // which could leave a part of it.
+            text = text.replace(secret, name);
+        }
     }
     let message: String = text.trim().chars().take(MESSAGE_LIMIT).collect();
     Error::Status {
@@ -139,11 +142,12 @@ mod tests {
     }
 
     #[test]
-    fn messages_are_trimmed_bounded_and_free_of_the_token() {
-        let body = format!("  bad token planted-token {}", "x".repeat(5000));
-        let error =
-            refused("x", &http::Response::new(Bytes::from(body)), Some(&"planted-token".into()));
+    fn messages_are_trimmed_bounded_and_free_of_secrets() {
+        let body = format!("  bad planted-token of dXNlcjo= {}", "x".repeat(5000));
+        let (token, auth) = ("planted-token".into(), "dXNlcjo=".into());
+        let secrets = [("<token>", &token), ("<password>", &auth)];
+        let error = refused("x", &http::Response::new(Bytes::from(body)), &secrets);
         let text = error.to_string();
-        assert!(text.contains("bad token <token> xxx") && text.len() < 1200, "{text}");
+        assert!(text.contains("bad <token> of <password> xxx") && text.len() < 1200, "{text}");
     }
 }

@@ -129,6 +129,24 @@ async fn a_planted_token_shows_nowhere_but_in_its_header() {
 }
 
 #[tokio::test]
+async fn an_echoed_password_is_cut_from_the_error_in_both_its_forms() {
+    let config = ClientConfig {
+        basic_auth: Some(BasicAuth { user: "u".into(), password: Some("planted-77aa".into()) }),
+        ..ClientConfig::default()
+    };
+    // The base64 of `u:planted-77aa`.
+    let echo = "Authorization: Basic dTpwbGFudGVkLTc3YWE= (u:planted-77aa)";
+    let (client, transport) = client(config, 407, vec![], echo);
+    let error = client.status_leader().await.unwrap_err();
+    let seen = transport.seen.lock().unwrap();
+    let sent = seen[0].headers().get("authorization").unwrap();
+    assert_eq!(sent, "Basic dTpwbGFudGVkLTc3YWE=", "the planted echo is what was sent");
+    let text = format!("{error} {error:?}");
+    assert!(!text.contains("dTpwbGFudGVkLTc3YWE") && !text.contains("planted-77aa"), "{text}");
+    assert!(text.contains("(u:<password>)"), "{text}");
+}
+
+#[tokio::test]
 async fn an_absent_key_is_an_answer_with_an_index() {
     let (client, _transport) =
         client(ClientConfig::default(), 404, vec![("x-consul-index", "17")], "");

@@ -15,15 +15,23 @@ use crate::{
 };
 
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
+/// How long a server may take to answer a ping of HTTP/2.
+const PING_LIMIT: Duration = Duration::from_secs(10);
 const IDLE: Duration = Duration::from_secs(90);
-/// Unused connections that are kept. The pool may open one more than a request
-/// then needs, which watches leave room for in their budget.
+/// Unused connections that are kept: all there were reason for. With fewer, many
+/// answers at once would close connections that the next requests open again,
+/// and Consul counts a closed one until it has noticed.
+const POOL: usize = 256;
+/// Connections that the pool may have beyond what requests need, because it opens
+/// one when none is free, even if another is about to be. Watches leave room for
+/// them in their budget.
 pub(crate) const IDLE_CONNECTIONS: usize = 4;
 
 /// The [`Transport`] over TCP, TLS or a unix socket.
 ///
 /// TLS is rustls with the process's default provider, else aws-lc. Over TLS
-/// HTTP/2 is used where the server offers it. The system's proxy settings
+/// HTTP/2 is used where the server offers it, as Consul does: then one
+/// connection carries all requests, up to the 250 at a time that Consul allows. The system's proxy settings
 /// apply, except to loopback addresses. Connections are pooled, so keep one
 /// transport (one [`Client`](crate::Client)) for each Consul.
 #[derive(Debug, Clone)]
@@ -44,7 +52,10 @@ impl SocketTransport {
             .connect_timeout(config.connect_timeout)
             .tcp_keepalive(KEEP_ALIVE)
             .pool_idle_timeout(IDLE)
-            .pool_max_idle_per_host(IDLE_CONNECTIONS)
+            // A lost HTTP/2 connection would take all its streams along in silence.
+            .http2_keep_alive_interval(KEEP_ALIVE)
+            .http2_keep_alive_timeout(PING_LIMIT)
+            .pool_max_idle_per_host(POOL)
             .user_agent(concat!("consul-watch/", env!("CARGO_PKG_VERSION")));
         if let Some(path) = &endpoint.unix_socket {
             builder = builder.unix_socket(path.as_path());
@@ -187,6 +198,7 @@ impl Transport for SocketTransport {
         }
         let mut response = http::Response::new(body.freeze());
         *response.status_mut() = answer.status();
+        *response.version_mut() = answer.version();
         *response.headers_mut() = std::mem::take(answer.headers_mut());
         Ok(response)
     }

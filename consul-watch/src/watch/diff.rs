@@ -150,8 +150,8 @@ pub struct InstanceKey {
 pub enum Event<K, T> {
     /// The first snapshot, sorted by key.
     Init(Vec<(K, T)>),
-    /// Consul's history was replaced, as by a restored snapshot: what happened in between is
-    /// not known. The differences to what was delivered before follow.
+    /// Consul's history was replaced, as by a restored backup: what happened in between is
+    /// not known ([`Snapshot::history`]). The differences to what was delivered before follow.
     Resync,
     /// An item is gone.
     Removed {
@@ -253,7 +253,7 @@ impl<S, V: Items> Diff<S, V> {
 
     fn take(&mut self, snapshot: Snapshot<V>) {
         if let Some(last) = &self.last {
-            if snapshot.meta.index < last.meta.index {
+            if snapshot.history != last.history {
                 self.ready.push_back(Event::Resync);
             }
             self.ready.extend(changes(&*last.data, &*snapshot.data));

@@ -33,6 +33,16 @@ pub(super) enum Next {
 pub(super) struct Timing {
     pub(super) started: Duration,
     pub(super) ended: Duration,
+    /// How long Consul was allowed to hold it.
+    pub(super) wait: Duration,
+}
+
+impl Timing {
+    /// Whether Consul answered although the time was not over.
+    pub(super) fn is_early(self) -> bool {
+        // It adds some time at random; clocks differ a little.
+        self.ended.saturating_sub(self.started) < self.wait.mul_f64(0.99)
+    }
 }
 
 /// What decides about a watch's steps besides its query.
@@ -92,6 +102,9 @@ pub(super) struct Plan {
     denied: Backoff,
     unreadable: Backoff,
     failing: Option<Class>,
+    /// The index of the last answer, also across failures.
+    seen: Option<u64>,
+    history: u64,
     random: fastrand::Rng,
 }
 
@@ -114,6 +127,8 @@ impl Plan {
             denied: slow(5),
             unreadable: slow(30),
             failing: None,
+            seen: None,
+            history: 1,
             random: fastrand::Rng::with_seed(settings.seed),
         }
     }
@@ -127,6 +142,12 @@ impl Plan {
     /// compared, whatever its index.
     pub(super) fn restart(&mut self) {
         self.position = Position::Start;
+    }
+
+    /// Counts Consul's histories, from 1: it grows when an index went backwards.
+    /// Indexes without an order, those of events, say nothing of that.
+    pub(super) fn history(&self) -> u64 {
+        self.history
     }
 
     /// An attempt at [`Plan::position`], or a later one that did not block,
@@ -154,7 +175,17 @@ impl Plan {
             return self.polled(self.poll_interval, same);
         };
         let next = Next::After(delay);
+        if let (Mode::Index, Position::Index(got)) = (self.mode, &at)
+            && self.seen.replace(*got).is_some_and(|before| *got < before)
+        {
+            self.history += 1;
+        }
         if at == self.position {
+            // A server that restores a backup lets go of all that wait, with the
+            // old index, which the new history may not reach for long.
+            if self.mode == Mode::Index && timing.is_early() {
+                self.position = Position::Start;
+            }
             return Step { publish: Publish::Nothing, next };
         }
         if let (Mode::Index, Position::Index(sent), Position::Index(got)) =

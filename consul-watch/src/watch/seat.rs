@@ -66,13 +66,16 @@ impl Seat {
         }
     }
 
-    /// That read ended.
-    pub(super) fn end<T>(&self, outcome: &Result<Answer<T>>) {
+    /// That read ended. Says how long ago the watch was told to make it.
+    pub(super) fn end<T>(&self, outcome: &Result<Answer<T>>) -> Option<Duration> {
+        let mut told_for = None;
         if let Some(membership) = &self.membership {
+            told_for = membership.ticket().told_for();
             // An answer without an index may show anything.
             let index = outcome.as_ref().map(|answer| answer.meta.index.unwrap_or(u64::MAX));
             membership.ticket().end(index.ok());
         }
+        told_for
     }
 
     async fn try_turn(&mut self, position: &Position, wait: Duration) -> Result<Turn> {

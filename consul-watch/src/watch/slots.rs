@@ -10,8 +10,11 @@ use std::{
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
-use crate::{Error, Result, transport::IDLE_CONNECTIONS};
+use crate::{Error, Result, telemetry::Held, transport::IDLE_CONNECTIONS};
 
+/// Requests that watches hold at a time when one HTTP/2 connection carries them
+/// all. Consul allows 250; what is not a watch's needs some too.
+const STREAMS: usize = 200;
 /// Broad queries of the catalog, and one reader that lists nodes.
 const CATALOG: usize = 4;
 /// With fewer connections no share would be left for the watches themselves.
@@ -24,9 +27,9 @@ const SHORTEST_TURN: Duration = Duration::from_secs(1);
 /// How a budget of connections is divided once the watches outnumber it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Shares {
-    /// All that are not idle: while there are not more watches, each has its own.
+    /// All that are not idle: each watch has its own until there are more.
     pub(super) total: usize,
-    /// Watches that keep their own.
+    /// Watches that keep their own once there were more than `total`.
     pub(super) own: usize,
     /// Targeted reads at the same time.
     pub(super) reads: usize,
@@ -65,13 +68,26 @@ pub(super) enum Place {
     Turn,
 }
 
+impl Place {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Own => "own",
+            Self::Covered => "covered",
+            Self::Turn => "turn",
+        }
+    }
+}
+
 /// Deals out a budget of connections.
 ///
 /// Up to the whole budget (but for idle connections) each watch gets its own. The first watch past it
 /// makes the pool crowded: the broad queries, targeted reads and turns get
 /// their shares, and watches beyond [`Shares::own`] give their connections
-/// back, first those that a broad query can stand in for. The pool is no
-/// longer crowded when all that remain have their own.
+/// back, first those that a broad query can stand in for. The pool stays
+/// crowded, also with fewer than [`Shares::total`] watches, until no more than
+/// [`Shares::own`] remain: then all have their own, and what the others shared
+/// is free again. So the budget holds throughout, and a watch that comes and
+/// goes at its edge does not make all others change places.
 #[derive(Debug)]
 pub(super) struct Slots {
     pub(super) shares: Shares,
@@ -86,6 +102,7 @@ pub(super) struct Slots {
 #[derive(Debug, Default)]
 struct State {
     crowded: bool,
+    multiplexed: bool,
     holders: HashMap<u64, Holder>,
     covered: usize,
     turning: usize,
@@ -99,7 +116,8 @@ struct Holder {
 
 impl State {
     fn limit(&self, shares: Shares) -> usize {
-        if self.crowded { shares.own } else { shares.total }
+        let more = if self.multiplexed { STREAMS.saturating_sub(shares.total) } else { 0 };
+        more + if self.crowded { shares.own } else { shares.total }
     }
 
     /// Takes connections back until `keep` are left; coverable ones first,
@@ -149,7 +167,8 @@ impl Slots {
         let mut state = self.state();
         if state.holders.len() >= state.limit(self.shares) && !state.crowded {
             state.crowded = true;
-            state.revoke_down_to(self.shares.own);
+            let keep = state.limit(self.shares);
+            state.revoke_down_to(keep);
         }
         let full = state.holders.len() >= state.limit(self.shares);
         // A broad query can stand in for that one, but not for this one.
@@ -172,7 +191,26 @@ impl Slots {
         };
         self.turning.store(state.turning, Ordering::Relaxed);
         drop(state);
-        Claim { slots: Arc::clone(self), number, coverable, place, revoked }
+        let counted = Held::place(place.name());
+        Claim { slots: Arc::clone(self), number, coverable, place, revoked, counted }
+    }
+
+    /// Says whether one connection carries all requests: then the budget is one of streams.
+    pub(super) fn multiplex(&self, multiplexed: bool) {
+        let mut state = self.state();
+        if std::mem::replace(&mut state.multiplexed, multiplexed) == multiplexed {
+            return;
+        }
+        let limit = state.limit(self.shares);
+        if state.holders.len() > limit {
+            state.crowded = true;
+            state.revoke_down_to(self.shares.own);
+        }
+        let room = state.covered > 0 && state.holders.len() < limit;
+        drop(state);
+        if room {
+            self.room.notify_one();
+        }
     }
 
     /// Waits until a covered watch may try to get its own connection.
@@ -211,6 +249,7 @@ pub(super) struct Claim {
     coverable: bool,
     place: Place,
     revoked: CancellationToken,
+    counted: Held,
 }
 
 impl Claim {
@@ -236,6 +275,7 @@ impl Claim {
         self.slots.leave(&mut state, self.place, self.number);
         self.revoked = state.hold(self.number, self.coverable);
         self.place = Place::Own;
+        self.counted = Held::place(self.place.name());
         let more = state.covered > 0 && state.holders.len() < state.limit(self.slots.shares);
         drop(state);
         if more {

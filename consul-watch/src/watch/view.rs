@@ -1,10 +1,14 @@
 use std::{any::TypeId, sync::Arc, time::Duration};
 
-use tokio::{sync::watch, time::Instant};
+use tokio::{
+    sync::{Notify, watch},
+    time::Instant,
+};
 
 use crate::{
     Answer, Error, Query, Result,
     query::{Position, QueryKey},
+    telemetry::{self, Happened, Held},
     watch::{
         Snapshot, WatchError,
         plan::{Next, Plan, Publish, Settings, Timing},
@@ -13,6 +17,10 @@ use crate::{
         watcher::Inner,
     },
 };
+
+/// What a connection needs to come back to the pool. A request that begins before
+/// opens another one, and a crowd of them more than Consul allows.
+const RETURN: Duration = Duration::from_millis(2);
 
 /// What a read's task shows to its subscribers.
 #[derive(Debug)]
@@ -38,6 +46,7 @@ pub(super) struct View<Q: Query> {
     sender: Arc<watch::Sender<Shared<Q::Value>>>,
     plan: Plan,
     seat: Seat,
+    came: Arc<Notify>,
     started: Instant,
     failures: u64,
 }
@@ -49,6 +58,7 @@ impl<Q: Query> View<Q> {
         id: (TypeId, QueryKey),
         number: u64,
         sender: Arc<watch::Sender<Shared<Q::Value>>>,
+        came: Arc<Notify>,
         settings: &Settings,
     ) -> Self {
         let plan = Plan::new(query.mode(), settings);
@@ -62,6 +72,7 @@ impl<Q: Query> View<Q> {
             sender,
             plan,
             seat,
+            came,
             started: Instant::now(),
             failures: 0,
         }
@@ -72,17 +83,18 @@ impl<Q: Query> View<Q> {
     pub(super) async fn run(mut self) {
         let watcher = Arc::clone(&self.watcher);
         let (id, number) = (self.id.clone(), self.number);
-        let sender = Arc::clone(&self.sender);
+        let (sender, came) = (Arc::clone(&self.sender), Arc::clone(&self.came));
         // Also runs when the runtime drops this task, or a query panics.
         let _retire = Retire { watcher: Arc::clone(&watcher), id: id.clone(), number };
-        tracing::debug!(watch.key = %id.1, "watch starts");
+        let _counted = Held::view(&id.1);
+        tracing::debug!("watch starts");
         tokio::select! {
             biased;
             () = watcher.stop.cancelled() => {}
-            () = abandoned(&watcher, &sender, &id, number) => {}
+            () = abandoned(&watcher, &sender, &came, &id, number) => {}
             () = self.follow_tokens() => {}
         }
-        tracing::debug!(watch.key = %id.1, "watch ends");
+        tracing::debug!("watch ends");
     }
 
     /// Follows the query, from the start again when the client's token changes: another
@@ -104,7 +116,8 @@ impl<Q: Query> View<Q> {
             let next = match turn {
                 Turn::Failed(error) => self.failed(error),
                 Turn::Block(wait, revoked, permit) => {
-                    let attempt = self.attempt(self.block(wait));
+                    // On the heap: whatever passes a future on keeps room for it again.
+                    let attempt = Box::pin(self.attempt(wait, self.block(wait)));
                     let Some((outcome, timing)) = revoked.run_until_cancelled(attempt).await else {
                         continue;
                     };
@@ -116,22 +129,27 @@ impl<Q: Query> View<Q> {
                         self.plan.restart();
                     }
                     self.seat.begin();
-                    let (outcome, timing) = self.attempt(self.read()).await;
-                    self.seat.end(&outcome);
+                    let (outcome, timing) =
+                        Box::pin(self.attempt(Duration::ZERO, self.read())).await;
+                    let told_for = self.seat.end(&outcome);
                     drop(permit);
-                    self.ended(outcome, timing)
+                    let next = self.ended(outcome, timing);
+                    if let Some(took) = told_for {
+                        telemetry::delay(&self.id.1, took);
+                    }
+                    next
                 }
             };
             match next {
                 Next::End => return,
-                Next::After(Duration::ZERO) => {}
-                Next::After(delay) => tokio::time::sleep(delay).await,
+                Next::After(delay) => tokio::time::sleep(delay.max(RETURN)).await,
             }
         }
     }
 
     async fn attempt(
         &self,
+        wait: Duration,
         fetch: impl Future<Output = Result<Answer<Q::Value>>>,
     ) -> (Result<Answer<Q::Value>>, Timing) {
         let started = self.started.elapsed();
@@ -140,7 +158,8 @@ impl<Q: Query> View<Q> {
             false
         });
         let outcome = fetch.await;
-        (outcome, Timing { started, ended: self.started.elapsed() })
+        self.watcher.slots.multiplex(self.watcher.client.is_multiplexed());
+        (outcome, Timing { started, ended: self.started.elapsed(), wait })
     }
 
     /// Reads at the leader, for an order among reads.
@@ -157,8 +176,9 @@ impl<Q: Query> View<Q> {
         if answer.meta.last_contact <= *limit {
             return Ok(answer);
         }
-        // Repeating it at the same index could block a second time.
-        self.query.fetch(&self.watcher.client, &Position::Start, wait).await
+        // Repeating it at the same index could block a second time, and an agent
+        // may be set to answer from any server unless told not to.
+        self.query.fetch(&self.watcher.ordered, &Position::Start, wait).await
     }
 
     fn ended(&mut self, outcome: Result<Answer<Q::Value>>, timing: Timing) -> Next {
@@ -171,11 +191,21 @@ impl<Q: Query> View<Q> {
     fn answered(&mut self, answer: Answer<Q::Value>, timing: Timing) -> Next {
         let last = self.sender.borrow().snapshot.clone();
         let same = || last.as_ref().is_some_and(|last| self.query.same(&last.data, &answer.value));
+        let before = self.plan.history();
         let step = self.plan.answered(&answer.meta, timing, same);
+        if self.plan.history() != before {
+            tracing::info!("Consul's history was replaced");
+            telemetry::watch(&self.id.1, Happened::Reset);
+        }
+        if step.publish == Publish::Data {
+            telemetry::watch(&self.id.1, Happened::Update);
+        } else if timing.is_early() {
+            telemetry::watch(&self.id.1, Happened::Unchanged);
+        }
         let now = self.watcher.clock.now();
-        let position = self.plan.position().clone();
+        let (position, history) = (self.plan.position().clone(), self.plan.history());
         if self.sender.borrow().state.consecutive_failures > 0 {
-            tracing::info!(watch.key = %self.id.1, "watch works again");
+            tracing::info!("watch works again");
         }
         self.sender.send_if_modified(|shared| {
             shared.state.succeeded(now);
@@ -190,7 +220,7 @@ impl<Q: Query> View<Q> {
             }
             let seq = shared.snapshot.as_ref().map_or(0, |snapshot| snapshot.seq) + 1;
             shared.snapshot =
-                Some(Snapshot { data: Arc::new(answer.value), meta: answer.meta, seq });
+                Some(Snapshot { data: Arc::new(answer.value), meta: answer.meta, seq, history });
             true
         });
         step.next
@@ -198,16 +228,17 @@ impl<Q: Query> View<Q> {
 
     fn failed(&mut self, error: Arc<Error>) -> Next {
         let step = self.plan.failed(&error);
+        telemetry::watch(&self.id.1, Happened::Error);
         let last = step.next == Next::End;
         let error = WatchError::new(error, last);
         if let Next::After(delay) = step.next {
             let delay_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
-            let (key, cause) = (&self.id.1, error.cause() as &dyn std::error::Error);
+            let cause = error.cause() as &dyn std::error::Error;
             // The first of a row is news; the state tells of the others.
             if self.sender.borrow().state.consecutive_failures == 0 {
-                tracing::warn!(watch.key = %key, error = cause, delay_ms, "watch failed, trying on");
+                tracing::warn!(error = cause, delay_ms, "watch failed, trying on");
             } else {
-                tracing::debug!(watch.key = %key, error = cause, delay_ms, "watch failed again");
+                tracing::debug!(error = cause, delay_ms, "watch failed again");
             }
         } else {
             // Whoever asks from now on gets a fresh read instead of this end.
@@ -228,17 +259,21 @@ impl<Q: Query> View<Q> {
     }
 }
 
-/// Ends when nobody has listened for the linger time.
+/// Ends when nobody has listened for the linger time. `came` tells of those who come back.
 async fn abandoned<T: Send + Sync>(
     watcher: &Inner,
     sender: &watch::Sender<Shared<T>>,
+    came: &Notify,
     id: &(TypeId, QueryKey),
     number: u64,
 ) {
     loop {
         sender.closed().await;
-        if !watcher.linger.is_zero() {
-            tokio::time::sleep(watcher.linger).await;
+        // Whoever came since may have left again: the time runs anew.
+        if !watcher.linger.is_zero()
+            && tokio::time::timeout(watcher.linger, came.notified()).await.is_ok()
+        {
+            continue;
         }
         if watcher.retire_unused(id, number, || sender.is_closed()) {
             return;

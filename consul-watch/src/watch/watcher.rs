@@ -6,8 +6,9 @@ use std::{
     time::Duration,
 };
 
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tracing::Instrument as _;
 
 use crate::{
     Backoff, Client, Clock, Query, SystemClock,
@@ -75,6 +76,8 @@ struct Views {
 
 struct Running {
     number: u64,
+    /// Told when a subscriber joins.
+    came: Arc<Notify>,
     /// An `Arc<watch::Sender<Shared<T>>>`.
     sender: Box<dyn Any + Send>,
 }
@@ -134,11 +137,14 @@ impl Watcher {
             && let Some(sender) =
                 running.sender.downcast_ref::<Arc<watch::Sender<Shared<Q::Value>>>>()
         {
-            return Watch::new(sender.subscribe());
+            let watch = Watch::new(sender.subscribe());
+            running.came.notify_one();
+            return watch;
         }
         views.made += 1;
         let number = views.made;
         let sender = Arc::new(watch::Sender::new(Shared::new()));
+        let came = Arc::new(Notify::new());
         let watch = Watch::new(sender.subscribe());
         let settings = Settings {
             rate_limit: self.inner.rate_limit,
@@ -146,17 +152,21 @@ impl Watcher {
             poll_interval: self.inner.poll_interval,
             seed: views.random.u64(..),
         };
+        let key = id.1.clone();
         let view = View::new(
             Arc::clone(&self.inner),
             query,
             id.clone(),
             number,
             Arc::clone(&sender),
+            Arc::clone(&came),
             &settings,
         );
-        views.running.insert(id, Running { number, sender: Box::new(sender) });
+        views.running.insert(id, Running { number, came, sender: Box::new(sender) });
         drop(views);
-        self.inner.tasks.spawn(view.run());
+        // Its requests are within it, and nothing of whoever happened to ask first.
+        let span = tracing::info_span!(parent: None, "consul.watch", watch.key = %key);
+        self.inner.tasks.spawn(view.run().instrument(span));
         watch
     }
 
@@ -290,8 +300,11 @@ impl WatcherBuilder {
     /// All but 4, which may be idle for a while, carry a watch each. More
     /// watches than that are followed through a few broad queries; see
     /// [Many watches](crate::watch#many-watches). Requests that are not a
-    /// watch's do not count, nor does it matter here whether HTTP/2 carries
-    /// several over one connection.
+    /// watch's do not count.
+    ///
+    /// Over HTTP/2, which Consul offers with TLS, one connection carries all
+    /// requests. Then up to 200 watches have a request of their own, whatever
+    /// this says; Consul allows 250 on a connection.
     pub fn connections(mut self, connections: usize) -> Self {
         self.connections = connections;
         self

@@ -10,10 +10,16 @@
 )]
 
 mod conformance;
+mod decoders;
+mod faults;
+mod follower;
+mod http2;
 mod live;
 mod parity;
 mod real;
 mod scale;
 mod sharing;
+#[cfg(feature = "metrics")]
+mod telemetry;
 mod watching;
 mod wire;

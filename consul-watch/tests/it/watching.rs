@@ -179,7 +179,9 @@ async fn data_that_is_too_stale_is_read_again_from_the_leader() {
             .insert_header("X-Consul-LastContact", contact)
             .set_body_json(serde_json::json!({ value: [] }))
     };
-    wiremock::Mock::given(wiremock::matchers::query_param_is_missing("stale"))
+    // The repeat insists on the leader: an agent may answer from others by itself.
+    wiremock::Mock::given(wiremock::matchers::query_param("leader", ""))
+        .and(wiremock::matchers::query_param_is_missing("stale"))
         .respond_with(answer("0", "fresh"))
         .expect(1)
         .mount(&server)
@@ -208,6 +210,7 @@ async fn failures_are_counted_until_consul_answers_even_without_a_change() {
     let consul = TestConsul::new();
     let mut watch = watcher(&consul).watch(KvGet::new("a"));
     next(&mut watch).await;
+    consul.wait_for_blocked(1).await;
     consul.inject(&Fault::status(500, "No cluster leader"), 4);
     consul.restart();
     for failures in 1..=5 {
@@ -375,6 +378,22 @@ async fn a_late_subscriber_gets_the_current_snapshot_at_once_and_a_linger_keeps_
     assert_eq!(watcher.active(), 1);
     drop(back);
     consul.wait_for_open(0).await;
+    assert_eq!(watcher.active(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_linger_is_whole_also_for_one_who_came_back() {
+    let consul = TestConsul::new();
+    let watcher = Watcher::builder(consul.client()).linger(Duration::from_secs(30)).build();
+    next(&mut watcher.watch(KvGet::new("a"))).await;
+    // Dropped at 0 s, back at 10 s, dropped at 25 s.
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let back = watcher.watch(KvGet::new("a"));
+    tokio::time::sleep(Duration::from_secs(15)).await;
+    drop(back);
+    tokio::time::sleep(Duration::from_secs(29)).await;
+    assert_eq!(watcher.active(), 1, "29 s of 30 have passed");
+    tokio::time::sleep(Duration::from_secs(2)).await;
     assert_eq!(watcher.active(), 0);
 }
 

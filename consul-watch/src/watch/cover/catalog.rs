@@ -110,10 +110,13 @@ pub(super) struct Catalog {
 }
 
 impl Catalog {
-    /// The checks of all nodes and services are these at this index.
+    /// The checks of all nodes and services are these at this index. With
+    /// `first` there was no answer before to compare with, so all watches will
+    /// read: nothing is named.
     pub(super) fn checks<'a>(
         &mut self,
         index: u64,
+        first: bool,
         rows: impl Iterator<Item = CheckRow<'a>>,
     ) -> Changes {
         self.answers += 1;
@@ -155,7 +158,11 @@ impl Catalog {
             });
             !checks.is_empty()
         });
-        let mut changes = Changes::past(std::mem::replace(&mut self.checks_at, index));
+        let before = std::mem::replace(&mut self.checks_at, index);
+        if first {
+            return Changes::default();
+        }
+        let mut changes = Changes::past(before);
         changes.services = services;
         for node in nodes {
             changes.merge(self.touch(node, self.nodes_at));
@@ -163,8 +170,18 @@ impl Catalog {
         changes
     }
 
-    /// All nodes at this index, each with its `ModifyIndex`.
-    pub(super) fn nodes(&mut self, index: u64, nodes: BTreeMap<String, u64>) -> Changes {
+    /// All nodes at this index, each with its `ModifyIndex`. `first` as for checks.
+    pub(super) fn nodes(
+        &mut self,
+        index: u64,
+        first: bool,
+        nodes: BTreeMap<String, u64>,
+    ) -> Changes {
+        if first {
+            (self.nodes, self.nodes_at) = (nodes, index);
+            self.due.retain(|node, _touched| self.nodes.contains_key(node));
+            return Changes::default();
+        }
         let old = std::mem::replace(&mut self.nodes, nodes);
         let changed: Vec<String> = self
             .nodes
@@ -190,9 +207,13 @@ impl Catalog {
         changes
     }
 
-    /// Some service instance changed: the catalog of services has this index now.
-    pub(super) fn services_moved(&mut self, index: u64) -> Changes {
+    /// Some service instance changed: the catalog of services has this index
+    /// now. `first` as for checks.
+    pub(super) fn services_moved(&mut self, index: u64, first: bool) -> Changes {
         self.services_at = index;
+        if first {
+            return Changes::default();
+        }
         if self.known != Known::All {
             return Changes::all();
         }

@@ -105,14 +105,15 @@ impl Feed {
         self.index.unwrap_or_default()
     }
 
-    /// What an answer with this index means.
-    pub(super) fn answered(&mut self, index: Option<u64>) -> Move {
+    /// What an answer with this index means. `early` says that it came before
+    /// the time that the query was allowed to block.
+    pub(super) fn answered(&mut self, index: Option<u64>, early: bool) -> Move {
         self.backoff.reset();
         let before = std::mem::replace(&mut self.index, index);
         match (before, index) {
             (_, None) => Move::Unknown,
             (None, Some(_)) => Move::Baseline,
-            (Some(before), Some(now)) if now == before => Move::Same,
+            (Some(before), Some(now)) if now == before && !early => Move::Same,
             (Some(before), Some(now)) if now > before => Move::Newer(now),
             _ => {
                 self.index = None;

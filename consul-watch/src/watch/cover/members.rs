@@ -1,9 +1,10 @@
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
-use tokio::sync::Notify;
+use tokio::{sync::Notify, time::Instant};
 
 use super::catalog::Changes;
 use crate::{Error, query::Scope};
@@ -31,6 +32,8 @@ pub(crate) struct Ticket {
 #[derive(Debug, Default)]
 struct State {
     signal: Option<Signal>,
+    /// When the signal that waits, or that is being obeyed, came first.
+    told: Option<Instant>,
     /// The index of the last read.
     index: u64,
     reading: bool,
@@ -67,13 +70,22 @@ impl Ticket {
     pub(crate) fn end(&self, index: Option<u64>) {
         let mut state = self.state();
         state.reading = false;
+        if state.signal.is_none() {
+            state.told = None;
+        }
         if let Some(index) = index {
             state.index = index;
         }
     }
 
+    /// How long the watch has been told of what it has not yet shown.
+    pub(crate) fn told_for(&self) -> Option<Duration> {
+        self.state().told.map(|told| told.elapsed())
+    }
+
     fn tell(&self, signal: Signal) {
         let mut state = self.state();
+        state.told.get_or_insert_with(Instant::now);
         state.signal = Some(match (&state.signal, signal) {
             (Some(Signal::Read { compare: true } | Signal::Failed(_)), Signal::Read { .. }) => {
                 Signal::Read { compare: true }

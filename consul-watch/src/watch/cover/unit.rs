@@ -13,7 +13,7 @@ use super::{
     feed::{self, Feed, Kind, Move},
     members::Members,
 };
-use crate::{Error, Result, client::Response};
+use crate::{Error, Result, client::Response, watch::plan::Timing};
 
 /// Nodes that are listed at the same time.
 const LISTERS: usize = 1;
@@ -116,8 +116,9 @@ impl Runner {
 
     fn asked(&mut self, asked: Asked) {
         let ended = self.started.elapsed();
+        let timing = Timing { started: asked.started, ended, wait: self.settings.wait };
         let outcome = asked.result.and_then(|response| {
-            let moved = self.answered(asked.at, &response)?;
+            let moved = self.answered(asked.at, &response, timing.is_early())?;
             Ok((moved, response.body().len()))
         });
         let Some(feed) = self.feeds.get_mut(asked.at) else { return };
@@ -136,9 +137,9 @@ impl Runner {
         }
     }
 
-    fn answered(&mut self, at: usize, response: &Response) -> Result<Move> {
+    fn answered(&mut self, at: usize, response: &Response, early: bool) -> Result<Move> {
         let Some(feed) = self.feeds.get_mut(at) else { return Ok(Move::Same) };
-        let moved = feed.answered(response.meta().index);
+        let moved = feed.answered(response.meta().index, early);
         let (kind, index) = (feed.kind.clone(), feed.index());
         if moved == Move::Same {
             return Ok(moved);
@@ -148,10 +149,12 @@ impl Runner {
             self.unit.members().unsettle();
             return Ok(moved);
         }
+        // All watches read when each broad query has an answer to compare with.
+        let first = matches!(moved, Move::Baseline | Move::Unknown);
         let changes = match &kind {
-            Kind::Checks => feed::checks(response, |rows| self.catalog.checks(index, rows))?,
-            Kind::Nodes => self.catalog.nodes(index, feed::nodes(response)?),
-            Kind::Services => self.catalog.services_moved(index),
+            Kind::Checks => feed::checks(response, |rows| self.catalog.checks(index, first, rows))?,
+            Kind::Nodes => self.catalog.nodes(index, first, feed::nodes(response)?),
+            Kind::Services => self.catalog.services_moved(index, first),
             Kind::Prefix(_) => super::catalog::Changes::default(),
         };
         let mut members = self.unit.members();

@@ -9,7 +9,11 @@ use crate::QueryMeta;
 fn snapshot(seq: u64, index: u64, items: &[(&str, u8)]) -> Data {
     let data = items.iter().map(|(key, value)| ((*key).to_owned(), *value)).collect();
     let meta = QueryMeta { index: Some(index), ..QueryMeta::default() };
-    Snapshot { data: Arc::new(data), meta, seq }
+    Snapshot { data: Arc::new(data), meta, seq, history: 1 }
+}
+
+fn later(history: u64, snapshot: Data) -> Data {
+    Snapshot { history, ..snapshot }
 }
 
 type Data = Snapshot<BTreeMap<String, u8>>;
@@ -57,14 +61,23 @@ async fn an_error_does_not_void_what_was_delivered() {
 
 /// Spec: CP54
 #[tokio::test]
-async fn a_lower_index_is_a_resync_with_the_differences_only() {
+async fn another_history_is_a_resync_with_the_differences_only() {
     let found = events(vec![
         Ok(snapshot(1, 50, &[("a", 1), ("b", 1)])),
-        Ok(snapshot(2, 20, &[("a", 1), ("c", 1)])),
-        Ok(snapshot(3, 20, &[("a", 1)])),
+        // The one in which it began was missed.
+        Ok(later(2, snapshot(3, 60, &[("a", 1), ("c", 1)]))),
+        Ok(later(2, snapshot(4, 60, &[("a", 1)]))),
     ])
     .await;
     assert_eq!(found, ["init 2", "resync", "-b1", "+c1", "-c1"]);
+}
+
+/// As those of events do, whose index is a hash.
+#[tokio::test]
+async fn a_lower_index_alone_is_no_resync() {
+    let found =
+        events(vec![Ok(snapshot(1, 50, &[("a", 1)])), Ok(snapshot(2, 20, &[("b", 1)]))]).await;
+    assert_eq!(found, ["init 1", "-a1", "+b1"]);
 }
 
 #[test]

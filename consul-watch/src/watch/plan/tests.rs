@@ -20,7 +20,8 @@ fn index(index: u64) -> QueryMeta {
 }
 
 /// Consul held the request for a minute.
-const BLOCKED: Timing = Timing { started: Duration::ZERO, ended: Duration::from_mins(1) };
+const BLOCKED: Timing =
+    Timing { started: Duration::ZERO, ended: Duration::from_mins(1), wait: Duration::from_mins(1) };
 
 fn status(code: u16) -> Error {
     Error::Status {
@@ -181,6 +182,41 @@ fn a_polled_read_never_blocks() {
     }
 }
 
+/// As Consul 1.8 answers all that block when a backup is restored.
+#[test]
+fn the_same_index_before_its_time_is_not_blocked_on_again() {
+    let early = Timing { ended: Duration::from_secs(5), ..BLOCKED };
+    for (mode, start) in [(Mode::Index, true), (Mode::Event, false)] {
+        let mut plan = plan(mode);
+        plan.answered(&index(5), BLOCKED, || false);
+        plan.answered(&index(5), BLOCKED, || false);
+        assert_eq!(plan.position(), &Position::Index(5));
+        let step = plan.answered(&index(5), early, || panic!("compared"));
+        assert_eq!(step.publish, Publish::Nothing);
+        assert_eq!(*plan.position() == Position::Start, start, "{mode:?}");
+    }
+}
+
+#[test]
+fn an_index_that_goes_backwards_begins_another_history_but_not_one_of_events() {
+    let lower = |mode, fails| {
+        let mut plan = plan(mode);
+        plan.answered(&index(50), BLOCKED, || false);
+        if fails {
+            plan.failed(&status(500));
+        }
+        let before = plan.history();
+        while plan.answered(&index(20), BLOCKED, || false).publish != Publish::Data {}
+        let after = plan.history();
+        plan.answered(&index(30), BLOCKED, || false);
+        assert_eq!(plan.history(), after);
+        (before, after)
+    };
+    assert_eq!(lower(Mode::Index, false), (1, 2));
+    assert_eq!(lower(Mode::Index, true), (1, 2), "also when a failure came in between");
+    assert_eq!(lower(Mode::Event, false), (1, 1));
+}
+
 proptest! {
     /// Whatever a server answers, an index of zero is never sent and time is
     /// always taken between requests that do not block.
@@ -191,7 +227,7 @@ proptest! {
         let mut plan = plan(Mode::Index);
         let (mut now, mut requests) = (Duration::ZERO, 0u32);
         for (at, kind, same) in answers {
-            let timing = Timing { started: now, ended: now + Duration::from_millis(1) };
+            let timing = Timing { started: now, ended: now + Duration::from_millis(1), wait: Duration::from_mins(1) };
             let step = match kind {
                 0 => plan.failed(&status(500)),
                 1 => plan.failed(&status(403)),

@@ -45,6 +45,62 @@ fn the_first_past_the_budget_makes_the_others_give_way() {
 }
 
 #[test]
+fn a_crowd_lasts_until_its_shares_are_not_needed() {
+    let slots = Arc::new(Slots::new(64));
+    let mut claims: Vec<Claim> = (0..61).map(|number| slots.claim(number, true)).collect();
+    // What the watches do whose connection was taken back.
+    for claim in &mut claims {
+        if claim.revoked().is_cancelled() {
+            let number = claim.number;
+            *claim = slots.claim(number, true);
+        }
+    }
+    assert_eq!(slots.figures(), (40, 21, 0));
+    let upgrade = |claims: &mut Vec<Claim>| {
+        claims.iter_mut().filter(|it| it.place() == Place::Covered).any(Claim::upgrade)
+    };
+    // Back below the whole budget, but the broad queries still have their share of it.
+    claims.retain(|claim| claim.place() == Place::Own || claim.number < 40 + 20);
+    while claims.len() > 41 {
+        let covered = claims.iter().rposition(|it| it.place() == Place::Covered).unwrap();
+        claims.remove(covered);
+        assert!(!upgrade(&mut claims));
+    }
+    assert_eq!(slots.figures(), (40, 1, 0));
+    let own = claims.iter().position(|it| it.place() == Place::Own).unwrap();
+    claims.remove(own);
+    assert!(upgrade(&mut claims));
+    assert_eq!(slots.figures(), (40, 0, 0));
+    claims.extend((100..120).map(|number| slots.claim(number, true)));
+    assert_eq!(slots.figures(), (60, 0, 0), "as in a new pool");
+}
+
+#[test]
+fn over_http2_there_is_a_stream_for_each_of_200() {
+    let slots = Arc::new(Slots::new(64));
+    let mut claims: Vec<Claim> = (0..61).map(|number| slots.claim(number, true)).collect();
+    let reclaim = |claims: &mut Vec<Claim>| {
+        for claim in claims.iter_mut().filter(|claim| claim.revoked().is_cancelled()) {
+            *claim = slots.claim(claim.number, true);
+        }
+    };
+    reclaim(&mut claims);
+    assert_eq!(slots.figures(), (40, 21, 0));
+    slots.multiplex(true);
+    for claim in &mut claims {
+        claim.upgrade();
+    }
+    claims.extend((61..200).map(|number| slots.claim(number, true)));
+    assert_eq!(slots.figures(), (200, 0, 0));
+    claims.push(slots.claim(200, true));
+    reclaim(&mut claims);
+    assert_eq!(slots.figures(), (180, 21, 0), "the shares of the others are as they were");
+    slots.multiplex(false);
+    reclaim(&mut claims);
+    assert_eq!(slots.figures(), (40, 161, 0));
+}
+
+#[test]
 fn free_connections_go_to_those_in_turn_first() {
     let slots = Arc::new(Slots::new(12));
     let opaque: Vec<Claim> = (0..9).map(|number| slots.claim(number, false)).collect();

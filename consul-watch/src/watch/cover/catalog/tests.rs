@@ -26,11 +26,8 @@ fn named(changes: &Changes) -> Vec<&str> {
 /// A catalog of two nodes, all listed.
 fn listed() -> Catalog {
     let mut catalog = Catalog::default();
-    catalog.nodes(10, nodes(&[("n1", 1), ("n2", 2)]));
-    catalog.services_moved(10);
-    while let Some(node) = catalog.next_listing() {
-        catalog.listed(&node, Some(listing(&[("web", 5)])));
-    }
+    catalog.nodes(10, true, nodes(&[("n1", 1), ("n2", 2)]));
+    catalog.services_moved(10, true);
     catalog.keep_listings(true);
     assert_eq!(catalog.next_listing().as_deref(), Some("n1"));
     assert_eq!(catalog.listed("n1", Some(listing(&[("web", 5)]))), Changes::default());
@@ -44,22 +41,43 @@ fn listed() -> Catalog {
 fn a_check_names_its_service_when_it_comes_changes_and_goes() {
     let mut catalog = Catalog::default();
     let rows = [check("n1", "web", 1), check("n2", "api", 2)];
-    assert_eq!(named(&catalog.checks(10, rows.into_iter())), ["api", "web"]);
-    assert_eq!(named(&catalog.checks(11, rows.into_iter())), [""; 0]);
+    assert_eq!(named(&catalog.checks(9, true, rows[..1].iter().copied())), [""; 0]);
+    assert_eq!(named(&catalog.checks(10, false, rows.into_iter())), ["api"]);
+    assert_eq!(named(&catalog.checks(11, false, rows.into_iter())), [""; 0]);
     let flipped = [check("n1", "web", 12), rows[1]];
-    assert_eq!(named(&catalog.checks(12, flipped.into_iter())), ["web"]);
-    let changes = catalog.checks(13, std::iter::once(flipped[0]));
+    assert_eq!(named(&catalog.checks(12, false, flipped.into_iter())), ["web"]);
+    let changes = catalog.checks(13, false, std::iter::once(flipped[0]));
     assert_eq!((named(&changes), changes.past), (vec!["api"], Some(12)));
+}
+
+/// At the start and after a failure all watches read anyway.
+#[test]
+fn what_there_was_before_the_first_answer_is_neither_named_nor_listed() {
+    let mut catalog = Catalog::default();
+    let checks = [check("n1", "", 1), check("n2", "web", 1)];
+    let found = nodes(&[("n1", 1), ("n2", 2)]);
+    assert_eq!(catalog.checks(10, true, checks.into_iter()), Changes::default());
+    assert_eq!(catalog.nodes(10, true, found.clone()), Changes::default());
+    assert_eq!(catalog.services_moved(10, true), Changes::default());
+    assert!(!catalog.is_listing() && catalog.next_listing().is_none());
+    // What it holds is compared from then on.
+    assert_eq!(named(&catalog.checks(11, false, checks.into_iter())), [""; 0]);
+    assert_eq!(named(&catalog.nodes(11, false, found.clone())), [""; 0]);
+    catalog.nodes(12, false, nodes(&[("n1", 12), ("n2", 2)]));
+    assert_eq!(catalog.next_listing().as_deref(), Some("n1"));
 }
 
 #[test]
 fn a_check_of_a_node_names_all_services_on_it() {
     let mut catalog = listed();
-    assert_eq!(named(&catalog.checks(20, std::iter::once(check("n2", "", 20)))), ["api", "db"]);
+    assert_eq!(
+        named(&catalog.checks(20, false, std::iter::once(check("n2", "", 20)))),
+        ["api", "db"]
+    );
     assert!(!catalog.is_listing());
     // Without listings the node is listed first.
     let mut catalog = Catalog::default();
-    catalog.checks(20, std::iter::once(check("n2", "", 20)));
+    catalog.checks(20, false, std::iter::once(check("n2", "", 20)));
     assert_eq!(catalog.next_listing().as_deref(), Some("n2"));
     assert_eq!(named(&catalog.listed("n2", Some(listing(&[("api", 6)])))), ["api"]);
 }
@@ -67,7 +85,7 @@ fn a_check_of_a_node_names_all_services_on_it() {
 #[test]
 fn an_edit_that_the_list_of_services_hides_is_found_in_the_listings() {
     let mut catalog = listed();
-    assert_eq!(catalog.services_moved(20), Changes::default());
+    assert_eq!(catalog.services_moved(20, false), Changes::default());
     assert_eq!(catalog.next_listing().as_deref(), Some("n1"));
     assert_eq!(named(&catalog.listed("n1", Some(listing(&[("web", 20)])))), ["web"]);
     assert_eq!(catalog.next_listing().as_deref(), Some("n2"));
@@ -78,23 +96,23 @@ fn an_edit_that_the_list_of_services_hides_is_found_in_the_listings() {
 #[test]
 fn without_listings_a_change_of_services_names_all() {
     let mut catalog = Catalog::default();
-    assert!(catalog.services_moved(20).all);
+    assert!(catalog.services_moved(20, false).all);
     let mut catalog = listed();
     assert!(catalog.keep_listings(false).all);
-    assert!(catalog.services_moved(21).all);
+    assert!(catalog.services_moved(21, false).all);
     let mut catalog = listed();
-    catalog.services_moved(20);
+    catalog.services_moved(20, false);
     let node = catalog.next_listing().unwrap();
     assert!(catalog.not_listed(&node).all);
-    assert!(catalog.services_moved(21).all && !catalog.is_listing());
+    assert!(catalog.services_moved(21, false).all && !catalog.is_listing());
 }
 
 #[test]
 fn a_node_that_comes_changes_or_goes_names_what_is_on_it() {
     let mut catalog = listed();
-    assert_eq!(named(&catalog.nodes(20, nodes(&[("n1", 20), ("n2", 2)]))), ["web"]);
-    assert_eq!(named(&catalog.nodes(21, nodes(&[("n1", 20)]))), ["api", "db"]);
-    catalog.nodes(22, nodes(&[("n1", 20), ("n3", 22)]));
+    assert_eq!(named(&catalog.nodes(20, false, nodes(&[("n1", 20), ("n2", 2)]))), ["web"]);
+    assert_eq!(named(&catalog.nodes(21, false, nodes(&[("n1", 20)]))), ["api", "db"]);
+    catalog.nodes(22, false, nodes(&[("n1", 20), ("n3", 22)]));
     assert_eq!(catalog.next_listing().as_deref(), Some("n3"));
     let changes = catalog.listed("n3", Some(listing(&[("new", 22)])));
     assert_eq!((named(&changes), changes.past), (vec!["new"], Some(21)));
@@ -211,6 +229,7 @@ impl Readers {
 fn broad(catalog: &mut Catalog, world: &World, kind: u8, at: &mut [u64; 3]) -> Changes {
     let texts: Vec<String> = (0..=255u8).map(|number| number.to_string()).collect();
     let text = |number: u8| texts[usize::from(number)].as_str();
+    let first = at[usize::from(kind)] == 0;
     match kind {
         0 if world.checks_at > at[0] => {
             at[0] = world.checks_at;
@@ -220,16 +239,16 @@ fn broad(catalog: &mut Catalog, world: &World, kind: u8, at: &mut [u64; 3]) -> C
                 service: if *service == 255 { "" } else { text(*service) },
                 modified: *modified,
             });
-            catalog.checks(world.checks_at, rows)
+            catalog.checks(world.checks_at, first, rows)
         }
         1 if world.nodes_at > at[1] => {
             at[1] = world.nodes_at;
             let nodes = world.nodes.iter().map(|(node, modified)| (node.to_string(), *modified));
-            catalog.nodes(world.nodes_at, nodes.collect())
+            catalog.nodes(world.nodes_at, first, nodes.collect())
         }
         2 if world.services_at > at[2] && !catalog.is_listing() => {
             at[2] = world.services_at;
-            catalog.services_moved(world.services_at)
+            catalog.services_moved(world.services_at, first)
         }
         _ => Changes::default(),
     }
