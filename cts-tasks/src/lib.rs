@@ -59,7 +59,7 @@ pub mod testing;
 pub use api::ApiServer;
 pub use config::{Config, ConfigValue, ConsulConfig, ProviderBlock};
 pub use cron::{Cron, InvalidCron};
-pub use daemon::{Daemon, DaemonOptions};
+pub use daemon::{Daemon, DaemonOptions, Reloaded};
 pub use diagnostic::{Diagnostic, Place, Severity, Source};
 pub use drift::DriftCheck;
 pub use driver::{

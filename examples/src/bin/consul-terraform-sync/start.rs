@@ -2,7 +2,7 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use cts_driver_terraform::TerraformKind;
 use cts_tasks::{
-    Daemon, DaemonOptions, Diagnostic, Error, Stop, StopReason, TaskName,
+    Daemon, DaemonOptions, Diagnostic, Error, Inspection, Stop, StopReason, TaskName,
     config::{Config, Loaded, Loader, LogLevel, Registry},
 };
 use tokio::signal::unix::{SignalKind, signal};
@@ -147,7 +147,7 @@ async fn work(loaded: Loaded, options: StartOptions, stop: &Stop) -> Exit {
     if let Err(error) = daemon.check_consul(stop).await {
         return failed(&error, stop, Exit::Error);
     }
-    if let Err(error) = daemon.start_driver().await {
+    if let Err(error) = daemon.start_driver(stop).await {
         return failed(&error, stop, Exit::DriverInstall);
     }
     let done = if options.inspect() {
@@ -164,15 +164,15 @@ async fn work(loaded: Loaded, options: StartOptions, stop: &Stop) -> Exit {
 }
 
 async fn inspect(daemon: &Daemon, only: &[TaskName], stop: &Stop) -> cts_tasks::Result<()> {
-    for inspection in daemon.inspect(only, stop).await? {
+    let report = |inspection: Inspection| {
         let task = inspection.task.as_str();
         let (changes_present, plan) = match inspection.plan {
             Some(plan) => (!plan.changes.is_empty(), plan.text),
             None => (false, "Task is disabled, inspection was skipped.".to_owned()),
         };
         tracing::info!(task.name = task, changes_present, plan, "inspection results");
-    }
-    Ok(())
+    };
+    daemon.inspect_each(only, stop, report).await
 }
 
 /// The tasks of these names, or the first name that no task has.
