@@ -106,6 +106,19 @@ impl TerraformDriver {
         }
     }
 
+    /// Writes everything but inputs, and initialises.
+    async fn initialised(&self, root: &RootModule, context: &RunContext) -> TaskResult<Invocation> {
+        let files = self.files();
+        files.create_directory().await?;
+        let run = self.begin(root, context).await?;
+        files.prepare(self.settings.persist_log()).await?;
+        self.plans().remove_unfinished().await?;
+        files.write_all(&root.files()).await?;
+        context.permit.check()?;
+        self.init(&run, context).await?;
+        Ok(run)
+    }
+
     async fn validate(&self, run: &Invocation) -> TaskResult<()> {
         let validation = self.terraform.validate(run).await.in_task(Step::Validate, &self.task)?;
         if validation.valid {
@@ -224,8 +237,10 @@ impl TerraformDriver {
         };
         context.permit.check()?;
         let applied = self.terraform.apply(&ApplyOptions::plan(&file), run).await;
-        // Whatever came of it, the same plan cannot be applied again.
-        plans.remove(&file).await?;
+        if applied.as_ref().is_err_and(|error| error.lock_holder().is_none()) || applied.is_ok() {
+            // Once begun, the same plan cannot be applied again.
+            plans.remove(&file).await?;
+        }
         match applied {
             Ok(_) if shown.changes.is_empty() => Ok(Outcome::Unchanged),
             Ok(_) => Ok(Outcome::Applied(shown.changes)),
@@ -279,14 +294,7 @@ fn outcome(changes: Changes) -> Outcome {
 impl Driver for TerraformDriver {
     async fn prepare(&self, context: &RunContext) -> TaskResult<()> {
         let root = self.root_module().await?;
-        let files = self.files();
-        files.create_directory().await?;
-        let run = self.begin(&root, context).await?;
-        files.prepare(self.settings.persist_log()).await?;
-        self.plans().remove_unfinished().await?;
-        files.write_all(&root.files()).await?;
-        context.permit.check()?;
-        self.init(&run, context).await?;
+        let run = self.initialised(&root, context).await?;
         self.validate(&run).await
     }
 
@@ -324,6 +332,13 @@ impl Driver for TerraformDriver {
         }
     }
 
+    async fn holds(&self, plan: &PlanId, _context: &RunContext) -> TaskResult<bool> {
+        if self.plans().find(plan).await.is_none() {
+            return Ok(false);
+        }
+        Ok(plan.as_str().starts_with(&module_digest(&self.root_module().await?)))
+    }
+
     async fn discard(&self, plan: &PlanId, _context: &RunContext) -> TaskResult<()> {
         match self.plans().find(plan).await {
             Some(file) => Ok(self.plans().remove(&file).await?),
@@ -342,10 +357,9 @@ impl Driver for TerraformDriver {
 
     async fn destroy(&self, context: &RunContext) -> TaskResult<Outcome> {
         let root = self.root_module().await?;
-        let run = self.begin(&root, context).await?;
-        if self.files().has_inputs().await {
-            self.files().write(&[root.provider_values()]).await?;
-        } else {
+        // It may be the first call after a restart, or on another machine.
+        let run = self.initialised(&root, context).await?;
+        if !self.files().has_inputs().await {
             self.write_inputs(&root, &TaskInputs::default()).await?;
         }
         context.permit.check()?;

@@ -14,6 +14,8 @@ mod dynamic;
 mod fixtures;
 mod golden;
 #[cfg(feature = "cli")]
+mod guard;
+#[cfg(feature = "cli")]
 mod permit;
 mod properties;
 #[cfg(feature = "cli")]
