@@ -15,7 +15,7 @@ use sha2::{Digest as _, Sha256};
 use self::{errors::InTask as _, files::TaskFiles, plans::SavedPlans, turn::Turn};
 use crate::{
     ApplyOptions, Error, GeneratedFile, Invocation, PlanOptions, Result, RootModule, Settings,
-    ShownPlan, Step, Terraform, ToolDiagnostic,
+    ShownPlan, Step, Terraform, ToolDiagnostic, hex::hex,
 };
 
 /// Runs one task with the `terraform` or `tofu` command, in a directory of its own.
@@ -272,8 +272,7 @@ fn digest<'a>(parts: impl Iterator<Item = &'a str>) -> String {
         digest.update(part.len().to_le_bytes());
         digest.update(part);
     }
-    let bytes = digest.finalize();
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().concat()
+    hex(&digest.finalize())
 }
 
 /// Whether the state changed since the plan was made.

@@ -54,6 +54,17 @@ pub enum Error {
         /// Why, and what to do.
         message: String,
     },
+    /// Terraform could not be installed.
+    #[error("cannot install Terraform: {what}: {problem}")]
+    #[cfg(feature = "download")]
+    Install {
+        /// Which file or address.
+        what: String,
+        /// What is wrong with it.
+        problem: String,
+        /// Whether it may be had later.
+        retryable: bool,
+    },
     /// A command ran and failed.
     #[error("{step} failed: {}", reported(diagnostics, text))]
     #[cfg(feature = "cli")]
@@ -156,6 +167,8 @@ impl Error {
             Self::Invalid { .. } | Self::NotText { .. } => false,
             Self::File { .. } => true,
             Self::Value { retryable, .. } => *retryable,
+            #[cfg(feature = "download")]
+            Self::Install { retryable, .. } => *retryable,
             #[cfg(feature = "cli")]
             Self::NotFound { .. }
             | Self::Unsupported { .. }

@@ -8,6 +8,8 @@ use crate::{
     CliOptions, Error, Patient, Settings, Terraform, TerraformCli, TerraformDriver,
     cli::check_supported, dynamic::ValueSource,
 };
+#[cfg(feature = "download")]
+use crate::{Installer, ReleaseMirror};
 
 /// Claims `driver "terraform"`: runs tasks with the `terraform` or `tofu` command.
 ///
@@ -57,7 +59,13 @@ impl DriverKind for TerraformKind {
         warnings: &mut Vec<Diagnostic>,
     ) -> Result<Arc<dyn DriverFactory>, Vec<Diagnostic>> {
         let settings = Settings::read(settings)?;
-        if settings.version().is_some() && settings.path().is_none() {
+        if settings.install() && !cfg!(feature = "download") {
+            return Err(vec![
+                Diagnostic::error("install of driver \"terraform\": this program installs nothing")
+                    .help("build it with the feature \"download\", or install Terraform by hand"),
+            ]);
+        }
+        if settings.version().is_some() && settings.path().is_none() && !settings.install() {
             warnings.push(Diagnostic::warning(
                 "version of driver \"terraform\" is compared with what is found on PATH, and \
                  nothing is installed",
@@ -67,9 +75,25 @@ impl DriverKind for TerraformKind {
         options.path = settings.path().map(Into::into).or(options.path);
         options.log |= settings.log();
         options.persist_log |= settings.persist_log();
+        #[cfg(feature = "download")]
+        if settings.install() {
+            options.installer = Some(installer(&settings));
+        }
         let terraform = Patient::new(TerraformCli::new(options), settings.lock_timeout());
         Ok(Arc::new(TerraformFactory::new(settings, Arc::new(terraform))))
     }
+}
+
+/// Installs into the configured path, or where relative paths start.
+#[cfg(feature = "download")]
+fn installer(settings: &Settings) -> Installer {
+    let mirror = settings.release_mirror().unwrap_or(ReleaseMirror::DEFAULT);
+    Installer::new(
+        Arc::new(ReleaseMirror::new(mirror)),
+        settings.path().unwrap_or(settings.base_dir()),
+        settings.version().cloned(),
+        settings.supported_versions().clone(),
+    )
 }
 
 /// Makes the drivers of all tasks; they share settings and binary.

@@ -46,6 +46,8 @@ pub struct Settings {
     version: Option<Version>,
     supported_versions: VersionConstraint,
     lock_timeout: Duration,
+    install: bool,
+    release_mirror: Option<String>,
     backend: Backend,
     required_providers: BTreeMap<String, Literal>,
     providers: Vec<ProviderBlock>,
@@ -59,7 +61,8 @@ impl Settings {
     ///
     /// Source: Consul-Terraform-Sync 0.9, `driver "terraform"`.
     ///
-    /// Deviation: `supported_versions` and `lock_timeout` are ours. A relative
+    /// Deviation: `supported_versions`, `lock_timeout`, `install` and
+    /// `release_mirror` are ours. A relative
     /// `path` is made absolute at once. Names that Terraform refuses are
     /// found here instead of at the first run.
     ///
@@ -92,6 +95,8 @@ impl Settings {
             version: None,
             supported_versions: VersionConstraint::default(),
             lock_timeout: LOCK_TIMEOUT,
+            install: false,
+            release_mirror: None,
             backend: Backend::consul(settings.consul, settings.base_dir),
             required_providers: BTreeMap::new(),
             providers: settings.providers.to_vec(),
@@ -118,6 +123,8 @@ impl Settings {
             "version" => self.version = reader.exact_version(entry),
             "supported_versions" => reader.parsed(entry, &mut self.supported_versions),
             "lock_timeout" => reader.duration(entry, &mut self.lock_timeout),
+            "install" => reader.boolean(entry, &mut self.install),
+            "release_mirror" => self.release_mirror = reader.address(entry),
             "backend" => backends.extend(reader.labelled(entry)),
             "required_providers" => {
                 self.required_providers.extend(reader.required_providers(entry));
@@ -201,6 +208,16 @@ impl Settings {
     /// How long Terraform waits for a lock on the state.
     pub fn lock_timeout(&self) -> Duration {
         self.lock_timeout
+    }
+
+    /// Whether a missing Terraform is installed; false by default.
+    pub fn install(&self) -> bool {
+        self.install
+    }
+
+    /// The address of the release server that it is installed from, if not the usual one.
+    pub fn release_mirror(&self) -> Option<&str> {
+        self.release_mirror.as_deref()
     }
 
     /// Where the state is kept.

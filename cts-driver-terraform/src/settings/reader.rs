@@ -82,6 +82,15 @@ impl Reader {
         (!text.is_empty()).then_some(text)
     }
 
+    /// An address with its scheme.
+    pub(super) fn address(&mut self, entry: &Entry) -> Option<String> {
+        let address = self.string(entry)?;
+        if !address.starts_with("https://") && !address.starts_with("http://") {
+            self.wrong_type(entry, "an address that begins with https:// or http://");
+        }
+        Some(address)
+    }
+
     pub(super) fn parsed<T: FromStr<Err: std::fmt::Display>>(
         &mut self,
         entry: &Entry,

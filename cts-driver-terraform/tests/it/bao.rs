@@ -92,7 +92,7 @@ impl Bao {
     /// Calls the API, and returns the token that wraps the answer.
     pub(crate) async fn call_wrapped(&self, path: &str, body: Json) -> String {
         let answer = self.exchange("POST", path, Some(body), ROOT, true).await.unwrap().1;
-        answer["wrap_info"]["token"].as_str().unwrap().to_owned()
+        answer.pointer("/wrap_info/token").and_then(Json::as_str).unwrap().to_owned()
     }
 
     /// Whether the token may still do something.

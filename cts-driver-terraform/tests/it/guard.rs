@@ -100,7 +100,7 @@ impl Running {
     async fn event(&self, count: usize) -> Event {
         eventually("the event", || {
             let events = self.events();
-            (events.len() >= count).then(|| events[0].clone())
+            events.first().filter(|_| events.len() >= count).cloned()
         })
         .await
     }

@@ -15,6 +15,8 @@ mod fixtures;
 mod golden;
 #[cfg(feature = "cli")]
 mod guard;
+#[cfg(feature = "download")]
+mod install;
 #[cfg(feature = "cli")]
 mod permit;
 mod properties;
