@@ -58,6 +58,16 @@ impl DriverKind for TerraformKind {
         settings: DriverSettings<'_>,
         warnings: &mut Vec<Diagnostic>,
     ) -> Result<Arc<dyn DriverFactory>, Vec<Diagnostic>> {
+        for block in settings.providers.iter().filter(|block| block.auto_commit) {
+            warnings.push(
+                Diagnostic::warning(format!(
+                    "auto_commit of provider {}: nothing is committed after an apply",
+                    block.id()
+                ))
+                .at(block.place.clone())
+                .help("commit by hand, or from the module"),
+            );
+        }
         let settings = Settings::read(settings)?;
         if settings.install() && !cfg!(feature = "download") {
             return Err(vec![
