@@ -142,6 +142,7 @@ impl LiveValues {
     }
 
     #[cfg(not(feature = "vault"))]
+    #[expect(clippy::unused_async, reason = "it waits where the feature `vault` is on")]
     async fn fields(&self, _path: &str, wanted: &[&Reference]) -> Result<Values> {
         match wanted.first() {
             Some(first) => {
