@@ -1,12 +1,15 @@
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
 use cts_tasks::{Diagnostic, Driver, DriverFactory, DriverKind, DriverSettings, Result, Task};
+use tokio::task::AbortHandle;
 
 use crate::{
     CliOptions, Error, Patient, Settings, Terraform, TerraformCli, TerraformDriver,
-    cli::check_supported,
+    cli::check_supported, dynamic::ValueSource,
 };
+#[cfg(feature = "download")]
+use crate::{Installer, ReleaseMirror};
 
 /// Claims `driver "terraform"`: runs tasks with the `terraform` or `tofu` command.
 ///
@@ -55,8 +58,24 @@ impl DriverKind for TerraformKind {
         settings: DriverSettings<'_>,
         warnings: &mut Vec<Diagnostic>,
     ) -> Result<Arc<dyn DriverFactory>, Vec<Diagnostic>> {
+        for block in settings.providers.iter().filter(|block| block.auto_commit) {
+            warnings.push(
+                Diagnostic::warning(format!(
+                    "auto_commit of provider {}: nothing is committed after an apply",
+                    block.id()
+                ))
+                .at(block.place.clone())
+                .help("commit by hand, or from the module"),
+            );
+        }
         let settings = Settings::read(settings)?;
-        if settings.version().is_some() && settings.path().is_none() {
+        if settings.install() && !cfg!(feature = "download") {
+            return Err(vec![
+                Diagnostic::error("install of driver \"terraform\": this program installs nothing")
+                    .help("build it with the feature \"download\", or install Terraform by hand"),
+            ]);
+        }
+        if settings.version().is_some() && settings.path().is_none() && !settings.install() {
             warnings.push(Diagnostic::warning(
                 "version of driver \"terraform\" is compared with what is found on PATH, and \
                  nothing is installed",
@@ -66,9 +85,25 @@ impl DriverKind for TerraformKind {
         options.path = settings.path().map(Into::into).or(options.path);
         options.log |= settings.log();
         options.persist_log |= settings.persist_log();
+        #[cfg(feature = "download")]
+        if settings.install() {
+            options.installer = Some(installer(&settings));
+        }
         let terraform = Patient::new(TerraformCli::new(options), settings.lock_timeout());
         Ok(Arc::new(TerraformFactory::new(settings, Arc::new(terraform))))
     }
+}
+
+/// Installs into the configured path, or where relative paths start.
+#[cfg(feature = "download")]
+fn installer(settings: &Settings) -> Installer {
+    let mirror = settings.release_mirror().unwrap_or(ReleaseMirror::DEFAULT);
+    Installer::new(
+        Arc::new(ReleaseMirror::new(mirror)),
+        settings.path().unwrap_or(settings.base_dir()),
+        settings.version().cloned(),
+        settings.supported_versions().clone(),
+    )
 }
 
 /// Makes the drivers of all tasks; they share settings and binary.
@@ -76,12 +111,34 @@ impl DriverKind for TerraformKind {
 pub struct TerraformFactory {
     settings: Arc<Settings>,
     terraform: Arc<dyn Terraform>,
+    /// Keeps alive what dynamic values need, from the start on.
+    keeper: Arc<Keeper>,
 }
 
 impl TerraformFactory {
     /// A factory whose drivers run this tool.
     pub fn new(settings: Settings, terraform: Arc<dyn Terraform>) -> Self {
-        Self { settings: Arc::new(settings), terraform }
+        Self { settings: Arc::new(settings), terraform, keeper: Arc::default() }
+    }
+}
+
+/// Work that ends with the last factory.
+#[derive(Debug, Default)]
+struct Keeper(OnceLock<AbortHandle>);
+
+impl Keeper {
+    fn start(&self, values: &Arc<dyn ValueSource>) {
+        let values = Arc::clone(values);
+        self.0
+            .get_or_init(|| tokio::spawn(async move { values.keep_alive().await }).abort_handle());
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        if let Some(work) = self.0.get() {
+            work.abort();
+        }
     }
 }
 
@@ -103,6 +160,8 @@ impl DriverFactory for TerraformFactory {
         if let Some(wanted) = self.settings.version().filter(|wanted| **wanted != tool.version) {
             tracing::warn!(%wanted, found = %tool.version, "another version than configured is used");
         }
+        self.settings.check_values().await?;
+        self.keeper.start(self.settings.values());
         Ok(())
     }
 
