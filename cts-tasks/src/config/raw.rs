@@ -23,6 +23,8 @@ body! {
         vault: RawVault = "vault",
         driver: RawDriver = "driver",
         tls: RawApiTls = "tls",
+        api_token_file: Spanned<String> = "api_token_file",
+        api_metrics: Spanned<bool> = "api_metrics",
         tasks: Blocks<RawTask> = "task",
         services: Blocks<RawService> = "service",
         providers: RawProviders = "terraform_provider",

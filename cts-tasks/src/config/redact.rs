@@ -45,6 +45,8 @@ impl Config {
             "consul": consul(&self.consul),
             "vault": self.vault.as_ref().map(vault),
             "tls": self.tls.as_ref().map(api_tls),
+            "api_token_file": self.api_token_file,
+            "api_metrics": self.api_metrics,
             "driver": { self.driver.label.as_str(): self.driver.to_json() },
             "terraform_provider": self.providers.iter().map(provider).collect::<Vec<_>>(),
             "task": self.tasks.iter().map(task).collect::<Vec<_>>(),

@@ -29,12 +29,12 @@ impl Api {
         Self::start(Self::bind(scene, Arc::new(Single)).await.accept_tasks(rules))
     }
 
-    async fn bind(scene: &Scene, cluster: Arc<dyn Cluster>) -> ApiServer {
+    pub(crate) async fn bind(scene: &Scene, cluster: Arc<dyn Cluster>) -> ApiServer {
         let address = "127.0.0.1:0".parse().unwrap();
         ApiServer::bind(address, scene.engine.clone(), cluster).await.unwrap()
     }
 
-    fn start(server: ApiServer) -> Self {
+    pub(crate) fn start(server: ApiServer) -> Self {
         let url = format!("http://{}", server.local_addr().unwrap());
         let stop = Stop::new();
         tokio::spawn(server.serve(stop.clone()));

@@ -9,6 +9,8 @@
 mod api;
 mod api_create;
 mod api_tasks;
+mod authority;
+mod client;
 mod commands;
 mod conditions;
 mod config;

@@ -8,6 +8,8 @@ use cts_tasks::{
 };
 use secrecy::ExposeSecret;
 
+use crate::authority::Authority;
+
 use super::support::{
     AnyDriver, HighAvailability, error, load, loader, loader_of, short, show, source, task,
     task_text,
@@ -210,16 +212,13 @@ fn vault_is_enabled_by_its_address_and_filled_from_the_environment() {
 
 #[test]
 fn tls_of_the_api_needs_a_key_pair() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = |name: &str, text: &str| {
-        let path = directory.path().join(name);
-        fs::write(&path, text).unwrap();
-        path.to_str().unwrap().to_owned()
-    };
-    let cert = path("cert", "-----BEGIN CERTIFICATE-----\n");
-    let key = path("key", "-----BEGIN EC PRIVATE KEY-----\n");
+    let authority = Authority::new();
+    let (one, other) = (authority.sign("one", &["localhost"]), authority.sign("other", &["b"]));
+    let (cert, key) = (one.cert.display(), one.key.display());
+    let (ca, folder) = (authority.ca_file(), authority.ca_path());
+    let (ca, folder) = (ca.display(), folder.display());
     let text = format!(
-        "tls {{\n cert = \"{cert}\"\n key = \"{key}\"\n verify_incoming = true\n ca_cert = \"a\"\n ca_path = \"b\"\n}}"
+        "tls {{\n cert = \"{cert}\"\n key = \"{key}\"\n verify_incoming = true\n ca_cert = \"{ca}\"\n ca_path = \"{folder}\"\n}}"
     );
     let config = load(&text);
     assert!(config.tls.unwrap().verify_incoming);
@@ -231,7 +230,28 @@ fn tls_of_the_api_needs_a_key_pair() {
         error(&format!("tls {{\n cert = \"{key}\"\n key = \"{key}\"\n}}")),
         format!("test.hcl:2:9: unable to load {key}: no CERTIFICATE in PEM")
     );
+    let others = other.key.display();
+    let mixed = error(&format!("tls {{\n cert = \"{cert}\"\n key = \"{others}\"\n}}"));
+    assert!(mixed.contains(&format!("{others}: not the key of the certificate")), "{mixed}");
+    fs::write(&other.cert, "-----BEGIN CERTIFICATE-----\n").unwrap();
+    let (cut, key) = (other.cert.display(), other.key.display());
+    let cut_off = error(&format!("tls {{\n cert = \"{cut}\"\n key = \"{key}\"\n}}"));
+    assert!(cut_off.ends_with("not valid PEM: its end marker is missing"), "{cut_off}");
     assert!(load("tls { enabled = false cert = \"x\" }").tls.is_none());
+}
+
+#[test]
+fn what_opens_or_closes_the_api_is_read() {
+    let config = load("port = 1");
+    assert_eq!((config.api_token_file, config.api_metrics), (None, false));
+    let config = load("api_token_file = \"/run/token\"\napi_metrics = \"true\"");
+    assert_eq!(config.api_token_file, Some("/run/token".into()));
+    assert!(config.api_metrics);
+    assert_eq!(config.to_redacted_json()["api_token_file"], "/run/token");
+    assert_eq!(
+        error("api_token_file = \"\""),
+        "test.hcl:1:18: api_token_file: the name of the file is empty"
+    );
 }
 
 /// Named after upstream's defect: `ERR` logged as `INFO`, `ERROR` was refused.
