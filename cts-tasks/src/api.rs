@@ -80,6 +80,7 @@ impl ApiServer {
     /// # Errors
     ///
     /// [`Error::Other`] when the address cannot be had, with the address in it.
+    #[expect(clippy::unused_async, reason = "a socket needs a running runtime")]
     pub async fn bind(
         address: SocketAddr,
         engine: Engine,
@@ -94,6 +95,7 @@ impl ApiServer {
     /// # Errors
     ///
     /// As [`ApiServer::bind`].
+    #[expect(clippy::unused_async, reason = "a socket needs a running runtime")]
     pub async fn bind_everywhere(
         port: u16,
         engine: Engine,

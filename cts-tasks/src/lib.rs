@@ -41,10 +41,12 @@ pub mod config;
 mod cron;
 mod daemon;
 mod diagnostic;
+mod drift;
 mod driver;
 mod engine;
 mod error;
 mod event;
+mod guard;
 mod inputs;
 mod literal;
 mod permit;
@@ -63,6 +65,7 @@ pub use config::{Config, ConfigValue, ConsulConfig, ProviderBlock};
 pub use cron::{Cron, InvalidCron};
 pub use daemon::{Daemon, DaemonOptions};
 pub use diagnostic::{Diagnostic, Place, Severity, Source};
+pub use drift::DriftCheck;
 pub use driver::{
     Action, ApplyRequest, Changes, Driver, DriverFactory, DriverKind, DriverSettings, Outcome,
     Plan, PlanId, PlanPurpose, Progress, RunContext, Silent,
@@ -70,6 +73,7 @@ pub use driver::{
 pub use engine::{Engine, EngineOptions, FirstRun, Inspection, Retry};
 pub use error::{BoxError, Error, Result};
 pub use event::{Event, EventConfig, EventError, Status};
+pub use guard::{Guard, Objection, Waiting};
 pub use inputs::{KvEntry, ServiceInstance, TaskInputs};
 pub use literal::{InvalidNumber, Literal, NotLiteral, Number};
 pub use permit::{Cluster, Member, Permit, Role, Single};

@@ -30,6 +30,10 @@ pub(crate) struct Routes {
 impl Routes {
     /// Everything that a deployment with this state answers.
     pub(crate) fn of(state: &ApiState) -> Self {
+        Self::new(state.rules.is_some(), state.exposition.is_some())
+    }
+
+    fn new(creates_tasks: bool, shows_metrics: bool) -> Self {
         let mut routes = Self { router: Router::new(), all: Vec::new() };
         routes.add("GET", HEALTH, status::health);
         routes.add("GET", CLUSTER, status::cluster);
@@ -40,14 +44,14 @@ impl Routes {
         routes.add("GET", "/v1/status/tasks/{name}", status::task);
         routes.add("GET", "/v1/tasks", tasks::all);
         routes.alias("GET", "/v1/tasks/", tasks::all);
-        if state.rules.is_some() {
+        if creates_tasks {
             routes.add("POST", "/v1/tasks", create::create);
         }
         routes.add("GET", "/v1/tasks/{name}", tasks::one);
         routes.add("PATCH", "/v1/tasks/{name}", patch::update);
         routes.add("DELETE", "/v1/tasks/{name}", tasks::delete);
         routes.add("POST", "/v1/tasks/{name}/run", tasks::run);
-        if state.exposition.is_some() {
+        if shows_metrics {
             routes.add("GET", "/metrics", metrics::metrics);
         }
         routes
@@ -125,4 +129,34 @@ async fn elsewhere(uri: Uri) -> Failure {
         return unsupported_path(path);
     }
     Failure::new(http::StatusCode::NOT_FOUND, "no such endpoint")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use serde_json::Value;
+
+    use super::*;
+
+    #[test]
+    fn the_document_has_every_route_and_no_other() {
+        let document: Value = serde_json::from_str(include_str!("../../openapi.json")).unwrap();
+        let mut documented = BTreeSet::new();
+        for (path, item) in document["paths"].as_object().unwrap() {
+            for method in item.as_object().unwrap().keys() {
+                documented.insert((method.to_uppercase(), path.clone()));
+            }
+        }
+        let routes = Routes::new(true, true).all;
+        let (aliases, routed): (Vec<Route>, Vec<Route>) =
+            routes.into_iter().partition(|route| route.alias);
+        let routed: BTreeSet<_> =
+            routed.iter().map(|route| (route.method.to_owned(), route.path.to_owned())).collect();
+        assert_eq!(documented, routed);
+        for alias in aliases {
+            let path = alias.path.trim_end_matches('/').to_owned();
+            assert!(routed.contains(&(alias.method.to_owned(), path)), "{alias:?}");
+        }
+    }
 }

@@ -30,7 +30,7 @@ pub(crate) struct Unusable {
 }
 
 impl Unusable {
-    fn new(path: &Path, problem: impl ToString) -> Self {
+    fn new(path: &Path, problem: impl std::fmt::Display) -> Self {
         Self { path: path.to_owned(), problem: problem.to_string() }
     }
 }

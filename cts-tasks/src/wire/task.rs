@@ -41,6 +41,18 @@ pub struct TaskDocument {
     /// What else its module gets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub module_input: Option<ModuleInputDocument>,
+    /// The most resources that one run may destroy without approval.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_destroy: Option<u64>,
+    /// Whether every plan with changes has to be approved.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub require_approval: bool,
+    /// Whether its infrastructure is destroyed when it is deleted.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub destroy_on_delete: bool,
+    /// When to look for drift, as a cron expression.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drift_check: Option<String>,
     /// What only the driver knows, such as `terraform_cloud_workspace`.
     #[serde(flatten)]
     pub driver_blocks: BTreeMap<String, Literal>,
@@ -182,6 +194,10 @@ impl From<&Task> for TaskDocument {
             buffer_period: (!task.buffer_period_inherited).then(|| task.buffer_period.into()),
             condition: (&task.condition).into(),
             module_input: (!task.module_inputs.is_empty()).then_some(module_input),
+            max_destroy: task.guard.max_destroy,
+            require_approval: task.guard.require_approval,
+            destroy_on_delete: task.destroy_on_delete,
+            drift_check: task.drift_check.clone(),
             driver_blocks: task.driver_blocks.clone(),
         }
     }
