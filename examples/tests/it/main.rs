@@ -6,6 +6,7 @@ mod bad_input;
 mod ecs;
 mod end_to_end;
 mod kill;
+mod operator;
 mod parts;
 mod sync;
 mod trouble;

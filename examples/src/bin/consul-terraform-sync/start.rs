@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use cts_tasks::{
-    Daemon, DaemonOptions, Diagnostic, Error, Stop, StopReason, TaskName,
+    Daemon, DaemonOptions, Error, Stop, StopReason, TaskName,
     config::{Config, Loaded},
 };
 use tokio::signal::unix::{SignalKind, signal};
@@ -11,6 +11,7 @@ use crate::{
     complain,
     exit::Exit,
     logging::{self, LogOptions},
+    metrics::Metrics,
     validate, wiring,
 };
 
@@ -35,13 +36,14 @@ pub(crate) fn start(flags: StartFlags, legacy: bool) -> Exit {
         }
     };
     let rules = loaded.rules.clone();
-    let daemon_options = match wiring::daemon_options(&loaded.config, rules, flags.reset_storage) {
-        Ok(daemon_options) => daemon_options,
-        Err(diagnostic) => {
-            validate::refuse(&[diagnostic]);
-            return Exit::Config;
-        }
-    };
+    let mut daemon_options =
+        match wiring::daemon_options(&loaded.config, rules, flags.reset_storage) {
+            Ok(daemon_options) => daemon_options,
+            Err(diagnostic) => {
+                validate::refuse(&[diagnostic]);
+                return Exit::Config;
+            }
+        };
     let log = LogOptions {
         level: loaded.config.log_level,
         json: flags.log_json,
@@ -61,6 +63,18 @@ pub(crate) fn start(flags: StartFlags, legacy: bool) -> Exit {
             return Exit::Error;
         }
     };
+    if loaded.config.api_metrics {
+        match Metrics::start() {
+            Ok(metrics) => {
+                daemon_options.exposition = Some(metrics.exposition());
+                runtime.spawn(metrics.keep());
+            }
+            Err(error) => {
+                tracing::error!("{error}");
+                return Exit::Error;
+            }
+        }
+    }
     let exit = runtime.block_on(run(loaded, flags, daemon_options));
     // What is still blocked in the system must not hold the process back.
     runtime.shutdown_background();

@@ -21,6 +21,7 @@ pub(crate) struct ConfigurationFlags {
 }
 
 /// Flags of `start`.
+#[expect(clippy::struct_excessive_bools, reason = "they are switches")]
 #[derive(Debug, Default, PartialEq, Eq, clap::Args)]
 pub(crate) struct StartFlags {
     #[command(flatten)]
