@@ -8,5 +8,6 @@ mod end_to_end;
 mod kill;
 mod operator;
 mod parts;
+mod reload;
 mod sync;
 mod trouble;

@@ -18,14 +18,14 @@ use tokio::{io::AsyncWriteExt as _, process::Command};
 use crate::{end_to_end::instance, parts, sync::SyncProcess};
 
 /// What the daemon works with; both are kept alive.
-enum World {
+pub(crate) enum World {
     Real(Consul),
     Double(ServedConsul),
 }
 
 impl World {
     /// The real parts if they are all there, else doubles.
-    async fn new(suite: &'static str) -> Self {
+    pub(crate) async fn new(suite: &'static str) -> Self {
         if let Some(consul) = parts::consul_and_terraform(suite).await {
             return Self::Real(consul);
         }
@@ -34,7 +34,7 @@ impl World {
         Self::Double(TestConsul::new().serve().await.unwrap())
     }
 
-    fn address(&self) -> String {
+    pub(crate) fn address(&self) -> String {
         match self {
             Self::Real(consul) => consul.address(),
             Self::Double(consul) => consul.address(),
@@ -49,7 +49,7 @@ impl World {
     }
 
     /// The double of Terraform comes first on the path, where it is used.
-    fn set_path(&self, command: &mut Command) {
+    pub(crate) fn set_path(&self, command: &mut Command) {
         if matches!(self, Self::Double(_)) {
             let double = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/double");
             let path = std::env::var_os("PATH").unwrap_or_default();
@@ -61,7 +61,7 @@ impl World {
 
 /// A task that keeps the ids of its instances in `<folder>/<name>/instances`,
 /// and takes as many seconds as `<folder>/<name>/seconds` says, or two.
-fn slow_task(folder: &Path, name: &str, service: &str) -> String {
+pub(crate) fn slow_task(folder: &Path, name: &str, service: &str) -> String {
     let module = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/slow");
     let place = folder.join(name);
     fs::create_dir_all(&place).unwrap();

@@ -69,9 +69,13 @@ impl SyncProcess {
 
     /// Sends a signal and waits for the end.
     pub(crate) async fn end(&mut self, signal: &str) -> ExitStatus {
+        self.signal(signal).await;
+        self.ended().await
+    }
+
+    pub(crate) async fn signal(&self, signal: &str) {
         let pid = self.pid().to_string();
         assert!(Command::new("kill").args([signal, &pid]).status().await.unwrap().success());
-        self.ended().await
     }
 
     /// Waits for the process to end.

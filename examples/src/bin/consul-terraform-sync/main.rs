@@ -13,6 +13,7 @@ mod log_format;
 mod logging;
 mod metrics;
 mod output;
+mod reload;
 mod start;
 mod syslog;
 mod task;

@@ -1,17 +1,18 @@
 use std::time::Duration;
 
 use cts_tasks::{
-    Daemon, DaemonOptions, Error, Stop, StopReason, TaskName,
+    Daemon, DaemonOptions, Error, Inspection, Stop, StopReason, TaskName,
     config::{Config, Loaded},
 };
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::{
-    arguments::StartFlags,
+    arguments::{ConfigurationFlags, StartFlags},
     complain,
     exit::Exit,
     logging::{self, LogOptions},
     metrics::Metrics,
+    reload::Hangups,
     validate, wiring,
 };
 
@@ -142,7 +143,7 @@ async fn work(
     if let Err(error) = daemon.check_consul(stop).await {
         return failed(&error, stop, Exit::Error);
     }
-    if let Err(error) = daemon.start_driver().await {
+    if let Err(error) = daemon.start_driver(stop).await {
         return failed(&error, stop, Exit::DriverInstall);
     }
     let done = if flags.inspect() {
@@ -150,7 +151,7 @@ async fn work(
     } else if flags.once {
         daemon.once(stop).await
     } else {
-        daemon.run(stop).await
+        serve(&daemon, &flags.configuration, stop).await
     };
     match done {
         Ok(()) => Exit::Ok,
@@ -158,16 +159,29 @@ async fn work(
     }
 }
 
+/// Runs until the stop, and takes over tasks of files that were changed.
+async fn serve(daemon: &Daemon, files: &ConfigurationFlags, stop: &Stop) -> cts_tasks::Result<()> {
+    let hangups = Hangups::catch().map_err(|source| Error::Other {
+        operation: "waiting for SIGHUP",
+        retryable: false,
+        source: source.into(),
+    })?;
+    tokio::select! {
+        done = daemon.run(stop) => done,
+        never = hangups.reload(daemon, files) => match never {},
+    }
+}
+
 async fn inspect(daemon: &Daemon, only: &[TaskName], stop: &Stop) -> cts_tasks::Result<()> {
-    for inspection in daemon.inspect(only, stop).await? {
+    let report = |inspection: Inspection| {
         let task = inspection.task.as_str();
         let (changes_present, plan) = match inspection.plan {
             Some(plan) => (!plan.changes.is_empty(), plan.text),
             None => (false, "Task is disabled, inspection was skipped.".to_owned()),
         };
         tracing::info!(task.name = task, changes_present, plan, "inspection results");
-    }
-    Ok(())
+    };
+    daemon.inspect_each(only, stop, report).await
 }
 
 /// The tasks of these names, or the first name that no task has.

@@ -5,7 +5,7 @@ use clap::ArgAction;
 use super::go_bool;
 
 /// Which files are the configuration.
-#[derive(Debug, Default, PartialEq, Eq, clap::Args)]
+#[derive(Debug, Default, Clone, PartialEq, Eq, clap::Args)]
 pub(crate) struct ConfigurationFlags {
     /// A directory of configuration files that end in .hcl or .json, taken in the order of
     /// their names. May be repeated.
