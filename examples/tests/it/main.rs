@@ -9,5 +9,6 @@ mod kill;
 mod operator;
 mod parts;
 mod reload;
+mod secured;
 mod sync;
 mod trouble;

@@ -1,14 +1,19 @@
 //! The life of a task, as an operator leads it on the command line.
 
 use std::{
+    ffi::OsString,
     fs,
-    path::{Path, PathBuf},
+    path::Path,
     process::{Output, Stdio},
 };
 
 use consul_watch::{
     Client,
-    testing::{ServedConsul, TestConsul, parts::Suite, real::Consul},
+    testing::{
+        ServedConsul, TestConsul,
+        parts::{Suite, find},
+        real::Consul,
+    },
     types::HealthStatus,
 };
 use regex::Regex;
@@ -26,7 +31,11 @@ pub(crate) enum World {
 impl World {
     /// The real parts if they are all there, else doubles.
     pub(crate) async fn new(suite: &'static str) -> Self {
-        if let Some(consul) = parts::consul_and_terraform(suite).await {
+        let terraform = ["terraform", "tofu"].into_iter().any(|name| find(name).is_some());
+        let required = std::env::var("REAL_PARTS").is_ok_and(|value| value == "required");
+        if (required || (terraform && find("consul").is_some()))
+            && let Some(consul) = parts::consul_and_terraform(suite).await
+        {
             return Self::Real(consul);
         }
         Suite(suite).double("consul");
@@ -51,12 +60,17 @@ impl World {
     /// The double of Terraform comes first on the path, where it is used.
     pub(crate) fn set_path(&self, command: &mut Command) {
         if matches!(self, Self::Double(_)) {
-            let double = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/double");
-            let path = std::env::var_os("PATH").unwrap_or_default();
-            let paths = std::iter::once(double).chain(std::env::split_paths(&path));
-            command.env("PATH", std::env::join_paths(paths).unwrap());
+            command.env("PATH", double_path());
         }
     }
+}
+
+/// The path with the double of Terraform before all else.
+pub(crate) fn double_path() -> OsString {
+    let double = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/double");
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let paths = std::iter::once(double).chain(std::env::split_paths(&path));
+    std::env::join_paths(paths).unwrap()
 }
 
 /// A task that keeps the ids of its instances in `<folder>/<name>/instances`,
@@ -89,17 +103,23 @@ pub(crate) struct Transcript {
 }
 
 /// Runs a command as an operator does who answers `input`.
-pub(crate) async fn operate(
-    sync: &SyncProcess,
+async fn operate(sync: &SyncProcess, folder: &Path, arguments: &[&str], input: &str) -> Transcript {
+    let address = sync.address().unwrap();
+    operate_with(folder, arguments, input, &[("CTS_ADDRESS", &address)]).await
+}
+
+/// As [`operate`], with only these variables of its own.
+pub(crate) async fn operate_with(
     folder: &Path,
     arguments: &[&str],
     input: &str,
+    variables: &[(&str, &str)],
 ) -> Transcript {
     let mut command = Command::new(env!("CARGO_BIN_EXE_consul-terraform-sync"));
     command
         .args(arguments)
         .current_dir(folder)
-        .env("CTS_ADDRESS", sync.address().unwrap())
+        .envs(variables.iter().copied())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -107,7 +127,9 @@ pub(crate) async fn operate(
     let mut child = command.spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
     // A command that asks nothing may have ended already.
-    stdin.write_all(input.as_bytes()).await.ok();
+    if let Err(error) = stdin.write_all(input.as_bytes()).await {
+        assert_eq!(error.kind(), std::io::ErrorKind::BrokenPipe);
+    }
     drop(stdin);
     let Output { status, stdout, stderr } = child.wait_with_output().await.unwrap();
     Transcript {
@@ -299,11 +321,6 @@ async fn completion_asks_the_daemon_for_tasks_that_fit() {
     assert_eq!(sync.end("-TERM").await.code(), Some(0), "{}", sync.log());
 }
 
-/// A path that no operator has.
-fn nowhere() -> PathBuf {
-    PathBuf::from("/nowhere/at/all")
-}
-
 #[tokio::test]
 async fn mistakes_of_commands_tell_what_to_do() {
     let folder = tempfile::tempdir().unwrap();
@@ -316,8 +333,6 @@ async fn mistakes_of_commands_tell_what_to_do() {
         "task {\n  name = \"a\"\n  source = \"./m\"\n  condition \"services\" {\n    names = [\"x\"]\n  }\n}\n",
     )
     .unwrap();
-    let ca = nowhere().join("ca.pem");
-    let ca = format!("-ca-cert={}", ca.display());
     for (arguments, code, parts) in [
         (
             &["task", "enable", "web"][..],
@@ -339,7 +354,13 @@ async fn mistakes_of_commands_tell_what_to_do() {
             &["both client cert and client key must be provided"],
         ),
         (
-            &["task", "enable", "-http-addr=https://localhost:9", &ca, "web"],
+            &[
+                "task",
+                "enable",
+                "-http-addr=https://localhost:9",
+                "-ca-cert=/nowhere/at/all/ca.pem",
+                "web",
+            ],
             14,
             &["/nowhere/at/all/ca.pem"],
         ),

@@ -4,9 +4,12 @@ mod connection;
 mod start;
 mod task;
 
-use std::ffi::OsString;
+use std::{ffi::OsString, path::Path};
 
-use clap::{ArgAction, CommandFactory as _, Parser, Subcommand, error::ErrorKind};
+use clap::{
+    ArgAction, CommandFactory as _, Parser, Subcommand,
+    error::{ContextKind, ContextValue, ErrorKind},
+};
 
 pub(crate) use connection::ConnectionFlags;
 pub(crate) use start::{ConfigurationFlags, StartFlags};
@@ -151,10 +154,20 @@ fn not_parsed(error: &clap::Error, arguments: &[OsString]) -> Result<Invocation,
                 .collect();
             let message = said.join("\n").replace("'--", "'-");
             let message = message.strip_prefix("error: ").unwrap_or(&message);
-            let message = format!("Error: {message}\n\n{}", help::hint(arguments));
+            let tip = configuration_tip(error).unwrap_or_default();
+            let message = format!("Error: {message}{tip}\n\n{}", help::hint(arguments));
             Err(Refused { message, exit: Exit::FlagParse })
         }
     }
+}
+
+/// For who names a configuration without its flag.
+fn configuration_tip(error: &clap::Error) -> Option<String> {
+    let Some(ContextValue::String(found)) = error.get(ContextKind::InvalidArg) else { return None };
+    let path = Path::new(found);
+    let known = path.extension().is_some_and(|ending| ending == "hcl" || ending == "json");
+    (known && !found.starts_with('-'))
+        .then(|| format!("\n  tip: to read this file write '-config-file={found}'"))
 }
 
 fn no_configuration() -> Refused {

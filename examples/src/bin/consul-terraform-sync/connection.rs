@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use cts_tasks::client::{Client, ClientConfig};
+use cts_tasks::client::{self, Client, ClientConfig};
 use secrecy::SecretString;
 
 use crate::arguments::{ConnectionFlags, go_bool};
@@ -24,11 +24,19 @@ pub(crate) fn process_environment(name: &str) -> Option<String> {
 /// # Errors
 ///
 /// What of flags and environment cannot be used, and what to do about it.
-pub(crate) fn client(
+pub(crate) fn commands_client(
     flags: &ConnectionFlags,
     environment: Environment<'_>,
 ) -> Result<Client, String> {
-    Client::new(&settings(flags, environment)?).map_err(|error| error.to_string())
+    let settings = settings(flags, environment)?;
+    Client::new(&settings).map_err(|error| match error {
+        client::Error::Config { setting: "address", problem } => format!(
+            "{problem}\nThe address is '{}'; it should be like http://localhost:8558, and comes \
+             from -http-addr or CTS_ADDRESS.",
+            settings.address
+        ),
+        error => error.to_string(),
+    })
 }
 
 /// A client for a shell that waits for candidates.
@@ -171,11 +179,11 @@ mod tests {
             ("http://", "invalid address, host value is empty"),
         ] {
             let flags = ConnectionFlags { http_addr: Some(address.into()), ..Default::default() };
-            let error = client(&flags, &|_| None).unwrap_err();
+            let error = commands_client(&flags, &|_| None).unwrap_err();
             assert!(error.starts_with(expected), "{address}: {error}");
         }
         let flags = ConnectionFlags { client_cert: Some("/a".into()), ..Default::default() };
-        let error = client(&flags, &|_| None).unwrap_err();
+        let error = commands_client(&flags, &|_| None).unwrap_err();
         assert_eq!(error, "both client cert and client key must be provided");
     }
 }

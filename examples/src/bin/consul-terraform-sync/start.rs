@@ -151,7 +151,7 @@ async fn work(
     } else if flags.once {
         daemon.once(stop).await
     } else {
-        serve(&daemon, &flags.configuration, stop).await
+        Box::pin(serve(&daemon, &flags.configuration, stop)).await
     };
     match done {
         Ok(()) => Exit::Ok,

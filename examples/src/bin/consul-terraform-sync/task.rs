@@ -56,7 +56,7 @@ fn connect(
     if flags.port.is_some() {
         terminal.warn("-port is deprecated, name the port in -http-addr")?;
     }
-    match connection::client(flags, &process_environment) {
+    match connection::commands_client(flags, &process_environment) {
         Ok(client) => Ok(Ok(client)),
         Err(why) => {
             terminal.error("unable to create a client for Consul-Terraform-Sync", &why)?;

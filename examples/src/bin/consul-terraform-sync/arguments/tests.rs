@@ -108,6 +108,14 @@ fn mistakes_have_their_exit_codes() {
 }
 
 #[test]
+fn a_file_without_its_flag_is_told_the_flag() {
+    for line in ["start sync.hcl", "validate sync.hcl"] {
+        let said = parse(line).unwrap_err().message;
+        assert!(said.contains("'-config-file=sync.hcl'"), "{said}");
+    }
+}
+
+#[test]
 fn version_and_help_are_no_mistakes() {
     for line in ["-version", "--version", "-v"] {
         assert_eq!(parse(line).unwrap(), Invocation::Version);
