@@ -81,7 +81,7 @@ async fn a_daemon_with_tls_is_reached_by_who_trusts_it() {
     let told = reach(&sync, folder, "http", &[]).await;
     assert!(told.contains("the server may serve https: use https:// in the address"), "{told}");
     let told = reach(&sync, folder, "https", &[]).await;
-    assert!(told.contains("certificate") && !told.contains("404"), "{told}");
+    assert!(told.contains("Name the authority") && told.contains("-ca-cert"), "{told}");
     for trusting in ["-ca-cert=ca.pem", "-ca-path=cas", "-ssl-verify=false"] {
         let told = reach(&sync, folder, "https", &[trusting]).await;
         assert!(told.contains(REACHED), "{trusting}: {told}");
@@ -101,7 +101,7 @@ async fn a_daemon_that_verifies_its_clients_wants_a_certificate() {
                     verify_incoming = true\n  ca_cert = \"ca.pem\"\n}\n";
     let (mut sync, _consul) = daemon(folder, settings).await;
     let told = reach(&sync, folder, "https", &["-ca-cert=ca.pem"]).await;
-    assert!(!told.contains("404"), "{told}");
+    assert!(told.contains("show a certificate with -client-cert"), "{told}");
     let flags = ["-ca-cert=ca.pem", "-client-cert=client.pem", "-client-key=client.key"];
     let told = reach(&sync, folder, "https", &flags).await;
     assert!(told.contains(REACHED), "{told}");
@@ -117,6 +117,8 @@ async fn a_daemon_with_a_token_tells_how_to_give_it() {
     let (mut sync, _consul) = daemon(folder, settings).await;
     let told = reach(&sync, folder, "http", &[]).await;
     assert!(told.contains("401") && told.contains("-token-file"), "{told}");
+    let told = reach(&sync, folder, "https", &[]).await;
+    assert!(told.contains("use http:// in the address"), "{told}");
     let told = reach(&sync, folder, "http", &["-token-file=token"]).await;
     assert!(told.contains(REACHED), "{told}");
     // A new token counts at once.

@@ -107,16 +107,32 @@ fn reason(error: &client::Error, wording: Wording) -> String {
 /// What probably helps, if the error does not tell by itself.
 fn help(error: &client::Error) -> Option<&'static str> {
     match error {
-        client::Error::Transport { hint: None, .. } => Some(
-            "Is the daemon running, and is this its address? -http-addr or CTS_ADDRESS \
-             names another one; the daemon's log line 'serving the API' tells its port.",
-        ),
+        client::Error::Transport { hint: None, .. } => Some(help_to_connect(error)),
         client::Error::Refused { status, .. } if status.as_u16() == 401 => Some(
             "This daemon wants a token: name the file that holds it with -token-file or \
              CTS_TOKEN_FILE.",
         ),
         _ => None,
     }
+}
+
+/// Tells by the words of the TLS library, which has no others.
+fn help_to_connect(error: &client::Error) -> &'static str {
+    let text = consul_watch::error_chain(error);
+    let told = |word| text.contains(word);
+    if told("InvalidContentType") {
+        return "The daemon probably serves no TLS: use http:// in the address.";
+    }
+    if told("CertificateRequired") {
+        return "The daemon verifies its clients: show a certificate with -client-cert and \
+                -client-key, or CTS_CLIENT_CERT and CTS_CLIENT_KEY.";
+    }
+    if told("invalid peer certificate") {
+        return "Name the authority that signed the daemon's certificate with -ca-cert or -ca-path, \
+                or CTS_CACERT or CTS_CAPATH. -ssl-verify=false trusts whoever answers.";
+    }
+    "Is the daemon running, and is this its address? -http-addr or CTS_ADDRESS names another \
+     one; the daemon's log line 'serving the API' tells its port."
 }
 
 /// What a run would do, as the driver tells it.
