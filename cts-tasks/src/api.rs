@@ -11,6 +11,7 @@ mod listener;
 mod metrics;
 mod pace;
 mod patch;
+mod plans;
 mod request;
 mod routes;
 mod schema;

@@ -51,10 +51,10 @@ pub use exchange::Answered;
 use exchange::{Call, Exchange};
 
 use crate::{
-    FirstRun, Status,
+    FirstRun, PlanId, Status,
     wire::{
-        ClusterStatus, CreatedTask, OverallStatus, TaskDocument, TaskList, TaskMessage, TaskStatus,
-        TaskUpdate, UpdatedTask,
+        ClusterStatus, CreatedTask, OverallStatus, PlanDocument, PlanMessage, RanTask,
+        TaskDocument, TaskList, TaskMessage, TaskStatus, TaskUpdate, UpdatedTask,
     },
 };
 
@@ -254,8 +254,44 @@ impl Client {
     ///
     /// [`Error::Refused`] with status 404 if there is no such task, 409 while
     /// it is active or disabled, 500 when the run fails; else see [`Error`].
-    pub async fn run_task(&self, name: &str) -> Result<Answered<()>> {
+    pub async fn run_task(&self, name: &str) -> Result<Answered<RanTask>> {
         let call = Call::new("run task", Method::POST, "/v1/tasks").segment(name).segment("run");
+        self.exchange.send(call).await
+    }
+
+    /// The plan of a task that waits for approval.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Refused`] with status 404 if there is no such task, or no plan
+    /// of it waits; else see [`Error`].
+    pub async fn waiting_plan(&self, name: &str) -> Result<PlanDocument> {
+        let call = Call::new("get plan", Method::GET, "/v1/tasks").segment(name).segment("plan");
+        let answered: Answered<PlanMessage> = self.exchange.send(call).await?;
+        Ok(answered.value.plan)
+    }
+
+    /// Applies the plan that waits, and nothing in its place; waits for its end.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Refused`] with status 404 if there is no such task or plan, 409
+    /// while the task is active or disabled, or when the plan was out of date
+    /// and a new one was made, 500 when the apply fails; else see [`Error`].
+    pub async fn approve_plan(&self, name: &str, plan: &PlanId) -> Result<Answered<()>> {
+        let call = Call::new("approve plan", Method::POST, "/v1/tasks").segment(name);
+        let call = call.segment("plan").segment(plan.as_str()).segment("approve");
+        Ok(self.exchange.send::<serde::de::IgnoredAny>(call).await?.map(drop))
+    }
+
+    /// Forgets the plan that waits, without applying it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Client::approve_plan`].
+    pub async fn discard_plan(&self, name: &str, plan: &PlanId) -> Result<Answered<()>> {
+        let call = Call::new("discard plan", Method::DELETE, "/v1/tasks").segment(name);
+        let call = call.segment("plan").segment(plan.as_str());
         Ok(self.exchange.send::<serde::de::IgnoredAny>(call).await?.map(drop))
     }
 

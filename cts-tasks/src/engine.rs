@@ -131,6 +131,7 @@ impl Engine {
     /// An engine without tasks, that watches through `watcher` and has
     /// `factory` make the drivers.
     pub fn new(watcher: Watcher, factory: Arc<dyn DriverFactory>, options: EngineOptions) -> Self {
+        crate::measure::describe();
         let random = options.seed.map_or_else(fastrand::Rng::new, fastrand::Rng::with_seed);
         let shared = Shared {
             watcher,

@@ -49,6 +49,7 @@ mod event;
 mod guard;
 mod inputs;
 mod literal;
+mod measure;
 mod permit;
 mod registration;
 mod stop;

@@ -118,3 +118,28 @@ async fn register(consul: &dyn AgentApi, service: &AgentServiceRegistration, sto
     }
     false
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The health check's address, for a configuration that is changed so.
+    fn checked(change: impl FnOnce(&mut Config)) -> String {
+        let mut config = Config::default();
+        change(&mut config);
+        check(&config, 8558).http.unwrap()
+    }
+
+    /// Spec: CTS83
+    #[test]
+    fn the_check_asks_as_the_api_answers() {
+        assert_eq!(checked(|_| ()), "http://localhost:8558/v1/health");
+        let secured = |config: &mut Config| config.tls = Some(crate::config::ApiTls::default());
+        assert_eq!(checked(secured), "https://localhost:8558/v1/health");
+        let told = |config: &mut Config| {
+            secured(config);
+            config.consul.service_registration.default_check_address = "http://proxy/cts/".into();
+        };
+        assert_eq!(checked(told), "http://proxy/cts/v1/health");
+    }
+}

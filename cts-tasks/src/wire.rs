@@ -5,6 +5,7 @@
 //! Source: Consul-Terraform-Sync 0.9, `api/openapi.yaml`.
 
 mod answer;
+mod plan;
 mod status;
 mod task;
 
@@ -12,6 +13,7 @@ pub use answer::{
     CreatedTask, ErrorDocument, ErrorMessage, InspectedTask, InspectedUpdate, TaskList,
     TaskMessage, TaskUpdate, UpdatedTask,
 };
+pub use plan::{PlanDocument, PlanMessage, RanTask};
 pub use status::{
     ClusterStatus, EnabledCounts, OverallStatus, StatusCounts, TaskStatus, TaskSummary,
 };

@@ -143,9 +143,10 @@ where
 {
     let phase = Phase::new();
     let io = TokioIo::new(Paced::new(stream, phase.clone()));
+    let answering = phase.clone();
     let service = service_fn(move |request: hyper::Request<Incoming>| {
-        phase.answering();
-        let (router, phase) = (router.clone(), phase.clone());
+        answering.answering();
+        let (router, phase) = (router.clone(), answering.clone());
         async move {
             let answer = router.oneshot(request.map(axum::body::Body::new) as Request).await;
             phase.answered();
@@ -156,7 +157,94 @@ where
     tokio::pin!(connection);
     tokio::select! {
         ended = &mut connection => return Ok(ended?),
+        () = phase.overdue() => return Err(io::Error::from(io::ErrorKind::TimedOut).into()),
         _ = stop.stopped() => connection.as_mut().graceful_shutdown(),
     }
     Ok(connection.await?)
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::routing::get;
+    use tokio::{
+        io::{AsyncReadExt, DuplexStream, duplex},
+        task::JoinHandle,
+        time::Instant,
+    };
+
+    use super::*;
+    use crate::{StopReason, api::pace::IDLE};
+
+    /// A connection whose answers take two minutes under `/slow`.
+    fn connect(stop: &Stop) -> (DuplexStream, JoinHandle<Duration>) {
+        let (near, far) = duplex(64 * 1024);
+        let slow = || async {
+            sleep(Duration::from_mins(2)).await;
+            "slow"
+        };
+        let router = Router::new().route("/", get(|| async { "fast" })).route("/slow", get(slow));
+        let stop = stop.clone();
+        let serving = tokio::spawn(async move {
+            let started = Instant::now();
+            http(far, router, &stop).await.ok();
+            started.elapsed()
+        });
+        (near, serving)
+    }
+
+    async fn ask(near: &mut DuplexStream, path: &str, body: &str) {
+        near.write_all(format!("GET {path} HTTP/1.1\r\nhost: a\r\n\r\n").as_bytes()).await.unwrap();
+        let mut answer = Vec::new();
+        while !answer.ends_with(body.as_bytes()) {
+            assert_ne!(near.read_buf(&mut answer).await.unwrap(), 0);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_head_that_does_not_come_ends_the_connection() {
+        let (_near, serving) = connect(&Stop::new());
+        assert_eq!(serving.await.unwrap().as_secs(), HEAD.as_secs());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_head_that_trickles_ends_the_connection() {
+        let (mut near, serving) = connect(&Stop::new());
+        ask(&mut near, "/", "fast").await;
+        for byte in b"GET / HTTP/1.1\r\nhost" {
+            near.write_all(&[*byte]).await.ok();
+            sleep(Duration::from_secs(1)).await;
+        }
+        assert_eq!(serving.await.unwrap().as_secs(), HEAD.as_secs());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_idle_connection_is_kept_for_a_minute() {
+        let (mut near, serving) = connect(&Stop::new());
+        ask(&mut near, "/", "fast").await;
+        sleep(Duration::from_secs(59)).await;
+        ask(&mut near, "/", "fast").await;
+        assert_eq!(serving.await.unwrap().as_secs(), 59 + IDLE.as_secs());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_may_take_as_long_as_it_takes() {
+        let (mut near, serving) = connect(&Stop::new());
+        ask(&mut near, "/slow", "slow").await;
+        assert_eq!(serving.await.unwrap().as_secs(), 120 + IDLE.as_secs());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stop_ends_idle_connections_and_waits_for_answers() {
+        let stop = Stop::new();
+        let (mut idle, ended) = connect(&stop);
+        ask(&mut idle, "/", "fast").await;
+        let (mut busy, answered) = connect(&stop);
+        let stopping = async {
+            sleep(Duration::from_secs(5)).await;
+            stop.stop(StopReason::Shutdown);
+        };
+        tokio::join!(ask(&mut busy, "/slow", "slow"), stopping);
+        assert_eq!(ended.await.unwrap().as_secs(), 5);
+        assert_eq!(answered.await.unwrap().as_secs(), 120);
+    }
 }

@@ -17,7 +17,7 @@ use super::{
     ApiState, HEALTH,
     answer::{Failure, Said},
 };
-use crate::{REQUEST_ID, Role};
+use crate::{REQUEST_ID, Role, measure};
 
 tokio::task_local! {
     static CURRENT: Uuid;
@@ -34,7 +34,7 @@ pub(crate) fn request_id() -> Uuid {
 pub(crate) async fn identify(request: Request, next: Next) -> Response {
     let id = Uuid::new_v4();
     let logged = request.uri().path() != HEALTH;
-    let started = Instant::now();
+    let (method, started) = (request.method().clone(), Instant::now());
     if logged {
         let (method, path) = (request.method().as_str(), request.uri().path());
         tracing::debug!(request_id = %id, method, path, "received request");
@@ -43,6 +43,16 @@ pub(crate) async fn identify(request: Request, next: Next) -> Response {
     if let Ok(value) = HeaderValue::try_from(id.to_string()) {
         response.headers_mut().insert(HeaderName::from_static(REQUEST_ID), value);
     }
+    let method = match method {
+        Method::GET => "GET",
+        Method::POST => "POST",
+        Method::PATCH => "PATCH",
+        Method::DELETE => "DELETE",
+        Method::OPTIONS => "OPTIONS",
+        // Anything may be sent, and not everything gets a series of its own.
+        _ => "other",
+    };
+    measure::answered(method, response.status().as_u16(), started.elapsed());
     if logged {
         let said = response.extensions().get::<Said>();
         tracing::debug!(

@@ -3,14 +3,14 @@
 use std::{
     io,
     pin::Pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    task::{Context, Poll, ready},
+    task::{Context, Poll},
     time::Duration,
 };
 
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
-    time::{Instant, Sleep, sleep_until},
+    sync::watch,
+    time::{Instant, sleep_until},
 };
 
 /// How long a request's head may take to arrive.
@@ -23,9 +23,9 @@ pub(super) const HEAD: Duration = Duration::from_secs(15);
 /// Source: Consul-Terraform-Sync 0.9, idle timeout of the API.
 pub(super) const IDLE: Duration = Duration::from_mins(1);
 
-/// Where a connection stands between two requests.
+/// Where a connection stands between two requests. Clones share it.
 #[derive(Debug, Clone)]
-pub(super) struct Phase(Arc<Mutex<At>>);
+pub(super) struct Phase(watch::Sender<At>);
 
 #[derive(Debug, Clone, Copy)]
 enum At {
@@ -40,50 +40,56 @@ enum At {
 impl Phase {
     /// A client that connects has a request.
     pub(super) fn new() -> Self {
-        Self(Arc::new(Mutex::new(At::Head { until: Instant::now() + HEAD })))
+        Self(watch::Sender::new(At::Head { until: Instant::now() + HEAD }))
     }
 
     /// A head is complete.
     pub(super) fn answering(&self) {
-        *self.lock() = At::Answering;
+        self.0.send_replace(At::Answering);
     }
 
     /// An answer is complete.
     pub(super) fn answered(&self) {
-        *self.lock() = At::Idle { until: Instant::now() + IDLE };
+        self.0.send_replace(At::Idle { until: Instant::now() + IDLE });
     }
 
     fn bytes_came(&self) {
-        let mut at = self.lock();
-        if let At::Idle { .. } = *at {
-            *at = At::Head { until: Instant::now() + HEAD };
-        }
+        self.0.send_if_modified(|at| {
+            let first = matches!(at, At::Idle { .. });
+            if first {
+                *at = At::Head { until: Instant::now() + HEAD };
+            }
+            first
+        });
     }
 
-    fn deadline(&self) -> Option<Instant> {
-        match *self.lock() {
-            At::Idle { until } | At::Head { until } => Some(until),
-            At::Answering => None,
+    /// Waits until the client has kept the server waiting for too long.
+    pub(super) async fn overdue(&self) {
+        let mut changes = self.0.subscribe();
+        loop {
+            let until = match *changes.borrow_and_update() {
+                At::Idle { until } | At::Head { until } => Some(until),
+                At::Answering => None,
+            };
+            tokio::select! {
+                () = sleep_until(until.unwrap_or_else(Instant::now)), if until.is_some() => return,
+                // The sender is this phase itself, so it is there.
+                _ = changes.changed() => {}
+            }
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, At> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A connection whose reads fail when its [`Phase`] has lasted too long.
+/// A connection that tells its [`Phase`] when bytes come.
 #[derive(Debug)]
 pub(super) struct Paced<S> {
     inner: S,
     phase: Phase,
-    alarm: Pin<Box<Sleep>>,
 }
 
 impl<S> Paced<S> {
     pub(super) fn new(inner: S, phase: Phase) -> Self {
-        let alarm = Box::pin(sleep_until(Instant::now() + HEAD));
-        Self { inner, phase, alarm }
+        Self { inner, phase }
     }
 }
 
@@ -94,18 +100,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for Paced<S> {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
-        if let Poll::Ready(read) = Pin::new(&mut self.inner).poll_read(cx, buf) {
-            if buf.filled().len() > before {
-                self.phase.bytes_came();
-            }
-            return Poll::Ready(read);
+        let read = Pin::new(&mut self.inner).poll_read(cx, buf);
+        if buf.filled().len() > before {
+            self.phase.bytes_came();
         }
-        let Some(deadline) = self.phase.deadline() else { return Poll::Pending };
-        if self.alarm.deadline() != deadline {
-            self.alarm.as_mut().reset(deadline);
-        }
-        ready!(self.alarm.as_mut().poll(cx));
-        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+        read
     }
 }
 

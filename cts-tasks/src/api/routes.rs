@@ -9,7 +9,7 @@ use axum::{
 use super::{
     ApiState, CLUSTER, HEALTH,
     answer::{Failure, unsupported_method, unsupported_path},
-    create, document, metrics, patch, status, tasks,
+    create, document, metrics, patch, plans, status, tasks,
 };
 
 /// One thing that the API can be asked.
@@ -50,7 +50,10 @@ impl Routes {
         routes.add("GET", "/v1/tasks/{name}", tasks::one);
         routes.add("PATCH", "/v1/tasks/{name}", patch::update);
         routes.add("DELETE", "/v1/tasks/{name}", tasks::delete);
-        routes.add("POST", "/v1/tasks/{name}/run", tasks::run);
+        routes.add("POST", "/v1/tasks/{name}/run", plans::run);
+        routes.add("GET", "/v1/tasks/{name}/plan", plans::waiting);
+        routes.add("DELETE", "/v1/tasks/{name}/plan/{id}", plans::discard);
+        routes.add("POST", "/v1/tasks/{name}/plan/{id}/approve", plans::approve);
         if shows_metrics {
             routes.add("GET", "/metrics", metrics::metrics);
         }

@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 
 use axum::{
     Json,
-    extract::{Path, Query, State},
+    extract::{Path, Query, State as Of},
     http::StatusCode,
 };
 use serde::Serialize;
@@ -12,7 +12,7 @@ use super::{
     answer::{Answer, Failure, unsupported_path},
 };
 use crate::{
-    Error, Event, Status, Task,
+    Error, State, Status, Task,
     wire::{ClusterStatus, OverallStatus, TaskStatus, TaskSummary},
 };
 
@@ -20,7 +20,7 @@ use crate::{
 pub(crate) struct Empty {}
 
 /// `GET /v1/health`
-pub(crate) async fn health(State(state): State<ApiState>) -> Result<Json<Empty>, Failure> {
+pub(crate) async fn health(Of(state): Of<ApiState>) -> Result<Json<Empty>, Failure> {
     match state.engine.health() {
         Ok(()) => Ok(Json(Empty {})),
         Err(reason) => Err(Failure::new(
@@ -31,7 +31,7 @@ pub(crate) async fn health(State(state): State<ApiState>) -> Result<Json<Empty>,
 }
 
 /// `GET /v1/status`
-pub(crate) async fn overall(State(state): State<ApiState>) -> Json<OverallStatus> {
+pub(crate) async fn overall(Of(state): Of<ApiState>) -> Json<OverallStatus> {
     let mut summary = TaskSummary::default();
     state.engine.state(|state| {
         for task in &state.tasks {
@@ -52,9 +52,7 @@ pub(crate) async fn overall(State(state): State<ApiState>) -> Json<OverallStatus
 }
 
 /// `GET /v1/status/cluster`
-pub(crate) async fn cluster(
-    State(state): State<ApiState>,
-) -> Result<Answer<ClusterStatus>, Failure> {
+pub(crate) async fn cluster(Of(state): Of<ApiState>) -> Result<Answer<ClusterStatus>, Failure> {
     let Some(cluster_name) = state.cluster.name() else {
         return Err(Failure::new(
             StatusCode::METHOD_NOT_ALLOWED,
@@ -70,15 +68,12 @@ type Parameters = Query<Vec<(String, String)>>;
 
 /// `GET /v1/status/tasks`
 pub(crate) async fn tasks(
-    State(state): State<ApiState>,
+    Of(state): Of<ApiState>,
     parameters: Parameters,
 ) -> Result<Json<Statuses>, Failure> {
     let wanted = Wanted::read(&parameters)?;
     Ok(Json(state.engine.state(|state| {
-        let all = state.tasks.iter().map(|task| {
-            let events = state.events.get(&task.name).map_or(&[][..], Vec::as_slice);
-            wanted.show(task, events)
-        });
+        let all = state.tasks.iter().map(|task| wanted.show(task, state));
         all.filter(|shown| wanted.status.is_none_or(|status| status == shown.status))
             .map(|shown| (shown.task_name.clone(), shown))
             .collect()
@@ -87,7 +82,7 @@ pub(crate) async fn tasks(
 
 /// `GET /v1/status/tasks/<name>`
 pub(crate) async fn task(
-    State(state): State<ApiState>,
+    Of(state): Of<ApiState>,
     Path(name): Path<String>,
     parameters: Parameters,
 ) -> Result<Json<Statuses>, Failure> {
@@ -97,8 +92,9 @@ pub(crate) async fn task(
     let wanted = Wanted::read(&parameters)?;
     let shown = state.engine.state(|state| {
         let task = state.tasks.iter().find(|task| task.name.as_str() == name)?;
-        let events = state.events.get(&task.name).map_or(&[][..], Vec::as_slice);
-        Some((wanted.show(task, events), events.is_empty()))
+        let shown = wanted.show(task, state);
+        let without_events = shown.events_url.is_empty();
+        Some((shown, without_events))
     });
     let Some((shown, without_events)) = shown else {
         return Err(Error::NoSuchTask { task: name }.into());
@@ -151,7 +147,8 @@ impl Wanted {
         Ok(Self { events, status })
     }
 
-    fn show(&self, task: &Task, events: &[Event]) -> TaskStatus {
+    fn show(&self, task: &Task, state: &State) -> TaskStatus {
+        let events = state.events.get(&task.name).map_or(&[][..], Vec::as_slice);
         TaskStatus {
             task_name: task.name.to_string(),
             status: Status::of(events),
@@ -162,6 +159,8 @@ impl Wanted {
                 format!("/v1/status/tasks/{}?include=events", task.name)
             },
             events: if self.events { events.to_vec() } else { Vec::new() },
+            waiting_plan: state.plans.get(&task.name).map(|plan| plan.id.clone()),
+            drift: state.drift.get(&task.name).cloned(),
             providers: task.providers.clone(),
             services: task.service_names(),
         }

@@ -47,23 +47,6 @@ pub(crate) async fn delete(
     Ok((StatusCode::ACCEPTED, Answer::new(Empty {})))
 }
 
-/// `POST /v1/tasks/<name>/run`
-///
-/// A task that is active or disabled is in the way of this request, which is
-/// what 409 says; the older routes keep upstream's 500.
-pub(crate) async fn run(
-    State(state): State<ApiState>,
-    Path(name): Path<String>,
-) -> Result<Answer<Empty>, Failure> {
-    match state.engine.run_now(&task_name(name)?).await {
-        Ok(()) => Ok(Answer::new(Empty {})),
-        Err(error @ (Error::TaskActive { .. } | Error::TaskDisabled { .. })) => {
-            Err(Failure::from(error).with_status(StatusCode::CONFLICT))
-        }
-        Err(error) => Err(error.into()),
-    }
-}
-
 /// The name in a path; what cannot be one names no task.
 pub(crate) fn task_name(text: String) -> Result<TaskName, Failure> {
     if text.contains('/') {

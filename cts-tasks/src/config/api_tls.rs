@@ -11,7 +11,7 @@ use super::{
 };
 
 /// TLS of the HTTP API.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ApiTls {
     /// The server's certificate chain, in PEM.

@@ -21,6 +21,7 @@ use super::{
     health::{Health, Probe},
     want::{Feed, Want},
 };
+use crate::measure::Watched;
 
 /// The watches of one task, as one stream of what they yield.
 ///
@@ -36,6 +37,7 @@ pub(crate) struct Feeds {
 
 struct Open {
     stream: AbortHandle,
+    _watched: Watched,
     _probe: Arc<Probe>,
 }
 
@@ -133,7 +135,7 @@ impl Feeds {
         let answers = watch.map(move |item| (named.clone(), item.map(|shown| feed(shown.data))));
         let (answers, stream) = abortable(answers);
         self.streams.push(answers.boxed());
-        self.open.insert(want, Open { stream, _probe: probe });
+        self.open.insert(want, Open { stream, _watched: Watched::begin(), _probe: probe });
     }
 }
 

@@ -3,7 +3,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use consul_watch::Backoff;
 use tokio::sync::Mutex;
 
-use crate::{Change, Error, Result, State, Stop, Task, TaskStore};
+use crate::{Change, Error, Result, State, Stop, Task, TaskStore, measure};
 
 /// The store with a copy of what it holds, so that readers never wait for it.
 ///
@@ -25,6 +25,7 @@ impl Ledger {
     pub(crate) async fn open(&self, configured: Vec<Task>, stop: &Stop) -> Result<()> {
         let state = self.store.load().await?;
         let stored = !state.tasks.is_empty();
+        measure::state(&state);
         *self.state.write().unwrap_or_else(PoisonError::into_inner) = state;
         if stored {
             tracing::info!("tasks are taken from the store, not from the configuration");
@@ -61,6 +62,7 @@ impl Ledger {
         for change in batch {
             state.apply(change);
         }
+        measure::state(&state);
         Ok(())
     }
 

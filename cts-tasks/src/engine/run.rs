@@ -5,14 +5,14 @@ use std::{
 
 use chrono::{DateTime, Local};
 use consul_watch::error_chain;
-use tokio::sync::SemaphorePermit;
+use tokio::{sync::SemaphorePermit, time::Instant};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::{Shared, view::View};
 use crate::{
     ApplyRequest, Change, Changes, Driver, Error, Event, EventConfig, EventError, InputsDigest,
-    Objection, Outcome, Plan, PlanId, Result, Retry, RunContext, Stop, StopReason, Task,
+    Objection, Outcome, Plan, PlanId, Result, Retry, RunContext, Stop, StopReason, Task, measure,
 };
 
 /// One run of one task: apply with all retries, and the event that tells of it.
@@ -71,7 +71,7 @@ impl Run {
 
     async fn work(self, context: RunContext, stop: Stop) -> Result<()> {
         let _turn = self.turn(&stop).await?;
-        let start_time = Local::now();
+        let (start_time, started) = (Local::now(), Instant::now());
         let mut result = match &self.approved {
             Some(plan) => self.apply_approved(plan, &context).await,
             None => self.attempts(&context, &stop).await,
@@ -80,6 +80,7 @@ impl Run {
         if out_of_date {
             result = self.attempts(&context, &stop).await;
         }
+        measure::ran(&self.task.name, outcome(&result), started.elapsed());
         if result.is_err() {
             self.view().mark_dirty();
         }
@@ -215,7 +216,7 @@ impl Run {
                 Some(delay) => self.announce(attempt, delay, &error),
             }
             tokio::select! {
-                () = tokio::time::sleep(delay.unwrap_or_default()) => {}
+                () = tokio::time::sleep(delay.unwrap_or_default()) => measure::retried(&self.task.name),
                 () = self.retired.cancelled() => return Err(error),
                 reason = stop.stopped() => return Err(Error::Stopped { reason }),
             }
@@ -315,6 +316,17 @@ fn accumulate(earlier: Option<Error>, attempt: u32, error: Error) -> Error {
             );
             Error::Driver { message, retryable, source: None }
         }
+    }
+}
+
+/// How a run ended, as it is counted.
+fn outcome(result: &Result<End>) -> &'static str {
+    match result {
+        Ok(End::Applied(Outcome::Unchanged, _) | End::NothingNew) => "unchanged",
+        Ok(End::Applied(..)) => "applied",
+        Ok(End::Waits(_) | End::StillWaits | End::OutOfDate) => "waiting",
+        Err(Error::Stopped { .. } | Error::NotPermitted { .. }) => "stopped",
+        Err(_) => "failed",
     }
 }
 

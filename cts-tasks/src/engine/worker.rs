@@ -27,7 +27,7 @@ use super::{
 };
 use crate::{
     Driver, DriverFactory, Error, Plan, PlanPurpose, Result, Retry, RunContext, Stop, Task,
-    TaskName,
+    TaskName, measure,
 };
 use orders::{Done, Settled};
 use replacement::Replacement;
@@ -342,6 +342,8 @@ impl Worker {
 
     fn start_run(&self, trigger: Trigger, stop: Stop) -> BoxFuture<'static, Done> {
         tracing::info!(task.name = %self.task.name, "executing task");
+        let cause = if trigger == Trigger::Change { "change" } else { "schedule" };
+        measure::triggered(&self.task.name, cause);
         let run = self.run(self.shared.options.retry, trigger == Trigger::Schedule);
         async move { Done::Ran(run.finish(&stop).await) }.boxed()
     }

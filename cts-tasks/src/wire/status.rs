@@ -1,6 +1,6 @@
 use serde::{Deserialize, Serialize};
 
-use crate::{Event, Member, Status};
+use crate::{DriftCheck, Event, Member, PlanId, Status};
 
 /// `GET /v1/status`
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,6 +56,12 @@ pub struct TaskStatus {
     /// The newest first, at most five, and only if they were asked for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub events: Vec<Event>,
+    /// The plan that waits for approval, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waiting_plan: Option<PlanId>,
+    /// What the last check for drift found, if there was one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drift: Option<DriftCheck>,
     /// Ids of its providers.
     #[serde(default)]
     pub providers: Vec<String>,

@@ -8,6 +8,8 @@
 
 mod api;
 mod api_create;
+mod api_plans;
+mod api_server;
 mod api_tasks;
 mod authority;
 mod client;
@@ -16,8 +18,11 @@ mod conditions;
 mod config;
 mod document;
 mod drift;
+mod drivers;
 mod engine;
 mod guards;
+mod logs;
+mod measures;
 mod registration;
 mod reload;
 mod removal;

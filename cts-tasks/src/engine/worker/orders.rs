@@ -10,6 +10,7 @@ use crate::{
         command::{Command, Reply, answer},
         update::Update,
     },
+    measure,
 };
 
 /// What a worker's work came to, and who waits for it.
@@ -98,6 +99,7 @@ impl Worker {
                 Some(async move { Done::RanByHand(run.discard(&plan, &context, &stop).await, reply) }.boxed())
             }
             Command::Run { reply } => {
+                measure::triggered(name, "hand");
                 let (run, stop) = (self.run(Retry::NEVER, false), stop.clone());
                 Some(async move { Done::RanByHand(run.finish(&stop).await, reply) }.boxed())
             }

@@ -1,0 +1,52 @@
+use chrono::{DateTime, Local};
+use serde::{Deserialize, Serialize};
+
+use crate::{Changes, Plan, PlanId};
+
+/// `GET /v1/tasks/{name}/plan`
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlanMessage {
+    /// The plan.
+    pub plan: PlanDocument,
+}
+
+/// A plan that waits for approval.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlanDocument {
+    /// Names it to whoever approves or discards it.
+    pub id: PlanId,
+    /// What it would change.
+    pub changes: Changes,
+    /// For people; a long one is cut.
+    pub text: String,
+    /// Where a person can look at it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
+    /// Why it waits.
+    pub objection: String,
+    /// Since when it waits.
+    pub since: DateTime<Local>,
+}
+
+impl PlanDocument {
+    /// The plan as it is shown; `None` if it does not wait for approval.
+    pub fn of(plan: Plan) -> Option<Self> {
+        let waiting = plan.waiting?;
+        Some(Self {
+            id: plan.id,
+            changes: plan.changes,
+            text: plan.text,
+            url: plan.url,
+            objection: waiting.objection.to_string(),
+            since: waiting.since,
+        })
+    }
+}
+
+/// The answer to `POST /v1/tasks/{name}/run`
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RanTask {
+    /// The plan that now waits for approval, if the guard objected.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waiting_plan: Option<PlanId>,
+}
