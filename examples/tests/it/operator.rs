@@ -322,6 +322,63 @@ async fn completion_asks_the_daemon_for_tasks_that_fit() {
 }
 
 #[tokio::test]
+async fn a_plan_that_waits_is_shown_approved_and_discarded_on_the_command_line() {
+    let world = World::new("operator").await;
+    let consul = world.client();
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    put(&consul, 1).await;
+    let task = slow_task(folder, "web", "web");
+    let guarded = task.replace("task {", "task {\n  require_approval = true");
+    let config = guarded + &slow_task(folder, "witness", "web");
+    let mut sync = SyncProcess::new(folder, &world.address(), &config);
+    sync.start_with(|command| world.set_path(command));
+    sync.ran("witness", 1).await;
+
+    let plan = operate(&sync, folder, &["task", "plan", "web"], "").await;
+    assert_eq!(plan.code, Some(0), "{}", plan.complained);
+    for part in
+        ["==> A plan of 'web' waits for approval since 20", "requires approval", "Plan ID: "]
+    {
+        assert!(plan.said.contains(part), "{}", plan.said);
+    }
+    let no = operate(&sync, folder, &["task", "approve", "web"], "no\n").await;
+    assert_eq!(no.code, Some(0));
+    let expected = "Enter a value: \n==> Cancelled approving the plan of task 'web'\n";
+    assert!(no.said.ends_with(expected), "{}", no.said);
+    assert_eq!(applied(folder, "web"), "");
+    let yes = operate(&sync, folder, &["task", "approve", "web"], "yes\n").await;
+    assert_eq!(yes.code, Some(0), "{}", yes.complained);
+    assert!(
+        yes.said.ends_with("==> Applying the plan of 'web'...\n\n==> 'web' approve complete!\n"),
+        "{}",
+        yes.said
+    );
+    assert_eq!(applied(folder, "web"), "web-1");
+
+    // No plan is left.
+    let none = operate(&sync, folder, &["task", "approve", "web"], "yes\n").await;
+    assert_eq!(none.code, Some(11));
+    assert!(none.complained.contains("unable to find a plan of 'web'"), "{}", none.complained);
+
+    // A discarded plan is not applied; the next run makes it anew and waits.
+    put(&consul, 2).await;
+    sync.ran("witness", 2).await;
+    sync.waits("web").await;
+    let discarded = operate(&sync, folder, &["task", "discard", "web"], "").await;
+    assert_eq!(discarded.code, Some(0), "{}", discarded.complained);
+    assert!(discarded.said.contains("==> 'web' discard complete!"), "{}", discarded.said);
+    let run = operate(&sync, folder, &["task", "run", "web"], "").await;
+    assert_eq!((run.code, run.said.as_str()), (Some(11), "==> Running 'web'...\n\n"));
+    assert!(run.complained.contains("a plan of 'web' waits for approval"), "{}", run.complained);
+    assert_eq!(applied(folder, "web"), "web-1");
+    let approved = operate(&sync, folder, &["task", "approve", "-auto-approve", "web"], "").await;
+    assert_eq!(approved.code, Some(0), "{}", approved.complained);
+    assert_eq!(applied(folder, "web"), "web-1 web-2");
+    assert_eq!(sync.end("-TERM").await.code(), Some(0), "{}", sync.log());
+}
+
+#[tokio::test]
 async fn mistakes_of_commands_tell_what_to_do() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();

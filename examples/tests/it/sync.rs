@@ -100,6 +100,17 @@ impl SyncProcess {
         Some(format!("http://127.0.0.1:{}", port.lines().next()?))
     }
 
+    /// Waits until a plan of the task waits for approval.
+    pub(crate) async fn waits(&self, task: &str) {
+        let waited = timeout(PATIENCE, async {
+            let path = format!("/v1/tasks/{task}/plan");
+            while self.get(&path).await.is_none_or(|answer| !answer["plan"].is_object()) {
+                sleep(Duration::from_millis(50)).await;
+            }
+        });
+        assert!(waited.await.is_ok(), "no plan of {task} waits\n{}", self.log());
+    }
+
     /// Waits until the API knows no such task.
     pub(crate) async fn gone(&self, task: &str) {
         let waited = timeout(PATIENCE, async {

@@ -21,6 +21,8 @@ pub(crate) enum Wanted {
     All,
     Enabled,
     Disabled,
+    /// With a plan that waits for approval.
+    Waiting,
 }
 
 /// `-autocomplete-install`
@@ -72,6 +74,7 @@ pub(crate) fn tasks(wanted: Wanted) -> Vec<String> {
             Wanted::All => true,
             Wanted::Enabled => task.enabled,
             Wanted::Disabled => !task.enabled,
+            Wanted::Waiting => task.waiting_plan.is_some(),
         });
         Some(fits.map(|task| task.task_name).collect())
     };
@@ -110,6 +113,7 @@ pub(crate) fn candidates(line: &str, tasks: impl FnOnce(Wanted) -> Vec<String>) 
             ["task", "enable"] => tasks(Wanted::Disabled),
             ["task", "disable" | "run"] => tasks(Wanted::Enabled),
             ["task", "delete"] => tasks(Wanted::All),
+            ["task", "approve" | "discard" | "plan"] => tasks(Wanted::Waiting),
             _ => Vec::new(),
         }
     };
@@ -145,6 +149,7 @@ mod tests {
             Wanted::All => vec!["a".to_owned(), "b".to_owned()],
             Wanted::Enabled => vec!["a".to_owned()],
             Wanted::Disabled => vec!["b".to_owned()],
+            Wanted::Waiting => vec!["c".to_owned()],
         })
     }
 
@@ -185,6 +190,7 @@ mod tests {
         assert_eq!(complete("consul-terraform-sync task disable "), ["a"]);
         assert_eq!(complete("consul-terraform-sync task delete "), ["a", "b"]);
         assert_eq!(complete("consul-terraform-sync task delete b"), ["b"]);
+        assert_eq!(complete("consul-terraform-sync task approve "), ["c"]);
         assert_eq!(complete("consul-terraform-sync task create "), [""; 0]);
     }
 

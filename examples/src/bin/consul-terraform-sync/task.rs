@@ -4,6 +4,7 @@ mod create;
 mod delete;
 mod disable;
 mod enable;
+mod plan;
 mod run;
 
 use std::io;
@@ -33,18 +34,26 @@ pub(crate) fn run_command(command: &TaskCommand) -> Exit {
 async fn execute(command: &TaskCommand, terminal: &mut Terminal<'_>) -> io::Result<Exit> {
     let connection = match command {
         TaskCommand::Create(flags) => &flags.connection,
-        TaskCommand::Delete(flags) | TaskCommand::Enable(flags) => &flags.named.connection,
-        TaskCommand::Disable(flags) | TaskCommand::Run(flags) => &flags.connection,
+        TaskCommand::Approve(flags) | TaskCommand::Delete(flags) | TaskCommand::Enable(flags) => {
+            &flags.named.connection
+        }
+        TaskCommand::Disable(flags)
+        | TaskCommand::Discard(flags)
+        | TaskCommand::Plan(flags)
+        | TaskCommand::Run(flags) => &flags.connection,
     };
     let client = match connect(connection, terminal)? {
         Ok(client) => client,
         Err(exit) => return Ok(exit),
     };
     match command {
+        TaskCommand::Approve(flags) => plan::approve(flags, &client, terminal).await,
         TaskCommand::Create(flags) => create::create(flags, &client, terminal).await,
         TaskCommand::Delete(flags) => delete::delete(flags, &client, terminal).await,
         TaskCommand::Disable(flags) => disable::disable(flags, &client, terminal).await,
+        TaskCommand::Discard(flags) => plan::discard(flags, &client, terminal).await,
         TaskCommand::Enable(flags) => enable::enable(flags, &client, terminal).await,
+        TaskCommand::Plan(flags) => plan::show(flags, &client, terminal).await,
         TaskCommand::Run(flags) => run::run(flags, &client, terminal).await,
     }
 }

@@ -8,6 +8,9 @@ use crate::exit::Exit;
 /// The commands below `task`.
 #[derive(Debug, PartialEq, Eq, Subcommand)]
 pub(crate) enum TaskCommand {
+    /// Applies the plan of a task that waits for approval. It is shown and must be approved.
+    #[command(args_override_self = true, override_usage = "task approve [options] <task name>")]
+    Approve(ApprovedFlags),
     /// Creates the task of a file. What its first run would change is shown and must be
     /// approved; then the task is created and run.
     #[command(
@@ -22,10 +25,16 @@ pub(crate) enum TaskCommand {
     /// Disables a task: changes in Consul no longer run it.
     #[command(args_override_self = true, override_usage = "task disable [options] <task name>")]
     Disable(NamedFlags),
+    /// Forgets the plan of a task that waits for approval. The next run makes a new one.
+    #[command(args_override_self = true, override_usage = "task discard [options] <task name>")]
+    Discard(NamedFlags),
     /// Enables a task. What its run would change is shown and, if there is anything, must be
     /// approved; then the task is enabled and run.
     #[command(args_override_self = true, override_usage = "task enable [options] <task name>")]
     Enable(ApprovedFlags),
+    /// Shows the plan of a task that waits for approval.
+    #[command(args_override_self = true, override_usage = "task plan [options] <task name>")]
+    Plan(NamedFlags),
     /// Runs a task now, whether or not anything has changed, and waits for the end.
     #[command(args_override_self = true, override_usage = "task run [options] <task name>")]
     Run(NamedFlags),
@@ -101,8 +110,12 @@ impl TaskCommand {
                 return Err(required("this command requires the flag -task-file=<task config>"));
             }
             Self::Create(_) => {}
-            Self::Delete(flags) | Self::Enable(flags) => flags.named.check()?,
-            Self::Disable(flags) | Self::Run(flags) => flags.check()?,
+            Self::Approve(flags) | Self::Delete(flags) | Self::Enable(flags) => {
+                flags.named.check()?;
+            }
+            Self::Disable(flags) | Self::Discard(flags) | Self::Plan(flags) | Self::Run(flags) => {
+                flags.check()?
+            }
         }
         Ok(self)
     }

@@ -7,7 +7,7 @@ use cts_tasks::{
     wire::{TaskDocument, TaskMessage},
 };
 
-use super::{Wording, approve_plan, failed, show_plan};
+use super::{Wording, approve_plan, failed, plan::tell_if_one_waits, show_plan};
 use crate::{arguments::CreateFlags, exit::Exit, output::Terminal, wiring};
 
 /// Creates the task of a file, and runs it.
@@ -52,6 +52,7 @@ pub(super) async fn create(
         Ok(created) => {
             terminal.info(&format!("Task '{name}' created"))?;
             terminal.say(&format!("Request ID: '{}'", id(created.request_id.as_deref())))?;
+            tell_if_one_waits(name, client, terminal).await?;
             Ok(Exit::Ok)
         }
         Err(error) => {

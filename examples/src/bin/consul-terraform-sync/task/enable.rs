@@ -2,7 +2,7 @@ use std::io;
 
 use cts_tasks::{FirstRun, client::Client};
 
-use super::{Wording, approve_plan, failed, show_plan};
+use super::{Wording, approve_plan, failed, plan::tell_if_one_waits, show_plan};
 use crate::{arguments::ApprovedFlags, exit::Exit, output::Terminal};
 
 /// Enables a task. One that would change something is run, too.
@@ -37,6 +37,9 @@ pub(super) async fn enable(
     match client.set_enabled(name, true, first_run).await {
         Ok(_) => {
             terminal.info(&format!("'{name}' enable complete!"))?;
+            if first_run == FirstRun::Now {
+                tell_if_one_waits(name, client, terminal).await?;
+            }
             Ok(Exit::Ok)
         }
         Err(error) => {
