@@ -158,6 +158,11 @@ impl RecordingDriver {
         lock(&self.shared.failures).entry(task.to_owned()).or_default().push_back(failure);
     }
 
+    /// How many failures of [`RecordingDriver::fail_next`] are still to come.
+    pub fn failures_left(&self, task: &str) -> usize {
+        lock(&self.shared.failures).get(task).map_or(0, VecDeque::len)
+    }
+
     /// Holds every further apply of `task`.
     pub fn hold(&self, task: &str) -> Gate {
         let semaphore = Arc::new(Semaphore::new(0));

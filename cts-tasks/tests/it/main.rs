@@ -27,5 +27,6 @@ mod registration;
 mod reload;
 mod removal;
 mod scene;
+mod soak;
 mod stores;
 mod triggers;
