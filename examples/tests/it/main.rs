@@ -12,3 +12,4 @@ mod reload;
 mod secured;
 mod sync;
 mod trouble;
+mod world;

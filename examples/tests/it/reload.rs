@@ -3,8 +3,8 @@
 use std::fs;
 
 use crate::{
-    operator::{World, slow_task},
     sync::SyncProcess,
+    world::{World, slow_task},
 };
 
 #[tokio::test]

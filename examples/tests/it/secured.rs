@@ -9,8 +9,8 @@ use consul_watch::testing::TestConsul;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 
 use crate::{
-    operator::{double_path, operate_with},
     sync::SyncProcess,
+    world::{double_path, operate_with},
 };
 
 /// A certificate authority, and the files that it has signed.

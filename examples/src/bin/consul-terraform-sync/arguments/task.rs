@@ -114,7 +114,7 @@ impl TaskCommand {
                 flags.named.check()?;
             }
             Self::Disable(flags) | Self::Discard(flags) | Self::Plan(flags) | Self::Run(flags) => {
-                flags.check()?
+                flags.check()?;
             }
         }
         Ok(self)
