@@ -22,7 +22,7 @@ use crate::{
 
 fn client(address: &str, change: impl FnOnce(&mut ClientConfig)) -> Client {
     let mut config = ClientConfig::default();
-    config.address = address.to_owned();
+    address.clone_into(&mut config.address);
     change(&mut config);
     Client::new(&config).unwrap()
 }
@@ -50,7 +50,7 @@ async fn running() -> (Scene, Api, Client) {
 
 fn document(name: &str) -> TaskDocument {
     let mut document = TaskDocument::from(&task("condition \"services\" { names = [\"web\"] }"));
-    document.name = name.to_owned();
+    name.clone_into(&mut document.name);
     document
 }
 

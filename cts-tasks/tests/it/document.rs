@@ -1,4 +1,4 @@
-//! Holds requests and answers against the OpenAPI document that an API serves.
+//! Holds requests and answers against the `OpenAPI` document that an API serves.
 
 use reqwest::Method;
 use serde_json::{Value, json};

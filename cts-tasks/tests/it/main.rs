@@ -8,6 +8,7 @@
 
 mod api;
 mod api_create;
+mod api_on_consul;
 mod api_plans;
 mod api_server;
 mod api_tasks;

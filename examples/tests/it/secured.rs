@@ -128,7 +128,15 @@ async fn a_daemon_with_a_token_tells_how_to_give_it() {
     assert!(told.contains("401"), "{told}");
     let address = sync.address().unwrap();
     let metrics = reqwest::Client::new().get(format!("{address}/metrics")).bearer_auth("an0ther");
-    assert_eq!(metrics.send().await.unwrap().status(), 200);
+    let metrics = metrics.send().await.unwrap();
+    assert_eq!(metrics.status(), 200);
+    let text = metrics.text().await.unwrap();
+    for line in [
+        "cts_api_requests_total{method=\"PATCH\",status_code=\"404\"} 1",
+        "cts_api_request_duration_seconds_bucket{method=\"PATCH\",le=\"0.005\"}",
+    ] {
+        assert!(text.contains(line), "{line} in {text}");
+    }
     assert_eq!(sync.end("-TERM").await.code(), Some(0), "{}", sync.log());
     for secret in ["pl4nted-t0ken", "an0ther"] {
         assert!(!sync.log().contains(secret), "{}", sync.log());
