@@ -8,6 +8,10 @@ mod end_to_end;
 mod kill;
 #[cfg(feature = "ecs")]
 mod mesh;
+mod operator;
 mod parts;
+mod reload;
+mod secured;
 mod sync;
 mod trouble;
+mod world;
