@@ -1,0 +1,13 @@
+//! Integration tests of the crate.
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "fixtures of tests"
+)]
+
+mod arena;
+mod locks;
+mod place;
+mod sessions;
