@@ -81,6 +81,8 @@ impl Contest<'_> {
         let start = self.clock.monotonic();
         let mut index = None;
         let mut first = true;
+        // Acquiring failed although the key looked free.
+        let mut beaten = false;
         loop {
             let elapsed = self.clock.monotonic().saturating_sub(start);
             let wait = match self.limit {
@@ -94,13 +96,16 @@ impl Contest<'_> {
             match judge(answer.value.as_ref(), self.seat.flags, self.session) {
                 Seen::Foreign => return Err(Error::Conflict { key: self.seat.key.clone() }),
                 Seen::Ours(grant) => return Ok(Some(grant)),
-                Seen::Taken => index = next_index(index, answer.meta.index),
+                Seen::Taken => {
+                    beaten = false;
+                    index = next_index(index, answer.meta.index);
+                }
                 Seen::Free => {
                     index = None;
                     match self.acquire().await? {
                         Attempt::Acquired(grant) => return Ok(Some(grant)),
-                        Attempt::Lost => {}
-                        Attempt::Delayed => {
+                        Attempt::Lost if !beaten => beaten = true,
+                        Attempt::Lost | Attempt::Delayed => {
                             let left = self.limit.map(|limit| limit.saturating_sub(elapsed));
                             let delay = left.map_or(self.delayed, |left| left.min(self.delayed));
                             self.clock.sleep(delay.max(Duration::from_millis(1))).await;
