@@ -86,6 +86,8 @@ struct Kept {
     next_seq: u64,
     /// Tasks whose records a failed commit may have changed.
     unsure: BTreeSet<TaskName>,
+    /// That commit may have left its journal, which the next one must supersede.
+    journal_left: bool,
 }
 
 impl KvTaskStore {
@@ -278,7 +280,12 @@ impl KvTaskStore {
     }
 
     /// Writes everything, all or nothing as seen by whoever opens the store.
-    async fn write(&self, leadership: &Leadership, writes: &Writes) -> Result<()> {
+    async fn write(
+        &self,
+        leadership: &Leadership,
+        writes: &Writes,
+        journal_left: &mut bool,
+    ) -> Result<()> {
         let mut packed = Writes::new();
         for (key, value) in writes {
             let value = match value {
@@ -289,8 +296,14 @@ impl KvTaskStore {
         }
         let bytes: usize = packed.values().flatten().map(Bytes::len).sum();
         if packed.len() <= OPS && bytes <= BYTES {
-            let ops = packed.iter().map(|(key, value)| op(key, value.as_ref())).collect();
-            return fenced(leadership, ops).await;
+            let mut ops: Vec<_> =
+                packed.iter().map(|(key, value)| op(key, value.as_ref())).collect();
+            if *journal_left {
+                ops.push(KvOp::delete(self.layout.journal()));
+            }
+            fenced(leadership, ops).await?;
+            *journal_left = false;
+            return Ok(());
         }
         let text = |value: &Bytes| String::from_utf8_lossy(value).into_owned();
         let journal = Journal {
@@ -301,9 +314,12 @@ impl KvTaskStore {
         };
         let journal = record(leadership.token().get(), journal)?;
         let journal = self.split(leadership, journal).await?;
+        *journal_left = true;
         // From here on the batch is done, whatever becomes of this process.
         fenced(leadership, vec![KvOp::set(self.layout.journal(), journal)]).await?;
-        self.carry_out(leadership, &packed, true).await
+        self.carry_out(leadership, &packed, true).await?;
+        *journal_left = false;
+        Ok(())
     }
 
     /// Writes the parts of a value that is too large, and gives what stands for it.
@@ -384,12 +400,16 @@ impl KvTaskStore {
         }
         let writes = self.records(&next, &names, leadership.token().get())?;
         let large = writes.values().flatten().any(|value| value.len() > BYTES);
-        if let Err(error) = self.write(leadership, &writes).await {
+        let mut journal_left = kept.journal_left;
+        let written = self.write(leadership, &writes, &mut journal_left).await;
+        if let Err(error) = written {
             // It may have taken effect; the next commit says what holds.
             kept.unsure.extend(names);
+            kept.journal_left = journal_left;
             return Err(error);
         }
         next.unsure.clear();
+        next.journal_left = journal_left;
         *kept = next;
         drop(kept);
         if large {
@@ -491,9 +511,12 @@ pub(crate) fn seam(error: Error) -> cts_tasks::Error {
 impl TaskStore for KvTaskStore {
     async fn load(&self) -> cts_tasks::Result<State> {
         let snapshot = self.snapshot().await.map_err(seam)?;
-        let kept = self.decode(&snapshot).map_err(seam)?;
-        let state = kept.state.clone();
-        *self.kept.lock().await = kept;
+        let mut read = self.decode(&snapshot).map_err(seam)?;
+        let state = read.state.clone();
+        let mut kept = self.kept.lock().await;
+        read.unsure = std::mem::take(&mut kept.unsure);
+        read.journal_left = kept.journal_left;
+        *kept = read;
         Ok(state)
     }
 
