@@ -1,10 +1,15 @@
+mod difference;
+mod reload;
+
 use std::{sync::Arc, time::Duration};
 
 use consul_watch::{Client, Watcher};
 
+pub use reload::Reloaded;
+
 use crate::{
     Cluster, Config, DriverFactory, Engine, EngineOptions, Error, Inspection, Result, Single, Stop,
-    StopReason, TaskName, config::TaskRules, registration::keep_registered,
+    StopReason, Task, TaskName, config::TaskRules, registration::keep_registered,
 };
 
 /// Starts and runs a deployment: checks Consul and the driver, serves the API,
@@ -19,8 +24,12 @@ pub struct Daemon {
     client: Client,
     engine: Engine,
     cluster: Arc<dyn Cluster>,
+    /// The tasks of the files, as they were last taken over.
+    files: tokio::sync::Mutex<Vec<Task>>,
     #[cfg(feature = "api")]
     rules: Option<TaskRules>,
+    #[cfg(feature = "api")]
+    exposition: Option<crate::Exposition>,
 }
 
 /// What a [`Daemon`] can be told besides its configuration.
@@ -34,11 +43,21 @@ pub struct DaemonOptions {
     /// What a task must fulfil that is created through the API, from
     /// [`crate::config::Loaded`]; without rules, the default, none can be.
     pub rules: Option<TaskRules>,
+    /// What the API serves at `/metrics` if the configuration sets
+    /// `api_metrics`; nothing by default.
+    #[cfg(feature = "api")]
+    pub exposition: Option<crate::Exposition>,
 }
 
 impl Default for DaemonOptions {
     fn default() -> Self {
-        Self { engine: EngineOptions::default(), cluster: Arc::new(Single), rules: None }
+        Self {
+            engine: EngineOptions::default(),
+            cluster: Arc::new(Single),
+            rules: None,
+            #[cfg(feature = "api")]
+            exposition: None,
+        }
     }
 }
 
@@ -80,6 +99,7 @@ impl Daemon {
         let watcher = Watcher::new(client.clone());
         let engine = Engine::new(watcher, Arc::clone(&factory), options.engine);
         Self {
+            files: tokio::sync::Mutex::new(config.tasks.clone()),
             config,
             factory,
             client,
@@ -87,6 +107,8 @@ impl Daemon {
             cluster: options.cluster,
             #[cfg(feature = "api")]
             rules: options.rules,
+            #[cfg(feature = "api")]
+            exposition: options.exposition,
         }
     }
 
@@ -144,9 +166,12 @@ impl Daemon {
     ///
     /// # Errors
     ///
-    /// The driver's.
-    pub async fn start_driver(&self) -> Result<()> {
-        self.factory.start().await
+    /// The driver's, or [`Error::Stopped`] when the stop comes first.
+    pub async fn start_driver(&self, stop: &Stop) -> Result<()> {
+        tokio::select! {
+            started = self.factory.start() => started,
+            reason = stop.stopped() => Err(Error::Stopped { reason }),
+        }
     }
 
     /// Says what a run of each task would change; see [`Engine::inspect`].
@@ -157,6 +182,21 @@ impl Daemon {
     pub async fn inspect(&self, only: &[TaskName], stop: &Stop) -> Result<Vec<Inspection>> {
         self.load(stop).await?;
         self.engine.inspect(only, stop).await
+    }
+
+    /// As [`Daemon::inspect`], and tells of each inspection as soon as it ends.
+    ///
+    /// # Errors
+    ///
+    /// That of the first task that fails, after what came before was told.
+    pub async fn inspect_each(
+        &self,
+        only: &[TaskName],
+        stop: &Stop,
+        report: impl FnMut(Inspection) + Send,
+    ) -> Result<()> {
+        self.load(stop).await?;
+        self.engine.inspect_each(only, stop, report).await
     }
 
     /// Runs every task once; see [`Engine::once`].
@@ -181,22 +221,12 @@ impl Daemon {
         self.load(stop).await?;
         let inner = stop.child();
         #[cfg(feature = "api")]
-        let api = crate::ApiServer::bind(
-            (std::net::Ipv4Addr::UNSPECIFIED, self.config.port).into(),
-            self.engine.clone(),
-            Arc::clone(&self.cluster),
-        )
-        .await?;
+        let api = self.api().await?;
         #[cfg(feature = "api")]
         let port = api.local_addr()?.port();
         // Without the feature `api` nothing answers, so there is no port to tell of.
         #[cfg(not(feature = "api"))]
         let port = 0;
-        #[cfg(feature = "api")]
-        let api = match &self.rules {
-            Some(rules) => api.accept_tasks(rules.clone()),
-            None => api,
-        };
         let work = async {
             let result = self.engine.run(&inner).await;
             inner.stop(StopReason::Shutdown);
@@ -222,6 +252,28 @@ impl Daemon {
         let (worked, (), served): (Result<()>, (), Result<()>) =
             futures::future::join3(work, registered, served).await;
         worked.and(served)
+    }
+
+    /// The API as configured, on its port.
+    #[cfg(feature = "api")]
+    async fn api(&self) -> Result<crate::ApiServer> {
+        let cluster = Arc::clone(&self.cluster);
+        let mut api =
+            crate::ApiServer::bind_everywhere(self.config.port, self.engine.clone(), cluster)
+                .await?;
+        if let Some(rules) = &self.rules {
+            api = api.accept_tasks(rules.clone());
+        }
+        if let Some(tls) = &self.config.tls {
+            api = api.with_tls(tls)?;
+        }
+        if let Some(file) = &self.config.api_token_file {
+            api = api.with_token_file(file.clone()).await?;
+        }
+        match self.exposition.as_ref().filter(|_| self.config.api_metrics) {
+            Some(exposition) => Ok(api.with_metrics(exposition.clone())),
+            None => Ok(api),
+        }
     }
 
     async fn load(&self, stop: &Stop) -> Result<()> {

@@ -4,34 +4,21 @@ use axum::{
     http::{Method, StatusCode},
     response::{IntoResponse, Response},
 };
-use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::{
     ApiState,
     answer::{Answer, Failure, unsupported_method},
-    form::TaskForm,
     request::{RunParameter, read, run_parameter},
     schema,
 };
-use crate::{ConfigValue, Error, FirstRun, Inspection, Task, config::TaskRules};
+use crate::{
+    ConfigValue, Error, FirstRun, Inspection, Task,
+    config::TaskRules,
+    wire::{CreatedTask, InspectedTask, TaskDocument},
+};
 
-#[derive(Serialize)]
-struct Created {
-    task: TaskForm,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    run: Option<Inspected>,
-}
-
-#[derive(Serialize)]
-struct Inspected {
-    plan: String,
-    changes_present: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    tfc_run_url: Option<String>,
-}
-
-impl From<Inspection> for Inspected {
+impl From<Inspection> for InspectedTask {
     fn from(inspection: Inspection) -> Self {
         match inspection.plan {
             None => Self {
@@ -60,13 +47,14 @@ pub(crate) async fn create(
         return Err(unsupported_method(&Method::POST, "The task API", "'GET'"));
     };
     let run = run_parameter(&parameters)?;
-    let task = checked(&read(body).await?, rules)?;
-    let form = TaskForm::of(&task);
+    let running = state.engine.state(|state| state.tasks.clone());
+    let task = checked(&read(body).await?, rules, &running)?;
+    let shown = TaskDocument::from(&task);
     let first_run = match run {
         RunParameter::Inspect => {
             let inspection = state.engine.inspect_new(task).await;
             let inspection = inspection.map_err(|error| refused(error, StatusCode::BAD_REQUEST))?;
-            let body = Created { task: form, run: Some(inspection.into()) };
+            let body = CreatedTask { task: shown, run: Some(inspection.into()) };
             return Ok(Answer::new(body).into_response());
         }
         RunParameter::Now => FirstRun::Now,
@@ -74,7 +62,7 @@ pub(crate) async fn create(
     };
     let created = state.engine.create(task, first_run).await;
     created.map_err(|error| refused(error, StatusCode::INTERNAL_SERVER_ERROR))?;
-    let answer = Answer::new(Created { task: form, run: None });
+    let answer = Answer::new(CreatedTask { task: shown, run: None });
     Ok((StatusCode::CREATED, answer).into_response())
 }
 
@@ -87,14 +75,14 @@ fn refused(error: Error, otherwise: StatusCode) -> Failure {
     Failure::from(error).with_status(status)
 }
 
-fn checked(body: &[u8], rules: &TaskRules) -> Result<Task, Failure> {
+fn checked(body: &[u8], rules: &TaskRules, running: &[Task]) -> Result<Task, Failure> {
     if body.is_empty() {
         return Err(Failure::bad_request("error decoding the request: EOF"));
     }
     let request: Value = serde_json::from_slice(body)
         .map_err(|error| Failure::bad_request(format!("error decoding the request: {error}")))?;
     let task = schema::task(request, &rules.driver_keys()).map_err(Failure::bad_request)?;
-    rules.check(&ConfigValue::from(as_in_a_file(task))).map_err(|mistakes| {
+    rules.check_among(&ConfigValue::from(as_in_a_file(task)), running).map_err(|mistakes| {
         let mistakes: Vec<String> = mistakes.into_iter().map(|mistake| mistake.message).collect();
         Failure::bad_request(format!("error with task configuration: {}", mistakes.join("; ")))
     })

@@ -37,12 +37,32 @@ impl TaskRules {
         claimed.iter().chain(DRIVER_KEYS).copied().collect()
     }
 
+    /// The JSON Schemas of the blocks in a task that belong to the driver in use, by name.
+    pub fn block_schemas(&self) -> Vec<(String, serde_json::Value)> {
+        let Some(kind) = self.kind() else { return Vec::new() };
+        let schema = |block: &&str| kind.task_block_schema(block).unwrap_or(true.into());
+        kind.task_blocks().iter().map(|block| ((*block).to_owned(), schema(block))).collect()
+    }
+
     /// Checks the body of a task, as it would stand in a file of JSON.
     ///
     /// # Errors
     ///
     /// Every mistake found.
     pub fn check(&self, task: &ConfigValue) -> Result<Task, Vec<Diagnostic>> {
+        self.check_among(task, &[])
+    }
+
+    /// As [`TaskRules::check`], and that the task can be added to `others`.
+    ///
+    /// # Errors
+    ///
+    /// Every mistake found.
+    pub fn check_among(
+        &self,
+        task: &ConfigValue,
+        others: &[Task],
+    ) -> Result<Task, Vec<Diagnostic>> {
         let mut findings = Findings::default();
         let mut decoder = Decoder::new(&self.registry, &mut findings);
         let raw = decode_body("task[0]", task, &mut decoder);
@@ -62,6 +82,11 @@ impl TaskRules {
         };
         let finalized = tasks::finalize(&[raw], &shared, &mut findings);
         self.check_driver_blocks(&finalized.blocks, &mut findings);
+        if let Some(task) = finalized.tasks.first() {
+            let others = others.iter().filter(|other| other.name != task.name);
+            let all: Vec<&Task> = others.chain([task]).collect();
+            tasks::check_auto_commit(&all, &self.config.providers, &mut findings);
+        }
         match finalized.tasks.into_iter().next() {
             Some(task) if findings.errors.is_empty() => Ok(task),
             _ => Err(findings.errors),

@@ -6,6 +6,7 @@ use std::{
 use super::{
     buffer_period,
     client::non_empty,
+    condition::CRON_HELP,
     decode::{Findings, Spanned, Strings, group},
     environment::Surroundings,
     provider::{ProviderBlock, find_provider},
@@ -13,7 +14,7 @@ use super::{
     registry::DRIVER_KEYS,
     triggers, variables,
 };
-use crate::{BufferPeriod, Condition, ConfigValue, Literal, Place, Task, TaskName};
+use crate::{BufferPeriod, Condition, ConfigValue, Cron, Guard, Literal, Place, Task, TaskName};
 
 /// A block of a task that belongs to the driver.
 #[derive(Debug, Clone)]
@@ -76,11 +77,17 @@ pub(super) fn finalize(raw: &[RawTask], shared: &Shared<'_>, findings: &mut Find
         }
         finalized.tasks.push(task);
     }
-    check_auto_commit(&finalized.tasks, shared.providers, findings);
+    let all: Vec<&Task> = finalized.tasks.iter().collect();
+    check_auto_commit(&all, shared.providers, findings);
     finalized
 }
 
-fn check_auto_commit(tasks: &[Task], providers: &[ProviderBlock], findings: &mut Findings) {
+/// That no two of `tasks` use one provider that commits by itself.
+pub(super) fn check_auto_commit(
+    tasks: &[&Task],
+    providers: &[ProviderBlock],
+    findings: &mut Findings,
+) {
     for provider in providers.iter().filter(|provider| provider.auto_commit) {
         let users = tasks.iter().filter(|task| {
             let used = task.providers.iter().filter_map(|id| find_provider(providers, id));
@@ -100,6 +107,14 @@ fn check_auto_commit(tasks: &[Task], providers: &[ProviderBlock], findings: &mut
     }
 }
 
+/// The complaint about a provider that commits by itself and that two of
+/// `tasks` use.
+pub(crate) fn shared_auto_commit(tasks: &[Task], providers: &[ProviderBlock]) -> Option<String> {
+    let mut findings = Findings::default();
+    check_auto_commit(&tasks.iter().collect::<Vec<_>>(), providers, &mut findings);
+    findings.errors.first().map(ToString::to_string)
+}
+
 /// Checks one task; `None` if it has a mistake, which is reported.
 fn finalize_task(
     raw: &RawTask,
@@ -115,6 +130,8 @@ fn finalize_task(
     let (condition, module_inputs) = triggers::finalize(raw, shared.services, findings).unzip();
     let scheduled = matches!(condition, Some(Condition::Schedule { .. }));
     let buffer_period = task_buffer_period(raw, scheduled, shared.buffer_period, findings);
+    let guard = guard(raw, findings);
+    let drift_check = drift_check(raw, findings);
     let driver_blocks =
         name.as_ref().map(|name| driver_blocks(raw, name, &shared.task_blocks, blocks, findings));
     if findings.errors.len() > before || !raw.invalid.is_empty() {
@@ -134,6 +151,9 @@ fn finalize_task(
         working_dir: working_dir.unwrap_or_else(|| shared.working_dir.join(name.as_str())),
         condition,
         module_inputs: module_inputs.unwrap_or_default(),
+        guard,
+        destroy_on_delete: raw.destroy_on_delete.as_ref().is_some_and(|destroy| destroy.value),
+        drift_check,
         driver_blocks: driver_blocks.unwrap_or_default(),
         name,
     })
@@ -224,6 +244,34 @@ fn task_buffer_period(
         );
     }
     BufferPeriod::Disabled
+}
+
+fn guard(raw: &RawTask, findings: &mut Findings) -> Guard {
+    let max_destroy = raw.max_destroy.as_ref().and_then(|limit| {
+        let checked = u64::try_from(limit.value).ok();
+        if checked.is_none() {
+            findings.error_help(
+                format!("max_destroy: cannot be negative: {}", limit.value),
+                limit.place.clone(),
+                "it is the most resources that one run may destroy without approval; 0 is none",
+            );
+        }
+        checked
+    });
+    let require_approval = raw.require_approval.as_ref().is_some_and(|required| required.value);
+    Guard { max_destroy, require_approval }
+}
+
+fn drift_check(raw: &RawTask, findings: &mut Findings) -> Option<String> {
+    let cron = raw.drift_check.as_ref().filter(|cron| !cron.value.is_empty())?;
+    if let Err(error) = cron.value.parse::<Cron>() {
+        findings.error_help(
+            format!("unable to parse drift_check's cron expression {:?}: {error}", cron.value),
+            cron.place.clone(),
+            CRON_HELP,
+        );
+    }
+    Some(cron.value.clone())
 }
 
 /// Sorts out the entries of a task that this crate does not read: those of

@@ -1,6 +1,9 @@
 //! What can be asked of a running engine.
 
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, MutexGuard, PoisonError},
+};
 
 use tokio::sync::{mpsc, oneshot};
 
@@ -8,7 +11,7 @@ use super::{
     Engine, FirstRun, Inspection, Shared,
     command::{Command, Order, Reply},
 };
-use crate::{Error, Result, Task, TaskName};
+use crate::{Error, Plan, PlanId, Result, Task, TaskName};
 
 /// How many orders may wait; the supervisor takes them at once.
 const ORDERS: usize = 64;
@@ -18,6 +21,28 @@ const ORDERS: usize = 64;
 /// What was begun is done to its end, also if the future is dropped. While the
 /// engine does not run, each of these fails with [`Error::NotRunning`].
 impl Engine {
+    /// Waits until every task of the configuration or the store has had its
+    /// first run, and all are watched.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotRunning`] when the engine does not run, or ends before.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses nothing.
+    pub async fn watching(&self) -> Result<()> {
+        let mut watching = self.shared.watching.subscribe();
+        loop {
+            if *watching.borrow_and_update() {
+                return Ok(());
+            }
+            if self.shared.orders().is_none() || watching.changed().await.is_err() {
+                return Err(Error::NotRunning);
+            }
+        }
+    }
+
     /// Adds a task: everything it needs is read from Consul once, within a
     /// minute, and its driver prepared. With [`FirstRun::Now`] it is also run.
     /// After an error nothing was added.
@@ -42,14 +67,41 @@ impl Engine {
     }
 
     /// Marks a task as deleted: it is not run again, and as soon as a run under
-    /// way has ended it is gone, with its events. Its infrastructure stays. A
-    /// task that is marked already stays marked.
+    /// way has ended it is gone, with its events. A task that is marked already
+    /// stays marked.
+    ///
+    /// Its infrastructure stays, unless the task has
+    /// [`Task::destroy_on_delete`]: then it is disabled and its infrastructure
+    /// destroyed before it goes. If that fails, the task stays, disabled and
+    /// with an event that says why, and can be deleted again.
     ///
     /// # Errors
     ///
     /// [`Error::NoSuchTask`].
     pub async fn delete(&self, name: &TaskName) -> Result<()> {
-        self.order(|reply| Order::Delete { name: name.clone(), reply }).await
+        self.order(|reply| Order::Delete { name: name.clone(), spare: false, reply }).await
+    }
+
+    /// As [`Engine::delete`], but the infrastructure stays in any case.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSuchTask`].
+    pub async fn forget(&self, name: &TaskName) -> Result<()> {
+        self.order(|reply| Order::Delete { name: name.clone(), spare: true, reply }).await
+    }
+
+    /// Gives a task another definition, as soon as nothing of it runs, and
+    /// runs it. Its events stay; a plan that waits is discarded.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSuchTask`]; Consul's or the driver's, after which the task is
+    /// as it was.
+    pub async fn replace(&self, task: Task) -> Result<()> {
+        let (name, factory) = (task.name.clone(), Arc::clone(&self.factory));
+        let task = Box::new(task);
+        self.tell(&name, |reply| Command::Replace { task, factory, reply }).await
     }
 
     /// Enables or disables a task. One that is enabled is prepared anew, and
@@ -84,6 +136,48 @@ impl Engine {
     /// As [`Engine::set_enabled`], and [`Error::TaskDisabled`].
     pub async fn run_now(&self, name: &TaskName) -> Result<()> {
         self.tell(name, |reply| Command::Run { reply }).await
+    }
+
+    /// The plans that wait for approval, by task.
+    pub fn waiting_plans(&self) -> BTreeMap<TaskName, Plan> {
+        self.state(|state| state.plans.clone())
+    }
+
+    /// The plan of one task that waits for approval, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSuchTask`].
+    pub fn waiting_plan(&self, name: &TaskName) -> Result<Option<Plan>> {
+        self.state(|state| {
+            let known = state.tasks.iter().any(|task| task.name == *name);
+            known.then(|| state.plans.get(name).cloned())
+        })
+        .ok_or_else(|| Error::NoSuchTask { task: name.to_string() })
+    }
+
+    /// Applies the plan that waits, and nothing in its place, without a second
+    /// try. If newer inputs have come in, or the infrastructure was changed
+    /// since, nothing of it is applied and a new plan is made, to which the
+    /// guard may object again.
+    ///
+    /// # Errors
+    ///
+    /// As [`Engine::run_now`]; [`Error::NoSuchPlan`] when another plan waits,
+    /// or none; [`Error::PlanSuperseded`] when a new plan had to be made. After
+    /// an error of the driver the plan waits on only if nothing of it was begun.
+    pub async fn approve(&self, name: &TaskName, plan: &PlanId) -> Result<()> {
+        self.tell(name, |reply| Command::Approve { plan: plan.clone(), reply }).await
+    }
+
+    /// Forgets the plan that waits, without applying it. The next run plans anew.
+    ///
+    /// # Errors
+    ///
+    /// As [`Engine::set_enabled`]; [`Error::NoSuchPlan`] when another plan
+    /// waits, or none.
+    pub async fn discard_plan(&self, name: &TaskName, plan: &PlanId) -> Result<()> {
+        self.tell(name, |reply| Command::Discard { plan: plan.clone(), reply }).await
     }
 
     async fn tell<T>(
@@ -124,5 +218,6 @@ impl Open {
 impl Drop for Open {
     fn drop(&mut self) {
         *self.shared.orders() = None;
+        self.shared.watching.send_replace(false);
     }
 }

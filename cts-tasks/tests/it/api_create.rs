@@ -15,11 +15,16 @@ use crate::{
 
 /// A running engine without tasks, and its API.
 async fn running() -> (Scene, Api, JoinHandle<Result<()>>) {
+    let text = "working_dir = \"/tasks\"\nbuffer_period { enabled = false }";
+    running_with(text).await
+}
+
+/// As [`running`], with other settings.
+async fn running_with(text: &str) -> (Scene, Api, JoinHandle<Result<()>>) {
     let scene = Scene::new();
     scene.put("web", 1);
     let running = scene.start(Vec::new()).await;
     let driver = AnyDriver::new("terraform", &["limits"]);
-    let text = "working_dir = \"/tasks\"\nbuffer_period { enabled = false }";
     let loaded = loader_of(Registry::new().driver(driver))
         .load_sources(vec![source("test.hcl", text)])
         .unwrap();
@@ -153,6 +158,14 @@ async fn what_does_not_match_the_schema_is_refused_with_its_place() {
             with("/condition", json!({"schedule": {}})),
             "\"/task/condition/schedule/cron\": property \"cron\" is missing",
         ),
+        (
+            with("/max_destroy", (-1).into()),
+            "\"/task/max_destroy\": value must be an integer of at least 0",
+        ),
+        (
+            with("/require_approval", 1.into()),
+            "\"/task/require_approval\": value must be a boolean",
+        ),
         (json!({"name": "t"}), "\"/task/module\": property \"module\" is missing"),
         (json!("t"), "\"/task\": value must be an object"),
     ] {
@@ -166,6 +179,49 @@ async fn what_does_not_match_the_schema_is_refused_with_its_place() {
         assert!(message(&error).contains("doesn't match schema"), "{body}: {error}");
     }
     assert_eq!(scene.engine.state(|state| state.tasks.len()), 0);
+    scene.end(running).await;
+}
+
+#[tokio::test]
+async fn a_guard_is_taken_and_shown_where_it_is_set() {
+    let (scene, api, running) = running().await;
+    let mut guarded = task();
+    guarded["max_destroy"] = 3.into();
+    guarded["require_approval"] = true.into();
+    guarded["destroy_on_delete"] = true.into();
+    guarded["drift_check"] = "0 3 * * *".into();
+    let (status, created) = post(&api, "", &guarded).await;
+    assert_eq!(status, 201, "{created}");
+    assert_eq!(created["task"]["max_destroy"], 3);
+    assert_eq!(created["task"]["require_approval"], true);
+    assert_eq!(created["task"]["destroy_on_delete"], true);
+    assert_eq!(created["task"]["drift_check"], "0 3 * * *");
+    let guard = scene.engine.state(|state| state.tasks[0].guard);
+    assert_eq!((guard.max_destroy, guard.require_approval), (Some(3), true));
+    let mut plain = task();
+    plain["name"] = "plain".into();
+    let (_, created) = post(&api, "", &plain).await;
+    let shown = created["task"].as_object().unwrap();
+    assert!(!shown.contains_key("max_destroy") && !shown.contains_key("require_approval"));
+    scene.end(running).await;
+}
+
+/// Spec: CTS20
+#[tokio::test]
+async fn a_provider_that_commits_is_refused_to_a_second_task() {
+    let (scene, api, running) =
+        running_with("terraform_provider \"panos\" { auto_commit = true }").await;
+    let mut with_provider = task();
+    with_provider["providers"] = json!(["panos"]);
+    assert_eq!(post(&api, "", &with_provider).await.0, 201);
+    with_provider["name"] = "u".into();
+    let (status, error) = post(&api, "", &with_provider).await;
+    assert_eq!(status, 400);
+    assert_eq!(
+        message(&error),
+        "error with task configuration: \
+         provider with autocommit (panos) cannot be used by more than one task"
+    );
     scene.end(running).await;
 }
 

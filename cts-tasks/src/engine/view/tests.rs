@@ -17,6 +17,9 @@ fn task(condition: Condition, module_inputs: Vec<ModuleInput>) -> Task {
         working_dir: "t".into(),
         condition,
         module_inputs,
+        guard: crate::Guard::default(),
+        destroy_on_delete: false,
+        drift_check: None,
         driver_blocks: BTreeMap::new(),
     }
 }
