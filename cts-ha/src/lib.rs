@@ -15,6 +15,8 @@ mod semaphore;
 mod session;
 #[cfg(feature = "testing")]
 pub mod testing;
+#[cfg(feature = "tasks")]
+pub mod tasks;
 mod timing;
 
 pub use candidate::{Candidate, Leader};

@@ -8,6 +8,8 @@
 )]
 
 mod arena;
+mod faults;
 mod locks;
 mod place;
 mod sessions;
+mod stores;
