@@ -398,7 +398,11 @@ impl KvTaskStore {
         for change in batch {
             names.insert(next.change(change)?);
         }
-        let writes = self.records(&next, &names, leadership.token().get())?;
+        let term = leadership.token().get();
+        let before = self.records(&kept, &names, term)?;
+        let unsure = self.records(&next, &kept.unsure, term)?;
+        let mut writes = self.records(&next, &names, term)?;
+        writes.retain(|key, value| before.get(key) != Some(value) || unsure.contains_key(key));
         let large = writes.values().flatten().any(|value| value.len() > BYTES);
         let mut journal_left = kept.journal_left;
         let written = self.write(leadership, &writes, &mut journal_left).await;

@@ -154,6 +154,7 @@ pub(crate) struct Trouble {
     cut: Arc<watch::Sender<bool>>,
     answers: Arc<Mutex<VecDeque<Answer>>>,
     seen: Arc<Mutex<Vec<String>>>,
+    cut_after: Arc<Mutex<Option<(&'static str, usize)>>>,
 }
 
 /// An answer in place of Consul's, to requests whose method and path begin like this.
@@ -170,6 +171,7 @@ impl Default for Trouble {
             cut: Arc::new(watch::Sender::new(false)),
             answers: Arc::default(),
             seen: Arc::default(),
+            cut_after: Arc::default(),
         }
     }
 }
@@ -184,6 +186,26 @@ impl Trouble {
     pub(crate) fn answer(&self, to: &'static str, times: usize, status: u16, text: &'static str) {
         let answers = std::iter::repeat_n(Answer { to, status, text }, times);
         self.answers.lock().unwrap().extend(answers);
+    }
+
+    /// Loses everything from the request on that follows `times` more like `to`.
+    pub(crate) fn cut_after(&self, to: &'static str, times: usize) {
+        *self.cut_after.lock().unwrap() = Some((to, times));
+    }
+
+    fn count_down(&self, request: &str) {
+        let mut cut_after = self.cut_after.lock().unwrap();
+        if let Some((to, left)) = &mut *cut_after
+            && request.starts_with(*to)
+        {
+            match left.checked_sub(1) {
+                Some(fewer) => *left = fewer,
+                None => {
+                    *cut_after = None;
+                    self.cut(true);
+                }
+            }
+        }
     }
 
     /// How many requests that begin like `to` came so far.
@@ -213,6 +235,7 @@ impl Transport for Troubled {
     ) -> Result<http::Response<Bytes>, TransportError> {
         let line = format!("{} {}", request.method(), request.uri().path());
         self.trouble.seen.lock().unwrap().push(line.clone());
+        self.trouble.count_down(&line);
         if let Some(answer) = self.trouble.take(&line) {
             let response = http::Response::builder().status(answer.status);
             return Ok(response.body(Bytes::from_static(answer.text.as_bytes())).unwrap());

@@ -324,18 +324,12 @@ async fn a_batch_cut_short_is_completed(place: &Place) {
     let tasks: Vec<Task> = (0..100).map(|number| task(&format!("t{number}"))).collect();
     let batch: Vec<Change> =
         tasks.iter().map(put).chain([Change::DeleteTask(name("old"))]).collect();
-    // The journal is written, and then Consul is heard of no more.
-    let before = trouble.count("PUT /v1/txn");
-    let committing = store.commit(&batch);
-    let cutting = async {
-        crate::place::eventually("the journal is there", std::time::Duration::from_secs(5), async || {
-            trouble.count("PUT /v1/txn") > before && !site.keys("journal").await.is_empty()
-        })
-        .await;
-        trouble.cut(true);
-    };
-    let (committed, ()) = tokio::join!(committing, cutting);
-    drop(committed);
+    // The journal is written and a piece of it carried out, and then Consul is
+    // heard of no more.
+    trouble.cut_after("PUT /v1/txn", 2);
+    let error = store.commit(&batch).await.unwrap_err();
+    assert!(matches!(error, cts_tasks::Error::Fenced { .. }), "the lease has ended: {error}");
+    assert!(!site.keys("journal").await.is_empty());
     drop(leadership);
     assert_eq!(site.follower().load().await.unwrap().tasks, tasks, "followers see the whole batch");
     let leadership = site.lead("two").await;

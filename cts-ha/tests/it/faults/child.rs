@@ -49,6 +49,7 @@ struct Candidacy {
     rate: Mutex<f64>,
     log: Mutex<File>,
     number: AtomicU64,
+    session: Mutex<Option<SessionId>>,
 }
 
 /// How often a leader looks whether it leads.
@@ -68,6 +69,7 @@ impl Role {
             rate: Mutex::new(1.0),
             log: Mutex::new(log),
             number: AtomicU64::new(0),
+            session: Mutex::new(None),
         });
         let mut terminate = signal(SignalKind::terminate()).unwrap();
         let current: Arc<Mutex<Option<Leadership>>> = Arc::default();
@@ -109,7 +111,7 @@ impl Candidacy {
         let term = leadership.token().get();
         let writing = self.write(leadership);
         tokio::pin!(writing);
-        let mut session = None;
+        *self.session.lock().unwrap() = None;
         loop {
             // The clock first: what the check says was true no earlier.
             let now = SystemClock.monotonic();
@@ -122,7 +124,7 @@ impl Candidacy {
             self.note_at(now, term, What::Leads { until });
             tokio::select! {
                 () = sleep(LOOK) => {}
-                found = &mut writing => session = session.or(found),
+                () = &mut writing => {}
                 () = leadership.ended().cancelled() => {}
             }
         }
@@ -130,14 +132,16 @@ impl Candidacy {
             self.go_on_regardless(term).await;
         }
         self.note(term, What::Ended);
+        let session = self.session.lock().unwrap().take();
         if let Some(session) = session {
             self.try_to_write(term, session).await;
         }
     }
 
     /// Writes as long as it leads; each write is a key of its own.
-    async fn write(&self, leadership: &Leadership) -> Option<SessionId> {
+    async fn write(&self, leadership: &Leadership) {
         let term = leadership.token().get();
+        self.learn_session(term).await;
         while leadership.check().is_ok() {
             let (number, key) = self.next(term);
             let committed = leadership.commit(vec![KvOp::set(key, "x")]).await;
@@ -146,10 +150,17 @@ impl Candidacy {
             }
             sleep(LOOK * 2).await;
         }
-        let read = self.client.kv_get(&self.role.key, &QueryOptions::default());
-        // Who held the lock last; a later holder's session is no use to a deposed one.
-        let pair = timeout(Duration::from_millis(100), read).await.ok()?.ok()?.value?;
-        pair.session.filter(|_| pair.modify_index == term)
+    }
+
+    /// For what it tries once it is deposed.
+    async fn learn_session(&self, term: u64) {
+        let options = QueryOptions::default();
+        let read = self.client.kv_get(&self.role.key, &options);
+        if let Ok(Ok(answer)) = timeout(Duration::from_millis(300), read).await
+            && let Some(pair) = answer.value.filter(|pair| pair.modify_index == term)
+        {
+            *self.session.lock().unwrap() = pair.session;
+        }
     }
 
     fn next(&self, term: u64) -> (u64, String) {
@@ -164,7 +175,8 @@ impl Candidacy {
             let (_, key) = self.next(term);
             let ops =
                 [KvOp::check_session(&self.role.key, session.clone()), KvOp::set(key, "late")];
-            let writing = self.client.kv_transact(&ops, &WriteOptions::default());
+            let options = WriteOptions::default();
+            let writing = self.client.kv_transact(&ops, &options);
             // Refused or lost, as it should be; the checker sees what was accepted.
             drop(timeout(Duration::from_millis(200), writing).await);
             sleep(LOOK).await;
@@ -176,7 +188,8 @@ impl Candidacy {
             let now = SystemClock.monotonic();
             self.note_at(now, term, What::Leads { until: now + LOOK });
             let (_, key) = self.next(term);
-            let writing = self.client.kv_put(&key, "mine", &PutOptions::default());
+            let options = PutOptions::default();
+            let writing = self.client.kv_put(&key, "mine", &options);
             drop(timeout(LOOK, writing).await);
             sleep(LOOK).await;
         }

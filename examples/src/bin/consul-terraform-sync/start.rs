@@ -11,7 +11,8 @@ use crate::{
     complain,
     exit::Exit,
     logging::{self, LogOptions},
-    validate, wiring,
+    validate,
+    wiring::{self, Mode},
 };
 
 /// How long a stop may take.
@@ -35,10 +36,16 @@ pub(crate) fn start(flags: StartFlags, legacy: bool) -> Exit {
         }
     };
     let rules = loaded.rules.clone();
-    let daemon_options = match wiring::daemon_options(&loaded.config, rules, flags.reset_storage) {
+    let mode = match (flags.inspect(), flags.once) {
+        (true, _) => Mode::Inspect,
+        (false, true) => Mode::Once,
+        (false, false) => Mode::Daemon,
+    };
+    let reset = flags.reset_storage;
+    let daemon_options = match wiring::daemon_options(&loaded.config, rules, mode, reset) {
         Ok(daemon_options) => daemon_options,
-        Err(diagnostic) => {
-            validate::refuse(&[diagnostic]);
+        Err(findings) => {
+            validate::refuse(&findings);
             return Exit::Config;
         }
     };
