@@ -9,7 +9,7 @@ use std::{
 use async_trait::async_trait;
 use bytes::Bytes;
 use consul_watch::{
-    Backoff, Client, Clock, SystemClock,
+    Backoff, Client, Clock, QueryOptions, SystemClock,
     client::PutCondition,
     types::SessionBehavior,
 };
@@ -23,7 +23,7 @@ use tokio::task::JoinHandle;
 use super::{
     FailoverRun, HighAvailability, KvTaskStore, StoreOptions,
     compat::{self, Incompatible},
-    members::members,
+    members::{hidden, members},
     records::{Layout, VERSION},
     store::seam,
 };
@@ -284,6 +284,44 @@ impl CtsCluster {
         }
     }
 
+    /// Finds out whether the token can see all members. That it cannot see
+    /// this one is an error; of others a warning tells.
+    async fn look_for_hidden(&self, found: &[Member]) -> cts_tasks::Result<()> {
+        let tag = self.settings.tag();
+        let is_found = |id: &str| found.iter().any(|member| member.id == id);
+        if let Some(service) = &self.service_name
+            && !is_found(&self.id)
+            && self.is_registered().await
+        {
+            return Err(cts_tasks::Error::Consul {
+                what: "the members of the cluster".to_owned(),
+                retryable: false,
+                source: hidden(&self.id, service, &tag).into(),
+            });
+        }
+        let folder = self.layout.instances();
+        let Ok(records) = self.consul.list(&folder, None, Duration::ZERO).await else {
+            return Ok(());
+        };
+        for pair in records.value {
+            let id = pair.key.strip_prefix(&folder).unwrap_or_default();
+            let record: serde_json::Value = serde_json::from_slice(&pair.value).unwrap_or_default();
+            if let Some(service) = record["service_name"].as_str()
+                && id != self.id
+                && !is_found(id)
+            {
+                tracing::warn!("{}", hidden(id, service, &tag));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the agent knows this instance.
+    async fn is_registered(&self) -> bool {
+        let known = self.client.agent_service(&self.id, &QueryOptions::default()).await;
+        known.is_ok_and(|known| known.value.is_some())
+    }
+
     fn record(&self, found: &[Incompatible]) -> Bytes {
         let now = self.options.clock.now().duration_since(SystemTime::UNIX_EPOCH);
         let errors: Vec<String> = found.iter().map(ToString::to_string).collect();
@@ -326,8 +364,9 @@ impl Cluster for CtsCluster {
 
     async fn members(&self) -> cts_tasks::Result<Vec<Member>> {
         let leader = self.elector.leader();
-        let own = self.service_name.as_deref();
-        members(&self.client, &self.settings.tag(), &self.id, own, leader.as_ref()).await
+        let found = members(&self.client, &self.settings.tag(), leader.as_ref()).await?;
+        self.look_for_hidden(&found).await?;
+        Ok(found)
     }
 
     async fn lead(&self, stop: &Stop) -> cts_tasks::Result<Stop> {

@@ -16,8 +16,6 @@ const TRIES: usize = 4;
 pub(crate) async fn members(
     client: &Client,
     tag: &str,
-    own_id: &str,
-    own_service: Option<&str>,
     leader: Option<&Leader>,
 ) -> Result<Vec<Member>, Error> {
     let catalog = ask("the catalog's services", "service:read", || {
@@ -37,19 +35,18 @@ pub(crate) async fn members(
         members.extend(tagged.map(|instance| member(&instance, leader)));
     }
     members.sort_by(|one, other| one.id.cmp(&other.id));
-    // Consul leaves out what a token may not read, and says nothing of it.
-    if own_service.is_some() && !members.iter().any(|member| member.id == own_id) {
-        return Err(Error::Consul {
-            what: format!(
-                "the members of the cluster: this instance is registered, and not among those \
-                 that its token may see; it needs service:read on the services tagged {tag:?} and \
-                 node:read on their nodes"
-            ),
-            retryable: false,
-            source: "missing required Consul ACL: node:read or service:read".into(),
-        });
-    }
     Ok(members)
+}
+
+/// An instance that holds its record in the store, or its registration at the
+/// agent, and that the token cannot see among the members: Consul leaves out
+/// what may not be read, and says nothing of it.
+pub(crate) fn hidden(id: &str, service: &str, tag: &str) -> String {
+    format!(
+        "the instance {id:?} is registered as {service:?} with the tag {tag:?}, and is not among \
+         those that this instance's token may see: missing required Consul ACL: service:read on \
+         {service:?}, and node:read on its node"
+    )
 }
 
 fn is_tagged(instance: &ServiceEntry, tag: &str) -> bool {

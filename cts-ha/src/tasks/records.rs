@@ -57,7 +57,7 @@ impl Layout {
     }
 
     pub(crate) fn instances(&self) -> String {
-        format!("{}/instances/", self.directory)
+        self.instance("")
     }
 
     pub(crate) fn blobs(&self) -> String {
@@ -80,10 +80,12 @@ pub(crate) enum Kind {
     Events,
     Plan,
     Applied,
+    Drift,
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 4] = [Self::Task, Self::Events, Self::Plan, Self::Applied];
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Task, Self::Events, Self::Plan, Self::Applied, Self::Drift];
 
     fn folder(self) -> &'static str {
         match self {
@@ -91,6 +93,7 @@ impl Kind {
             Self::Events => "events",
             Self::Plan => "plans",
             Self::Applied => "applied",
+            Self::Drift => "drift",
         }
     }
 }
@@ -149,6 +152,11 @@ pub(crate) struct PlanBody {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct AppliedBody {
     pub(crate) digest: cts_tasks::InputsDigest,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct DriftBody {
+    pub(crate) drift: cts_tasks::DriftCheck,
 }
 
 /// Keys and values to be written; `None` deletes.

@@ -12,7 +12,7 @@ use serde::Serialize;
 use tokio::sync::Mutex;
 
 use super::records::{
-    AppliedBody, EventsBody, Journal, Kind, Layout, Meta, PlanBody, Record, Snapshot, TaskBody,
+    AppliedBody, DriftBody, EventsBody, Journal, Kind, Layout, Meta, PlanBody, Record, Snapshot, TaskBody,
     TaskSource, VERSION, Writes, op, pack,
 };
 use crate::{Consul, Error, Leadership, Result, contest::bounded};
@@ -251,6 +251,11 @@ impl KvTaskStore {
                 kept.state.applied.insert(name, record.body.digest);
             }
         }
+        for (key, name) in names(Kind::Drift) {
+            if let Some(record) = snapshot.read::<Record<DriftBody>>(layout, &key)? {
+                kept.state.drift.insert(name, record.body.drift);
+            }
+        }
         Ok(kept)
     }
 
@@ -272,7 +277,9 @@ impl KvTaskStore {
                 .applied
                 .get(name)
                 .map(|digest| record(term, AppliedBody { digest: digest.clone() }));
-            for (kind, value) in Kind::ALL.into_iter().zip([task, events, plan, applied]) {
+            let drift =
+                state.drift.get(name).map(|drift| record(term, DriftBody { drift: drift.clone() }));
+            for (kind, value) in Kind::ALL.into_iter().zip([task, events, plan, applied, drift]) {
                 writes.insert(self.layout.record(kind, name.as_str()), value.transpose()?);
             }
         }
@@ -446,7 +453,8 @@ impl Kept {
             Change::DeleteEvents(name)
             | Change::PutPlan(name, _)
             | Change::DeletePlan(name)
-            | Change::SetApplied(name, _) => name.clone(),
+            | Change::SetApplied(name, _)
+            | Change::SetDrift(name, _) => name.clone(),
             other => {
                 return Err(Error::Other {
                     operation: "commit a change",

@@ -8,6 +8,7 @@
 )]
 
 mod arena;
+mod clusters;
 mod faults;
 mod locks;
 mod place;
