@@ -34,9 +34,8 @@ impl Candidate {
     }
 
     pub(crate) fn leader(&self, acquired_at: SystemTime) -> Leader {
-        let acquired_at = acquired_at
-            .duration_since(SystemTime::UNIX_EPOCH)
-            .map_or(0, |since| since.as_secs());
+        let acquired_at =
+            acquired_at.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
         Leader {
             v: 1,
             id: self.id.clone(),
@@ -86,9 +85,7 @@ impl Leader {
         let bracketed = address.starts_with('[');
         let after = address.rsplit_once(']').map_or(address, |(_, after)| after);
         let has_port = match after.rsplit_once(':') {
-            Some((host, port)) => {
-                (bracketed || !host.contains(':')) && port.parse::<u16>().is_ok()
-            }
+            Some((host, port)) => (bracketed || !host.contains(':')) && port.parse::<u16>().is_ok(),
             None => false,
         };
         match self.port {

@@ -106,10 +106,9 @@ impl Consul {
         let mut options = PutOptions::when(condition);
         options.flags = flags;
         options.write = self.write();
-        self.kv
-            .kv_put(key, value, &options)
-            .await
-            .map_err(|source| Error::consul(format!("write {key}"), key_needs("write", key), source))
+        self.kv.kv_put(key, value, &options).await.map_err(|source| {
+            Error::consul(format!("write {key}"), key_needs("write", key), source)
+        })
     }
 
     /// Deletes a key if it was last changed at `index`.

@@ -120,7 +120,14 @@ impl ConsulElector {
             options.session_name.clone().unwrap_or_else(|| format!("cts-ha-{}", candidate.id));
         session.ttl = options.session_ttl;
         session.lock_delay = options.lock_delay;
-        Ok(Self { consul: consul.clone(), key, candidate, options, session, leader: Arc::default() })
+        Ok(Self {
+            consul: consul.clone(),
+            key,
+            candidate,
+            options,
+            session,
+            leader: Arc::default(),
+        })
     }
 
     /// One session's candidacy.

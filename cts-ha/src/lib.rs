@@ -13,10 +13,10 @@ mod lease;
 mod lock;
 mod semaphore;
 mod session;
-#[cfg(feature = "testing")]
-pub mod testing;
 #[cfg(feature = "tasks")]
 pub mod tasks;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod timing;
 
 pub use candidate::{Candidate, Leader};

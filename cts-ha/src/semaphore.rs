@@ -134,12 +134,9 @@ impl Semaphore {
             return Err(Error::AlreadyHeld);
         }
         *held = None;
-        let session = Opened::create(
-            &self.places.consul,
-            &self.options.session_options,
-            &self.options.clock,
-        )
-        .await?;
+        let session =
+            Opened::create(&self.places.consul, &self.options.session_options, &self.options.clock)
+                .await?;
         let outcome = tokio::select! {
             outcome = self.contend(session.id()) => outcome,
             _loss = session.renew() => Err(Error::SessionExpired),

@@ -124,13 +124,12 @@ impl Opened {
     async fn renew_once(&self) -> Result<Timing> {
         let start = self.clock.monotonic();
         let renewing = self.consul.renew_session(&self.id);
-        let renewed = timeout(self.timing.timeout, renewing).await.map_err(|_late| {
-            Error::Other {
+        let renewed =
+            timeout(self.timing.timeout, renewing).await.map_err(|_late| Error::Other {
                 operation: "renew session",
                 retryable: true,
                 source: format!("no answer within {:?}", self.timing.timeout).into(),
-            }
-        })??;
+            })??;
         let session = renewed.ok_or(Error::SessionExpired)?;
         let mut timing = self.timing;
         if let Some(ttl) = session.ttl.filter(|ttl| *ttl < timing.ttl) {

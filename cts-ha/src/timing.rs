@@ -88,7 +88,10 @@ mod tests {
     fn the_default_renews_at_half_of_the_ttl_and_believes_for_four_fifths() {
         let timing = timing(15, 15);
         assert_eq!(timing.interval, Duration::from_millis(7_500));
-        assert_eq!((timing.lease, timing.margin()), (Duration::from_secs(12), Duration::from_secs(3)));
+        assert_eq!(
+            (timing.lease, timing.margin()),
+            (Duration::from_secs(12), Duration::from_secs(3))
+        );
         assert!(timing.timeout <= timing.ttl / 4);
         assert_eq!(timing.retry, Duration::from_secs(1));
     }

@@ -231,11 +231,8 @@ impl Daemon {
         #[cfg(not(feature = "api"))]
         let port = 0;
         let work = async {
-            let result = if clustered {
-                self.terms(&inner).await
-            } else {
-                self.engine.run(&inner).await
-            };
+            let result =
+                if clustered { self.terms(&inner).await } else { self.engine.run(&inner).await };
             inner.stop(StopReason::Shutdown);
             result
         };

@@ -9,9 +9,7 @@ use std::{
 use async_trait::async_trait;
 use bytes::Bytes;
 use consul_watch::{
-    Backoff, Client, Clock, QueryOptions, SystemClock,
-    client::PutCondition,
-    types::SessionBehavior,
+    Backoff, Client, Clock, QueryOptions, SystemClock, client::PutCondition, types::SessionBehavior,
 };
 use cts_tasks::{
     Change, Cluster, Config, DaemonOptions, Member, Permit, Role, State, Stop, StopReason, Task,
@@ -142,7 +140,7 @@ impl CtsCluster {
         let service_name = registration.enabled.then(|| registration.service_name.clone());
         let mut candidate = Candidate::new(&config.id);
         candidate.address.clone_from(&settings.address);
-        candidate.port = Some(config.port);
+        candidate.port = Some(config.port).filter(|port| *port != 0);
         candidate.service_name.clone_from(&service_name);
         candidate.version = Some(env!("CARGO_PKG_VERSION").to_owned());
         let mut election = ElectionOptions::default();
@@ -204,7 +202,9 @@ impl CtsCluster {
 
     fn store(&self) -> cts_tasks::Result<Arc<KvTaskStore>> {
         let store = self.current().as_ref().map(|current| Arc::clone(&current.store));
-        store.ok_or_else(|| cts_tasks::Error::Fenced { reason: "this instance does not lead".into() })
+        store.ok_or_else(|| cts_tasks::Error::Fenced {
+            reason: "this instance does not lead".into(),
+        })
     }
 
     async fn open(&self, leadership: &Leadership) -> Result<KvTaskStore> {

@@ -87,10 +87,6 @@ where
             what.to_owned()
         };
         let retryable = error.is_retryable();
-        return Err(Error::Consul {
-            what,
-            retryable,
-            source: error.into(),
-        });
+        return Err(Error::Consul { what, retryable, source: error.into() });
     }
 }

@@ -242,7 +242,11 @@ impl Snapshot {
     }
 
     /// A document; `None` when there is none.
-    pub(crate) fn read<T: DeserializeOwned>(&self, layout: &Layout, key: &str) -> Result<Option<T>> {
+    pub(crate) fn read<T: DeserializeOwned>(
+        &self,
+        layout: &Layout,
+        key: &str,
+    ) -> Result<Option<T>> {
         let Some(value) = self.value(layout, key)? else { return Ok(None) };
         let bad = |problem: String| Error::Data { key: key.to_owned(), problem };
         #[derive(Deserialize)]
@@ -277,7 +281,8 @@ impl Snapshot {
         let mut packed = Vec::new();
         for number in 0..manifest.parts {
             let part = format!("{}{}/{number:04}", layout.blobs(), manifest.blob);
-            packed.extend_from_slice(self.pairs.get(&part).ok_or_else(|| bad("a part is missing"))?);
+            packed
+                .extend_from_slice(self.pairs.get(&part).ok_or_else(|| bad("a part is missing"))?);
         }
         if hash(&packed) != manifest.blob || manifest.enc != "gzip" {
             return Err(bad("the hash is not that"));

@@ -141,7 +141,11 @@ fn read(body: &ConfigValue, errors: &mut Vec<Diagnostic>) -> HighAvailability {
     let mut settings = HighAvailability::new("");
     let blocks = reader.members(BLOCK, body, &["cluster", "instance"]);
     let Some(cluster) = find(&blocks, "cluster") else {
-        reader.error("high_availability: cluster is missing", body.place.clone(), "write cluster { name = \"…\" }");
+        reader.error(
+            "high_availability: cluster is missing",
+            body.place.clone(),
+            "write cluster { name = \"…\" }",
+        );
         return settings;
     };
     let known = ["name", "storage", "compat_check_interval", "failover_run"];
@@ -151,7 +155,11 @@ fn read(body: &ConfigValue, errors: &mut Vec<Diagnostic>) -> HighAvailability {
     if let Some(value) = find(&members, "compat_check_interval") {
         reader.duration("compat_check_interval", value, &mut settings.compat_check_interval);
         if settings.compat_check_interval.is_zero() {
-            reader.error("compat_check_interval: must be more than 0s", value.place.clone(), "leave it out for 5m");
+            reader.error(
+                "compat_check_interval: must be more than 0s",
+                value.place.clone(),
+                "leave it out for 5m",
+            );
         }
     }
     if let Some(value) = find(&members, "failover_run") {
@@ -212,7 +220,11 @@ impl Reader<'_> {
                 }
             },
             _ => {
-                self.error(&format!("{path}: expected a block"), value.place.clone(), "write { … }");
+                self.error(
+                    &format!("{path}: expected a block"),
+                    value.place.clone(),
+                    "write { … }",
+                );
                 return Vec::new();
             }
         };
@@ -232,7 +244,12 @@ impl Reader<'_> {
         seen
     }
 
-    fn cluster_name(&mut self, block: &ConfigValue, value: Option<&ConfigValue>, name: &mut String) {
+    fn cluster_name(
+        &mut self,
+        block: &ConfigValue,
+        value: Option<&ConfigValue>,
+        name: &mut String,
+    ) {
         let Some(value) = value else {
             self.error(
                 "high_availability.cluster: name is missing",
@@ -266,19 +283,18 @@ impl Reader<'_> {
         {
             path.trim_matches('/').clone_into(&mut settings.parent_path);
         }
-        let namespace =
-            find(&members, "namespace").and_then(|value| self.text("namespace", value));
+        let namespace = find(&members, "namespace").and_then(|value| self.text("namespace", value));
         settings.namespace = namespace.filter(|namespace| !namespace.is_empty());
-        for (key, place) in [
-            ("session_ttl", &mut settings.session_ttl),
-            ("lock_delay", &mut settings.lock_delay),
-        ] {
+        for (key, place) in
+            [("session_ttl", &mut settings.session_ttl), ("lock_delay", &mut settings.lock_delay)]
+        {
             if let Some(value) = find(&members, key) {
                 self.duration(key, value, place);
             }
         }
         if let Err(error) = Timing::new(settings.session_ttl, settings.lock_delay) {
-            let key = if error.to_string().starts_with("lock") { "lock_delay" } else { "session_ttl" };
+            let key =
+                if error.to_string().starts_with("lock") { "lock_delay" } else { "session_ttl" };
             let place = find(&members, key).and_then(|value| value.place.clone());
             self.error(&error.to_string(), place, "leave it out for 15s");
         }

@@ -6,14 +6,17 @@ use std::{
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use consul_watch::{error_chain, types::{KvOp, TxnOutcome}};
+use consul_watch::{
+    error_chain,
+    types::{KvOp, TxnOutcome},
+};
 use cts_tasks::{Change, State, Task, TaskName, TaskStore};
 use serde::Serialize;
 use tokio::sync::Mutex;
 
 use super::records::{
-    AppliedBody, DriftBody, EventsBody, Journal, Kind, Layout, Meta, PlanBody, Record, Snapshot, TaskBody,
-    TaskSource, VERSION, Writes, op, pack,
+    AppliedBody, DriftBody, EventsBody, Journal, Kind, Layout, Meta, PlanBody, Record, Snapshot,
+    TaskBody, TaskSource, VERSION, Writes, op, pack,
 };
 use crate::{Consul, Error, Leadership, Result, contest::bounded};
 

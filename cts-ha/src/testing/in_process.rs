@@ -70,12 +70,8 @@ pub struct InProcessElector {
 impl Ballot {
     /// An election with this timing and lock-delay.
     pub fn new(timing: Timing, lock_delay: Duration) -> Self {
-        let shared = Shared {
-            timing,
-            lock_delay,
-            urn: Mutex::default(),
-            changed: watch::Sender::new(0),
-        };
+        let shared =
+            Shared { timing, lock_delay, urn: Mutex::default(), changed: watch::Sender::new(0) };
         Self { shared: Arc::new(shared) }
     }
 
@@ -184,17 +180,22 @@ impl Elector for InProcessElector {
                 let lease = Lease::since(Arc::clone(&self.clock), start, timing.lease);
                 let (own, kept) = (self.clone(), lease.clone());
                 let token = FencingToken::new(term);
-                return Ok(Leadership::start(lease, token, timing.margin(), |resigned| async move {
-                    tokio::select! {
-                        _loss = own.clone().keep(kept.clone(), term) => {}
-                        () = resigned.cancelled() => {}
-                    }
-                    kept.end(Loss::Resigned);
-                    // One that is cut off cannot tell the others.
-                    if !*own.cut.borrow() {
-                        own.shared.release(term);
-                    }
-                }));
+                return Ok(Leadership::start(
+                    lease,
+                    token,
+                    timing.margin(),
+                    |resigned| async move {
+                        tokio::select! {
+                            _loss = own.clone().keep(kept.clone(), term) => {}
+                            () = resigned.cancelled() => {}
+                        }
+                        kept.end(Loss::Resigned);
+                        // One that is cut off cannot tell the others.
+                        if !*own.cut.borrow() {
+                            own.shared.release(term);
+                        }
+                    },
+                ));
             }
             let due = self.shared.due();
             tokio::select! {

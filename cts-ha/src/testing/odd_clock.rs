@@ -69,6 +69,7 @@ impl Clock for OddClock {
 
     fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
         let rate = self.state().rate;
-        self.base.sleep(Duration::try_from_secs_f64(duration.as_secs_f64() / rate).unwrap_or(duration))
+        self.base
+            .sleep(Duration::try_from_secs_f64(duration.as_secs_f64() / rate).unwrap_or(duration))
     }
 }

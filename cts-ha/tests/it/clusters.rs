@@ -10,7 +10,8 @@ use consul_watch::{
     Client, ClientConfig, QueryOptions, Watcher, WriteOptions,
     testing::{TestConsul, real::Consul},
     types::{
-        AclLink, AclPolicy, AclTokenRequest, CatalogRegistration, HealthCheck, HealthStatus, Service,
+        AclLink, AclPolicy, AclTokenRequest, CatalogRegistration, HealthCheck, HealthStatus,
+        Service,
     },
 };
 use cts_ha::tasks::{ClusterOptions, CtsCluster, FailoverRun, HighAvailability};
@@ -154,7 +155,8 @@ async fn everything_is_there_after_three_failovers(place: &Place) {
         leader.kill().await;
         let killed = tokio::time::Instant::now();
         follower.settled(&[("one", 1), ("by-api", 1)]).await;
-        let bound = place.failover() + Duration::from_secs(if place.double.is_some() { 0 } else { 3 });
+        let bound =
+            place.failover() + Duration::from_secs(if place.double.is_some() { 0 } else { 3 });
         assert!(killed.elapsed() <= bound, "{:?}", killed.elapsed());
         let state = follower.state();
         let enabled: Vec<(String, bool)> =
@@ -215,9 +217,8 @@ async fn an_instance_registers_with_its_cluster(place: &Place) {
     let deployment = Deployment::new(place, &[]);
     let node = deployment.node(place, "a");
     let id = deployment.config("a").id;
-    let registered = async || {
-        place.client.agent_services(&QueryOptions::default()).await.unwrap().remove(&id)
-    };
+    let registered =
+        async || place.client.agent_services(&QueryOptions::default()).await.unwrap().remove(&id);
     eventually("it is registered", PATIENCE, async || registered().await.is_some()).await;
     let tag = format!("cts-cluster:{}", deployment.name);
     let service = registered().await.unwrap().service;
@@ -293,7 +294,7 @@ async fn a_follower_says_who_leads(place: &Place) {
     let follower = deployment.node(place, "b");
     let expected = Role::Follower {
         leader: Some(deployment.config("a").id),
-        address: Some("a.example.com:0".to_owned()),
+        address: Some("a.example.com".to_owned()),
     };
     eventually("it knows the leader", PATIENCE, async || follower.cluster.role() == expected).await;
     assert!(follower.cluster.check().is_err() && leader.cluster.check().is_ok());
@@ -402,8 +403,7 @@ async fn ask(cluster: Arc<dyn Cluster>, requests: &[(&str, &str)]) -> Vec<(u16, 
 /// Spec: HA25
 #[tokio::test]
 async fn without_a_cluster_there_is_no_status_of_one() {
-    let (status, body) =
-        ask(Arc::new(Single), &[("GET", "/v1/status/cluster")]).await.remove(0);
+    let (status, body) = ask(Arc::new(Single), &[("GET", "/v1/status/cluster")]).await.remove(0);
     assert_eq!(status, 405);
     assert_eq!(
         body["error"]["message"],
@@ -597,8 +597,12 @@ async fn the_policy_suffices_and_each_rule_is_needed() {
     assert!(!log.text().contains("missing required Consul ACL"), "{}", log.text());
 
     let without = async |left_out: usize| {
-        let rules: Vec<&str> =
-            RULES.iter().enumerate().filter(|(at, _)| *at != left_out).map(|(_, rule)| *rule).collect();
+        let rules: Vec<&str> = RULES
+            .iter()
+            .enumerate()
+            .filter(|(at, _)| *at != left_out)
+            .map(|(_, rule)| *rule)
+            .collect();
         limited(&consul, &format!("without-{left_out}"), &rules).await
     };
     for (left_out, needed) in

@@ -14,9 +14,7 @@ use std::{
     time::Duration,
 };
 
-use consul_watch::{
-    Clock as _, QueryOptions, SystemClock, WriteOptions, testing::real::Consul,
-};
+use consul_watch::{Clock as _, QueryOptions, SystemClock, WriteOptions, testing::real::Consul};
 use fastrand::Rng;
 use nix::{
     sys::signal::{Signal, kill},
@@ -187,7 +185,11 @@ impl Run {
         file.read_to_string(&mut text).ok()?;
         // What a write in between has not ended does not count.
         let whole = text.rsplit_once('\n')?.0;
-        whole.lines().rev().filter_map(Line::parse).find(|line| !matches!(line.what, What::Wrote(_)))
+        whole
+            .lines()
+            .rev()
+            .filter_map(Line::parse)
+            .find(|line| !matches!(line.what, What::Wrote(_)))
     }
 
     async fn wait_for_leader(&self) -> &'static str {
@@ -353,7 +355,8 @@ async fn a_planted_second_leader_is_found() {
     run.proxies[old].set(Network::Lost);
     eventually("another leads as well", Duration::from_secs(30), async || {
         IDS.into_iter().any(|id| {
-            id != old && run.last_line(id).is_some_and(|line| matches!(line.what, What::Leads { .. }))
+            id != old
+                && run.last_line(id).is_some_and(|line| matches!(line.what, What::Leads { .. }))
         })
     })
     .await;

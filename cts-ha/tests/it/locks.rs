@@ -175,7 +175,10 @@ async fn the_same_session_reclaims_its_lock(place: &Place) {
 }
 
 /// A held lock whose reads can be troubled, and its lease.
-async fn monitored(place: &Place, options: LockOptions) -> (Lock, Lease, crate::place::Trouble, String) {
+async fn monitored(
+    place: &Place,
+    options: LockOptions,
+) -> (Lock, Lease, crate::place::Trouble, String) {
     let (client, trouble) = place.troubled();
     let key = place.name("lock");
     let lock = Lock::new(&Consul::new(client), &key, options);

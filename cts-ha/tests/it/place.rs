@@ -112,8 +112,7 @@ impl Place {
     /// A client of its own, whose requests can be troubled.
     pub(crate) fn troubled(&self) -> (Client, Trouble) {
         let trouble = Trouble::default();
-        let transport =
-            Troubled { inner: Arc::clone(&self.transport), trouble: trouble.clone() };
+        let transport = Troubled { inner: Arc::clone(&self.transport), trouble: trouble.clone() };
         let client = Client::with_transport(self.config.clone(), Arc::new(transport)).unwrap();
         (client, trouble)
     }

@@ -6,8 +6,8 @@ use consul_watch::{
     QueryOptions, WriteOptions,
     client::{PutCondition, PutOptions},
     types::{
-        AgentServiceRegistration, CatalogDeregistration, CatalogRegistration, CheckSpec, HealthStatus, KvPair,
-        SessionBehavior, SessionId, SessionRequest,
+        AgentServiceRegistration, CatalogDeregistration, CatalogRegistration, CheckSpec,
+        HealthStatus, KvPair, SessionBehavior, SessionId, SessionRequest,
     },
 };
 use cts_ha::{Consul, Elector as _, Error, KeptSession, Loss, SessionOptions, Timing, renew_until};
@@ -73,7 +73,12 @@ async fn a_ttl_out_of_range_is_refused(place: &Place) {
     let long = make(Duration::from_hours(25)).await.unwrap_err();
     assert!(matches!(long, Error::Setting { setting: "session_ttl", .. }), "{long}");
     // A text that is no duration: the same request, as another client would send it.
-    trouble.answer("PUT /v1/session/create", 1, 500, "Session TTL 'x' invalid: time: invalid duration");
+    trouble.answer(
+        "PUT /v1/session/create",
+        1,
+        500,
+        "Session TTL 'x' invalid: time: invalid duration",
+    );
     assert!(matches!(make(place.ttl).await.unwrap_err(), Error::Consul { .. }));
 }
 

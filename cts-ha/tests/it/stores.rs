@@ -137,8 +137,7 @@ async fn events_of_other_tasks_are_untouched(place: &Place) {
         store.commit(&[event("a", number, None)]).await.unwrap();
     }
     let state = site.follower().load().await.unwrap();
-    let ids: Vec<u128> =
-        state.events[&name("a")].iter().map(|event| event.id.as_u128()).collect();
+    let ids: Vec<u128> = state.events[&name("a")].iter().map(|event| event.id.as_u128()).collect();
     assert_eq!(ids, [6, 5, 4, 3, 2]);
     assert_eq!(state.events[&name("b")].len(), 1);
     leadership.resign().await;
@@ -228,7 +227,8 @@ async fn a_deposed_leader_writes_nothing(place: &Place) {
         KvOp::check_session(&key, session),
         KvOp::set(format!("{}/tasks/late", site.directory), "x"),
     ];
-    let outcome = KvStore::kv_transact(&place.client, &late, &WriteOptions::default()).await.unwrap();
+    let outcome =
+        KvStore::kv_transact(&place.client, &late, &WriteOptions::default()).await.unwrap();
     assert!(!outcome.is_committed());
     assert_eq!(site.open(&second).await.load().await.unwrap().tasks, [task("a")]);
     let follower = site.follower().commit(&[put(&task("d"))]).await.unwrap_err();

@@ -26,8 +26,8 @@ use super::{
     want::{Feed, Want},
 };
 use crate::{
-    Driver, DriverFactory, Error, InputsDigest, Plan, PlanPurpose, Result, Retry, RunContext,
-    Stop, Task, TaskName,
+    Driver, DriverFactory, Error, InputsDigest, Plan, PlanPurpose, Result, Retry, RunContext, Stop,
+    Task, TaskName,
 };
 use orders::{Done, Settled};
 use replacement::Replacement;

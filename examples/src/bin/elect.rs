@@ -8,14 +8,17 @@
 use std::time::Duration;
 
 use consul_watch::Client;
-use cts_ha::{Candidate, Consul, ConsulElector, ElectionOptions, Elector as _, ElectorExt as _, Leadership};
+use cts_ha::{
+    Candidate, Consul, ConsulElector, ElectionOptions, Elector as _, ElectorExt as _, Leadership,
+};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let name = std::env::args().nth(1).ok_or("usage: elect NAME")?;
     let consul = Consul::new(Client::from_env()?);
     let candidate = Candidate::new(&name);
-    let elector = ConsulElector::new(&consul, "elect/leader", candidate, ElectionOptions::default())?;
+    let elector =
+        ConsulElector::new(&consul, "elect/leader", candidate, ElectionOptions::default())?;
     println!("{name} waits");
     let work = elector.run(|leadership: Leadership| async move {
         // Ask before each step that only the leader may take.

@@ -67,9 +67,7 @@ impl State {
         {
             return Err(Refused::new(500, format!("invalid session {session:?}")));
         }
-        if condition.acquire.is_some()
-            && self.is_delayed(key, now)
-        {
+        if condition.acquire.is_some() && self.is_delayed(key, now) {
             return Ok(false);
         }
         let index = self.commit();

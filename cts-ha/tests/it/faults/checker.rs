@@ -137,7 +137,9 @@ impl History {
         let terms: Vec<u64> = self.beliefs().iter().map(|belief| belief.term).collect();
         let late = self.writes.iter().filter_map(|(term, number, index)| {
             let newer = terms.iter().find(|newer| *newer > term && *newer < index)?;
-            Some(format!("write {number} of term {term} at index {index}, after term {newer} began"))
+            Some(format!(
+                "write {number} of term {term} at index {index}, after term {newer} began"
+            ))
         });
         late.collect()
     }
@@ -151,7 +153,9 @@ impl History {
             self.writes.iter().map(|(term, number, _)| (*term, *number)).collect();
         acknowledged
             .filter(|write| !kept.contains(write))
-            .map(|(term, number)| format!("write {number} of term {term} was acknowledged and is lost"))
+            .map(|(term, number)| {
+                format!("write {number} of term {term} was acknowledged and is lost")
+            })
             .collect()
     }
 

@@ -4,7 +4,10 @@ use std::net::SocketAddr;
 
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::{TcpListener, TcpStream, tcp::{OwnedReadHalf, OwnedWriteHalf}},
+    net::{
+        TcpListener, TcpStream,
+        tcp::{OwnedReadHalf, OwnedWriteHalf},
+    },
     sync::watch,
     task::{JoinHandle, JoinSet},
 };
@@ -83,7 +86,11 @@ async fn passable(state: &mut watch::Receiver<Network>) -> bool {
     }
 }
 
-async fn pump(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut state: watch::Receiver<Network>) {
+async fn pump(
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    mut state: watch::Receiver<Network>,
+) {
     let mut buffer = vec![0; 16 * 1024];
     loop {
         let count = tokio::select! {
@@ -96,7 +103,10 @@ async fn pump(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut state: watch:
                 continue;
             }
         };
-        if count == 0 || !passable(&mut state).await || to.write_all(&buffer[..count]).await.is_err() {
+        if count == 0
+            || !passable(&mut state).await
+            || to.write_all(&buffer[..count]).await.is_err()
+        {
             return;
         }
     }

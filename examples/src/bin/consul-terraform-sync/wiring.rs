@@ -11,9 +11,7 @@ use cts_tasks::{
 
 /// Who reads which part of a configuration.
 pub(crate) fn registry() -> Registry {
-    Registry::new()
-        .driver(Arc::new(TerraformKind::default()))
-        .block(Arc::new(HighAvailabilityKind))
+    Registry::new().driver(Arc::new(TerraformKind::default())).block(Arc::new(HighAvailabilityKind))
 }
 
 /// What the process is started for, as far as its cluster matters.
