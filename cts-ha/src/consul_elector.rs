@@ -115,11 +115,13 @@ impl ConsulElector {
                  TTL when its session is destroyed or its node is taken for failed"
             );
         }
-        let mut session = SessionOptions::default();
-        session.name =
-            options.session_name.clone().unwrap_or_else(|| format!("cts-ha-{}", candidate.id));
-        session.ttl = options.session_ttl;
-        session.lock_delay = options.lock_delay;
+        let name = options.session_name.clone();
+        let session = SessionOptions {
+            name: name.unwrap_or_else(|| format!("cts-ha-{}", candidate.id)),
+            ttl: options.session_ttl,
+            lock_delay: options.lock_delay,
+            ..SessionOptions::default()
+        };
         Ok(Self {
             consul: consul.clone(),
             key,

@@ -183,15 +183,14 @@ fn refused(key: &str, failures: &[TxnFailure]) -> Result<Attempt> {
 }
 
 fn judge(pair: Option<&KvPair>, flags: u64, session: &SessionId) -> Seen {
-    match pair {
+    let Some(pair) = pair else { return Seen::Free };
+    if pair.session.as_ref() == Some(session) {
+        return Seen::Ours(Grant { term: pair.modify_index });
+    }
+    match &pair.session {
+        _ if pair.flags != flags => Seen::Foreign,
+        Some(_) => Seen::Taken,
         None => Seen::Free,
-        Some(pair) if pair.session.as_ref() == Some(session) => {
-            Seen::Ours(Grant { term: pair.modify_index })
-        }
-        // A plain write takes the flags away; only others that mean something else are foreign.
-        Some(pair) if pair.flags != flags => Seen::Foreign,
-        Some(pair) if pair.session.is_some() => Seen::Taken,
-        Some(_) => Seen::Free,
     }
 }
 

@@ -143,11 +143,13 @@ impl CtsCluster {
         candidate.port = Some(config.port).filter(|port| *port != 0);
         candidate.service_name.clone_from(&service_name);
         candidate.version = Some(env!("CARGO_PKG_VERSION").to_owned());
-        let mut election = ElectionOptions::default();
-        election.session_ttl = settings.session_ttl;
-        election.lock_delay = settings.lock_delay;
-        election.session_name = Some(format!("cts-{}-{}", settings.cluster, config.id));
-        election.clock = Arc::clone(&options.clock);
+        let election = ElectionOptions {
+            session_ttl: settings.session_ttl,
+            lock_delay: settings.lock_delay,
+            session_name: Some(format!("cts-{}-{}", settings.cluster, config.id)),
+            clock: Arc::clone(&options.clock),
+            ..ElectionOptions::default()
+        };
         let elector = ConsulElector::new(&consul, layout.leader(), candidate, election)?;
         let providers: BTreeSet<String> =
             config.providers.iter().map(|provider| provider.name.clone()).collect();
@@ -240,11 +242,13 @@ impl CtsCluster {
     /// Checks at once and then at each interval, and tells the others, until
     /// the session under which it does so is gone.
     async fn attend_once(&self) -> Result<()> {
-        let mut options = SessionOptions::default();
-        options.name = format!("cts-{}-{}-instance", self.settings.cluster, self.id);
-        options.behavior = SessionBehavior::Delete;
-        options.ttl = self.settings.session_ttl;
-        options.lock_delay = Duration::ZERO;
+        let options = SessionOptions {
+            name: format!("cts-{}-{}-instance", self.settings.cluster, self.id),
+            behavior: SessionBehavior::Delete,
+            ttl: self.settings.session_ttl,
+            lock_delay: Duration::ZERO,
+            ..SessionOptions::default()
+        };
         let session =
             KeptSession::create(&self.consul, &options, Arc::clone(&self.options.clock)).await?;
         let ended = session.lease().ended().clone();
@@ -306,7 +310,7 @@ impl CtsCluster {
         for pair in records.value {
             let id = pair.key.strip_prefix(&folder).unwrap_or_default();
             let record: serde_json::Value = serde_json::from_slice(&pair.value).unwrap_or_default();
-            if let Some(service) = record["service_name"].as_str()
+            if let Some(service) = record.get("service_name").and_then(serde_json::Value::as_str)
                 && id != self.id
                 && !is_found(id)
             {

@@ -205,6 +205,13 @@ fn hash(bytes: &[u8]) -> String {
     halves.filter_map(|half| char::from_digit(half.into(), 16)).collect()
 }
 
+/// What every document begins with.
+#[derive(Deserialize)]
+struct Version {
+    #[serde(default)]
+    v: u32,
+}
+
 /// Everything below a cluster's directory at one index.
 #[derive(Debug, Default)]
 pub(crate) struct Snapshot {
@@ -249,11 +256,6 @@ impl Snapshot {
     ) -> Result<Option<T>> {
         let Some(value) = self.value(layout, key)? else { return Ok(None) };
         let bad = |problem: String| Error::Data { key: key.to_owned(), problem };
-        #[derive(Deserialize)]
-        struct Version {
-            #[serde(default)]
-            v: u32,
-        }
         let version: Version = serde_json::from_slice(&value)
             .map_err(|error| bad(format!("cannot be read: {error}; see -reset-storage")))?;
         if version.v > VERSION {

@@ -73,13 +73,13 @@ impl HighAvailability {
         let Some(block) = config.blocks.get(BLOCK) else { return Ok(None) };
         let mut errors = Vec::new();
         let settings = read(&block.body, &mut errors);
-        if let Some(place) = local_backend(config) {
+        if let Some(backend) = local_backend(config) {
             errors.push(
                 Diagnostic::error(
                     "the backend \"local\" of driver \"terraform\" is not supported with high \
                      availability: another instance could not find the state",
                 )
-                .at(place)
+                .at(backend.place.clone())
                 .help("use a remote backend; the default, \"consul\", will do"),
             );
         }
@@ -116,13 +116,9 @@ impl BlockKind for HighAvailabilityKind {
     }
 }
 
-fn local_backend(config: &Config) -> Option<Option<Place>> {
-    if config.driver.label != "terraform" {
-        return None;
-    }
-    let backend = child(config.driver.body.as_ref()?, "backend")?;
-    let local = child(backend, "local")?;
-    Some(local.place.clone().or_else(|| backend.place.clone()))
+fn local_backend(config: &Config) -> Option<&ConfigValue> {
+    let body = config.driver.body.as_ref().filter(|_| config.driver.label == "terraform")?;
+    child(child(body, "backend")?, "local")
 }
 
 fn child<'a>(value: &'a ConfigValue, key: &str) -> Option<&'a ConfigValue> {
@@ -206,27 +202,23 @@ impl Reader<'_> {
         known: &[&str],
     ) -> Vec<&'v Entry> {
         let entries = match &value.kind {
-            ValueKind::Object(entries) => entries.as_slice(),
+            ValueKind::Object(entries) => Some(entries),
             ValueKind::List(items) => match items.as_slice() {
-                [ConfigValue { kind: ValueKind::Object(entries), .. }] => entries.as_slice(),
-                _ => {
-                    let name = path.rsplit('.').next().unwrap_or(path);
-                    self.error(
-                        &format!("only one '{name}' block can be configured"),
-                        value.place.clone(),
-                        "merge the blocks into one",
-                    );
-                    return Vec::new();
-                }
+                [ConfigValue { kind: ValueKind::Object(entries), .. }] => Some(entries),
+                _ => None,
             },
-            _ => {
-                self.error(
-                    &format!("{path}: expected a block"),
-                    value.place.clone(),
-                    "write { … }",
-                );
-                return Vec::new();
+            _ => None,
+        };
+        let Some(entries) = entries else {
+            let name = path.rsplit('.').next().unwrap_or(path);
+            if matches!(value.kind, ValueKind::List(_)) {
+                let message = format!("only one '{name}' block can be configured");
+                self.error(&message, value.place.clone(), "merge the blocks into one");
+            } else {
+                let message = format!("{path}: expected a block");
+                self.error(&message, value.place.clone(), "write { … }");
             }
+            return Vec::new();
         };
         let mut seen: Vec<&Entry> = Vec::new();
         for entry in entries {
