@@ -8,11 +8,14 @@
 //! - [`script`]: scripts blocking answers with `wiremock`.
 //! - [`conformance`]: what every [`Query`](crate::Query) must do.
 
+mod acl;
 mod answer;
 mod clock;
 pub mod conformance;
 mod double;
 mod faults;
+mod filter;
+mod login;
 mod memory;
 pub mod parts;
 pub mod real;
@@ -22,7 +25,8 @@ mod serve;
 mod state;
 
 pub use clock::TestClock;
-pub use double::{TestConsul, TestConsulBuilder};
+pub use double::{DefaultPolicy, TestConsul, TestConsulBuilder};
 pub use faults::Fault;
+pub use login::{LoginAttempt, LoginIdentity, LoginVerifier};
 pub use serve::ServedConsul;
 pub use state::Behaviour;

@@ -1,7 +1,10 @@
 use bytes::Bytes;
 use serde_json::Value;
 
-use super::state::{Refused, Seen};
+use super::{
+    acl::Authorizer,
+    state::{Refused, Seen},
+};
 
 /// What the double answers, before it is known whether it blocks first.
 #[derive(Debug)]
@@ -13,6 +16,8 @@ pub(super) struct Reply {
     pub(super) seen: Option<Seen>,
     /// The hash of the content, for reads that block by it.
     pub(super) hash: Option<String>,
+    /// The number of what was read, for reads that block while it is the one they name.
+    pub(super) number: Option<u64>,
 }
 
 impl Reply {
@@ -23,12 +28,13 @@ impl Reply {
             headers: vec![("content-type", "application/json".to_owned())],
             seen: None,
             hash: None,
+            number: None,
         }
     }
 
     pub(super) fn text(status: u16, text: impl Into<String>) -> Self {
         let headers = vec![("content-type", "text/plain; charset=utf-8".to_owned())];
-        Self { status, body: text.into().into(), headers, seen: None, hash: None }
+        Self { status, body: text.into().into(), headers, seen: None, hash: None, number: None }
     }
 
     pub(super) fn empty(status: u16) -> Self {
@@ -42,6 +48,13 @@ impl Reply {
         self
     }
 
+    /// A read that blocks while its number is the one that was named.
+    pub(super) fn numbered(mut self, number: u64) -> Self {
+        self.headers.push(("x-consul-index", number.to_string()));
+        self.number = Some(number);
+        self
+    }
+
     /// A read that can block on its content's hash.
     pub(super) fn hashed(mut self, hash: String) -> Self {
         self.headers.push(("x-consul-contenthash", hash.clone()));
@@ -51,6 +64,15 @@ impl Reply {
 
     pub(super) fn header(mut self, name: &'static str, value: impl Into<String>) -> Self {
         self.headers.push((name, value.into()));
+        self
+    }
+
+    /// Says that something was left out because the token may not see it.
+    /// Who has no token is not told. Servers say so since 1.11.
+    pub(super) fn filtered(self, who: &Authorizer, something: bool) -> Self {
+        if something && who.says_filtered() {
+            return self.header("x-consul-results-filtered-by-acls", "true");
+        }
         self
     }
 
@@ -81,5 +103,17 @@ impl From<Result<(), Refused>> for Reply {
             Ok(()) => Self::empty(200),
             Err(refused) => Self::text(refused.status, refused.text),
         }
+    }
+}
+
+impl From<Refused> for Reply {
+    fn from(refused: Refused) -> Self {
+        Self::text(refused.status, refused.text)
+    }
+}
+
+impl From<Result<Self, Refused>> for Reply {
+    fn from(result: Result<Self, Refused>) -> Self {
+        result.unwrap_or_else(Self::from)
     }
 }

@@ -5,12 +5,14 @@ use std::{
 };
 
 use bytes::Bytes;
+use secrecy::{ExposeSecret, SecretString};
 use tokio::{sync::watch, time::Instant};
 
 use super::{
     Behaviour,
     answer::Reply,
     faults::{Fault, Faults},
+    login::LoginVerifier,
     memory::MemoryTransport,
     route::{self, Call},
     serve::ServedConsul,
@@ -25,10 +27,15 @@ use crate::{
 /// How long a request waits for a leader before it fails.
 const LEADER_HOLD: Duration = Duration::from_secs(7);
 
+/// Consul's `http_max_conns_per_client`.
+const CONNECTION_LIMIT: usize = 200;
+
 /// A Consul in this process, with true blocking queries.
 ///
-/// It answers what this crate has typed calls for: catalog, health, KV,
-/// sessions, the local agent's services and checks with TTLs, status. Indexes
+/// It answers the calls for catalog, health, KV, sessions, transactions of
+/// keys, the local agent's services (with sidecars) and checks (with TTLs),
+/// ACLs and logins, events and status, with filter expressions where Consul
+/// takes them. What it does not serve is answered with 404. Indexes
 /// follow Consul's rules for each service, key and table, so a watch wakes
 /// when a real one would; [`Behaviour`] says which servers it follows where
 /// they differ. TTLs, lock-delays and waits follow tokio's clock and work
@@ -49,7 +56,6 @@ const LEADER_HOLD: Duration = Duration::from_secs(7);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// Deviation: filter expressions are not evaluated and ACLs are off.
 #[derive(Clone)]
 pub struct TestConsul {
     inner: Arc<Inner>,
@@ -57,6 +63,8 @@ pub struct TestConsul {
 
 struct Inner {
     state: Mutex<State>,
+    management: Option<SecretString>,
+    connection_limit: Option<usize>,
     faults: Mutex<Faults>,
     /// Changes with every write and every event; blocked reads listen.
     version: watch::Sender<u64>,
@@ -78,12 +86,24 @@ struct Traffic {
 #[error("the connection was cut")]
 pub(super) struct Cut;
 
+/// What a token may do where no rule of its policies says anything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum DefaultPolicy {
+    /// Everything but reading and writing ACLs.
+    Allow,
+    /// Nothing.
+    Deny,
+}
+
 /// Settings of a [`TestConsul`].
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 #[must_use]
 pub struct TestConsulBuilder {
     behaviour: Behaviour,
     seed: u64,
+    acls: Option<DefaultPolicy>,
+    management: Option<SecretString>,
+    connection_limit: Option<usize>,
 }
 
 impl TestConsulBuilder {
@@ -99,11 +119,42 @@ impl TestConsulBuilder {
         self
     }
 
+    /// Enforces ACLs. Default: they are off, and ACL calls answer 401.
+    pub fn acls(mut self, default: DefaultPolicy) -> Self {
+        self.acls = Some(default);
+        self
+    }
+
+    /// Gives the server a management token with this secret, which
+    /// [`TestConsul::client`] then sends. Has no effect without
+    /// [`acls`](Self::acls); without it, the first token comes from
+    /// [`Client::acl_bootstrap`].
+    pub fn management_token(mut self, secret: impl Into<SecretString>) -> Self {
+        self.management = Some(secret.into());
+        self
+    }
+
+    /// Most connections that the [served](TestConsul::serve) double takes at a
+    /// time; further ones are refused as an agent with this
+    /// `http_max_conns_per_client` refuses them. `None` is no limit. Default
+    /// 200, which is Consul's.
+    pub fn connection_limit(mut self, limit: Option<usize>) -> Self {
+        self.connection_limit = limit;
+        self
+    }
+
     /// The double.
     pub fn build(self) -> TestConsul {
+        let mut state = State::new(self.behaviour, self.seed);
+        if let Some(default) = self.acls {
+            let secret = self.management.as_ref().map(ExposeSecret::expose_secret);
+            state.enable_acls(default == DefaultPolicy::Allow, secret);
+        }
         TestConsul {
             inner: Arc::new(Inner {
-                state: Mutex::new(State::new(self.behaviour, self.seed)),
+                state: Mutex::new(state),
+                management: self.management.filter(|_| self.acls.is_some()),
+                connection_limit: self.connection_limit,
                 faults: Mutex::default(),
                 version: watch::Sender::new(0),
                 traffic: watch::Sender::default(),
@@ -135,12 +186,32 @@ impl TestConsul {
 
     /// A Consul with other settings.
     pub fn builder() -> TestConsulBuilder {
-        TestConsulBuilder { behaviour: Behaviour::default(), seed: 1 }
+        TestConsulBuilder {
+            behaviour: Behaviour::default(),
+            seed: 1,
+            acls: None,
+            management: None,
+            connection_limit: Some(CONNECTION_LIMIT),
+        }
     }
 
-    /// A client that reaches this Consul in memory.
+    /// A client that reaches this Consul in memory. It sends the
+    /// [management token](TestConsulBuilder::management_token), if there is one.
     pub fn client(&self) -> Client {
-        self.client_with(ClientConfig::default())
+        self.client_with(ClientConfig { token: self.management_token(), ..ClientConfig::default() })
+    }
+
+    pub(super) fn connection_limit(&self) -> Option<usize> {
+        self.inner.connection_limit
+    }
+
+    /// Whether connections past the limit are closed without an answer.
+    pub(super) fn refuses_silently(&self) -> bool {
+        self.state().is_1_8()
+    }
+
+    pub(super) fn management_token(&self) -> Option<SecretString> {
+        self.inner.management.clone()
     }
 
     /// Such a client with other settings; its address is not used.
@@ -174,6 +245,45 @@ impl TestConsul {
             // Without a condition there is nothing to refuse.
             drop(state.kv_put(key, value, 0, &KvCondition::default(), now));
         });
+    }
+
+    /// Judges what programs show to auth methods of a kind, such as `aws-iam`
+    /// or `jwt`. Without a verifier their logins fail.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// use consul_watch::{WriteOptions, testing::{DefaultPolicy, LoginAttempt, LoginIdentity, TestConsul}};
+    /// use consul_watch::types::{AclAuthMethod, AclBindingRule, AclLogin, BindType};
+    /// use secrecy::ExposeSecret;
+    ///
+    /// let consul = TestConsul::builder()
+    ///     .acls(DefaultPolicy::Deny)
+    ///     .management_token("root")
+    ///     .build();
+    /// consul.set_login_verifier("aws-iam", |attempt: &LoginAttempt<'_>| {
+    ///     match attempt.bearer_token.expose_secret() {
+    ///         "good" => Ok(LoginIdentity::aws_iam("arn:aws:iam::1:role/web", "web", "AROA1", "1")),
+    ///         _ => Err("the signature is wrong".to_owned()),
+    ///     }
+    /// });
+    ///
+    /// let (admin, options) = (consul.client(), WriteOptions::default());
+    /// let trusts = serde_json::json!({ "BoundIAMPrincipalARNs": ["arn:aws:iam::1:role/*"] });
+    /// let config = trusts.as_object().cloned().unwrap_or_default();
+    /// admin.acl_auth_method_create(&AclAuthMethod::new("iam", "aws-iam", config), &options).await?;
+    /// let rule = AclBindingRule::new("iam", BindType::Service, "${entity_name}");
+    /// admin.acl_binding_rule_create(&rule, &options).await?;
+    ///
+    /// let nobody = admin.with_token(None)?;
+    /// let token = nobody.acl_login(&AclLogin::new("iam", "good".into()), &options).await?;
+    /// assert_eq!(token.service_identities[0].service_name, "web");
+    /// assert!(nobody.acl_login(&AclLogin::new("iam", "forged".into()), &options).await.is_err());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn set_login_verifier(&self, kind: &str, verifier: impl LoginVerifier) {
+        self.change(|state, _| state.set_login_verifier(kind, Arc::new(verifier)));
     }
 
     /// Deletes a key.
@@ -348,7 +458,7 @@ impl TestConsul {
     async fn reply(&self, request: http::Request<Bytes>) -> Reply {
         let call = match Call::parse(request) {
             Ok(call) => call,
-            Err(reply) => return reply,
+            Err(reply) => return *reply,
         };
         if call.needs_leader() && !self.has_leader().await {
             return Reply::text(500, "No cluster leader");
@@ -407,6 +517,12 @@ impl TestConsul {
 
 /// Adds what the headers say about the leader to a read's answer.
 fn with_contact(reply: Reply, state: &State, now: Instant) -> Reply {
+    let reply = if state.acls_enabled() && !state.is_1_8() {
+        let policy = if state.acl_default_allow() { "allow" } else { "deny" };
+        reply.header("x-consul-default-acl-policy", policy)
+    } else {
+        reply
+    };
     if reply.seen.is_none() {
         return reply;
     }
@@ -436,6 +552,9 @@ impl Held {
         }
         if let Some(asked) = &call.hash {
             return reply.hash.as_ref() != Some(asked);
+        }
+        if let Some(number) = reply.number {
+            return number != call.index;
         }
         let Some(seen) = reply.seen else { return true };
         // Past its first look, a read sleeps until what it watches changes.

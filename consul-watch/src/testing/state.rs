@@ -1,9 +1,12 @@
 //! What a Consul server and its local agent keep, with Consul's rules for indexes.
 
+mod acl;
 mod agent;
 mod catalog;
+mod event;
 mod kv;
 mod session;
+mod sidecar;
 mod txn;
 
 use std::{
@@ -17,9 +20,14 @@ use tokio::time::Instant;
 
 use crate::types::{HealthCheck, Node, Service, Session};
 
+pub(super) use acl::{
+    BindingBody, LoginBody, MethodBody, PolicyBody, RoleBody, TokenBody, TokenFilter,
+};
 pub(super) use agent::{CheckUpdate, LocalAgent};
 pub(super) use catalog::Checks;
+pub(super) use event::EventTarget;
 pub(super) use kv::KvCondition;
+pub(super) use session::NewSession;
 pub(super) use txn::TxnStep;
 
 /// Which servers the double behaves like where they differ.
@@ -92,7 +100,15 @@ struct Tables {
 struct NodeRecord {
     node: Node,
     services: BTreeMap<String, Service>,
+    /// By their ids in lower case.
     checks: BTreeMap<String, CheckRecord>,
+}
+
+impl NodeRecord {
+    /// A check; its id is looked up without regard to case.
+    fn check(&self, id: &str) -> Option<&CheckRecord> {
+        self.checks.get(&id.to_lowercase())
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -135,6 +151,8 @@ pub(super) struct State {
     tombstones: BTreeMap<String, u64>,
     lock_delays: HashMap<String, Instant>,
     sessions: BTreeMap<String, SessionRecord>,
+    acl: acl::Acl,
+    events: event::Events,
     pub(super) agent: LocalAgent,
     /// Grows when the whole store is replaced: every blocked read answers then.
     pub(super) epoch: u64,
@@ -159,6 +177,8 @@ impl State {
             tombstones: BTreeMap::new(),
             lock_delays: HashMap::new(),
             sessions: BTreeMap::new(),
+            acl: acl::Acl::default(),
+            events: event::Events::default(),
             agent: LocalAgent::default(),
             epoch: 0,
             leader: true,
@@ -197,6 +217,7 @@ impl State {
         while let Some(due) = self.next_due().filter(|due| *due <= now) {
             self.expire_sessions(due);
             self.expire_checks(due);
+            self.expire_tokens(due);
             happened = true;
         }
         happened
@@ -205,8 +226,8 @@ impl State {
     /// When something happens by itself next.
     pub(super) fn next_due(&self) -> Option<Instant> {
         let sessions = self.sessions.values().filter_map(|record| record.expires).min();
-        let checks = self.agent.next_due();
-        sessions.into_iter().chain(checks).min()
+        let others = [self.agent.next_due(), self.acl.next_due()];
+        sessions.into_iter().chain(others.into_iter().flatten()).min()
     }
 
     /// Replaces the history by an older one with the same contents, as

@@ -14,5 +14,6 @@ mod live;
 mod parity;
 mod real;
 mod scale;
+mod sharing;
 mod watching;
 mod wire;

@@ -4,13 +4,19 @@
 //! Absolute indexes are never asserted, only their order. A case takes names of
 //! its own, because the real server is shared by all of them, one at a time.
 
+mod acl;
+mod acl_objects;
 mod agent;
 mod blocking;
 mod catalog;
+mod event;
+mod filter;
 mod health;
 mod kv;
+mod login;
 mod server;
 mod session;
+mod sidecar;
 mod txn;
 
 use std::{
@@ -21,9 +27,10 @@ use std::{
 
 use consul_watch::{
     Answer, Client, QueryOptions, Result, WriteOptions,
-    testing::{Behaviour, ServedConsul, TestConsul, parts::Suite, real},
+    testing::{Behaviour, DefaultPolicy, ServedConsul, TestConsul, parts::Suite, real},
     types::{CatalogRegistration, HealthCheck, HealthStatus, Service, SessionId, SessionRequest},
 };
+use serde_json::json;
 use tokio::{
     sync::{Mutex, MutexGuard, OnceCell},
     time::Instant,
@@ -43,12 +50,26 @@ struct Env {
 }
 
 static REAL: OnceCell<Mutex<real::Consul>> = OnceCell::const_new();
+/// The same with ACLs.
+static SEALED: OnceCell<Mutex<real::Consul>> = OnceCell::const_new();
 static NAMES: AtomicU32 = AtomicU32::new(0);
+
+/// The secret of the management token where ACLs are on.
+const ROOT: &str = "5ec2e700-0000-4000-8000-00000000600d";
 
 impl Env {
     fn memory(case: &'static str, behaviour: Behaviour) -> Self {
+        Self::of(case, behaviour, TestConsul::builder().behaviour(behaviour).build())
+    }
+
+    /// With ACLs that deny by default; the client has the management token.
+    fn sealed_memory(case: &'static str, behaviour: Behaviour) -> Self {
+        let builder = TestConsul::builder().behaviour(behaviour).acls(DefaultPolicy::Deny);
+        Self::of(case, behaviour, builder.management_token(ROOT).build())
+    }
+
+    fn of(case: &'static str, behaviour: Behaviour, consul: TestConsul) -> Self {
         SUITE.double("consul");
-        let consul = TestConsul::builder().behaviour(behaviour).build();
         let is_1_8 = behaviour == Behaviour::V1_8;
         Self {
             client: consul.client(),
@@ -62,7 +83,16 @@ impl Env {
     }
 
     async fn socket(case: &'static str) -> Self {
-        let served = TestConsul::new().serve().await.unwrap();
+        Self::served(case, TestConsul::new()).await
+    }
+
+    async fn sealed_socket(case: &'static str) -> Self {
+        let builder = TestConsul::builder().acls(DefaultPolicy::Deny);
+        Self::served(case, builder.management_token(ROOT).build()).await
+    }
+
+    async fn served(case: &'static str, consul: TestConsul) -> Self {
+        let served = consul.serve().await.unwrap();
         Self {
             client: served.client(),
             double: Some(served.consul().clone()),
@@ -75,10 +105,26 @@ impl Env {
     }
 
     async fn real(case: &'static str) -> Option<Self> {
+        Self::real_with(case, &REAL, json!({})).await
+    }
+
+    async fn sealed_real(case: &'static str) -> Option<Self> {
+        let tokens = json!({ "master": ROOT });
+        let acl = json!({ "enabled": true, "default_policy": "deny", "tokens": tokens });
+        Self::real_with(case, &SEALED, json!({ "acl": acl })).await
+    }
+
+    async fn real_with(
+        case: &'static str,
+        shared: &'static OnceCell<Mutex<real::Consul>>,
+        settings: serde_json::Value,
+    ) -> Option<Self> {
         let part = SUITE.part("consul", case)?;
-        let start =
-            || async { Mutex::new(real::Consul::start(&part.path).await.expect("a real Consul")) };
-        let guard = REAL.get_or_init(start).await.lock().await;
+        let start = || async {
+            let consul = real::Consul::start_with(&part.path, settings).await;
+            Mutex::new(consul.expect("a real Consul"))
+        };
+        let guard = shared.get_or_init(start).await.lock().await;
         Some(Self {
             client: guard.client(),
             double: None,
@@ -186,37 +232,44 @@ fn instance(service: &str, node: &str, status: &str) -> CatalogRegistration {
     CatalogRegistration::new(node, "10.0.0.1").with_service(instance).with_check(check)
 }
 
-/// Makes each case a test in each place that it runs in.
+/// Makes each case a test in each place that it runs in. Cases that are
+/// `sealed` run with ACLs.
 macro_rules! cases {
-    ($($case:ident),+ $(,)?) => {
+    (sealed: $($case:ident),+ $(,)?) => {
+        crate::parity::cases!(@ sealed_memory, sealed_socket, sealed_real: $($case),+);
+    };
+    (@ $memory:ident, $socket:ident, $real:ident: $($case:ident),+) => {
         mod memory {
             $(#[tokio::test(start_paused = true)]
             async fn $case() {
                 let behaviour = consul_watch::testing::Behaviour::Current;
-                super::$case(&crate::parity::Env::memory(stringify!($case), behaviour)).await;
+                super::$case(&crate::parity::Env::$memory(stringify!($case), behaviour)).await;
             })+
         }
         mod memory_1_8 {
             $(#[tokio::test(start_paused = true)]
             async fn $case() {
                 let behaviour = consul_watch::testing::Behaviour::V1_8;
-                super::$case(&crate::parity::Env::memory(stringify!($case), behaviour)).await;
+                super::$case(&crate::parity::Env::$memory(stringify!($case), behaviour)).await;
             })+
         }
         mod socket {
             $(#[tokio::test]
             async fn $case() {
-                super::$case(&crate::parity::Env::socket(stringify!($case)).await).await;
+                super::$case(&crate::parity::Env::$socket(stringify!($case)).await).await;
             })+
         }
         mod real {
             $(#[tokio::test]
             async fn $case() {
-                if let Some(env) = crate::parity::Env::real(stringify!($case)).await {
+                if let Some(env) = crate::parity::Env::$real(stringify!($case)).await {
                     super::$case(&env).await;
                 }
             })+
         }
+    };
+    ($($case:ident),+ $(,)?) => {
+        crate::parity::cases!(@ memory, socket, real: $($case),+);
     };
 }
 use cases;

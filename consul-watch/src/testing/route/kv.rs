@@ -1,47 +1,58 @@
 use http::Method;
 use serde_json::{Value, json};
-use tokio::time::Instant;
 
-use super::Call;
+use super::Ask;
 use crate::testing::{
+    acl::{Access, Resource},
     answer::Reply,
     state::{KvCondition, Refused, State, TxnStep},
 };
 
 const VALUE_LIMIT: usize = 512 * 1024;
 
-pub(super) fn answer(state: &mut State, call: &Call, key: &str, now: Instant) -> Reply {
-    match call.method {
-        Method::GET => read(state, call, key),
-        Method::PUT => put(state, call, key, now).map(Value::Bool).into(),
-        Method::DELETE => delete(state, call, key).map(Value::Bool).into(),
+pub(super) fn answer(state: &mut State, ask: Ask<'_>, key: &str) -> Reply {
+    match ask.call.method {
+        Method::GET => read(state, ask, key),
+        Method::PUT => put(state, ask, key).map(Value::Bool).into(),
+        Method::DELETE => delete(state, ask, key).map(Value::Bool).into(),
         _ => Reply::empty(405).header("allow", "GET,PUT,DELETE"),
     }
 }
 
-fn read(state: &State, call: &Call, key: &str) -> Reply {
+fn read(state: &State, ask: Ask<'_>, key: &str) -> Reply {
+    let Ask { call, who, .. } = ask;
+    let listed = || {
+        let (mut pairs, seen) = state.kv_list(key);
+        let all = pairs.len();
+        pairs.retain(|pair| who.allows(Resource::Key, &pair.key, Access::Read));
+        let left_out = pairs.len() < all;
+        (pairs, move |reply: Reply| reply.filtered(who, left_out).at(seen))
+    };
     if call.has("keys") {
         let separator =
             call.param("separator").or_else(|| call.param("seperator")).unwrap_or_default();
-        let (pairs, seen) = state.kv_list(key);
+        let (pairs, finish) = listed();
         let mut keys: Vec<String> =
             pairs.into_iter().map(|pair| fold(&pair.key, key, separator)).collect();
         keys.dedup();
         if keys.is_empty() && !key.is_empty() {
-            return Reply::empty(404).at(seen);
+            return finish(Reply::empty(404));
         }
-        return Reply::json(&json!(keys)).at(seen);
+        return finish(Reply::json(&json!(keys)));
     }
     if call.has("recurse") {
-        let (pairs, seen) = state.kv_list(key);
-        return if pairs.is_empty() {
-            Reply::empty(404).at(seen)
+        let (pairs, finish) = listed();
+        return finish(if pairs.is_empty() {
+            Reply::empty(404)
         } else {
-            Reply::json(&json!(pairs)).at(seen)
-        };
+            Reply::json(&json!(pairs))
+        });
     }
     if key.is_empty() {
         return Reply::text(400, "Missing key name");
+    }
+    if let Err(refused) = who.require(Resource::Key, key, Access::Read) {
+        return refused.into();
     }
     let (pair, seen) = state.kv_get(key);
     let Some(pair) = pair else {
@@ -64,7 +75,8 @@ fn fold(key: &str, prefix: &str, separator: &str) -> String {
     }
 }
 
-fn put(state: &mut State, call: &Call, key: &str, now: Instant) -> Result<bool, Refused> {
+fn put(state: &mut State, ask: Ask<'_>, key: &str) -> Result<bool, Refused> {
+    let Ask { call, who, now } = ask;
     if key.is_empty() {
         return Err(Refused::new(400, "Missing key name"));
     }
@@ -88,15 +100,18 @@ fn put(state: &mut State, call: &Call, key: &str, now: Instant) -> Result<bool, 
         return Err(Refused::new(413, text));
     }
     let flags = call.param("flags").map(number).transpose()?.unwrap_or(0);
+    who.require(Resource::Key, key, Access::Write)?;
     state.kv_put(key, call.body.clone(), flags, &condition, now)
 }
 
-fn delete(state: &mut State, call: &Call, key: &str) -> Result<bool, Refused> {
+fn delete(state: &mut State, ask: Ask<'_>, key: &str) -> Result<bool, Refused> {
+    let Ask { call, who, .. } = ask;
     let cas = call.param("cas").map(number).transpose()?;
     if !call.has("recurse") {
         if key.is_empty() {
             return Err(Refused::new(400, "Missing key name"));
         }
+        who.require(Resource::Key, key, Access::Write)?;
         return Ok(state.kv_delete(key, cas));
     }
     if cas.is_some() {
@@ -105,6 +120,7 @@ fn delete(state: &mut State, call: &Call, key: &str) -> Result<bool, Refused> {
             "Conflicting flags: cas and recurse cannot be used together",
         ));
     }
+    who.require_tree(key)?;
     state.kv_delete_tree(key);
     Ok(true)
 }
@@ -115,12 +131,13 @@ fn number(text: &str) -> Result<u64, Refused> {
     })
 }
 
-pub(super) fn transact(state: &mut State, call: &Call, now: Instant) -> Reply {
+pub(super) fn transact(state: &mut State, ask: Ask<'_>) -> Reply {
     #[derive(serde::Deserialize)]
     struct Step {
         #[serde(rename = "KV")]
         kv: TxnStep,
     }
+    let Ask { call, who, now } = ask;
     if call.body.len() > VALUE_LIMIT {
         let text = format!(
             "Request body({} bytes) too large, max size: {VALUE_LIMIT} bytes.",
@@ -137,8 +154,16 @@ pub(super) fn transact(state: &mut State, call: &Call, now: Instant) -> Reply {
         let text = format!("Transaction contains too many operations ({} > {limit})", steps.len());
         return Reply::text(413, text);
     }
-    match state.transact(&steps, now) {
-        Ok(found) => {
+    let denied: Vec<(usize, String)> = steps
+        .iter()
+        .enumerate()
+        .filter_map(|(at, step)| step.vet(who).err().map(|refused| (at, refused.text)))
+        .collect();
+    let outcome = if denied.is_empty() { state.transact(&steps, now) } else { Err(denied) };
+    match outcome {
+        Ok(mut found) => {
+            // What may not be read is left out without a word.
+            found.retain(|pair| who.allows(Resource::Key, &pair.key, Access::Read));
             let results: Vec<Value> = found.iter().map(|pair| json!({ "KV": pair })).collect();
             Reply::json(&json!({ "Results": results, "Errors": null }))
         }

@@ -1,10 +1,18 @@
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    time::Duration,
+};
 
 use serde::Deserialize;
 use tokio::time::Instant;
 
-use super::{NODE, Refused, State, fingerprint};
-use crate::types::{HealthCheck, HealthStatus, Service, ServiceKind, from_go_text, nullable};
+use super::{NODE, Refused, State, fingerprint, sidecar};
+use crate::{
+    GoDuration,
+    testing::acl::{Access, Authorizer, Resource},
+    types::{HealthCheck, HealthStatus, JsonObject, Service, ServiceKind, from_go_text, nullable},
+};
 
 /// An output that changes while the status stays reaches the catalog this much later.
 const OUTPUT_DELAY: Duration = Duration::from_mins(5);
@@ -12,15 +20,29 @@ const OUTPUT_DELAY: Duration = Duration::from_mins(5);
 const OUTPUT_LIMIT: usize = 4096;
 
 /// What the local agent runs by itself; the catalog is brought in line with it at once.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(in crate::testing) struct LocalAgent {
     services: BTreeMap<String, Service>,
     checks: BTreeMap<String, LocalCheck>,
+    /// Ids of sidecars that came with another service, and go with it.
+    sidecars: BTreeSet<String>,
+    /// The secret that stands in for a missing token.
+    default_token: String,
+}
+
+impl fmt::Debug for LocalAgent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LocalAgent")
+            .field("services", &self.services.keys())
+            .finish_non_exhaustive()
+    }
 }
 
 #[derive(Debug)]
 struct LocalCheck {
     check: HealthCheck,
+    /// Id of the service whose checks it mirrors.
+    alias: Option<String>,
     ttl: Option<Duration>,
     /// When the TTL runs out.
     expires: Option<Instant>,
@@ -36,13 +58,23 @@ struct LocalCheck {
 #[serde(rename_all = "PascalCase")]
 pub(in crate::testing) struct NewService {
     #[serde(default, deserialize_with = "nullable")]
-    name: String,
+    pub(super) name: String,
     #[serde(default, deserialize_with = "nullable")]
-    check: Option<NewCheck>,
+    pub(super) check: Option<NewCheck>,
     #[serde(default, deserialize_with = "nullable")]
-    checks: Vec<NewCheck>,
+    pub(super) checks: Vec<NewCheck>,
+    #[serde(default, deserialize_with = "nullable")]
+    pub(super) connect: NewConnect,
     #[serde(flatten)]
-    service: Service,
+    pub(super) service: Service,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub(in crate::testing) struct NewConnect {
+    #[serde(deserialize_with = "nullable")]
+    native: bool,
+    pub(super) sidecar_service: Option<Box<NewService>>,
 }
 
 /// The body of a check's registration.
@@ -50,25 +82,29 @@ pub(in crate::testing) struct NewService {
 #[serde(rename_all = "PascalCase", default)]
 pub(in crate::testing) struct NewCheck {
     #[serde(rename = "ID", deserialize_with = "nullable")]
-    id: String,
+    pub(super) id: String,
     #[serde(rename = "CheckID", deserialize_with = "nullable")]
-    check_id: String,
+    pub(super) check_id: String,
     #[serde(deserialize_with = "nullable")]
-    name: String,
+    pub(super) name: String,
     #[serde(deserialize_with = "nullable")]
-    notes: String,
+    pub(super) notes: String,
     #[serde(rename = "ServiceID", deserialize_with = "nullable")]
-    service_id: String,
-    #[serde(rename = "TTL", deserialize_with = "from_go_text")]
-    ttl: Option<Duration>,
+    pub(super) service_id: String,
     #[serde(deserialize_with = "nullable")]
-    status: String,
-    #[serde(rename = "HTTP", deserialize_with = "nullable")]
-    http: String,
-    #[serde(rename = "TCP", deserialize_with = "nullable")]
-    tcp: String,
+    pub(super) alias_service: String,
     #[serde(deserialize_with = "from_go_text")]
-    deregister_critical_service_after: Option<Duration>,
+    pub(super) interval: Option<Duration>,
+    #[serde(rename = "TTL", deserialize_with = "from_go_text")]
+    pub(super) ttl: Option<Duration>,
+    #[serde(deserialize_with = "nullable")]
+    pub(super) status: String,
+    #[serde(rename = "HTTP", deserialize_with = "nullable")]
+    pub(super) http: String,
+    #[serde(rename = "TCP", deserialize_with = "nullable")]
+    pub(super) tcp: String,
+    #[serde(deserialize_with = "from_go_text")]
+    pub(super) deregister_critical_service_after: Option<Duration>,
 }
 
 /// A report for a TTL check.
@@ -95,6 +131,19 @@ impl LocalAgent {
         self.checks.values().map(|local| &local.check)
     }
 
+    pub(in crate::testing) fn check(&self, id: &str) -> Option<&HealthCheck> {
+        self.checks.get(id).map(|local| &local.check)
+    }
+
+    pub(in crate::testing) fn set_default_token(&mut self, secret: String) {
+        self.default_token = secret;
+    }
+
+    /// The secret that a request counts as sending.
+    pub(in crate::testing) fn token_or_default<'a>(&'a self, sent: &'a str) -> &'a str {
+        if sent.is_empty() { &self.default_token } else { sent }
+    }
+
     /// A service with the hash of its definition.
     pub(in crate::testing) fn service(&self, id: &str) -> Option<(&Service, String)> {
         let service = self.services.get(id)?;
@@ -106,6 +155,7 @@ impl State {
     pub(in crate::testing) fn agent_register_service(
         &mut self,
         new: NewService,
+        who: &Authorizer,
         now: Instant,
     ) -> Result<(), Refused> {
         if new.name.is_empty() {
@@ -115,18 +165,36 @@ impl State {
             return Err(Refused::new(400, "Invalid service address"));
         }
         let mut service = Service { name: new.name, ..new.service };
+        service.connect.native = new.connect.native;
         if service.id.is_empty() {
             service.id.clone_from(&service.name);
         }
-        let id = service.id.clone();
-        let checks: Vec<NewCheck> = new.check.into_iter().chain(new.checks).collect();
-        let kind_is_proxy = service.kind == ServiceKind::ConnectProxy;
-        if kind_is_proxy && service.proxy.destination_service_name.is_empty() {
-            return Err(Refused::new(
-                400,
-                "Invalid service registration: Proxy.DestinationServiceName must be non-empty for Connect proxy services",
-            ));
+        check_proxy(&service)?;
+        let sidecar = new
+            .connect
+            .sidecar_service
+            .map(|sidecar| sidecar::expand(&service, *sidecar, &self.agent))
+            .transpose()?;
+        self.vet_service(&service, who)?;
+        if let Some((sidecar, _)) = &sidecar {
+            self.vet_service(sidecar, who)?;
         }
+        self.put_local_service(service, new.check.into_iter().chain(new.checks).collect(), now)?;
+        if let Some((sidecar, checks)) = sidecar {
+            self.agent.sidecars.insert(sidecar.id.clone());
+            self.put_local_service(sidecar, checks, now)?;
+        }
+        self.refresh_aliases(now);
+        Ok(())
+    }
+
+    fn put_local_service(
+        &mut self,
+        service: Service,
+        checks: Vec<NewCheck>,
+        now: Instant,
+    ) -> Result<(), Refused> {
+        let id = service.id.clone();
         self.agent.services.insert(id.clone(), service.clone());
         let index = self.commit();
         self.put_service(NODE, service, index);
@@ -137,7 +205,21 @@ impl State {
                 check.check_id =
                     if many { format!("service:{id}:{}", at + 1) } else { format!("service:{id}") };
             }
-            self.agent_register_check(check, now)?;
+            self.put_local_check(check, now)?;
+        }
+        Ok(())
+    }
+
+    /// Refuses a service that the token may not register with the agent: its
+    /// own name, that of the one it replaces, and that of a proxy's destination.
+    fn vet_service(&self, service: &Service, who: &Authorizer) -> Result<(), Refused> {
+        let write = |name: &str| who.require_of_agent(Resource::Service, name, Access::Write);
+        write(&service.name)?;
+        if let Some(old) = self.agent.services.get(&service.id) {
+            write(&old.name)?;
+        }
+        if service.kind == ServiceKind::ConnectProxy {
+            write(&service.proxy.destination_service_name)?;
         }
         Ok(())
     }
@@ -145,8 +227,24 @@ impl State {
     pub(in crate::testing) fn agent_register_check(
         &mut self,
         new: NewCheck,
+        who: &Authorizer,
         now: Instant,
     ) -> Result<(), Refused> {
+        match self.agent.services.get(&new.service_id) {
+            Some(service) => {
+                who.require_of_agent(Resource::Service, &service.name, Access::Write)?;
+            }
+            None if new.service_id.is_empty() => {
+                who.require_of_agent(Resource::Node, NODE, Access::Write)?;
+            }
+            None => {}
+        }
+        self.put_local_check(new, now)?;
+        self.refresh_aliases(now);
+        Ok(())
+    }
+
+    fn put_local_check(&mut self, new: NewCheck, now: Instant) -> Result<(), Refused> {
         let id = [&new.check_id, &new.id, &new.name].into_iter().find(|id| !id.is_empty()).cloned();
         let Some(id) = id else {
             return Err(Refused::new(400, "Missing check name"));
@@ -164,6 +262,7 @@ impl State {
             (new.ttl.is_some(), "ttl"),
             (!new.http.is_empty(), "http"),
             (!new.tcp.is_empty(), "tcp"),
+            (!new.alias_service.is_empty(), "alias"),
         ];
         let kind = kind.into_iter().find(|(set, _)| *set).map_or("", |(_, kind)| kind);
         let status = if new.status.is_empty() {
@@ -171,7 +270,17 @@ impl State {
         } else {
             HealthStatus::from(new.status)
         };
+        let mut definition = JsonObject::new();
+        for (name, text) in [("HTTP", &new.http), ("TCP", &new.tcp)] {
+            if !text.is_empty() {
+                definition.insert(name.to_owned(), text.as_str().into());
+            }
+        }
+        if let Some(interval) = new.interval {
+            definition.insert("Interval".to_owned(), GoDuration::new(interval).to_string().into());
+        }
         let check = HealthCheck {
+            definition,
             name: if new.name.is_empty() { label } else { new.name },
             notes: new.notes,
             kind: kind.to_owned(),
@@ -184,6 +293,7 @@ impl State {
             new.deregister_critical_service_after.map(|after| after.max(Duration::from_mins(1)));
         let critical = check.status == HealthStatus::Critical;
         let local = LocalCheck {
+            alias: Some(new.alias_service).filter(|id| !id.is_empty()),
             expires: new.ttl.map(|ttl| now + ttl),
             ttl: new.ttl,
             sync: None,
@@ -221,10 +331,61 @@ impl State {
             );
             return Err(Refused::new(404, text));
         }
+        self.forget_local_service(id, now);
+        // Its sidecar goes with it, if that came with it.
+        let sidecar = format!("{id}-sidecar-proxy");
+        if self.agent.sidecars.remove(&sidecar) && self.agent.services.remove(&sidecar).is_some() {
+            self.forget_local_service(&sidecar, now);
+        }
+        self.refresh_aliases(now);
+        Ok(())
+    }
+
+    /// Takes the checks of a service away, and what the catalog has of it.
+    fn forget_local_service(&mut self, id: &str, now: Instant) {
+        self.agent.sidecars.remove(id);
         self.agent.checks.retain(|_, local| local.check.service_id != id);
         let index = self.commit();
         self.remove_service(NODE, id, index, now);
-        Ok(())
+    }
+
+    /// Brings alias checks in line with the checks that they mirror: those of
+    /// the service and of the node.
+    fn refresh_aliases(&mut self, now: Instant) {
+        let aliases: Vec<(String, String)> = self
+            .agent
+            .checks
+            .iter()
+            .filter_map(|(id, local)| Some((id.clone(), local.alias.clone()?)))
+            .collect();
+        for (id, service) in aliases {
+            let mirrored = || {
+                let checks = self.agent.checks.values().map(|local| &local.check);
+                checks.filter(|check| {
+                    check.check_id != id
+                        && (check.service_id == service || check.service_id.is_empty())
+                })
+            };
+            let worst = [HealthStatus::Critical, HealthStatus::Warning]
+                .into_iter()
+                .find_map(|status| mirrored().find(|check| check.status == status));
+            let (status, output) = match worst {
+                Some(check) => (
+                    check.status.clone(),
+                    format!("Aliased check {:?} failing: {}", check.name, check.output),
+                ),
+                None if mirrored().next().is_none() => {
+                    (HealthStatus::Passing, "No checks found.".to_owned())
+                }
+                None => (HealthStatus::Passing, "All checks passing.".to_owned()),
+            };
+            let Some(local) = self.agent.checks.get_mut(&id) else { continue };
+            let changed = local.check.status != status;
+            (local.check.status, local.check.output) = (status, output);
+            if changed {
+                self.sync_check(&id, now);
+            }
+        }
     }
 
     pub(in crate::testing) fn agent_deregister_check(
@@ -237,6 +398,7 @@ impl State {
         }
         let index = self.commit();
         self.remove_check(NODE, id, index, now);
+        self.refresh_aliases(now);
         Ok(())
     }
 
@@ -272,6 +434,7 @@ impl State {
             .map(|after| now + after);
         local.check.status = update.status;
         self.sync_check(id, now);
+        self.refresh_aliases(now);
         Ok(())
     }
 
@@ -304,11 +467,10 @@ impl State {
                 service.filter(|service| self.agent.services.contains_key(service))
             {
                 self.agent.services.remove(&service);
-                self.agent.checks.retain(|_, local| local.check.service_id != service);
-                let index = self.commit();
-                self.remove_service(NODE, &service, index, now);
+                self.forget_local_service(&service, now);
             }
         }
+        self.refresh_aliases(now);
     }
 
     fn due_checks(&self, due: impl Fn(&LocalCheck) -> bool) -> Vec<String> {
@@ -345,7 +507,10 @@ impl State {
         } else {
             reason
         };
+        let of = service.and_then(|id| self.agent.services.get(id));
         let check = HealthCheck {
+            service_name: of.map(|service| service.name.clone()).unwrap_or_default(),
+            service_tags: of.map(|service| service.tags.clone()).unwrap_or_default(),
             name: name.to_owned(),
             notes: reason.to_owned(),
             node: NODE.to_owned(),
@@ -358,6 +523,7 @@ impl State {
         };
         let local = LocalCheck {
             check,
+            alias: None,
             ttl: None,
             expires: None,
             sync: None,
@@ -366,8 +532,25 @@ impl State {
         };
         self.agent.checks.insert(id.clone(), local);
         self.sync_check(&id, now);
+        self.refresh_aliases(now);
         Ok(())
     }
+}
+
+/// Refuses a proxy that lacks what it needs.
+fn check_proxy(service: &Service) -> Result<(), Refused> {
+    if service.kind != ServiceKind::ConnectProxy {
+        return Ok(());
+    }
+    let mut problems = Vec::new();
+    if service.proxy.destination_service_name.is_empty() {
+        let text = "Proxy.DestinationServiceName must be non-empty for Connect proxy services";
+        problems.push(text.to_owned());
+    }
+    if service.port == 0 && service.socket_path.is_empty() {
+        problems.push("Port must be set for a Connect proxy".to_owned());
+    }
+    if problems.is_empty() { Ok(()) } else { Err(Refused::new(400, sidecar::listed(&problems))) }
 }
 
 fn unknown_check(id: &str) -> Refused {

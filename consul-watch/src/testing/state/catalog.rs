@@ -4,7 +4,10 @@ use serde::Deserialize;
 use tokio::time::Instant;
 
 use super::{CheckRecord, NODE, NodeRecord, Refused, SERF, Seen, State};
-use crate::types::{HealthCheck, HealthStatus, Node, Service, ServiceEntry, ServiceKind, nullable};
+use crate::{
+    testing::acl::{Access, Authorizer, Resource},
+    types::{HealthCheck, HealthStatus, Node, Service, ServiceEntry, ServiceKind, nullable},
+};
 
 /// The body of a registration, as it comes over the wire.
 #[derive(Debug, Default, Deserialize)]
@@ -126,6 +129,89 @@ impl State {
         Ok(())
     }
 
+    /// Refuses a registration that the token may not make. Sending a node as
+    /// it is needs no right to write it.
+    pub(in crate::testing) fn vet_register(
+        &self,
+        body: &Register,
+        who: &Authorizer,
+    ) -> Result<(), Refused> {
+        if !who.enforces() {
+            return Ok(());
+        }
+        let write = |resource, name: &str| who.require(resource, name, Access::Write);
+        let known = self.nodes.get(&body.node.to_lowercase());
+        let same_node = known.is_some_and(|record| {
+            let node = &record.node;
+            body.skip_node_update
+                || ((body.id.is_empty() || body.id == node.id)
+                    && body.address == node.address
+                    && body.tagged_addresses == node.tagged_addresses
+                    && body.node_meta == node.meta)
+        });
+        let registered = |id: &str| known.and_then(|record| record.services.get(id));
+        if !same_node {
+            write(Resource::Node, &body.node)?;
+        }
+        let own = body.service.as_ref().map(|service| {
+            let id = if service.id.is_empty() { &service.name } else { &service.id };
+            (id.as_str(), service)
+        });
+        if let Some((id, service)) = own {
+            write(Resource::Service, &service.name)?;
+            if service.kind == ServiceKind::ConnectProxy {
+                write(Resource::Service, &service.proxy.destination_service_name)?;
+            }
+            if let Some(other) = registered(id) {
+                write(Resource::Service, &other.name)?;
+            }
+        }
+        for check in body.check.iter().chain(&body.checks) {
+            if check.service_id.is_empty() {
+                write(Resource::Node, &body.node)?;
+            } else if own.is_none_or(|(id, _)| id != check.service_id) {
+                let Some(other) = registered(&check.service_id) else {
+                    let text = format!(
+                        "Unknown service '{}' for check '{}'",
+                        check.service_id, check.check_id
+                    );
+                    return Err(Refused::new(500, text));
+                };
+                write(Resource::Service, &other.name)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses a deregistration that the token may not make. Who may write a
+    /// node may take everything from it.
+    pub(in crate::testing) fn vet_deregister(
+        &self,
+        body: &Deregister,
+        who: &Authorizer,
+    ) -> Result<(), Refused> {
+        if who.allows(Resource::Node, &body.node, Access::Write) {
+            return Ok(());
+        }
+        let known = self.nodes.get(&body.node.to_lowercase());
+        let denied = || who.denied(Resource::Node, &body.node, Access::Write);
+        let service = if !body.service_id.is_empty() {
+            let found = known.and_then(|record| record.services.get(&body.service_id));
+            let unknown = || Refused::new(500, format!("Unknown service '{}'", body.service_id));
+            found.ok_or_else(unknown)?.name.clone()
+        } else if body.check_id.is_empty() {
+            return Err(denied());
+        } else {
+            let found = known.and_then(|record| record.check(&body.check_id));
+            let unknown = || Refused::new(500, format!("Unknown check '{}'", body.check_id));
+            found.ok_or_else(unknown)?.check.service_name.clone()
+        };
+        if service.is_empty() {
+            return Err(denied());
+        }
+        who.require(Resource::Service, &service, Access::Write)
+    }
+
     pub(in crate::testing) fn deregister(&mut self, body: &Deregister, now: Instant) {
         let index = self.commit();
         if !body.service_id.is_empty() {
@@ -216,7 +302,7 @@ impl State {
             check.status = HealthStatus::Critical;
         }
         let critical = check.status == HealthStatus::Critical;
-        let old = record.checks.get(&check.check_id);
+        let old = record.checks.get(&check.check_id.to_lowercase());
         check.create_index = old.map_or(index, |old| old.check.create_index);
         check.modify_index = old.map_or(index, |old| old.check.modify_index);
         let same = old.is_some_and(|old| old.check == check);
@@ -229,7 +315,7 @@ impl State {
             Some(old) if same && !old_version => old.touched,
             _ => index,
         };
-        record.checks.insert(id.clone(), CheckRecord { check, touched });
+        record.checks.insert(id.to_lowercase(), CheckRecord { check, touched });
         if touched == index {
             self.tables.checks = index;
         }
@@ -278,6 +364,7 @@ impl State {
 
     pub(super) fn remove_check(&mut self, node: &str, id: &str, index: u64, now: Instant) {
         let key = node.to_lowercase();
+        let id = &id.to_lowercase();
         let Some(removed) = self.nodes.get_mut(&key).and_then(|record| record.checks.remove(id))
         else {
             return;
@@ -317,14 +404,15 @@ impl State {
         (nodes, Seen::by_index(self.tables.nodes))
     }
 
-    /// Services of nodes that `matches` takes, with their tags, sorted by name.
+    /// Services with an instance that `matches` takes, with their tags, sorted by name.
     pub(in crate::testing) fn services(
         &self,
-        matches: impl Fn(&Node) -> bool,
+        matches: impl Fn(&Node, &Service) -> bool,
     ) -> (BTreeMap<String, Vec<String>>, Seen) {
         let mut found = BTreeMap::<String, Vec<String>>::new();
-        for record in self.nodes.values().filter(|record| matches(&record.node)) {
-            for service in record.services.values() {
+        for record in self.nodes.values() {
+            let services = record.services.values();
+            for service in services.filter(|service| matches(&record.node, service)) {
                 let tags = found.entry(service.name.clone()).or_default();
                 for tag in &service.tags {
                     if !tags.contains(tag) {
@@ -351,11 +439,13 @@ impl State {
         (found, Seen::by_index(index))
     }
 
-    /// Instances of a service with their own and their nodes' checks.
+    /// Instances of a service with their own and their nodes' checks. Only
+    /// reads of `health` depend on checks while there is no instance.
     pub(in crate::testing) fn instances(
         &self,
         name: &str,
         connect: bool,
+        health: bool,
     ) -> (Vec<ServiceEntry>, Seen) {
         let wanted = |service: &Service| {
             if connect {
@@ -388,7 +478,8 @@ impl State {
             index = if self.service_extinction > 0 {
                 self.service_extinction
             } else {
-                self.tables.services.max(self.tables.nodes).max(self.tables.checks)
+                let checks = if health { self.tables.checks } else { 0 };
+                self.tables.services.max(self.tables.nodes).max(checks)
             };
         }
         (entries, Seen::by_index(index))

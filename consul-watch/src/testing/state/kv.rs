@@ -170,6 +170,8 @@ impl State {
             .filter(|(_, record)| record.session.as_deref() == Some(session))
             .map(|(key, _)| key.clone())
             .collect();
+        // Those that are over need not be kept.
+        self.lock_delays.retain(|_, until| *until > now);
         for key in held {
             if !delay.is_zero() {
                 self.lock_delays.insert(key.clone(), now + delay.min(Duration::from_mins(1)));

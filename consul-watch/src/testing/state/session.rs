@@ -35,6 +35,13 @@ struct ServiceCheck {
     id: String,
 }
 
+impl NewSession {
+    /// The node that it is to belong to.
+    pub(in crate::testing) fn node_name(&self) -> &str {
+        self.node.as_deref().unwrap_or(NODE)
+    }
+}
+
 /// A list that is `null` is given, and empty.
 fn present<'de, D: serde::Deserializer<'de>>(
     deserializer: D,
@@ -60,7 +67,7 @@ impl State {
             }
         };
         let lock_delay = read_lock_delay(&new.lock_delay)?;
-        let node = new.node.clone().unwrap_or_else(|| NODE.to_owned());
+        let node = new.node_name().to_owned();
         if node.is_empty() {
             return Err(Refused::new(500, "Must provide Node"));
         }
@@ -71,7 +78,7 @@ impl State {
             return Err(Refused::new(500, "Missing node registration"));
         };
         for id in node_checks.iter().chain(&service_checks) {
-            match record.checks.get(id).map(|record| &record.check.status) {
+            match record.check(id).map(|record| &record.check.status) {
                 None => {
                     return Err(Refused::new(500, format!("Missing check '{id}' registration")));
                 }
@@ -137,7 +144,7 @@ impl State {
                         .node_checks
                         .iter()
                         .chain(&record.service_checks)
-                        .any(|bound| bound == check)
+                        .any(|bound| bound.eq_ignore_ascii_case(check))
                 })
             })
             .map(|(id, _)| id.clone())

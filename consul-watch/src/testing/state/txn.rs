@@ -2,7 +2,8 @@ use bytes::Bytes;
 use serde::Deserialize;
 use tokio::time::Instant;
 
-use super::{KvCondition, State};
+use super::{KvCondition, Refused, State};
+use crate::testing::acl::{Access, Authorizer, Resource};
 use crate::types::{KvPair, SessionId, from_base64, nullable};
 
 /// A KV step of a transaction, as it comes over the wire.
@@ -24,6 +25,17 @@ pub(in crate::testing) struct TxnStep {
 }
 
 impl TxnStep {
+    /// Refuses what the token may not do. Reads of values are not refused:
+    /// their results are left out.
+    pub(in crate::testing) fn vet(&self, who: &Authorizer) -> Result<(), Refused> {
+        match self.verb.as_str() {
+            "get" | "get-or-empty" | "get-tree" => Ok(()),
+            "delete-tree" => who.require_tree(&self.key),
+            "check-session" | "check-index" => who.require(Resource::Key, &self.key, Access::Read),
+            _ => who.require(Resource::Key, &self.key, Access::Write),
+        }
+    }
+
     /// Whether the step gives its value back.
     fn reads(&self) -> bool {
         self.verb.starts_with("get")

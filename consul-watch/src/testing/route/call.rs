@@ -1,0 +1,200 @@
+use std::{collections::HashMap, fmt, time::Duration};
+
+use bytes::Bytes;
+use http::{HeaderMap, Method};
+use percent_encoding::percent_decode_str;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::{
+    GoDuration,
+    testing::{
+        answer::Reply,
+        filter::{Filter, Schema},
+        state::Refused,
+    },
+};
+
+const LONGEST_WAIT: Duration = Duration::from_mins(10);
+const DEFAULT_WAIT: Duration = Duration::from_mins(5);
+
+/// A request, taken apart.
+pub(in crate::testing) struct Call {
+    pub(in crate::testing) method: Method,
+    /// The decoded path, without the leading slash.
+    pub(in crate::testing) path: String,
+    params: HashMap<String, Vec<String>>,
+    pub(in crate::testing) body: Bytes,
+    /// 0 does not block.
+    pub(in crate::testing) index: u64,
+    pub(in crate::testing) hash: Option<String>,
+    pub(in crate::testing) wait: Duration,
+    pub(in crate::testing) stale: bool,
+    /// The secret of the request's token; empty without one.
+    pub(super) token: String,
+}
+
+impl fmt::Debug for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Call")
+            .field("method", &self.method)
+            .field("path", &self.path)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Call {
+    /// Takes a request apart, or answers it at once.
+    pub(in crate::testing) fn parse(request: http::Request<Bytes>) -> Result<Self, Box<Reply>> {
+        let (parts, body) = request.into_parts();
+        let raw = parts.uri.path();
+        let Ok(path) = percent_decode_str(raw).decode_utf8() else {
+            return Err(Box::new(Reply::empty(400)));
+        };
+        if path.chars().any(char::is_control) {
+            return Err(Box::new(Reply::empty(400)));
+        }
+        let clean = clean_path(&path);
+        if clean != path {
+            return Err(Box::new(Reply::empty(301).header("location", clean)));
+        }
+        let mut params = HashMap::<String, Vec<String>>::new();
+        for pair in parts.uri.query().unwrap_or_default().split('&').filter(|pair| !pair.is_empty())
+        {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let decode = |text: &str| {
+                percent_decode_str(&text.replace('+', "%20")).decode_utf8_lossy().into_owned()
+            };
+            params.entry(decode(name)).or_default().push(decode(value));
+        }
+        let mut call = Self {
+            method: parts.method,
+            path: path.trim_start_matches('/').to_owned(),
+            params,
+            body,
+            index: 0,
+            hash: None,
+            wait: DEFAULT_WAIT,
+            stale: false,
+            token: String::new(),
+        };
+        call.token = call.read_token(&parts.headers);
+        call.read_options().map_err(|refused| Box::new(refused.into()))?;
+        Ok(call)
+    }
+
+    fn read_token(&self, headers: &HeaderMap) -> String {
+        let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+        let bearer = || {
+            let (scheme, token) = header("authorization")?.split_once(' ')?;
+            scheme.eq_ignore_ascii_case("bearer").then_some(token.trim())
+        };
+        let found = self.param("token").or_else(|| header("x-consul-token")).or_else(bearer);
+        found.unwrap_or_default().to_owned()
+    }
+
+    fn read_options(&mut self) -> Result<(), Refused> {
+        if let Some(text) = self.param("index") {
+            self.index = text.parse().map_err(|_bad| Refused::new(400, "Invalid index"))?;
+        }
+        if let Some(text) = self.param("wait") {
+            let wait = text
+                .parse::<GoDuration>()
+                .map_err(|_bad| Refused::new(400, "Invalid wait time"))?
+                .get();
+            self.wait = if wait.is_zero() { DEFAULT_WAIT } else { wait.min(LONGEST_WAIT) };
+        }
+        self.hash = self.param("hash").filter(|hash| !hash.is_empty()).map(str::to_owned);
+        self.stale = self.has("stale");
+        if self.stale && self.has("consistent") {
+            let text = "Cannot specify ?stale with ?consistent, conflicting semantics.";
+            return Err(Refused::new(400, text));
+        }
+        for (name, feature) in [("ns", "Namespaces are"), ("partition", "Partitions are")] {
+            if self.param(name).is_some_and(|value| !value.is_empty()) {
+                let text = format!(
+                    "Invalid query parameter: {name:?} - {feature} a Consul Enterprise feature"
+                );
+                return Err(Refused::new(400, text));
+            }
+        }
+        Ok(())
+    }
+
+    pub(in crate::testing) fn param(&self, name: &str) -> Option<&str> {
+        self.params.get(name).and_then(|values| values.first()).map(String::as_str)
+    }
+
+    pub(in crate::testing) fn all(&self, name: &str) -> &[String] {
+        self.params.get(name).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    pub(in crate::testing) fn has(&self, name: &str) -> bool {
+        self.params.contains_key(name)
+    }
+
+    /// The body, with Consul's words when it cannot be read.
+    pub(super) fn json<T: DeserializeOwned>(&self) -> Result<T, Refused> {
+        let body: &[u8] = if self.body.is_empty() { b"{}" } else { &self.body };
+        serde_json::from_slice(body).map_err(|error| {
+            Refused::new(400, format!("Request decode failed: {}", go_words(&error)))
+        })
+    }
+
+    /// Leaves of a list what the request's filter expression says.
+    pub(super) fn narrow(
+        &self,
+        mut list: Vec<Value>,
+        schema: fn() -> Schema,
+    ) -> Result<Vec<Value>, Refused> {
+        if let Some(filter) = self.filter(schema)? {
+            list.retain(|item| filter.matches(item));
+        }
+        Ok(list)
+    }
+
+    /// The request's filter expression.
+    pub(super) fn filter(&self, schema: fn() -> Schema) -> Result<Option<Filter>, Refused> {
+        let Some(text) = self.param("filter").filter(|text| !text.is_empty()) else {
+            return Ok(None);
+        };
+        Filter::new(text, &schema()).map(Some).map_err(|error| {
+            let text = format!("Failed to create boolean expression evaluator: {error}");
+            Refused::new(500, text)
+        })
+    }
+
+    /// Whether the answer depends on the leader.
+    pub(in crate::testing) fn needs_leader(&self) -> bool {
+        const OWN: [&str; 3] = ["v1/agent/", "v1/event/", "v1/status/"];
+        !self.stale && !OWN.iter().any(|own| self.path.starts_with(own))
+    }
+}
+
+fn clean_path(path: &str) -> String {
+    let mut parts: Vec<&str> = Vec::new();
+    for part in path.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => {
+                parts.pop();
+            }
+            part => parts.push(part),
+        }
+    }
+    let mut clean = format!("/{}", parts.join("/"));
+    if path.ends_with('/') && clean.len() > 1 {
+        clean.push('/');
+    }
+    clean
+}
+
+/// What Go's decoder would say.
+pub(super) fn go_words(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    if let Some((_, rest)) = text.split_once("unknown field `") {
+        let field = rest.split('`').next().unwrap_or_default();
+        return format!("json: unknown field {field:?}");
+    }
+    if error.is_eof() { "unexpected EOF".to_owned() } else { text }
+}

@@ -1,0 +1,239 @@
+use serde_json::{Map, Value, json};
+
+use super::{
+    Ask,
+    json::{catalog_entry, check_json, health_entry, node_json, service_json},
+};
+use crate::{
+    testing::{
+        acl::{Access, Resource},
+        answer::Reply,
+        filter::schema,
+        state::{Checks, Refused, Seen, State},
+    },
+    types::{HealthCheck, HealthStatus, Node, Service, ServiceEntry},
+};
+
+impl Ask<'_> {
+    pub(super) fn sees_node(&self, name: &str) -> bool {
+        self.who.allows(Resource::Node, name, Access::Read)
+    }
+
+    pub(super) fn sees_service(&self, name: &str) -> bool {
+        self.who.allows(Resource::Service, name, Access::Read)
+    }
+
+    /// A check can be seen by who sees its node and its service.
+    fn sees_check(&self, check: &HealthCheck) -> bool {
+        self.sees_node(&check.node)
+            && (check.service_id.is_empty() || self.sees_service(&check.service_name))
+    }
+
+    fn has_meta(&self, node: &Node) -> bool {
+        self.call.all("node-meta").iter().all(|pair| {
+            let (key, value) = pair.split_once(':').unwrap_or((pair, ""));
+            node.meta.get(key).is_some_and(|found| found == value)
+        })
+    }
+
+    fn has_tags(&self, service: &Service) -> bool {
+        self.call
+            .all("tag")
+            .iter()
+            .all(|tag| service.tags.iter().any(|have| have.eq_ignore_ascii_case(tag)))
+    }
+
+    /// Instances of a service that can be seen and are asked for, and whether
+    /// any was left out because it may not be seen.
+    fn instances(&self, state: &State, name: &str, connect: bool, health: bool) -> Instances {
+        let (mut found, seen) = state.instances(name, connect, health);
+        let all = found.len();
+        // Who looks for proxies needs to see the service itself.
+        let sees_target = !connect || self.sees_service(name);
+        found.retain(|entry| {
+            sees_target
+                && self.sees_node(&entry.node.name)
+                && self.sees_service(&entry.service.name)
+        });
+        let left_out = found.len() < all;
+        found.retain(|entry| self.has_meta(&entry.node) && self.has_tags(&entry.service));
+        Instances { found, seen, left_out }
+    }
+
+    fn list(&self, list: Vec<Value>, seen: Seen, left_out: bool) -> Reply {
+        Reply::json(&Value::Array(list)).filtered(self.who, left_out).at(seen)
+    }
+}
+
+struct Instances {
+    found: Vec<ServiceEntry>,
+    seen: Seen,
+    left_out: bool,
+}
+
+pub(super) fn catalog(state: &mut State, ask: Ask<'_>, rest: &str) -> Option<Reply> {
+    let Ask { call, who, now } = ask;
+    let reply = match (call.method.as_str(), rest.split_once('/').unwrap_or((rest, ""))) {
+        ("PUT", ("register", "")) => {
+            let done = call.json().and_then(|body| {
+                state.vet_register(&body, who)?;
+                state.register(body, now)
+            });
+            done.map(|()| Value::Bool(true)).into()
+        }
+        ("PUT", ("deregister", "")) => {
+            let done = call.json().and_then(|body| {
+                state.vet_deregister(&body, who)?;
+                state.deregister(&body, now);
+                Ok(Value::Bool(true))
+            });
+            done.into()
+        }
+        ("GET", ("datacenters", "")) => Reply::json(&json!(["dc1"])),
+        ("GET", ("nodes", "")) => nodes(state, ask).into(),
+        ("GET", ("services", "")) => services(state, ask).into(),
+        ("GET", ("service" | "connect" | "node" | "node-services" | "gateway-services", "")) => {
+            Reply::text(400, "Missing service name")
+        }
+        ("GET", ("service", name)) => service(state, ask, name, false).into(),
+        ("GET", ("connect", name)) => service(state, ask, name, true).into(),
+        ("GET", ("node", name)) => node(state, ask, name).into(),
+        ("GET", ("node-services", name)) => node_services(state, ask, name).into(),
+        _ => return None,
+    };
+    Some(reply)
+}
+
+fn nodes(state: &State, ask: Ask<'_>) -> Result<Reply, Refused> {
+    let (mut nodes, seen) = state.nodes();
+    let all = nodes.len();
+    nodes.retain(|node| ask.sees_node(&node.name));
+    let left_out = nodes.len() < all;
+    nodes.retain(|node| ask.has_meta(node));
+    let list = ask.call.narrow(nodes.iter().map(node_json).collect(), schema::node)?;
+    Ok(ask.list(list, seen, left_out))
+}
+
+fn services(state: &State, ask: Ask<'_>) -> Result<Reply, Refused> {
+    // Servers before 1.14 ignore the filter here.
+    let filter = if state.is_1_8() { None } else { ask.call.filter(schema::catalog_service)? };
+    let (mut services, seen) = state.services(|node, service| {
+        let matches =
+            filter.as_ref().is_none_or(|filter| filter.matches(&catalog_entry(node, service)));
+        matches && ask.has_meta(node)
+    });
+    let all = services.len();
+    services.retain(|name, _| ask.sees_service(name));
+    let left_out = services.len() < all;
+    Ok(Reply::json(&json!(services)).filtered(ask.who, left_out).at(seen))
+}
+
+fn service(state: &State, ask: Ask<'_>, name: &str, connect: bool) -> Result<Reply, Refused> {
+    let Instances { found, seen, left_out } = ask.instances(state, name, connect, false);
+    let list = found.iter().map(|entry| catalog_entry(&entry.node, &entry.service)).collect();
+    Ok(ask.list(ask.call.narrow(list, schema::catalog_service)?, seen, left_out))
+}
+
+/// A node with its services, unless it may not be seen.
+struct NodeServices {
+    found: Option<(Node, Vec<Value>)>,
+    seen: Seen,
+    left_out: bool,
+}
+
+/// The services of a node that can be seen and are asked for, unless the node
+/// itself is hidden. `by_id` holds the instances' ids against the rules, as
+/// servers of old do in one of the two reads.
+fn services_of(
+    state: &State,
+    ask: Ask<'_>,
+    name: &str,
+    by_id: bool,
+) -> Result<NodeServices, Refused> {
+    let filter = ask.call.filter(schema::service)?;
+    let (found, seen) = state.node(name);
+    let Some((node, mut services)) = found else {
+        return Ok(NodeServices { found: None, seen, left_out: false });
+    };
+    if !ask.sees_node(&node.name) {
+        return Ok(NodeServices { found: None, seen, left_out: true });
+    }
+    let all = services.len();
+    services.retain(|service| ask.sees_service(if by_id { &service.id } else { &service.name }));
+    let left_out = services.len() < all;
+    let mut list: Vec<Value> = services.iter().map(service_json).collect();
+    list.retain(|service| filter.as_ref().is_none_or(|filter| filter.matches(service)));
+    Ok(NodeServices { found: Some((node, list)), seen, left_out })
+}
+
+fn node(state: &State, ask: Ask<'_>, name: &str) -> Result<Reply, Refused> {
+    let NodeServices { found, seen, left_out } = services_of(state, ask, name, state.is_1_8())?;
+    let value = found.map_or(Value::Null, |(node, services)| {
+        let id = |service: &Value| service.get("ID").and_then(Value::as_str).map(str::to_owned);
+        let services: Map<String, Value> = services
+            .into_iter()
+            .map(|service| (id(&service).unwrap_or_default(), service))
+            .collect();
+        json!({ "Node": node_json(&node), "Services": services })
+    });
+    Ok(Reply::json(&value).filtered(ask.who, left_out).at(seen))
+}
+
+fn node_services(state: &State, ask: Ask<'_>, name: &str) -> Result<Reply, Refused> {
+    let NodeServices { found, seen, left_out } = services_of(state, ask, name, false)?;
+    let value = match found {
+        Some((node, services)) => json!({ "Node": node_json(&node), "Services": services }),
+        None => json!({ "Node": null, "Services": null }),
+    };
+    Ok(Reply::json(&value).filtered(ask.who, left_out).at(seen))
+}
+
+pub(super) fn health(state: &State, ask: Ask<'_>, rest: &str) -> Option<Reply> {
+    if ask.call.method != http::Method::GET {
+        return None;
+    }
+    let (kind, name) = rest.split_once('/')?;
+    let reply = match kind {
+        "service" | "connect" => instances(state, ask, name, kind == "connect"),
+        "checks" => checks(state, ask, Checks::OfService(name)),
+        "node" => checks(state, ask, Checks::OfNode(name)),
+        "state" => checks(state, ask, Checks::InState(name)),
+        _ => return None,
+    };
+    Some(reply.into())
+}
+
+fn checks(state: &State, ask: Ask<'_>, which: Checks<'_>) -> Result<Reply, Refused> {
+    let (mut found, seen) = state.checks(which);
+    let all = found.len();
+    found.retain(|check| ask.sees_check(check));
+    let left_out = found.len() < all;
+    let list = ask.call.narrow(found.iter().map(check_json).collect(), schema::check)?;
+    Ok(ask.list(list, seen, left_out))
+}
+
+/// Whether only passing instances are asked for.
+pub(super) fn only_passing(ask: Ask<'_>) -> Result<bool, Refused> {
+    match ask.call.param("passing") {
+        None | Some("false" | "0") => Ok(false),
+        Some("" | "true" | "1") => Ok(true),
+        Some(_) => Err(Refused::new(400, "Invalid value for ?passing")),
+    }
+}
+
+fn instances(state: &State, ask: Ask<'_>, name: &str, connect: bool) -> Result<Reply, Refused> {
+    if name.is_empty() {
+        return Err(Refused::new(400, "Missing service name"));
+    }
+    let passing = only_passing(ask)?;
+    if connect && !state.is_1_8() {
+        // Servers before 1.16 answer an empty list.
+        ask.who.require(Resource::Service, name, Access::Read)?;
+    }
+    let Instances { mut found, seen, left_out } = ask.instances(state, name, connect, true);
+    found.retain(|entry| {
+        !passing || entry.checks.iter().all(|check| check.status == HealthStatus::Passing)
+    });
+    let list = ask.call.narrow(found.iter().map(health_entry).collect(), schema::instance)?;
+    Ok(ask.list(list, seen, left_out))
+}

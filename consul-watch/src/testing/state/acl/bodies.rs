@@ -1,0 +1,151 @@
+use std::{collections::BTreeMap, fmt};
+
+use serde::Deserialize;
+
+use crate::types::{JsonObject, NodeIdentity, ServiceIdentity, nullable};
+
+/// A policy or role that something refers to.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default, deny_unknown_fields)]
+pub(super) struct Link {
+    #[serde(rename = "ID", deserialize_with = "nullable")]
+    pub(super) id: String,
+    #[serde(deserialize_with = "nullable")]
+    pub(super) name: String,
+}
+
+/// The body that makes or changes a token.
+#[derive(Clone, Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default, deny_unknown_fields)]
+pub(in crate::testing) struct TokenBody {
+    #[serde(rename = "AccessorID", deserialize_with = "nullable")]
+    pub(super) accessor: String,
+    #[serde(rename = "SecretID", deserialize_with = "nullable")]
+    pub(super) secret: String,
+    #[serde(deserialize_with = "nullable")]
+    pub(super) description: String,
+    #[serde(deserialize_with = "nullable")]
+    pub(super) policies: Vec<Link>,
+    #[serde(deserialize_with = "nullable")]
+    pub(super) roles: Vec<Link>,
+    #[serde(deserialize_with = "nullable")]
+    pub(super) service_identities: Vec<ServiceIdentity>,
+    #[serde(deserialize_with = "nullable")]
+    pub(super) node_identities: Vec<NodeIdentity>,
+    #[serde(deserialize_with = "nullable")]
+    pub(super) local: bool,
+    #[serde(deserialize_with = "nullable")]
+    pub(super) expiration_time: String,
+    #[serde(rename = "ExpirationTTL", deserialize_with = "nullable")]
+    pub(super) expiration_ttl: String,
+    #[serde(deserialize_with = "nullable")]
+    pub(super) auth_method: String,
+}
+
+impl TokenBody {
+    /// Whether it is for the token with this accessor, as far as it says.
+    pub(in crate::testing) fn is_of(&self, accessor: &str) -> bool {
+        self.accessor.is_empty() || self.accessor == accessor
+    }
+}
+
+impl fmt::Debug for TokenBody {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TokenBody").field("description", &self.description).finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default, deny_unknown_fields)]
+pub(in crate::testing) struct PolicyBody {
+    #[serde(rename = "ID", deserialize_with = "nullable")]
+    pub(in crate::testing) id: String,
+    #[serde(deserialize_with = "nullable")]
+    pub(super) name: String,
+    #[serde(deserialize_with = "nullable")]
+    pub(super) description: String,
+    #[serde(deserialize_with = "nullable")]
+    pub(super) rules: String,
+    #[serde(deserialize_with = "nullable")]
+    pub(super) datacenters: Vec<String>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default, deny_unknown_fields)]
+pub(in crate::testing) struct RoleBody {
+    #[serde(rename = "ID", deserialize_with = "nullable")]
+    pub(in crate::testing) id: String,
+    #[serde(deserialize_with = "nullable")]
+    pub(super) name: String,
+    #[serde(deserialize_with = "nullable")]
+    pub(super) description: String,
+    #[serde(deserialize_with = "nullable")]
+    pub(super) policies: Vec<Link>,
+    #[serde(deserialize_with = "nullable")]
+    pub(super) service_identities: Vec<ServiceIdentity>,
+    #[serde(deserialize_with = "nullable")]
+    pub(super) node_identities: Vec<NodeIdentity>,
+}
+
+#[derive(Clone, Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default, deny_unknown_fields)]
+pub(in crate::testing) struct MethodBody {
+    #[serde(deserialize_with = "nullable")]
+    pub(in crate::testing) name: String,
+    #[serde(rename = "Type", deserialize_with = "nullable")]
+    pub(super) kind: String,
+    #[serde(deserialize_with = "nullable")]
+    pub(super) display_name: String,
+    #[serde(deserialize_with = "nullable")]
+    pub(super) description: String,
+    #[serde(rename = "MaxTokenTTL", deserialize_with = "nullable")]
+    pub(super) max_token_ttl: String,
+    #[serde(deserialize_with = "nullable")]
+    pub(super) token_locality: String,
+    #[serde(deserialize_with = "nullable")]
+    pub(super) config: JsonObject,
+}
+
+impl fmt::Debug for MethodBody {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MethodBody")
+            .field("name", &self.name)
+            .field("kind", &self.kind)
+            .finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default, deny_unknown_fields)]
+pub(in crate::testing) struct BindingBody {
+    #[serde(rename = "ID", deserialize_with = "nullable")]
+    pub(in crate::testing) id: String,
+    #[serde(deserialize_with = "nullable")]
+    pub(super) description: String,
+    #[serde(deserialize_with = "nullable")]
+    pub(super) auth_method: String,
+    #[serde(deserialize_with = "nullable")]
+    pub(super) selector: String,
+    #[serde(deserialize_with = "nullable")]
+    pub(super) bind_type: String,
+    #[serde(deserialize_with = "nullable")]
+    pub(super) bind_name: String,
+}
+
+/// What a program shows to log in.
+#[derive(Clone, Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default, deny_unknown_fields)]
+pub(in crate::testing) struct LoginBody {
+    #[serde(deserialize_with = "nullable")]
+    pub(super) auth_method: String,
+    #[serde(deserialize_with = "nullable")]
+    pub(super) bearer_token: String,
+    #[serde(deserialize_with = "nullable")]
+    pub(super) meta: BTreeMap<String, String>,
+}
+
+impl fmt::Debug for LoginBody {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LoginBody").field("auth_method", &self.auth_method).finish_non_exhaustive()
+    }
+}
