@@ -8,7 +8,7 @@ use std::{
 use async_trait::async_trait;
 use consul_watch::{
     Client, ClientConfig, QueryOptions, Watcher, WriteOptions,
-    testing::{TestConsul, real::Consul},
+    testing::{DefaultPolicy, TestConsul, real::Consul},
     types::{
         AclLink, AclPolicy, AclTokenRequest, CatalogRegistration, HealthCheck, HealthStatus,
         Service,
@@ -473,8 +473,8 @@ const RULES: [&str; 5] = [
     r#"node_prefix "" { policy = "read" }"#,
 ];
 
-/// A Consul that denies by default.
-fn sealed() -> Value {
+/// Settings of a server that denies by default.
+fn settings() -> Value {
     serde_json::json!({
         "session_ttl_min": "1s",
         "acl": {
@@ -486,19 +486,50 @@ fn sealed() -> Value {
 
 const ROOT: &str = "5a4e4e9b-4d0f-4f5c-9a53-0d6c3a1b2c3d";
 
-/// A client with a token for these rules.
-async fn limited(consul: &Consul, name: &str, rules: &[&str]) -> Client {
-    let manager = consul.client();
-    let policy = AclPolicy::new(name, rules.join("\n"));
-    let options = WriteOptions::default();
-    manager.acl_policy_create(&policy, &options).await.unwrap();
-    let mut request = AclTokenRequest::new(name);
-    request.policies.push(AclLink::name(name));
-    let token = manager.acl_token_create(&request, &options).await.unwrap();
-    let mut config = ClientConfig::default();
-    config.address = consul.address();
-    config.token = token.secret_id;
-    Client::new(config).unwrap()
+/// A Consul that denies by default.
+enum Sealed {
+    Real(Box<Consul>),
+    Double(TestConsul),
+}
+
+impl Sealed {
+    fn double() -> Self {
+        let double = TestConsul::builder().acls(DefaultPolicy::Deny).management_token(ROOT);
+        Self::Double(double.build())
+    }
+
+    /// A client that may do everything.
+    fn manager(&self) -> Client {
+        match self {
+            Self::Real(consul) => consul.client(),
+            Self::Double(double) => double.client(),
+        }
+    }
+
+    /// The TTL of sessions: the least of the double is that of a server by default.
+    fn ttl(&self) -> Duration {
+        Duration::from_secs(if matches!(self, Self::Real(_)) { 2 } else { 10 })
+    }
+
+    /// A client with a token for these rules.
+    async fn limited(&self, name: &str, rules: &[&str]) -> Client {
+        let manager = self.manager();
+        let policy = AclPolicy::new(name, rules.join("\n"));
+        let options = WriteOptions::default();
+        manager.acl_policy_create(&policy, &options).await.unwrap();
+        let mut request = AclTokenRequest::new(name);
+        request.policies.push(AclLink::name(name));
+        let token = manager.acl_token_create(&request, &options).await.unwrap();
+        let mut config = ClientConfig::default();
+        config.token = token.secret_id;
+        match self {
+            Self::Real(consul) => {
+                config.address = consul.address();
+                Client::new(config).unwrap()
+            }
+            Self::Double(double) => double.client_with(config),
+        }
+    }
 }
 
 /// What is logged on this thread.
@@ -542,6 +573,7 @@ impl tracing::Subscriber for Log {
 
 /// Runs an instance with this client until it leads, or ends with an error.
 async fn run_with(
+    ttl: Duration,
     client: &Client,
     id: &str,
     service: &str,
@@ -552,8 +584,7 @@ async fn run_with(
     service.clone_into(&mut config.consul.service_registration.service_name);
     config.tasks = vec![task("one")];
     let mut settings = HighAvailability::new("acl");
-    settings.session_ttl = Duration::from_secs(2);
-    settings.lock_delay = Duration::from_secs(2);
+    (settings.session_ttl, settings.lock_delay) = (ttl, ttl);
     let options = ClusterOptions::default();
     let cluster =
         Arc::new(CtsCluster::with_client(&config, settings, options, client.clone()).unwrap());
@@ -577,16 +608,27 @@ async fn run_with(
 }
 
 #[tokio::test]
-async fn the_policy_suffices_and_each_rule_is_needed() {
-    let case = "clusters::the_policy_suffices_and_each_rule_is_needed";
+async fn the_policy_suffices_and_each_rule_is_needed_on_the_double() {
+    SUITE.double("consul");
+    the_policy_suffices_and_each_rule_is_needed(&Sealed::double()).await;
+}
+
+#[tokio::test]
+async fn the_policy_suffices_and_each_rule_is_needed_on_a_real_consul() {
+    let case = "clusters::the_policy_suffices_and_each_rule_is_needed_on_a_real_consul";
     let Some(part) = SUITE.part("consul", case) else { return };
-    let consul = Consul::start_with(&part.path, sealed()).await.unwrap();
+    let consul = Consul::start_with(&part.path, settings()).await.unwrap();
+    the_policy_suffices_and_each_rule_is_needed(&Sealed::Real(Box::new(consul))).await;
+}
+
+async fn the_policy_suffices_and_each_rule_is_needed(consul: &Sealed) {
+    let ttl = consul.ttl();
     let service = "consul-terraform-sync";
     let log = Log::default();
     let _guard = tracing::subscriber::set_default(log.clone());
 
-    let all = limited(&consul, "all", &RULES).await;
-    run_with(&all, "all", service, async |cluster| {
+    let all = consul.limited("all", &RULES).await;
+    run_with(ttl, &all, "all", service, async |cluster| {
         eventually("it is a member", PATIENCE, async || {
             cluster.members().await.unwrap().iter().any(|member| member.leader)
         })
@@ -603,27 +645,27 @@ async fn the_policy_suffices_and_each_rule_is_needed() {
             .filter(|(at, _)| *at != left_out)
             .map(|(_, rule)| *rule)
             .collect();
-        limited(&consul, &format!("without-{left_out}"), &rules).await
+        consul.limited(&format!("without-{left_out}"), &rules).await
     };
     for (left_out, needed) in
         [(0, "session:write"), (1, "key:read on \"consul-terraform-sync/acl/leader\"")]
     {
         let client = without(left_out).await;
-        let running = run_with(&client, "less", service, async |_cluster| ());
+        let running = run_with(ttl, &client, "less", service, async |_cluster| ());
         let error = timeout(PATIENCE, running).await.unwrap().unwrap_err();
         let text = consul_watch::error_chain(&error);
         assert!(text.contains(&format!("missing required Consul ACL: {needed}")), "{text}");
     }
 
     let client = without(2).await;
-    run_with(&client, "less", service, async |_cluster| {
+    run_with(ttl, &client, "less", service, async |_cluster| {
         eventually("the log tells", PATIENCE, async || log.text().contains("service:write")).await;
     })
     .await
     .unwrap();
 
     let client = without(4).await;
-    run_with(&client, "less", service, async |cluster| {
+    run_with(ttl, &client, "less", service, async |cluster| {
         eventually("the error tells", PATIENCE, async || {
             let error = match cluster.members().await {
                 Ok(_) => return false,
@@ -637,9 +679,9 @@ async fn the_policy_suffices_and_each_rule_is_needed() {
     .unwrap();
 
     // A member under another name cannot be seen.
-    let root = consul.client();
+    let root = consul.manager();
     let client = without(3).await;
-    run_with(&root, "other", "another-name", async |_leader| {
+    run_with(ttl, &root, "other", "another-name", async |_leader| {
         let mut config = Config::default();
         config.id = "less".to_owned();
         config.consul.service_registration.enabled = false;
