@@ -1,6 +1,7 @@
 //! Daemons of one cluster.
 
 use std::{
+    fmt::Write as _,
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -33,7 +34,7 @@ cases!(
     a_follower_says_who_leads,
 );
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// One instance.
 struct Node {
@@ -330,7 +331,7 @@ async fn a_first_run_that_fails_ends_nothing_where_that_is_allowed() {
             let (engine, stop) = (engine.clone(), stop.clone());
             async move { engine.run(&stop).await }
         });
-        let prepared = |name: &str| driver.calls().contains(&Call::Prepare(self::name(name)));
+        let prepared = |task: &str| driver.calls().contains(&Call::Prepare(name(task)));
         if allowed {
             driver.wait_for_applies("t4", 1).await;
             eventually("the engine watches", PATIENCE, async || engine.watching().await.is_ok())
@@ -341,7 +342,7 @@ async fn a_first_run_that_fails_ends_nothing_where_that_is_allowed() {
             driver.wait_for_applies("t3", 2).await;
             stop.stop(StopReason::Shutdown);
             running.await.unwrap().unwrap();
-            let events = engine.state(|state| state.events[&self::name("t3")].clone());
+            let events = engine.state(|state| state.events[&name("t3")].clone());
             assert_eq!(events.iter().filter(|event| !event.success).count(), 1);
         } else {
             running.await.unwrap().unwrap_err();
@@ -544,7 +545,7 @@ impl Log {
 
 impl tracing::field::Visit for Log {
     fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
-        self.0.lock().unwrap().push_str(&format!(" {field}={value:?}"));
+        write!(self.0.lock().unwrap(), " {field}={value:?}").unwrap();
     }
 }
 
@@ -683,7 +684,7 @@ async fn the_policy_suffices_and_each_rule_is_needed(consul: &Sealed) {
     let client = without(3).await;
     run_with(ttl, &root, "other", "another-name", async |_leader| {
         let mut config = Config::default();
-        config.id = "less".to_owned();
+        "less".clone_into(&mut config.id);
         config.consul.service_registration.enabled = false;
         let settings = HighAvailability::new("acl");
         let options = ClusterOptions::default();

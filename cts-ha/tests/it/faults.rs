@@ -42,7 +42,7 @@ fn bound() -> Duration {
 async fn a_process_of_the_run() {
     if let Ok(role) = std::env::var(ROLE) {
         let role: Role = serde_json::from_str(&role).unwrap();
-        role.play().await;
+        child::play(role).await;
     }
 }
 
@@ -193,14 +193,14 @@ impl Run {
     }
 
     async fn wait_for_leader(&self) -> &'static str {
-        eventually("somebody leads", Duration::from_secs(60), async || self.leader().is_some())
+        eventually("somebody leads", Duration::from_mins(1), async || self.leader().is_some())
             .await;
         self.leader().unwrap_or("one")
     }
 
     /// Notes how long it takes until another leads.
     async fn time(&mut self, what: &'static str, old: &'static str, since: Duration) {
-        eventually("another leads", Duration::from_secs(60), async || {
+        eventually("another leads", Duration::from_mins(1), async || {
             self.leader().is_some_and(|leader| leader != old)
         })
         .await;

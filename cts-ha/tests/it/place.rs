@@ -102,7 +102,8 @@ impl Place {
     /// A name that no other case uses.
     pub(crate) fn name(&self, name: &str) -> String {
         let process = std::process::id();
-        format!("ha-{process}-{}/{name}", NAMES.fetch_add(1, Ordering::Relaxed))
+        let at = self.ttl.as_secs();
+        format!("ha-{process}-{at}s-{}/{name}", NAMES.fetch_add(1, Ordering::Relaxed))
     }
 
     pub(crate) fn consul(&self) -> Consul {
@@ -197,12 +198,11 @@ impl Trouble {
         if let Some((to, left)) = &mut *cut_after
             && request.starts_with(*to)
         {
-            match left.checked_sub(1) {
-                Some(fewer) => *left = fewer,
-                None => {
-                    *cut_after = None;
-                    self.cut(true);
-                }
+            if let Some(fewer) = left.checked_sub(1) {
+                *left = fewer;
+            } else {
+                *cut_after = None;
+                self.cut(true);
             }
         }
     }

@@ -121,7 +121,9 @@ impl History {
             for other in beliefs.iter().skip(number + 1) {
                 if other.from < one.to {
                     let both = one.to.min(other.to).saturating_sub(other.from);
-                    found.push(format!("two leaders for {both:?}: {one:?} and {other:?}"));
+                    let processes = format!("{} and {}", one.process, other.process);
+                    found
+                        .push(format!("two leaders for {both:?}: {processes}: {one:?}, {other:?}"));
                 }
                 if other.term <= one.term {
                     found.push(format!("terms do not grow: {one:?} and then {other:?}"));

@@ -58,35 +58,34 @@ struct Candidacy {
 /// How often a leader looks whether it leads.
 const LOOK: Duration = Duration::from_millis(20);
 
-impl Role {
-    pub(crate) async fn play(self) {
-        let mut config = ClientConfig::default();
-        config.address.clone_from(&self.consul);
-        config.connect_timeout = Duration::from_secs(1);
-        let client = Client::new(config).unwrap();
-        let log = File::options().create(true).append(true).open(&self.log).unwrap();
-        let candidacy = Arc::new(Candidacy {
-            role: self,
-            client,
-            clock: OddClock::new(Arc::new(SystemClock)),
-            rate: Mutex::new(1.0),
-            log: Mutex::new(log),
-            number: AtomicU64::new(0),
-            session: Mutex::new(None),
-        });
-        let mut terminate = signal(SignalKind::terminate()).unwrap();
-        let current: Arc<Mutex<Option<Leadership>>> = Arc::default();
-        tokio::select! {
-            () = Arc::clone(&candidacy).stand(Arc::clone(&current)) => {}
-            () = candidacy.obey() => {}
-            _ = terminate.recv() => {
-                let leadership = current.lock().unwrap().take();
-                if let Some(leadership) = leadership {
-                    let term = leadership.token().get();
-                    leadership.lease().end(cts_ha::Loss::Resigned);
-                    candidacy.note(term, What::Ended);
-                    leadership.resign().await;
-                }
+/// Stands for election until the run ends it.
+pub(crate) async fn play(role: Role) {
+    let mut config = ClientConfig::default();
+    config.address.clone_from(&role.consul);
+    config.connect_timeout = Duration::from_secs(1);
+    let client = Client::new(config).unwrap();
+    let log = File::options().create(true).append(true).open(&role.log).unwrap();
+    let candidacy = Arc::new(Candidacy {
+        role,
+        client,
+        clock: OddClock::new(Arc::new(SystemClock)),
+        rate: Mutex::new(1.0),
+        log: Mutex::new(log),
+        number: AtomicU64::new(0),
+        session: Mutex::new(None),
+    });
+    let mut terminate = signal(SignalKind::terminate()).unwrap();
+    let current: Arc<Mutex<Option<Leadership>>> = Arc::default();
+    tokio::select! {
+        () = Arc::clone(&candidacy).stand(Arc::clone(&current)) => {}
+        () = candidacy.obey() => {}
+        _ = terminate.recv() => {
+            let leadership = current.lock().unwrap().take();
+            if let Some(leadership) = leadership {
+                let term = leadership.token().get();
+                leadership.lease().end(cts_ha::Loss::Resigned);
+                candidacy.note(term, What::Ended);
+                leadership.resign().await;
             }
         }
     }
