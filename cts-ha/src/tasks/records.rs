@@ -177,13 +177,15 @@ pub(crate) struct Packed {
     pub(crate) parts: Vec<(String, Bytes)>,
 }
 
-/// Makes a value small enough to be written.
-pub(crate) fn pack(layout: &Layout, value: Bytes) -> Result<Packed> {
-    if value.len() <= LARGEST_RECORD {
-        return Ok(Packed { value, parts: Vec::new() });
-    }
+/// Whether a value has to be split.
+pub(crate) fn is_large(value: &Bytes) -> bool {
+    value.len() > LARGEST_RECORD
+}
+
+/// Makes a large value small enough to be written.
+pub(crate) fn pack(layout: &Layout, value: &Bytes) -> Result<Packed> {
     let mut packer = GzEncoder::new(Vec::new(), Compression::default());
-    let packed = packer.write_all(&value).and_then(|()| packer.finish()).map_err(|source| {
+    let packed = packer.write_all(value).and_then(|()| packer.finish()).map_err(|source| {
         Error::Other { operation: "pack a record", retryable: false, source: source.into() }
     })?;
     let blob = hash(&packed);

@@ -16,7 +16,7 @@ use tokio::sync::Mutex;
 
 use super::records::{
     AppliedBody, DriftBody, EventsBody, Journal, Kind, Layout, Meta, PlanBody, Record, Snapshot,
-    TaskBody, TaskSource, VERSION, Writes, op, pack,
+    TaskBody, TaskSource, VERSION, Writes, is_large, op, pack,
 };
 use crate::{Consul, Error, Leadership, Result, contest::bounded};
 
@@ -334,7 +334,17 @@ impl KvTaskStore {
 
     /// Writes the parts of a value that is too large, and gives what stands for it.
     async fn split(&self, leadership: &Leadership, value: Bytes) -> Result<Bytes> {
-        let packed = pack(&self.layout, value)?;
+        if !is_large(&value) {
+            return Ok(value);
+        }
+        // Packing takes its time, in which the session must be renewed.
+        let layout = self.layout.clone();
+        let packing = tokio::task::spawn_blocking(move || pack(&layout, &value));
+        let packed = packing.await.map_err(|source| Error::Other {
+            operation: "pack a record",
+            retryable: false,
+            source: source.into(),
+        })??;
         for (key, part) in packed.parts {
             fenced(leadership, vec![KvOp::set(key, part)]).await?;
         }

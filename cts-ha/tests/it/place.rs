@@ -94,8 +94,8 @@ impl Place {
             transport: Arc::new(SocketTransport::new(&config).unwrap()),
             config,
             clock: Arc::new(SystemClock),
-            ttl: Duration::from_secs(2),
-            delay: Duration::from_secs(2),
+            ttl: Duration::from_secs(4),
+            delay: Duration::from_secs(4),
         }
     }
 
