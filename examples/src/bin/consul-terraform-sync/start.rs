@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use cts_tasks::{
-    Daemon, DaemonOptions, Diagnostic, Error, Inspection, Stop, StopReason, TaskName,
+    Daemon, DaemonOptions, Error, Inspection, Stop, StopReason, TaskName,
     config::{Config, Loaded},
 };
 use tokio::signal::unix::{SignalKind, signal};
