@@ -165,3 +165,36 @@ async fn completion_is_installed_for_the_user_and_taken_away() {
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     assert_eq!(fs::read_to_string(&rc).unwrap(), "alias l=ls\n");
 }
+
+/// Spec: HA40
+#[tokio::test]
+async fn a_local_backend_is_refused_in_a_cluster() {
+    let said = refused(
+        "high_availability {\n  cluster {\n    name = \"a\"\n  }\n}\n\
+         driver \"terraform\" {\n  backend \"local\" {}\n}\n",
+    )
+    .await;
+    assert!(
+        said.contains("the backend \"local\" of driver \"terraform\" is not supported"),
+        "{said}"
+    );
+}
+
+#[tokio::test]
+async fn a_cluster_without_a_name_is_refused_with_its_place() {
+    let said = refused("high_availability {\n  cluster {\n    name = \"a/b\"\n  }\n}\n").await;
+    assert!(said.contains("\"a/b\" cannot be a name") && said.contains("sync.hcl:3:"), "{said}");
+    let said = refused("high_availability {\n  cluster {\n  }\n}\n").await;
+    assert!(said.contains("name is missing"), "{said}");
+}
+
+#[tokio::test]
+async fn once_mode_is_refused_in_a_cluster() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = "high_availability {\n  cluster {\n    name = \"a\"\n  }\n}\n";
+    fs::write(folder.path().join("sync.hcl"), config).unwrap();
+    let output = run(folder.path(), &["start", "-once", "-config-file", "sync.hcl"]).await;
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("once mode is not supported with high availability"), "{said}");
+    assert!(!output.status.success());
+}

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 mod bad_input;
+mod cluster;
 #[cfg(feature = "ecs")]
 mod ecs;
 mod end_to_end;

@@ -32,9 +32,12 @@ where
         let metadata = event.metadata();
         let time = Local::now().format("%Y-%m-%dT%H:%M:%S%.3f%z");
         let (level, name) = (level(*metadata.level()), name(metadata.target()));
-        write!(writer, "{time} {level} {name}: {}", line.message)?;
-        if !(line.fields.is_empty() && line.blocks.is_empty()) {
-            writer.write_char(':')?;
+        write!(writer, "{time} {level} {name}:")?;
+        if !line.message.is_empty() {
+            write!(writer, " {}", line.message)?;
+            if !(line.fields.is_empty() && line.blocks.is_empty()) {
+                writer.write_char(':')?;
+            }
         }
         for (key, value) in &line.fields {
             let quoted = value.is_empty()

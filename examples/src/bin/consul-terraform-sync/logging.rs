@@ -62,6 +62,7 @@ fn targets(level: LogLevel) -> Targets {
         "cts_driver_tfc",
         "cts_ha",
         "cts_tasks",
+        "ha",
     ];
     Targets::new().with_default(LevelFilter::WARN).with_targets(ours.map(|target| (target, level)))
 }

@@ -13,7 +13,8 @@ use crate::{
     logging::{self, LogOptions},
     metrics::Metrics,
     reload::Hangups,
-    validate, wiring,
+    validate,
+    wiring::{self, Mode},
 };
 
 /// How long a stop may take.
@@ -37,14 +38,19 @@ pub(crate) fn start(flags: StartFlags, legacy: bool) -> Exit {
         }
     };
     let rules = loaded.rules.clone();
-    let mut daemon_options =
-        match wiring::daemon_options(&loaded.config, rules, flags.reset_storage) {
-            Ok(daemon_options) => daemon_options,
-            Err(diagnostic) => {
-                validate::refuse(&[diagnostic]);
-                return Exit::Config;
-            }
-        };
+    let mode = match (flags.inspect(), flags.once) {
+        (true, _) => Mode::Inspect,
+        (false, true) => Mode::Once,
+        (false, false) => Mode::Daemon,
+    };
+    let reset = flags.reset_storage;
+    let mut daemon_options = match wiring::daemon_options(&loaded.config, rules, mode, reset) {
+        Ok(daemon_options) => daemon_options,
+        Err(findings) => {
+            validate::refuse(&findings);
+            return Exit::Config;
+        }
+    };
     let log = LogOptions {
         level: loaded.config.log_level,
         json: flags.log_json,

@@ -5,6 +5,8 @@ use cts_tasks::{
     config::{Loaded, Loader},
 };
 
+use cts_ha::tasks::HighAvailability;
+
 use crate::{arguments::ConfigurationFlags, complain, exit::Exit, print, wiring};
 
 /// Runs `validate` to its end.
@@ -33,7 +35,9 @@ pub(crate) fn validate(flags: &ConfigurationFlags) -> Exit {
 
 /// Reads the configuration, and checks that this program can run it.
 pub(crate) fn load(flags: &ConfigurationFlags) -> Result<Loaded, Vec<Diagnostic>> {
-    Loader::new(wiring::registry()).load(&flags.paths)
+    let loaded = Loader::new(wiring::registry()).load(&flags.paths)?;
+    HighAvailability::of(&loaded.config)?;
+    Ok(loaded)
 }
 
 /// Tells everything that is wrong, and how much that is.
