@@ -1,0 +1,1 @@
+//! The client, the driver and the double.
