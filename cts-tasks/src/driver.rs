@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     ConfigValue, ConsulConfig, Diagnostic, Permit, ProviderBlock, Result, Stop, Task, TaskInputs,
+    Waiting,
     config::{TaskBlock, VaultConfig},
     permit::Single,
 };
@@ -93,7 +94,7 @@ pub trait DriverFactory: fmt::Debug + Send + Sync + 'static {
 /// Does for one task what it is told, once: it schedules and retries nothing.
 ///
 /// The engine never calls two methods of one driver at the same time, except
-/// [`Driver::follow`]. Every method ends soon after `context.stop` is given,
+/// [`Driver::follow`] and [`Driver::holds`]. Every method ends soon after `context.stop` is given,
 /// with [`crate::Error::Stopped`] unless the work is done; what it leaves
 /// behind must be such that the next call converges.
 #[async_trait]
@@ -109,6 +110,16 @@ pub trait Driver: fmt::Debug + Send + Sync + 'static {
 
     /// Finds out what an apply of `inputs` would change, and changes nothing.
     ///
+    /// With [`PlanPurpose::Apply`] the plan is kept, so that
+    /// [`ApplyRequest::Plan`] can apply it later, until it is applied or
+    /// discarded; it may wait there for days, and outlive this process. The
+    /// engine keeps at most one for each task. With any other purpose nothing
+    /// is kept. The same plan made twice has the same id.
+    ///
+    /// With [`PlanPurpose::Drift`] the plan's changes are the differences
+    /// between what was last applied and what is really there, and `inputs`
+    /// are those that a run would take now.
+    ///
     /// # Errors
     ///
     /// [`crate::Error::Driver`] with the tool's diagnostics.
@@ -122,13 +133,31 @@ pub trait Driver: fmt::Debug + Send + Sync + 'static {
     /// Brings real infrastructure in line.
     ///
     /// With [`ApplyRequest::Inputs`] it plans and applies in one go; with
-    /// [`ApplyRequest::Plan`] it applies exactly that plan or nothing. Asks
-    /// `context.permit` before each step that changes something outside.
+    /// [`ApplyRequest::Plan`] it applies exactly that plan or nothing: a plan
+    /// that this driver does not hold, or that no longer fits the
+    /// infrastructure, is [`Outcome::Superseded`]. A plan whose apply has begun
+    /// is not held any more, however that ended, unless nothing of it was done.
+    /// Asks `context.permit` before each step that changes something outside.
     ///
     /// # Errors
     ///
     /// [`crate::Error::Driver`] with the tool's diagnostics.
     async fn apply(&self, request: ApplyRequest<'_>, context: &RunContext) -> Result<Outcome>;
+
+    /// Whether [`ApplyRequest::Plan`] could apply this plan now: it was made for
+    /// an apply, and neither applied nor discarded, and what belongs to it can
+    /// be had by this process. Looks, and changes nothing.
+    ///
+    /// The engine asks after a restart or a change of leader, and makes the
+    /// plan anew when the answer is no. So the default, no, is always safe.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error::Driver`] when that cannot be told; taken for a no.
+    async fn holds(&self, plan: &PlanId, context: &RunContext) -> Result<bool> {
+        let _ = (plan, context);
+        Ok(false)
+    }
 
     /// Forgets a plan that [`Driver::plan`] made for an apply. An unknown id is no error.
     ///
@@ -145,7 +174,10 @@ pub trait Driver: fmt::Debug + Send + Sync + 'static {
     /// applies never wait answers with an error that no retry cures.
     async fn follow(&self, ticket: &str, context: &RunContext) -> Result<Outcome>;
 
-    /// Destroys the infrastructure of the task.
+    /// Destroys the infrastructure of the task, all of it.
+    ///
+    /// Where nothing was ever applied, or everything is destroyed already, that
+    /// is [`Outcome::Unchanged`]. Afterwards the task can be applied anew.
     ///
     /// # Errors
     ///
@@ -255,12 +287,15 @@ pub struct Plan {
     pub url: Option<String>,
     /// Whether an instance other than the one that made it could apply it.
     pub portable: bool,
+    /// Noted by the engine while the plan waits for approval; drivers leave it empty.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waiting: Option<Waiting>,
 }
 
 impl Plan {
     /// A plan that lives in this process alone.
     pub fn new(id: PlanId, changes: Changes, text: impl Into<String>) -> Self {
-        Self { id, changes, text: text.into(), url: None, portable: false }
+        Self { id, changes, text: text.into(), url: None, portable: false, waiting: None }
     }
 }
 

@@ -3,6 +3,7 @@
 mod command;
 mod control;
 mod feeds;
+mod guarded;
 mod health;
 mod ledger;
 mod retry;

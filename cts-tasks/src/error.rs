@@ -1,6 +1,6 @@
 use std::path::PathBuf;
 
-use crate::TaskName;
+use crate::{PlanId, TaskName};
 
 /// A boxed error of another crate, kept as the source of one of ours.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -45,6 +45,27 @@ pub enum Error {
     TaskDisabled {
         /// The name.
         task: TaskName,
+    },
+    /// No such plan waits for approval.
+    #[error("{}", no_such_plan(task, plan, waiting.as_ref()))]
+    NoSuchPlan {
+        /// The task.
+        task: TaskName,
+        /// The id that was given.
+        plan: PlanId,
+        /// The plan that waits instead.
+        waiting: Option<PlanId>,
+    },
+    /// The plan was approved, but is no longer the right one: nothing of it was
+    /// applied, and a new plan was made.
+    #[error("{}", superseded(task, plan, waiting.as_ref()))]
+    PlanSuperseded {
+        /// The task.
+        task: TaskName,
+        /// The plan that was approved.
+        plan: PlanId,
+        /// The new plan, if it waits for approval, too.
+        waiting: Option<PlanId>,
     },
     /// Tasks can be changed only while the engine runs.
     #[error("the engine is not running")]
@@ -115,6 +136,8 @@ impl Error {
             Self::NoSuchTask { .. }
             | Self::TaskExists { .. }
             | Self::TaskDisabled { .. }
+            | Self::NoSuchPlan { .. }
+            | Self::PlanSuperseded { .. }
             | Self::NotRunning
             | Self::Stopped { .. }
             | Self::NotPermitted { .. }
@@ -130,4 +153,21 @@ impl Error {
             _ => None,
         }
     }
+}
+
+fn no_such_plan(task: &TaskName, plan: &PlanId, waiting: Option<&PlanId>) -> String {
+    match waiting {
+        Some(waiting) => format!(
+            "task '{task}' has no plan {plan} that waits for approval; the one that waits is {waiting}"
+        ),
+        None => format!("task '{task}' has no plan that waits for approval, so not {plan} either"),
+    }
+}
+
+fn superseded(task: &TaskName, plan: &PlanId, waiting: Option<&PlanId>) -> String {
+    let next = match waiting {
+        Some(waiting) => format!("the new plan {waiting} waits for approval"),
+        None => "a new plan was made, which needed no approval".to_owned(),
+    };
+    format!("plan {plan} of task '{task}' is out of date and was not applied; {next}")
 }

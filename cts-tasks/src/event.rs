@@ -2,7 +2,7 @@ use chrono::{DateTime, Local};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::{Changes, Task, TaskName};
+use crate::{Changes, PlanId, Task, TaskName};
 
 /// What one run of a task came to: rendering, applying and all retries together.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -22,9 +22,14 @@ pub struct Event {
     pub error: Option<EventError>,
     /// The task at that time.
     pub config: EventConfig,
-    /// What was changed, where the driver can tell.
+    /// What was changed, where the driver can tell; for a plan that waits, what
+    /// it would change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub changes: Option<Changes>,
+    /// The plan that the run left waiting for approval. Such a run has applied
+    /// nothing, so it is no success.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waiting_plan: Option<PlanId>,
 }
 
 /// Why a run failed.
@@ -110,6 +115,7 @@ mod tests {
             error: None,
             config: EventConfig { providers: Vec::new(), services: Vec::new(), source: "m".into() },
             changes: None,
+            waiting_plan: None,
         }
     }
 

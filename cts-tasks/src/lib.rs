@@ -43,6 +43,7 @@ mod driver;
 mod engine;
 mod error;
 mod event;
+mod guard;
 mod inputs;
 mod literal;
 mod permit;
@@ -66,6 +67,7 @@ pub use driver::{
 pub use engine::{Engine, EngineOptions, FirstRun, Inspection, Retry};
 pub use error::{BoxError, Error, Result};
 pub use event::{Event, EventConfig, EventError, Status};
+pub use guard::{Guard, Objection, Waiting};
 pub use inputs::{KvEntry, ServiceInstance, TaskInputs};
 pub use literal::{InvalidNumber, Literal, NotLiteral, Number};
 pub use permit::{Cluster, Member, Permit, Role, Single};

@@ -3,7 +3,7 @@ use std::{collections::BTreeMap, fmt, path::PathBuf, str::FromStr, time::Duratio
 use consul_watch::watch::Buffer;
 use serde::{Deserialize, Serialize};
 
-use crate::Literal;
+use crate::{Guard, Literal};
 
 /// The name of a task: a letter or `_`, then letters, digits, `_` and `-`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -87,6 +87,9 @@ pub struct Task {
     pub condition: Condition,
     /// What the module gets besides the condition's own data.
     pub module_inputs: Vec<ModuleInput>,
+    /// What a plan has to keep to so that it is applied without a person.
+    #[serde(default)]
+    pub guard: Guard,
     /// Blocks that belong to a driver, by name; the driver has checked them.
     pub driver_blocks: BTreeMap<String, Literal>,
 }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 pub use recording::{Call, Gate, RecordingDriver};
 
-use crate::{BufferPeriod, Condition, NamedService, ServiceSelection, Task, TaskName};
+use crate::{BufferPeriod, Condition, Guard, NamedService, ServiceSelection, Task, TaskName};
 
 /// An enabled task without a buffer period, that runs when the service of the
 /// same name changes.
@@ -41,6 +41,7 @@ pub fn task(name: &str) -> Task {
             use_as_module_input: true,
         },
         module_inputs: Vec::new(),
+        guard: Guard::default(),
         driver_blocks: BTreeMap::new(),
     }
 }

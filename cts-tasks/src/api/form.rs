@@ -27,6 +27,10 @@ pub(crate) struct TaskForm {
     condition: ConditionForm,
     #[serde(skip_serializing_if = "Option::is_none")]
     module_input: Option<ModuleInputForm>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_destroy: Option<u64>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    require_approval: bool,
     /// What only the driver knows, such as `terraform_cloud_workspace`.
     #[serde(flatten)]
     driver_blocks: BTreeMap<String, Literal>,
@@ -118,6 +122,8 @@ impl TaskForm {
                 .then(|| BufferForm::of(task.buffer_period)),
             condition: ConditionForm::of(&task.condition),
             module_input: (!task.module_inputs.is_empty()).then_some(module_input),
+            max_destroy: task.guard.max_destroy,
+            require_approval: task.guard.require_approval,
             driver_blocks: task.driver_blocks.clone(),
         }
     }

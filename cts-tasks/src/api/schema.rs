@@ -9,6 +9,8 @@ use serde_json::{Map, Value};
 enum Shape {
     Text,
     Flag,
+    /// A whole number that is not negative.
+    Count,
     Texts,
     /// Values are texts, or nothing.
     TextMap,
@@ -42,6 +44,8 @@ const TASK: &[Field] = &[
     optional("buffer_period", Shape::Object(BUFFER_PERIOD)),
     required("condition", Shape::Object(CONDITION)),
     optional("module_input", Shape::Object(MODULE_INPUT)),
+    optional("max_destroy", Shape::Count),
+    optional("require_approval", Shape::Flag),
 ];
 
 const BUFFER_PERIOD: &[Field] =
@@ -163,6 +167,8 @@ fn check(at: &str, value: &Value, shape: Shape) -> Result<(), Mistake> {
         (Shape::Text, Value::String(_)) | (Shape::Flag, Value::Bool(_)) => Ok(()),
         (Shape::Text, _) => wrong("a string"),
         (Shape::Flag, _) => wrong("a boolean"),
+        (Shape::Count, Value::Number(number)) if number.is_u64() => Ok(()),
+        (Shape::Count, _) => wrong("an integer of at least 0"),
         (Shape::Texts, Value::Array(items)) => {
             let mut items = items.iter().enumerate();
             items.try_for_each(|(index, item)| check(&format!("{at}/{index}"), item, Shape::Text))

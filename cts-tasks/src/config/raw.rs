@@ -187,6 +187,8 @@ body! {
         variables: StringMap = "variables",
         buffer_period: RawBufferPeriod = "buffer_period",
         working_dir: Spanned<String> = "working_dir",
+        max_destroy: Spanned<i64> = "max_destroy",
+        require_approval: Spanned<bool> = "require_approval",
         condition: TypedBlocks = "condition",
         module_inputs: TypedBlocks = "module_input",
         source_inputs: TypedBlocks = "source_input",

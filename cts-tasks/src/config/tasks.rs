@@ -13,7 +13,7 @@ use super::{
     registry::DRIVER_KEYS,
     triggers, variables,
 };
-use crate::{BufferPeriod, Condition, ConfigValue, Literal, Place, Task, TaskName};
+use crate::{BufferPeriod, Condition, ConfigValue, Guard, Literal, Place, Task, TaskName};
 
 /// A block of a task that belongs to the driver.
 #[derive(Debug, Clone)]
@@ -115,6 +115,7 @@ fn finalize_task(
     let (condition, module_inputs) = triggers::finalize(raw, shared.services, findings).unzip();
     let scheduled = matches!(condition, Some(Condition::Schedule { .. }));
     let buffer_period = task_buffer_period(raw, scheduled, shared.buffer_period, findings);
+    let guard = guard(raw, findings);
     let driver_blocks =
         name.as_ref().map(|name| driver_blocks(raw, name, &shared.task_blocks, blocks, findings));
     if findings.errors.len() > before || !raw.invalid.is_empty() {
@@ -134,6 +135,7 @@ fn finalize_task(
         working_dir: working_dir.unwrap_or_else(|| shared.working_dir.join(name.as_str())),
         condition,
         module_inputs: module_inputs.unwrap_or_default(),
+        guard,
         driver_blocks: driver_blocks.unwrap_or_default(),
         name,
     })
@@ -224,6 +226,22 @@ fn task_buffer_period(
         );
     }
     BufferPeriod::Disabled
+}
+
+fn guard(raw: &RawTask, findings: &mut Findings) -> Guard {
+    let max_destroy = raw.max_destroy.as_ref().and_then(|limit| {
+        let checked = u64::try_from(limit.value).ok();
+        if checked.is_none() {
+            findings.error_help(
+                format!("max_destroy: cannot be negative: {}", limit.value),
+                limit.place.clone(),
+                "it is the most resources that one run may destroy without approval; 0 is none",
+            );
+        }
+        checked
+    });
+    let require_approval = raw.require_approval.as_ref().is_some_and(|required| required.value);
+    Guard { max_destroy, require_approval }
 }
 
 /// Sorts out the entries of a task that this crate does not read: those of

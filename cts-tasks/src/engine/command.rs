@@ -3,7 +3,7 @@
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use crate::{Error, Inspection, Result, Task, TaskName};
+use crate::{Error, Inspection, PlanId, Result, Task, TaskName};
 
 /// When a task that is created or enabled runs for the first time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -43,12 +43,25 @@ pub(crate) enum Command {
     Run {
         reply: Reply<()>,
     },
+    /// Apply the plan that waits.
+    Approve {
+        plan: PlanId,
+        reply: Reply<()>,
+    },
+    /// Forget the plan that waits.
+    Discard {
+        plan: PlanId,
+        reply: Reply<()>,
+    },
 }
 
 impl Command {
     pub(crate) fn refuse(self, error: Error) {
         match self {
-            Self::SetEnabled { reply, .. } | Self::Run { reply } => answer(reply, Err(error)),
+            Self::SetEnabled { reply, .. }
+            | Self::Run { reply }
+            | Self::Approve { reply, .. }
+            | Self::Discard { reply, .. } => answer(reply, Err(error)),
             Self::Inspect { reply, .. } => answer(reply, Err(error)),
         }
     }

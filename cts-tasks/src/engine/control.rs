@@ -1,6 +1,9 @@
 //! What can be asked of a running engine.
 
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, MutexGuard, PoisonError},
+};
 
 use tokio::sync::{mpsc, oneshot};
 
@@ -8,7 +11,7 @@ use super::{
     Engine, FirstRun, Inspection, Shared,
     command::{Command, Order, Reply},
 };
-use crate::{Error, Result, Task, TaskName};
+use crate::{Error, Plan, PlanId, Result, Task, TaskName};
 
 /// How many orders may wait; the supervisor takes them at once.
 const ORDERS: usize = 64;
@@ -84,6 +87,48 @@ impl Engine {
     /// As [`Engine::set_enabled`], and [`Error::TaskDisabled`].
     pub async fn run_now(&self, name: &TaskName) -> Result<()> {
         self.tell(name, |reply| Command::Run { reply }).await
+    }
+
+    /// The plans that wait for approval, by task.
+    pub fn waiting_plans(&self) -> BTreeMap<TaskName, Plan> {
+        self.state(|state| state.plans.clone())
+    }
+
+    /// The plan of one task that waits for approval, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSuchTask`].
+    pub fn waiting_plan(&self, name: &TaskName) -> Result<Option<Plan>> {
+        self.state(|state| {
+            let known = state.tasks.iter().any(|task| task.name == *name);
+            known.then(|| state.plans.get(name).cloned())
+        })
+        .ok_or_else(|| Error::NoSuchTask { task: name.to_string() })
+    }
+
+    /// Applies the plan that waits, and nothing in its place, without a second
+    /// try. If newer inputs have come in, or the infrastructure was changed
+    /// since, nothing of it is applied and a new plan is made, to which the
+    /// guard may object again.
+    ///
+    /// # Errors
+    ///
+    /// As [`Engine::run_now`]; [`Error::NoSuchPlan`] when another plan waits,
+    /// or none; [`Error::PlanSuperseded`] when a new plan had to be made. After
+    /// an error of the driver the plan waits on only if nothing of it was begun.
+    pub async fn approve(&self, name: &TaskName, plan: &PlanId) -> Result<()> {
+        self.tell(name, |reply| Command::Approve { plan: plan.clone(), reply }).await
+    }
+
+    /// Forgets the plan that waits, without applying it. The next run plans anew.
+    ///
+    /// # Errors
+    ///
+    /// As [`Engine::set_enabled`]; [`Error::NoSuchPlan`] when another plan
+    /// waits, or none.
+    pub async fn discard_plan(&self, name: &TaskName, plan: &PlanId) -> Result<()> {
+        self.tell(name, |reply| Command::Discard { plan: plan.clone(), reply }).await
     }
 
     async fn tell<T>(

@@ -11,7 +11,7 @@ use uuid::Uuid;
 use super::{Shared, view::View};
 use crate::{
     ApplyRequest, Change, Changes, Driver, Error, Event, EventConfig, EventError, InputsDigest,
-    Outcome, Result, Retry, RunContext, Stop, StopReason, Task, TaskInputs,
+    Objection, Outcome, Plan, PlanId, Result, Retry, RunContext, Stop, StopReason, Task,
 };
 
 /// One run of one task: apply with all retries, and the event that tells of it.
@@ -29,6 +29,23 @@ pub(crate) struct Run {
     pub(crate) record_failure: bool,
     /// Given when the task is deleted: what runs may end, nothing more begins.
     pub(crate) retired: CancellationToken,
+    /// The plan that somebody approved; without it the newest inputs count.
+    pub(crate) approved: Option<PlanId>,
+}
+
+/// How a run ended that did not fail.
+#[derive(Debug)]
+pub(super) enum End {
+    /// Real infrastructure is in line with the inputs of this digest.
+    Applied(Outcome, InputsDigest),
+    /// Nothing came in since the last run.
+    NothingNew,
+    /// The guard objects to the plan.
+    Waits(Box<Plan>),
+    /// The plan that waited already is the right one still.
+    StillWaits,
+    /// The plan that was approved is not the right one any more.
+    OutOfDate,
 }
 
 impl Run {
@@ -68,84 +85,171 @@ impl Run {
             None => None,
         };
         let start_time = Local::now();
-        let (result, digest) = self.attempts(&context, &stop).await;
+        let mut result = match &self.approved {
+            Some(plan) => self.apply_approved(plan, &context).await,
+            None => self.attempts(&context, &stop).await,
+        };
+        let out_of_date = matches!(result, Ok(End::OutOfDate));
+        if out_of_date {
+            result = self.attempts(&context, &stop).await;
+        }
         if result.is_err() {
             self.view().mark_dirty();
         }
         if let Err(Error::Stopped { .. } | Error::NotPermitted { .. }) = result {
             return result.map(drop);
         }
-        if result.is_err() && !self.record_failure {
-            return result.map(drop);
+        let batch = self.batch(start_time, &result, &context).await;
+        self.shared.ledger.commit(&batch, &stop).await?;
+        self.report(result?);
+        match &self.approved {
+            Some(plan) if out_of_date => Err(Error::PlanSuperseded {
+                task: self.task.name.clone(),
+                plan: plan.clone(),
+                waiting: self.waiting_plan().map(|plan| plan.id),
+            }),
+            _ => Ok(()),
         }
+    }
+
+    /// What the store is told of the run, all or nothing.
+    async fn batch(
+        &self,
+        start_time: DateTime<Local>,
+        result: &Result<End>,
+        context: &RunContext,
+    ) -> Vec<Change> {
+        let name = &self.task.name;
         let mut batch = Vec::new();
         if result.is_ok() {
             batch.extend(self.also_commit.clone());
         }
-        batch.push(Change::AddEvent(Box::new(self.event(start_time, &result))));
-        if let (Ok(_), Some(digest)) = (&result, digest) {
-            batch.push(Change::SetApplied(self.task.name.clone(), digest));
+        let waits_on = match (result, &self.approved) {
+            (Ok(End::StillWaits), _) => true,
+            // An approved plan that was not even begun can be approved again.
+            (Err(_), Some(plan)) => self.holds(plan, context).await,
+            _ => false,
+        };
+        if self.waiting_plan().is_some() && !waits_on {
+            batch.push(Change::DeletePlan(name.clone()));
         }
-        self.shared.ledger.commit(&batch, &stop).await?;
-        result.map(|outcome| self.report(&outcome))
+        if !matches!(result, Ok(End::StillWaits)) && (result.is_ok() || self.record_failure) {
+            batch.push(Change::AddEvent(Box::new(self.event(start_time, result))));
+        }
+        match result {
+            Ok(End::Applied(_, digest)) => {
+                batch.push(Change::SetApplied(name.clone(), digest.clone()));
+            }
+            Ok(End::Waits(plan)) => batch.push(Change::PutPlan(name.clone(), plan.clone())),
+            Ok(End::NothingNew | End::StillWaits | End::OutOfDate) | Err(_) => {}
+        }
+        batch
     }
 
-    fn report(&self, outcome: &Outcome) {
-        let Changes { add, change, destroy, .. } = changes(outcome).unwrap_or_default();
-        tracing::info!(task.name = %self.task.name, add, change, destroy, "task completed");
+    fn report(&self, end: End) {
+        let name = &self.task.name;
+        match end {
+            End::Applied(outcome, _) => {
+                let Changes { add, change, destroy, .. } = changes(&outcome).unwrap_or_default();
+                tracing::info!(task.name = %name, add, change, destroy, "task completed");
+            }
+            End::Waits(plan) => {
+                let Changes { add, change, destroy, .. } = plan.changes;
+                tracing::warn!(
+                    task.name = %name, plan.id = %plan.id, add, change, destroy,
+                    "{}", waiting_text(&plan)
+                );
+            }
+            End::NothingNew | End::StillWaits | End::OutOfDate => {}
+        }
     }
 
-    fn event(&self, start_time: DateTime<Local>, result: &Result<Outcome>) -> Event {
+    fn event(&self, start_time: DateTime<Local>, result: &Result<End>) -> Event {
+        let (message, changes, waiting_plan) = match result {
+            Ok(End::Applied(outcome, _)) => (None, changes(outcome), None),
+            Ok(End::Waits(plan)) => {
+                let changes = plan.changes.clone();
+                (Some(waiting_text(plan)), Some(changes), Some(plan.id.clone()))
+            }
+            Ok(End::NothingNew) => (None, Some(Changes::default()), None),
+            Ok(End::StillWaits | End::OutOfDate) => (None, None, None),
+            Err(error) => (Some(error_chain(error)), None, None),
+        };
         Event {
             id: Uuid::new_v4(),
-            success: result.is_ok(),
+            success: message.is_none(),
             start_time,
             end_time: Local::now(),
             task_name: self.task.name.clone(),
-            error: result.as_ref().err().map(|error| EventError { message: error_chain(error) }),
+            error: message.map(|message| EventError { message }),
             config: EventConfig::of(&self.task),
-            changes: result.as_ref().ok().and_then(changes),
+            changes,
+            waiting_plan,
         }
     }
 
     /// Applies, and tries again as the policy says, each time with the newest inputs.
-    async fn attempts(
-        &self,
-        context: &RunContext,
-        stop: &Stop,
-    ) -> (Result<Outcome>, Option<InputsDigest>) {
+    async fn attempts(&self, context: &RunContext, stop: &Stop) -> Result<End> {
         if self.only_if_dirty && !self.view().is_dirty() {
+            if self.waiting_plan().is_some() {
+                return Ok(End::StillWaits);
+            }
             tracing::info!(task.name = %self.task.name, "scheduled task triggered but had no changes");
-            return (Ok(Outcome::Unchanged), None);
+            return Ok(End::NothingNew);
         }
         let mut failures: Option<Error> = None;
         for attempt in 0.. {
-            let inputs = self.view().take_inputs();
-            let inputs = inputs.unwrap_or_default();
-            let error = match self.apply(&inputs, context).await {
-                Ok(outcome) => return (Ok(outcome), Some(InputsDigest::of(&inputs))),
+            let error = match self.attempt(context).await {
+                Ok(end) => return Ok(end),
                 Err(error) => error,
             };
             let delay = self.retry.delay(attempt, self.shared.random());
             let retryable = error.is_retryable();
             let error = accumulate(failures.take(), attempt, error);
             match delay.filter(|_| retryable) {
-                None => return (Err(error), None),
+                None => return Err(error),
                 Some(delay) => self.announce(attempt, delay, &error),
             }
             tokio::select! {
                 () = tokio::time::sleep(delay.unwrap_or_default()) => {}
-                () = self.retired.cancelled() => return (Err(error), None),
-                reason = stop.stopped() => return (Err(Error::Stopped { reason }), None),
+                () = self.retired.cancelled() => return Err(error),
+                reason = stop.stopped() => return Err(Error::Stopped { reason }),
             }
             failures = Some(error);
         }
-        (Err(failures.unwrap_or(Error::Stopped { reason: StopReason::Shutdown })), None)
+        Err(failures.unwrap_or(Error::Stopped { reason: StopReason::Shutdown }))
     }
 
-    /// Applies once, and follows an apply that waits for a person.
-    async fn apply(&self, inputs: &TaskInputs, context: &RunContext) -> Result<Outcome> {
-        let mut outcome = self.driver.apply(ApplyRequest::Inputs(inputs), context).await?;
+    /// Brings real infrastructure in line with the newest inputs, as far as the
+    /// guard lets it.
+    async fn attempt(&self, context: &RunContext) -> Result<End> {
+        let inputs = self.view().take_inputs().unwrap_or_default();
+        let digest = InputsDigest::of(&inputs);
+        if self.still_waits(&digest, context).await {
+            return Ok(End::StillWaits);
+        }
+        if self.task.guard.is_set() {
+            return self.plan_first(&inputs, digest, context).await;
+        }
+        match self.apply(ApplyRequest::Inputs(&inputs), context).await? {
+            Outcome::Superseded => Err(Error::Driver {
+                message:
+                    "nothing was applied: the plan was discarded, or is no longer the right one"
+                        .to_owned(),
+                retryable: true,
+                source: None,
+            }),
+            outcome => Ok(End::Applied(outcome, digest)),
+        }
+    }
+
+    /// Applies once, and follows an apply that waits for a person elsewhere.
+    pub(super) async fn apply(
+        &self,
+        request: ApplyRequest<'_>,
+        context: &RunContext,
+    ) -> Result<Outcome> {
+        let mut outcome = self.driver.apply(request, context).await?;
         while let Outcome::Waiting { ticket, url } = outcome {
             tracing::info!(task.name = %self.task.name, url, "waiting for a person to act");
             outcome = self.follow(&ticket, context).await?;
@@ -166,7 +270,7 @@ impl Run {
         following.await
     }
 
-    fn view(&self) -> MutexGuard<'_, View> {
+    pub(super) fn view(&self) -> MutexGuard<'_, View> {
         self.view.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -199,6 +303,12 @@ fn accumulate(earlier: Option<Error>, attempt: u32, error: Error) -> Error {
             Error::Driver { message, retryable, source: None }
         }
     }
+}
+
+fn waiting_text(plan: &Plan) -> String {
+    let objection =
+        plan.waiting.as_ref().map_or(Objection::ApprovalRequired, |waiting| waiting.objection);
+    format!("plan {} was not applied and waits for approval: {objection}", plan.id)
 }
 
 fn changes(outcome: &Outcome) -> Option<Changes> {

@@ -1,4 +1,4 @@
-use super::{command::FirstRun, run::Run};
+use super::{command::FirstRun, guarded::discard, run::Run};
 use crate::{Change, Result, RunContext, Stop};
 
 /// Enables or disables one task.
@@ -28,6 +28,13 @@ impl Update {
         if self.enabled == was_enabled {
             return Ok(());
         }
-        self.run.shared.ledger.commit(&[put], stop).await
+        let mut batch = vec![put];
+        // Nobody shall apply a plan of a disabled task, nor of what it once was.
+        if let Some(plan) = self.run.waiting_plan() {
+            discard(&self.run, &plan.id, &self.context).await;
+            self.run.view().mark_dirty();
+            batch.push(Change::DeletePlan(self.run.task.name.clone()));
+        }
+        self.run.shared.ledger.commit(&batch, stop).await
     }
 }

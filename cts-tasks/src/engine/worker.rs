@@ -15,6 +15,7 @@ use super::{
     Shared,
     command::{Command, Orders, Reply, answer},
     feeds::{Feeds, FirstFailure},
+    guarded::discard,
     run::Run,
     schedule::Schedule,
     update::Update,
@@ -22,8 +23,8 @@ use super::{
     want::{Feed, Want},
 };
 use crate::{
-    Driver, DriverFactory, Error, Inspection, Plan, PlanPurpose, Result, Retry, RunContext, Stop,
-    Task, TaskName,
+    Driver, DriverFactory, Error, Inspection, Plan, PlanId, PlanPurpose, Result, Retry, RunContext,
+    Stop, Task, TaskName,
 };
 
 /// Owns one task: its watches, its driver, and when it runs.
@@ -175,7 +176,10 @@ impl Worker {
         let mut running: OptionFuture<BoxFuture<'static, Done>> = None.into();
         let mut busy = false;
         loop {
-            if !busy && (self.retired.is_cancelled() || stop.reason().is_some()) {
+            if !busy && self.retired.is_cancelled() {
+                return self.leave(&stop).await;
+            }
+            if !busy && stop.reason().is_some() {
                 return Ok(());
             }
             if let Some(trigger) = due.take_if(|_| !busy)
@@ -226,6 +230,14 @@ impl Worker {
         }
     }
 
+    /// Leaves nothing behind that only a task could use which is being deleted.
+    async fn leave(self, stop: &Stop) -> Result<()> {
+        if let Some(plan) = self.waiting_plan() {
+            discard(&self.run(Retry::NEVER, false), &plan, &self.context(stop)).await;
+        }
+        Ok(())
+    }
+
     /// Begins what a command asks for, unless something runs.
     fn obey(&self, command: Command, busy: bool, stop: &Stop) -> Option<BoxFuture<'static, Done>> {
         let name = &self.task.name;
@@ -260,15 +272,43 @@ impl Worker {
                     Done::Inspected(plan.map(|plan| Inspection { task: name, plan }), reply)
                 }))
             }
-            Command::Run { reply } if !self.task.enabled => {
+            Command::Run { reply } | Command::Approve { reply, .. } if !self.task.enabled => {
                 answer(reply, Err(Error::TaskDisabled { task: name.clone() }));
                 None
+            }
+            Command::Approve { plan, reply } | Command::Discard { plan, reply }
+                if !self.waits(&plan) =>
+            {
+                let waiting = self.waiting_plan();
+                answer(reply, Err(Error::NoSuchPlan { task: name.clone(), plan, waiting }));
+                None
+            }
+            Command::Approve { plan, reply } => {
+                tracing::info!(task.name = %name, plan.id = %plan, "the plan was approved");
+                let (mut run, stop) = (self.run(Retry::NEVER, false), stop.clone());
+                run.approved = Some(plan);
+                Some(async move { Done::RanByHand(run.finish(&stop).await, reply) }.boxed())
+            }
+            Command::Discard { plan, reply } => {
+                let (run, context, stop) =
+                    (self.run(Retry::NEVER, false), self.context(stop), stop.clone());
+                Some(async move { Done::RanByHand(run.discard(&plan, &context, &stop).await, reply) }.boxed())
             }
             Command::Run { reply } => {
                 let (run, stop) = (self.run(Retry::NEVER, false), stop.clone());
                 Some(async move { Done::RanByHand(run.finish(&stop).await, reply) }.boxed())
             }
         }
+    }
+
+    fn waiting_plan(&self) -> Option<PlanId> {
+        self.shared
+            .ledger
+            .read(|state| state.plans.get(&self.task.name).map(|plan| plan.id.clone()))
+    }
+
+    fn waits(&self, plan: &PlanId) -> bool {
+        self.waiting_plan().as_ref() == Some(plan)
     }
 
     /// A disabled task does not run, and nor does one that would only do again
@@ -366,6 +406,7 @@ impl Worker {
             also_commit: None,
             record_failure: true,
             retired: self.retired.clone(),
+            approved: None,
         }
     }
 

@@ -1,3 +1,5 @@
+mod world;
+
 use std::{
     collections::{BTreeMap, VecDeque},
     fmt,
@@ -8,13 +10,18 @@ use async_trait::async_trait;
 use tokio::sync::{Semaphore, watch};
 
 use crate::{
-    Action, ApplyRequest, Changes, Driver, DriverFactory, Error, InputsDigest, Outcome, Plan,
-    PlanId, PlanPurpose, Result, RunContext, Task, TaskInputs, TaskName,
+    ApplyRequest, Driver, DriverFactory, Error, Outcome, Plan, PlanId, PlanPurpose, Result,
+    RunContext, Task, TaskInputs, TaskName,
 };
+use world::World;
 
-/// A driver that changes nothing and remembers what it was told.
+/// A driver that remembers what it was told, and changes nothing but resources
+/// that it makes up: one for each service instance, service name and key that
+/// a task's module gets.
 ///
-/// Clones share what they remember. One value makes the drivers of all tasks.
+/// So its plans count what they add, change and destroy, a second apply of the
+/// same changes nothing, and a plan can be applied once. Clones share what
+/// they remember. One value makes the drivers of all tasks.
 ///
 /// ```
 /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
@@ -38,6 +45,7 @@ struct Shared {
     count: watch::Sender<usize>,
     failures: Mutex<BTreeMap<String, VecDeque<Failure>>>,
     gates: Mutex<BTreeMap<String, Arc<Semaphore>>>,
+    worlds: Mutex<BTreeMap<TaskName, World>>,
 }
 
 struct Failure {
@@ -51,8 +59,10 @@ struct Failure {
 pub enum Call {
     /// [`Driver::prepare`].
     Prepare(TaskName),
-    /// [`Driver::plan`].
+    /// [`Driver::plan`], but for drift.
     Plan(TaskName, TaskInputs),
+    /// [`Driver::plan`] for [`PlanPurpose::Drift`].
+    Drift(TaskName),
     /// [`Driver::apply`] has begun, with these inputs.
     Apply(TaskName, TaskInputs),
     /// [`Driver::apply`] of a plan has begun.
@@ -61,6 +71,8 @@ pub enum Call {
     Applied(TaskName),
     /// [`Driver::apply`] was stopped.
     Stopped(TaskName),
+    /// [`Driver::discard`].
+    Discard(TaskName, PlanId),
     /// [`Driver::destroy`].
     Destroy(TaskName),
 }
@@ -96,7 +108,8 @@ impl RecordingDriver {
         lock(&self.shared.calls).clone()
     }
 
-    /// The inputs of every apply of one task that has begun, in order.
+    /// The inputs of every apply of one task that has begun, in order. Applies
+    /// of a plan are not among them.
     pub fn applies(&self, task: &str) -> Vec<TaskInputs> {
         let calls = self.calls().into_iter();
         calls
@@ -107,6 +120,13 @@ impl RecordingDriver {
             .collect()
     }
 
+    /// The inputs of the last apply of one task that ended well, of a plan or
+    /// not; `None` when there was none, or everything was destroyed since.
+    pub fn applied(&self, task: &str) -> Option<TaskInputs> {
+        let worlds = lock(&self.shared.worlds);
+        worlds.iter().find(|(name, _)| name.as_str() == task)?.1.applied().cloned()
+    }
+
     /// Waits until what was called so far satisfies `enough`.
     ///
     /// # Cancel safety
@@ -114,7 +134,7 @@ impl RecordingDriver {
     /// Dropping the future loses nothing.
     pub async fn wait_until(&self, enough: impl Fn(&[Call]) -> bool) {
         let mut count = self.shared.count.subscribe();
-        while !enough(&self.calls()) {
+        while !enough(&lock(&self.shared.calls)) {
             if count.changed().await.is_err() {
                 return;
             }
@@ -127,11 +147,12 @@ impl RecordingDriver {
     ///
     /// Dropping the future loses nothing.
     pub async fn wait_for_applies(&self, task: &str, count: usize) -> Vec<TaskInputs> {
-        self.wait_until(|_| self.applies(task).len() >= count).await;
+        let of_task = |call: &&Call| matches!(call, Call::Apply(name, _) if name.as_str() == task);
+        self.wait_until(|calls| calls.iter().filter(of_task).count() >= count).await;
         self.applies(task)
     }
 
-    /// Makes the next apply of `task` fail that has no failure yet.
+    /// Makes the next apply or destroy of `task` fail that has no failure yet.
     pub fn fail_next(&self, task: &str, message: &str, retryable: bool) {
         let failure = Failure { message: message.to_owned(), retryable };
         lock(&self.shared.failures).entry(task.to_owned()).or_default().push_back(failure);
@@ -142,6 +163,18 @@ impl RecordingDriver {
         let semaphore = Arc::new(Semaphore::new(0));
         lock(&self.shared.gates).insert(task.to_owned(), Arc::clone(&semaphore));
         Gate { semaphore }
+    }
+
+    /// Takes away all plans that are kept, as if the instance that made them was lost.
+    pub fn lose_plans(&self) {
+        lock(&self.shared.worlds).values_mut().for_each(World::lose_plans);
+    }
+
+    /// Removes one of `task`'s resources behind its back; false if it has none.
+    pub fn drift(&self, task: &str) -> bool {
+        let mut worlds = lock(&self.shared.worlds);
+        let world = worlds.iter_mut().find(|(name, _)| name.as_str() == task);
+        world.is_some_and(|(_, world)| world.drift())
     }
 
     fn record(&self, call: Call) {
@@ -172,6 +205,11 @@ struct ForTask {
 }
 
 impl ForTask {
+    /// Looks at, or changes, the resources of this task.
+    fn world<T>(&self, act: impl FnOnce(&mut World) -> T) -> T {
+        act(lock(&self.recording.shared.worlds).entry(self.name.clone()).or_default())
+    }
+
     async fn pass_gate(&self, context: &RunContext) -> Result<()> {
         let gate = lock(&self.recording.shared.gates).get(self.name.as_str()).map(Arc::clone);
         let Some(gate) = gate else { return Ok(()) };
@@ -188,11 +226,30 @@ impl ForTask {
             }
         }
     }
+
+    /// What [`RecordingDriver::fail_next`] asked for.
+    fn failure(&self) -> Result<()> {
+        let failure = lock(&self.recording.shared.failures)
+            .get_mut(self.name.as_str())
+            .and_then(VecDeque::pop_front);
+        match failure {
+            Some(Failure { message, retryable }) => {
+                Err(Error::Driver { message, retryable, source: None })
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// A stop that was given already ends everything at once.
+    fn go_on(context: &RunContext) -> Result<()> {
+        context.stop.reason().map_or(Ok(()), |reason| Err(Error::Stopped { reason }))
+    }
 }
 
 #[async_trait]
 impl Driver for ForTask {
-    async fn prepare(&self, _context: &RunContext) -> Result<()> {
+    async fn prepare(&self, context: &RunContext) -> Result<()> {
+        Self::go_on(context)?;
         self.recording.record(Call::Prepare(self.name.clone()));
         Ok(())
     }
@@ -200,38 +257,49 @@ impl Driver for ForTask {
     async fn plan(
         &self,
         inputs: &TaskInputs,
-        _purpose: PlanPurpose,
-        _context: &RunContext,
+        purpose: PlanPurpose,
+        context: &RunContext,
     ) -> Result<Plan> {
-        self.recording.record(Call::Plan(self.name.clone(), inputs.clone()));
-        let id = PlanId::new(InputsDigest::of(inputs).as_str());
-        Ok(Plan::new(id, changes(inputs), "recorded, not planned"))
+        Self::go_on(context)?;
+        let name = self.name.clone();
+        self.recording.record(match purpose {
+            PlanPurpose::Drift => Call::Drift(name),
+            PlanPurpose::Inspect | PlanPurpose::Apply => Call::Plan(name, inputs.clone()),
+        });
+        Ok(self.world(|world| world.plan(inputs, purpose)))
     }
 
     async fn apply(&self, request: ApplyRequest<'_>, context: &RunContext) -> Result<Outcome> {
         context.permit.check()?;
-        let changes = match request {
+        Self::go_on(context)?;
+        let name = self.name.clone();
+        let inputs = match request {
             ApplyRequest::Inputs(inputs) => {
-                self.recording.record(Call::Apply(self.name.clone(), inputs.clone()));
-                changes(inputs)
+                self.recording.record(Call::Apply(name, inputs.clone()));
+                inputs.clone()
             }
             ApplyRequest::Plan(id) => {
-                self.recording.record(Call::ApplyPlan(self.name.clone(), id.clone()));
-                Changes::default()
+                let Some(inputs) = self.world(|world| world.take_plan(id)) else {
+                    return Ok(Outcome::Superseded);
+                };
+                self.recording.record(Call::ApplyPlan(name, id.clone()));
+                inputs
             }
         };
         self.pass_gate(context).await?;
-        let failure = lock(&self.recording.shared.failures)
-            .get_mut(self.name.as_str())
-            .and_then(VecDeque::pop_front);
-        if let Some(Failure { message, retryable }) = failure {
-            return Err(Error::Driver { message, retryable, source: None });
-        }
+        self.failure()?;
+        let changes = self.world(|world| world.apply(inputs));
         self.recording.record(Call::Applied(self.name.clone()));
-        Ok(Outcome::Applied(changes))
+        Ok(if changes.is_empty() { Outcome::Unchanged } else { Outcome::Applied(changes) })
     }
 
-    async fn discard(&self, _plan: &PlanId, _context: &RunContext) -> Result<()> {
+    async fn holds(&self, plan: &PlanId, _context: &RunContext) -> Result<bool> {
+        Ok(self.world(|world| world.holds(plan)))
+    }
+
+    async fn discard(&self, plan: &PlanId, _context: &RunContext) -> Result<()> {
+        self.recording.record(Call::Discard(self.name.clone(), plan.clone()));
+        self.world(|world| world.discard(plan));
         Ok(())
     }
 
@@ -243,17 +311,12 @@ impl Driver for ForTask {
         })
     }
 
-    async fn destroy(&self, _context: &RunContext) -> Result<Outcome> {
+    async fn destroy(&self, context: &RunContext) -> Result<Outcome> {
+        context.permit.check()?;
+        Self::go_on(context)?;
         self.recording.record(Call::Destroy(self.name.clone()));
-        Ok(Outcome::Applied(Changes::default()))
+        self.failure()?;
+        let changes = self.world(World::destroy);
+        Ok(if changes.is_empty() { Outcome::Unchanged } else { Outcome::Applied(changes) })
     }
-}
-
-/// As if each instance were a resource to make.
-fn changes(inputs: &TaskInputs) -> Changes {
-    let mut changes = Changes::default();
-    for instance in inputs.services.iter().flatten() {
-        changes.record(format!("instance[{:?}]", instance.id), Action::Create);
-    }
-    changes
 }

@@ -20,8 +20,8 @@ use uuid::Uuid;
 
 use super::task;
 use crate::{
-    Change, Changes, Event, EventConfig, InputsDigest, Plan, PlanId, State, Task, TaskInputs,
-    TaskName, TaskStore, store::EVENTS_PER_TASK,
+    Change, Changes, Event, EventConfig, InputsDigest, Objection, Plan, PlanId, State, Task,
+    TaskInputs, TaskName, TaskStore, Waiting, store::EVENTS_PER_TASK,
 };
 
 /// An empty store loads as an empty state.
@@ -150,11 +150,18 @@ fn event(task: &Task, number: usize) -> Event {
         error: None,
         config: EventConfig::of(task),
         changes: Some(Changes::default()),
+        waiting_plan: Some(PlanId::new("digest")),
     }
 }
 
 fn plan() -> Plan {
-    Plan::new(PlanId::new("digest"), Changes::default(), "text")
+    let mut plan = Plan::new(PlanId::new("digest"), Changes::default(), "text");
+    plan.waiting = Some(Waiting {
+        objection: Objection::TooManyDestroyed { planned: 3, limit: 2 },
+        inputs: digest(),
+        since: DateTime::UNIX_EPOCH.with_timezone(&Local),
+    });
+    plan
 }
 
 fn digest() -> InputsDigest {

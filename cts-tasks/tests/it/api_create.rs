@@ -153,6 +153,14 @@ async fn what_does_not_match_the_schema_is_refused_with_its_place() {
             with("/condition", json!({"schedule": {}})),
             "\"/task/condition/schedule/cron\": property \"cron\" is missing",
         ),
+        (
+            with("/max_destroy", (-1).into()),
+            "\"/task/max_destroy\": value must be an integer of at least 0",
+        ),
+        (
+            with("/require_approval", 1.into()),
+            "\"/task/require_approval\": value must be a boolean",
+        ),
         (json!({"name": "t"}), "\"/task/module\": property \"module\" is missing"),
         (json!("t"), "\"/task\": value must be an object"),
     ] {
@@ -166,6 +174,26 @@ async fn what_does_not_match_the_schema_is_refused_with_its_place() {
         assert!(message(&error).contains("doesn't match schema"), "{body}: {error}");
     }
     assert_eq!(scene.engine.state(|state| state.tasks.len()), 0);
+    scene.end(running).await;
+}
+
+#[tokio::test]
+async fn a_guard_is_taken_and_shown_where_it_is_set() {
+    let (scene, api, running) = running().await;
+    let mut guarded = task();
+    guarded["max_destroy"] = 3.into();
+    guarded["require_approval"] = true.into();
+    let (status, created) = post(&api, "", &guarded).await;
+    assert_eq!(status, 201, "{created}");
+    assert_eq!(created["task"]["max_destroy"], 3);
+    assert_eq!(created["task"]["require_approval"], true);
+    let guard = scene.engine.state(|state| state.tasks[0].guard);
+    assert_eq!((guard.max_destroy, guard.require_approval), (Some(3), true));
+    let mut plain = task();
+    plain["name"] = "plain".into();
+    let (_, created) = post(&api, "", &plain).await;
+    let shown = created["task"].as_object().unwrap();
+    assert!(!shown.contains_key("max_destroy") && !shown.contains_key("require_approval"));
     scene.end(running).await;
 }
 

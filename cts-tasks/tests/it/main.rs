@@ -13,6 +13,7 @@ mod commands;
 mod conditions;
 mod config;
 mod engine;
+mod guards;
 mod registration;
 mod scene;
 mod stores;

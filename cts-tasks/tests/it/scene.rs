@@ -1,8 +1,16 @@
 //! An engine with a recording driver, on an in-process Consul.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
-use consul_watch::{Watcher, testing::TestConsul, types::HealthStatus};
+use consul_watch::{
+    Watcher,
+    testing::{TestClock, TestConsul},
+    types::HealthStatus,
+};
 use cts_tasks::{
     Condition, Engine, EngineOptions, Event, MemoryStore, NamedService, Result, ServiceSelection,
     Status, Stop, StopReason, Task, TaskInputs, TaskName, TaskStore,
@@ -32,6 +40,13 @@ impl Scene {
         let watcher = Watcher::new(consul.client());
         let engine = Engine::new(watcher, Arc::new(driver.clone()), options);
         Self { consul, driver, store, engine, stop: Stop::new() }
+    }
+
+    /// An engine whose schedules follow the test's time.
+    pub(crate) fn scheduled() -> Self {
+        let mut options = EngineOptions::default();
+        options.clock = Arc::new(TestClock::starting_at(SystemTime::UNIX_EPOCH));
+        Self::with(options)
     }
 
     /// Puts one passing instance of a service; `number` tells instances apart.

@@ -1,12 +1,8 @@
 //! What triggers, and what does not.
 
-use std::{
-    sync::Arc,
-    time::{Duration, SystemTime},
-};
+use std::time::Duration;
 
-use consul_watch::testing::TestClock;
-use cts_tasks::{EngineOptions, FirstRun, Task};
+use cts_tasks::{FirstRun, Task};
 use tokio::time::sleep;
 
 use crate::{
@@ -18,13 +14,6 @@ fn named(name: &str, body: &str) -> Task {
     let mut task = task(&format!("buffer_period {{ enabled = false }}\n{body}"));
     task.name = name.parse().unwrap();
     task
-}
-
-/// An engine whose schedules follow the test's time.
-fn scheduled() -> Scene {
-    let mut options = EngineOptions::default();
-    options.clock = Arc::new(TestClock::starting_at(SystemTime::UNIX_EPOCH));
-    Scene::with(options)
 }
 
 /// The values of the keys that each run got.
@@ -102,7 +91,7 @@ async fn a_task_on_a_catalog_without_matching_services_is_created_at_once() {
 /// Spec: CTS56
 #[tokio::test(start_paused = true)]
 async fn a_scheduled_task_without_changes_is_an_event_each_time_and_no_apply() {
-    let scene = scheduled();
+    let scene = Scene::scheduled();
     let running =
         scene.start(vec![named("t", "condition \"schedule\" { cron = \"* * * * *\" }")]).await;
     let events = scene.wait_for_events("t", 4).await;
@@ -114,7 +103,7 @@ async fn a_scheduled_task_without_changes_is_an_event_each_time_and_no_apply() {
 /// Spec: CTS57
 #[tokio::test(start_paused = true)]
 async fn a_scheduled_task_runs_only_on_schedule_though_it_shares_a_dependency() {
-    let scene = scheduled();
+    let scene = Scene::scheduled();
     scene.put("web", 1);
     let hourly = "condition \"schedule\" { cron = \"0 * * * *\" }\n\
                   module_input \"services\" { names = [\"web\"] }";

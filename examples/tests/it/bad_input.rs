@@ -84,3 +84,13 @@ async fn flags_that_are_missing_or_unknown_have_their_exit_codes() {
     assert_eq!(version.status.code(), Some(0));
     assert!(String::from_utf8(version.stdout).unwrap().starts_with("consul-terraform-sync v"));
 }
+
+#[tokio::test]
+async fn storage_is_reset_only_where_there_is_one() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("sync.hcl"), "port = 0\n").unwrap();
+    let output = run(folder.path(), &["start", "-config-file", "sync.hcl", "-reset-storage"]).await;
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(15), "{said}");
+    assert!(said.contains("without high availability"), "{said}");
+}

@@ -17,6 +17,7 @@ fn task(condition: Condition, module_inputs: Vec<ModuleInput>) -> Task {
         working_dir: "t".into(),
         condition,
         module_inputs,
+        guard: crate::Guard::default(),
         driver_blocks: BTreeMap::new(),
     }
 }

@@ -181,6 +181,11 @@ const TASK_MISTAKES: &[(&str, &str)] = &[
         "services = [\"a\"]\nmodule_input {}",
         "test.hcl:5:1: missing module_input type for the module_input block",
     ),
+    ("services = [\"a\"]\nmax_destroy = -1", "test.hcl:5:15: max_destroy: cannot be negative: -1"),
+    (
+        "services = [\"a\"]\nmax_destroy = \"few\"",
+        "test.hcl:5:15: task[0].max_destroy: expected a whole number, found a string",
+    ),
     (
         "services = [\"a\"]\nbuffer_period { min = \"-1s\" }",
         "test.hcl:5:23: buffer_period: cannot be negative",

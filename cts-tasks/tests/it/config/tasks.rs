@@ -59,6 +59,16 @@ fn a_task_uses_one_instance_of_a_provider() {
     );
 }
 
+#[test]
+fn a_task_has_no_guard_unless_it_says_so() {
+    let guard = task("services = [\"a\"]").guard;
+    assert_eq!((guard.is_set(), guard.max_destroy), (false, None));
+    let guard = task("services = [\"a\"]\nmax_destroy = 0").guard;
+    assert_eq!((guard.max_destroy, guard.require_approval), (Some(0), false));
+    let guard = task("services = [\"a\"]\nrequire_approval = true").guard;
+    assert_eq!((guard.max_destroy, guard.require_approval), (None, true));
+}
+
 /// Spec: CTS20
 #[test]
 fn a_provider_that_commits_belongs_to_one_task() {

@@ -46,6 +46,11 @@ pub(crate) struct StartOptions {
     /// Inspects this task only; may be repeated.
     #[arg(long = "inspect-task", value_name = "NAME")]
     pub(crate) inspect_tasks: Vec<String>,
+    /// Lets the tasks of the files replace the stored ones, each time this instance becomes the leader.
+    #[arg(long = "reset-storage", num_args = 0..=1, require_equals = true,
+          default_missing_value = "true", default_value = "false", action = ArgAction::Set,
+          value_parser = go_bool)]
+    pub(crate) reset_storage: bool,
     /// Files and directories in the order of the command line.
     #[arg(skip)]
     pub(crate) configuration: Vec<PathBuf>,

@@ -8,6 +8,7 @@ mod arguments;
 mod exit;
 mod log_format;
 mod start;
+mod wiring;
 
 use std::process::ExitCode;
 

@@ -1,9 +1,8 @@
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{path::PathBuf, time::Duration};
 
-use cts_driver_terraform::TerraformKind;
 use cts_tasks::{
     Daemon, DaemonOptions, Diagnostic, Error, Stop, StopReason, TaskName,
-    config::{Config, Loaded, Loader, LogLevel, Registry},
+    config::{Config, Loaded, Loader, LogLevel},
 };
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::{
@@ -13,7 +12,7 @@ use tracing_subscriber::{
     util::SubscriberInitExt as _,
 };
 
-use crate::{arguments::StartOptions, complain, exit::Exit, log_format::Upstream};
+use crate::{arguments::StartOptions, complain, exit::Exit, log_format::Upstream, wiring};
 
 /// How long a stop may take.
 ///
@@ -41,6 +40,15 @@ pub(crate) fn start(options: StartOptions, legacy: bool) -> Exit {
         complain(&Diagnostic::error(block).help("remove the block").render());
         return Exit::Config;
     }
+    let rules = loaded.rules.clone();
+    let daemon_options = match wiring::daemon_options(&loaded.config, rules, options.reset_storage)
+    {
+        Ok(daemon_options) => daemon_options,
+        Err(diagnostic) => {
+            complain(&diagnostic.render());
+            return Exit::Config;
+        }
+    };
     start_log(loaded.config.log_level);
     for warning in &loaded.config.warnings {
         tracing::warn!("{warning}");
@@ -52,14 +60,14 @@ pub(crate) fn start(options: StartOptions, legacy: bool) -> Exit {
             return Exit::Error;
         }
     };
-    let exit = runtime.block_on(run(loaded, options));
+    let exit = runtime.block_on(run(loaded, options, daemon_options));
     // What is still blocked in the system must not hold the process back.
     runtime.shutdown_background();
     exit
 }
 
 fn load(paths: &[PathBuf]) -> Result<Loaded, Vec<Diagnostic>> {
-    Loader::new(Registry::new().driver(Arc::new(TerraformKind::default()))).load(paths)
+    Loader::new(wiring::registry()).load(paths)
 }
 
 /// What the configuration asks for and this program does not do yet. To go on
@@ -89,7 +97,7 @@ fn start_log(level: LogLevel) {
     tracing_subscriber::registry().with(lines.with_filter(targets)).init();
 }
 
-async fn run(loaded: Loaded, options: StartOptions) -> Exit {
+async fn run(loaded: Loaded, options: StartOptions, daemon_options: DaemonOptions) -> Exit {
     tracing::info!(version = env!("CARGO_PKG_VERSION"), "consul-terraform-sync");
     tracing::debug!(config = ?loaded.config, "configuration");
     let stop = Stop::new();
@@ -100,7 +108,7 @@ async fn run(loaded: Loaded, options: StartOptions) -> Exit {
             return Exit::Error;
         }
     };
-    let work = work(loaded, options, &stop);
+    let work = work(loaded, options, daemon_options, &stop);
     tokio::pin!(work);
     let exit = tokio::select! {
         exit = &mut work => exit,
@@ -130,9 +138,12 @@ fn on_signal(stop: &Stop) -> std::io::Result<tokio::task::JoinHandle<()>> {
     }))
 }
 
-async fn work(loaded: Loaded, options: StartOptions, stop: &Stop) -> Exit {
-    let mut daemon_options = DaemonOptions::default();
-    daemon_options.rules = Some(loaded.rules);
+async fn work(
+    loaded: Loaded,
+    options: StartOptions,
+    daemon_options: DaemonOptions,
+    stop: &Stop,
+) -> Exit {
     let inspected = match task_names(&options.inspect_tasks, &loaded.config) {
         Ok(names) => names,
         Err(unknown) => {
