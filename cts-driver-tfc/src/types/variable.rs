@@ -43,6 +43,9 @@ pub struct VariableAttributes {
     /// Whether the value cannot be read again.
     #[serde(default)]
     pub sensitive: bool,
+    /// For people.
+    #[serde(default)]
+    pub description: Option<String>,
 }
 
 impl Kind for VariableAttributes {
