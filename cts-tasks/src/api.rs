@@ -3,40 +3,66 @@
 //! Source: Consul-Terraform-Sync 0.9, `api`.
 
 mod answer;
+mod connections;
 mod create;
-mod form;
+mod document;
+mod every_request;
+mod listener;
+mod metrics;
+mod pace;
 mod patch;
 mod request;
+mod routes;
 mod schema;
 mod status;
 mod tasks;
+mod tls;
+mod token;
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 
-use axum::{
-    Router,
-    extract::{Request, State},
-    http::{HeaderValue, Method, StatusCode, header},
-    middleware::{self, Next},
-    response::{IntoResponse, Response},
-    routing::get,
-};
+use axum::{Router, middleware};
 use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
+use tower_http::catch_panic::CatchPanicLayer;
 
-use answer::Failure;
+pub(crate) use every_request::request_id;
+pub use metrics::Exposition;
+use routes::Routes;
+pub(crate) use tls::acceptor;
+use token::TokenFile;
 
-use crate::{Cluster, Engine, Error, Result, Role, Stop, config::TaskRules};
+use crate::{
+    Cluster, Engine, Error, Result, Stop,
+    config::{ApiTls, TaskRules},
+};
 
-/// How long requests under way may take once the server is told to stop.
-///
-/// Source: Consul-Terraform-Sync 0.9, shutdown of the API.
-const DRAIN: Duration = Duration::from_secs(5);
+/// Who asks for these is answered also by a follower, or without a token.
+const HEALTH: &str = "/v1/health";
+const CLUSTER: &str = "/v1/status/cluster";
 
 /// Serves the HTTP API of one engine.
+///
+/// A head of a request may take 15 seconds to arrive, a connection may be idle
+/// for a minute, and 1024 connections are served at once.
 #[derive(Debug)]
 pub struct ApiServer {
     listener: TcpListener,
+    tls: Option<Tls>,
     state: ApiState,
+}
+
+#[derive(Clone)]
+struct Tls {
+    acceptor: TlsAcceptor,
+    /// Whether clients show a certificate.
+    mutual: bool,
+}
+
+impl std::fmt::Debug for Tls {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tls").field("mutual", &self.mutual).finish_non_exhaustive()
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -44,25 +70,51 @@ pub(crate) struct ApiState {
     engine: Engine,
     cluster: Arc<dyn Cluster>,
     rules: Option<TaskRules>,
+    token: Option<TokenFile>,
+    exposition: Option<Exposition>,
 }
 
 impl ApiServer {
-    /// Takes the port; nothing is answered before [`ApiServer::serve`].
+    /// Takes an address; nothing is answered before [`ApiServer::serve`].
     ///
     /// # Errors
     ///
     /// [`Error::Other`] when the address cannot be had, with the address in it.
+    #[expect(clippy::unused_async, reason = "a socket needs a running runtime")]
     pub async fn bind(
         address: SocketAddr,
         engine: Engine,
         cluster: Arc<dyn Cluster>,
     ) -> Result<Self> {
-        let listener = TcpListener::bind(address).await.map_err(|source| Error::Other {
-            operation: "serving the API",
-            retryable: false,
-            source: format!("cannot listen on {address} (the setting `port`): {source}").into(),
+        let listener = listener::at(address);
+        Self::on(listener, &address.to_string(), engine, cluster)
+    }
+
+    /// Takes a port on every interface, for IPv6 and IPv4.
+    ///
+    /// # Errors
+    ///
+    /// As [`ApiServer::bind`].
+    #[expect(clippy::unused_async, reason = "a socket needs a running runtime")]
+    pub async fn bind_everywhere(
+        port: u16,
+        engine: Engine,
+        cluster: Arc<dyn Cluster>,
+    ) -> Result<Self> {
+        Self::on(listener::everywhere(port), &format!("port {port}"), engine, cluster)
+    }
+
+    fn on(
+        listener: std::io::Result<TcpListener>,
+        what: &str,
+        engine: Engine,
+        cluster: Arc<dyn Cluster>,
+    ) -> Result<Self> {
+        let listener = listener.map_err(|source| {
+            failed(format!("cannot listen on {what} (the setting `port`): {source}"))
         })?;
-        Ok(Self { listener, state: ApiState { engine, cluster, rules: None } })
+        let state = ApiState { engine, cluster, rules: None, token: None, exposition: None };
+        Ok(Self { listener, tls: None, state })
     }
 
     /// Lets tasks be created that pass `rules`; without rules there is no such request.
@@ -72,100 +124,91 @@ impl ApiServer {
         self
     }
 
+    /// Serves https, and with `verify_incoming` only to clients with a certificate.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Other`] with the file that cannot be used.
+    pub fn with_tls(mut self, tls: &ApiTls) -> Result<Self> {
+        let acceptor = acceptor(tls).map_err(failed)?;
+        self.tls = Some(Tls { acceptor, mutual: tls.verify_incoming });
+        Ok(self)
+    }
+
+    /// Answers only who bears the token in this file, except about the
+    /// health. The file is read again for each request.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Other`] when there is no token in the file now.
+    pub async fn with_token_file(mut self, path: PathBuf) -> Result<Self> {
+        let file = TokenFile::new(path.clone());
+        file.read().await.map_err(|error| {
+            failed(format!("cannot read a token from {} (api_token_file): {error}", path.display()))
+        })?;
+        self.state.token = Some(file);
+        Ok(self)
+    }
+
+    /// Serves the metrics of the process at `/metrics`.
+    #[must_use]
+    pub fn with_metrics(mut self, exposition: Exposition) -> Self {
+        self.state.exposition = Some(exposition);
+        self
+    }
+
     /// Where it listens: the port that was given out for port 0.
     ///
     /// # Errors
     ///
     /// [`Error::Other`] when the system does not say.
     pub fn local_addr(&self) -> Result<SocketAddr> {
-        self.listener.local_addr().map_err(|source| Error::Other {
-            operation: "serving the API",
-            retryable: false,
-            source: source.into(),
-        })
+        self.listener.local_addr().map_err(failed)
     }
 
     /// Answers until the stop, and then for up to 5 seconds what is under way.
     ///
     /// # Errors
     ///
-    /// [`Error::Other`] when the socket fails.
+    /// None today; a failure of one connection is not one of the server.
     pub async fn serve(self, stop: Stop) -> Result<()> {
-        let asked = stop.clone();
-        let serving = axum::serve(self.listener, router(self.state))
-            .with_graceful_shutdown(async move {
-                asked.stopped().await;
-            })
-            .into_future();
-        let drained = async {
-            stop.stopped().await;
-            tokio::time::sleep(DRAIN).await;
-        };
-        tokio::select! {
-            served = serving => served.map_err(|source| Error::Other {
-                operation: "serving the API",
-                retryable: false,
-                source: source.into(),
-            }),
-            () = drained => Ok(()),
+        self.warn();
+        let acceptor = self.tls.map(|tls| tls.acceptor);
+        connections::serve(self.listener, router(self.state), acceptor, &stop).await;
+        Ok(())
+    }
+
+    /// Tells who can do what they perhaps should not.
+    fn warn(&self) {
+        let local = self.local_addr().is_ok_and(|address| address.ip().is_loopback());
+        let mutual = self.tls.as_ref().is_some_and(|tls| tls.mutual);
+        if local || mutual {
+            return;
+        }
+        if self.state.token.is_none() {
+            tracing::warn!(
+                "whoever reaches the port of the API can change tasks: set api_token_file, \
+                 or verify_incoming in the tls block"
+            );
+        } else if self.tls.is_none() {
+            tracing::warn!(
+                "the API takes its token over connections that anyone on their way can read: \
+                 configure the tls block"
+            );
         }
     }
+}
+
+fn failed(problem: impl Into<crate::BoxError>) -> Error {
+    Error::Other { operation: "serving the API", retryable: false, source: problem.into() }
 }
 
 fn router(state: ApiState) -> Router {
-    let for_leader = Router::new()
-        .route("/v1/status", get(status::overall).fallback(status::overall_method))
-        .route("/v1/status/tasks", get(status::tasks).fallback(status::tasks_method))
-        .route("/v1/status/tasks/", get(status::tasks).fallback(status::tasks_method))
-        .route("/v1/status/tasks/{*name}", get(status::task).fallback(status::tasks_method))
-        .route("/v1/tasks", get(tasks::all).post(create::create).fallback(tasks::all_method))
-        .route("/v1/tasks/", get(tasks::all).fallback(tasks::unnamed))
-        .route(
-            "/v1/tasks/{*name}",
-            get(tasks::one).patch(patch::update).delete(tasks::delete).fallback(tasks::one_method),
-        )
-        .layer(middleware::from_fn_with_state(state.clone(), only_leader));
-    Router::new()
-        .route("/v1/health", get(status::health))
-        .route("/v1/status/cluster", get(status::cluster).fallback(status::cluster_method))
-        .merge(for_leader)
-        .fallback(|| async { Failure::new(StatusCode::NOT_FOUND, "no such endpoint") })
-        .layer(middleware::from_fn(every_answer))
+    Routes::of(&state)
+        .into_router()
+        .layer(middleware::from_fn_with_state(state.clone(), every_request::only_leader))
+        .layer(middleware::from_fn_with_state(state.clone(), token::authorize))
+        .layer(CatchPanicLayer::custom(every_request::panicked))
+        .layer(middleware::from_fn(every_request::identify))
         .with_state(state)
-}
-
-/// Headers that every answer carries; `OPTIONS` is always fine.
-async fn every_answer(request: Request, next: Next) -> Response {
-    let mut response = if request.method() == Method::OPTIONS {
-        StatusCode::OK.into_response()
-    } else {
-        next.run(request).await
-    };
-    let headers = response.headers_mut();
-    for (name, value) in [
-        (header::ACCESS_CONTROL_ALLOW_ORIGIN, "*"),
-        (header::ACCESS_CONTROL_ALLOW_HEADERS, "Content-Type"),
-        (header::ACCESS_CONTROL_ALLOW_METHODS, "GET, PUT, PATCH, POST, DELETE"),
-        (header::CONTENT_TYPE, "application/json"),
-    ] {
-        headers.insert(name, HeaderValue::from_static(value));
-    }
-    response
-}
-
-/// Sends who asks a follower to the leader.
-async fn only_leader(State(state): State<ApiState>, request: Request, next: Next) -> Response {
-    match state.cluster.role() {
-        Role::Leader => next.run(request).await,
-        Role::Follower { leader, address } => {
-            let mut message = "redirect requests to leader".to_owned();
-            if let Some(leader) = leader {
-                message = format!("{message} '{leader}'");
-                if let Some(address) = address {
-                    message = format!("{message} at {address}");
-                }
-            }
-            Failure::new(StatusCode::BAD_REQUEST, message).into_response()
-        }
-    }
 }

@@ -45,7 +45,7 @@ pub use load::{Loaded, Loader};
 pub use provider::{ProviderBlock, find_provider};
 pub use registry::{BlockKind, Registry};
 pub use rules::TaskRules;
-pub use syslog::SyslogConfig;
+pub use syslog::{InvalidSyslogFacility, SyslogConfig, SyslogFacility};
 pub use tasks::TaskBlock;
 pub use value::{ConfigValue, Entry, ValueKind};
 pub use vault::VaultConfig;
@@ -81,6 +81,11 @@ pub struct Config {
     pub vault: Option<VaultConfig>,
     /// TLS of the HTTP API; `None` if it is plain HTTP.
     pub tls: Option<ApiTls>,
+    /// File with the bearer token that the API then asks for; `None`, the
+    /// default, is an API without authentication, as upstream's.
+    pub api_token_file: Option<PathBuf>,
+    /// Whether the API serves the metrics of the process; default false.
+    pub api_metrics: bool,
     /// Which driver runs the tasks.
     pub driver: DriverBlock,
     /// Providers of the Terraform language.
@@ -107,6 +112,8 @@ impl Default for Config {
             consul: ConsulConfig::default(),
             vault: None,
             tls: None,
+            api_token_file: None,
+            api_metrics: false,
             driver: DriverBlock::default(),
             providers: Vec::new(),
             tasks: Vec::new(),

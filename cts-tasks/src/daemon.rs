@@ -21,6 +21,8 @@ pub struct Daemon {
     cluster: Arc<dyn Cluster>,
     #[cfg(feature = "api")]
     rules: Option<TaskRules>,
+    #[cfg(feature = "api")]
+    exposition: Option<crate::Exposition>,
 }
 
 /// What a [`Daemon`] can be told besides its configuration.
@@ -34,11 +36,21 @@ pub struct DaemonOptions {
     /// What a task must fulfil that is created through the API, from
     /// [`crate::config::Loaded`]; without rules, the default, none can be.
     pub rules: Option<TaskRules>,
+    /// What the API serves at `/metrics` if the configuration sets
+    /// `api_metrics`; nothing by default.
+    #[cfg(feature = "api")]
+    pub exposition: Option<crate::Exposition>,
 }
 
 impl Default for DaemonOptions {
     fn default() -> Self {
-        Self { engine: EngineOptions::default(), cluster: Arc::new(Single), rules: None }
+        Self {
+            engine: EngineOptions::default(),
+            cluster: Arc::new(Single),
+            rules: None,
+            #[cfg(feature = "api")]
+            exposition: None,
+        }
     }
 }
 
@@ -87,6 +99,8 @@ impl Daemon {
             cluster: options.cluster,
             #[cfg(feature = "api")]
             rules: options.rules,
+            #[cfg(feature = "api")]
+            exposition: options.exposition,
         }
     }
 
@@ -181,22 +195,12 @@ impl Daemon {
         self.load(stop).await?;
         let inner = stop.child();
         #[cfg(feature = "api")]
-        let api = crate::ApiServer::bind(
-            (std::net::Ipv4Addr::UNSPECIFIED, self.config.port).into(),
-            self.engine.clone(),
-            Arc::clone(&self.cluster),
-        )
-        .await?;
+        let api = self.api().await?;
         #[cfg(feature = "api")]
         let port = api.local_addr()?.port();
         // Without the feature `api` nothing answers, so there is no port to tell of.
         #[cfg(not(feature = "api"))]
         let port = 0;
-        #[cfg(feature = "api")]
-        let api = match &self.rules {
-            Some(rules) => api.accept_tasks(rules.clone()),
-            None => api,
-        };
         let work = async {
             let result = self.engine.run(&inner).await;
             inner.stop(StopReason::Shutdown);
@@ -222,6 +226,28 @@ impl Daemon {
         let (worked, (), served): (Result<()>, (), Result<()>) =
             futures::future::join3(work, registered, served).await;
         worked.and(served)
+    }
+
+    /// The API as configured, on its port.
+    #[cfg(feature = "api")]
+    async fn api(&self) -> Result<crate::ApiServer> {
+        let cluster = Arc::clone(&self.cluster);
+        let mut api =
+            crate::ApiServer::bind_everywhere(self.config.port, self.engine.clone(), cluster)
+                .await?;
+        if let Some(rules) = &self.rules {
+            api = api.accept_tasks(rules.clone());
+        }
+        if let Some(tls) = &self.config.tls {
+            api = api.with_tls(tls)?;
+        }
+        if let Some(file) = &self.config.api_token_file {
+            api = api.with_token_file(file.clone()).await?;
+        }
+        match self.exposition.as_ref().filter(|_| self.config.api_metrics) {
+            Some(exposition) => Ok(api.with_metrics(exposition.clone())),
+            None => Ok(api),
+        }
     }
 
     async fn load(&self, stop: &Stop) -> Result<()> {

@@ -24,6 +24,12 @@ pub trait DriverKind: fmt::Debug + Send + Sync + 'static {
         &[]
     }
 
+    /// JSON Schema of one of [`DriverKind::task_blocks`], as a request of the
+    /// HTTP API has it, for the API's document. `None`, the default, for any value.
+    fn task_block_schema(&self, _block: &str) -> Option<serde_json::Value> {
+        None
+    }
+
     /// Attributes whose values must never be shown, as dotted paths below the
     /// block, such as `backend.*.token`; `*` is any key. Attributes whose names
     /// say that they are secret are never shown anyway.

@@ -2,10 +2,13 @@
 
 mod command;
 mod control;
+mod drift;
 mod feeds;
+mod grace;
 mod guarded;
 mod health;
 mod ledger;
+mod removal;
 mod retry;
 mod run;
 mod schedule;

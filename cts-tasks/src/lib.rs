@@ -28,17 +28,20 @@
 //! ```
 //!
 //! Features, all off by default: `api` serves the HTTP API (`ApiServer`),
-//! `testing` brings a driver that records what it is told.
+//! `client` is its typed client, `testing` brings a driver that records what it is told.
 //!
 //! Source: Consul-Terraform-Sync 0.9 and its documentation.
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "api")]
 mod api;
+#[cfg(feature = "client")]
+pub mod client;
 pub mod config;
 mod cron;
 mod daemon;
 mod diagnostic;
+mod drift;
 mod driver;
 mod engine;
 mod error;
@@ -53,13 +56,16 @@ pub mod store;
 mod task;
 #[cfg(feature = "testing")]
 pub mod testing;
+#[cfg(any(feature = "api", feature = "client"))]
+pub mod wire;
 
 #[cfg(feature = "api")]
-pub use api::ApiServer;
+pub use api::{ApiServer, Exposition};
 pub use config::{Config, ConfigValue, ConsulConfig, ProviderBlock};
 pub use cron::{Cron, InvalidCron};
 pub use daemon::{Daemon, DaemonOptions};
 pub use diagnostic::{Diagnostic, Place, Severity, Source};
+pub use drift::DriftCheck;
 pub use driver::{
     Action, ApplyRequest, Changes, Driver, DriverFactory, DriverKind, DriverSettings, Outcome,
     Plan, PlanId, PlanPurpose, Progress, RunContext, Silent,
@@ -77,6 +83,14 @@ pub use task::{
     BufferPeriod, CatalogServicesSelection, Condition, InvalidTaskName, KvSelection,
     MatchingServices, ModuleInput, NamedService, ServiceSelection, Task, TaskName,
 };
+
+/// The header that names a request in the log of who answers it.
+#[cfg(any(feature = "api", feature = "client"))]
+pub(crate) const REQUEST_ID: &str = "x-request-id";
+
+/// What plain HTTP gets from a server that serves TLS, as Go's servers put it.
+#[cfg(any(feature = "api", feature = "client"))]
+pub(crate) const PLAIN_TO_TLS: &str = "Client sent an HTTP request to an HTTPS server";
 
 /// The README's code is compiled and run, too.
 #[cfg(doctest)]

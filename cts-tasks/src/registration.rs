@@ -38,7 +38,10 @@ fn registration(config: &Config, port: u16, tags: &[String]) -> AgentServiceRegi
 fn check(config: &Config, port: u16) -> CheckSpec {
     let configured = &config.consul.service_registration.default_check_address;
     let base = match configured.as_str() {
-        "" => format!("http://localhost:{port}"),
+        "" => {
+            let scheme = if config.tls.is_some() { "https" } else { "http" };
+            format!("{scheme}://localhost:{port}")
+        }
         address => address.trim_end_matches('/').to_owned(),
     };
     let mut check = CheckSpec::default();

@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 
 pub use memory::MemoryStore;
 
-use crate::{Event, Plan, Result, Task, TaskInputs, TaskName};
+use crate::{DriftCheck, Event, Plan, Result, Task, TaskInputs, TaskName};
 
 /// How many events of a task are kept.
 ///
@@ -54,6 +54,9 @@ pub struct State {
     pub plans: BTreeMap<TaskName, Plan>,
     /// Digests of the inputs last applied.
     pub applied: BTreeMap<TaskName, InputsDigest>,
+    /// What the last check for drift of each task found.
+    #[serde(default)]
+    pub drift: BTreeMap<TaskName, DriftCheck>,
 }
 
 /// One change of a [`State`].
@@ -62,7 +65,7 @@ pub struct State {
 pub enum Change {
     /// Replaces the task of this name in its place, or appends it.
     PutTask(Box<Task>),
-    /// Removes the task with its events, plan and digest. An unknown name is no error.
+    /// Removes the task with its events, plan, digest and drift. An unknown name is no error.
     DeleteTask(TaskName),
     /// Adds an event as the task's newest and drops what is over the limit.
     AddEvent(Box<Event>),
@@ -74,6 +77,8 @@ pub enum Change {
     DeletePlan(TaskName),
     /// Notes what was applied last.
     SetApplied(TaskName, InputsDigest),
+    /// Notes what a check for drift found, in place of any earlier one.
+    SetDrift(TaskName, Box<DriftCheck>),
 }
 
 /// A digest of what a task was given when it was last applied.
@@ -96,6 +101,7 @@ impl State {
                 self.events.remove(name);
                 self.plans.remove(name);
                 self.applied.remove(name);
+                self.drift.remove(name);
             }
             Change::AddEvent(event) => {
                 let events = self.events.entry(event.task_name.clone()).or_default();
@@ -113,6 +119,9 @@ impl State {
             }
             Change::SetApplied(name, digest) => {
                 self.applied.insert(name.clone(), digest.clone());
+            }
+            Change::SetDrift(name, check) => {
+                self.drift.insert(name.clone(), DriftCheck::clone(check));
             }
         }
     }

@@ -90,6 +90,15 @@ pub struct Task {
     /// What a plan has to keep to so that it is applied without a person.
     #[serde(default)]
     pub guard: Guard,
+    /// Whether the infrastructure is destroyed when somebody deletes the task;
+    /// false by default, as upstream. A task that only left the configuration
+    /// is not deleted in that sense.
+    #[serde(default)]
+    pub destroy_on_delete: bool,
+    /// When to look for differences between what was last applied and what is
+    /// really there, as a cron expression; `None`, the default, is never.
+    #[serde(default)]
+    pub drift_check: Option<String>,
     /// Blocks that belong to a driver, by name; the driver has checked them.
     pub driver_blocks: BTreeMap<String, Literal>,
 }

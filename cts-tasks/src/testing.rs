@@ -42,6 +42,8 @@ pub fn task(name: &str) -> Task {
         },
         module_inputs: Vec::new(),
         guard: Guard::default(),
+        destroy_on_delete: false,
+        drift_check: None,
         driver_blocks: BTreeMap::new(),
     }
 }

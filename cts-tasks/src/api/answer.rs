@@ -5,9 +5,12 @@ use axum::{
 };
 use consul_watch::error_chain;
 use serde::Serialize;
-use uuid::Uuid;
 
-use crate::Error;
+use super::request_id;
+use crate::{
+    Error,
+    wire::{ErrorDocument, ErrorMessage},
+};
 
 /// A request that is refused or could not be served: `{"error":{"message":…},"request_id":…}`.
 #[derive(Debug)]
@@ -16,16 +19,9 @@ pub(crate) struct Failure {
     message: String,
 }
 
-#[derive(Serialize)]
-struct Body {
-    error: Message,
-    request_id: Uuid,
-}
-
-#[derive(Serialize)]
-struct Message {
-    message: String,
-}
+/// What a [`Failure`] says, for the log.
+#[derive(Debug, Clone)]
+pub(crate) struct Said(pub(crate) String);
 
 impl Failure {
     pub(crate) fn new(status: StatusCode, message: impl Into<String>) -> Self {
@@ -52,23 +48,35 @@ impl From<Error> for Failure {
     }
 }
 
+impl IntoResponse for Failure {
+    fn into_response(self) -> Response {
+        let said = Said(self.message.clone());
+        let body = ErrorDocument {
+            error: ErrorMessage { message: self.message },
+            request_id: Some(request_id().to_string()),
+        };
+        let mut response = (self.status, Json(body)).into_response();
+        response.extensions_mut().insert(said);
+        response
+    }
+}
+
 /// An answer that names its request: `{"request_id":…, …}`.
 #[derive(Debug, Serialize)]
 pub(crate) struct Answer<T> {
-    request_id: Uuid,
+    request_id: String,
     #[serde(flatten)]
     body: T,
 }
 
 impl<T> Answer<T> {
     pub(crate) fn new(body: T) -> Self {
-        Self { request_id: Uuid::new_v4(), body }
+        Self { request_id: request_id().to_string(), body }
     }
 }
 
 impl<T: Serialize> IntoResponse for Answer<T> {
     fn into_response(self) -> Response {
-        tracing::debug!(request_id = %self.request_id, "request complete");
         Json(self).into_response()
     }
 }
@@ -88,13 +96,4 @@ pub(crate) fn unsupported_method(method: &Method, api: &str, supported: &str) ->
             "'{method}' in an unsupported method. {api} currently supports the method(s): {supported}"
         ),
     )
-}
-
-impl IntoResponse for Failure {
-    fn into_response(self) -> Response {
-        let request_id = Uuid::new_v4();
-        tracing::debug!(%request_id, status_code = self.status.as_u16(), error = self.message, "request failed");
-        let body = Body { error: Message { message: self.message }, request_id };
-        (self.status, Json(body)).into_response()
-    }
 }

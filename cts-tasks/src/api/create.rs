@@ -4,34 +4,21 @@ use axum::{
     http::{Method, StatusCode},
     response::{IntoResponse, Response},
 };
-use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::{
     ApiState,
     answer::{Answer, Failure, unsupported_method},
-    form::TaskForm,
     request::{RunParameter, read, run_parameter},
     schema,
 };
-use crate::{ConfigValue, Error, FirstRun, Inspection, Task, config::TaskRules};
+use crate::{
+    ConfigValue, Error, FirstRun, Inspection, Task,
+    config::TaskRules,
+    wire::{CreatedTask, InspectedTask, TaskDocument},
+};
 
-#[derive(Serialize)]
-struct Created {
-    task: TaskForm,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    run: Option<Inspected>,
-}
-
-#[derive(Serialize)]
-struct Inspected {
-    plan: String,
-    changes_present: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    tfc_run_url: Option<String>,
-}
-
-impl From<Inspection> for Inspected {
+impl From<Inspection> for InspectedTask {
     fn from(inspection: Inspection) -> Self {
         match inspection.plan {
             None => Self {
@@ -61,12 +48,12 @@ pub(crate) async fn create(
     };
     let run = run_parameter(&parameters)?;
     let task = checked(&read(body).await?, rules)?;
-    let form = TaskForm::of(&task);
+    let shown = TaskDocument::from(&task);
     let first_run = match run {
         RunParameter::Inspect => {
             let inspection = state.engine.inspect_new(task).await;
             let inspection = inspection.map_err(|error| refused(error, StatusCode::BAD_REQUEST))?;
-            let body = Created { task: form, run: Some(inspection.into()) };
+            let body = CreatedTask { task: shown, run: Some(inspection.into()) };
             return Ok(Answer::new(body).into_response());
         }
         RunParameter::Now => FirstRun::Now,
@@ -74,7 +61,7 @@ pub(crate) async fn create(
     };
     let created = state.engine.create(task, first_run).await;
     created.map_err(|error| refused(error, StatusCode::INTERNAL_SERVER_ERROR))?;
-    let answer = Answer::new(Created { task: form, run: None });
+    let answer = Answer::new(CreatedTask { task: shown, run: None });
     Ok((StatusCode::CREATED, answer).into_response())
 }
 

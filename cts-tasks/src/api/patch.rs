@@ -3,7 +3,6 @@ use axum::{
     body::Body,
     extract::{Path, Query, State},
 };
-use serde::Serialize;
 use serde_json::Value;
 
 use super::{
@@ -12,23 +11,12 @@ use super::{
     request::{RunParameter, read, run_parameter},
     tasks::task_name,
 };
-use crate::{FirstRun, Inspection};
+use crate::{
+    FirstRun, Inspection,
+    wire::{InspectedUpdate, UpdatedTask},
+};
 
-#[derive(Serialize)]
-pub(crate) struct Updated {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    inspect: Option<Inspected>,
-}
-
-#[derive(Serialize)]
-struct Inspected {
-    changes_present: bool,
-    plan: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    url: Option<String>,
-}
-
-impl From<Inspection> for Inspected {
+impl From<Inspection> for InspectedUpdate {
     fn from(inspection: Inspection) -> Self {
         match inspection.plan {
             None => Self { changes_present: false, plan: String::new(), url: None },
@@ -47,7 +35,7 @@ pub(crate) async fn update(
     Path(name): Path<String>,
     Query(parameters): Query<Vec<(String, String)>>,
     body: Body,
-) -> Result<Json<Updated>, Failure> {
+) -> Result<Json<UpdatedTask>, Failure> {
     let name = task_name(name)?;
     let run = run_parameter(&parameters)?;
     let enabled = enabled(&read(body).await?)?;
@@ -63,7 +51,7 @@ pub(crate) async fn update(
             None
         }
     };
-    Ok(Json(Updated { inspect }))
+    Ok(Json(UpdatedTask { inspect }))
 }
 
 /// What the body wants `enabled` to be, which is all that it may hold.

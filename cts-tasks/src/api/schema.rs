@@ -46,6 +46,8 @@ const TASK: &[Field] = &[
     optional("module_input", Shape::Object(MODULE_INPUT)),
     optional("max_destroy", Shape::Count),
     optional("require_approval", Shape::Flag),
+    optional("destroy_on_delete", Shape::Flag),
+    optional("drift_check", Shape::Text),
 ];
 
 const BUFFER_PERIOD: &[Field] =

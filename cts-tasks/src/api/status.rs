@@ -3,16 +3,18 @@ use std::collections::BTreeMap;
 use axum::{
     Json,
     extract::{Path, Query, State},
-    http::{Method, StatusCode},
-    response::IntoResponse,
+    http::StatusCode,
 };
 use serde::Serialize;
 
 use super::{
     ApiState,
-    answer::{Answer, Failure, unsupported_method, unsupported_path},
+    answer::{Answer, Failure, unsupported_path},
 };
-use crate::{Error, Event, Member, Status, Task};
+use crate::{
+    Error, Event, Status, Task,
+    wire::{ClusterStatus, OverallStatus, TaskStatus, TaskSummary},
+};
 
 #[derive(Serialize)]
 pub(crate) struct Empty {}
@@ -28,36 +30,9 @@ pub(crate) async fn health(State(state): State<ApiState>) -> Result<Json<Empty>,
     }
 }
 
-#[derive(Serialize)]
-pub(crate) struct Overall {
-    task_summary: Summary,
-}
-
-#[derive(Serialize)]
-struct Summary {
-    status: ByStatus,
-    enabled: ByEnabled,
-}
-
-#[derive(Serialize, Default)]
-struct ByStatus {
-    successful: usize,
-    errored: usize,
-    critical: usize,
-    unknown: usize,
-}
-
-#[derive(Serialize, Default)]
-struct ByEnabled {
-    #[serde(rename = "true")]
-    enabled: usize,
-    #[serde(rename = "false")]
-    disabled: usize,
-}
-
 /// `GET /v1/status`
-pub(crate) async fn overall(State(state): State<ApiState>) -> Json<Overall> {
-    let mut summary = Summary { status: ByStatus::default(), enabled: ByEnabled::default() };
+pub(crate) async fn overall(State(state): State<ApiState>) -> Json<OverallStatus> {
+    let mut summary = TaskSummary::default();
     state.engine.state(|state| {
         for task in &state.tasks {
             *match Status::of(state.events.get(&task.name).into_iter().flatten()) {
@@ -73,28 +48,7 @@ pub(crate) async fn overall(State(state): State<ApiState>) -> Json<Overall> {
             } += 1;
         }
     });
-    Json(Overall { task_summary: summary })
-}
-
-/// Other methods on `/v1/status`.
-pub(crate) async fn overall_method(method: Method) -> impl IntoResponse {
-    unsupported_method(&method, "The overallStatus API", "'GET'")
-}
-
-/// Other methods on `/v1/status/tasks`.
-pub(crate) async fn tasks_method(method: Method) -> impl IntoResponse {
-    unsupported_method(&method, "The task status API", "'GET'")
-}
-
-/// Other methods on `/v1/status/cluster`.
-pub(crate) async fn cluster_method(method: Method) -> impl IntoResponse {
-    unsupported_method(&method, "The cluster status API", "'GET'")
-}
-
-#[derive(Serialize)]
-pub(crate) struct ClusterStatus {
-    cluster_name: String,
-    members: Vec<Member>,
+    Json(OverallStatus { task_summary: summary })
 }
 
 /// `GET /v1/status/cluster`
@@ -109,18 +63,6 @@ pub(crate) async fn cluster(
     };
     let members = state.cluster.members().await?;
     Ok(Answer::new(ClusterStatus { cluster_name, members }))
-}
-
-#[derive(Serialize)]
-pub(crate) struct TaskStatus {
-    task_name: String,
-    status: Status,
-    enabled: bool,
-    events_url: String,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    events: Vec<Event>,
-    providers: Vec<String>,
-    services: Vec<String>,
 }
 
 type Statuses = BTreeMap<String, TaskStatus>;

@@ -1,47 +1,39 @@
 use axum::{
     extract::{Path, State},
-    http::{Method, StatusCode},
-    response::IntoResponse,
+    http::StatusCode,
 };
 use serde::Serialize;
 
 use super::{
     ApiState,
-    answer::{Answer, Failure, unsupported_method, unsupported_path},
-    form::TaskForm,
+    answer::{Answer, Failure, unsupported_path},
 };
-use crate::{Error, TaskName};
+use crate::{
+    Error, TaskName,
+    wire::{TaskDocument, TaskList, TaskMessage},
+};
 
+/// Nothing but the request's id.
 #[derive(Serialize)]
-pub(crate) struct Tasks {
-    tasks: Vec<TaskForm>,
-}
-
-#[derive(Serialize)]
-pub(crate) struct OneTask {
-    task: TaskForm,
-}
-
-#[derive(Serialize)]
-pub(crate) struct Marked {}
+pub(crate) struct Empty {}
 
 /// `GET /v1/tasks`
-pub(crate) async fn all(State(state): State<ApiState>) -> Answer<Tasks> {
-    let tasks = state.engine.state(|state| state.tasks.iter().map(TaskForm::of).collect());
-    Answer::new(Tasks { tasks })
+pub(crate) async fn all(State(state): State<ApiState>) -> Answer<TaskList> {
+    let tasks = state.engine.state(|state| state.tasks.iter().map(TaskDocument::from).collect());
+    Answer::new(TaskList { tasks })
 }
 
 /// `GET /v1/tasks/<name>`
 pub(crate) async fn one(
     State(state): State<ApiState>,
     Path(name): Path<String>,
-) -> Result<Answer<OneTask>, Failure> {
+) -> Result<Answer<TaskMessage>, Failure> {
     let name = task_name(name)?;
     let found = state
         .engine
-        .state(|state| state.tasks.iter().find(|task| task.name == name).map(TaskForm::of));
+        .state(|state| state.tasks.iter().find(|task| task.name == name).map(TaskDocument::from));
     match found {
-        Some(task) => Ok(Answer::new(OneTask { task })),
+        Some(task) => Ok(Answer::new(TaskMessage { task })),
         None => Err(Error::NoSuchTask { task: name.to_string() }.into()),
     }
 }
@@ -50,30 +42,26 @@ pub(crate) async fn one(
 pub(crate) async fn delete(
     State(state): State<ApiState>,
     Path(name): Path<String>,
-) -> Result<(StatusCode, Answer<Marked>), Failure> {
+) -> Result<(StatusCode, Answer<Empty>), Failure> {
     state.engine.delete(&task_name(name)?).await?;
-    Ok((StatusCode::ACCEPTED, Answer::new(Marked {})))
+    Ok((StatusCode::ACCEPTED, Answer::new(Empty {})))
 }
 
-/// Other methods on `/v1/tasks`.
-pub(crate) async fn all_method(method: Method) -> impl IntoResponse {
-    unsupported_method(&method, "The task API", "'GET', 'POST'")
-}
-
-/// Other methods on `/v1/tasks/<name>`.
-pub(crate) async fn one_method(method: Method) -> impl IntoResponse {
-    unsupported_method(&method, "The task API", "'DELETE', 'GET', 'PATCH'")
-}
-
-/// What needs a task's name and has none.
-pub(crate) async fn unnamed(method: Method) -> Failure {
-    if method != Method::PATCH {
-        return unsupported_method(&method, "The task API", "'GET'");
+/// `POST /v1/tasks/<name>/run`
+///
+/// A task that is active or disabled is in the way of this request, which is
+/// what 409 says; the older routes keep upstream's 500.
+pub(crate) async fn run(
+    State(state): State<ApiState>,
+    Path(name): Path<String>,
+) -> Result<Answer<Empty>, Failure> {
+    match state.engine.run_now(&task_name(name)?).await {
+        Ok(()) => Ok(Answer::new(Empty {})),
+        Err(error @ (Error::TaskActive { .. } | Error::TaskDisabled { .. })) => {
+            Err(Failure::from(error).with_status(StatusCode::CONFLICT))
+        }
+        Err(error) => Err(error.into()),
     }
-    Failure::bad_request(
-        "no task name was included in the api request. Updating a task requires the task name: \
-         '/v1/tasks/:task_name'",
-    )
 }
 
 /// The name in a path; what cannot be one names no task.

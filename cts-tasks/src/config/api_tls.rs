@@ -63,7 +63,12 @@ pub(super) fn finalize(
         );
     }
     let (cert, key) = key_pair(raw, path(&raw.cert), path(&raw.key), findings)?;
-    Some(ApiTls { cert, key, verify_incoming, ca_cert, ca_path })
+    let tls = ApiTls { cert, key, verify_incoming, ca_cert, ca_path };
+    #[cfg(feature = "api")]
+    if !verify_incoming || tls.ca_cert.is_some() || tls.ca_path.is_some() {
+        check_loading(&tls, raw, findings);
+    }
+    Some(tls)
 }
 
 fn key_pair(
@@ -86,17 +91,30 @@ fn key_pair(
         );
         return None;
     };
-    check_pem(&cert, "CERTIFICATE", raw.cert.as_ref(), findings);
-    check_pem(&key, "PRIVATE KEY", raw.key.as_ref(), findings);
-    Some((cert, key))
+    let readable = check_pem(&cert, "CERTIFICATE", raw.cert.as_ref(), findings)
+        & check_pem(&key, "PRIVATE KEY", raw.key.as_ref(), findings);
+    readable.then_some((cert, key))
 }
 
+/// Loads everything as the API does: the key must be the certificate's, say.
+#[cfg(feature = "api")]
+fn check_loading(tls: &ApiTls, raw: &RawApiTls, findings: &mut Findings) {
+    if let Err(unusable) = crate::api::acceptor(tls) {
+        findings.error_help(
+            format!("unable to load {unusable}"),
+            raw.place.clone(),
+            "cert, key, ca_cert and the files in ca_path must be PEM, and key that of cert",
+        );
+    }
+}
+
+/// Whether the file holds what it should.
 fn check_pem(
     path: &Path,
     kind: &str,
     configured: Option<&Spanned<String>>,
     findings: &mut Findings,
-) {
+) -> bool {
     let place = configured.and_then(|configured| configured.place.clone());
     match fs::read(path) {
         Ok(bytes) => {
@@ -110,11 +128,15 @@ fn check_pem(
                     format!("the file needs a line -----BEGIN {kind}-----"),
                 );
             }
+            found
         }
-        Err(error) => findings.error_help(
-            format!("unable to load {}: {error}", path.display()),
-            place,
-            "the certificate and the key of the CTS API must be readable at start",
-        ),
+        Err(error) => {
+            findings.error_help(
+                format!("unable to load {}: {error}", path.display()),
+                place,
+                "the certificate and the key of the CTS API must be readable at start",
+            );
+            false
+        }
     }
 }

@@ -282,9 +282,11 @@ fn consul_kv(
     })
 }
 
+/// How a cron expression is written.
+pub(super) const CRON_HELP: &str =
+    "five fields: minute hour day-of-month month day-of-week, such as \"0 3 * * *\"";
+
 fn schedule(block: &TypedBlock, findings: &mut Findings) -> Option<Condition> {
-    const HELP: &str =
-        "five fields: minute hour day-of-month month day-of-week, such as \"0 3 * * *\"";
     let raw: RawSchedule = decode_typed(&block.body, findings)?;
     if !raw.invalid.is_empty() {
         return None;
@@ -293,7 +295,7 @@ fn schedule(block: &TypedBlock, findings: &mut Findings) -> Option<Condition> {
         findings.error_help(
             "cron config is required for schedule condition",
             raw.cron.as_ref().map_or(block.place.clone(), |cron| cron.place.clone()),
-            HELP,
+            CRON_HELP,
         );
         return None;
     };
@@ -301,7 +303,7 @@ fn schedule(block: &TypedBlock, findings: &mut Findings) -> Option<Condition> {
         findings.error_help(
             format!("unable to parse schedule condition's cron config {:?}: {error}", cron.value),
             cron.place.clone(),
-            HELP,
+            CRON_HELP,
         );
         return None;
     }

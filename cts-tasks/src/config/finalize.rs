@@ -58,11 +58,13 @@ pub(super) fn finalize(
         port: port(raw, findings),
         id: id(raw, surroundings, findings),
         working_dir,
-        syslog: syslog::finalize(raw.syslog.as_ref()),
+        syslog: syslog::finalize(raw.syslog.as_ref(), findings),
         buffer_period,
         consul,
         vault,
         tls: api_tls::finalize(raw.tls.as_ref(), surroundings, findings),
+        api_token_file: api_token_file(raw, surroundings, findings),
+        api_metrics: raw.api_metrics.as_ref().is_some_and(|metrics| metrics.value),
         driver: driver_block(raw, kind),
         providers,
         tasks,
@@ -127,6 +129,24 @@ fn port(raw: &RawConfig, findings: &mut Findings) -> u16 {
         );
         DEFAULT_PORT
     })
+}
+
+fn api_token_file(
+    raw: &RawConfig,
+    surroundings: &Surroundings,
+    findings: &mut Findings,
+) -> Option<PathBuf> {
+    let configured = raw.api_token_file.as_ref()?;
+    // An empty name must not leave the API open that was meant to be closed.
+    if configured.value.is_empty() {
+        findings.error_help(
+            "api_token_file: the name of the file is empty",
+            configured.place.clone(),
+            "name the file that holds the token, or remove the setting",
+        );
+        return None;
+    }
+    Some(surroundings.resolve(&configured.value))
 }
 
 fn id(raw: &RawConfig, surroundings: &Surroundings, findings: &mut Findings) -> String {

@@ -37,6 +37,13 @@ impl TaskRules {
         claimed.iter().chain(DRIVER_KEYS).copied().collect()
     }
 
+    /// The JSON Schemas of the blocks in a task that belong to the driver in use, by name.
+    pub fn block_schemas(&self) -> Vec<(String, serde_json::Value)> {
+        let Some(kind) = self.kind() else { return Vec::new() };
+        let schema = |block: &&str| kind.task_block_schema(block).unwrap_or(true.into());
+        kind.task_blocks().iter().map(|block| ((*block).to_owned(), schema(block))).collect()
+    }
+
     /// Checks the body of a task, as it would stand in a file of JSON.
     ///
     /// # Errors

@@ -6,6 +6,7 @@ use std::{
 use super::{
     buffer_period,
     client::non_empty,
+    condition::CRON_HELP,
     decode::{Findings, Spanned, Strings, group},
     environment::Surroundings,
     provider::{ProviderBlock, find_provider},
@@ -13,7 +14,7 @@ use super::{
     registry::DRIVER_KEYS,
     triggers, variables,
 };
-use crate::{BufferPeriod, Condition, ConfigValue, Guard, Literal, Place, Task, TaskName};
+use crate::{BufferPeriod, Condition, ConfigValue, Cron, Guard, Literal, Place, Task, TaskName};
 
 /// A block of a task that belongs to the driver.
 #[derive(Debug, Clone)]
@@ -116,6 +117,7 @@ fn finalize_task(
     let scheduled = matches!(condition, Some(Condition::Schedule { .. }));
     let buffer_period = task_buffer_period(raw, scheduled, shared.buffer_period, findings);
     let guard = guard(raw, findings);
+    let drift_check = drift_check(raw, findings);
     let driver_blocks =
         name.as_ref().map(|name| driver_blocks(raw, name, &shared.task_blocks, blocks, findings));
     if findings.errors.len() > before || !raw.invalid.is_empty() {
@@ -136,6 +138,8 @@ fn finalize_task(
         condition,
         module_inputs: module_inputs.unwrap_or_default(),
         guard,
+        destroy_on_delete: raw.destroy_on_delete.as_ref().is_some_and(|destroy| destroy.value),
+        drift_check,
         driver_blocks: driver_blocks.unwrap_or_default(),
         name,
     })
@@ -242,6 +246,18 @@ fn guard(raw: &RawTask, findings: &mut Findings) -> Guard {
     });
     let require_approval = raw.require_approval.as_ref().is_some_and(|required| required.value);
     Guard { max_destroy, require_approval }
+}
+
+fn drift_check(raw: &RawTask, findings: &mut Findings) -> Option<String> {
+    let cron = raw.drift_check.as_ref().filter(|cron| !cron.value.is_empty())?;
+    if let Err(error) = cron.value.parse::<Cron>() {
+        findings.error_help(
+            format!("unable to parse drift_check's cron expression {:?}: {error}", cron.value),
+            cron.place.clone(),
+            CRON_HELP,
+        );
+    }
+    Some(cron.value.clone())
 }
 
 /// Sorts out the entries of a task that this crate does not read: those of

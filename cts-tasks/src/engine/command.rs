@@ -1,9 +1,14 @@
 //! What a running engine can be told about its tasks.
 
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use crate::{Error, Inspection, PlanId, Result, Task, TaskName};
+use crate::{DriverFactory, Error, Inspection, PlanId, Result, Task, TaskName};
 
 /// When a task that is created or enabled runs for the first time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -23,7 +28,7 @@ pub(crate) type Reply<T> = oneshot::Sender<Result<T>>;
 pub(crate) enum Order {
     Create { task: Box<Task>, first_run: FirstRun, reply: Reply<()> },
     InspectNew { task: Box<Task>, reply: Reply<Inspection> },
-    Delete { name: TaskName, reply: Reply<()> },
+    Delete { name: TaskName, spare: bool, reply: Reply<()> },
     ToWorker { name: TaskName, command: Command },
 }
 
@@ -43,6 +48,12 @@ pub(crate) enum Command {
     Run {
         reply: Reply<()>,
     },
+    /// Take another definition of the task, as soon as nothing runs.
+    Replace {
+        task: Box<Task>,
+        factory: Arc<dyn DriverFactory>,
+        reply: Reply<()>,
+    },
     /// Apply the plan that waits.
     Approve {
         plan: PlanId,
@@ -60,6 +71,7 @@ impl Command {
         match self {
             Self::SetEnabled { reply, .. }
             | Self::Run { reply }
+            | Self::Replace { reply, .. }
             | Self::Approve { reply, .. }
             | Self::Discard { reply, .. } => answer(reply, Err(error)),
             Self::Inspect { reply, .. } => answer(reply, Err(error)),
@@ -82,6 +94,7 @@ const COMMANDS: usize = 8;
 pub(crate) struct Handle {
     commands: mpsc::Sender<Command>,
     retired: CancellationToken,
+    spares: Arc<AtomicBool>,
 }
 
 /// The worker's end.
@@ -90,13 +103,24 @@ pub(crate) struct Orders {
     pub(crate) commands: mpsc::Receiver<Command>,
     /// Given when the task is deleted: what runs may end, nothing more begins.
     pub(crate) retired: CancellationToken,
+    spares: Arc<AtomicBool>,
+}
+
+impl Orders {
+    /// Whether a deletion leaves the infrastructure alone, whatever the task says.
+    pub(crate) fn spares(&self) -> bool {
+        self.spares.load(Ordering::Acquire)
+    }
 }
 
 impl Handle {
     pub(crate) fn new() -> (Self, Orders) {
         let (sender, commands) = mpsc::channel(COMMANDS);
         let retired = CancellationToken::new();
-        (Self { commands: sender, retired: retired.clone() }, Orders { commands, retired })
+        let spares = Arc::new(AtomicBool::new(false));
+        let handle =
+            Self { commands: sender, retired: retired.clone(), spares: Arc::clone(&spares) };
+        (handle, Orders { commands, retired, spares })
     }
 
     /// Hands a command on; a task that is being deleted takes none.
@@ -112,7 +136,11 @@ impl Handle {
         }
     }
 
-    pub(crate) fn retire(&self) {
+    /// Marks the task as deleted; with `spare` its infrastructure stays in any case.
+    pub(crate) fn retire(&self, spare: bool) {
+        if !self.retired.is_cancelled() {
+            self.spares.store(spare, Ordering::Release);
+        }
         self.retired.cancel();
     }
 }

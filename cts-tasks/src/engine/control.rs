@@ -45,14 +45,41 @@ impl Engine {
     }
 
     /// Marks a task as deleted: it is not run again, and as soon as a run under
-    /// way has ended it is gone, with its events. Its infrastructure stays. A
-    /// task that is marked already stays marked.
+    /// way has ended it is gone, with its events. A task that is marked already
+    /// stays marked.
+    ///
+    /// Its infrastructure stays, unless the task has
+    /// [`Task::destroy_on_delete`]: then it is disabled and its infrastructure
+    /// destroyed before it goes. If that fails, the task stays, disabled and
+    /// with an event that says why, and can be deleted again.
     ///
     /// # Errors
     ///
     /// [`Error::NoSuchTask`].
     pub async fn delete(&self, name: &TaskName) -> Result<()> {
-        self.order(|reply| Order::Delete { name: name.clone(), reply }).await
+        self.order(|reply| Order::Delete { name: name.clone(), spare: false, reply }).await
+    }
+
+    /// As [`Engine::delete`], but the infrastructure stays in any case.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSuchTask`].
+    pub async fn forget(&self, name: &TaskName) -> Result<()> {
+        self.order(|reply| Order::Delete { name: name.clone(), spare: true, reply }).await
+    }
+
+    /// Gives a task another definition, as soon as nothing of it runs, and
+    /// runs it. Its events stay; a plan that waits is discarded.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSuchTask`]; Consul's or the driver's, after which the task is
+    /// as it was.
+    pub async fn replace(&self, task: Task) -> Result<()> {
+        let (name, factory) = (task.name.clone(), Arc::clone(&self.factory));
+        let task = Box::new(task);
+        self.tell(&name, |reply| Command::Replace { task, factory, reply }).await
     }
 
     /// Enables or disables a task. One that is enabled is prepared anew, and

@@ -37,6 +37,9 @@ impl Ledger {
 
     /// Commits a batch, and tries again while a retry may help.
     pub(crate) async fn commit(&self, batch: &[Change], stop: &Stop) -> Result<()> {
+        if batch.is_empty() {
+            return Ok(());
+        }
         let _one_at_a_time = self.committing.lock().await;
         let mut backoff = Backoff::default();
         while let Err(error) = self.store.commit(batch).await {

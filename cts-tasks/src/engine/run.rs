@@ -5,6 +5,7 @@ use std::{
 
 use chrono::{DateTime, Local};
 use consul_watch::error_chain;
+use tokio::sync::SemaphorePermit;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -49,41 +50,27 @@ pub(super) enum End {
 }
 
 impl Run {
-    /// Runs to the end. A stop gives the driver the grace of the options to end
-    /// by itself and then tells it to; leadership that is lost gives none.
+    /// Runs to the end, with a grace after a stop.
     pub(crate) async fn finish(self, stop: &Stop) -> Result<()> {
-        let inner = Stop::new();
-        let context =
-            RunContext::new(inner.clone()).with_permit(Arc::clone(&self.shared.options.permit));
-        let grace = self.shared.options.stop_grace;
-        let name = self.task.name.clone();
-        let work = self.work(context, stop.clone());
-        tokio::pin!(work);
-        let reason = tokio::select! {
-            done = &mut work => return done,
-            reason = stop.stopped() => reason,
-        };
-        tracing::info!(task.name = %name, %reason, "waiting for the running task to end");
-        if reason != StopReason::LeadershipLost
-            && let Ok(done) = tokio::time::timeout(grace, &mut work).await
-        {
-            return done;
+        let (name, shared, ended) =
+            (self.task.name.clone(), Arc::clone(&self.shared), stop.clone());
+        shared.with_grace(&name, stop, |context| self.work(context, ended)).await
+    }
+
+    /// Waits until one more task may work.
+    pub(super) async fn turn(&self, stop: &Stop) -> Result<Option<SemaphorePermit<'_>>> {
+        let Some(turns) = &self.shared.turns else { return Ok(None) };
+        tokio::select! {
+            turn = turns.acquire() => Ok(turn.ok()),
+            () = self.retired.cancelled() => {
+                Err(Error::Stopped { reason: StopReason::TaskDeleted })
+            }
+            reason = stop.stopped() => Err(Error::Stopped { reason }),
         }
-        inner.stop(reason);
-        work.await
     }
 
     async fn work(self, context: RunContext, stop: Stop) -> Result<()> {
-        let _turn = match &self.shared.turns {
-            Some(turns) => tokio::select! {
-                turn = turns.acquire() => turn.ok(),
-                () = self.retired.cancelled() => {
-                    return Err(Error::Stopped { reason: StopReason::TaskDeleted });
-                }
-                reason = stop.stopped() => return Err(Error::Stopped { reason }),
-            },
-            None => None,
-        };
+        let _turn = self.turn(&stop).await?;
         let start_time = Local::now();
         let mut result = match &self.approved {
             Some(plan) => self.apply_approved(plan, &context).await,
@@ -165,26 +152,34 @@ impl Run {
     }
 
     fn event(&self, start_time: DateTime<Local>, result: &Result<End>) -> Event {
-        let (message, changes, waiting_plan) = match result {
-            Ok(End::Applied(outcome, _)) => (None, changes(outcome), None),
+        let failed = |message| self.failure(start_time, message);
+        let changes = match result {
+            Err(error) => return failed(error_chain(error)),
             Ok(End::Waits(plan)) => {
-                let changes = plan.changes.clone();
-                (Some(waiting_text(plan)), Some(changes), Some(plan.id.clone()))
+                let mut event = failed(waiting_text(plan));
+                event.changes = Some(plan.changes.clone());
+                event.waiting_plan = Some(plan.id.clone());
+                return event;
             }
-            Ok(End::NothingNew) => (None, Some(Changes::default()), None),
-            Ok(End::StillWaits | End::OutOfDate) => (None, None, None),
-            Err(error) => (Some(error_chain(error)), None, None),
+            Ok(End::Applied(outcome, _)) => changes(outcome),
+            Ok(End::NothingNew) => Some(Changes::default()),
+            Ok(End::StillWaits | End::OutOfDate) => None,
         };
+        Event { success: true, error: None, changes, ..failed(String::new()) }
+    }
+
+    /// The event of something that failed.
+    pub(super) fn failure(&self, start_time: DateTime<Local>, message: String) -> Event {
         Event {
             id: Uuid::new_v4(),
-            success: message.is_none(),
+            success: false,
             start_time,
             end_time: Local::now(),
             task_name: self.task.name.clone(),
-            error: message.map(|message| EventError { message }),
+            error: Some(EventError { message }),
             config: EventConfig::of(&self.task),
-            changes,
-            waiting_plan,
+            changes: None,
+            waiting_plan: None,
         }
     }
 
@@ -197,10 +192,19 @@ impl Run {
             tracing::info!(task.name = %self.task.name, "scheduled task triggered but had no changes");
             return Ok(End::NothingNew);
         }
+        self.retrying(stop, || self.attempt(context)).await
+    }
+
+    /// Tries, and tries again as the policy says.
+    pub(super) async fn retrying<T, F: Future<Output = Result<T>> + Send>(
+        &self,
+        stop: &Stop,
+        mut try_once: impl FnMut() -> F + Send,
+    ) -> Result<T> {
         let mut failures: Option<Error> = None;
         for attempt in 0.. {
-            let error = match self.attempt(context).await {
-                Ok(end) => return Ok(end),
+            let error = match try_once().await {
+                Ok(done) => return Ok(done),
                 Err(error) => error,
             };
             let delay = self.retry.delay(attempt, self.shared.random());
@@ -249,7 +253,16 @@ impl Run {
         request: ApplyRequest<'_>,
         context: &RunContext,
     ) -> Result<Outcome> {
-        let mut outcome = self.driver.apply(request, context).await?;
+        let begun = self.driver.apply(request, context).await?;
+        self.follow_to_end(begun, context).await
+    }
+
+    /// Waits until nobody has to act any more.
+    pub(super) async fn follow_to_end(
+        &self,
+        mut outcome: Outcome,
+        context: &RunContext,
+    ) -> Result<Outcome> {
         while let Outcome::Waiting { ticket, url } = outcome {
             tracing::info!(task.name = %self.task.name, url, "waiting for a person to act");
             outcome = self.follow(&ticket, context).await?;

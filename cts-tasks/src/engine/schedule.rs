@@ -5,7 +5,7 @@ use consul_watch::Clock;
 
 use crate::{Condition, Cron, Task};
 
-/// When a scheduled task runs next, by the local time of day.
+/// When a task is due next, by the local time of day.
 #[derive(Debug)]
 pub(crate) struct Schedule {
     cron: Option<Cron>,
@@ -21,11 +21,20 @@ impl Schedule {
     /// The task's schedule; a task without one never runs by the clock.
     pub(crate) fn of(task: &Task, clock: Arc<dyn Clock>) -> Self {
         let cron = match &task.condition {
-            // Configuration has checked it.
-            Condition::Schedule { cron } => cron.parse().ok(),
+            Condition::Schedule { cron } => Some(cron.as_str()),
             _ => None,
         };
-        Self { cron, clock, next: None }
+        Self::new(cron, clock)
+    }
+
+    /// When the task is checked for drift; never unless it says so.
+    pub(crate) fn of_drift_checks(task: &Task, clock: Arc<dyn Clock>) -> Self {
+        Self::new(task.drift_check.as_deref(), clock)
+    }
+
+    fn new(cron: Option<&str>, clock: Arc<dyn Clock>) -> Self {
+        // Configuration has checked it.
+        Self { cron: cron.and_then(|cron| cron.parse().ok()), clock, next: None }
     }
 
     /// Waits until the next run is due; for ever when there is none.

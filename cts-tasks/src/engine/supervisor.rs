@@ -5,7 +5,7 @@ use tokio::{sync::mpsc, task::JoinSet};
 use super::{
     Engine,
     command::{FirstRun, Handle, Order, Reply, answer},
-    worker::Worker,
+    worker::{Left, Worker},
 };
 use crate::{Change, Error, Inspection, Result, Retry, Stop, StopReason, Task, TaskName};
 
@@ -38,7 +38,7 @@ enum Done {
     First(Result<Box<Worker>>),
     Created { name: TaskName, worker: Result<Box<Worker>>, reply: Reply<()> },
     Inspected { name: TaskName, inspection: Result<Inspection>, reply: Reply<Inspection> },
-    Ended { name: TaskName, retired: bool, result: Result<()> },
+    Ended { name: TaskName, result: Result<Left> },
     Deleted { name: TaskName, result: Result<()> },
 }
 
@@ -117,10 +117,11 @@ impl Supervisor {
                 self.slots.remove(&name);
                 answer(reply, inspection);
             }
-            Done::Ended { name, retired: true, result: Ok(()) } => self.delete(name),
-            Done::Ended { name, result, .. } => {
+            Done::Ended { name, result: Ok(Left::Deleted) } => self.delete(name),
+            Done::Ended { result: Ok(Left::Stays(worker)), .. } => self.watch(*worker),
+            Done::Ended { name, result } => {
                 self.slots.remove(&name);
-                self.end_with(result);
+                self.end_with(result.map(drop));
             }
             Done::Deleted { name, result } => {
                 if matches!(self.slots.get(&name), Some(Slot::Leaving)) {
@@ -151,9 +152,8 @@ impl Supervisor {
         self.slots.insert(name.clone(), Slot::Running(handle));
         let stop = self.stop.clone();
         self.jobs.spawn(async move {
-            let retired = orders.retired.clone();
             let result = worker.watch(orders, stop).await;
-            Done::Ended { name, retired: retired.is_cancelled(), result }
+            Done::Ended { name, result }
         });
     }
 
@@ -184,10 +184,10 @@ impl Supervisor {
                 Ok(()) => self.inspect(*task, reply),
                 Err(error) => answer(reply, Err(error)),
             },
-            Order::Delete { name, reply } => {
+            Order::Delete { name, spare, reply } => {
                 let found = match self.slots.get(&name) {
                     Some(Slot::Leaving) => Ok(()),
-                    _ => self.running(&name).map(Handle::retire),
+                    _ => self.running(&name).map(|handle| handle.retire(spare)),
                 };
                 answer(reply, found);
             }

@@ -1,3 +1,6 @@
+mod orders;
+mod replacement;
+
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -13,19 +16,21 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Shared,
-    command::{Command, Orders, Reply, answer},
+    command::{Command, Orders},
+    drift::check_drift,
     feeds::{Feeds, FirstFailure},
-    guarded::discard,
+    removal::Removal,
     run::Run,
     schedule::Schedule,
-    update::Update,
     view::View,
     want::{Feed, Want},
 };
 use crate::{
-    Driver, DriverFactory, Error, Inspection, Plan, PlanId, PlanPurpose, Result, Retry, RunContext,
-    Stop, Task, TaskName,
+    Driver, DriverFactory, Error, Plan, PlanPurpose, Result, Retry, RunContext, Stop, Task,
+    TaskName,
 };
+use orders::{Done, Settled};
+use replacement::Replacement;
 
 /// Owns one task: its watches, its driver, and when it runs.
 pub(crate) struct Worker {
@@ -38,19 +43,59 @@ pub(crate) struct Worker {
     retired: CancellationToken,
 }
 
-/// What a worker's work came to, and who waits for it.
-enum Done {
-    Ran(Result<()>),
-    RanByHand(Result<()>, Reply<()>),
-    Updated(bool, Result<()>, Reply<()>),
-    Inspected(Result<Inspection>, Reply<Inspection>),
-}
-
 /// What makes a task run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Trigger {
     Change,
     Schedule,
+}
+
+/// How a worker's watch ended.
+pub(crate) enum Left {
+    /// The engine stops; the task stays in the store.
+    Stopped,
+    /// The task is deleted; the store has yet to be told.
+    Deleted,
+    /// The task was to be deleted and could not be; it is watched on.
+    Stays(Box<Worker>),
+}
+
+/// What a worker does as soon as nothing runs.
+#[derive(Default)]
+struct Due {
+    replacement: Option<Replacement>,
+    trigger: Option<Trigger>,
+    drift_check: bool,
+}
+
+/// What makes a worker do something by itself.
+struct Timers {
+    started: Instant,
+    buffer: BufferTimer,
+    schedule: Schedule,
+    drift_checks: Schedule,
+}
+
+impl Timers {
+    fn of(worker: &Worker) -> Self {
+        let clock = || Arc::clone(&worker.shared.options.clock);
+        Self {
+            started: Instant::now(),
+            buffer: BufferTimer::new(Buffer::from(worker.task.buffer_period)),
+            schedule: Schedule::of(&worker.task, clock()),
+            drift_checks: Schedule::of_drift_checks(&worker.task, clock()),
+        }
+    }
+
+    /// A change came in that triggers.
+    fn change(&mut self) {
+        self.buffer.change(self.started.elapsed());
+    }
+
+    /// Until the buffer period ends, if one has begun.
+    fn rest(&self) -> Option<Duration> {
+        self.buffer.fires_at().map(|at| at.saturating_sub(self.started.elapsed()))
+    }
 }
 
 /// How long a task may take until everything it needs was read once.
@@ -167,61 +212,64 @@ impl Worker {
     ///
     /// Only what no later run can cure: a store that refuses this process, or a
     /// permit that is gone.
-    pub(crate) async fn watch(mut self, mut orders: Orders, stop: Stop) -> Result<()> {
+    pub(crate) async fn watch(mut self, mut orders: Orders, stop: Stop) -> Result<Left> {
         self.retired = orders.retired.clone();
-        let started = Instant::now();
-        let mut buffer = BufferTimer::new(Buffer::from(self.task.buffer_period));
-        let mut schedule = Schedule::of(&self.task, Arc::clone(&self.shared.options.clock));
-        let mut due = None;
+        let mut timers = Timers::of(&self);
+        let mut due = Due::default();
         let mut running: OptionFuture<BoxFuture<'static, Done>> = None.into();
         let mut busy = false;
         loop {
-            if !busy && self.retired.is_cancelled() {
-                return self.leave(&stop).await;
+            if !busy {
+                if self.retired.is_cancelled() {
+                    return self.leave(orders.spares(), &stop).await;
+                }
+                if stop.reason().is_some() {
+                    return Ok(Left::Stopped);
+                }
+                if let Some(work) = self.begin(&mut due, &mut timers, &stop) {
+                    running = Some(work).into();
+                    busy = true;
+                }
             }
-            if !busy && stop.reason().is_some() {
-                return Ok(());
-            }
-            if let Some(trigger) = due.take_if(|_| !busy)
-                && self.is_worth_running(trigger)
-            {
-                // Everything that came in so far is part of this run.
-                buffer.reset();
-                running = Some(self.start_run(trigger, stop.clone())).into();
-                busy = true;
-            }
-            let rest = buffer.fires_at().map(|at| at.saturating_sub(started.elapsed()));
+            let rest = timers.rest();
             tokio::select! {
                 biased;
                 Some(done) = &mut running, if busy => {
                     busy = false;
-                    self.settle(done)?;
+                    if self.settle(done)? == Settled::Replaced {
+                        timers = Timers::of(&self);
+                        due.trigger = Some(Trigger::Change);
+                    }
                 }
                 _ = stop.stopped(), if !busy => {}
                 () = orders.retired.cancelled(), if !busy => {}
-                Some(command) = orders.commands.recv() => {
+                Some(command) = orders.commands.recv() => match command {
+                    Command::Replace { task, factory, reply } => {
+                        due.replacement = Some(Replacement { task: *task, factory, reply });
+                    }
                     // What is buffered stays: it runs later unless this applies it.
-                    if let Some(work) = self.obey(command, busy, &stop) {
+                    command => if let Some(work) = self.obey(command, busy, &stop) {
                         running = Some(work).into();
                         busy = true;
                     }
-                }
+                },
                 () = sleep(rest.unwrap_or_default()), if rest.is_some() => {
-                    buffer.reset();
-                    due = Some(Trigger::Change);
+                    timers.buffer.reset();
+                    due.trigger = Some(Trigger::Change);
                 }
-                () = schedule.next() => {
+                () = timers.schedule.next() => {
                     if busy {
                         let name = &self.task.name;
                         tracing::warn!("task '{name}' is active and cannot be run at this time");
                     } else {
-                        due = Some(Trigger::Schedule);
+                        due.trigger = Some(Trigger::Schedule);
                     }
                 }
+                () = timers.drift_checks.next() => due.drift_check = true,
                 (want, answer) = self.feeds.next() => match answer {
                     Ok(feed) => {
                         if self.take(&want, &feed) {
-                            buffer.change(started.elapsed());
+                            timers.change();
                         }
                     }
                     Err(error) => self.warn(&want, &error),
@@ -230,85 +278,48 @@ impl Worker {
         }
     }
 
-    /// Leaves nothing behind that only a task could use which is being deleted.
-    async fn leave(self, stop: &Stop) -> Result<()> {
-        if let Some(plan) = self.waiting_plan() {
-            discard(&self.run(Retry::NEVER, false), &plan, &self.context(stop)).await;
+    /// Begins the first thing that is due, if there is one: the task as it is
+    /// now, what triggered it, and only then a look at drift.
+    fn begin(
+        &self,
+        due: &mut Due,
+        timers: &mut Timers,
+        stop: &Stop,
+    ) -> Option<BoxFuture<'static, Done>> {
+        if let Some(replacement) = due.replacement.take() {
+            return Some(replacement.finish(self.run(Retry::NEVER, false), stop.clone()).boxed());
         }
-        Ok(())
+        if let Some(trigger) = due.trigger.take()
+            && self.is_worth_running(trigger)
+        {
+            // Everything that came in so far is part of this run.
+            timers.buffer.reset();
+            return Some(self.start_run(trigger, stop.clone()));
+        }
+        if std::mem::take(&mut due.drift_check) && self.task.enabled {
+            let (run, stop) = (self.run(Retry::NEVER, false), stop.clone());
+            return Some(async move { Done::Ran(check_drift(run, &stop).await) }.boxed());
+        }
+        None
     }
 
-    /// Begins what a command asks for, unless something runs.
-    fn obey(&self, command: Command, busy: bool, stop: &Stop) -> Option<BoxFuture<'static, Done>> {
-        let name = &self.task.name;
-        if busy {
-            command.refuse(Error::TaskActive { task: name.clone() });
-            return None;
-        }
-        match command {
-            Command::SetEnabled { enabled, first_run, reply } => {
-                let update = Update {
-                    run: self.run(Retry::NEVER, false),
-                    context: self.context(stop),
-                    enabled,
-                    first_run,
-                };
-                let stop = stop.clone();
-                Some(
-                    async move { Done::Updated(enabled, update.finish(&stop).await, reply) }
-                        .boxed(),
-                )
-            }
-            Command::Inspect { enabled, reply } => {
-                let (driver, context) = (Arc::clone(&self.driver), self.context(stop));
-                let inputs = self.view().inputs().unwrap_or_default();
-                let name = name.clone();
-                Some(Box::pin(async move {
-                    let plan = if enabled {
-                        driver.plan(&inputs, PlanPurpose::Inspect, &context).await.map(Some)
-                    } else {
-                        Ok(None)
-                    };
-                    Done::Inspected(plan.map(|plan| Inspection { task: name, plan }), reply)
-                }))
-            }
-            Command::Run { reply } | Command::Approve { reply, .. } if !self.task.enabled => {
-                answer(reply, Err(Error::TaskDisabled { task: name.clone() }));
-                None
-            }
-            Command::Approve { plan, reply } | Command::Discard { plan, reply }
-                if !self.waits(&plan) =>
-            {
-                let waiting = self.waiting_plan();
-                answer(reply, Err(Error::NoSuchPlan { task: name.clone(), plan, waiting }));
-                None
-            }
-            Command::Approve { plan, reply } => {
-                tracing::info!(task.name = %name, plan.id = %plan, "the plan was approved");
-                let (mut run, stop) = (self.run(Retry::NEVER, false), stop.clone());
-                run.approved = Some(plan);
-                Some(async move { Done::RanByHand(run.finish(&stop).await, reply) }.boxed())
-            }
-            Command::Discard { plan, reply } => {
-                let (run, context, stop) =
-                    (self.run(Retry::NEVER, false), self.context(stop), stop.clone());
-                Some(async move { Done::RanByHand(run.discard(&plan, &context, &stop).await, reply) }.boxed())
-            }
-            Command::Run { reply } => {
-                let (run, stop) = (self.run(Retry::NEVER, false), stop.clone());
-                Some(async move { Done::RanByHand(run.finish(&stop).await, reply) }.boxed())
+    /// Does what a deletion asks for before the task can be forgotten.
+    async fn leave(mut self, spare: bool, stop: &Stop) -> Result<Left> {
+        // This is the work that the deletion waits for, so it does not end it.
+        self.retired = CancellationToken::new();
+        let run = self.run(self.shared.options.retry, false);
+        let destroy = self.task.destroy_on_delete && !spare;
+        match (Removal { run, destroy }).finish(stop).await {
+            Ok(()) => Ok(Left::Deleted),
+            Err(Error::Stopped { .. }) => Ok(Left::Stopped),
+            Err(error) => {
+                if let Some(error) = error.concerning_all() {
+                    return Err(error);
+                }
+                self.task.enabled = false;
+                Ok(Left::Stays(Box::new(self)))
             }
         }
-    }
-
-    fn waiting_plan(&self) -> Option<PlanId> {
-        self.shared
-            .ledger
-            .read(|state| state.plans.get(&self.task.name).map(|plan| plan.id.clone()))
-    }
-
-    fn waits(&self, plan: &PlanId) -> bool {
-        self.waiting_plan().as_ref() == Some(plan)
     }
 
     /// A disabled task does not run, and nor does one that would only do again
@@ -345,44 +356,6 @@ impl Worker {
         update.triggers
     }
 
-    /// Takes notice of what came of the work, and answers who asked for it.
-    /// Only what concerns the whole engine goes on.
-    fn settle(&mut self, done: Done) -> Result<()> {
-        let (result, reply) = match done {
-            Done::Ran(result) => return self.settle_run(result),
-            Done::Inspected(inspection, reply) => {
-                answer(reply, inspection);
-                return Ok(());
-            }
-            Done::RanByHand(result, reply) => (result, reply),
-            Done::Updated(enabled, result, reply) => {
-                if result.is_ok() {
-                    self.task.enabled = enabled;
-                }
-                (result, reply)
-            }
-        };
-        let ends_all = result.as_ref().err().and_then(Error::concerning_all);
-        answer(reply, result);
-        ends_all.map_or(Ok(()), Err)
-    }
-
-    /// A failed run is in its event.
-    fn settle_run(&self, result: Result<()>) -> Result<()> {
-        match result {
-            Ok(()) => Ok(()),
-            Err(error @ (Error::Fenced { .. } | Error::NotPermitted { .. })) => Err(error),
-            Err(Error::Stopped { reason }) => {
-                tracing::info!(task.name = %self.task.name, %reason, "task was stopped");
-                Ok(())
-            }
-            Err(error) => {
-                tracing::error!(task.name = %self.task.name, error = error_chain(&error), "error applying task");
-                Ok(())
-            }
-        }
-    }
-
     /// The watch itself tells of failures that it goes on after, once for all tasks.
     fn warn(&self, want: &Want, error: &WatchError) {
         if error.is_fatal() {
@@ -411,7 +384,7 @@ impl Worker {
     }
 
     fn context(&self, stop: &Stop) -> RunContext {
-        RunContext::new(stop.clone()).with_permit(Arc::clone(&self.shared.options.permit))
+        self.shared.context(stop)
     }
 
     fn view(&self) -> MutexGuard<'_, View> {

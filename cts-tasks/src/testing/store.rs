@@ -20,8 +20,8 @@ use uuid::Uuid;
 
 use super::task;
 use crate::{
-    Change, Changes, Event, EventConfig, InputsDigest, Objection, Plan, PlanId, State, Task,
-    TaskInputs, TaskName, TaskStore, Waiting, store::EVENTS_PER_TASK,
+    Change, Changes, DriftCheck, Event, EventConfig, InputsDigest, Objection, Plan, PlanId, State,
+    Task, TaskInputs, TaskName, TaskStore, Waiting, store::EVENTS_PER_TASK,
 };
 
 /// An empty store loads as an empty state.
@@ -38,6 +38,7 @@ pub async fn what_was_committed_is_loaded(store: &dyn TaskStore) {
         Change::AddEvent(Box::new(event(&one, 0))),
         Change::PutPlan(one.name.clone(), Box::new(plan())),
         Change::SetApplied(one.name.clone(), digest()),
+        Change::SetDrift(one.name.clone(), Box::new(drift())),
     ];
     commit_and_compare(store, &[&batch]).await;
 }
@@ -79,7 +80,7 @@ pub async fn only_the_newest_events_are_kept(store: &dyn TaskStore) {
     assert_eq!(kept, expected);
 }
 
-/// With a task its events, plan and digest go, and nothing of another task.
+/// With a task its events, plan, digest and drift go, and nothing of another task.
 pub async fn a_deleted_task_leaves_nothing(store: &dyn TaskStore) {
     let (one, two) = (task("one"), task("two"));
     for task in [&one, &two] {
@@ -88,6 +89,7 @@ pub async fn a_deleted_task_leaves_nothing(store: &dyn TaskStore) {
             Change::AddEvent(Box::new(event(task, 0))),
             Change::PutPlan(task.name.clone(), Box::new(plan())),
             Change::SetApplied(task.name.clone(), digest()),
+            Change::SetDrift(task.name.clone(), Box::new(drift())),
         ];
         commit(store, &batch).await;
     }
@@ -98,6 +100,7 @@ pub async fn a_deleted_task_leaves_nothing(store: &dyn TaskStore) {
     assert!(state.events.keys().eq(only_two));
     assert!(state.plans.keys().eq(only_two));
     assert!(state.applied.keys().eq(only_two));
+    assert!(state.drift.keys().eq(only_two));
 }
 
 /// To remove what is not there is no error.
@@ -162,6 +165,12 @@ fn plan() -> Plan {
         since: DateTime::UNIX_EPOCH.with_timezone(&Local),
     });
     plan
+}
+
+fn drift() -> DriftCheck {
+    let mut check = DriftCheck::new(Err("no answer".to_owned()));
+    check.at = DateTime::UNIX_EPOCH.with_timezone(&Local);
+    check
 }
 
 fn digest() -> InputsDigest {

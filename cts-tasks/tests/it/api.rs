@@ -4,12 +4,18 @@ use std::sync::Arc;
 
 use cts_tasks::{ApiServer, Cluster, Member, Role, Single, Stop, StopReason, config::TaskRules};
 use serde_json::{Value, json};
+use tokio::sync::OnceCell;
 
-use crate::scene::{Scene, on};
+use crate::{
+    document::{Document, Exchange},
+    scene::{Scene, on},
+};
 
 pub(crate) struct Api {
     pub(crate) url: String,
     pub(crate) http: reqwest::Client,
+    /// The document that it serves, which all its answers are held against.
+    document: OnceCell<Document>,
     stop: Stop,
 }
 
@@ -29,16 +35,16 @@ impl Api {
         Self::start(Self::bind(scene, Arc::new(Single)).await.accept_tasks(rules))
     }
 
-    async fn bind(scene: &Scene, cluster: Arc<dyn Cluster>) -> ApiServer {
+    pub(crate) async fn bind(scene: &Scene, cluster: Arc<dyn Cluster>) -> ApiServer {
         let address = "127.0.0.1:0".parse().unwrap();
         ApiServer::bind(address, scene.engine.clone(), cluster).await.unwrap()
     }
 
-    fn start(server: ApiServer) -> Self {
+    pub(crate) fn start(server: ApiServer) -> Self {
         let url = format!("http://{}", server.local_addr().unwrap());
         let stop = Stop::new();
         tokio::spawn(server.serve(stop.clone()));
-        Self { url, http: reqwest::Client::new(), stop }
+        Self { url, http: reqwest::Client::new(), document: OnceCell::new(), stop }
     }
 
     pub(crate) async fn get(&self, path: &str) -> (u16, Value) {
@@ -55,13 +61,35 @@ impl Api {
         path: &str,
         body: String,
     ) -> (u16, Value) {
-        let request = self.http.request(method, format!("{}{path}", self.url)).body(body);
-        let answer = request.send().await.unwrap();
-        assert_eq!(answer.headers()["content-type"], "application/json");
-        assert_eq!(answer.headers()["access-control-allow-origin"], "*");
-        let status = answer.status().as_u16();
-        let body = answer.bytes().await.unwrap();
-        (status, if body.is_empty() { Value::Null } else { serde_json::from_slice(&body).unwrap() })
+        let request = self.http.request(method.clone(), format!("{}{path}", self.url));
+        let answer = request.body(body.clone()).send().await.unwrap();
+        let header = |name: &str| answer.headers().get(name).map(|value| value.to_str().unwrap());
+        assert_eq!(header("access-control-allow-origin"), Some("*"));
+        let mut exchange = Exchange {
+            method,
+            target: path.to_owned(),
+            sent: body,
+            status: answer.status().as_u16(),
+            content_type: header("content-type").unwrap().to_owned(),
+            request_id: header("x-request-id").map(str::to_owned),
+            answer: String::new(),
+        };
+        exchange.answer = answer.text().await.unwrap();
+        self.document().await.check(&exchange).unwrap();
+        let answer = match exchange.answer.as_str() {
+            "" => Value::Null,
+            text => serde_json::from_str(text).unwrap(),
+        };
+        (exchange.status, answer)
+    }
+
+    async fn document(&self) -> &Document {
+        let url = format!("{}/v1/openapi.json", self.url);
+        let fetch = || async {
+            let served = self.http.get(url).send().await.unwrap().bytes().await.unwrap();
+            Document::new(serde_json::from_slice(&served).unwrap())
+        };
+        self.document.get_or_init(fetch).await
     }
 }
 

@@ -183,10 +183,14 @@ async fn a_guard_is_taken_and_shown_where_it_is_set() {
     let mut guarded = task();
     guarded["max_destroy"] = 3.into();
     guarded["require_approval"] = true.into();
+    guarded["destroy_on_delete"] = true.into();
+    guarded["drift_check"] = "0 3 * * *".into();
     let (status, created) = post(&api, "", &guarded).await;
     assert_eq!(status, 201, "{created}");
     assert_eq!(created["task"]["max_destroy"], 3);
     assert_eq!(created["task"]["require_approval"], true);
+    assert_eq!(created["task"]["destroy_on_delete"], true);
+    assert_eq!(created["task"]["drift_check"], "0 3 * * *");
     let guard = scene.engine.state(|state| state.tasks[0].guard);
     assert_eq!((guard.max_destroy, guard.require_approval), (Some(3), true));
     let mut plain = task();

@@ -9,12 +9,17 @@
 mod api;
 mod api_create;
 mod api_tasks;
+mod authority;
+mod client;
 mod commands;
 mod conditions;
 mod config;
+mod document;
+mod drift;
 mod engine;
 mod guards;
 mod registration;
+mod removal;
 mod scene;
 mod stores;
 mod triggers;

@@ -18,6 +18,8 @@ fn task(condition: Condition, module_inputs: Vec<ModuleInput>) -> Task {
         condition,
         module_inputs,
         guard: crate::Guard::default(),
+        destroy_on_delete: false,
+        drift_check: None,
         driver_blocks: BTreeMap::new(),
     }
 }

@@ -47,6 +47,7 @@ const MISTAKES: &[(&str, &str)] = &[
         "driver \"terraform\" {}\ndriver \"terraform\" {}",
         "test.hcl:2:1: only one 'driver' block can be configured",
     ),
+    ("syslog { facility = \"local9\" }", "test.hcl:1:21: invalid syslog facility: local9"),
     ("syslog {}\nsyslog {}", "test.hcl:2:1: only one 'syslog' block can be configured"),
     ("consul = 1", "test.hcl:1:10: consul: expected a block, found a number"),
     ("port = \"many\"", "test.hcl:1:8: port: expected a whole number, found a string"),
@@ -187,6 +188,11 @@ const TASK_MISTAKES: &[(&str, &str)] = &[
         "test.hcl:5:15: task[0].max_destroy: expected a whole number, found a string",
     ),
     (
+        "services = [\"a\"]\ndestroy_on_delete = \"no way\"",
+        "test.hcl:5:21: task[0].destroy_on_delete: expected a boolean, found a string",
+    ),
+    ("services = [\"a\"]\ndrift_check = \"99 * * * *\"", ""),
+    (
         "services = [\"a\"]\nbuffer_period { min = \"-1s\" }",
         "test.hcl:5:23: buffer_period: cannot be negative",
     ),
@@ -207,6 +213,7 @@ fn every_mistake_has_its_text_and_its_place() {
             // The words after the colon are those of another library.
             assert!(
                 found.contains("cron config \"99 * * * *\": ")
+                    || found.contains("drift_check's cron expression \"99 * * * *\": ")
                     || found.contains("variable \"x\": not an expression: "),
                 "{found}"
             );

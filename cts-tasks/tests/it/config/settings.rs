@@ -8,6 +8,8 @@ use cts_tasks::{
 };
 use secrecy::ExposeSecret;
 
+use crate::authority::Authority;
+
 use super::support::{
     AnyDriver, HighAvailability, error, load, loader, loader_of, short, show, source, task,
     task_text,
@@ -111,13 +113,14 @@ fn a_scheduled_task_has_no_buffer_period() {
 fn a_name_or_a_facility_alone_switches_syslog_on() {
     for (block, expected) in [
         ("name = \"x\"", Some(("LOCAL0", "x"))),
-        ("facility = \"local2\"", Some(("local2", "consul-terraform-sync"))),
+        ("facility = \"local2\"", Some(("LOCAL2", "consul-terraform-sync"))),
         ("enabled = true", Some(("LOCAL0", "consul-terraform-sync"))),
         ("enabled = false\nname = \"x\"", None),
         ("", None),
     ] {
         let syslog = load(&format!("syslog {{\n{block}\n}}")).syslog;
-        let found = syslog.as_ref().map(|syslog| (syslog.facility.as_str(), syslog.name.as_str()));
+        let found = syslog.map(|syslog| (syslog.facility.to_string(), syslog.name));
+        let expected = expected.map(|(facility, name)| (facility.to_owned(), name.to_owned()));
         assert_eq!(found, expected, "{block}");
     }
 }
@@ -210,16 +213,13 @@ fn vault_is_enabled_by_its_address_and_filled_from_the_environment() {
 
 #[test]
 fn tls_of_the_api_needs_a_key_pair() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = |name: &str, text: &str| {
-        let path = directory.path().join(name);
-        fs::write(&path, text).unwrap();
-        path.to_str().unwrap().to_owned()
-    };
-    let cert = path("cert", "-----BEGIN CERTIFICATE-----\n");
-    let key = path("key", "-----BEGIN EC PRIVATE KEY-----\n");
+    let authority = Authority::new();
+    let (one, other) = (authority.sign("one", &["localhost"]), authority.sign("other", &["b"]));
+    let (cert, key) = (one.cert.display(), one.key.display());
+    let (ca, folder) = (authority.ca_file(), authority.ca_path());
+    let (ca, folder) = (ca.display(), folder.display());
     let text = format!(
-        "tls {{\n cert = \"{cert}\"\n key = \"{key}\"\n verify_incoming = true\n ca_cert = \"a\"\n ca_path = \"b\"\n}}"
+        "tls {{\n cert = \"{cert}\"\n key = \"{key}\"\n verify_incoming = true\n ca_cert = \"{ca}\"\n ca_path = \"{folder}\"\n}}"
     );
     let config = load(&text);
     assert!(config.tls.unwrap().verify_incoming);
@@ -231,7 +231,28 @@ fn tls_of_the_api_needs_a_key_pair() {
         error(&format!("tls {{\n cert = \"{key}\"\n key = \"{key}\"\n}}")),
         format!("test.hcl:2:9: unable to load {key}: no CERTIFICATE in PEM")
     );
+    let others = other.key.display();
+    let mixed = error(&format!("tls {{\n cert = \"{cert}\"\n key = \"{others}\"\n}}"));
+    assert!(mixed.contains(&format!("{others}: not the key of the certificate")), "{mixed}");
+    fs::write(&other.cert, "-----BEGIN CERTIFICATE-----\n").unwrap();
+    let (cut, key) = (other.cert.display(), other.key.display());
+    let cut_off = error(&format!("tls {{\n cert = \"{cut}\"\n key = \"{key}\"\n}}"));
+    assert!(cut_off.ends_with("not valid PEM: its end marker is missing"), "{cut_off}");
     assert!(load("tls { enabled = false cert = \"x\" }").tls.is_none());
+}
+
+#[test]
+fn what_opens_or_closes_the_api_is_read() {
+    let config = load("port = 1");
+    assert_eq!((config.api_token_file, config.api_metrics), (None, false));
+    let config = load("api_token_file = \"/run/token\"\napi_metrics = \"true\"");
+    assert_eq!(config.api_token_file, Some("/run/token".into()));
+    assert!(config.api_metrics);
+    assert_eq!(config.to_redacted_json()["api_token_file"], "/run/token");
+    assert_eq!(
+        error("api_token_file = \"\""),
+        "test.hcl:1:18: api_token_file: the name of the file is empty"
+    );
 }
 
 /// Named after upstream's defect: `ERR` logged as `INFO`, `ERROR` was refused.

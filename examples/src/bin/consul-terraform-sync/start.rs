@@ -1,18 +1,18 @@
-use std::{path::PathBuf, time::Duration};
+use std::time::Duration;
 
 use cts_tasks::{
     Daemon, DaemonOptions, Diagnostic, Error, Stop, StopReason, TaskName,
-    config::{Config, Loaded, Loader, LogLevel},
+    config::{Config, Loaded},
 };
 use tokio::signal::unix::{SignalKind, signal};
-use tracing_subscriber::{
-    Layer as _,
-    filter::{LevelFilter, Targets},
-    layer::SubscriberExt as _,
-    util::SubscriberInitExt as _,
-};
 
-use crate::{arguments::StartOptions, complain, exit::Exit, log_format::Upstream, wiring};
+use crate::{
+    arguments::StartFlags,
+    complain,
+    exit::Exit,
+    logging::{self, LogOptions},
+    validate, wiring,
+};
 
 /// How long a stop may take.
 ///
@@ -20,36 +20,37 @@ use crate::{arguments::StartOptions, complain, exit::Exit, log_format::Upstream,
 const SHUTDOWN: Duration = Duration::from_secs(10);
 
 /// Runs `start` to its end.
-pub(crate) fn start(options: StartOptions, legacy: bool) -> Exit {
+pub(crate) fn start(flags: StartFlags, legacy: bool) -> Exit {
     if legacy {
         complain(
             "Warning: running consul-terraform-sync without a command is deprecated; \
              use `consul-terraform-sync start`",
         );
     }
-    let loaded = match load(&options.configuration) {
+    let loaded = match validate::load(&flags.configuration) {
         Ok(loaded) => loaded,
-        Err(diagnostics) => {
-            for diagnostic in diagnostics {
-                complain(&diagnostic.render());
-            }
+        Err(findings) => {
+            validate::refuse(&findings);
             return Exit::Config;
         }
     };
-    if let Some(block) = not_served(&loaded.config) {
-        complain(&Diagnostic::error(block).help("remove the block").render());
-        return Exit::Config;
-    }
     let rules = loaded.rules.clone();
-    let daemon_options = match wiring::daemon_options(&loaded.config, rules, options.reset_storage)
-    {
+    let daemon_options = match wiring::daemon_options(&loaded.config, rules, flags.reset_storage) {
         Ok(daemon_options) => daemon_options,
         Err(diagnostic) => {
-            complain(&diagnostic.render());
+            validate::refuse(&[diagnostic]);
             return Exit::Config;
         }
     };
-    start_log(loaded.config.log_level);
+    let log = LogOptions {
+        level: loaded.config.log_level,
+        json: flags.log_json,
+        syslog: loaded.config.syslog.as_ref(),
+    };
+    if let Err(error) = logging::start(&log) {
+        complain(&error);
+        return Exit::Config;
+    }
     for warning in &loaded.config.warnings {
         tracing::warn!("{warning}");
     }
@@ -60,44 +61,13 @@ pub(crate) fn start(options: StartOptions, legacy: bool) -> Exit {
             return Exit::Error;
         }
     };
-    let exit = runtime.block_on(run(loaded, options, daemon_options));
+    let exit = runtime.block_on(run(loaded, flags, daemon_options));
     // What is still blocked in the system must not hold the process back.
     runtime.shutdown_background();
     exit
 }
 
-fn load(paths: &[PathBuf]) -> Result<Loaded, Vec<Diagnostic>> {
-    Loader::new(wiring::registry()).load(paths)
-}
-
-/// What the configuration asks for and this program does not do yet. To go on
-/// without it could leave the operator with less than was asked for.
-fn not_served(config: &Config) -> Option<&'static str> {
-    if config.tls.is_some() {
-        return Some("tls: the HTTP API is served without TLS only");
-    }
-    config.syslog.is_some().then_some("syslog: the log goes to the standard error output only")
-}
-
-fn start_log(level: LogLevel) {
-    let level = match level {
-        LogLevel::Trace => LevelFilter::TRACE,
-        LogLevel::Debug => LevelFilter::DEBUG,
-        LogLevel::Info => LevelFilter::INFO,
-        LogLevel::Warn => LevelFilter::WARN,
-        LogLevel::Error => LevelFilter::ERROR,
-    };
-    // Libraries below have their say only when something is wrong.
-    let ours = ["consul_terraform_sync", "consul_watch", "cts_driver_terraform", "cts_tasks"];
-    let targets = Targets::new()
-        .with_default(LevelFilter::WARN)
-        .with_targets(ours.map(|target| (target, level)));
-    let lines =
-        tracing_subscriber::fmt::layer().event_format(Upstream).with_writer(std::io::stderr);
-    tracing_subscriber::registry().with(lines.with_filter(targets)).init();
-}
-
-async fn run(loaded: Loaded, options: StartOptions, daemon_options: DaemonOptions) -> Exit {
+async fn run(loaded: Loaded, flags: StartFlags, daemon_options: DaemonOptions) -> Exit {
     tracing::info!(version = env!("CARGO_PKG_VERSION"), "consul-terraform-sync");
     tracing::debug!(config = ?loaded.config, "configuration");
     let stop = Stop::new();
@@ -108,7 +78,7 @@ async fn run(loaded: Loaded, options: StartOptions, daemon_options: DaemonOption
             return Exit::Error;
         }
     };
-    let work = work(loaded, options, daemon_options, &stop);
+    let work = work(loaded, flags, daemon_options, &stop);
     tokio::pin!(work);
     let exit = tokio::select! {
         exit = &mut work => exit,
@@ -140,11 +110,11 @@ fn on_signal(stop: &Stop) -> std::io::Result<tokio::task::JoinHandle<()>> {
 
 async fn work(
     loaded: Loaded,
-    options: StartOptions,
+    flags: StartFlags,
     daemon_options: DaemonOptions,
     stop: &Stop,
 ) -> Exit {
-    let inspected = match task_names(&options.inspect_tasks, &loaded.config) {
+    let inspected = match task_names(&flags.inspect_tasks, &loaded.config) {
         Ok(names) => names,
         Err(unknown) => {
             tracing::error!("task not found: {unknown}");
@@ -161,9 +131,9 @@ async fn work(
     if let Err(error) = daemon.start_driver().await {
         return failed(&error, stop, Exit::DriverInstall);
     }
-    let done = if options.inspect() {
+    let done = if flags.inspect() {
         inspect(&daemon, &inspected, stop).await
-    } else if options.once {
+    } else if flags.once {
         daemon.once(stop).await
     } else {
         daemon.run(stop).await

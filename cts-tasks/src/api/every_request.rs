@@ -1,0 +1,133 @@
+//! What holds for every request: its id, its log lines, the headers of its
+//! answer, and that an error is a document.
+
+use std::any::Any;
+
+use axum::{
+    body::{Body, to_bytes},
+    extract::{Request, State},
+    http::{HeaderName, HeaderValue, Method, StatusCode, header},
+    middleware::Next,
+    response::{IntoResponse, Response},
+};
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use super::{
+    ApiState, HEALTH,
+    answer::{Failure, Said},
+};
+use crate::{REQUEST_ID, Role};
+
+tokio::task_local! {
+    static CURRENT: Uuid;
+}
+
+/// The id of the request that is being answered.
+pub(crate) fn request_id() -> Uuid {
+    CURRENT.try_with(|id| *id).unwrap_or_else(|_outside| Uuid::new_v4())
+}
+
+/// Gives the request its id, and logs it, unless it asks for the health.
+///
+/// Source: Consul-Terraform-Sync 0.9, `api/middleware`.
+pub(crate) async fn identify(request: Request, next: Next) -> Response {
+    let id = Uuid::new_v4();
+    let logged = request.uri().path() != HEALTH;
+    let started = Instant::now();
+    if logged {
+        let (method, path) = (request.method().as_str(), request.uri().path());
+        tracing::debug!(request_id = %id, method, path, "received request");
+    }
+    let mut response = CURRENT.scope(id, answer(request, next)).await;
+    if let Ok(value) = HeaderValue::try_from(id.to_string()) {
+        response.headers_mut().insert(HeaderName::from_static(REQUEST_ID), value);
+    }
+    if logged {
+        let said = response.extensions().get::<Said>();
+        tracing::debug!(
+            request_id = %id,
+            duration = ?started.elapsed(),
+            status_code = response.status().as_u16(),
+            error = said.map(|said| said.0.as_str()),
+            "request complete"
+        );
+    }
+    response
+}
+
+/// `OPTIONS` is always fine; an error is always a document.
+async fn answer(request: Request, next: Next) -> Response {
+    let response = if request.method() == Method::OPTIONS {
+        StatusCode::OK.into_response()
+    } else {
+        next.run(request).await
+    };
+    let mut response = as_document(response).await;
+    let headers = response.headers_mut();
+    for (name, value) in [
+        (header::ACCESS_CONTROL_ALLOW_ORIGIN, "*"),
+        (header::ACCESS_CONTROL_ALLOW_HEADERS, "Content-Type"),
+        (header::ACCESS_CONTROL_ALLOW_METHODS, "GET, PUT, PATCH, POST, DELETE"),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    headers.entry(header::CONTENT_TYPE).or_insert(HeaderValue::from_static("application/json"));
+    response
+}
+
+/// The longest text of an error of the framework's own.
+const OWN_TEXT: usize = 4096;
+
+/// Turns an error that the framework made, which is plain text, into a document.
+async fn as_document(response: Response) -> Response {
+    let status = response.status();
+    if response.extensions().get::<Said>().is_some()
+        || !(status.is_client_error() || status.is_server_error())
+    {
+        return response;
+    }
+    let (parts, body) = response.into_parts();
+    let text = to_bytes(body, OWN_TEXT).await.unwrap_or_default();
+    let text = match String::from_utf8_lossy(&text).trim() {
+        "" => status.canonical_reason().unwrap_or("the request failed").to_owned(),
+        text => text.to_owned(),
+    };
+    let mut document = Failure::new(status, text).into_response();
+    if let Some(allow) = parts.headers.get(header::ALLOW) {
+        document.headers_mut().insert(header::ALLOW, allow.clone());
+    }
+    document
+}
+
+/// Answers for a handler that panicked; the log has been told by the panic hook.
+pub(crate) fn panicked(_cause: Box<dyn Any + Send + 'static>) -> http::Response<Body> {
+    Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "the request failed by a defect of the server")
+        .into_response()
+}
+
+/// Sends who asks a follower about tasks to the leader.
+pub(crate) async fn only_leader(
+    State(state): State<ApiState>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let path = request.uri().path();
+    let is_below = |base: &str| {
+        path.strip_prefix(base).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    let about_tasks = is_below("/v1/tasks") || is_below("/v1/status") && path != super::CLUSTER;
+    match state.cluster.role() {
+        Role::Follower { leader, address } if about_tasks => {
+            let mut message = "redirect requests to leader".to_owned();
+            if let Some(leader) = leader {
+                message = format!("{message} '{leader}'");
+                if let Some(address) = address {
+                    message = format!("{message} at {address}");
+                }
+            }
+            Failure::bad_request(message).into_response()
+        }
+        Role::Follower { .. } | Role::Leader => next.run(request).await,
+    }
+}

@@ -1,0 +1,35 @@
+use chrono::{DateTime, Local};
+use serde::{Deserialize, Serialize};
+
+use crate::Changes;
+
+/// What the last check for drift of a task found: whether what is really there
+/// still is what was last applied.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct DriftCheck {
+    /// When it ended.
+    pub at: DateTime<Local>,
+    /// The differences, none without drift; `None` when the check failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub changes: Option<Changes>,
+    /// Why the check failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+impl DriftCheck {
+    /// A check that ends now.
+    pub fn new(found: Result<Changes, String>) -> Self {
+        let (changes, error) = match found {
+            Ok(changes) => (Some(changes), None),
+            Err(error) => (None, Some(error)),
+        };
+        Self { at: Local::now(), changes, error }
+    }
+
+    /// Whether there are differences, as far as is known.
+    pub fn has_drifted(&self) -> bool {
+        self.changes.as_ref().is_some_and(|changes| !changes.is_empty())
+    }
+}

@@ -1,0 +1,83 @@
+use serde::{Deserialize, Serialize};
+
+use super::TaskDocument;
+
+/// The request that creates a task, and the answer that shows one.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TaskMessage {
+    /// The task.
+    pub task: TaskDocument,
+}
+
+/// `GET /v1/tasks`
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TaskList {
+    /// In the order in which they were configured or created.
+    pub tasks: Vec<TaskDocument>,
+}
+
+/// `POST /v1/tasks`
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CreatedTask {
+    /// The task as it was understood.
+    pub task: TaskDocument,
+    /// Only of a task that was inspected.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<InspectedTask>,
+}
+
+/// What the first run of a task would do.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InspectedTask {
+    /// For people.
+    pub plan: String,
+    /// Whether anything would change.
+    pub changes_present: bool,
+    /// Where a person can look at it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tfc_run_url: Option<String>,
+}
+
+/// The request `PATCH /v1/tasks/{name}`
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskUpdate {
+    /// What the task is to be.
+    pub enabled: bool,
+}
+
+/// The answer to `PATCH /v1/tasks/{name}`
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UpdatedTask {
+    /// Only of an update that was inspected.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inspect: Option<InspectedUpdate>,
+}
+
+/// What a run after an update would do.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InspectedUpdate {
+    /// Whether anything would change.
+    pub changes_present: bool,
+    /// For people.
+    pub plan: String,
+    /// Where a person can look at it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
+}
+
+/// Every answer outside 2xx.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ErrorDocument {
+    /// What is wrong.
+    pub error: ErrorMessage,
+    /// Names the request in the server's log.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request_id: Option<String>,
+}
+
+/// The inner part of an [`ErrorDocument`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ErrorMessage {
+    /// For people.
+    pub message: String,
+}

@@ -1,0 +1,74 @@
+use serde::{Deserialize, Serialize};
+
+use crate::{Event, Member, Status};
+
+/// `GET /v1/status`
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OverallStatus {
+    /// All tasks, counted.
+    pub task_summary: TaskSummary,
+}
+
+/// The inner part of an [`OverallStatus`].
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskSummary {
+    /// By status.
+    pub status: StatusCounts,
+    /// By whether they are enabled.
+    pub enabled: EnabledCounts,
+}
+
+/// How many tasks have each status.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StatusCounts {
+    /// See [`Status::Successful`].
+    pub successful: usize,
+    /// See [`Status::Errored`].
+    pub errored: usize,
+    /// See [`Status::Critical`].
+    pub critical: usize,
+    /// See [`Status::Unknown`].
+    pub unknown: usize,
+}
+
+/// How many tasks are enabled, and how many are not.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EnabledCounts {
+    /// Enabled tasks.
+    #[serde(rename = "true")]
+    pub enabled: usize,
+    /// Disabled tasks.
+    #[serde(rename = "false")]
+    pub disabled: usize,
+}
+
+/// One task in `GET /v1/status/tasks`
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TaskStatus {
+    /// The task's name.
+    pub task_name: String,
+    /// Told from the stored events.
+    pub status: Status,
+    /// Whether it runs at all.
+    pub enabled: bool,
+    /// Where its events are; empty while there are none.
+    pub events_url: String,
+    /// The newest first, at most five, and only if they were asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub events: Vec<Event>,
+    /// Ids of its providers.
+    #[serde(default)]
+    pub providers: Vec<String>,
+    /// Services that it selects by name.
+    #[serde(default)]
+    pub services: Vec<String>,
+}
+
+/// `GET /v1/status/cluster`
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClusterStatus {
+    /// The cluster's name.
+    pub cluster_name: String,
+    /// All members that Consul knows.
+    pub members: Vec<Member>,
+}

@@ -1,0 +1,286 @@
+use std::{collections::BTreeMap, time::Duration};
+
+use consul_watch::GoDuration;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    BufferPeriod, CatalogServicesSelection, Condition, KvSelection, Literal, ModuleInput,
+    ServiceSelection, Task,
+};
+
+/// One task, as configured: without what it only inherits, and without its
+/// directory.
+///
+/// A request may leave out everything but `name`, `module` and `condition`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TaskDocument {
+    /// Names the task.
+    pub name: String,
+    /// For people.
+    #[serde(default)]
+    pub description: String,
+    /// Whether it runs at all.
+    #[serde(default = "yes")]
+    pub enabled: bool,
+    /// The module's source.
+    pub module: String,
+    /// The module's version; empty is the latest.
+    #[serde(default)]
+    pub version: String,
+    /// Ids of providers, as `name` or `name.alias`.
+    #[serde(default)]
+    pub providers: Vec<String>,
+    /// Values of the module's variables, each an expression: a string has its quotes.
+    #[serde(default)]
+    pub variables: BTreeMap<String, String>,
+    /// Only if the task has one of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub buffer_period: Option<BufferPeriodDocument>,
+    /// When it runs.
+    pub condition: ConditionDocument,
+    /// What else its module gets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub module_input: Option<ModuleInputDocument>,
+    /// The most resources that one run may destroy without approval.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_destroy: Option<u64>,
+    /// Whether every plan with changes has to be approved.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub require_approval: bool,
+    /// Whether its infrastructure is destroyed when it is deleted.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub destroy_on_delete: bool,
+    /// When to look for drift, as a cron expression.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drift_check: Option<String>,
+    /// What only the driver knows, such as `terraform_cloud_workspace`.
+    #[serde(flatten)]
+    pub driver_blocks: BTreeMap<String, Literal>,
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// How long changes are collected before a run. What is left out of a request
+/// is unset, as in a file.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BufferPeriodDocument {
+    /// Whether changes are collected.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub enabled: Option<bool>,
+    /// The quiet time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min: Option<GoDuration>,
+    /// The longest wait.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max: Option<GoDuration>,
+}
+
+/// When a task runs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ConditionDocument {
+    /// Instances of services change.
+    Services(UsedAsInput<ServicesDocument>),
+    /// Services come and go.
+    CatalogServices(UsedAsInput<CatalogServicesDocument>),
+    /// Keys change.
+    ConsulKv(UsedAsInput<ConsulKvDocument>),
+    /// A time comes.
+    Schedule {
+        /// When, as a cron expression.
+        cron: String,
+    },
+}
+
+/// A condition's selection, and whether the module gets it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct UsedAsInput<T> {
+    /// What is watched.
+    #[serde(flatten)]
+    pub selection: T,
+    /// Whether the module gets it.
+    #[serde(default = "yes")]
+    pub use_as_module_input: bool,
+}
+
+/// What else a module gets.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct ModuleInputDocument {
+    /// Instances of services.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub services: Option<ServicesDocument>,
+    /// Keys.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub consul_kv: Option<ConsulKvDocument>,
+}
+
+/// Services, either by `names` or by `regexp`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServicesDocument {
+    /// Their names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub names: Option<Vec<String>>,
+    /// What their names match.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub regexp: Option<String>,
+    /// Empty is the agent's.
+    #[serde(default)]
+    pub datacenter: String,
+    /// Enterprise namespace; empty is the default.
+    #[serde(default)]
+    pub namespace: String,
+    /// A filter expression of Consul.
+    #[serde(default)]
+    pub filter: String,
+    /// Given to the module with each service.
+    #[serde(default)]
+    pub cts_user_defined_meta: BTreeMap<String, String>,
+}
+
+/// The names of services in the catalog.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CatalogServicesDocument {
+    /// What the names match.
+    pub regexp: String,
+    /// Empty is the agent's.
+    #[serde(default)]
+    pub datacenter: String,
+    /// Enterprise namespace; empty is the default.
+    #[serde(default)]
+    pub namespace: String,
+    /// Only services on nodes with this metadata.
+    #[serde(default)]
+    pub node_meta: BTreeMap<String, String>,
+}
+
+/// Keys of Consul KV.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConsulKvDocument {
+    /// The key, or what the keys begin with.
+    pub path: String,
+    /// Whether all keys below `path` are meant.
+    #[serde(default)]
+    pub recurse: bool,
+    /// Empty is the agent's.
+    #[serde(default)]
+    pub datacenter: String,
+    /// Enterprise namespace; empty is the default.
+    #[serde(default)]
+    pub namespace: String,
+}
+
+impl From<&Task> for TaskDocument {
+    fn from(task: &Task) -> Self {
+        let expressions = task.variables.iter();
+        let mut module_input = ModuleInputDocument::default();
+        for input in &task.module_inputs {
+            match input {
+                ModuleInput::Services(services) => module_input.services = Some(services.into()),
+                ModuleInput::ConsulKv(keys) => module_input.consul_kv = Some(keys.into()),
+            }
+        }
+        Self {
+            name: task.name.to_string(),
+            description: task.description.clone(),
+            enabled: task.enabled,
+            module: task.module.clone(),
+            version: task.version.clone().unwrap_or_default(),
+            providers: task.providers.clone(),
+            variables: expressions
+                .map(|(key, value)| (key.clone(), value.to_expression()))
+                .collect(),
+            buffer_period: (!task.buffer_period_inherited).then(|| task.buffer_period.into()),
+            condition: (&task.condition).into(),
+            module_input: (!task.module_inputs.is_empty()).then_some(module_input),
+            max_destroy: task.guard.max_destroy,
+            require_approval: task.guard.require_approval,
+            destroy_on_delete: task.destroy_on_delete,
+            drift_check: task.drift_check.clone(),
+            driver_blocks: task.driver_blocks.clone(),
+        }
+    }
+}
+
+impl From<BufferPeriod> for BufferPeriodDocument {
+    fn from(period: BufferPeriod) -> Self {
+        let (enabled, min, max) = match period {
+            BufferPeriod::Disabled => (false, Duration::ZERO, Duration::ZERO),
+            BufferPeriod::Enabled { min, max } => (true, min, max),
+        };
+        Self { enabled: Some(enabled), min: Some(min.into()), max: Some(max.into()) }
+    }
+}
+
+impl From<&Condition> for ConditionDocument {
+    fn from(condition: &Condition) -> Self {
+        match condition {
+            Condition::Services { services, use_as_module_input } => Self::Services(UsedAsInput {
+                selection: services.into(),
+                use_as_module_input: *use_as_module_input,
+            }),
+            Condition::CatalogServices { services, use_as_module_input } => {
+                Self::CatalogServices(UsedAsInput {
+                    selection: services.into(),
+                    use_as_module_input: *use_as_module_input,
+                })
+            }
+            Condition::ConsulKv { keys, use_as_module_input } => Self::ConsulKv(UsedAsInput {
+                selection: keys.into(),
+                use_as_module_input: *use_as_module_input,
+            }),
+            Condition::Schedule { cron } => Self::Schedule { cron: cron.clone() },
+        }
+    }
+}
+
+impl From<&ServiceSelection> for ServicesDocument {
+    /// The settings of a block hold for all of its names.
+    fn from(selection: &ServiceSelection) -> Self {
+        match selection {
+            ServiceSelection::Named(named) => {
+                let first = named.first().cloned();
+                let names = named.iter().map(|service| service.name.clone()).collect();
+                first.map_or_else(Self::default, |first| Self {
+                    names: Some(names),
+                    regexp: None,
+                    datacenter: first.datacenter,
+                    namespace: first.namespace,
+                    filter: first.filter,
+                    cts_user_defined_meta: first.cts_user_defined_meta,
+                })
+            }
+            ServiceSelection::Matching(matching) => Self {
+                names: None,
+                regexp: Some(matching.regexp.clone()),
+                datacenter: matching.datacenter.clone(),
+                namespace: matching.namespace.clone(),
+                filter: matching.filter.clone(),
+                cts_user_defined_meta: matching.cts_user_defined_meta.clone(),
+            },
+        }
+    }
+}
+
+impl From<&CatalogServicesSelection> for CatalogServicesDocument {
+    fn from(selection: &CatalogServicesSelection) -> Self {
+        Self {
+            regexp: selection.regexp.clone(),
+            datacenter: selection.datacenter.clone(),
+            namespace: selection.namespace.clone(),
+            node_meta: selection.node_meta.clone(),
+        }
+    }
+}
+
+impl From<&KvSelection> for ConsulKvDocument {
+    fn from(selection: &KvSelection) -> Self {
+        Self {
+            path: selection.path.clone(),
+            recurse: selection.recurse,
+            datacenter: selection.datacenter.clone(),
+            namespace: selection.namespace.clone(),
+        }
+    }
+}
