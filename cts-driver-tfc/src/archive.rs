@@ -120,7 +120,8 @@ impl Walk<'_> {
             let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
                 return Err(refused(format!("{}: the name is not text", path.display())));
             };
-            let inside = if inside.is_empty() { name.to_owned() } else { format!("{inside}/{name}") };
+            let inside =
+                if inside.is_empty() { name.to_owned() } else { format!("{inside}/{name}") };
             let is_folder = path.is_dir();
             if self.ignored.excludes(&inside, is_folder) {
                 continue;

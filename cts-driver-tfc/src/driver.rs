@@ -81,7 +81,11 @@ impl TfcDriver {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn runs<'a>(&'a self, workspace: &'a Workspace, context: &'a RunContext) -> TaskResult<Runs<'a>> {
+    fn runs<'a>(
+        &'a self,
+        workspace: &'a Workspace,
+        context: &'a RunContext,
+    ) -> TaskResult<Runs<'a>> {
         let settings = &self.connection.settings;
         Ok(Runs {
             client: self.connection.client()?,
@@ -171,8 +175,7 @@ impl TfcDriver {
             }
             _ => return self.wait_for(&report.run, &runs).await,
         }
-        let by_itself =
-            report.workspace.as_ref().unwrap_or(&workspace).attributes.auto_apply;
+        let by_itself = report.workspace.as_ref().unwrap_or(&workspace).attributes.auto_apply;
         if !by_itself {
             return self.outcome(&report, &runs).await;
         }
@@ -280,8 +283,9 @@ impl TfcDriver {
     }
 
     async fn follow_run(&self, ticket: &str, context: &RunContext) -> Step<Outcome> {
-        let id: RunId = ticket.parse().map_err(|error: crate::types::InvalidId| {
-            Error::Input { operation: "follow run", problem: error.to_string() }
+        let id: RunId = ticket.parse().map_err(|error: crate::types::InvalidId| Error::Input {
+            operation: "follow run",
+            problem: error.to_string(),
         })?;
         let workspace = self.workspace(context).await?;
         let runs = self.runs(&workspace, context).map_err(Halt::NotPermitted)?;

@@ -2,8 +2,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use cts_tasks::{
-    Diagnostic, Driver, DriverFactory, DriverKind, DriverSettings, Error as TaskError, Result,
-    Task,
+    Diagnostic, Driver, DriverFactory, DriverKind, DriverSettings, Error as TaskError, Result, Task,
 };
 
 use crate::{Client, Platform, Settings, TfcDriver, connection::Connection};
@@ -42,6 +41,10 @@ impl DriverKind for TfcKind {
 
     fn task_blocks(&self) -> &'static [&'static str] {
         &["terraform_cloud_workspace", "terraform_version"]
+    }
+
+    fn task_block_schema(&self, block: &str) -> Option<serde_json::Value> {
+        crate::task_block_schema(block)
     }
 
     fn secret_fields(&self) -> &'static [&'static str] {

@@ -21,7 +21,7 @@ mod platform;
 mod poll;
 mod runs;
 mod settings;
-#[cfg(any())]
+#[cfg(feature = "testing")]
 pub mod testing;
 pub mod types;
 mod variables;

@@ -30,7 +30,11 @@ impl Module {
     /// # Errors
     ///
     /// [`crate::Error::Module`] when the task asks for what cannot be.
-    pub(crate) fn new(settings: &Settings, task: &Task, providers: &[ProviderBlock]) -> Result<Self> {
+    pub(crate) fn new(
+        settings: &Settings,
+        task: &Task,
+        providers: &[ProviderBlock],
+    ) -> Result<Self> {
         let local = local_folder(&task.module, settings.base_dir());
         let mut task = task.clone();
         let local = local.map(|folder| {

@@ -128,7 +128,12 @@ impl Runs<'_> {
     /// Waits for a run, looking at it now and then.
     ///
     /// While the platform is away it is waited for too, up to ten minutes.
-    pub(crate) async fn wait(&self, id: &RunId, first: &RunStatus, until: Until) -> Step<RunReport> {
+    pub(crate) async fn wait(
+        &self,
+        id: &RunId,
+        first: &RunStatus,
+        until: Until,
+    ) -> Step<RunReport> {
         let mut polls = Polls::new(self.settings.poll_min, self.settings.poll_max);
         let started = Instant::now();
         let mut answered = started;
@@ -149,11 +154,13 @@ impl Runs<'_> {
                     let attributes = &report.run.attributes;
                     self.notice(id, &mut known, &attributes.status);
                     let phase = attributes.phase();
-                    let waits = phase == Phase::Waiting && self.really_waits(&report, &mut settled_since);
+                    let waits =
+                        phase == Phase::Waiting && self.really_waits(&report, &mut settled_since);
                     if phase.is_final() || (waits && until == Until::Settled) {
                         return Ok(report);
                     }
-                    let phase = if waits || phase != Phase::Waiting { phase } else { Phase::Planning };
+                    let phase =
+                        if waits || phase != Phase::Waiting { phase } else { Phase::Planning };
                     wait = polls.next(&attributes.status, phase);
                 }
                 Err(error) if error.is_retryable() && answered.elapsed() < AWAY => {

@@ -158,7 +158,12 @@ mod tests {
             .collect();
         assert_eq!(
             told,
-            ["update var-other true None", "update var-plain true Some(true)", "replace var-freed", "create new"]
+            [
+                "update var-other true None",
+                "update var-plain true Some(true)",
+                "replace var-freed",
+                "create new"
+            ]
         );
         // What was written by another process is written again once.
         let again = super::steps(&[wanted("hidden", "1", true)], &there, &Written::default());
@@ -169,8 +174,12 @@ mod tests {
     fn only_our_own_leftovers_are_taken_away() {
         let mut foreign = present("foreign", Some("1"), false);
         foreign.attributes.description = Some("somebody's".into());
-        let there =
-            [present("kept", Some("1"), false), present("services", None, false), present("gone", None, false), foreign];
+        let there = [
+            present("kept", Some("1"), false),
+            present("services", None, false),
+            present("gone", None, false),
+            foreign,
+        ];
         let steps = leftovers(&[wanted("kept", "1", false)], &["services"], &there, "mine");
         assert!(matches!(steps.as_slice(), [Step::Delete(id)] if id.as_str() == "var-gone"));
     }

@@ -36,12 +36,11 @@ impl Ensure<'_> {
         let name = self.settings.workspace_name(self.task);
         let organization = &self.settings.organization;
         let block = WorkspaceBlock::of(self.task);
-        let (workspace, created) =
-            match self.client.workspace_named(organization, &name).await {
-                Ok(found) => (found, false),
-                Err(error) if error.is_not_found() => self.create(&name, &block).await?,
-                Err(error) => return Err(error),
-            };
+        let (workspace, created) = match self.client.workspace_named(organization, &name).await {
+            Ok(found) => (found, false),
+            Err(error) if error.is_not_found() => self.create(&name, &block).await?,
+            Err(error) => return Err(error),
+        };
         if created {
             self.add_tags(&workspace).await?;
             return Ok(workspace);
@@ -98,9 +97,8 @@ impl Ensure<'_> {
     /// Why a workspace that was found cannot serve the task, if it cannot.
     fn check(&self, workspace: &Workspace) -> Result<()> {
         let attributes = &workspace.attributes;
-        let refuse = |problem: String| {
-            Err(Error::Workspace { workspace: attributes.name.clone(), problem })
-        };
+        let refuse =
+            |problem: String| Err(Error::Workspace { workspace: attributes.name.clone(), problem });
         if attributes.vcs_repo.is_some() {
             return refuse(
                 "is connected to a repository: only workspaces with API-driven runs can be used"
@@ -134,7 +132,9 @@ impl Ensure<'_> {
             .relationships
             .one::<ConfigurationVersionAttributes>("current-configuration-version");
         if version.is_some() && !has(&SOURCE_TAG.to_owned()) {
-            return refuse("has a configuration version not uploaded by this application".to_owned());
+            return refuse(
+                "has a configuration version not uploaded by this application".to_owned(),
+            );
         }
         Ok(())
     }
@@ -162,7 +162,8 @@ impl Ensure<'_> {
             return Ok(());
         }
         let present = workspace.attributes.tag_names.as_deref().unwrap_or_default();
-        let wanted = std::iter::once(SOURCE_TAG).chain(self.settings.tags.iter().map(String::as_str));
+        let wanted =
+            std::iter::once(SOURCE_TAG).chain(self.settings.tags.iter().map(String::as_str));
         let missing: Vec<String> = wanted
             .filter(|tag| !present.iter().any(|own| own.eq_ignore_ascii_case(tag)))
             .map(str::to_owned)
@@ -186,7 +187,8 @@ impl Ensure<'_> {
             change.execution_mode = Some(mode);
             change.agent_pool_id = pool;
             if attributes.setting_overwrites.is_some() {
-                let overwrites = ["execution-mode", "agent-pool"].map(|name| (name.to_owned(), true));
+                let overwrites =
+                    ["execution-mode", "agent-pool"].map(|name| (name.to_owned(), true));
                 change.setting_overwrites = Some(BTreeMap::from(overwrites));
             }
         }

@@ -93,7 +93,8 @@ mod tests {
 
     #[test]
     fn patterns_mean_what_they_mean_to_git() {
-        let rules = IgnoreRules::parse("# no\n*.md\n!README.md\n/top\ndocs/**/x?.txt\nbuild/\n\n[\n");
+        let rules =
+            IgnoreRules::parse("# no\n*.md\n!README.md\n/top\ndocs/**/x?.txt\nbuild/\n\n[\n");
         for (path, folder, excluded) in [
             ("a/b.md", false, true),
             ("README.md", false, false),

@@ -17,7 +17,8 @@ fn entries(archive: &Archive) -> Vec<(String, String)> {
 
 fn module(folder: &Path) {
     fs::create_dir_all(folder.join("sub")).unwrap();
-    for (name, text) in [("z.tf", "z"), ("a.tf", "a"), ("sub/s.sh", "#!"), ("x.tfstate", "secret")] {
+    for (name, text) in [("z.tf", "z"), ("a.tf", "a"), ("sub/s.sh", "#!"), ("x.tfstate", "secret")]
+    {
         fs::write(folder.join(name), text).unwrap();
     }
 }
@@ -37,7 +38,12 @@ fn identical_files_give_identical_bytes() {
     fs::write(other.path().join("z.tf"), "before").unwrap();
     module(other.path());
     let times = fs::FileTimes::new().set_modified(std::time::UNIX_EPOCH);
-    fs::File::options().write(true).open(other.path().join("a.tf")).unwrap().set_times(times).unwrap();
+    fs::File::options()
+        .write(true)
+        .open(other.path().join("a.tf"))
+        .unwrap()
+        .set_times(times)
+        .unwrap();
     let (one, mut two) = (packed(one.path()), packed(other.path()));
     assert_eq!(one.bytes, two.bytes);
     assert_eq!(one.digest, two.digest);
@@ -72,7 +78,8 @@ fn links_are_followed_inside_and_refused_outside() {
     std::os::unix::fs::symlink(module.join("main.tf"), module.join("other.tf")).unwrap();
     let mut files = Files::default();
     files.add_folder(&module, "").unwrap();
-    let texts: Vec<String> = entries(&files.pack().unwrap()).into_iter().map(|(_, text)| text).collect();
+    let texts: Vec<String> =
+        entries(&files.pack().unwrap()).into_iter().map(|(_, text)| text).collect();
     assert_eq!(texts, ["x", "x"]);
 
     fs::write(&outside, "s").unwrap();

@@ -39,10 +39,7 @@ impl TfcDriver {
 
     /// Finds or makes the workspace, uploads, and sets what does not change
     /// with Consul; once, until it is found to be gone.
-    pub(super) async fn ready(
-        &self,
-        context: &RunContext,
-    ) -> Step<MutexGuard<'_, Option<Ready>>> {
+    pub(super) async fn ready(&self, context: &RunContext) -> Step<MutexGuard<'_, Option<Ready>>> {
         let mut ready = self.ready.lock().await;
         if ready.is_none() {
             context.permit.check().map_err(Halt::NotPermitted)?;
@@ -120,7 +117,11 @@ impl TfcDriver {
     }
 
     /// Sets variables, those that differ.
-    pub(super) async fn set_variables(&self, wanted: &[NewVariable], ready: &mut Ready) -> Result<()> {
+    pub(super) async fn set_variables(
+        &self,
+        wanted: &[NewVariable],
+        ready: &mut Ready,
+    ) -> Result<()> {
         for variable in wanted {
             variable.check()?;
         }

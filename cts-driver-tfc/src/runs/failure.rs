@@ -27,15 +27,22 @@ impl Runs<'_> {
         let apply = report.apply.as_ref().map(|apply| &apply.attributes);
         let plan = report.plan.as_ref().map(|plan| &plan.attributes);
         let (step, address) = match (apply, plan) {
-            (Some(apply), _) if apply.status == StepStatus::Errored => ("apply", &apply.log_read_url),
+            (Some(apply), _) if apply.status == StepStatus::Errored => {
+                ("apply", &apply.log_read_url)
+            }
             (_, Some(plan)) if plan.status == StepStatus::Errored => ("plan", &plan.log_read_url),
-            _ => return "neither plan nor apply failed; a policy or a run task may have".to_owned(),
+            _ => {
+                return "neither plan nor apply failed; a policy or a run task may have".to_owned();
+            }
         };
         let Some(address) = address else { return format!("{step} failed") };
         match log::read(self.client, address).await {
             Ok(log) => format!("{step} failed: {}", log.errors()),
             Err(error) => {
-                format!("{step} failed, and its log cannot be read: {}", consul_watch::error_chain(&error))
+                format!(
+                    "{step} failed, and its log cannot be read: {}",
+                    consul_watch::error_chain(&error)
+                )
             }
         }
     }
