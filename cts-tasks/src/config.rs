@@ -47,6 +47,7 @@ pub use registry::{BlockKind, Registry};
 pub use rules::TaskRules;
 pub use syslog::{InvalidSyslogFacility, SyslogConfig, SyslogFacility};
 pub use tasks::TaskBlock;
+pub(crate) use tasks::shared_auto_commit;
 pub use value::{ConfigValue, Entry, ValueKind};
 pub use vault::VaultConfig;
 

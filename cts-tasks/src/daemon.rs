@@ -1,10 +1,15 @@
+mod difference;
+mod reload;
+
 use std::{sync::Arc, time::Duration};
 
 use consul_watch::{Client, Watcher};
 
+pub use reload::Reloaded;
+
 use crate::{
     Cluster, Config, DriverFactory, Engine, EngineOptions, Error, Inspection, Result, Single, Stop,
-    StopReason, TaskName, config::TaskRules, registration::keep_registered,
+    StopReason, Task, TaskName, config::TaskRules, registration::keep_registered,
 };
 
 /// Starts and runs a deployment: checks Consul and the driver, serves the API,
@@ -19,6 +24,8 @@ pub struct Daemon {
     client: Client,
     engine: Engine,
     cluster: Arc<dyn Cluster>,
+    /// The tasks of the files, as they were last taken over.
+    files: tokio::sync::Mutex<Vec<Task>>,
     #[cfg(feature = "api")]
     rules: Option<TaskRules>,
     #[cfg(feature = "api")]
@@ -92,6 +99,7 @@ impl Daemon {
         let watcher = Watcher::new(client.clone());
         let engine = Engine::new(watcher, Arc::clone(&factory), options.engine);
         Self {
+            files: tokio::sync::Mutex::new(config.tasks.clone()),
             config,
             factory,
             client,
@@ -158,9 +166,12 @@ impl Daemon {
     ///
     /// # Errors
     ///
-    /// The driver's.
-    pub async fn start_driver(&self) -> Result<()> {
-        self.factory.start().await
+    /// The driver's, or [`Error::Stopped`] when the stop comes first.
+    pub async fn start_driver(&self, stop: &Stop) -> Result<()> {
+        tokio::select! {
+            started = self.factory.start() => started,
+            reason = stop.stopped() => Err(Error::Stopped { reason }),
+        }
     }
 
     /// Says what a run of each task would change; see [`Engine::inspect`].
@@ -171,6 +182,21 @@ impl Daemon {
     pub async fn inspect(&self, only: &[TaskName], stop: &Stop) -> Result<Vec<Inspection>> {
         self.load(stop).await?;
         self.engine.inspect(only, stop).await
+    }
+
+    /// As [`Daemon::inspect`], and tells of each inspection as soon as it ends.
+    ///
+    /// # Errors
+    ///
+    /// That of the first task that fails, after what came before was told.
+    pub async fn inspect_each(
+        &self,
+        only: &[TaskName],
+        stop: &Stop,
+        report: impl FnMut(Inspection) + Send,
+    ) -> Result<()> {
+        self.load(stop).await?;
+        self.engine.inspect_each(only, stop, report).await
     }
 
     /// Runs every task once; see [`Engine::once`].

@@ -25,7 +25,7 @@ use std::{
 };
 
 use consul_watch::{Clock, SystemClock, Watcher};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{Semaphore, mpsc, watch};
 
 pub use command::FirstRun;
 pub use retry::Retry;
@@ -107,6 +107,8 @@ pub(crate) struct Shared {
     random: Mutex<fastrand::Rng>,
     /// To the supervisor, while the engine runs.
     orders: Mutex<Option<mpsc::Sender<Order>>>,
+    /// Whether every task has had its first run, while the engine runs.
+    watching: watch::Sender<bool>,
 }
 
 impl Shared {
@@ -137,6 +139,7 @@ impl Engine {
             turns: options.concurrency.map(Semaphore::new),
             random: Mutex::new(random),
             orders: Mutex::new(None),
+            watching: watch::Sender::new(false),
             options,
         };
         Self { shared: Arc::new(shared), factory }
@@ -173,20 +176,35 @@ impl Engine {
     ///
     /// That of the first task that fails.
     pub async fn inspect(&self, only: &[TaskName], stop: &Stop) -> Result<Vec<Inspection>> {
+        let mut found = Vec::new();
+        self.inspect_each(only, stop, |inspection| found.push(inspection)).await?;
+        Ok(found)
+    }
+
+    /// As [`Engine::inspect`], and tells of each inspection as soon as it ends.
+    ///
+    /// # Errors
+    ///
+    /// That of the first task that fails, after what came before was told.
+    pub async fn inspect_each(
+        &self,
+        only: &[TaskName],
+        stop: &Stop,
+        mut report: impl FnMut(Inspection) + Send,
+    ) -> Result<()> {
         let tasks = self.tasks();
         if let Some(unknown) =
             only.iter().find(|name| !tasks.iter().any(|task| task.name == **name))
         {
             return Err(Error::NoSuchTask { task: unknown.to_string() });
         }
-        let mut found = Vec::new();
         for task in tasks.into_iter().filter(|task| only.is_empty() || only.contains(&task.name)) {
             let name = task.name.clone();
             let mut worker = self.worker(task, stop).await?;
             let plan = worker.inspect(stop).await?;
-            found.push(Inspection { task: name, plan });
+            report(Inspection { task: name, plan });
         }
-        Ok(found)
+        Ok(())
     }
 
     /// Runs every task once, one after the other, without a second try.

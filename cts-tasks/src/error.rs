@@ -67,6 +67,12 @@ pub enum Error {
         /// The new plan, if it waits for approval, too.
         waiting: Option<PlanId>,
     },
+    /// The configuration was not read again into a running daemon; nothing changed.
+    #[error("the configuration is not reloaded, and nothing changed: {reason}")]
+    NotReloaded {
+        /// Why, and what to do.
+        reason: String,
+    },
     /// Tasks can be changed only while the engine runs.
     #[error("the engine is not running")]
     NotRunning,
@@ -138,6 +144,7 @@ impl Error {
             | Self::TaskDisabled { .. }
             | Self::NoSuchPlan { .. }
             | Self::PlanSuperseded { .. }
+            | Self::NotReloaded { .. }
             | Self::NotRunning
             | Self::Stopped { .. }
             | Self::NotPermitted { .. }

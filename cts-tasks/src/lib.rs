@@ -63,7 +63,7 @@ pub mod wire;
 pub use api::{ApiServer, Exposition};
 pub use config::{Config, ConfigValue, ConsulConfig, ProviderBlock};
 pub use cron::{Cron, InvalidCron};
-pub use daemon::{Daemon, DaemonOptions};
+pub use daemon::{Daemon, DaemonOptions, Reloaded};
 pub use diagnostic::{Diagnostic, Place, Severity, Source};
 pub use drift::DriftCheck;
 pub use driver::{

@@ -47,7 +47,8 @@ pub(crate) async fn create(
         return Err(unsupported_method(&Method::POST, "The task API", "'GET'"));
     };
     let run = run_parameter(&parameters)?;
-    let task = checked(&read(body).await?, rules)?;
+    let running = state.engine.state(|state| state.tasks.clone());
+    let task = checked(&read(body).await?, rules, &running)?;
     let shown = TaskDocument::from(&task);
     let first_run = match run {
         RunParameter::Inspect => {
@@ -74,14 +75,14 @@ fn refused(error: Error, otherwise: StatusCode) -> Failure {
     Failure::from(error).with_status(status)
 }
 
-fn checked(body: &[u8], rules: &TaskRules) -> Result<Task, Failure> {
+fn checked(body: &[u8], rules: &TaskRules, running: &[Task]) -> Result<Task, Failure> {
     if body.is_empty() {
         return Err(Failure::bad_request("error decoding the request: EOF"));
     }
     let request: Value = serde_json::from_slice(body)
         .map_err(|error| Failure::bad_request(format!("error decoding the request: {error}")))?;
     let task = schema::task(request, &rules.driver_keys()).map_err(Failure::bad_request)?;
-    rules.check(&ConfigValue::from(as_in_a_file(task))).map_err(|mistakes| {
+    rules.check_among(&ConfigValue::from(as_in_a_file(task)), running).map_err(|mistakes| {
         let mistakes: Vec<String> = mistakes.into_iter().map(|mistake| mistake.message).collect();
         Failure::bad_request(format!("error with task configuration: {}", mistakes.join("; ")))
     })

@@ -50,6 +50,19 @@ impl TaskRules {
     ///
     /// Every mistake found.
     pub fn check(&self, task: &ConfigValue) -> Result<Task, Vec<Diagnostic>> {
+        self.check_among(task, &[])
+    }
+
+    /// As [`TaskRules::check`], and that the task can be added to `others`.
+    ///
+    /// # Errors
+    ///
+    /// Every mistake found.
+    pub fn check_among(
+        &self,
+        task: &ConfigValue,
+        others: &[Task],
+    ) -> Result<Task, Vec<Diagnostic>> {
         let mut findings = Findings::default();
         let mut decoder = Decoder::new(&self.registry, &mut findings);
         let raw = decode_body("task[0]", task, &mut decoder);
@@ -69,6 +82,11 @@ impl TaskRules {
         };
         let finalized = tasks::finalize(&[raw], &shared, &mut findings);
         self.check_driver_blocks(&finalized.blocks, &mut findings);
+        if let Some(task) = finalized.tasks.first() {
+            let others = others.iter().filter(|other| other.name != task.name);
+            let all: Vec<&Task> = others.chain([task]).collect();
+            tasks::check_auto_commit(&all, &self.config.providers, &mut findings);
+        }
         match finalized.tasks.into_iter().next() {
             Some(task) if findings.errors.is_empty() => Ok(task),
             _ => Err(findings.errors),

@@ -77,11 +77,17 @@ pub(super) fn finalize(raw: &[RawTask], shared: &Shared<'_>, findings: &mut Find
         }
         finalized.tasks.push(task);
     }
-    check_auto_commit(&finalized.tasks, shared.providers, findings);
+    let all: Vec<&Task> = finalized.tasks.iter().collect();
+    check_auto_commit(&all, shared.providers, findings);
     finalized
 }
 
-fn check_auto_commit(tasks: &[Task], providers: &[ProviderBlock], findings: &mut Findings) {
+/// That no two of `tasks` use one provider that commits by itself.
+pub(super) fn check_auto_commit(
+    tasks: &[&Task],
+    providers: &[ProviderBlock],
+    findings: &mut Findings,
+) {
     for provider in providers.iter().filter(|provider| provider.auto_commit) {
         let users = tasks.iter().filter(|task| {
             let used = task.providers.iter().filter_map(|id| find_provider(providers, id));
@@ -99,6 +105,14 @@ fn check_auto_commit(tasks: &[Task], providers: &[ProviderBlock], findings: &mut
             );
         }
     }
+}
+
+/// The complaint about a provider that commits by itself and that two of
+/// `tasks` use.
+pub(crate) fn shared_auto_commit(tasks: &[Task], providers: &[ProviderBlock]) -> Option<String> {
+    let mut findings = Findings::default();
+    check_auto_commit(&tasks.iter().collect::<Vec<_>>(), providers, &mut findings);
+    findings.errors.first().map(ToString::to_string)
 }
 
 /// Checks one task; `None` if it has a mistake, which is reported.

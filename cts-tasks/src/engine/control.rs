@@ -21,6 +21,28 @@ const ORDERS: usize = 64;
 /// What was begun is done to its end, also if the future is dropped. While the
 /// engine does not run, each of these fails with [`Error::NotRunning`].
 impl Engine {
+    /// Waits until every task of the configuration or the store has had its
+    /// first run, and all are watched.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotRunning`] when the engine does not run, or ends before.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses nothing.
+    pub async fn watching(&self) -> Result<()> {
+        let mut watching = self.shared.watching.subscribe();
+        loop {
+            if *watching.borrow_and_update() {
+                return Ok(());
+            }
+            if self.shared.orders().is_none() || watching.changed().await.is_err() {
+                return Err(Error::NotRunning);
+            }
+        }
+    }
+
     /// Adds a task: everything it needs is read from Consul once, within a
     /// minute, and its driver prepared. With [`FirstRun::Now`] it is also run.
     /// After an error nothing was added.
@@ -196,5 +218,6 @@ impl Open {
 impl Drop for Open {
     fn drop(&mut self) {
         *self.shared.orders() = None;
+        self.shared.watching.send_replace(false);
     }
 }

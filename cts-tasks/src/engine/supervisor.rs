@@ -83,6 +83,7 @@ impl Supervisor {
         }
         let Some(task) = self.first.pop_front() else {
             tracing::info!("all tasks ran once, watching for changes");
+            self.engine.shared.watching.send_replace(true);
             return;
         };
         self.slots.insert(task.name.clone(), Slot::Starting);

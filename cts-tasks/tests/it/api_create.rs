@@ -15,11 +15,16 @@ use crate::{
 
 /// A running engine without tasks, and its API.
 async fn running() -> (Scene, Api, JoinHandle<Result<()>>) {
+    let text = "working_dir = \"/tasks\"\nbuffer_period { enabled = false }";
+    running_with(text).await
+}
+
+/// As [`running`], with other settings.
+async fn running_with(text: &str) -> (Scene, Api, JoinHandle<Result<()>>) {
     let scene = Scene::new();
     scene.put("web", 1);
     let running = scene.start(Vec::new()).await;
     let driver = AnyDriver::new("terraform", &["limits"]);
-    let text = "working_dir = \"/tasks\"\nbuffer_period { enabled = false }";
     let loaded = loader_of(Registry::new().driver(driver))
         .load_sources(vec![source("test.hcl", text)])
         .unwrap();
@@ -198,6 +203,25 @@ async fn a_guard_is_taken_and_shown_where_it_is_set() {
     let (_, created) = post(&api, "", &plain).await;
     let shown = created["task"].as_object().unwrap();
     assert!(!shown.contains_key("max_destroy") && !shown.contains_key("require_approval"));
+    scene.end(running).await;
+}
+
+/// Spec: CTS20
+#[tokio::test]
+async fn a_provider_that_commits_is_refused_to_a_second_task() {
+    let (scene, api, running) =
+        running_with("terraform_provider \"panos\" { auto_commit = true }").await;
+    let mut with_provider = task();
+    with_provider["providers"] = json!(["panos"]);
+    assert_eq!(post(&api, "", &with_provider).await.0, 201);
+    with_provider["name"] = "u".into();
+    let (status, error) = post(&api, "", &with_provider).await;
+    assert_eq!(status, 400);
+    assert_eq!(
+        message(&error),
+        "error with task configuration: \
+         provider with autocommit (panos) cannot be used by more than one task"
+    );
     scene.end(running).await;
 }
 

@@ -19,6 +19,7 @@ mod drift;
 mod engine;
 mod guards;
 mod registration;
+mod reload;
 mod removal;
 mod scene;
 mod stores;

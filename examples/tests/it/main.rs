@@ -6,6 +6,8 @@ mod bad_input;
 mod ecs;
 mod end_to_end;
 mod kill;
+mod operator;
 mod parts;
+mod reload;
 mod sync;
 mod trouble;

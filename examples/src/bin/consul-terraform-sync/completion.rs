@@ -108,7 +108,7 @@ pub(crate) fn candidates(line: &str, tasks: impl FnOnce(Wanted) -> Vec<String>) 
     } else {
         match path.as_slice() {
             ["task", "enable"] => tasks(Wanted::Disabled),
-            ["task", "disable"] => tasks(Wanted::Enabled),
+            ["task", "disable" | "run"] => tasks(Wanted::Enabled),
             ["task", "delete"] => tasks(Wanted::All),
             _ => Vec::new(),
         }

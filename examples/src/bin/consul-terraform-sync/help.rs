@@ -10,20 +10,20 @@ use crate::{
 /// The help of the command that `arguments` begin with.
 pub(crate) fn of(arguments: &[OsString]) -> String {
     let mut command = addressed(arguments);
-    let mut text = format!("{}\n", usage(&mut command));
+    let mut lines = vec![usage(&mut command)];
     if let Some(about) = command.get_about() {
-        text.push_str(&format!("\n{}\n", wrapped(&sentence(&about.to_string()), "  ")));
+        lines.extend([String::new(), wrapped(&sentence(&about.to_string()), "  ")]);
     }
     if command.has_subcommands() {
-        text.push_str("\nCommands:\n");
+        lines.extend([String::new(), "Commands:".to_owned()]);
         for below in command.get_subcommands() {
             let about = below.get_about().map(ToString::to_string).unwrap_or_default();
             let first = about.split_once(". ").map_or(about.as_str(), |(first, _)| first);
-            text.push_str(&format!("  {:<9} {}\n", below.get_name(), first.trim_end_matches('.')));
+            lines.push(format!("  {:<9} {}", below.get_name(), first.trim_end_matches('.')));
         }
     }
-    text.push_str(&options(&command));
-    text.trim_end().to_owned()
+    lines.extend(options(&command));
+    lines.join("\n")
 }
 
 /// How the command that `arguments` begin with is used, in two lines.
@@ -53,7 +53,7 @@ fn usage(command: &mut clap::Command) -> String {
 
 /// The flags of a command. Those of `start`, which the old form takes without
 /// a command, are shown there.
-fn options(command: &clap::Command) -> String {
+fn options(command: &clap::Command) -> Vec<String> {
     let root = command.get_name() == PROGRAM;
     let mut options: Vec<_> = command
         .get_arguments()
@@ -62,10 +62,10 @@ fn options(command: &clap::Command) -> String {
         .filter_map(|argument| Some((argument.get_long()?, argument)))
         .collect();
     if options.is_empty() {
-        return String::new();
+        return Vec::new();
     }
     options.sort_by_key(|(name, _)| *name);
-    let mut text = "\nOptions:\n".to_owned();
+    let mut lines = vec![String::new(), "Options:".to_owned()];
     for (name, argument) in options {
         let default = argument.get_default_values().first();
         let default = default.filter(|_| argument.get_action().takes_values());
@@ -74,9 +74,13 @@ fn options(command: &clap::Command) -> String {
             |default| format!(" {}", default.to_string_lossy()),
         );
         let help = argument.get_help().map(ToString::to_string).unwrap_or_default();
-        text.push_str(&format!("\n  -{name}{value}\n{}\n", wrapped(&sentence(&help), "      ")));
+        lines.extend([
+            String::new(),
+            format!("  -{name}{value}"),
+            wrapped(&sentence(&help), "      "),
+        ]);
     }
-    text
+    lines
 }
 
 /// The parser takes the last full stop away.

@@ -55,8 +55,8 @@ where
     }
 }
 
-/// Writes each line as one JSON object, with the keys that HashiCorp's other
-/// programs use: `@timestamp`, `@level`, `@module`, `@message`, and the fields.
+/// Writes each line as one JSON object, with the keys that upstream's
+/// logging library uses: `@timestamp`, `@level`, `@module`, `@message`, and the fields.
 pub(crate) struct Json;
 
 impl<S, N> FormatEvent<S, N> for Json

@@ -11,7 +11,9 @@ mod exit;
 mod help;
 mod log_format;
 mod logging;
+mod metrics;
 mod output;
+mod reload;
 mod start;
 mod syslog;
 mod task;
@@ -40,7 +42,7 @@ fn main() -> ExitCode {
         }
         Ok(Invocation::Start { flags, legacy }) => start::start(flags, legacy),
         Ok(Invocation::Validate(flags)) => validate::validate(&flags),
-        Ok(Invocation::Task(command)) => task::run(&command),
+        Ok(Invocation::Task(command)) => task::run_command(&command),
         Ok(Invocation::InstallCompletion) => completion::install_for_user(),
         Ok(Invocation::UninstallCompletion) => completion::uninstall_for_user(),
         Err(refused) => {

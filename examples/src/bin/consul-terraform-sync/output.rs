@@ -77,14 +77,17 @@ impl Terminal<'_> {
 pub(crate) fn wrapped(text: &str, indent: &str) -> String {
     let mut lines = Vec::new();
     for line in text.lines() {
-        // What is indented by hand stays so, also where it goes on.
-        let own = line.len() - line.trim_start().len();
-        let own = line.get(..own).unwrap_or_default();
+        // What is indented by hand stays so, and a point of a list goes on below its text.
+        let text = line.trim_start();
+        let mut own = " ".repeat(line.len() - text.len());
         let mut current = String::new();
-        for word in line.split_whitespace() {
+        for word in text.split_whitespace() {
             let used = indent.len() + own.len() + current.chars().count();
             if !current.is_empty() && used + 1 + word.chars().count() > WIDTH {
                 lines.push(format!("{indent}{own}{current}"));
+                if current.starts_with("- ") {
+                    own.push_str("  ");
+                }
                 current.clear();
             }
             if !current.is_empty() {

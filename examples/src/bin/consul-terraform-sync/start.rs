@@ -1,16 +1,18 @@
 use std::time::Duration;
 
 use cts_tasks::{
-    Daemon, DaemonOptions, Diagnostic, Error, Stop, StopReason, TaskName,
+    Daemon, DaemonOptions, Error, Inspection, Stop, StopReason, TaskName,
     config::{Config, Loaded},
 };
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::{
-    arguments::StartFlags,
+    arguments::{ConfigurationFlags, StartFlags},
     complain,
     exit::Exit,
     logging::{self, LogOptions},
+    metrics::Metrics,
+    reload::Hangups,
     validate, wiring,
 };
 
@@ -35,13 +37,14 @@ pub(crate) fn start(flags: StartFlags, legacy: bool) -> Exit {
         }
     };
     let rules = loaded.rules.clone();
-    let daemon_options = match wiring::daemon_options(&loaded.config, rules, flags.reset_storage) {
-        Ok(daemon_options) => daemon_options,
-        Err(diagnostic) => {
-            validate::refuse(&[diagnostic]);
-            return Exit::Config;
-        }
-    };
+    let mut daemon_options =
+        match wiring::daemon_options(&loaded.config, rules, flags.reset_storage) {
+            Ok(daemon_options) => daemon_options,
+            Err(diagnostic) => {
+                validate::refuse(&[diagnostic]);
+                return Exit::Config;
+            }
+        };
     let log = LogOptions {
         level: loaded.config.log_level,
         json: flags.log_json,
@@ -61,6 +64,18 @@ pub(crate) fn start(flags: StartFlags, legacy: bool) -> Exit {
             return Exit::Error;
         }
     };
+    if loaded.config.api_metrics {
+        match Metrics::start() {
+            Ok(metrics) => {
+                daemon_options.exposition = Some(metrics.exposition());
+                runtime.spawn(metrics.keep());
+            }
+            Err(error) => {
+                tracing::error!("{error}");
+                return Exit::Error;
+            }
+        }
+    }
     let exit = runtime.block_on(run(loaded, flags, daemon_options));
     // What is still blocked in the system must not hold the process back.
     runtime.shutdown_background();
@@ -128,7 +143,7 @@ async fn work(
     if let Err(error) = daemon.check_consul(stop).await {
         return failed(&error, stop, Exit::Error);
     }
-    if let Err(error) = daemon.start_driver().await {
+    if let Err(error) = daemon.start_driver(stop).await {
         return failed(&error, stop, Exit::DriverInstall);
     }
     let done = if flags.inspect() {
@@ -136,7 +151,7 @@ async fn work(
     } else if flags.once {
         daemon.once(stop).await
     } else {
-        daemon.run(stop).await
+        serve(&daemon, &flags.configuration, stop).await
     };
     match done {
         Ok(()) => Exit::Ok,
@@ -144,16 +159,29 @@ async fn work(
     }
 }
 
+/// Runs until the stop, and takes over tasks of files that were changed.
+async fn serve(daemon: &Daemon, files: &ConfigurationFlags, stop: &Stop) -> cts_tasks::Result<()> {
+    let hangups = Hangups::catch().map_err(|source| Error::Other {
+        operation: "waiting for SIGHUP",
+        retryable: false,
+        source: source.into(),
+    })?;
+    tokio::select! {
+        done = daemon.run(stop) => done,
+        never = hangups.reload(daemon, files) => match never {},
+    }
+}
+
 async fn inspect(daemon: &Daemon, only: &[TaskName], stop: &Stop) -> cts_tasks::Result<()> {
-    for inspection in daemon.inspect(only, stop).await? {
+    let report = |inspection: Inspection| {
         let task = inspection.task.as_str();
         let (changes_present, plan) = match inspection.plan {
             Some(plan) => (!plan.changes.is_empty(), plan.text),
             None => (false, "Task is disabled, inspection was skipped.".to_owned()),
         };
         tracing::info!(task.name = task, changes_present, plan, "inspection results");
-    }
-    Ok(())
+    };
+    daemon.inspect_each(only, stop, report).await
 }
 
 /// The tasks of these names, or the first name that no task has.

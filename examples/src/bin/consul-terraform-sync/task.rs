@@ -4,6 +4,7 @@ mod create;
 mod delete;
 mod disable;
 mod enable;
+mod run;
 
 use std::io;
 
@@ -17,7 +18,7 @@ use crate::{
 };
 
 /// Runs a command to its end, on the terminal of the process.
-pub(crate) fn run(command: &TaskCommand) -> Exit {
+pub(crate) fn run_command(command: &TaskCommand) -> Exit {
     let (mut input, mut output, mut errors) =
         (io::BufReader::new(io::stdin()), io::stdout(), io::stderr());
     let mut terminal = Terminal { input: &mut input, output: &mut output, errors: &mut errors };
@@ -33,7 +34,7 @@ async fn execute(command: &TaskCommand, terminal: &mut Terminal<'_>) -> io::Resu
     let connection = match command {
         TaskCommand::Create(flags) => &flags.connection,
         TaskCommand::Delete(flags) | TaskCommand::Enable(flags) => &flags.named.connection,
-        TaskCommand::Disable(flags) => &flags.connection,
+        TaskCommand::Disable(flags) | TaskCommand::Run(flags) => &flags.connection,
     };
     let client = match connect(connection, terminal)? {
         Ok(client) => client,
@@ -44,6 +45,7 @@ async fn execute(command: &TaskCommand, terminal: &mut Terminal<'_>) -> io::Resu
         TaskCommand::Delete(flags) => delete::delete(flags, &client, terminal).await,
         TaskCommand::Disable(flags) => disable::disable(flags, &client, terminal).await,
         TaskCommand::Enable(flags) => enable::enable(flags, &client, terminal).await,
+        TaskCommand::Run(flags) => run::run(flags, &client, terminal).await,
     }
 }
 

@@ -5,6 +5,7 @@ use clap::ArgAction;
 use super::go_bool;
 
 /// How to reach a running daemon; what is not given comes from the environment.
+#[expect(clippy::doc_markdown, reason = "the texts are shown as help")]
 #[derive(Debug, Default, Clone, PartialEq, Eq, clap::Args)]
 pub(crate) struct ConnectionFlags {
     /// The certificate authority that signed the daemon's certificate, as a PEM file. Counts

@@ -5,7 +5,7 @@ use clap::ArgAction;
 use super::go_bool;
 
 /// Which files are the configuration.
-#[derive(Debug, Default, PartialEq, Eq, clap::Args)]
+#[derive(Debug, Default, Clone, PartialEq, Eq, clap::Args)]
 pub(crate) struct ConfigurationFlags {
     /// A directory of configuration files that end in .hcl or .json, taken in the order of
     /// their names. May be repeated.
@@ -21,6 +21,7 @@ pub(crate) struct ConfigurationFlags {
 }
 
 /// Flags of `start`.
+#[expect(clippy::struct_excessive_bools, reason = "they are switches")]
 #[derive(Debug, Default, PartialEq, Eq, clap::Args)]
 pub(crate) struct StartFlags {
     #[command(flatten)]

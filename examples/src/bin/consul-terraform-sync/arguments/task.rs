@@ -26,6 +26,9 @@ pub(crate) enum TaskCommand {
     /// approved; then the task is enabled and run.
     #[command(args_override_self = true, override_usage = "task enable [options] <task name>")]
     Enable(ApprovedFlags),
+    /// Runs a task now, whether or not anything has changed, and waits for the end.
+    #[command(args_override_self = true, override_usage = "task run [options] <task name>")]
+    Run(NamedFlags),
 }
 
 /// Whether the operator is asked.
@@ -99,7 +102,7 @@ impl TaskCommand {
             }
             Self::Create(_) => {}
             Self::Delete(flags) | Self::Enable(flags) => flags.named.check()?,
-            Self::Disable(flags) => flags.check()?,
+            Self::Disable(flags) | Self::Run(flags) => flags.check()?,
         }
         Ok(self)
     }

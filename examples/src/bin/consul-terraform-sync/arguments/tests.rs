@@ -124,7 +124,7 @@ fn version_and_help_are_no_mistakes() {
 fn help_of_every_command_has_upstreams_form() {
     let usage = |line: &str| help(line).lines().next().unwrap_or_default().to_owned();
     let rest = "[options] <task name>";
-    for command in ["enable", "disable", "delete"] {
+    for command in ["enable", "disable", "delete", "run"] {
         let expected = format!("Usage: consul-terraform-sync task {command} {rest}");
         assert_eq!(usage(&format!("task {command} -help")), expected);
     }
