@@ -1,6 +1,7 @@
 //! For tests of what is built on this crate: a driver that records what it is
 //! told, and what every store must do.
 
+pub mod driver;
 mod recording;
 pub mod store;
 

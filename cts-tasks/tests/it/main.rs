@@ -16,6 +16,7 @@ mod conditions;
 mod config;
 mod document;
 mod drift;
+mod drivers;
 mod engine;
 mod guards;
 mod registration;
