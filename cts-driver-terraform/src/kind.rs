@@ -1,11 +1,12 @@
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
 use cts_tasks::{Diagnostic, Driver, DriverFactory, DriverKind, DriverSettings, Result, Task};
+use tokio::task::AbortHandle;
 
 use crate::{
     CliOptions, Error, Patient, Settings, Terraform, TerraformCli, TerraformDriver,
-    cli::check_supported,
+    cli::check_supported, dynamic::ValueSource,
 };
 
 /// Claims `driver "terraform"`: runs tasks with the `terraform` or `tofu` command.
@@ -76,12 +77,34 @@ impl DriverKind for TerraformKind {
 pub struct TerraformFactory {
     settings: Arc<Settings>,
     terraform: Arc<dyn Terraform>,
+    /// Keeps alive what dynamic values need, from the start on.
+    keeper: Arc<Keeper>,
 }
 
 impl TerraformFactory {
     /// A factory whose drivers run this tool.
     pub fn new(settings: Settings, terraform: Arc<dyn Terraform>) -> Self {
-        Self { settings: Arc::new(settings), terraform }
+        Self { settings: Arc::new(settings), terraform, keeper: Arc::default() }
+    }
+}
+
+/// Work that ends with the last factory.
+#[derive(Debug, Default)]
+struct Keeper(OnceLock<AbortHandle>);
+
+impl Keeper {
+    fn start(&self, values: &Arc<dyn ValueSource>) {
+        let values = Arc::clone(values);
+        self.0
+            .get_or_init(|| tokio::spawn(async move { values.keep_alive().await }).abort_handle());
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        if let Some(work) = self.0.get() {
+            work.abort();
+        }
     }
 }
 
@@ -103,6 +126,8 @@ impl DriverFactory for TerraformFactory {
         if let Some(wanted) = self.settings.version().filter(|wanted| **wanted != tool.version) {
             tracing::warn!(%wanted, found = %tool.version, "another version than configured is used");
         }
+        self.settings.check_values().await?;
+        self.keeper.start(self.settings.values());
         Ok(())
     }
 

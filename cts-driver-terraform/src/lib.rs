@@ -38,6 +38,7 @@
 //! - `cli` (default): the seam `Terraform`, its implementation over the
 //!   command, and the driver on it. Without it only what is pure remains.
 //! - `testing`: a tool that follows a script.
+//! - `vault`: dynamic values of providers from Vault, or from `OpenBao`.
 //!
 //! # What it promises
 //!
@@ -54,6 +55,7 @@ mod backend;
 mod cli;
 #[cfg(feature = "cli")]
 mod driver;
+pub mod dynamic;
 mod error;
 #[cfg(feature = "cli")]
 mod kind;

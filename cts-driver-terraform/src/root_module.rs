@@ -84,7 +84,7 @@ impl RootModule {
         let mut files = vec![
             GeneratedFile::public("main.tf", main_tf::render(self)),
             GeneratedFile::public("variables.tf", variables::render(self)),
-            GeneratedFile::secret("providers.auto.tfvars", providers::values(self)),
+            self.provider_values(),
             GeneratedFile::public("terraform.tfvars.tmpl", tfvars_template::render(self)),
         ];
         if !self.task.variables.is_empty() {
@@ -93,6 +93,11 @@ impl RootModule {
             files.push(GeneratedFile::secret("variables.auto.tfvars", variables::values(self)));
         }
         files
+    }
+
+    /// `providers.auto.tfvars`: the arguments of the task's providers.
+    pub fn provider_values(&self) -> GeneratedFile {
+        GeneratedFile::secret("providers.auto.tfvars", providers::values(self))
     }
 
     /// `terraform.tfvars`: what Consul holds, as the module gets it.

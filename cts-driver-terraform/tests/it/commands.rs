@@ -53,6 +53,9 @@ async fn command_lines_are_the_specified_ones() {
             ),
             format!("show -json {plan}"),
             format!("show -no-color {plan}"),
+            "init -no-color -input=false -backend=true -get=true -upgrade=false".to_owned(),
+            "workspace new -no-color test".to_owned(),
+            "workspace select -no-color test".to_owned(),
             "destroy -no-color -auto-approve -input=false -lock=true -parallelism=10 \
              -refresh=true -json"
                 .to_owned(),
