@@ -47,6 +47,10 @@ impl DriverKind for TfcKind {
         crate::task_block_schema(block)
     }
 
+    fn dynamic_fields(&self) -> &'static [&'static str] {
+        &["token"]
+    }
+
     fn secret_fields(&self) -> &'static [&'static str] {
         &["token"]
     }

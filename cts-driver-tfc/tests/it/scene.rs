@@ -1,10 +1,6 @@
 //! A driver over the double, in memory.
 
-use std::{
-    collections::BTreeMap,
-    path::Path,
-    sync::Arc,
-};
+use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use cts_driver_tfc::{
     Settings, TfcFactory,
@@ -22,7 +18,8 @@ pub(crate) fn read(
     more: &Value,
     blocks: &[TaskBlock],
 ) -> Result<(Settings, Vec<Diagnostic>), Vec<Diagnostic>> {
-    let mut body = json!({"organization": "my-org", "token": TestTfc::TOKEN, "required_providers": {}});
+    let mut body =
+        json!({"organization": "my-org", "token": TestTfc::TOKEN, "required_providers": {}});
     for (key, value) in more.as_object().into_iter().flatten() {
         body[key] = value.clone();
     }

@@ -43,7 +43,12 @@ fn a_workspace_runs_remotely_or_on_agents_of_a_pool() {
         let (errors, warnings) = findings(&json!({}), &[block(body.clone())]);
         assert_eq!((errors, warnings.len()), (Vec::new(), usize::from(warns)), "{body}");
         if warns {
-            assert_eq!(warnings, ["agent_pool_id and agent_pool_name are both configured, agent_pool_id will be used"]);
+            assert_eq!(
+                warnings,
+                [
+                    "agent_pool_id and agent_pool_name are both configured, agent_pool_id will be used"
+                ]
+            );
         }
     }
     assert!(read(&json!({}), &[]).is_ok(), "no block at all");
@@ -53,15 +58,28 @@ fn a_workspace_runs_remotely_or_on_agents_of_a_pool() {
 #[test]
 fn modes_and_pools_that_do_not_go_together_are_refused() {
     for (body, expected) in [
-        (json!({"execution_mode": "local"}), "execution mode 'local' not supported for CTS, use 'remote' or 'agent' instead"),
-        (json!({"execution_mode": "agent"}), "agent_pool_id or agent_pool_name is required if execution mode is 'agent'"),
-        (json!({"execution_mode": "remote", "agent_pool_id": "a"}), "agent pool configured when execution mode is not 'agent'"),
-        (json!({"agent_pool_name": "a"}), "agent pool configured when execution mode is not 'agent'"),
+        (
+            json!({"execution_mode": "local"}),
+            "execution mode 'local' not supported for CTS, use 'remote' or 'agent' instead",
+        ),
+        (
+            json!({"execution_mode": "agent"}),
+            "agent_pool_id or agent_pool_name is required if execution mode is 'agent'",
+        ),
+        (
+            json!({"execution_mode": "remote", "agent_pool_id": "a"}),
+            "agent pool configured when execution mode is not 'agent'",
+        ),
+        (
+            json!({"agent_pool_name": "a"}),
+            "agent pool configured when execution mode is not 'agent'",
+        ),
     ] {
         let (errors, _) = findings(&json!({}), &[block(body.clone())]);
         assert_eq!(errors, [format!("{expected} (task \"web\")")], "{body}");
     }
-    let (errors, _) = findings(&json!({}), &[block(json!({"agent_pol": "x", "execution_mode": []}))]);
+    let (errors, _) =
+        findings(&json!({}), &[block(json!({"agent_pol": "x", "execution_mode": []}))]);
     assert_eq!(errors.len(), 2, "{errors:?}");
 }
 
@@ -78,9 +96,15 @@ fn versions_are_exact_and_supported() {
     for (version, expected) in [
         ("1.0", "provide the exact Terraform version to install: 1.0"),
         ("abc", "not a version of three parts: \"abc\""),
-        ("0.12.12", "Terraform version is not supported by Consul-Terraform-Sync, try updating to a different version (>= 0.13.0, <= 1.14.3): 0.12.12"),
+        (
+            "0.12.12",
+            "Terraform version is not supported by Consul-Terraform-Sync, try updating to a different version (>= 0.13.0, <= 1.14.3): 0.12.12",
+        ),
         ("1.15.0", "try updating to a different version (>= 0.13.0, <= 1.14.3): 1.15.0"),
-        ("0.14.0-beta1", "try updating to a different version (>= 0.13.0, <= 1.14.3): 0.14.0-beta1"),
+        (
+            "0.14.0-beta1",
+            "try updating to a different version (>= 0.13.0, <= 1.14.3): 0.14.0-beta1",
+        ),
     ] {
         assert!(errors(version, &upper).contains(expected), "{}", errors(version, &upper));
     }
@@ -144,7 +168,10 @@ fn every_mistake_is_told_with_what_is_right() {
     }
     for (more, part) in [
         (json!({"hostname": "ftp://x"}), "hostname: "),
-        (json!({"workspaces": {"tags": ["a b"]}}), "workspace tag in 'tags' can only have letters, numbers"),
+        (
+            json!({"workspaces": {"tags": ["a b"]}}),
+            "workspace tag in 'tags' can only have letters, numbers",
+        ),
         (json!({"workspaces": {"tags": "x", "tag": []}}), "workspaces.tag"),
         (json!({"surprise": 1}), "has invalid keys: driver.terraform-cloud.surprise"),
         (json!({"tls": {"verify": "maybe"}}), "verify must be true or false"),

@@ -10,4 +10,8 @@ mod operator;
 mod parts;
 mod reload;
 mod sync;
+#[cfg(feature = "terraform-sync")]
+mod tfc;
+#[cfg(feature = "terraform-sync")]
+mod tfc_trouble;
 mod trouble;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use cts_driver_terraform::TerraformKind;
+use cts_driver_tfc::TfcKind;
 use cts_tasks::{
     DaemonOptions, Diagnostic,
     config::{Config, Registry, TaskRules},
@@ -13,7 +14,7 @@ const HIGH_AVAILABILITY: &str = "high_availability";
 
 /// Who reads which part of a configuration.
 pub(crate) fn registry() -> Registry {
-    Registry::new().driver(Arc::new(TerraformKind::default()))
+    Registry::new().driver(Arc::new(TerraformKind::default())).driver(Arc::new(TfcKind::default()))
 }
 
 /// What the daemon runs on besides its configuration.
