@@ -155,7 +155,7 @@ impl TfcDriver {
 
     /// Confirms the run that is the plan, unless a person at the platform has to.
     async fn apply_plan(&self, id: &PlanId, context: &RunContext) -> Step<Outcome> {
-        let Ok(id) = id.as_str().parse::<RunId>() else { return Ok(Outcome::Superseded) };
+        let Some(id) = run_of(id) else { return Ok(Outcome::Superseded) };
         let workspace = self.workspace(context).await?;
         let runs = self.runs(&workspace, context).map_err(Halt::NotPermitted)?;
         let report = match runs.client.run(&id).await {
@@ -166,13 +166,12 @@ impl TfcDriver {
         let attributes = &report.run.attributes;
         match attributes.phase() {
             Phase::Waiting if attributes.actions.is_confirmable => {}
-            Phase::Failed => {
+            // Whoever ended it, there is nothing to apply any more.
+            phase if phase.is_final() || attributes.plan_only => {
                 self.forget(&id);
                 return Ok(Outcome::Superseded);
             }
-            Phase::Waiting | Phase::Applied | Phase::Finished | Phase::SoftFailed => {
-                return self.outcome(&report, &runs).await;
-            }
+            Phase::Waiting => return self.outcome(&report, &runs).await,
             _ => return self.wait_for(&report.run, &runs).await,
         }
         let by_itself = report.workspace.as_ref().unwrap_or(&workspace).attributes.auto_apply;
@@ -223,8 +222,7 @@ impl TfcDriver {
             tracing::warn!(task.name = %self.task.name, run.id = %run.id, run.url = runs.url(&run.id), "a policy failed that can be overridden");
         }
         let mut plan = runs.plan(&report).await?;
-        if kind != Kind::Inspect
-            && let Some(id) = report.plan.as_ref().map(|plan| &plan.id)
+        if let Some(id) = report.plan.as_ref().map(|plan| &plan.id)
             && let Some(json) = runs.client.plan_json(id).await?
         {
             let list = if kind == Kind::Drift { List::Drift } else { List::Planned };
@@ -234,7 +232,10 @@ impl TfcDriver {
                 plan.changes = listed;
             }
         }
-        if kind == Kind::Plan {
+        if kind != Kind::Plan {
+            plan.id = self.digested(inputs, &plan, context).await?;
+            plan.portable = false;
+        } else {
             if report.run.attributes.phase().is_final() {
                 self.forget(&run.id);
             } else {
@@ -256,7 +257,7 @@ impl TfcDriver {
 
     /// Whether the run of a plan waits for confirmation.
     async fn waits(&self, plan: &PlanId) -> Step<bool> {
-        let Ok(id) = plan.as_str().parse::<RunId>() else { return Ok(false) };
+        let Some(id) = run_of(plan) else { return Ok(false) };
         let client = self.connection.client().map_err(Halt::NotPermitted)?;
         match client.run(&id).await {
             Ok(report) => Ok(report.run.attributes.phase() == Phase::Waiting),
@@ -266,7 +267,7 @@ impl TfcDriver {
     }
 
     async fn discard_plan(&self, plan: &PlanId, context: &RunContext) -> Step<()> {
-        let Ok(id) = plan.as_str().parse::<RunId>() else { return Ok(()) };
+        let Some(id) = run_of(plan) else { return Ok(()) };
         let known = {
             let memory = self.memory();
             !memory.looked || memory.open.as_ref() == Some(&id)
@@ -292,6 +293,11 @@ impl TfcDriver {
         let report = runs.wait(&id, &RunStatus::Planned, Until::Ended).await?;
         self.outcome(&report, &runs).await
     }
+}
+
+/// The run that is a plan; a plan that was only shown is none.
+fn run_of(plan: &PlanId) -> Option<RunId> {
+    plan.as_str().starts_with("run-").then(|| plan.as_str().parse().ok())?
 }
 
 fn not_ready() -> Halt {

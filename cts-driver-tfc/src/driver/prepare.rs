@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use cts_tasks::{RunContext, TaskInputs};
+use cts_tasks::{Plan, PlanId, RunContext, TaskInputs};
 use sha2::{Digest as _, Sha256};
 use tokio::{
     sync::MutexGuard,
@@ -41,6 +41,9 @@ impl TfcDriver {
     /// with Consul; once, until it is found to be gone.
     pub(super) async fn ready(&self, context: &RunContext) -> Step<MutexGuard<'_, Option<Ready>>> {
         let mut ready = self.ready.lock().await;
+        if let Some(reason) = context.stop.reason() {
+            return Err(Halt::Stopped(reason));
+        }
         if ready.is_none() {
             context.permit.check().map_err(Halt::NotPermitted)?;
             let made = tokio::select! {
@@ -205,6 +208,19 @@ impl TfcDriver {
         self.connection.written.note(&made.id, value);
         ready.variables.retain(|known| known.id != made.id);
         ready.variables.push(made);
+    }
+
+    /// The id of a plan that is only shown.
+    pub(super) async fn digested(
+        &self,
+        inputs: &TaskInputs,
+        plan: &Plan,
+        context: &RunContext,
+    ) -> Step<PlanId> {
+        let mut digest = Sha256::new();
+        digest.update(self.digest(inputs, context).await?);
+        digest.update(serde_json::to_vec(&plan.changes).unwrap_or_default());
+        Ok(PlanId::new(hexadecimal(&digest.finalize())))
     }
 
     /// A digest of everything that a plan is made from, but for real infrastructure.

@@ -1,11 +1,16 @@
 //! How a run goes through its states.
 
-use std::sync::{Arc, Weak};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Weak},
+};
+
+use serde_json::json;
 
 use super::{
     TestTfc,
     double::Shared,
-    state::{Hold, PolicyResult, State},
+    state::{Hold, PolicyResult, Run, State},
     tool,
 };
 
@@ -187,7 +192,7 @@ fn has(state: &State, id: &str, status: &str) -> bool {
     state.runs.get(id).is_some_and(|run| run.status == status)
 }
 
-/// A step without a tool: one resource, which changes whenever values or files do.
+/// A step without a tool, whose resources are made up.
 fn made_up(state: &mut State, id: &str, apply: bool) -> Done {
     let nothing = Done {
         ok: true,
@@ -198,16 +203,9 @@ fn made_up(state: &mut State, id: &str, apply: bool) -> Done {
         resources: None,
     };
     let Some(run) = state.runs.get(id) else { return nothing };
-    let mut values: Vec<(String, String)> = run
-        .frozen
-        .iter()
-        .filter(|variable| run.variables.iter().all(|(key, _)| *key != variable.key))
-        .map(|variable| (variable.key.clone(), variable.value.clone()))
-        .chain(run.variables.clone())
-        .collect();
-    values.sort();
     let files = state.versions.get(&run.version).and_then(|version| version.content.clone());
-    let wanted = (!run.is_destroy).then(|| format!("{values:?} {files:?}"));
+    let wanted =
+        if run.is_destroy { BTreeMap::new() } else { resources(run, &format!("{files:?}")) };
     let (refresh_only, workspace) = (run.refresh_only, run.workspace.clone());
     let Some(workspace) = state.workspaces.get_mut(&workspace) else { return nothing };
     let failure =
@@ -215,26 +213,57 @@ fn made_up(state: &mut State, id: &str, apply: bool) -> Done {
     if let Some(failure) = failure {
         return Done { ok: false, log: format!("Error: {failure}\n"), ..nothing };
     }
-    let changes = !refresh_only && workspace.applied != wanted;
-    let counts = match (&workspace.applied, &wanted) {
-        _ if !changes => [0; 3],
-        (None, _) => [1, 0, 0],
-        (Some(_), Some(_)) => [0, 1, 0],
-        (Some(_), None) => [0, 0, 1],
-    };
+    let mut counts = [0; 3];
+    let mut listed = Vec::new();
+    if !refresh_only {
+        let applied = &workspace.applied;
+        let addresses: BTreeSet<&String> = wanted.keys().chain(applied.keys()).collect();
+        for address in addresses {
+            let (action, count) = match (applied.get(address), wanted.get(address)) {
+                (None, Some(_)) => ("create", &mut counts[0]),
+                (Some(before), Some(after)) if before != after => ("update", &mut counts[1]),
+                (Some(_), None) => ("delete", &mut counts[2]),
+                _ => continue,
+            };
+            *count += 1;
+            listed.push(json!({"address": address, "change": {"actions": [action]}}));
+        }
+    }
     if apply {
-        workspace.resources = u64::from(wanted.is_some());
+        workspace.resources = u64::try_from(wanted.len()).unwrap_or(u64::MAX);
         workspace.applied = wanted;
     }
-    let action = match counts {
-        [1, ..] => "create",
-        [_, 1, _] => "update",
-        [_, _, 1] => "delete",
-        _ => "no-op",
+    let [add, change, destroy] = counts;
+    let log = format!("Plan: {add} to add, {change} to change, {destroy} to destroy.\n");
+    let changes = !listed.is_empty();
+    let json = Some(json!({ "resource_changes": listed }));
+    Done { ok: true, log, counts, changes, json, resources: None }
+}
+
+/// One resource for each service instance; where no services are given, one
+/// in all. They change with every other value and with the files.
+fn resources(run: &Run, files: &str) -> BTreeMap<String, String> {
+    let mut values: BTreeMap<&str, &str> = run
+        .frozen
+        .iter()
+        .map(|variable| (variable.key.as_str(), variable.value.as_str()))
+        .chain(run.variables.iter().map(|(key, value)| (key.as_str(), value.as_str())))
+        .collect();
+    // A file of values stands over nothing here, but makes a difference.
+    let services = values.remove("services");
+    let rest = format!("{values:?} {files}");
+    let Some(services) = services else {
+        return BTreeMap::from([("made_up.resource".to_owned(), rest)]);
     };
-    let json = serde_json::json!({"resource_changes":
-        [{"address": "made_up.resource", "change": {"actions": [action]}}]});
-    let log =
-        format!("Plan: {} to add, {} to change, {} to destroy.\n", counts[0], counts[1], counts[2]);
-    Done { ok: true, log, counts, changes, json: Some(json), resources: None }
+    let mut found: BTreeMap<String, String> = BTreeMap::new();
+    let mut address = String::new();
+    for line in services.lines() {
+        if let Some(key) = line.strip_prefix("  \"").and_then(|rest| rest.split('"').next()) {
+            address = format!("made_up.instance[{key:?}]");
+            found.insert(address.clone(), rest.clone());
+        } else if let Some(content) = found.get_mut(&address) {
+            content.push_str(line);
+        }
+    }
+    found
 }

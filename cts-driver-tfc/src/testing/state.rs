@@ -79,7 +79,7 @@ pub(super) struct Workspace {
     pub(super) fail_plan: VecDeque<String>,
     pub(super) fail_apply: VecDeque<String>,
     /// What was applied last, where runs are made up.
-    pub(super) applied: Option<String>,
+    pub(super) applied: BTreeMap<String, String>,
     pub(super) resources: u64,
 }
 

@@ -160,16 +160,18 @@ fn bindings(tfc: &TestTfc, asked: &Asked<'_>, id: &str) -> Answer {
     tfc.change(|state| {
         let Some(workspace) = state.workspaces.get_mut(id) else { return answer::not_found() };
         let given = asked.body.get("data").and_then(Value::as_array).cloned().unwrap_or_default();
+        let mut bindings = workspace.bindings.clone();
         for binding in given {
             let text = |name: &str| {
                 let value = binding.pointer(&format!("/attributes/{name}"));
                 value.and_then(Value::as_str).unwrap_or_default().to_owned()
             };
-            workspace.bindings.insert(text("key"), text("value"));
+            bindings.insert(text("key"), text("value"));
         }
-        if workspace.bindings.len() > 10 {
+        if bindings.len() > 10 {
             return answer::error(422, "invalid", "cannot exceed 10 bindings per resource");
         }
+        workspace.bindings = bindings;
         let bindings = workspace.bindings.iter().map(|(key, value)| {
             json!({"id": format!("tb-{key}"), "type": "tag-bindings",
                 "attributes": {"key": key, "value": value}})

@@ -4,7 +4,9 @@ use bytes::Bytes;
 use cts_driver_tfc::{
     Client, Error,
     testing::{Hold, TestTfc},
-    types::{NewConfigurationVersion, NewRun, NewWorkspace, RunId, RunStatus, RunVariable, Workspace},
+    types::{
+        NewConfigurationVersion, NewRun, NewWorkspace, RunId, RunStatus, RunVariable, Workspace,
+    },
 };
 
 /// A workspace with something uploaded.
@@ -16,7 +18,10 @@ async fn scene() -> (TestTfc, Client, Workspace) {
     (tfc, client, workspace)
 }
 
-async fn upload(client: &Client, workspace: &Workspace) -> cts_driver_tfc::types::ConfigurationVersionId {
+async fn upload(
+    client: &Client,
+    workspace: &Workspace,
+) -> cts_driver_tfc::types::ConfigurationVersionId {
     let options = NewConfigurationVersion::default();
     let version = client.create_configuration_version(&workspace.id, options).await.unwrap();
     let address = version.attributes.upload_url.unwrap();

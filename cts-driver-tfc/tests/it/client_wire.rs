@@ -58,7 +58,9 @@ async fn what_is_included_is_one_parameter() {
         .and(query_param("include", "plan,apply,workspace"))
         .and(header("authorization", format!("Bearer {TOKEN}").as_str()))
         .and(header("accept", "application/vnd.api+json"))
-        .respond_with(ResponseTemplate::new(200).set_body_json(json!({"data": run("run-1", "applied")})))
+        .respond_with(
+            ResponseTemplate::new(200).set_body_json(json!({"data": run("run-1", "applied")})),
+        )
         .expect(1)
         .mount(&server)
         .await;
@@ -75,7 +77,10 @@ async fn all_pages_are_read_with_and_without_totals() {
     let server = MockServer::start().await;
     for (number, next) in [("1", Some(2)), ("2", Some(3)), ("3", None)] {
         for list in ["/api/v2/workspaces/ws-1/runs", "/api/v2/organizations/my-org/runs"] {
-            let runs = [run(&format!("run-{number}a"), "applied"), run(&format!("run-{number}b"), "errored")];
+            let runs = [
+                run(&format!("run-{number}a"), "applied"),
+                run(&format!("run-{number}b"), "errored"),
+            ];
             Mock::given(method("GET"))
                 .and(path(list))
                 .and(query_param("page[number]", number))
@@ -212,7 +217,10 @@ async fn a_lost_connection_is_told_without_secrets() {
     let client = Client::new(options, TOKEN.to_owned().into()).unwrap();
     let error = client.create_run(&NewRun::new("ws-1".parse().unwrap())).await.unwrap_err();
     let told = consul_watch::error_chain(&error);
-    assert!(told.starts_with("create run: request to http://127.0.0.1:9 did not complete: "), "{told}");
+    assert!(
+        told.starts_with("create run: request to http://127.0.0.1:9 did not complete: "),
+        "{told}"
+    );
     assert!(error.is_uncertain() && !format!("{error:?}{told}").contains(TOKEN));
     drop(server);
 }
@@ -225,7 +233,9 @@ async fn a_slow_platform_turns_requests_away_and_is_obeyed() {
         .set_body_json(json!({"errors": [{"status": 429, "title": "Too many requests"}]}));
     Mock::given(method("GET")).respond_with(away).up_to_n_times(2).mount(&server).await;
     Mock::given(method("GET"))
-        .respond_with(ResponseTemplate::new(200).set_body_json(json!({"data": run("run-1", "applied")})))
+        .respond_with(
+            ResponseTemplate::new(200).set_body_json(json!({"data": run("run-1", "applied")})),
+        )
         .mount(&server)
         .await;
     let started = tokio::time::Instant::now();
