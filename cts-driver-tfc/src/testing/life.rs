@@ -261,7 +261,7 @@ fn resources(run: &Run, files: &str) -> BTreeMap<String, String> {
         if let Some(key) = line.strip_prefix("  \"").and_then(|rest| rest.split('"').next()) {
             address = format!("made_up.instance[{key:?}]");
             found.insert(address.clone(), rest.clone());
-        } else if let Some(content) = found.get_mut(&address) {
+        } else if let Some(content) = found.get_mut(&address).filter(|_| line.starts_with("    ")) {
             content.push_str(line);
         }
     }

@@ -51,7 +51,7 @@ async fn newer_data_discards_the_run_that_waits_for_a_person() {
     };
     let before = scene.tfc.requests().len();
     let (followed, ()) = tokio::join!(driver.follow(&next, &context), confirm);
-    assert!(matches!(followed.unwrap(), Outcome::Applied(changes) if changes.add == 1));
+    assert!(matches!(followed.unwrap(), Outcome::Applied(changes) if changes.add == 2));
     let polls = scene.tfc.requests().len() - before;
     assert!(polls <= 5 * 120 + 60, "{polls} looks in five hours");
     assert!(scene.tfc.variable("web", "services").unwrap().contains("\"b\""));

@@ -125,8 +125,8 @@ async fn an_inspection_changes_no_variable_and_names_its_run() {
     let url = format!("https://app.terraform.io/app/my-org/workspaces/web/runs/{}", run.id);
     assert_eq!(plan.url, Some(url));
     assert_eq!(
-        (plan.changes.change, plan.text.as_str()),
-        (1, "Plan: 0 to add, 1 to change, 0 to destroy.")
+        (plan.changes.add, plan.text.as_str()),
+        (1, "Plan: 1 to add, 0 to change, 0 to destroy.")
     );
     let same = driver.plan(&inputs(&["a"]), PlanPurpose::Inspect, &context).await.unwrap();
     assert!(same.changes.is_empty());
