@@ -235,13 +235,13 @@ impl TfcDriver {
         if kind != Kind::Plan {
             plan.id = self.digested(inputs, &plan, context).await?;
             plan.portable = false;
+            return Ok(plan);
+        }
+        if report.run.attributes.phase().is_final() {
+            self.forget(&run.id);
         } else {
-            if report.run.attributes.phase().is_final() {
-                self.forget(&run.id);
-            } else {
-                let digest = self.digest(inputs, context).await?;
-                self.memory().held = Some((digest, plan.clone()));
-            }
+            let digest = self.digest(inputs, context).await?;
+            self.memory().held = Some((digest, plan.clone()));
         }
         Ok(plan)
     }

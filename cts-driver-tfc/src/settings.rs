@@ -22,7 +22,7 @@ use cts_tasks::{
 use secrecy::{ExposeSecret as _, SecretString};
 
 use self::{defaults::Variables, reader::Reader};
-use crate::{ClientOptions, Hostname, Result, TlsOptions};
+use crate::{ClientOptions, Hostname, Result, RetryOptions, TlsOptions};
 
 pub(crate) use tags::SOURCE_TAG;
 pub use workspace_block::{WorkspaceBlock, task_block_schema};
@@ -245,12 +245,12 @@ impl Settings {
 
     /// How a client reaches the platform.
     pub fn client_options(&self) -> ClientOptions {
-        let mut options = ClientOptions::default();
-        options.host = self.host.clone();
-        options.tls = self.tls.clone();
-        options.retry.limit = self.max_retry;
-        options.requests_per_second = self.requests_per_second;
-        options
+        ClientOptions {
+            host: self.host.clone(),
+            tls: self.tls.clone(),
+            retry: RetryOptions { limit: self.max_retry },
+            requests_per_second: self.requests_per_second,
+        }
     }
 
     /// Where relative paths of the configuration start.

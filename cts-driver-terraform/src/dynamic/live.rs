@@ -142,6 +142,7 @@ impl LiveValues {
     }
 
     #[cfg(not(feature = "vault"))]
+    #[expect(clippy::unused_async, reason = "as with the feature")]
     async fn fields(&self, _path: &str, wanted: &[&Reference]) -> Result<Values> {
         match wanted.first() {
             Some(first) => {

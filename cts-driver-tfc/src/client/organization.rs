@@ -27,10 +27,9 @@ impl Client {
         let path = format!("/organizations/{}", segment(organization));
         let call = Call::get("read organization", path);
         match self.document::<OrganizationAttributes>(call).await {
-            Ok(_) => Ok(true),
+            // Organizations go by names, which need not be ids of ours.
+            Ok(_) | Err(crate::Error::Decode { .. }) => Ok(true),
             Err(error) if error.status() == Some(StatusCode::NOT_FOUND) => Ok(false),
-            // Organizations go by names, which are no ids.
-            Err(crate::Error::Decode { .. }) => Ok(true),
             Err(error) => Err(error),
         }
     }

@@ -135,8 +135,7 @@ impl TfcDriver {
     ) -> Step<Run> {
         tracing::warn!(task.name = %self.task.name, "this release of the platform takes no variables for one run, uploading them");
         let archive = module.pack_with(inputs).await?;
-        let mut options = NewConfigurationVersion::default();
-        options.speculative = true;
+        let options = NewConfigurationVersion { speculative: true, ..Default::default() };
         let mut new = NewRun::new(runs.workspace.clone());
         new.configuration_version = Some(self.send(archive, runs.workspace, options).await?);
         new.plan_only = Some(true);

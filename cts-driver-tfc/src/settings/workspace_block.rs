@@ -133,26 +133,23 @@ impl Reader<'_> {
     /// Checks one task's block.
     pub(super) fn workspace_block(&mut self, block: &TaskBlock, supported: &VersionConstraint) {
         let place = block.body.place.clone().or_else(|| block.place.clone());
-        let found = match block.name.as_str() {
-            VERSION => {
-                self.warn_at(
-                    place.clone(),
-                    "terraform_version of a task is deprecated since 0.6: set it in \
-                     terraform_cloud_workspace",
-                );
-                let terraform_version = text(Some(&block.body.to_literal()));
-                WorkspaceBlock { terraform_version, ..WorkspaceBlock::default() }
-            }
-            _ => {
-                for entry in self.entries(&block.body, WORKSPACE_BLOCK) {
-                    if FIELDS.contains(&entry.key.as_str()) {
-                        self.string(entry);
-                    } else {
-                        self.unknown(entry, "task.terraform_cloud_workspace");
-                    }
+        let found = if block.name == VERSION {
+            self.warn_at(
+                place.clone(),
+                "terraform_version of a task is deprecated since 0.6: set it in \
+                 terraform_cloud_workspace",
+            );
+            let terraform_version = text(Some(&block.body.to_literal()));
+            WorkspaceBlock { terraform_version, ..WorkspaceBlock::default() }
+        } else {
+            for entry in self.entries(&block.body, WORKSPACE_BLOCK) {
+                if FIELDS.contains(&entry.key.as_str()) {
+                    self.string(entry);
+                } else {
+                    self.unknown(entry, "task.terraform_cloud_workspace");
                 }
-                WorkspaceBlock::read(&block.body.to_literal())
             }
+            WorkspaceBlock::read(&block.body.to_literal())
         };
         if !found.agent_pool_id.is_empty() && !found.agent_pool_name.is_empty() {
             self.warn_at(

@@ -47,7 +47,7 @@ impl Life {
     }
 
     async fn plan_and_apply(&self) -> Result<(), Over> {
-        self.until(|state, id| state.has_turn(id)).await?;
+        self.until(State::has_turn).await?;
         self.enter("plan_queued")?;
         self.with(|state, id| {
             if let Some(run) = state.runs.get(id).filter(|run| !run.plan_only) {

@@ -144,14 +144,15 @@ fn create(tfc: &TestTfc, asked: &Asked<'_>) -> Answer {
         return answer::error(422, "invalid", "a run needs a workspace");
     };
     let created = tfc.change(|state| {
-        let found = state.workspaces.get(workspace).ok_or_else(answer::not_found)?;
+        let found = state.workspaces.get(workspace).ok_or_else(|| Box::new(answer::not_found()))?;
         let version = related(&asked.body, "configuration-version")
             .map(str::to_owned)
             .or_else(|| found.current_version.clone());
         let usable = version
             .filter(|id| state.versions.get(id).is_some_and(|version| version.content.is_some()));
         let Some(version) = usable else {
-            return Err(answer::error(422, "invalid", "no configuration version is uploaded"));
+            let refused = answer::error(422, "invalid", "no configuration version is uploaded");
+            return Err(Box::new(refused));
         };
         let by_itself = found.attributes.get("auto-apply").and_then(Value::as_bool);
         let frozen = found.variables.values().map(|variable| {
@@ -199,7 +200,7 @@ fn create(tfc: &TestTfc, asked: &Asked<'_>) -> Answer {
             life::begin(tfc, id);
             answer
         }
-        Err(refused) => refused,
+        Err(refused) => *refused,
     }
 }
 

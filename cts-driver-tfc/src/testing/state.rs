@@ -92,6 +92,7 @@ pub(super) struct Version {
 }
 
 #[derive(Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "the platform's own attributes")]
 pub(super) struct Run {
     pub(super) number: u64,
     pub(super) workspace: String,

@@ -1,4 +1,3 @@
-use http::Method;
 use serde_json::{Map, Value, json};
 
 use super::{
@@ -46,9 +45,8 @@ fn attributes(asked: &Asked<'_>) -> Map<String, Value> {
 
 fn create(tfc: &TestTfc, asked: &Asked<'_>) -> Answer {
     let mut attributes = attributes(asked);
-    let name = match attributes.remove("name") {
-        Some(Value::String(name)) => name,
-        _ => return answer::error(422, "invalid attribute", "Name can't be blank"),
+    let Some(Value::String(name)) = attributes.remove("name") else {
+        return answer::error(422, "invalid attribute", "Name can't be blank");
     };
     tfc.change(|state| {
         if state.workspace_named(&name).is_some() {
@@ -133,14 +131,14 @@ fn tags(tfc: &TestTfc, asked: &Asked<'_>, id: &str) -> Answer {
         .collect();
     tfc.change(|state| {
         let Some(workspace) = state.workspaces.get_mut(id) else { return answer::not_found() };
-        match asked.method {
-            &Method::GET => {
+        match asked.method.as_str() {
+            "GET" => {
                 let tags = workspace.tags.iter().enumerate().map(|(number, name)| {
                     json!({"id": format!("tag-{number}"), "type": "tags", "attributes": {"name": name}})
                 });
                 answer::page(&tags.collect::<Vec<_>>(), asked.query)
             }
-            &Method::POST => {
+            "POST" => {
                 for name in named {
                     if !workspace.tags.contains(&name) {
                         workspace.tags.push(name);

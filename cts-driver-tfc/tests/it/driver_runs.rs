@@ -253,7 +253,8 @@ async fn a_value_that_is_too_large_is_told_before_it_is_sent() {
 async fn a_log_is_read_on_after_a_failure_in_between() {
     let scene = Scene::new().await;
     let driver = scene.prepared(&web()).await;
-    let long: String = (0..9000).map(|line| format!("line {line}\n")).collect();
+    let lines: Vec<String> = (0..9000).map(|line| format!("line {line}\n")).collect();
+    let long = lines.concat();
     scene.tfc.fail_plan("web", &format!("{long}the end"));
     scene.tfc.inject(Some(Method::GET), "/_archivist/log", Fault::Status(502), 2);
     let error = apply(&*driver, &inputs(&["a"])).await.unwrap_err().to_string();

@@ -36,7 +36,7 @@ pub(crate) fn read(
 /// A task with a module that is fetched from elsewhere.
 pub(crate) fn web() -> Task {
     let mut task = task("web");
-    task.module = "org/rules/cts".to_owned();
+    "org/rules/cts".clone_into(&mut task.module);
     task.version = Some("1.2.3".to_owned());
     task
 }

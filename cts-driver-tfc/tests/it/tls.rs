@@ -95,8 +95,9 @@ async fn serve(listener: TcpListener, acceptor: TlsAcceptor) {
                 body.len()
             )
         };
-        if stream.write_all(answer.as_bytes()).await.is_ok() {
-            stream.shutdown().await.ok();
+        // A client that did not like the certificate is gone already.
+        if stream.write_all(answer.as_bytes()).await.is_ok() && stream.shutdown().await.is_err() {
+            continue;
         }
     }
 }
