@@ -1,11 +1,17 @@
 //! What a configuration may say.
 
-use std::path::Path;
+use std::{collections::BTreeSet, path::Path, sync::Arc};
 
-use cts_driver_terraform::VersionConstraint;
-use cts_driver_tfc::{Settings, TfcKind, WorkspaceBlock, task_block_schema, testing::TestTfc};
+use cts_driver_terraform::{
+    VersionConstraint,
+    dynamic::{Reference, ValueSource, Values},
+};
+use cts_driver_tfc::{
+    Settings, TfcFactory, TfcKind, WorkspaceBlock, task_block_schema, testing::TestTfc,
+};
 use cts_tasks::{
-    ConfigValue, ConsulConfig, DriverKind as _, DriverSettings, Severity, Source, Task,
+    ConfigValue, ConsulConfig, DriverFactory as _, DriverKind as _, DriverSettings, Severity,
+    Source, Task,
     config::{Loader, Registry, TaskBlock},
     testing::task,
 };
@@ -206,7 +212,7 @@ fn the_environment_stands_over_the_file() {
 
 fn load(text: &str) -> Result<cts_tasks::config::Loaded, Vec<cts_tasks::Diagnostic>> {
     let source = Source { path: "sync.hcl".into(), text: text.to_owned() };
-    let registry = Registry::new().driver(std::sync::Arc::new(TfcKind::default()));
+    let registry = Registry::new().driver(Arc::new(TfcKind::default()));
     Loader::new(registry)
         .environment(|_| None)
         .hostname(|| Ok("host".to_owned()))
@@ -299,4 +305,36 @@ fn the_schema_of_a_tasks_block_names_every_setting() {
     fields.sort();
     assert_eq!(fields, ["agent_pool_id", "agent_pool_name", "execution_mode", "terraform_version"]);
     assert_eq!(task_block_schema("other"), None);
+}
+
+#[test]
+fn a_template_may_stand_in_the_token_and_nowhere_else_in_the_block() {
+    let template = r#""{{ env \"TEAM_TOKEN\" }}""#;
+    load(&FILE.replace("\"s3cr3t-token\"", template)).unwrap();
+    let elsewhere = load(&FILE.replace("\"my-org\"", template)).unwrap_err();
+    assert!(
+        elsewhere[0].message.contains("only supported for terraform_provider"),
+        "{elsewhere:?}"
+    );
+}
+
+/// Knows one value.
+#[derive(Debug)]
+struct OneToken;
+
+#[async_trait::async_trait]
+impl ValueSource for OneToken {
+    async fn look_up(&self, wanted: &BTreeSet<Reference>) -> cts_driver_terraform::Result<Values> {
+        let known = |reference: &Reference| (reference.clone(), TestTfc::TOKEN.to_owned().into());
+        Ok(wanted.iter().map(known).collect())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_template_is_replaced_before_the_first_request() {
+    let (settings, _) = read(&json!({"token": "{{ key \"teams/a\" }}"}), &[]).unwrap();
+    let tfc = TestTfc::new();
+    let settings = settings.with_values(Arc::new(OneToken));
+    TfcFactory::new(settings, Some(Arc::new(tfc.clone()))).start().await.unwrap();
+    assert!(tfc.requests().iter().all(|request| request.status < 300));
 }
