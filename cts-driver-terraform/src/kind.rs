@@ -167,9 +167,7 @@ fn is_set(block: &Literal) -> bool {
 mod tests {
     use std::{collections::BTreeMap, path::Path};
 
-    use cts_tasks::{
-        ConsulConfig, DriverFactory as _, DriverKind as _, DriverSettings, Literal, testing::task,
-    };
+    use cts_tasks::{ConsulConfig, DriverKind as _, DriverSettings, Literal, testing::task};
 
     use super::TerraformKind;
 
