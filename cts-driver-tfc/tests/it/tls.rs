@@ -96,8 +96,9 @@ async fn serve(listener: TcpListener, acceptor: TlsAcceptor) {
             )
         };
         // A client that did not like the certificate is gone already.
-        if stream.write_all(answer.as_bytes()).await.is_ok() && stream.shutdown().await.is_err() {
-            continue;
+        if stream.write_all(answer.as_bytes()).await.is_ok() {
+            let closed = stream.shutdown().await;
+            drop(closed);
         }
     }
 }
