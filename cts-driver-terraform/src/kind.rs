@@ -1,7 +1,9 @@
 use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
-use cts_tasks::{Diagnostic, Driver, DriverFactory, DriverKind, DriverSettings, Result, Task};
+use cts_tasks::{
+    Diagnostic, Driver, DriverFactory, DriverKind, DriverSettings, Literal, Result, Task,
+};
 use tokio::task::AbortHandle;
 
 use crate::{
@@ -166,7 +168,8 @@ impl DriverFactory for TerraformFactory {
     }
 
     fn driver(&self, task: &Task) -> Result<Arc<dyn Driver>> {
-        if let Some(block) = REFUSED.iter().find(|block| task.driver_blocks.contains_key(**block)) {
+        let is_set = |block: &&&str| task.driver_blocks.get(**block).is_some_and(is_set);
+        if let Some(block) = REFUSED.iter().find(is_set) {
             return Err(Error::invalid(format!(
                 "unsupported configuration '{block}' for task {:?}: it needs the driver \
                  \"terraform-cloud\"",
@@ -180,5 +183,49 @@ impl DriverFactory for TerraformFactory {
             Arc::clone(&self.terraform),
         )?;
         Ok(Arc::new(driver))
+    }
+}
+
+/// Whether a block says anything: one in which all is empty says nothing.
+fn is_set(block: &Literal) -> bool {
+    match block {
+        Literal::Null => false,
+        Literal::String(text) => !text.is_empty(),
+        Literal::Map(members) => members.values().any(is_set),
+        Literal::List(items) => items.iter().any(is_set),
+        Literal::Bool(_) | Literal::Number(_) => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeMap, path::Path};
+
+    use cts_tasks::{ConsulConfig, DriverKind as _, DriverSettings, Literal, testing::task};
+
+    use super::TerraformKind;
+
+    /// Spec: TFC7
+    #[test]
+    fn settings_of_another_driver_are_refused_unless_they_are_empty() {
+        let consul = ConsulConfig::default();
+        let settings = DriverSettings::new(&consul, Path::new("/srv"));
+        let factory = TerraformKind::default().configure(settings, &mut Vec::new()).unwrap();
+        let refused = |block: &str, body: Literal| {
+            let mut task = task("web");
+            task.driver_blocks.insert(block.to_owned(), body);
+            factory.driver(&task).err().map(|error| error.to_string())
+        };
+        let with = |mode: &str| {
+            let fields = [("execution_mode", mode), ("agent_pool_id", "")];
+            Literal::Map(BTreeMap::from(fields.map(|(key, value)| (key.to_owned(), value.into()))))
+        };
+        let error = refused("terraform_cloud_workspace", with("remote")).unwrap();
+        let words = "unsupported configuration 'terraform_cloud_workspace' for task \"web\"";
+        assert!(error.starts_with(words), "{error}");
+        assert!(refused("terraform_version", "1.9.4".into()).is_some());
+        for empty in [with(""), Literal::Map(BTreeMap::new()), "".into(), Literal::Null] {
+            assert_eq!(refused("terraform_cloud_workspace", empty), None);
+        }
     }
 }

@@ -110,6 +110,29 @@ impl RootModule {
             .map(|content| GeneratedFile::secret("terraform.tfvars", content))
     }
 
+    /// What Consul holds, one variable after the other, each with its value as
+    /// an expression: for whoever hands variables over by other means than files.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error::NotText`] with the name of a key whose value is not UTF-8.
+    pub fn input_expressions(&self, inputs: &TaskInputs) -> Result<Vec<(&'static str, String)>> {
+        tfvars::expressions(self, inputs)
+    }
+
+    /// Values of the providers' variables and of the operator's, as expressions.
+    /// They can be secrets.
+    pub fn setting_expressions(&self) -> Vec<(String, SecretString)> {
+        let expression =
+            |value: &Literal| crate::language::format(&crate::language::literal(value));
+        let providers = self.providers.iter();
+        let providers =
+            providers.map(|provider| (provider.name.clone(), expression(&provider.value())));
+        let variables = self.task.variables.iter();
+        let variables = variables.map(|(name, value)| (name.clone(), expression(value)));
+        providers.chain(variables).map(|(name, value)| (name, value.trim().into())).collect()
+    }
+
     /// What the task's providers want in the environment of Terraform's process.
     pub fn task_env(&self) -> BTreeMap<String, SecretString> {
         self.providers.iter().flat_map(|provider| provider.task_env.clone()).collect()

@@ -14,5 +14,9 @@ mod parts;
 mod reload;
 mod secured;
 mod sync;
+#[cfg(feature = "terraform-sync")]
+mod tfc;
+#[cfg(feature = "terraform-sync")]
+mod tfc_trouble;
 mod trouble;
 mod world;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use cts_driver_terraform::TerraformKind;
+use cts_driver_tfc::TfcKind;
 use cts_ha::tasks::{ClusterOptions, CtsCluster, HighAvailability, HighAvailabilityKind};
 use cts_tasks::{
     DaemonOptions, Diagnostic,
@@ -11,7 +12,10 @@ use cts_tasks::{
 
 /// Who reads which part of a configuration.
 pub(crate) fn registry() -> Registry {
-    Registry::new().driver(Arc::new(TerraformKind::default())).block(Arc::new(HighAvailabilityKind))
+    Registry::new()
+        .driver(Arc::new(TerraformKind::default()))
+        .driver(Arc::new(TfcKind::default()))
+        .block(Arc::new(HighAvailabilityKind))
 }
 
 /// What the process is started for, as far as its cluster matters.
