@@ -8,8 +8,8 @@ use consul_watch::{
     types::HealthStatus,
 };
 use cts_tasks::{
-    Cluster, Daemon, DaemonOptions, DriverFactory, Error, FirstRun, Member, Result, Role, Stop,
-    StopReason, Task, TaskName,
+    Cluster, Daemon, DaemonOptions, DriverFactory, Error, FirstRun, Member, MemoryStore, Result,
+    Role, State, Stop, StopReason, Task, TaskName,
     config::Loaded,
     testing::{Call, RecordingDriver},
 };
@@ -211,7 +211,11 @@ async fn under_high_availability_nothing_is_reloaded_and_the_reason_is_told() {
     let mut options = DaemonOptions::default();
     options.cluster = Arc::new(Clustered);
     let task = file_task("t", "a");
-    let running = Running::start(files(&[&task]), options).await;
+    let loaded = files(&[&task]);
+    let mut stored = State::default();
+    stored.tasks.clone_from(&loaded.config.tasks);
+    options.engine.store = Arc::new(MemoryStore::with_state(stored));
+    let running = Running::start(loaded, options).await;
     let added = file_task("new", "b");
     let error = running.daemon.reload(files(&[&task, &added])).await.unwrap_err();
     assert!(error.to_string().contains("cluster \"blue\" keeps its tasks in its store"), "{error}");
