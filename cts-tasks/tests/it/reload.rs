@@ -133,7 +133,7 @@ async fn what_somebody_told_the_running_engine_stays() {
     let changed = file_task("t", "b");
     running.daemon.reload(files(&[&changed])).await.unwrap();
     assert_eq!(running.names(), ["t", "by-api"]);
-    let enabled = |state: &cts_tasks::State| {
+    let enabled = |state: &State| {
         let task: &Task = state.tasks.iter().find(|task| task.name == name("t")).unwrap();
         task.enabled
     };
