@@ -64,7 +64,7 @@ impl Timing {
             ttl,
             lease: safe / 5 * 4,
             interval: safe / 2,
-            timeout: (safe / 8).max(Duration::from_secs(1).min(safe / 4)),
+            timeout: (safe / 8).max(Duration::from_secs(1).min(safe / 6)),
             retry: Duration::from_secs(1).min(safe / 10),
         })
     }
