@@ -611,7 +611,7 @@ async fn run_with(
 #[tokio::test]
 async fn the_policy_suffices_and_each_rule_is_needed_on_the_double() {
     SUITE.double("consul");
-    the_policy_suffices_and_each_rule_is_needed(&Sealed::double()).await;
+    Box::pin(the_policy_suffices_and_each_rule_is_needed(&Sealed::double())).await;
 }
 
 #[tokio::test]
@@ -619,7 +619,7 @@ async fn the_policy_suffices_and_each_rule_is_needed_on_a_real_consul() {
     let case = "clusters::the_policy_suffices_and_each_rule_is_needed_on_a_real_consul";
     let Some(part) = SUITE.part("consul", case) else { return };
     let consul = Consul::start_with(&part.path, settings()).await.unwrap();
-    the_policy_suffices_and_each_rule_is_needed(&Sealed::Real(Box::new(consul))).await;
+    Box::pin(the_policy_suffices_and_each_rule_is_needed(&Sealed::Real(Box::new(consul)))).await;
 }
 
 async fn the_policy_suffices_and_each_rule_is_needed(consul: &Sealed) {
