@@ -41,7 +41,11 @@ async fn leads(sync: &SyncProcess, number: u8, times: usize) {
     sync.until("it leads", || sync.log().matches(&line).count() >= times).await;
 }
 
-async fn answers(sync: &SyncProcess, path: &str, fits: impl Fn(&Value) -> bool + Send) -> Value {
+async fn answers(
+    sync: &SyncProcess,
+    path: &str,
+    fits: impl Fn(&Value) -> bool + Send + Sync,
+) -> Value {
     let asking = async {
         loop {
             if let Some(body) = sync.get(path).await.filter(&fits) {
