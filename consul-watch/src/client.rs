@@ -216,6 +216,12 @@ impl Client {
         Self { inner: Arc::new(Inner { ordered: true, ..Inner::clone(&self.inner) }) }
     }
 
+    /// Such a client whose leader also makes sure that it still leads, and has
+    /// caught up with what was acknowledged before it was elected.
+    pub(crate) fn confirmed(&self) -> Self {
+        self.ordered().with_consistency(Consistency::Consistent)
+    }
+
     /// Whether requests share a connection, as far as is known.
     pub(crate) fn is_multiplexed(&self) -> bool {
         self.inner.multiplexed.load(Ordering::Relaxed)
@@ -358,6 +364,8 @@ impl Client {
             }
             Consistency::Default => request,
             Consistency::Stale => request.flag("stale"),
+            // The two exclude each other.
+            Consistency::Consistent if self.inner.ordered => request.uncached().flag("consistent"),
             Consistency::Consistent => request.flag("consistent"),
         }
     }

@@ -105,6 +105,7 @@ pub(super) struct Plan {
     /// The index of the last answer, also across failures.
     seen: Option<u64>,
     history: u64,
+    doubtful: bool,
     random: fastrand::Rng,
 }
 
@@ -129,6 +130,7 @@ impl Plan {
             failing: None,
             seen: None,
             history: 1,
+            doubtful: false,
             random: fastrand::Rng::with_seed(settings.seed),
         }
     }
@@ -150,6 +152,13 @@ impl Plan {
         self.history
     }
 
+    /// Whether the next answer must come from a leader that is known to have
+    /// caught up: a server that was just started may answer for a moment as if
+    /// everything were gone, and whoever acts on that destroys.
+    pub(super) fn is_doubtful(&self) -> bool {
+        self.doubtful
+    }
+
     /// An attempt at [`Plan::position`], or a later one that did not block,
     /// succeeded. `same` says whether the
     /// data equals the last snapshot's, and is asked only when it matters.
@@ -160,6 +169,7 @@ impl Plan {
         same: impl FnOnce() -> bool,
     ) -> Step {
         self.failing = None;
+        self.doubtful = false;
         self.transient.reset();
         self.denied.reset();
         self.unreadable.reset();
@@ -185,6 +195,7 @@ impl Plan {
             // old index, which the new history may not reach for long.
             if self.mode == Mode::Index && timing.is_early() {
                 self.position = Position::Start;
+                self.doubtful = true;
             }
             return Step { publish: Publish::Nothing, next };
         }
@@ -195,6 +206,7 @@ impl Plan {
             // Consul's history was replaced. What it is now is asked without
             // blocking, because nothing says that this answer is current.
             self.position = Position::Start;
+            self.doubtful = true;
             return Step { publish: Publish::Nothing, next };
         }
         self.position = at;
@@ -208,6 +220,8 @@ impl Plan {
         // watch hang for the whole wait.
         self.position = Position::Start;
         let class = classify(error);
+        // A server that refuses a token is up, and knows what it holds.
+        self.doubtful |= class != Class::Denied;
         let before = self.failing.replace(class);
         let delay = match class {
             Class::Fatal => {

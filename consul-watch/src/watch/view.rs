@@ -130,7 +130,7 @@ impl<Q: Query> View<Q> {
                     }
                     self.seat.begin();
                     let (outcome, timing) =
-                        Box::pin(self.attempt(Duration::ZERO, self.read())).await;
+                        Box::pin(self.attempt(Duration::ZERO, self.read(compare))).await;
                     let told_for = self.seat.end(&outcome);
                     drop(permit);
                     let next = self.ended(outcome, timing);
@@ -162,15 +162,20 @@ impl<Q: Query> View<Q> {
         (outcome, Timing { started, ended: self.started.elapsed(), wait })
     }
 
-    /// Reads at the leader, for an order among reads.
-    async fn read(&self) -> Result<Answer<Q::Value>> {
-        self.query.fetch(&self.watcher.ordered, &Position::Start, self.watcher.wait).await
+    /// Reads at the leader, for an order among reads; at one that is known to have caught up, if
+    /// what was read before does not count.
+    async fn read(&self, compare: bool) -> Result<Answer<Q::Value>> {
+        let confirm = compare || self.plan.is_doubtful();
+        let client = if confirm { &self.watcher.confirmed } else { &self.watcher.ordered };
+        self.query.fetch(client, &Position::Start, self.watcher.wait).await
     }
 
     async fn block(&self, wait: Duration) -> Result<Answer<Q::Value>> {
         let position = self.plan.position();
         let Some((stale, limit)) = &self.watcher.stale else {
-            return self.query.fetch(&self.watcher.client, position, wait).await;
+            let doubtful = self.plan.is_doubtful();
+            let client = if doubtful { &self.watcher.confirmed } else { &self.watcher.client };
+            return self.query.fetch(client, position, wait).await;
         };
         let answer = self.query.fetch(stale, position, wait).await?;
         if answer.meta.last_contact <= *limit {

@@ -56,6 +56,8 @@ pub(super) struct Inner {
     pub(super) stop: CancellationToken,
     /// Reads from the leader only.
     pub(super) ordered: Client,
+    /// Reads from a leader that has caught up.
+    pub(super) confirmed: Client,
     pub(super) slots: Arc<Slots>,
     pub(super) cover: Arc<Cover>,
     rate_limit: RateLimit,
@@ -334,7 +336,7 @@ impl WatcherBuilder {
             .max_stale
             .filter(|limit| !limit.is_zero())
             .map(|limit| (self.client.with_consistency(crate::Consistency::Stale), limit));
-        let ordered = self.client.ordered();
+        let (ordered, confirmed) = (self.client.ordered(), self.client.confirmed());
         let slots = Arc::new(Slots::new(self.connections));
         let tasks = TaskTracker::new();
         let settings = cover::Settings {
@@ -360,6 +362,7 @@ impl WatcherBuilder {
                 poll_interval: self.poll_interval,
                 tasks,
                 ordered,
+                confirmed,
                 slots,
                 cover,
                 views: Mutex::new(Views { random, ..Views::default() }),

@@ -9,6 +9,7 @@
     reason = "fixtures of tests"
 )]
 
+mod caught_up;
 mod conformance;
 mod decoders;
 mod faults;
