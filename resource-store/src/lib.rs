@@ -33,6 +33,8 @@ mod code;
 pub mod controller;
 pub mod demo;
 mod equality;
+#[cfg(feature = "hcl")]
+pub mod file;
 mod gvk;
 #[cfg(feature = "http")]
 pub mod http;

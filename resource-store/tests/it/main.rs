@@ -11,6 +11,8 @@
 )]
 
 mod controller;
+#[cfg(feature = "hcl")]
+mod files;
 #[cfg(all(feature = "grpc", feature = "client"))]
 mod grpc;
 mod history;
