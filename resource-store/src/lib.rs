@@ -53,6 +53,7 @@ mod tenancy;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod typed;
+pub mod validation;
 #[cfg(any(feature = "grpc", feature = "client"))]
 mod wire;
 

@@ -22,4 +22,5 @@ mod http;
 mod memory_backend;
 mod service;
 mod support;
+mod test_kit;
 mod topic_model;
