@@ -9,5 +9,7 @@ mod kill;
 #[cfg(feature = "ecs")]
 mod mesh;
 mod parts;
+#[cfg(feature = "resource-store")]
+mod resource;
 mod sync;
 mod trouble;
