@@ -13,6 +13,7 @@
 //! Consul 1.21.
 
 mod backoff;
+mod bimapper;
 mod builder;
 mod cache;
 mod dependencies;
@@ -25,6 +26,7 @@ mod reconciler;
 mod runner;
 mod supervisor;
 
+pub use bimapper::Bimapper;
 pub use builder::{Controller, ControllerError, Event, EventMapper, EventSource, Placement};
 pub use cache::{Cache, CacheError, Index, Key, NamedQuery, RefOrId};
 pub use dependencies::{CircularDependency, Dependencies};

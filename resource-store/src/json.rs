@@ -66,6 +66,23 @@ impl JsonCodec {
         Ok(value)
     }
 
+    /// The same with an `@type` in the data that names its message.
+    ///
+    /// # Errors
+    ///
+    /// If the data is not of the schema.
+    pub fn resource_with_type(
+        &self,
+        resource: &Resource,
+        schema: &Schema,
+    ) -> Result<Value, JsonError> {
+        let mut value = self.resource(resource, schema)?;
+        if let Some(Value::Object(data)) = value.get_mut("data") {
+            data.insert("@type".to_owned(), Value::String(schema.type_url()));
+        }
+        Ok(value)
+    }
+
     /// Reads the data of a resource. Unknown fields are errors.
     ///
     /// # Errors

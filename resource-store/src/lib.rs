@@ -33,6 +33,8 @@ mod code;
 pub mod controller;
 pub mod demo;
 mod equality;
+#[cfg(feature = "hcl")]
+pub mod file;
 mod gvk;
 #[cfg(feature = "http")]
 pub mod http;
@@ -51,6 +53,7 @@ mod tenancy;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod typed;
+pub mod validation;
 #[cfg(any(feature = "grpc", feature = "client"))]
 mod wire;
 

@@ -1,10 +1,14 @@
-//! For tests of users: conformance suites, a clock, and a kit to drive
-//! controllers by hand.
+//! For tests of users: conformance suites, a clock, a client that waits, and a
+//! kit to drive controllers by hand.
 
+mod acl;
+mod client;
 mod clock;
 mod controller;
 pub mod history;
 pub mod storage;
 
+pub use acl::{AclCase, Expected, check_acls};
+pub use client::{TestClient, Unexpected};
 pub use clock::ManualClock;
 pub use controller::TestController;

@@ -12,6 +12,8 @@ mod mesh;
 mod operator;
 mod parts;
 mod reload;
+#[cfg(feature = "resource-store")]
+mod resource;
 mod secured;
 mod sync;
 #[cfg(feature = "terraform-sync")]

@@ -11,6 +11,8 @@
 )]
 
 mod controller;
+#[cfg(feature = "hcl")]
+mod files;
 #[cfg(all(feature = "grpc", feature = "client"))]
 mod grpc;
 mod history;
@@ -20,4 +22,5 @@ mod http;
 mod memory_backend;
 mod service;
 mod support;
+mod test_kit;
 mod topic_model;

@@ -1,0 +1,115 @@
+//! Resources as people write them: files in HCL or JSON.
+//!
+//! A file whose first character other than white space is `{` is JSON, any
+//! other is HCL; the chosen parser's error is the one that counts.
+//!
+//! ```
+//! use resource_store::{Registry, demo, file::read_resource};
+//!
+//! let mut registry = Registry::new()?;
+//! demo::register(&mut registry)?;
+//! let text = br#"
+//! ID {
+//!   Type = gvk("demo.v2.Artist")
+//!   Name = "korn"
+//! }
+//! Data {
+//!   Name  = "Korn"
+//!   Genre = "GENRE_METAL"
+//! }
+//! "#;
+//! let resource = read_resource("korn.hcl", text, &registry)?;
+//! assert_eq!(resource.name(), "korn");
+//!
+//! let error = read_resource("korn.hcl", b"Name = \"korn\"", &registry).unwrap_err();
+//! assert_eq!(
+//!     error.to_string(),
+//!     "korn.hcl:1,1-5: Unsupported argument; An argument named \"Name\" is not expected here."
+//! );
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Source: `internal/resourcehcl`, `internal/protohcl`, Consul 1.21.
+
+mod go_duration;
+mod hcl;
+mod json;
+mod span;
+
+pub use span::{Position, Span};
+
+use crate::{pb::Resource, registry::Registry};
+
+/// A file is no resource.
+///
+/// Prints as `<file>:<span>: <message>`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileError {
+    file: String,
+    span: Option<Span>,
+    message: String,
+}
+
+impl FileError {
+    fn new(file: &str, span: Option<Span>, message: impl Into<String>) -> Self {
+        Self { file: file.to_owned(), span, message: message.into() }
+    }
+
+    /// The name of the file, as it was given.
+    pub fn file(&self) -> &str {
+        &self.file
+    }
+
+    /// The part of the file that is to blame, if it is one part.
+    pub fn span(&self) -> Option<Span> {
+        self.span
+    }
+
+    /// What is wrong, without the place.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+}
+
+impl std::fmt::Display for FileError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:", self.file)?;
+        if let Some(span) = self.span {
+            write!(f, "{span}:")?;
+        }
+        write!(f, " {}", self.message)
+    }
+}
+
+impl std::error::Error for FileError {}
+
+/// Reads one resource. Its type must be registered, and only registered fields
+/// may be there; hooks are not run.
+///
+/// `file` is the name that errors show. The data gets the type URL that
+/// [`Schema::type_url`](crate::Schema::type_url) gives for JSON, and the bare
+/// message name for HCL, as Consul does; the service takes both.
+///
+/// HCL values are literals, lists, objects, and the function
+/// `gvk("group.version.Kind")`. A type is never converted into another.
+///
+/// Deviation: operators, conditions, `for` and strings with `${…}`, which
+/// upstream evaluates over no variables, are refused.
+///
+/// # Errors
+///
+/// [`FileError`] at the first place that is not right. Nesting deeper than 64
+/// levels of HCL, or 128 of JSON, is an error.
+pub fn read_resource(file: &str, text: &[u8], registry: &Registry) -> Result<Resource, FileError> {
+    let text = std::str::from_utf8(text).map_err(|error| {
+        let valid = text.get(..error.valid_up_to()).unwrap_or_default();
+        let valid = String::from_utf8_lossy(valid);
+        let at = Span::of(&valid, valid.len()..valid.len());
+        FileError::new(file, Some(at), "the file is not UTF-8 text")
+    })?;
+    if text.trim_start().starts_with('{') {
+        json::read(file, text, registry)
+    } else {
+        hcl::read(file, text, registry)
+    }
+}
