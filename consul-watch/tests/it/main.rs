@@ -16,6 +16,7 @@ mod faults;
 mod follower;
 mod http2;
 mod live;
+mod mesh_watches;
 mod parity;
 mod real;
 mod scale;
