@@ -48,7 +48,7 @@ use tracing::Instrument as _;
 use crate::{
     Answer, Consistency, Error, Result,
     telemetry::{self, Held},
-    transport::{ExchangeLimits, SocketTransport, Transport, TransportError},
+    transport::{Budget, ExchangeLimits, SocketTransport, Transport, TransportError},
 };
 use endpoint::Endpoint;
 
@@ -133,6 +133,8 @@ struct Inner {
     body_idle: Duration,
     /// Whether reads go to the leader whatever they ask for.
     ordered: bool,
+    /// The connections that requests may use together.
+    budget: Option<Budget>,
     /// Whether the last answer came over HTTP/2. Clients over the same
     /// connections share it.
     multiplexed: Arc<AtomicBool>,
@@ -187,6 +189,7 @@ impl Client {
                 request_timeout: config.request_timeout,
                 body_idle: config.body_idle_timeout,
                 ordered: false,
+                budget: None,
                 multiplexed: Arc::default(),
             }),
         })
@@ -220,6 +223,12 @@ impl Client {
     /// caught up with what was acknowledged before it was elected.
     pub(crate) fn confirmed(&self) -> Self {
         self.ordered().with_consistency(Consistency::Consistent)
+    }
+
+    /// A client over the same connections that uses no more of them than the budget allows.
+    pub(crate) fn within(&self, budget: &Budget) -> Self {
+        let budget = Some(budget.clone());
+        Self { inner: Arc::new(Inner { budget, ..Inner::clone(&self.inner) }) }
     }
 
     /// Whether requests share a connection, as far as is known.
@@ -285,7 +294,10 @@ impl Client {
             request::header_limit(request.blocks, request.wait, self.inner.request_timeout),
             self.inner.body_idle,
         );
-        let message = self.assemble(request, token)?;
+        let mut message = self.assemble(request, token)?;
+        if let Some(budget) = &self.inner.budget {
+            message.extensions_mut().insert(budget.clone());
+        }
         let (_open, started) = (Held::request(asked.blocks), Instant::now());
         let answer = self.inner.transport.exchange(message, limits).await;
         let answer = answer.map_err(|error| self.lost(operation, error));

@@ -1,5 +1,7 @@
 //! One HTTP exchange with Consul: the seam below [`Client`](crate::Client).
 
+mod budget;
+mod pool;
 mod socket;
 
 use std::{fmt, sync::Arc, time::Duration};
@@ -9,7 +11,7 @@ use bytes::Bytes;
 
 use crate::BoxError;
 
-pub(crate) use socket::IDLE_CONNECTIONS;
+pub(crate) use budget::Budget;
 pub use socket::SocketTransport;
 
 /// Carries out one HTTP exchange.

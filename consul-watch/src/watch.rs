@@ -7,8 +7,8 @@
 //!
 //! A watcher keeps within a budget of connections,
 //! [`WatcherBuilder::connections`], because Consul serves 200 for each client
-//! address. Up to that many watches, less 4, have a connection each, on which Consul
-//! holds their request until something changes. With one more, about two thirds
+//! address. Up to that many watches, less a sixteenth for short reads, have a
+//! connection each, on which Consul holds their request until something changes. With one more, about two thirds
 //! of the budget stay with watches, until no more watches than that remain;
 //! for the others a few broad queries (the checks, nodes and services of the
 //! datacenter; the keys of a prefix) tell *that* something changed, and short
@@ -18,7 +18,7 @@
 //!
 //! What a watch shows is the same either way: nothing is missed, and the
 //! order of snapshots is Consul's. Three things differ. A change shows after
-//! two requests instead of one, and under churn up to about a second later,
+//! two requests instead of one, and under churn up to a few seconds later,
 //! because broad answers are paced. Watches in turn may be up to 10 s late,
 //! or a second for each eighth of the budget's worth of them. And a covered
 //! watch reads from the leader, also where its query would take a stale or

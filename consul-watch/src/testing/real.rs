@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 
-use crate::{BoxError, Client, ClientConfig, QueryOptions, types::HealthStatus};
+use crate::{BoxError, Client, ClientConfig, Consistency, QueryOptions, types::HealthStatus};
 
 /// How long a server may take until it can be used.
 const START_LIMIT: Duration = Duration::from_mins(1);
@@ -241,7 +241,7 @@ impl Consul {
         Ok(())
     }
 
-    /// Waits until the server leads and its own node is passing.
+    /// Waits until the server leads, has caught up with its data, and its own node is passing.
     ///
     /// # Errors
     ///
@@ -283,7 +283,9 @@ async fn is_ready(client: &Client, blind: bool) -> bool {
     if blind {
         return true;
     }
-    let checks = client.health_node(NODE, &QueryOptions::default()).await;
+    // A new leader answers other reads before it has applied its own log.
+    let options = QueryOptions { consistency: Consistency::Consistent, ..QueryOptions::default() };
+    let checks = client.health_node(NODE, &options).await;
     checks.is_ok_and(|checks| {
         checks
             .value

@@ -1,7 +1,8 @@
-use std::{net::SocketAddr, path::Path, time::Duration};
+use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
+use hyper_util::client::proxy::matcher::Matcher;
 use reqwest::{
     Certificate, Identity,
     dns::{Addrs, Name, Resolve, Resolving},
@@ -11,32 +12,38 @@ use reqwest::{
 use crate::{
     Error, Result,
     client::{ClientConfig, TlsConfig, endpoint::Endpoint},
-    transport::{ExchangeLimits, Transport, TransportError},
+    transport::{ExchangeLimits, Transport, TransportError, pool::Pool},
 };
 
-const KEEP_ALIVE: Duration = Duration::from_secs(30);
+pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(30);
 /// How long a server may take to answer a ping of HTTP/2.
 const PING_LIMIT: Duration = Duration::from_secs(10);
-const IDLE: Duration = Duration::from_secs(90);
-/// Unused connections that are kept: all there were reason for. With fewer, many
-/// answers at once would close connections that the next requests open again,
-/// and Consul counts a closed one until it has noticed.
-const POOL: usize = 256;
-/// Connections that the pool may have beyond what requests need, because it opens
-/// one when none is free, even if another is about to be. Watches leave room for
-/// them in their budget.
-pub(crate) const IDLE_CONNECTIONS: usize = 4;
+/// How long an unused connection is kept.
+pub(super) const IDLE: Duration = Duration::from_secs(90);
+pub(super) const AGENT: &str = concat!("consul-watch/", env!("CARGO_PKG_VERSION"));
 
 /// The [`Transport`] over TCP, TLS or a unix socket.
 ///
 /// TLS is rustls with the process's default provider, else aws-lc. Over TLS
 /// HTTP/2 is used where the server offers it, as Consul does: then one
 /// connection carries all requests, up to the 250 at a time that Consul allows. The system's proxy settings
-/// apply, except to loopback addresses. Connections are pooled, so keep one
-/// transport (one [`Client`](crate::Client)) for each Consul.
+/// apply, except to loopback addresses. Connections are kept for the next requests,
+/// so keep one transport (one [`Client`](crate::Client)) for each Consul.
+///
+/// Over plain HTTP without a proxy there are never more connections than there were
+/// exchanges at the same time, and an exchange that has ended has its connection
+/// back, so that the next one finds it. An idle one is closed after 90 to 135 s.
 #[derive(Debug, Clone)]
 pub struct SocketTransport {
-    http: reqwest::Client,
+    wire: Wire,
+}
+
+/// Who has the connections.
+#[derive(Debug, Clone)]
+enum Wire {
+    Plain(Arc<Pool>),
+    /// Over TLS, where one connection carries all, and through proxies.
+    Other(reqwest::Client),
 }
 
 impl SocketTransport {
@@ -47,6 +54,10 @@ impl SocketTransport {
     /// [`Error::Config`] for an address or TLS files that cannot be used.
     pub fn new(config: &ClientConfig) -> Result<Self> {
         let endpoint = Endpoint::parse(config)?;
+        if endpoint.scheme == "http" && is_direct(&endpoint) {
+            let pool = Arc::new(Pool::new(config, endpoint.unix_socket));
+            return Ok(Self { wire: Wire::Plain(pool) });
+        }
         let mut builder = reqwest::Client::builder()
             .redirect(redirect::Policy::none())
             .connect_timeout(config.connect_timeout)
@@ -55,11 +66,7 @@ impl SocketTransport {
             // A lost HTTP/2 connection would take all its streams along in silence.
             .http2_keep_alive_interval(KEEP_ALIVE)
             .http2_keep_alive_timeout(PING_LIMIT)
-            .pool_max_idle_per_host(POOL)
-            .user_agent(concat!("consul-watch/", env!("CARGO_PKG_VERSION")));
-        if let Some(path) = &endpoint.unix_socket {
-            builder = builder.unix_socket(path.as_path());
-        }
+            .user_agent(AGENT);
         if endpoint.is_loopback() {
             builder = builder.no_proxy();
         }
@@ -68,14 +75,18 @@ impl SocketTransport {
             if let Some(target) = endpoint.connect_to {
                 builder = builder.no_proxy().dns_resolver(Redirected { host: target });
             }
-        } else if endpoint.is_loopback() {
-            // No TLS on the way, not even to a proxy: the system's authorities, which take longer
-            // to read than many a request, stay unread.
-            builder = builder.tls_certs_only([]);
         }
         let http = builder.build().map_err(|error| Error::config("tls", chain(&error)))?;
-        Ok(Self { http })
+        Ok(Self { wire: Wire::Other(http) })
     }
+}
+
+/// Whether no proxy stands between.
+fn is_direct(endpoint: &Endpoint) -> bool {
+    let proxied = |uri: http::Uri| Matcher::from_system().intercept(&uri).is_some();
+    endpoint.unix_socket.is_some()
+        || endpoint.is_loopback()
+        || !endpoint.base().parse().is_ok_and(proxied)
 }
 
 /// Sends every name to one host: TLS verifies the name in the URL, which is
@@ -179,27 +190,38 @@ impl Transport for SocketTransport {
         request: http::Request<Bytes>,
         limits: ExchangeLimits,
     ) -> Result<http::Response<Bytes>, TransportError> {
-        let request = reqwest::Request::try_from(request).map_err(failed)?;
-        let mut answer = tokio::time::timeout(limits.headers, self.http.execute(request))
-            .await
-            .map_err(|_elapsed| TransportError::Timeout { after: limits.headers })?
-            .map_err(failed)?;
-        let mut body = BytesMut::new();
-        loop {
-            let chunk = tokio::time::timeout(limits.body_idle, answer.chunk())
-                .await
-                .map_err(|_elapsed| TransportError::Timeout { after: limits.body_idle })?
-                .map_err(failed)?;
-            match chunk {
-                // The common answer comes in one piece.
-                Some(bytes) => body.extend_from_slice(&bytes),
-                None => break,
-            }
+        match &self.wire {
+            Wire::Plain(pool) => pool.exchange(request, limits).await,
+            Wire::Other(http) => exchange(http, request, limits).await,
         }
-        let mut response = http::Response::new(body.freeze());
-        *response.status_mut() = answer.status();
-        *response.version_mut() = answer.version();
-        *response.headers_mut() = std::mem::take(answer.headers_mut());
-        Ok(response)
     }
+}
+
+async fn exchange(
+    http: &reqwest::Client,
+    request: http::Request<Bytes>,
+    limits: ExchangeLimits,
+) -> Result<http::Response<Bytes>, TransportError> {
+    let request = reqwest::Request::try_from(request).map_err(failed)?;
+    let mut answer = tokio::time::timeout(limits.headers, http.execute(request))
+        .await
+        .map_err(|_elapsed| TransportError::Timeout { after: limits.headers })?
+        .map_err(failed)?;
+    let mut body = BytesMut::new();
+    loop {
+        let chunk = tokio::time::timeout(limits.body_idle, answer.chunk())
+            .await
+            .map_err(|_elapsed| TransportError::Timeout { after: limits.body_idle })?
+            .map_err(failed)?;
+        match chunk {
+            // The common answer comes in one piece.
+            Some(bytes) => body.extend_from_slice(&bytes),
+            None => break,
+        }
+    }
+    let mut response = http::Response::new(body.freeze());
+    *response.status_mut() = answer.status();
+    *response.version_mut() = answer.version();
+    *response.headers_mut() = std::mem::take(answer.headers_mut());
+    Ok(response)
 }

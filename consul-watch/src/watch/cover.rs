@@ -53,8 +53,14 @@
 //!
 //! Long answers are paced: changed ones come at 16 MB/s for each query at
 //! most, and nodes are listed for at most half of the time. Changes within a
-//! pause share the next answer, so churn makes delays longer, up to about a
-//! second, and not the load higher.
+//! pause share the next answer, so churn makes delays longer, and not the load
+//! higher.
+//!
+//! So under churn a change of a check waits for the pause after the last list, its
+//! size over 16 MB/s. A change that only a listing shows (an instance, a port, meta)
+//! and that comes when its node has just been listed waits longest: for the rest of
+//! that round of all nodes, a pause as long as the round was (1 s at most), and the
+//! next round up to its node. With a round of 0.7 s that is about 2 s.
 
 mod catalog;
 mod feed;

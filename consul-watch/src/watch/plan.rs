@@ -193,11 +193,15 @@ impl Plan {
         if at == self.position {
             // A server that restores a backup lets go of all that wait, with the
             // old index, which the new history may not reach for long.
+            let mut publish = Publish::Nothing;
             if self.mode == Mode::Index && timing.is_early() {
                 self.position = Position::Start;
                 self.doubtful = true;
+            } else if self.mode == Mode::Index && !same() {
+                // A new history has reached the old one's index between two requests.
+                publish = Publish::Data;
             }
-            return Step { publish: Publish::Nothing, next };
+            return Step { publish, next };
         }
         if let (Mode::Index, Position::Index(sent), Position::Index(got)) =
             (self.mode, &self.position, &at)

@@ -10,7 +10,7 @@ use std::{
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
-use crate::{Error, Result, telemetry::Held, transport::IDLE_CONNECTIONS};
+use crate::{Error, Result, telemetry::Held};
 
 /// Requests that watches hold at a time when one HTTP/2 connection carries them
 /// all. Consul allows 250; what is not a watch's needs some too.
@@ -27,7 +27,9 @@ const SHORTEST_TURN: Duration = Duration::from_secs(1);
 /// How a budget of connections is divided once the watches outnumber it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Shares {
-    /// All that are not idle: each watch has its own until there are more.
+    /// All, which no moment exceeds.
+    pub(super) budget: usize,
+    /// All that are not for reads: each watch has its own until there are more.
     pub(super) total: usize,
     /// Watches that keep their own once there were more than `total`.
     pub(super) own: usize,
@@ -40,13 +42,13 @@ pub(super) struct Shares {
 }
 
 impl Shares {
-    pub(super) fn of(total: usize) -> Self {
-        let total = total.max(FEWEST);
-        let part = (total / 16).max(1);
-        let (reads, turns, prefixes) = (part.min(8), (total / 8).max(1), part);
-        let total = total - IDLE_CONNECTIONS;
-        let own = total.saturating_sub(CATALOG + reads + turns + prefixes);
-        Self { total, own, reads, turns, prefixes }
+    pub(super) fn of(budget: usize) -> Self {
+        let budget = budget.max(FEWEST);
+        let part = (budget / 16).max(1);
+        let (reads, turns, prefixes) = (part.min(8), (budget / 8).max(1), part);
+        let total = budget - reads;
+        let own = total.saturating_sub(CATALOG + turns + prefixes);
+        Self { budget, total, own, reads, turns, prefixes }
     }
 
     /// How long one of `count` watches in turn may block.
@@ -80,7 +82,7 @@ impl Place {
 
 /// Deals out a budget of connections.
 ///
-/// Up to the whole budget (but for idle connections) each watch gets its own. The first watch past it
+/// Up to the whole budget (but for its share of reads) each watch gets its own. The first watch past it
 /// makes the pool crowded: the broad queries, targeted reads and turns get
 /// their shares, and watches beyond [`Shares::own`] give their connections
 /// back, first those that a broad query can stand in for. The pool stays

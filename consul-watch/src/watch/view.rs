@@ -18,10 +18,6 @@ use crate::{
     },
 };
 
-/// What a connection needs to come back to the pool. A request that begins before
-/// opens another one, and a crowd of them more than Consul allows.
-const RETURN: Duration = Duration::from_millis(2);
-
 /// What a read's task shows to its subscribers.
 #[derive(Debug)]
 pub(super) struct Shared<T> {
@@ -142,7 +138,8 @@ impl<Q: Query> View<Q> {
             };
             match next {
                 Next::End => return,
-                Next::After(delay) => tokio::time::sleep(delay.max(RETURN)).await,
+                Next::After(delay) if delay.is_zero() => {}
+                Next::After(delay) => tokio::time::sleep(delay).await,
             }
         }
     }
@@ -174,7 +171,7 @@ impl<Q: Query> View<Q> {
         let position = self.plan.position();
         let Some((stale, limit)) = &self.watcher.stale else {
             let doubtful = self.plan.is_doubtful();
-            let client = if doubtful { &self.watcher.confirmed } else { &self.watcher.client };
+            let client = if doubtful { &self.watcher.confirmed } else { &self.watcher.bounded };
             return self.query.fetch(client, position, wait).await;
         };
         let answer = self.query.fetch(stale, position, wait).await?;

@@ -13,6 +13,7 @@ use tracing::Instrument as _;
 use crate::{
     Backoff, Client, Clock, Query, SystemClock,
     query::QueryKey,
+    transport::Budget,
     watch::{
         RateLimit, Watch,
         cover::{self, Cover},
@@ -47,7 +48,9 @@ pub struct Watcher {
 }
 
 pub(super) struct Inner {
+    /// Not bound to the budget of connections.
     pub(super) client: Client,
+    pub(super) bounded: Client,
     /// Reads from any server, when `max_stale` is set.
     pub(super) stale: Option<(Client, Duration)>,
     pub(super) wait: Duration,
@@ -299,10 +302,15 @@ impl WatcherBuilder {
     /// count as 12. Consul serves 200 for each client address by default, and
     /// whatever else runs there needs some too.
     ///
-    /// All but 4, which may be idle for a while, carry a watch each. More
-    /// watches than that are followed through a few broad queries; see
-    /// [Many watches](crate::watch#many-watches). Requests that are not a
-    /// watch's do not count.
+    /// A sixteenth of them (1 to 8) are for reads that do not block; the others carry
+    /// a watch each. More watches than that are followed through a few broad queries;
+    /// see [Many watches](crate::watch#many-watches). Requests that are not a
+    /// watch's do not count, and have connections beside these.
+    ///
+    /// Over plain HTTP without a proxy this is a hard limit: a request waits until
+    /// another one's connection is idle or closed. Consul 1.8 itself notices that a
+    /// connection was closed, by a watch that was dropped or gave its own back, only
+    /// when the time of the request on it is over.
     ///
     /// Over HTTP/2, which Consul offers with TLS, one connection carries all
     /// requests. Then up to 200 watches have a request of their own, whatever
@@ -332,12 +340,13 @@ impl WatcherBuilder {
 
     /// The watcher.
     pub fn build(self) -> Watcher {
+        let slots = Arc::new(Slots::new(self.connections));
+        let bounded = self.client.within(&Budget::new(slots.shares.budget));
         let stale = self
             .max_stale
             .filter(|limit| !limit.is_zero())
-            .map(|limit| (self.client.with_consistency(crate::Consistency::Stale), limit));
-        let (ordered, confirmed) = (self.client.ordered(), self.client.confirmed());
-        let slots = Arc::new(Slots::new(self.connections));
+            .map(|limit| (bounded.with_consistency(crate::Consistency::Stale), limit));
+        let (ordered, confirmed) = (bounded.ordered(), bounded.confirmed());
         let tasks = TaskTracker::new();
         let settings = cover::Settings {
             client: ordered.clone(),
@@ -352,6 +361,7 @@ impl WatcherBuilder {
         Watcher {
             inner: Arc::new(Inner {
                 client: self.client,
+                bounded,
                 stale,
                 wait: self.wait,
                 linger: self.linger,

@@ -44,7 +44,7 @@ fn follow_all(watcher: &Watcher, size: Size) -> Vec<Box<dyn Follower>> {
         all.push(match number % 8 {
             0 => follow(watcher, HealthService::new(name).passing()),
             1 => follow(watcher, CatalogService::new(name)),
-            2 if number < 40 => follow(watcher, HealthService::new(name).connect()),
+            2 | 3 if number < 40 => follow(watcher, HealthService::new(name).connect()),
             _ => follow(watcher, HealthService::new(name)),
         });
     }

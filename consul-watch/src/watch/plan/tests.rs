@@ -49,11 +49,13 @@ fn the_first_answer_is_published_and_its_index_blocks_the_next_read() {
 }
 
 #[test]
-fn the_same_index_is_not_even_compared() {
-    let mut plan = plan(Mode::Index);
-    plan.answered(&index(5), BLOCKED, || false);
-    let step = plan.answered(&index(5), BLOCKED, || panic!("compared"));
-    assert_eq!(step.publish, Publish::Nothing);
+fn the_same_index_with_other_data_is_a_new_history() {
+    for (same, publish) in [(true, Publish::Nothing), (false, Publish::Data)] {
+        let mut plan = plan(Mode::Index);
+        plan.answered(&index(5), BLOCKED, || false);
+        assert_eq!(plan.answered(&index(5), BLOCKED, || same).publish, publish);
+        assert_eq!(plan.position(), &Position::Index(5));
+    }
 }
 
 #[test]

@@ -1,0 +1,290 @@
+use std::{
+    io::Read as _,
+    path::PathBuf,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    time::Duration,
+};
+
+use bytes::{Bytes, BytesMut};
+use http::{
+    HeaderMap, HeaderName, HeaderValue, Uri,
+    header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, HOST, USER_AGENT},
+};
+use http_body_util::{BodyExt as _, Full};
+use hyper::{
+    body::Incoming,
+    client::conn::http1::{self, SendRequest},
+    rt::{Read, Write},
+    service::Service as _,
+};
+use hyper_util::{
+    client::legacy::connect::HttpConnector, rt::TokioIo, service::TowerToHyperService,
+};
+use tokio::{
+    net::UnixStream,
+    sync::OwnedSemaphorePermit,
+    task::JoinHandle,
+    time::{Instant, sleep, timeout},
+};
+
+use crate::{
+    BoxError, Result,
+    client::ClientConfig,
+    transport::{Budget, ExchangeLimits, TransportError, socket},
+};
+
+type Request = http::Request<Full<Bytes>>;
+
+/// Connections over plain HTTP/1.1, as few as there are exchanges at a time.
+///
+/// A connection is opened only when none is idle, and an exchange is over only when
+/// its connection is idle again, or closed. So there are never more than there were
+/// exchanges at the same time, whatever the timing; a pool that opens one while
+/// another is on its way back has up to twice as many. An exchange within a
+/// [`Budget`] keeps its part of it for as long.
+#[derive(Debug)]
+pub(super) struct Pool {
+    target: Target,
+    parked: Arc<Mutex<Parked>>,
+}
+
+#[derive(Debug)]
+enum Target {
+    Tcp(TowerToHyperService<HttpConnector>),
+    Unix(PathBuf, Duration),
+}
+
+/// Connections that nothing uses.
+#[derive(Debug, Default)]
+struct Parked {
+    /// The last one was used last.
+    idle: Vec<(Instant, Connection)>,
+    /// Closes those that were idle for too long, while there are any.
+    reaper: Option<JoinHandle<()>>,
+}
+
+impl Pool {
+    /// Connections by TCP to where the request's URL points, or to a unix socket.
+    pub(super) fn new(config: &ClientConfig, unix_socket: Option<PathBuf>) -> Self {
+        let target = unix_socket.map_or_else(
+            || {
+                let mut connector = HttpConnector::new();
+                connector.set_connect_timeout(Some(config.connect_timeout));
+                connector.set_keepalive(Some(socket::KEEP_ALIVE));
+                connector.set_nodelay(true);
+                Target::Tcp(TowerToHyperService::new(connector))
+            },
+            |path| Target::Unix(path, config.connect_timeout),
+        );
+        Self { target, parked: Arc::default() }
+    }
+
+    pub(super) async fn exchange(
+        &self,
+        mut request: http::Request<Bytes>,
+        limits: ExchangeLimits,
+    ) -> Result<http::Response<Bytes>, TransportError> {
+        let permit = match request.extensions_mut().remove::<Budget>() {
+            // Before the time of the request begins: others may hold theirs for long.
+            Some(budget) => budget.part().await,
+            None => None,
+        };
+        let uri = request.uri().clone();
+        let request = complete(request)?;
+        let (connection, answer) = timeout(limits.headers, self.send(&uri, request, permit))
+            .await
+            .map_err(|_elapsed| TransportError::Timeout { after: limits.headers })??;
+        let (mut parts, mut stream) = answer.into_parts();
+        let idle_limit = |_elapsed| TransportError::Timeout { after: limits.body_idle };
+        let mut body = BytesMut::new();
+        while let Some(frame) =
+            timeout(limits.body_idle, stream.frame()).await.map_err(idle_limit)?
+        {
+            if let Ok(data) = frame.map_err(failed)?.into_data() {
+                body.extend_from_slice(&data);
+            }
+        }
+        drop(stream);
+        self.park(connection, limits.body_idle).await;
+        let body = unzip(&mut parts.headers, body.freeze())?;
+        Ok(http::Response::from_parts(parts, body))
+    }
+
+    /// Sends a request on an idle connection, or else on a new one.
+    async fn send(
+        &self,
+        uri: &Uri,
+        mut request: Request,
+        mut permit: Option<OwnedSemaphorePermit>,
+    ) -> Result<(Connection, http::Response<Incoming>), TransportError> {
+        loop {
+            let idle = self.take();
+            let used = idle.is_some();
+            let mut connection = match idle {
+                Some(connection) => connection,
+                None => self.connect(uri).await?,
+            };
+            connection.lend(permit.take());
+            match connection.sender.try_send_request(request).await {
+                Ok(answer) => return Ok((connection, answer)),
+                Err(mut error) => match error.take_message() {
+                    // The server had closed it, and nothing was sent.
+                    Some(unsent) if used => {
+                        permit = connection.take_back();
+                        request = unsent;
+                    }
+                    _ => return Err(failed(error.into_error())),
+                },
+            }
+        }
+    }
+
+    async fn connect(&self, uri: &Uri) -> Result<Connection, TransportError> {
+        match &self.target {
+            Target::Tcp(connector) => {
+                Connection::over(connector.call(uri.clone()).await.map_err(failed)?).await
+            }
+            Target::Unix(path, limit) => {
+                let stream = timeout(*limit, UnixStream::connect(path))
+                    .await
+                    .map_err(failed)?
+                    .map_err(failed)?;
+                Connection::over(TokioIo::new(stream)).await
+            }
+        }
+    }
+
+    /// The idle connection that was used last, so that those there is no need for get old.
+    fn take(&self) -> Option<Connection> {
+        let mut parked = lock(&self.parked);
+        while let Some((_since, connection)) = parked.idle.pop() {
+            if connection.sender.is_ready() {
+                return Some(connection);
+            }
+        }
+        None
+    }
+
+    /// Keeps a connection whose answer was read, unless it is closing.
+    async fn park(&self, mut connection: Connection, limit: Duration) {
+        if !matches!(timeout(limit, connection.sender.ready()).await, Ok(Ok(()))) {
+            return;
+        }
+        let mut parked = lock(&self.parked);
+        let permit = connection.take_back();
+        parked.idle.push((Instant::now(), connection));
+        if parked.reaper.as_ref().is_none_or(JoinHandle::is_finished) {
+            parked.reaper = Some(tokio::spawn(reap(Arc::downgrade(&self.parked))));
+        }
+        // Whoever gets it next must find the connection there.
+        drop(parked);
+        drop(permit);
+    }
+}
+
+fn lock(parked: &Mutex<Parked>) -> MutexGuard<'_, Parked> {
+    // Nothing that holds the lock can leave the list half changed.
+    parked.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Drop for Parked {
+    fn drop(&mut self) {
+        if let Some(reaper) = &self.reaper {
+            reaper.abort();
+        }
+    }
+}
+
+async fn reap(parked: Weak<Mutex<Parked>>) {
+    loop {
+        sleep(socket::IDLE / 2).await;
+        let Some(parked) = parked.upgrade() else { return };
+        let mut parked = lock(&parked);
+        parked.idle.retain(|(since, _connection)| since.elapsed() < socket::IDLE);
+        if parked.idle.is_empty() {
+            parked.reaper = None;
+            return;
+        }
+    }
+}
+
+/// One connection. Dropping it closes it.
+#[derive(Debug)]
+struct Connection {
+    sender: SendRequest<Full<Bytes>>,
+    task: JoinHandle<()>,
+    /// Part of a budget, also held by the task: it is free again when the socket is closed.
+    lent: Arc<Mutex<Option<OwnedSemaphorePermit>>>,
+}
+
+impl Connection {
+    async fn over<T>(io: T) -> Result<Self, TransportError>
+    where
+        T: Read + Write + Unpin + Send + 'static,
+    {
+        let (sender, connection) = http1::handshake(io).await.map_err(failed)?;
+        let lent = Arc::new(Mutex::new(None));
+        let held = Arc::clone(&lent);
+        let task = tokio::spawn(async move {
+            // Outlives the socket, also if this is aborted.
+            let _held = held;
+            if let Err(error) = connection.await {
+                tracing::trace!(error = &error as &dyn std::error::Error, "connection lost");
+            }
+        });
+        Ok(Self { sender, task, lent })
+    }
+
+    fn lend(&self, permit: Option<OwnedSemaphorePermit>) {
+        *self.lent.lock().unwrap_or_else(PoisonError::into_inner) = permit;
+    }
+
+    fn take_back(&self) -> Option<OwnedSemaphorePermit> {
+        self.lent.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// The request as it goes over the wire.
+fn complete(request: http::Request<Bytes>) -> Result<Request, TransportError> {
+    let (mut parts, body) = request.into_parts();
+    let host = parts.uri.authority().map(http::uri::Authority::as_str).unwrap_or_default();
+    let host = HeaderValue::from_str(host).map_err(failed)?;
+    let path = parts.uri.path_and_query().cloned().map_or_else(Uri::default, Uri::from);
+    parts.uri = path;
+    let mut set = |name: HeaderName, value| {
+        parts.headers.entry(name).or_insert(value);
+    };
+    set(HOST, host);
+    set(USER_AGENT, HeaderValue::from_static(socket::AGENT));
+    set(ACCEPT, HeaderValue::from_static("*/*"));
+    set(ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
+    Ok(http::Request::from_parts(parts, Full::new(body)))
+}
+
+/// The body as it was before compression. Headers that were about the other form go.
+fn unzip(headers: &mut HeaderMap, body: Bytes) -> Result<Bytes, TransportError> {
+    let zipped = headers.get(CONTENT_ENCODING).is_some_and(|it| it.as_bytes() == b"gzip");
+    if !zipped {
+        return Ok(body);
+    }
+    headers.remove(CONTENT_ENCODING);
+    headers.remove(CONTENT_LENGTH);
+    let mut plain = Vec::new();
+    if !body.is_empty() {
+        flate2::read::MultiGzDecoder::new(&*body).read_to_end(&mut plain).map_err(failed)?;
+    }
+    Ok(plain.into())
+}
+
+fn failed(error: impl Into<BoxError>) -> TransportError {
+    TransportError::Failed { source: error.into() }
+}
+
+#[cfg(test)]
+mod tests;

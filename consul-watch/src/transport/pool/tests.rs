@@ -1,0 +1,190 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use futures::future::join_all;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream},
+};
+
+use super::*;
+
+const LIMIT: Duration = Duration::from_secs(30);
+const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+
+fn pool() -> Pool {
+    Pool::new(&ClientConfig::default(), None)
+}
+
+fn limits() -> ExchangeLimits {
+    ExchangeLimits::new(LIMIT, LIMIT)
+}
+
+async fn listen() -> (TcpListener, String) {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let url = format!("http://{}/v1/kv/a?raw", listener.local_addr().unwrap());
+    (listener, url)
+}
+
+fn get(url: &str) -> http::Request<Bytes> {
+    http::Request::get(url).body(Bytes::new()).unwrap()
+}
+
+fn get_within(url: &str, budget: &Budget) -> http::Request<Bytes> {
+    http::Request::get(url).extension(budget.clone()).body(Bytes::new()).unwrap()
+}
+
+/// Reads one request without a body; `None` when the other side has closed.
+async fn request(stream: &mut TcpStream) -> Option<String> {
+    let (mut text, mut byte) = (Vec::new(), [0]);
+    while !text.ends_with(b"\r\n\r\n") {
+        if stream.read(&mut byte).await.ok()? == 0 {
+            return None;
+        }
+        text.extend_from_slice(&byte);
+    }
+    String::from_utf8(text).ok()
+}
+
+/// Answers every request at once, and counts the connections there ever were.
+async fn serve(listener: TcpListener, accepted: Arc<AtomicUsize>) {
+    loop {
+        let (mut stream, _peer) = listener.accept().await.unwrap();
+        accepted.fetch_add(1, Ordering::Relaxed);
+        tokio::spawn(async move {
+            while request(&mut stream).await.is_some() && stream.write_all(ANSWER).await.is_ok() {}
+        });
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn there_are_no_more_connections_than_exchanges_at_a_time() {
+    const CROWD: usize = 50;
+    let (listener, url) = listen().await;
+    let accepted = Arc::new(AtomicUsize::new(0));
+    let server = tokio::spawn(serve(listener, Arc::clone(&accepted)));
+    let pool = Arc::new(pool());
+    let tasks = (0..CROWD).map(|_| {
+        let (pool, url) = (Arc::clone(&pool), url.clone());
+        tokio::spawn(async move {
+            // Each asks again at the moment it has its answer.
+            for _ in 0..40 {
+                let answer = pool.exchange(get(&url), limits()).await.unwrap();
+                assert_eq!(&answer.body()[..], b"ok");
+            }
+        })
+    });
+    for ended in join_all(tasks).await {
+        ended.unwrap();
+    }
+    server.abort();
+    assert!(accepted.load(Ordering::Relaxed) <= CROWD, "{accepted:?} connections");
+}
+
+#[tokio::test]
+async fn one_exchange_after_the_other_uses_one_connection() {
+    let (listener, url) = listen().await;
+    let accepted = Arc::new(AtomicUsize::new(0));
+    let server = tokio::spawn(serve(listener, Arc::clone(&accepted)));
+    let (pool, budget) = (pool(), Budget::new(1));
+    for _ in 0..20 {
+        pool.exchange(get_within(&url, &budget), limits()).await.unwrap();
+        pool.exchange(get(&url), limits()).await.unwrap();
+    }
+    server.abort();
+    assert_eq!(accepted.load(Ordering::Relaxed), 1);
+}
+
+#[tokio::test]
+async fn part_of_a_budget_is_free_when_the_connection_is_closed() {
+    for _ in 0..20 {
+        let (listener, url) = listen().await;
+        let (pool, budget) = (Arc::new(pool()), Budget::new(1));
+        let ask = || {
+            let (pool, request) = (Arc::clone(&pool), get_within(&url, &budget));
+            tokio::spawn(async move { pool.exchange(request, limits()).await })
+        };
+        let first = ask();
+        let (mut held, _peer) = listener.accept().await.unwrap();
+        assert!(request(&mut held).await.is_some());
+        let second = ask();
+        let early = timeout(Duration::from_millis(20), listener.accept()).await;
+        assert!(early.is_err(), "the budget is used up");
+        first.abort();
+        let (mut next, _peer) = timeout(LIMIT, listener.accept()).await.unwrap().unwrap();
+        let mut byte = [0];
+        assert_eq!(held.try_read(&mut byte).unwrap(), 0, "open beside the next one");
+        assert!(request(&mut next).await.is_some());
+        next.write_all(ANSWER).await.unwrap();
+        assert_eq!(second.await.unwrap().unwrap().status(), 200);
+    }
+}
+
+#[tokio::test]
+async fn waiting_for_a_budget_is_not_time_of_the_request() {
+    let (listener, url) = listen().await;
+    let (pool, budget) = (Arc::new(pool()), Budget::new(1));
+    let part = budget.clone().part().await;
+    let brief = Duration::from_millis(200);
+    let asked = tokio::spawn({
+        let (pool, request) = (Arc::clone(&pool), get_within(&url, &budget));
+        async move { pool.exchange(request, ExchangeLimits::new(brief, brief)).await }
+    });
+    sleep(brief * 2).await;
+    assert!(!asked.is_finished());
+    drop(part);
+    let (mut stream, _peer) = listener.accept().await.unwrap();
+    assert!(request(&mut stream).await.is_some());
+    stream.write_all(ANSWER).await.unwrap();
+    assert_eq!(asked.await.unwrap().unwrap().status(), 200);
+}
+
+#[tokio::test]
+async fn a_connection_that_the_server_has_closed_is_replaced() {
+    let (listener, url) = listen().await;
+    let (pool, budget) = (pool(), Budget::new(1));
+    for _ in 0..10 {
+        let (answer, ()) =
+            tokio::join!(pool.exchange(get_within(&url, &budget), limits()), async {
+                let (mut stream, _peer) = listener.accept().await.unwrap();
+                let text = request(&mut stream).await.unwrap();
+                assert!(text.starts_with("GET /v1/kv/a?raw HTTP/1.1\r\n"), "{text}");
+                assert!(text.contains("host: 127.0.0.1:"), "{text}");
+                stream.write_all(ANSWER).await.unwrap();
+            });
+        assert_eq!(answer.unwrap().status(), 200);
+        // Until the close has arrived, a request may go out on it and get lost.
+        while lock(&pool.parked).idle.iter().any(|(_since, it)| it.sender.is_ready()) {
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_compressed_answer_is_unpacked() {
+    let mut zip = flate2::read::GzEncoder::new(&b"plain"[..], flate2::Compression::fast());
+    let mut body = Vec::new();
+    zip.read_to_end(&mut body).unwrap();
+    let mut headers = HeaderMap::new();
+    headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    headers.insert(CONTENT_LENGTH, body.len().into());
+    assert_eq!(unzip(&mut headers, body.clone().into()).unwrap(), "plain");
+    assert!(headers.is_empty());
+    headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    body.truncate(body.len() / 2);
+    assert!(unzip(&mut headers, body.into()).is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_idle_for_long_is_closed() {
+    let (listener, url) = listen().await;
+    let accepted = Arc::new(AtomicUsize::new(0));
+    let server = tokio::spawn(serve(listener, accepted));
+    let pool = pool();
+    tokio::time::resume();
+    pool.exchange(get(&url), limits()).await.unwrap();
+    tokio::time::pause();
+    assert_eq!(lock(&pool.parked).idle.len(), 1);
+    sleep(socket::IDLE * 2).await;
+    assert!(lock(&pool.parked).idle.is_empty() && lock(&pool.parked).reaper.is_none());
+    server.abort();
+}
