@@ -66,7 +66,7 @@ impl TerraformCli {
     async fn found(&self) -> Result<&Found> {
         self.found
             .get_or_try_init(|| async {
-                let binary = lookup::find(&self.options)?;
+                let binary = self.binary().await?;
                 let tool = self.ask_version(&binary).await?;
                 tracing::info!(
                     binary = %binary.display(), product = %tool.product, version = %tool.version,
@@ -75,6 +75,26 @@ impl TerraformCli {
                 Ok(Found { binary, tool })
             })
             .await
+    }
+
+    /// The binary that is there, or one that is installed now.
+    #[cfg(feature = "download")]
+    async fn binary(&self) -> Result<PathBuf> {
+        match (lookup::find(&self.options), &self.options.installer) {
+            (Err(Error::NotFound { .. }), Some(installer)) => {
+                match lookup::in_directory(installer.directory()) {
+                    Some(installed) => Ok(installed),
+                    None => installer.install().await,
+                }
+            }
+            (found, _) => found,
+        }
+    }
+
+    #[cfg(not(feature = "download"))]
+    #[expect(clippy::unused_async, reason = "it waits where the feature `download` is on")]
+    async fn binary(&self) -> Result<PathBuf> {
+        lookup::find(&self.options)
     }
 
     async fn ask_version(&self, binary: &Path) -> Result<Tool> {

@@ -15,7 +15,7 @@ use sha2::{Digest as _, Sha256};
 use self::{errors::InTask as _, files::TaskFiles, plans::SavedPlans, turn::Turn};
 use crate::{
     ApplyOptions, Error, GeneratedFile, Invocation, PlanOptions, Result, RootModule, Settings,
-    ShownPlan, Step, Terraform, ToolDiagnostic,
+    ShownPlan, Step, Terraform, ToolDiagnostic, hex::hex,
 };
 
 /// Runs one task with the `terraform` or `tofu` command, in a directory of its own.
@@ -46,7 +46,8 @@ impl TerraformDriver {
 
     async fn root_module(&self) -> Result<RootModule> {
         let tool = self.terraform.version().await?;
-        self.settings.root_module(&self.task, Some((tool.product, &tool.version)))
+        let tool = Some((tool.product, &tool.version));
+        self.settings.current_root_module(&self.task, tool).await
     }
 
     fn files(&self) -> TaskFiles {
@@ -105,6 +106,19 @@ impl TerraformDriver {
         }
     }
 
+    /// Writes everything but inputs, and initialises.
+    async fn initialised(&self, root: &RootModule, context: &RunContext) -> TaskResult<Invocation> {
+        let files = self.files();
+        files.create_directory().await?;
+        let run = self.begin(root, context).await?;
+        files.prepare(self.settings.persist_log()).await?;
+        self.plans().remove_unfinished().await?;
+        files.write_all(&root.files()).await?;
+        context.permit.check()?;
+        self.init(&run, context).await?;
+        Ok(run)
+    }
+
     async fn validate(&self, run: &Invocation) -> TaskResult<()> {
         let validation = self.terraform.validate(run).await.in_task(Step::Validate, &self.task)?;
         if validation.valid {
@@ -114,11 +128,16 @@ impl TerraformDriver {
             return Ok(());
         }
         let reported = validation.diagnostics.iter().map(|found| self.rewritten(found));
-        Err(TaskError::Driver {
-            message: reported.collect::<Vec<_>>().join("\n"),
-            retryable: false,
-            source: None,
-        })
+        let mut message = reported.collect::<Vec<_>>().join("\n");
+        if message.is_empty() {
+            message = format!(
+                "error tf-validate for '{}': the module is not valid, and the tool gave no reason; \
+                 run `validate` in {}",
+                self.task.name,
+                self.directory.display()
+            );
+        }
+        Err(TaskError::Driver { message, retryable: false, source: None })
     }
 
     /// Says for the module what Terraform says about a generated file.
@@ -139,10 +158,10 @@ impl TerraformDriver {
         format!("module for task \"{task}\" is missing the \"{variable}\" variable{advice}")
     }
 
-    /// Writes what Consul holds, and returns it.
+    /// Writes what Consul holds and what providers get now; returns the former.
     async fn write_inputs(&self, root: &RootModule, inputs: &TaskInputs) -> Result<GeneratedFile> {
         let tfvars = root.tfvars(inputs)?;
-        self.files().write(std::slice::from_ref(&tfvars)).await?;
+        self.files().write(&[root.provider_values(), tfvars.clone()]).await?;
         Ok(tfvars)
     }
 
@@ -151,9 +170,17 @@ impl TerraformDriver {
         let out = self.plans().fresh().await?;
         let mut options = PlanOptions::new(&out);
         options.refresh_only = refresh_only;
-        self.terraform.plan(&options, run).await?;
-        let shown = self.terraform.show(&out, run).await?;
-        Ok((shown, out))
+        let shown = match self.terraform.plan(&options, run).await {
+            Ok(_) => self.terraform.show(&out, run).await,
+            Err(error) => Err(error),
+        };
+        match shown {
+            Ok(shown) => Ok((shown, out)),
+            Err(error) => {
+                self.plans().remove(&out).await?;
+                Err(error)
+            }
+        }
     }
 
     /// Plans and applies in one go.
@@ -177,20 +204,43 @@ impl TerraformDriver {
     }
 
     /// Applies exactly the plan with this id, or nothing.
+    ///
+    /// The saved plan holds the module and all values as they were, so it is
+    /// not applied when one of them is another now: a provider would be used
+    /// with a secret that was replaced.
     async fn apply_plan(
         &self,
         id: &PlanId,
+        root: &RootModule,
         run: &Invocation,
         context: &RunContext,
     ) -> TaskResult<Outcome> {
         let plans = self.plans();
         let Some(file) = plans.find(id).await else { return Ok(Outcome::Superseded) };
+        if !id.as_str().starts_with(&module_digest(root)) {
+            tracing::info!(task.name = %self.task.name, plan = %id, "the module changed since the plan");
+            plans.remove(&file).await?;
+            return Ok(Outcome::Superseded);
+        }
         context.permit.check()?;
-        let shown = self.terraform.show(&file, run).await.in_task(Step::Apply, &self.task)?;
+        let shown = match self.terraform.show(&file, run).await {
+            Ok(shown) => shown,
+            Err(error @ Error::Failed { .. }) if error.lock_holder().is_none() => {
+                tracing::warn!(
+                    task.name = %self.task.name, plan = %id, %error,
+                    "the saved plan cannot be read any more, by another version perhaps"
+                );
+                plans.remove(&file).await?;
+                return Ok(Outcome::Superseded);
+            }
+            Err(error) => return Err(error.in_task(Step::Apply, &self.task)),
+        };
         context.permit.check()?;
         let applied = self.terraform.apply(&ApplyOptions::plan(&file), run).await;
-        // Whatever came of it, the same plan cannot be applied again.
-        plans.remove(&file).await?;
+        if applied.as_ref().is_err_and(|error| error.lock_holder().is_none()) || applied.is_ok() {
+            // Once begun, the same plan cannot be applied again.
+            plans.remove(&file).await?;
+        }
         match applied {
             Ok(_) if shown.changes.is_empty() => Ok(Outcome::Unchanged),
             Ok(_) => Ok(Outcome::Applied(shown.changes)),
@@ -199,18 +249,30 @@ impl TerraformDriver {
         }
     }
 
-    /// Identifies a plan: a digest of module, inputs and planned changes.
+    /// Identifies a plan: a digest of the module, and one of inputs and
+    /// planned changes.
     fn id(root: &RootModule, tfvars: &GeneratedFile, shown: &ShownPlan) -> PlanId {
-        let mut digest = Sha256::new();
-        let files = root.files();
-        let contents = files.iter().chain([tfvars]).map(|file| file.content.as_str());
-        for part in contents.chain([shown.canonical.as_str()]) {
-            digest.update(part.len().to_le_bytes());
-            digest.update(part);
-        }
-        let bytes = digest.finalize();
-        PlanId::new(bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().concat())
+        let rest = digest([tfvars.content.as_str(), shown.canonical.as_str()].into_iter());
+        PlanId::new(module_digest(root) + rest.get(..48).unwrap_or(&rest))
     }
+}
+
+/// A digest of all files of the module but Consul's data: 16 characters, which
+/// every id of a plan begins with.
+fn module_digest(root: &RootModule) -> String {
+    let files = root.files();
+    let mut all = digest(files.iter().flat_map(|file| [file.name, file.content.as_str()]));
+    all.truncate(16);
+    all
+}
+
+fn digest<'a>(parts: impl Iterator<Item = &'a str>) -> String {
+    let mut digest = Sha256::new();
+    for part in parts {
+        digest.update(part.len().to_le_bytes());
+        digest.update(part);
+    }
+    hex(&digest.finalize())
 }
 
 /// Whether the state changed since the plan was made.
@@ -231,13 +293,7 @@ fn outcome(changes: Changes) -> Outcome {
 impl Driver for TerraformDriver {
     async fn prepare(&self, context: &RunContext) -> TaskResult<()> {
         let root = self.root_module().await?;
-        let files = self.files();
-        files.create_directory().await?;
-        let run = self.begin(&root, context).await?;
-        files.prepare(self.settings.persist_log()).await?;
-        files.write_all(&root.files()).await?;
-        context.permit.check()?;
-        self.init(&run, context).await?;
+        let run = self.initialised(&root, context).await?;
         self.validate(&run).await
     }
 
@@ -271,8 +327,15 @@ impl Driver for TerraformDriver {
                 self.write_inputs(&root, inputs).await?;
                 self.apply_inputs(&run, context).await.map(outcome)
             }
-            ApplyRequest::Plan(id) => self.apply_plan(id, &run, context).await,
+            ApplyRequest::Plan(id) => self.apply_plan(id, &root, &run, context).await,
         }
+    }
+
+    async fn holds(&self, plan: &PlanId, _context: &RunContext) -> TaskResult<bool> {
+        if self.plans().find(plan).await.is_none() {
+            return Ok(false);
+        }
+        Ok(plan.as_str().starts_with(&module_digest(&self.root_module().await?)))
     }
 
     async fn discard(&self, plan: &PlanId, _context: &RunContext) -> TaskResult<()> {
@@ -293,7 +356,8 @@ impl Driver for TerraformDriver {
 
     async fn destroy(&self, context: &RunContext) -> TaskResult<Outcome> {
         let root = self.root_module().await?;
-        let run = self.begin(&root, context).await?;
+        // It may be the first call after a restart, or on another machine.
+        let run = self.initialised(&root, context).await?;
         if !self.files().has_inputs().await {
             self.write_inputs(&root, &TaskInputs::default()).await?;
         }

@@ -23,6 +23,18 @@ pub enum Error {
         /// Where the value stops being text.
         source: std::str::Utf8Error,
     },
+    /// A dynamic value of a provider could not be had.
+    #[error("cannot read {reference}{}: {problem}", for_provider(provider.as_deref()))]
+    Value {
+        /// What was looked for.
+        reference: String,
+        /// The provider whose block asks for it.
+        provider: Option<String>,
+        /// Why it could not be had, without its value.
+        problem: String,
+        /// Whether it may be there later.
+        retryable: bool,
+    },
     /// There is no binary to run.
     #[error(
         "found neither {names} {place}: install one of them, or set `path` of driver \"terraform\" \
@@ -41,6 +53,17 @@ pub enum Error {
     Unsupported {
         /// Why, and what to do.
         message: String,
+    },
+    /// Terraform could not be installed.
+    #[error("cannot install Terraform: {what}: {problem}")]
+    #[cfg(feature = "download")]
+    Install {
+        /// Which file or address.
+        what: String,
+        /// What is wrong with it.
+        problem: String,
+        /// Whether it may be had later.
+        retryable: bool,
     },
     /// A command ran and failed.
     #[error("{step} failed: {}", reported(diagnostics, text))]
@@ -109,6 +132,16 @@ impl Error {
         if problems.is_empty() { Ok(()) } else { Err(Self::Invalid { problems }) }
     }
 
+    /// Says which provider a value is for.
+    pub(crate) fn of_provider(self, id: &str) -> Self {
+        match self {
+            Self::Value { reference, problem, retryable, .. } => {
+                Self::Value { reference, provider: Some(id.to_owned()), problem, retryable }
+            }
+            other => other,
+        }
+    }
+
     /// Who holds the lock that a command found on the state, if it failed for that.
     ///
     /// The tool has no code for it, but every backend reports its lock under
@@ -133,6 +166,9 @@ impl Error {
         match self {
             Self::Invalid { .. } | Self::NotText { .. } => false,
             Self::File { .. } => true,
+            Self::Value { retryable, .. } => *retryable,
+            #[cfg(feature = "download")]
+            Self::Install { retryable, .. } => *retryable,
             #[cfg(feature = "cli")]
             Self::NotFound { .. }
             | Self::Unsupported { .. }
@@ -152,4 +188,8 @@ fn reported(diagnostics: &[crate::ToolDiagnostic], text: &str) -> String {
         return text.to_owned();
     }
     diagnostics.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+}
+
+fn for_provider(provider: Option<&str>) -> String {
+    provider.map(|id| format!(" for provider {id}")).unwrap_or_default()
 }

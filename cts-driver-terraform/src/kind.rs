@@ -1,12 +1,17 @@
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
-use cts_tasks::{Diagnostic, Driver, DriverFactory, DriverKind, DriverSettings, Result, Task};
+use cts_tasks::{
+    Diagnostic, Driver, DriverFactory, DriverKind, DriverSettings, Literal, Result, Task,
+};
+use tokio::task::AbortHandle;
 
 use crate::{
     CliOptions, Error, Patient, Settings, Terraform, TerraformCli, TerraformDriver,
-    cli::check_supported,
+    cli::check_supported, dynamic::ValueSource,
 };
+#[cfg(feature = "download")]
+use crate::{Installer, ReleaseMirror};
 
 /// Claims `driver "terraform"`: runs tasks with the `terraform` or `tofu` command.
 ///
@@ -55,8 +60,24 @@ impl DriverKind for TerraformKind {
         settings: DriverSettings<'_>,
         warnings: &mut Vec<Diagnostic>,
     ) -> Result<Arc<dyn DriverFactory>, Vec<Diagnostic>> {
+        for block in settings.providers.iter().filter(|block| block.auto_commit) {
+            warnings.push(
+                Diagnostic::warning(format!(
+                    "auto_commit of provider {}: nothing is committed after an apply",
+                    block.id()
+                ))
+                .at(block.place.clone())
+                .help("commit by hand, or from the module"),
+            );
+        }
         let settings = Settings::read(settings)?;
-        if settings.version().is_some() && settings.path().is_none() {
+        if settings.install() && !cfg!(feature = "download") {
+            return Err(vec![
+                Diagnostic::error("install of driver \"terraform\": this program installs nothing")
+                    .help("build it with the feature \"download\", or install Terraform by hand"),
+            ]);
+        }
+        if settings.version().is_some() && settings.path().is_none() && !settings.install() {
             warnings.push(Diagnostic::warning(
                 "version of driver \"terraform\" is compared with what is found on PATH, and \
                  nothing is installed",
@@ -66,9 +87,25 @@ impl DriverKind for TerraformKind {
         options.path = settings.path().map(Into::into).or(options.path);
         options.log |= settings.log();
         options.persist_log |= settings.persist_log();
+        #[cfg(feature = "download")]
+        if settings.install() {
+            options.installer = Some(installer(&settings));
+        }
         let terraform = Patient::new(TerraformCli::new(options), settings.lock_timeout());
         Ok(Arc::new(TerraformFactory::new(settings, Arc::new(terraform))))
     }
+}
+
+/// Installs into the configured path, or where relative paths start.
+#[cfg(feature = "download")]
+fn installer(settings: &Settings) -> Installer {
+    let mirror = settings.release_mirror().unwrap_or(ReleaseMirror::DEFAULT);
+    Installer::new(
+        Arc::new(ReleaseMirror::new(mirror)),
+        settings.path().unwrap_or(settings.base_dir()),
+        settings.version().cloned(),
+        settings.supported_versions().clone(),
+    )
 }
 
 /// Makes the drivers of all tasks; they share settings and binary.
@@ -76,12 +113,34 @@ impl DriverKind for TerraformKind {
 pub struct TerraformFactory {
     settings: Arc<Settings>,
     terraform: Arc<dyn Terraform>,
+    /// Keeps alive what dynamic values need, from the start on.
+    keeper: Arc<Keeper>,
 }
 
 impl TerraformFactory {
     /// A factory whose drivers run this tool.
     pub fn new(settings: Settings, terraform: Arc<dyn Terraform>) -> Self {
-        Self { settings: Arc::new(settings), terraform }
+        Self { settings: Arc::new(settings), terraform, keeper: Arc::default() }
+    }
+}
+
+/// Work that ends with the last factory.
+#[derive(Debug, Default)]
+struct Keeper(OnceLock<AbortHandle>);
+
+impl Keeper {
+    fn start(&self, values: &Arc<dyn ValueSource>) {
+        let values = Arc::clone(values);
+        self.0
+            .get_or_init(|| tokio::spawn(async move { values.keep_alive().await }).abort_handle());
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        if let Some(work) = self.0.get() {
+            work.abort();
+        }
     }
 }
 
@@ -103,11 +162,14 @@ impl DriverFactory for TerraformFactory {
         if let Some(wanted) = self.settings.version().filter(|wanted| **wanted != tool.version) {
             tracing::warn!(%wanted, found = %tool.version, "another version than configured is used");
         }
+        self.settings.check_values().await?;
+        self.keeper.start(self.settings.values());
         Ok(())
     }
 
     fn driver(&self, task: &Task) -> Result<Arc<dyn Driver>> {
-        if let Some(block) = REFUSED.iter().find(|block| task.driver_blocks.contains_key(**block)) {
+        let is_set = |block: &&&str| task.driver_blocks.get(**block).is_some_and(is_set);
+        if let Some(block) = REFUSED.iter().find(is_set) {
             return Err(Error::invalid(format!(
                 "unsupported configuration '{block}' for task {:?}: it needs the driver \
                  \"terraform-cloud\"",
@@ -121,5 +183,49 @@ impl DriverFactory for TerraformFactory {
             Arc::clone(&self.terraform),
         )?;
         Ok(Arc::new(driver))
+    }
+}
+
+/// Whether a block says anything: one in which all is empty says nothing.
+fn is_set(block: &Literal) -> bool {
+    match block {
+        Literal::Null => false,
+        Literal::String(text) => !text.is_empty(),
+        Literal::Map(members) => members.values().any(is_set),
+        Literal::List(items) => items.iter().any(is_set),
+        Literal::Bool(_) | Literal::Number(_) => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeMap, path::Path};
+
+    use cts_tasks::{ConsulConfig, DriverKind as _, DriverSettings, Literal, testing::task};
+
+    use super::TerraformKind;
+
+    /// Spec: TFC7
+    #[test]
+    fn settings_of_another_driver_are_refused_unless_they_are_empty() {
+        let consul = ConsulConfig::default();
+        let settings = DriverSettings::new(&consul, Path::new("/srv"));
+        let factory = TerraformKind::default().configure(settings, &mut Vec::new()).unwrap();
+        let refused = |block: &str, body: Literal| {
+            let mut task = task("web");
+            task.driver_blocks.insert(block.to_owned(), body);
+            factory.driver(&task).err().map(|error| error.to_string())
+        };
+        let with = |mode: &str| {
+            let fields = [("execution_mode", mode), ("agent_pool_id", "")];
+            Literal::Map(BTreeMap::from(fields.map(|(key, value)| (key.to_owned(), value.into()))))
+        };
+        let error = refused("terraform_cloud_workspace", with("remote")).unwrap();
+        let words = "unsupported configuration 'terraform_cloud_workspace' for task \"web\"";
+        assert!(error.starts_with(words), "{error}");
+        assert!(refused("terraform_version", "1.9.4".into()).is_some());
+        for empty in [with(""), Literal::Map(BTreeMap::new()), "".into(), Literal::Null] {
+            assert_eq!(refused("terraform_cloud_workspace", empty), None);
+        }
     }
 }

@@ -37,7 +37,10 @@
 //!
 //! - `cli` (default): the seam `Terraform`, its implementation over the
 //!   command, and the driver on it. Without it only what is pure remains.
+//! - `download`: installs a missing Terraform from a release server, where the
+//!   configuration says `install = true`.
 //! - `testing`: a tool that follows a script.
+//! - `vault`: dynamic values of providers from Vault, or from `OpenBao`.
 //!
 //! # What it promises
 //!
@@ -54,7 +57,12 @@ mod backend;
 mod cli;
 #[cfg(feature = "cli")]
 mod driver;
+pub mod dynamic;
 mod error;
+#[cfg(feature = "cli")]
+mod hex;
+#[cfg(feature = "download")]
+mod install;
 #[cfg(feature = "cli")]
 mod kind;
 pub mod language;
@@ -73,6 +81,8 @@ pub use cli::{CliOptions, TerraformCli};
 #[cfg(feature = "cli")]
 pub use driver::TerraformDriver;
 pub use error::{Error, Result};
+#[cfg(feature = "download")]
+pub use install::{Installer, ReleaseMirror, TerraformSource};
 #[cfg(feature = "cli")]
 pub use kind::{TerraformFactory, TerraformKind};
 pub use root_module::{GeneratedFile, REQUIRED_VERSION, RootModule, RootModuleBuilder};

@@ -84,7 +84,7 @@ impl RootModule {
         let mut files = vec![
             GeneratedFile::public("main.tf", main_tf::render(self)),
             GeneratedFile::public("variables.tf", variables::render(self)),
-            GeneratedFile::secret("providers.auto.tfvars", providers::values(self)),
+            self.provider_values(),
             GeneratedFile::public("terraform.tfvars.tmpl", tfvars_template::render(self)),
         ];
         if !self.task.variables.is_empty() {
@@ -95,6 +95,11 @@ impl RootModule {
         files
     }
 
+    /// `providers.auto.tfvars`: the arguments of the task's providers.
+    pub fn provider_values(&self) -> GeneratedFile {
+        GeneratedFile::secret("providers.auto.tfvars", providers::values(self))
+    }
+
     /// `terraform.tfvars`: what Consul holds, as the module gets it.
     ///
     /// # Errors
@@ -103,6 +108,29 @@ impl RootModule {
     pub fn tfvars(&self, inputs: &TaskInputs) -> Result<GeneratedFile> {
         tfvars::render(self, inputs)
             .map(|content| GeneratedFile::secret("terraform.tfvars", content))
+    }
+
+    /// What Consul holds, one variable after the other, each with its value as
+    /// an expression: for whoever hands variables over by other means than files.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error::NotText`] with the name of a key whose value is not UTF-8.
+    pub fn input_expressions(&self, inputs: &TaskInputs) -> Result<Vec<(&'static str, String)>> {
+        tfvars::expressions(self, inputs)
+    }
+
+    /// Values of the providers' variables and of the operator's, as expressions.
+    /// They can be secrets.
+    pub fn setting_expressions(&self) -> Vec<(String, SecretString)> {
+        let expression =
+            |value: &Literal| crate::language::format(&crate::language::literal(value));
+        let providers = self.providers.iter();
+        let providers =
+            providers.map(|provider| (provider.name.clone(), expression(&provider.value())));
+        let variables = self.task.variables.iter();
+        let variables = variables.map(|(name, value)| (name.clone(), expression(value)));
+        providers.chain(variables).map(|(name, value)| (name, value.trim().into())).collect()
     }
 
     /// What the task's providers want in the environment of Terraform's process.

@@ -1,19 +1,24 @@
 mod reader;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fmt,
     path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 
-use cts_tasks::{Diagnostic, DriverSettings, Literal, ProviderBlock, Task, config::Entry};
+use cts_tasks::{
+    Diagnostic, DriverSettings, Literal, ProviderBlock, Task,
+    config::{Entry, find_provider},
+};
 use secrecy::SecretString;
 
 use self::reader::Reader;
 use crate::{
     Backend, Product, Result, RootModule, Version, VersionConstraint,
     backend::{self, consul_environment},
+    dynamic::{self, LiveValues, ValueSource},
 };
 
 /// How long Terraform waits for a lock on the state, unless configured.
@@ -41,10 +46,13 @@ pub struct Settings {
     version: Option<Version>,
     supported_versions: VersionConstraint,
     lock_timeout: Duration,
+    install: bool,
+    release_mirror: Option<String>,
     backend: Backend,
     required_providers: BTreeMap<String, Literal>,
     providers: Vec<ProviderBlock>,
     consul_environment: BTreeMap<String, SecretString>,
+    values: Arc<dyn ValueSource>,
     base_dir: PathBuf,
 }
 
@@ -53,7 +61,8 @@ impl Settings {
     ///
     /// Source: Consul-Terraform-Sync 0.9, `driver "terraform"`.
     ///
-    /// Deviation: `supported_versions` and `lock_timeout` are ours. A relative
+    /// Deviation: `supported_versions`, `lock_timeout`, `install` and
+    /// `release_mirror` are ours. A relative
     /// `path` is made absolute at once. Names that Terraform refuses are
     /// found here instead of at the first run.
     ///
@@ -73,7 +82,7 @@ impl Settings {
         read.set_backend(&backends, &mut reader);
         for block in settings.providers {
             reader.provider_names(block);
-            reader.no_templates(block);
+            reader.templates(block);
         }
         reader.finish(read)
     }
@@ -86,10 +95,13 @@ impl Settings {
             version: None,
             supported_versions: VersionConstraint::default(),
             lock_timeout: LOCK_TIMEOUT,
+            install: false,
+            release_mirror: None,
             backend: Backend::consul(settings.consul, settings.base_dir),
             required_providers: BTreeMap::new(),
             providers: settings.providers.to_vec(),
             consul_environment: consul_environment(settings.consul, settings.base_dir),
+            values: Arc::new(LiveValues::new(*settings)),
             base_dir: settings.base_dir.to_owned(),
         }
     }
@@ -111,6 +123,8 @@ impl Settings {
             "version" => self.version = reader.exact_version(entry),
             "supported_versions" => reader.parsed(entry, &mut self.supported_versions),
             "lock_timeout" => reader.duration(entry, &mut self.lock_timeout),
+            "install" => reader.boolean(entry, &mut self.install),
+            "release_mirror" => self.release_mirror = reader.address(entry),
             "backend" => backends.extend(reader.labelled(entry)),
             "required_providers" => {
                 self.required_providers.extend(reader.required_providers(entry));
@@ -196,6 +210,16 @@ impl Settings {
         self.lock_timeout
     }
 
+    /// Whether a missing Terraform is installed; false by default.
+    pub fn install(&self) -> bool {
+        self.install
+    }
+
+    /// The address of the release server that it is installed from, if not the usual one.
+    pub fn release_mirror(&self) -> Option<&str> {
+        self.release_mirror.as_deref()
+    }
+
     /// Where the state is kept.
     pub fn backend(&self) -> &Backend {
         &self.backend
@@ -206,7 +230,53 @@ impl Settings {
         &self.base_dir
     }
 
-    /// The root module of a task, for this version of a tool.
+    /// Replaces the source of dynamic values, which is [`LiveValues`].
+    #[must_use]
+    pub fn with_values(mut self, values: Arc<dyn ValueSource>) -> Self {
+        self.values = values;
+        self
+    }
+
+    /// Looks up the dynamic values of all providers, and forgets them.
+    ///
+    /// Source: Consul-Terraform-Sync 0.9, which fails to start without them.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error::Value`] for a value that cannot be had.
+    pub async fn check_values(&self) -> Result<()> {
+        dynamic::resolve(&self.providers, &*self.values).await.map(drop)
+    }
+
+    /// Where dynamic values come from.
+    pub fn values(&self) -> &Arc<dyn ValueSource> {
+        &self.values
+    }
+
+    /// The root module of a task with the values that providers have now.
+    ///
+    /// Deviation: upstream evaluates dynamic values once, at the start; ours
+    /// are looked up for each run.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Settings::root_module`], and [`crate::Error::Value`] for a
+    /// value that cannot be had.
+    pub async fn current_root_module(
+        &self,
+        task: &Task,
+        tool: Option<(Product, &Version)>,
+    ) -> Result<RootModule> {
+        let used = task.providers.iter().filter_map(|id| find_provider(&self.providers, id));
+        let used: BTreeSet<_> = used.map(ProviderBlock::id).collect();
+        let blocks = self.providers.iter().filter(|block| used.contains(&block.id()));
+        let blocks: Vec<_> = blocks.cloned().collect();
+        let resolved = dynamic::resolve(&blocks, &*self.values).await?;
+        self.root_module_with(task, tool, &resolved)
+    }
+
+    /// The root module of a task, for this version of a tool, with templates in
+    /// place of dynamic values.
     ///
     /// Deviation: a root module for an `OpenTofu` that the constraint for
     /// Terraform would refuse requires `>= 1.6.0` instead.
@@ -219,12 +289,21 @@ impl Settings {
         task: &Task,
         tool: Option<(Product, &Version)>,
     ) -> Result<RootModule> {
+        self.root_module_with(task, tool, &self.providers)
+    }
+
+    fn root_module_with(
+        &self,
+        task: &Task,
+        tool: Option<(Product, &Version)>,
+        providers: &[ProviderBlock],
+    ) -> Result<RootModule> {
         let mut builder = RootModule::builder(task)
             .base_dir(&self.base_dir)
             .required_version(self.supported_versions.as_str())
             .required_providers(self.required_providers.clone())
             .backend(self.backend.clone())
-            .providers(&self.providers)?;
+            .providers(providers)?;
         if let Some((product, version)) = tool {
             if product == Product::OpenTofu && !self.supported_versions.accepts(version) {
                 builder = builder.required_version(">= 1.6.0");

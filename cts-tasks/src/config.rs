@@ -45,7 +45,7 @@ pub use load::{Loaded, Loader};
 pub use provider::{ProviderBlock, find_provider};
 pub use registry::{BlockKind, Registry};
 pub use rules::TaskRules;
-pub use syslog::SyslogConfig;
+pub use syslog::{InvalidSyslogFacility, SyslogConfig, SyslogFacility};
 pub use tasks::TaskBlock;
 pub(crate) use tasks::shared_auto_commit;
 pub use value::{ConfigValue, Entry, ValueKind};

@@ -218,7 +218,10 @@ impl Daemon {
     ///
     /// When the API's port is taken, or as [`Engine::run`].
     pub async fn run(&self, stop: &Stop) -> Result<()> {
-        self.load(stop).await?;
+        let clustered = self.cluster.name().is_some();
+        if !clustered {
+            self.load(stop).await?;
+        }
         let inner = stop.child();
         #[cfg(feature = "api")]
         let api = self.api().await?;
@@ -228,10 +231,12 @@ impl Daemon {
         #[cfg(not(feature = "api"))]
         let port = 0;
         let work = async {
-            let result = self.engine.run(&inner).await;
+            let result =
+                if clustered { self.terms(&inner).await } else { self.engine.run(&inner).await };
             inner.stop(StopReason::Shutdown);
             result
         };
+        let attended = self.cluster.attend(&inner);
         let registered = async {
             if self.config.consul.service_registration.enabled {
                 keep_registered(&self.client, &self.config, port, &self.cluster.tags(), &inner)
@@ -249,9 +254,37 @@ impl Daemon {
             #[cfg(not(feature = "api"))]
             Ok(())
         };
-        let (worked, (), served): (Result<()>, (), Result<()>) =
-            futures::future::join3(work, registered, served).await;
+        let (worked, (), (), served): (Result<()>, (), (), Result<()>) =
+            futures::future::join4(work, attended, registered, served).await;
         worked.and(served)
+    }
+
+    /// Runs the engine whenever this instance leads. What the cluster has stored
+    /// counts, never the tasks of the files.
+    async fn terms(&self, stop: &Stop) -> Result<()> {
+        while stop.reason().is_none() {
+            let term = match self.cluster.lead(stop).await {
+                Ok(term) => term,
+                Err(Error::Stopped { .. }) if stop.reason().is_some() => break,
+                Err(error) => return Err(error),
+            };
+            let worked = match self.engine.load(Vec::new(), &term).await {
+                Ok(()) => self.engine.run(&term).await,
+                Err(error) => Err(error),
+            };
+            self.cluster.resign().await;
+            match worked {
+                Ok(()) => {}
+                Err(Error::Fenced { .. } | Error::NotPermitted { .. } | Error::Stopped { .. }) => {
+                    tracing::warn!("this instance leads no more");
+                }
+                Err(error) => tracing::error!(
+                    error = &error as &dyn std::error::Error,
+                    "cannot go on as leader, standing for election again"
+                ),
+            }
+        }
+        Ok(())
     }
 
     /// The API as configured, on its port.

@@ -30,6 +30,12 @@ pub trait DriverKind: fmt::Debug + Send + Sync + 'static {
         None
     }
 
+    /// Attributes of the driver's block in which templates for dynamic values
+    /// may stand; elsewhere in the block they are refused.
+    fn dynamic_fields(&self) -> &'static [&'static str] {
+        &[]
+    }
+
     /// Attributes whose values must never be shown, as dotted paths below the
     /// block, such as `backend.*.token`; `*` is any key. Attributes whose names
     /// say that they are secret are never shown anyway.

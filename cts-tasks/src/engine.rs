@@ -67,6 +67,14 @@ pub struct EngineOptions {
     /// How long a run may go on after a stop before its driver is told to end
     /// it; 5 seconds by default.
     pub stop_grace: Duration,
+    /// Whether a task whose first run fails is kept and the next one begun,
+    /// instead of ending the engine; off by default.
+    ///
+    /// Source: Consul-Terraform-Sync 0.9, `controller/once.go` (`allowFail`).
+    pub allow_failed_first_runs: bool,
+    /// Whether the first run of a task is left out when its inputs are those
+    /// last applied, and its newest event is a success; off by default.
+    pub skip_unchanged_first_runs: bool,
     /// Where schedules read the time; the system's clock by default.
     pub clock: Arc<dyn Clock>,
     /// Makes the random part of delays repeatable; `None`, the default, does not.
@@ -81,6 +89,8 @@ impl Default for EngineOptions {
             retry: Retry::TASK,
             concurrency: None,
             stop_grace: Duration::from_secs(5),
+            allow_failed_first_runs: false,
+            skip_unchanged_first_runs: false,
             clock: Arc::new(SystemClock),
             seed: None,
         }

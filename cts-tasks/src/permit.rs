@@ -3,7 +3,7 @@ use std::fmt;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
-use crate::Result;
+use crate::{Result, Stop};
 
 /// Says whether this process may act now.
 ///
@@ -37,6 +37,25 @@ pub trait Cluster: fmt::Debug + Send + Sync + 'static {
     ///
     /// [`crate::Error::Consul`] when it cannot be asked.
     async fn members(&self) -> Result<Vec<Member>>;
+
+    /// Waits until this process may work, and gives the stop of that time: a
+    /// child of `stop`, given with [`crate::StopReason::LeadershipLost`] when it
+    /// may no longer. A cluster of several has opened its store by then.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error::Stopped`], or what keeps this process from ever working.
+    async fn lead(&self, stop: &Stop) -> Result<Stop> {
+        Ok(stop.child())
+    }
+
+    /// Lets others work. Called once after each [`Cluster::lead`], when all work has ended.
+    async fn resign(&self) {}
+
+    /// Does what an instance does whether it leads or not, until the stop.
+    async fn attend(&self, stop: &Stop) {
+        stop.stopped().await;
+    }
 }
 
 /// Who answers a request.
@@ -69,6 +88,19 @@ pub struct Member {
     /// Where its API answers; only the leader's, and only if it is configured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
+}
+
+impl Member {
+    /// A member of this id, registered under this name: neither healthy nor leading.
+    pub fn new(id: impl Into<String>, service_name: impl Into<String>) -> Self {
+        Self {
+            id: id.into(),
+            service_name: service_name.into(),
+            healthy: false,
+            leader: false,
+            address: None,
+        }
+    }
 }
 
 /// A deployment of one instance: it may always act, and answers everything.

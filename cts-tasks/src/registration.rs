@@ -69,7 +69,8 @@ pub(crate) async fn keep_registered(
     stop: &Stop,
 ) {
     let service = registration(config, port, tags);
-    if !register(consul, &service, stop).await {
+    // One that was under way when the stop came may have reached Consul.
+    if !register(consul, &service, stop).await && stop.reason().is_none() {
         return;
     }
     stop.stopped().await;

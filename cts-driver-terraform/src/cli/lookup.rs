@@ -15,7 +15,7 @@ const NAMES: [&str; 2] = ["terraform", "tofu"];
 /// directory is configured, and takes `tofu` too.
 pub(super) fn find(options: &CliOptions) -> Result<PathBuf> {
     let found = if let Some(directory) = &options.path {
-        NAMES.iter().find_map(|name| executable(&directory.join(name)))
+        in_directory(directory)
     } else {
         let path = options.environment.iter().find(|(name, _)| name == "PATH");
         let path = path.map(|(_, value)| value);
@@ -28,6 +28,11 @@ pub(super) fn find(options: &CliOptions) -> Result<PathBuf> {
             None => "on PATH".to_owned(),
         },
     })
+}
+
+/// The binary in a directory.
+pub(super) fn in_directory(directory: &Path) -> Option<PathBuf> {
+    NAMES.iter().find_map(|name| executable(&directory.join(name)))
 }
 
 fn executable(path: &Path) -> Option<PathBuf> {

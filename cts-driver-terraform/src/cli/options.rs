@@ -18,6 +18,9 @@ pub struct CliOptions {
     /// The time between the interrupt and the kill, whatever the reason for the
     /// stop; without it, [`CliOptions::grace`] decides by the reason.
     pub fixed_grace: Option<Duration>,
+    /// Installs the binary where none is found; none by default.
+    #[cfg(feature = "download")]
+    pub installer: Option<crate::Installer>,
 }
 
 impl Default for CliOptions {
@@ -28,6 +31,8 @@ impl Default for CliOptions {
             log: false,
             persist_log: false,
             fixed_grace: None,
+            #[cfg(feature = "download")]
+            installer: None,
         }
     }
 }

@@ -1,3 +1,4 @@
+use consul_watch::error_chain;
 use cts_tasks::{Error as TaskError, Task};
 
 use crate::{Error, Result, Step};
@@ -8,7 +9,7 @@ impl From<Error> for TaskError {
             Error::Interrupted { reason } => Self::Stopped { reason },
             Error::File { action, path, source } => Self::File { action, path, source },
             other => Self::Driver {
-                message: chain(&other),
+                message: error_chain(&other),
                 retryable: other.is_retryable(),
                 source: None,
             },
@@ -33,7 +34,7 @@ impl InTask for Error {
             return self.into();
         }
         TaskError::Driver {
-            message: format!("error tf-{step} for '{}': {}", task.name, chain(&self)),
+            message: format!("error tf-{step} for '{}': {}", task.name, error_chain(&self)),
             retryable: self.is_retryable(),
             source: None,
         }
@@ -46,15 +47,4 @@ impl<T> InTask for Result<T> {
     fn in_task(self, step: Step, task: &Task) -> cts_tasks::Result<T> {
         self.map_err(|error| error.in_task(step, task))
     }
-}
-
-/// The error with its causes on one line each.
-fn chain(error: &Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = std::error::Error::source(error);
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
 }

@@ -1,7 +1,7 @@
 use std::{
-    fs::{self, DirBuilder},
+    fs::{self, DirBuilder, Permissions},
     io,
-    os::unix::fs::DirBuilderExt as _,
+    os::unix::fs::{DirBuilderExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
 };
 
@@ -52,6 +52,7 @@ impl SavedPlans {
                     fs::remove_file(path).map_err(failed)?;
                 }
             }
+            fs::set_permissions(&plan, Permissions::from_mode(0o600)).map_err(failed)?;
             fs::rename(&plan, kept).map_err(failed)
         })
         .await
@@ -64,6 +65,11 @@ impl SavedPlans {
         }
         let path = self.path(id);
         tokio::fs::try_exists(&path).await.unwrap_or(false).then_some(path)
+    }
+
+    /// Removes what a run left that was cut short while it planned.
+    pub(super) async fn remove_unfinished(&self) -> Result<()> {
+        self.remove(&self.directory.join(FRESH)).await
     }
 
     /// Removes a plan; one that is gone is no error.
@@ -102,8 +108,15 @@ mod tests {
         assert_eq!(mode.mode() & 0o777, 0o700);
         assert_eq!(plans.find(&PlanId::new("aa")).await, None);
         let kept = plans.find(&PlanId::new("bb")).await.unwrap();
+        assert_eq!(std::fs::metadata(&kept).unwrap().permissions().mode() & 0o777, 0o600);
         plans.remove(&kept).await.unwrap();
         plans.remove(&kept).await.unwrap();
+
+        let fresh = plans.fresh().await.unwrap();
+        std::fs::write(&fresh, "half").unwrap();
+        plans.remove_unfinished().await.unwrap();
+        plans.remove_unfinished().await.unwrap();
+        assert!(!fresh.exists());
     }
 
     #[tokio::test]

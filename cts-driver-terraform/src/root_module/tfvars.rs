@@ -30,6 +30,33 @@ pub(super) fn render(root: &RootModule, inputs: &TaskInputs) -> Result<String> {
     Ok(text)
 }
 
+/// The same values one by one: each variable with its expression.
+pub(super) fn expressions(
+    root: &RootModule,
+    inputs: &TaskInputs,
+) -> Result<Vec<(&'static str, String)>> {
+    let mut found = Vec::new();
+    if !selection::renders_services(&root.task) {
+        found.push(("services", NO_SERVICES.to_owned()));
+    }
+    for watched in selection::watched(&root.task) {
+        found.push(match watched {
+            Watched::Services(_, true) => ("services", services(inputs)),
+            Watched::CatalogServices(_, true) => ("catalog_services", catalog_services(inputs)),
+            Watched::ConsulKv(_, true) => ("consul_kv", consul_kv(inputs)?),
+            Watched::Services(..) | Watched::CatalogServices(..) | Watched::ConsulKv(..) => {
+                continue;
+            }
+        });
+    }
+    let expression = |(name, text): (&'static str, String)| {
+        let assigned = text.trim().strip_prefix(name).map(str::trim_start);
+        let value = assigned.and_then(|rest| rest.strip_prefix('=')).map(str::trim);
+        (name, value.unwrap_or_default().to_owned())
+    };
+    Ok(found.into_iter().map(expression).collect())
+}
+
 fn services(inputs: &TaskInputs) -> String {
     let mut text = Text::new();
     text.add(format_args!("\nservices = {{\n"));

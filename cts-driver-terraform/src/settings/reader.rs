@@ -3,13 +3,11 @@ use std::{collections::BTreeMap, str::FromStr, time::Duration};
 use consul_watch::GoDuration;
 use cts_tasks::{
     ConfigValue, Diagnostic, Literal, Place, ProviderBlock,
-    config::Dynamic,
     config::{Entry, ValueKind},
 };
-use secrecy::ExposeSecret as _;
 
 use crate::{
-    Result, Version,
+    Result, Version, dynamic,
     root_module::{provider_argument, provider_name},
 };
 
@@ -82,6 +80,15 @@ impl Reader {
             }
         };
         (!text.is_empty()).then_some(text)
+    }
+
+    /// An address with its scheme.
+    pub(super) fn address(&mut self, entry: &Entry) -> Option<String> {
+        let address = self.string(entry)?;
+        if !address.starts_with("https://") && !address.starts_with("http://") {
+            self.wrong_type(entry, "an address that begins with https:// or http://");
+        }
+        Some(address)
     }
 
     pub(super) fn parsed<T: FromStr<Err: std::fmt::Display>>(
@@ -159,21 +166,10 @@ impl Reader {
         }
     }
 
-    /// Refuses values that upstream reads from elsewhere: passed on as they
-    /// are, a provider would take the template for the value.
-    pub(super) fn no_templates(&mut self, block: &ProviderBlock) {
-        let arguments = block.arguments.iter().filter(|(_, value)| is_template(value));
-        let environment = block
-            .task_env
-            .iter()
-            .filter(|(_, value)| Dynamic::detect(value.expose_secret()).is_some());
-        let names = arguments.map(|(name, _)| name).chain(environment.map(|(name, _)| name));
-        for name in names {
-            let id = block.id();
-            let problem =
-                format!("{name} of provider {id} is a template, which this driver does not read");
-            let advice = "write the value itself, or set the variable that the provider reads";
-            self.error(Diagnostic::error(problem).at(block.place.clone()).help(advice));
+    /// Templates that cannot be read.
+    pub(super) fn templates(&mut self, block: &ProviderBlock) {
+        for problem in dynamic::problems(block) {
+            self.error(Diagnostic::error(problem).at(block.place.clone()));
         }
     }
 
@@ -182,15 +178,6 @@ impl Reader {
             Diagnostic::error(format!("{} must be {expected}", entry.key))
                 .at(entry.value.place.clone()),
         );
-    }
-}
-
-fn is_template(value: &Literal) -> bool {
-    match value {
-        Literal::String(text) => Dynamic::detect(text).is_some(),
-        Literal::List(items) => items.iter().any(is_template),
-        Literal::Map(members) => members.values().any(is_template),
-        Literal::Null | Literal::Bool(_) | Literal::Number(_) => false,
     }
 }
 

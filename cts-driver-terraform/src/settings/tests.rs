@@ -210,3 +210,27 @@ fn secrets_of_a_backend_go_by_the_environment() {
     assert_eq!(secret.expose_secret(), "s3cr3t");
     assert!(!format!("{settings:?}").contains("s3cr3t"));
 }
+
+#[test]
+fn a_template_that_cannot_be_read_is_found_with_its_place() {
+    let mut block = ProviderBlock::new("cloud");
+    block.arguments.insert("region".into(), r#"{{ env "A" | upper "x" }}"#.into());
+    block.arguments.insert("good".into(), r#"{{ env "A" }}"#.into());
+    block.place = Some(place());
+    let found = read_with(&json!({}), &ConsulConfig::default(), &[block]).unwrap_err();
+    let found: Vec<_> = found.iter().map(ToString::to_string).collect();
+    assert_eq!(found.len(), 1, "{found:#?}");
+    assert!(
+        found[0].starts_with("etc/cts.hcl:1:8: region of provider cloud: {{ env \"A\" | upper"),
+        "{found:#?}"
+    );
+}
+
+#[test]
+fn an_installation_needs_an_address() {
+    let settings = read(&json!({"install": "true"})).unwrap();
+    assert!(settings.install() && settings.release_mirror().is_none());
+    let found = errors(&json!({"release_mirror": "releases.internal"}));
+    let expected = "release_mirror must be an address that begins with https:// or http://";
+    assert_eq!(found, [format!("etc/cts.hcl:1:8: {expected}")]);
+}

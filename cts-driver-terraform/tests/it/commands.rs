@@ -53,6 +53,9 @@ async fn command_lines_are_the_specified_ones() {
             ),
             format!("show -json {plan}"),
             format!("show -no-color {plan}"),
+            "init -no-color -input=false -backend=true -get=true -upgrade=false".to_owned(),
+            "workspace new -no-color test".to_owned(),
+            "workspace select -no-color test".to_owned(),
             "destroy -no-color -auto-approve -input=false -lock=true -parallelism=10 \
              -refresh=true -json"
                 .to_owned(),
@@ -153,6 +156,22 @@ async fn a_failing_init_repeats_what_was_printed_and_is_not_tried_twice() {
 }
 
 /// Stops a call that hangs, and tells how it ended and how long that took.
+#[tokio::test]
+async fn a_validation_that_fails_without_a_reason_says_where_to_look() {
+    let site = fake("1.11.4");
+    std::fs::create_dir_all(site.task_dir()).unwrap();
+    std::fs::write(site.task_dir().join("silent.validate"), "").unwrap();
+    let error = site.driver(&json!({})).prepare(&context()).await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        format!(
+            "error tf-validate for 'test': the module is not valid, and the tool gave no reason; \
+             run `validate` in {}",
+            site.task_dir().display()
+        )
+    );
+}
+
 async fn stopped(site: &Site, mode: &str, reason: StopReason) -> (Error, Duration) {
     let driver = site.driver(&json!({}));
     driver.prepare(&context()).await.unwrap();

@@ -1,14 +1,22 @@
 //! Integration tests of the Terraform driver.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
+#[cfg(all(feature = "vault", feature = "testing"))]
+mod bao;
 #[cfg(feature = "cli")]
 mod commands;
 #[cfg(feature = "cli")]
 mod consul;
 #[cfg(feature = "cli")]
 mod crash;
+#[cfg(all(feature = "vault", feature = "testing"))]
+mod dynamic;
 mod fixtures;
 mod golden;
+#[cfg(feature = "cli")]
+mod guard;
+#[cfg(feature = "download")]
+mod install;
 #[cfg(feature = "cli")]
 mod permit;
 mod properties;

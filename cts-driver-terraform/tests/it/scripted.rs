@@ -179,3 +179,23 @@ async fn the_wait_for_a_lock_has_a_limit_and_ends_at_a_stop() {
     patient.plan(&PlanOptions::default(), &run(Stop::new())).await.unwrap_err();
     assert_eq!(terraform.calls().last().unwrap(), "plan", "another failure is not waited for");
 }
+
+#[test]
+fn an_auto_commit_that_is_not_made_is_told() {
+    use cts_tasks::DriverKind as _;
+
+    let consul = ConsulConfig::default();
+    let mut block = cts_tasks::ProviderBlock::new("panos");
+    block.auto_commit = true;
+    let blocks = [block];
+    let mut settings = DriverSettings::new(&consul, Path::new("/"));
+    settings.providers = &blocks;
+    let mut warnings = Vec::new();
+    cts_driver_terraform::TerraformKind::default().configure(settings, &mut warnings).unwrap();
+    let warnings: Vec<_> = warnings.iter().map(ToString::to_string).collect();
+    assert_eq!(warnings.len(), 1);
+    assert!(
+        warnings.iter().all(|text| text.contains("auto_commit of provider panos: nothing is")),
+        "{warnings:?}"
+    );
+}

@@ -188,3 +188,90 @@ async fn arguments_of_providers_stand_in_one_file_for_the_owner() {
         assert_eq!(files_with_the_secret(&site), [("providers.auto.tfvars".to_owned(), 0o600)]);
     }
 }
+
+/// A whole deployment: engine, API, guard, state in Consul, secrets of Vault
+/// and of the configuration; everything it says is searched.
+#[cfg(all(feature = "vault", feature = "testing"))]
+#[tokio::test]
+async fn a_whole_run_tells_no_secret() {
+    let case = "a_whole_run_tells_no_secret";
+    let Some(part) = SUITE.part("bao", case) else { return };
+    let bao = crate::bao::Bao::start(&part.path).await;
+    let Some(part) = SUITE.part("consul", case) else { return };
+    let consul = Consul::start(&part.path).await.unwrap();
+    bao.write_secret("a", json!({"password": PLANTED})).await;
+    for tool in tools(case) {
+        let mut site = Site::new(&tool);
+        site.driver_block = json!({"log": true});
+        site.consul.address = consul.address();
+        site.consul.token = Some(PLANTED.into());
+        site.vault = Some(bao.config(crate::bao::ROOT));
+        let mut secret = cts_tasks::ProviderBlock::new("terraform");
+        secret.alias = Some("a".into());
+        let template = r#"{{ with secret "secret/a" }}{{ .Data.data.password }}{{ end }}"#;
+        secret.task_env.insert("PLANTED".into(), template.into());
+        site.providers = vec![secret];
+        let (log, _guard) = logged();
+        let scan = Scan::start(PLANTED);
+        let told = deployment(&site, &consul).await;
+        assert!(log.text().contains("apply_complete"), "the tool's output is logged");
+        assert!(told.contains("waits for approval") && told.contains("successful"), "{told}");
+        for text in [log.text(), told] {
+            assert!(!text.contains(PLANTED), "{text}");
+            assert!(!text.contains(crate::bao::ROOT), "{text}");
+        }
+        assert_eq!(scan.end(), 0);
+        assert_eq!(files_with_the_secret(&site), []);
+    }
+}
+
+/// Runs a guarded task until its plan was approved; returns all events, plans
+/// and answers of the API.
+#[cfg(all(feature = "vault", feature = "testing"))]
+async fn deployment(site: &Site, consul: &Consul) -> String {
+    use consul_watch::{Transport as _, Watcher, transport::ExchangeLimits};
+    use cts_tasks::{ApiServer, Engine, EngineOptions, Single, Stop, StopReason};
+
+    let api = json!({"Named": [crate::fixtures::named("consul", "", "", "")]});
+    let mut task = site.task(&json!({
+        "providers": ["terraform.a"],
+        "condition": crate::fixtures::services_condition(&api, true),
+    }));
+    task.guard.require_approval = true;
+    let name = task.name.clone();
+    let factory = site.factory();
+    factory.start().await.unwrap();
+    let watcher = Watcher::new(consul.client());
+    let engine = Engine::new(watcher, factory, EngineOptions::default());
+    let stop = Stop::new();
+    engine.load(vec![task], &stop).await.unwrap();
+    let server = ApiServer::bind(([127, 0, 0, 1], 0).into(), engine.clone(), Arc::new(Single));
+    let server = server.await.unwrap();
+    let address = server.local_addr().unwrap();
+    let serving = tokio::spawn(server.serve(stop.clone()));
+    let (running, ended) = (engine.clone(), stop.clone());
+    let work = tokio::spawn(async move { running.run(&ended).await });
+    let waits = || engine.waiting_plan(&name).is_ok_and(|plan| plan.is_some());
+    eventually("the plan", waits).await;
+    let events = || format!("{engine:?}{:?}", engine.state(|state| state.events.clone()));
+    let before = events();
+    let plan = engine.waiting_plan(&name).unwrap().unwrap();
+    engine.approve(&name, &plan.id).await.unwrap();
+    let mut told = format!("{before}{plan:?}{}{}", plan.text, events());
+    let mut config = consul_watch::ClientConfig::default();
+    config.address = address.to_string();
+    let transport = consul_watch::transport::SocketTransport::new(&config).unwrap();
+    for path in
+        ["status", "status/tasks?include=events", "tasks", "tasks/test", "metrics", "health"]
+    {
+        let request = http::Request::get(format!("http://{address}/v1/{path}"));
+        let request = request.body(bytes::Bytes::new()).unwrap();
+        let limit = std::time::Duration::from_secs(30);
+        let answer = transport.exchange(request, ExchangeLimits::new(limit, limit)).await.unwrap();
+        told += &String::from_utf8_lossy(answer.body());
+    }
+    stop.stop(StopReason::Shutdown);
+    work.await.unwrap().unwrap();
+    serving.await.unwrap().unwrap();
+    told
+}

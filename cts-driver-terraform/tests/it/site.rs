@@ -11,7 +11,7 @@ use cts_driver_terraform::{CliOptions, TerraformKind};
 use cts_tasks::{
     ConfigValue, ConsulConfig, Driver, DriverFactory, DriverKind as _, DriverSettings, Outcome,
     ProviderBlock, RunContext, ServiceInstance, Task, TaskInputs,
-    config::{Entry, ValueKind},
+    config::{Entry, ValueKind, VaultConfig},
 };
 use serde_json::{Value as Json, json};
 
@@ -56,6 +56,7 @@ pub(crate) struct Site {
     pub(crate) consul: ConsulConfig,
     pub(crate) driver_block: Json,
     pub(crate) providers: Vec<ProviderBlock>,
+    pub(crate) vault: Option<VaultConfig>,
     pub(crate) options: CliOptions,
 }
 
@@ -87,6 +88,7 @@ impl Site {
             consul: ConsulConfig::default(),
             driver_block: json!({"backend": {"local": {}}}),
             providers: Vec::new(),
+            vault: None,
             options,
         }
     }
@@ -115,6 +117,7 @@ impl Site {
         let mut settings = DriverSettings::new(&self.consul, self.path());
         settings.body = Some(&body);
         settings.providers = &self.providers;
+        settings.vault = self.vault.as_ref();
         TerraformKind::new(self.options.clone()).configure(settings, &mut Vec::new()).unwrap()
     }
 

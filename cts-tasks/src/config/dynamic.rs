@@ -4,6 +4,7 @@ use regex::Regex;
 
 use super::{
     decode::Findings,
+    registry::Registry,
     value::{ConfigValue, ValueKind},
 };
 
@@ -53,19 +54,34 @@ pub(super) fn each(value: &ConfigValue, found: &mut impl FnMut(Dynamic, &ConfigV
     }
 }
 
-/// Refuses templates outside of `terraform_provider` blocks.
-pub(super) fn check_file(file: &ConfigValue, findings: &mut Findings) {
+/// Refuses templates outside of `terraform_provider` blocks, and of what a
+/// driver reads them in.
+pub(super) fn check_file(file: &ConfigValue, registry: &Registry, findings: &mut Findings) {
+    let mut refuse = |_, value: &ConfigValue| {
+        findings.error_help(
+            "dynamic configuration using template syntax is only supported for terraform_provider blocks",
+            value.place.clone(),
+            "write the value itself",
+        );
+    };
     for entry in file.entries().unwrap_or_default() {
-        if entry.key == "terraform_provider" {
-            continue;
+        match entry.key.as_str() {
+            "terraform_provider" => {}
+            "driver" => {
+                let bodies = entry.value.objects().unwrap_or_default();
+                let labelled = bodies.into_iter().filter_map(ConfigValue::entries).flatten();
+                for driver in labelled {
+                    let kind = registry.find_driver(&driver.key);
+                    let allowed = kind.map_or(&[][..], |kind| kind.dynamic_fields());
+                    let bodies = driver.value.objects().unwrap_or_default();
+                    let fields = bodies.into_iter().filter_map(ConfigValue::entries).flatten();
+                    for field in fields.filter(|field| !allowed.contains(&field.key.as_str())) {
+                        each(&field.value, &mut refuse);
+                    }
+                }
+            }
+            _ => each(&entry.value, &mut refuse),
         }
-        each(&entry.value, &mut |_, value| {
-            findings.error_help(
-                "dynamic configuration using template syntax is only supported for terraform_provider blocks",
-                value.place.clone(),
-                "write the value itself",
-            );
-        });
     }
 }
 

@@ -58,7 +58,7 @@ pub(super) fn finalize(
         port: port(raw, findings),
         id: id(raw, surroundings, findings),
         working_dir,
-        syslog: syslog::finalize(raw.syslog.as_ref()),
+        syslog: syslog::finalize(raw.syslog.as_ref(), findings),
         buffer_period,
         consul,
         vault,

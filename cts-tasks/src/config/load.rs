@@ -191,7 +191,7 @@ impl Loader {
         file: &ConfigValue,
         findings: &mut Findings,
     ) -> RawConfig {
-        dynamic::check_file(file, findings);
+        dynamic::check_file(file, &self.registry, findings);
         let mut decoder = Decoder::new(&self.registry, findings);
         let raw = decode_body("", file, &mut decoder);
         let unknown = decoder.unknown;

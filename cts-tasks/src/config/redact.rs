@@ -38,7 +38,7 @@ impl Config {
             "id": self.id,
             "working_dir": self.working_dir,
             "syslog": self.syslog.as_ref().map(|syslog| json!({
-                "facility": syslog.facility,
+                "facility": syslog.facility.to_string(),
                 "name": syslog.name,
             })),
             "buffer_period": buffer_period(self.buffer_period),

@@ -17,8 +17,10 @@ pub struct VaultConfig {
     pub address: String,
     /// Enterprise namespace; empty is the default.
     pub namespace: String,
-    /// The token.
+    /// The token; with an agent's file, what stood there when it was read.
     pub token: Option<SecretString>,
+    /// Where an agent keeps the token, which it replaces from time to time.
+    pub agent_token_file: Option<PathBuf>,
     /// Whether the token is wrapped; default false.
     pub unwrap_token: bool,
     /// Whether the token is to be renewed; default true, false without a
@@ -28,6 +30,23 @@ pub struct VaultConfig {
     pub tls: Option<ConsulTls>,
     /// Timeouts and connection limits.
     pub transport: ConsulTransport,
+}
+
+impl VaultConfig {
+    /// A Vault at this address, which stands with its scheme; no token, the
+    /// system's certificates.
+    pub fn new(address: impl Into<String>) -> Self {
+        Self {
+            address: address.into(),
+            namespace: String::new(),
+            token: None,
+            agent_token_file: None,
+            unwrap_token: false,
+            renew_token: false,
+            tls: Some(ConsulTls::default()),
+            transport: ConsulTransport::default(),
+        }
+    }
 }
 
 /// Applies defaults and the environment; `None` if Vault is not enabled,
@@ -60,6 +79,7 @@ pub(super) fn finalize(
         unwrap_token: flag("VAULT_UNWRAP_TOKEN").unwrap_or(false),
         renew_token: flag("VAULT_RENEW_TOKEN").unwrap_or(agent_file.is_none() && token.is_some()),
         token: token.map(SecretString::from),
+        agent_token_file: agent_file.map(|file| surroundings.resolve(&file)),
         tls: tls(raw.tls.as_ref(), surroundings),
         transport: ConsulTransport::default(),
     };

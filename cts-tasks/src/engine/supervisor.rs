@@ -35,7 +35,7 @@ enum Slot {
 
 /// What a job came to.
 enum Done {
-    First(Result<Box<Worker>>),
+    First { name: TaskName, worker: Result<Option<Box<Worker>>> },
     Created { name: TaskName, worker: Result<Box<Worker>>, reply: Reply<()> },
     Inspected { name: TaskName, inspection: Result<Inspection>, reply: Reply<Inspection> },
     Ended { name: TaskName, result: Result<Left> },
@@ -82,29 +82,34 @@ impl Supervisor {
             return;
         }
         let Some(task) = self.first.pop_front() else {
-            tracing::info!("all tasks ran once, watching for changes");
+            if self.engine.shared.options.allow_failed_first_runs {
+                tracing::info!("attempted to run all tasks once");
+            } else {
+                tracing::info!("all tasks ran once, watching for changes");
+            }
             self.engine.shared.watching.send_replace(true);
             return;
         };
         self.slots.insert(task.name.clone(), Slot::Starting);
         let (engine, stop) = (self.engine.clone(), self.stop.clone());
         self.jobs.spawn(async move {
-            let start = async {
-                let mut worker = engine.worker(task, &stop).await?;
-                worker.first_run(&stop).await?;
-                Ok(Box::new(worker))
-            };
-            Done::First(start.await)
+            let name = task.name.clone();
+            let worker = first_run(&engine, task, &stop).await;
+            Done::First { name, worker }
         });
     }
 
     fn settle(&mut self, done: Done) {
         match done {
-            Done::First(Ok(worker)) => {
+            Done::First { worker: Ok(Some(worker)), .. } => {
                 self.watch(*worker);
                 self.start_next();
             }
-            Done::First(Err(error)) => self.fail(error),
+            Done::First { name, worker: Ok(None) } => {
+                self.slots.remove(&name);
+                self.start_next();
+            }
+            Done::First { worker: Err(error), .. } => self.fail(error),
             Done::Created { name, worker: Ok(worker), reply } => {
                 tracing::info!(task.name = %name, "task was created");
                 self.watch(*worker);
@@ -254,4 +259,40 @@ impl Supervisor {
             Done::Inspected { name, inspection, reply }
         });
     }
+}
+
+/// Makes a task's worker and runs it once; `None` when the worker cannot be
+/// made and the others are to go on without it.
+///
+/// Source: Consul-Terraform-Sync 0.9, `controller/once.go` and
+/// `controller/tasks_manager.go` (`TaskCreateAndRunAllowFail`).
+async fn first_run(engine: &Engine, task: Task, stop: &Stop) -> Result<Option<Box<Worker>>> {
+    let name = task.name.clone();
+    let goes_on = |error: &Error| {
+        engine.shared.options.allow_failed_first_runs
+            && error.concerning_all().is_none()
+            && !matches!(error, Error::Stopped { .. })
+    };
+    let mut worker = match engine.worker(task, stop).await {
+        Ok(worker) => Box::new(worker),
+        Err(error) if goes_on(&error) => {
+            tracing::error!(
+                task.name = %name,
+                error = &error as &dyn std::error::Error,
+                "error creating driver for task. delete the task and create it again once the \
+                 cause is mended, or let another instance lead"
+            );
+            return Ok(None);
+        }
+        Err(error) => return Err(error),
+    };
+    match worker.first_run(stop).await {
+        Err(error) if goes_on(&error) => tracing::error!(
+            task.name = %name,
+            error = &error as &dyn std::error::Error,
+            "error while running task once after creation. will still add task to CTS"
+        ),
+        ran => ran?,
+    }
+    Ok(Some(worker))
 }

@@ -26,8 +26,8 @@ use super::{
     want::{Feed, Want},
 };
 use crate::{
-    Driver, DriverFactory, Error, Plan, PlanPurpose, Result, Retry, RunContext, Stop, Task,
-    TaskName, measure,
+    Driver, DriverFactory, Error, InputsDigest, Plan, PlanPurpose, Result, Retry, RunContext, Stop,
+    Task, TaskName, measure,
 };
 use orders::{Done, Settled};
 use replacement::Replacement;
@@ -178,8 +178,32 @@ impl Worker {
             tracing::debug!(task.name = %self.task.name, "task is disabled, it is not run");
             return Ok(());
         }
+        if self.shared.options.skip_unchanged_first_runs && self.is_as_applied() {
+            tracing::info!(
+                task.name = %self.task.name,
+                "the inputs are those last applied, the task is not run"
+            );
+            return Ok(());
+        }
         tracing::info!(task.name = %self.task.name, "executing task");
         self.run(Retry::NEVER, false).finish(stop).await
+    }
+
+    /// Whether the last run succeeded, with the inputs that there are now. If
+    /// so, they are nothing new any more.
+    fn is_as_applied(&self) -> bool {
+        let mut view = self.view();
+        let Some(inputs) = view.inputs() else { return false };
+        let digest = InputsDigest::of(&inputs);
+        let name = &self.task.name;
+        let is = self.shared.ledger.read(|state| {
+            let newest = state.events.get(name).and_then(|events| events.first());
+            state.applied.get(name) == Some(&digest) && newest.is_some_and(|event| event.success)
+        });
+        if is {
+            drop(view.take_inputs());
+        }
+        is
     }
 
     /// What a run would change now.

@@ -8,8 +8,8 @@ use consul_watch::{
     types::HealthStatus,
 };
 use cts_tasks::{
-    Cluster, Daemon, DaemonOptions, DriverFactory, Error, FirstRun, Member, Result, Role, Stop,
-    StopReason, Task, TaskName,
+    Cluster, Daemon, DaemonOptions, DriverFactory, Error, FirstRun, Member, MemoryStore, Result,
+    Role, State, Stop, StopReason, Task, TaskName,
     config::Loaded,
     testing::{Call, RecordingDriver},
 };
@@ -133,7 +133,7 @@ async fn what_somebody_told_the_running_engine_stays() {
     let changed = file_task("t", "b");
     running.daemon.reload(files(&[&changed])).await.unwrap();
     assert_eq!(running.names(), ["t", "by-api"]);
-    let enabled = |state: &cts_tasks::State| {
+    let enabled = |state: &State| {
         let task: &Task = state.tasks.iter().find(|task| task.name == name("t")).unwrap();
         task.enabled
     };
@@ -211,7 +211,11 @@ async fn under_high_availability_nothing_is_reloaded_and_the_reason_is_told() {
     let mut options = DaemonOptions::default();
     options.cluster = Arc::new(Clustered);
     let task = file_task("t", "a");
-    let running = Running::start(files(&[&task]), options).await;
+    let loaded = files(&[&task]);
+    let mut stored = State::default();
+    stored.tasks.clone_from(&loaded.config.tasks);
+    options.engine.store = Arc::new(MemoryStore::with_state(stored));
+    let running = Running::start(loaded, options).await;
     let added = file_task("new", "b");
     let error = running.daemon.reload(files(&[&task, &added])).await.unwrap_err();
     assert!(error.to_string().contains("cluster \"blue\" keeps its tasks in its store"), "{error}");

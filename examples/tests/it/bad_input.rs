@@ -84,3 +84,117 @@ async fn flags_that_are_missing_or_unknown_have_their_exit_codes() {
     assert_eq!(version.status.code(), Some(0));
     assert!(String::from_utf8(version.stdout).unwrap().starts_with("consul-terraform-sync v"));
 }
+
+#[tokio::test]
+async fn storage_is_reset_only_where_there_is_one() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("sync.hcl"), "port = 0\n").unwrap();
+    let output = run(folder.path(), &["start", "-config-file", "sync.hcl", "-reset-storage"]).await;
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(15), "{said}");
+    assert!(said.contains("without high availability"), "{said}");
+}
+
+#[tokio::test]
+async fn validate_tells_every_mistake_at_once_and_touches_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = "log_level = \"LOUD\"\nprot = 1\nsyslog {\n  facility = \"local9\"\n}\n\
+                  task {\n  name = \"1a\"\n  condition \"consul-kv\" {\n  }\n}\n";
+    fs::write(folder.path().join("sync.hcl"), config).unwrap();
+    let output = run(folder.path(), &["validate", "-config-file", "sync.hcl"]).await;
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(15), "{said}");
+    for part in [
+        "sync.hcl:1:13",
+        "Invalid log level: LOUD",
+        "sync.hcl:2:1",
+        "has invalid keys: prot",
+        "sync.hcl:4:14",
+        "invalid syslog facility: local9",
+        "4 |   facility = \"local9\"\n  |              ^^^^^^^^",
+        "a task name must start with a letter or underscore",
+        "module for the task is required",
+        "path is required for consul-kv condition",
+        "The configuration cannot be used: 6 errors.",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+}
+
+#[tokio::test]
+async fn validate_says_what_a_usable_configuration_holds() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = "task {\n  name = \"a\"\n  source = \"./m\"\n  condition \"schedule\" {\n    \
+                  cron = \"@daily\"\n  }\n}\n";
+    fs::write(folder.path().join("sync.hcl"), config).unwrap();
+    let output = run(folder.path(), &["validate", "-config-dir", "."]).await;
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert_eq!(said, "The configuration is valid: 1 task, 1 warning.\n");
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("sync.hcl:3:12") && said.contains("rename it to module"), "{said}");
+}
+
+#[tokio::test]
+async fn the_log_is_json_where_it_is_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("sync.hcl"), "port = 0\n").unwrap();
+    let output =
+        run(folder.path(), &["start", "-config-file=sync.hcl", "-log-json", "-inspect-task=none"])
+            .await;
+    assert_eq!(output.status.code(), Some(15));
+    let said = String::from_utf8(output.stderr).unwrap();
+    let lines: Vec<serde_json::Value> =
+        said.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let last = lines.last().unwrap();
+    assert_eq!((&last["@level"], &last["@module"]), (&"error".into(), &"cli".into()), "{said}");
+    assert_eq!(last["@message"], "task not found: none");
+}
+
+#[tokio::test]
+async fn completion_is_installed_for_the_user_and_taken_away() {
+    let folder = tempfile::tempdir().unwrap();
+    let rc = folder.path().join(".bashrc");
+    fs::write(&rc, "alias l=ls\n").unwrap();
+    let output = run(folder.path(), &["-autocomplete-install"]).await;
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let line = format!("complete -o default -C {BINARY} consul-terraform-sync");
+    assert!(fs::read_to_string(&rc).unwrap().contains(&line));
+    let output = run(folder.path(), &["-autocomplete-uninstall"]).await;
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert_eq!(fs::read_to_string(&rc).unwrap(), "alias l=ls\n");
+}
+
+/// Spec: HA40
+#[tokio::test]
+async fn a_local_backend_is_refused_in_a_cluster() {
+    let said = refused(
+        "high_availability {\n  cluster {\n    name = \"a\"\n  }\n}\n\
+         driver \"terraform\" {\n  backend \"local\" {}\n}\n",
+    )
+    .await;
+    assert!(
+        said.contains("the backend \"local\" of driver \"terraform\" is not supported"),
+        "{said}"
+    );
+}
+
+#[tokio::test]
+async fn a_cluster_without_a_name_is_refused_with_its_place() {
+    let said = refused("high_availability {\n  cluster {\n    name = \"a/b\"\n  }\n}\n").await;
+    assert!(said.contains("\"a/b\" cannot be a name") && said.contains("sync.hcl:3:"), "{said}");
+    let said = refused("high_availability {\n  cluster {\n  }\n}\n").await;
+    assert!(said.contains("name is missing"), "{said}");
+}
+
+#[tokio::test]
+async fn once_mode_is_refused_in_a_cluster() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = "high_availability {\n  cluster {\n    name = \"a\"\n  }\n}\n";
+    fs::write(folder.path().join("sync.hcl"), config).unwrap();
+    let output = run(folder.path(), &["start", "-once", "-config-file", "sync.hcl"]).await;
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("once mode is not supported with high availability"), "{said}");
+    assert!(!output.status.success());
+}

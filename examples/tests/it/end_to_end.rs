@@ -104,7 +104,7 @@ async fn what_changes_in_consul_is_applied_by_the_tasks_that_depend_on_it() {
         rules(folder, "front") == ["web-2", "web-3"]
     })
     .await;
-    assert_eq!(rules(folder, "store"), ["db-1"]);
+    assert_eq!(rules(folder, "store"), ["db-1"], "{}", sync.log());
 
     assert_eq!(sync.end("-TERM").await.code(), Some(0), "{}", sync.log());
 }

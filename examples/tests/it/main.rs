@@ -2,12 +2,21 @@
 #![expect(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 mod bad_input;
+mod cluster;
 #[cfg(feature = "ecs")]
 mod ecs;
 mod end_to_end;
 mod kill;
 #[cfg(feature = "ecs")]
 mod mesh;
+mod operator;
 mod parts;
+mod reload;
+mod secured;
 mod sync;
+#[cfg(feature = "terraform-sync")]
+mod tfc;
+#[cfg(feature = "terraform-sync")]
+mod tfc_trouble;
 mod trouble;
+mod world;

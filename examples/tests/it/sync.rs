@@ -69,9 +69,13 @@ impl SyncProcess {
 
     /// Sends a signal and waits for the end.
     pub(crate) async fn end(&mut self, signal: &str) -> ExitStatus {
+        self.signal(signal).await;
+        self.ended().await
+    }
+
+    pub(crate) async fn signal(&self, signal: &str) {
         let pid = self.pid().to_string();
         assert!(Command::new("kill").args([signal, &pid]).status().await.unwrap().success());
-        self.ended().await
     }
 
     /// Waits for the process to end.
@@ -87,13 +91,40 @@ impl SyncProcess {
         body.and_then(|body| body[task]["events"].as_array().cloned()).unwrap_or_default()
     }
 
-    /// The body of an answer, whatever its status; `None` while the API is not up.
-    pub(crate) async fn get(&self, path: &str) -> Option<Value> {
+    /// Where the API answers; `None` while it is not up.
+    pub(crate) fn address(&self) -> Option<String> {
         // The log says which free port it took, the newest process last.
         let log = self.log();
         let port =
             log.rsplit("serving the API: port=").next().filter(|rest| rest.len() < log.len())?;
-        let url = format!("http://127.0.0.1:{}{path}", port.lines().next()?);
+        Some(format!("http://127.0.0.1:{}", port.lines().next()?))
+    }
+
+    /// Waits until a plan of the task waits for approval.
+    pub(crate) async fn waits(&self, task: &str) {
+        let waited = timeout(PATIENCE, async {
+            let path = format!("/v1/tasks/{task}/plan");
+            while self.get(&path).await.is_none_or(|answer| !answer["plan"].is_object()) {
+                sleep(Duration::from_millis(50)).await;
+            }
+        });
+        assert!(waited.await.is_ok(), "no plan of {task} waits\n{}", self.log());
+    }
+
+    /// Waits until the API knows no such task.
+    pub(crate) async fn gone(&self, task: &str) {
+        let waited = timeout(PATIENCE, async {
+            let path = format!("/v1/tasks/{task}");
+            while self.get(&path).await.is_none_or(|answer| answer["task"].is_object()) {
+                sleep(Duration::from_millis(50)).await;
+            }
+        });
+        assert!(waited.await.is_ok(), "{task} is still there\n{}", self.log());
+    }
+
+    /// The body of an answer, whatever its status; `None` while the API is not up.
+    pub(crate) async fn get(&self, path: &str) -> Option<Value> {
+        let url = format!("{}{path}", self.address()?);
         let body = self.http.get(url).send().await.ok()?.bytes().await.ok()?;
         serde_json::from_slice(&body).ok()
     }

@@ -67,9 +67,7 @@ impl State {
         {
             return Err(Refused::new(500, format!("invalid session {session:?}")));
         }
-        if condition.acquire.is_some()
-            && self.lock_delays.get(key).is_some_and(|until| *until > now)
-        {
+        if condition.acquire.is_some() && self.is_delayed(key, now) {
             return Ok(false);
         }
         let index = self.commit();
@@ -150,6 +148,11 @@ impl State {
         self.tombstones.insert(key.to_owned(), index);
         self.tables.tombstones = index;
         self.tables.kvs = index;
+    }
+
+    /// Whether the key's lock-delay runs.
+    pub(super) fn is_delayed(&self, key: &str, now: Instant) -> bool {
+        self.lock_delays.get(key).is_some_and(|until| *until > now)
     }
 
     /// Takes a session off its keys, or deletes them, and starts their lock-delay.

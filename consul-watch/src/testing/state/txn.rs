@@ -99,9 +99,10 @@ impl State {
                 let holder = pair
                     .ok_or_else(|| format!("failed to check session, key {key:?} doesn't exist"))?
                     .session;
-                if holder.as_ref().map(SessionId::as_str) != Some(session) {
+                let current = holder.as_ref().map_or("", SessionId::as_str);
+                if current != session {
                     return Err(format!(
-                        "failed session check for key {key:?}, current session differs"
+                        "failed session check for key {key:?}, current session {current:?} != {session:?}"
                     ));
                 }
             }
@@ -167,6 +168,11 @@ impl State {
             }
             _ => (KvCondition::default(), String::new()),
         };
+        let delayed = verb == "lock"
+            && self.kv_get(key).0.is_none_or(|pair| pair.session.is_none())
+            && self.is_delayed(key, now);
+        let what =
+            if delayed { format!("failed to lock key {key:?} due to lock delay") } else { what };
         match self.kv_put(key, step.value.clone(), step.flags, &condition, now) {
             Ok(true) => Ok(self.kv_get(key).0.into_iter().collect()),
             Ok(false) => Err(what),

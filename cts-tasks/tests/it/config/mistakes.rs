@@ -47,6 +47,7 @@ const MISTAKES: &[(&str, &str)] = &[
         "driver \"terraform\" {}\ndriver \"terraform\" {}",
         "test.hcl:2:1: only one 'driver' block can be configured",
     ),
+    ("syslog { facility = \"local9\" }", "test.hcl:1:21: invalid syslog facility: local9"),
     ("syslog {}\nsyslog {}", "test.hcl:2:1: only one 'syslog' block can be configured"),
     ("consul = 1", "test.hcl:1:10: consul: expected a block, found a number"),
     ("port = \"many\"", "test.hcl:1:8: port: expected a whole number, found a string"),

@@ -113,13 +113,14 @@ fn a_scheduled_task_has_no_buffer_period() {
 fn a_name_or_a_facility_alone_switches_syslog_on() {
     for (block, expected) in [
         ("name = \"x\"", Some(("LOCAL0", "x"))),
-        ("facility = \"local2\"", Some(("local2", "consul-terraform-sync"))),
+        ("facility = \"local2\"", Some(("LOCAL2", "consul-terraform-sync"))),
         ("enabled = true", Some(("LOCAL0", "consul-terraform-sync"))),
         ("enabled = false\nname = \"x\"", None),
         ("", None),
     ] {
         let syslog = load(&format!("syslog {{\n{block}\n}}")).syslog;
-        let found = syslog.as_ref().map(|syslog| (syslog.facility.as_str(), syslog.name.as_str()));
+        let found = syslog.map(|syslog| (syslog.facility.to_string(), syslog.name));
+        let expected = expected.map(|(facility, name)| (facility.to_owned(), name.to_owned()));
         assert_eq!(found, expected, "{block}");
     }
 }

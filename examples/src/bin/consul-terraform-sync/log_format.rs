@@ -14,9 +14,9 @@ use tracing_subscriber::{
 /// `2022-08-23T09:25:09.501-0700 [INFO]  tasksmanager: executing task: task_name=foo`.
 ///
 /// Values of several lines follow below, each line after a `|`.
-pub(crate) struct Upstream;
+pub(crate) struct Hclog;
 
-impl<S, N> FormatEvent<S, N> for Upstream
+impl<S, N> FormatEvent<S, N> for Hclog
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
     N: for<'a> FormatFields<'a> + 'static,
@@ -32,9 +32,12 @@ where
         let metadata = event.metadata();
         let time = Local::now().format("%Y-%m-%dT%H:%M:%S%.3f%z");
         let (level, name) = (level(*metadata.level()), name(metadata.target()));
-        write!(writer, "{time} {level} {name}: {}", line.message)?;
-        if !(line.fields.is_empty() && line.blocks.is_empty()) {
-            writer.write_char(':')?;
+        write!(writer, "{time} {level} {name}:")?;
+        if !line.message.is_empty() {
+            write!(writer, " {}", line.message)?;
+            if !(line.fields.is_empty() && line.blocks.is_empty()) {
+                writer.write_char(':')?;
+            }
         }
         for (key, value) in &line.fields {
             let quoted = value.is_empty()
@@ -55,6 +58,35 @@ where
     }
 }
 
+/// Writes each line as one JSON object, with the keys that upstream's
+/// logging library uses: `@timestamp`, `@level`, `@module`, `@message`, and the fields.
+pub(crate) struct Json;
+
+impl<S, N> FormatEvent<S, N> for Json
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(
+        &self,
+        _context: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        let mut fields = Fields::default();
+        event.record(&mut fields);
+        let metadata = event.metadata();
+        let time = Local::now().format("%Y-%m-%dT%H:%M:%S%.6f%:z").to_string();
+        let mut object = fields.0;
+        let message = object.remove("message").unwrap_or_default();
+        object.insert("@message".to_owned(), message);
+        object.insert("@timestamp".to_owned(), time.into());
+        object.insert("@level".to_owned(), metadata.level().to_string().to_lowercase().into());
+        object.insert("@module".to_owned(), name(metadata.target()).into());
+        writeln!(writer, "{}", serde_json::Value::Object(object))
+    }
+}
+
 fn level(level: Level) -> &'static str {
     match level {
         Level::TRACE => "[TRACE]",
@@ -67,7 +99,7 @@ fn level(level: Level) -> &'static str {
 
 /// Upstream's name for the part of the program that logs.
 fn name(target: &str) -> &str {
-    const NAMES: [(&str, &str); 9] = [
+    const NAMES: [(&str, &str); 11] = [
         ("cts_tasks::engine", "tasksmanager"),
         ("cts_tasks::api", "api"),
         ("cts_tasks::config", "config"),
@@ -75,6 +107,8 @@ fn name(target: &str) -> &str {
         ("cts_tasks", "ctrl"),
         ("cts_driver_terraform::cli", "client.terraformcli"),
         ("cts_driver_terraform", "driver.terraform"),
+        ("cts_driver_tfc", "driver.tfc"),
+        ("cts_ha", "ha"),
         ("consul_watch", "hcat"),
         ("consul_terraform_sync", "cli"),
     ];
@@ -114,12 +148,54 @@ impl Visit for Line {
     }
 }
 
+/// The fields of one line, with their types.
+#[derive(Default)]
+struct Fields(serde_json::Map<String, serde_json::Value>);
+
+impl Fields {
+    fn add(&mut self, field: &Field, value: impl Into<serde_json::Value>) {
+        self.0.insert(field.name().replace('.', "_"), value.into());
+    }
+}
+
+impl Visit for Fields {
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.add(field, value);
+    }
+
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.add(field, value);
+    }
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.add(field, value);
+    }
+
+    fn record_f64(&mut self, field: &Field, value: f64) {
+        self.add(field, value);
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.add(field, value);
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.add(field, format!("{value:?}"));
+    }
+
+    fn record_error(&mut self, field: &Field, value: &(dyn std::error::Error + 'static)) {
+        self.add(field, consul_watch::error_chain(value));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::{
         io,
         sync::{Arc, Mutex},
     };
+
+    use tracing_subscriber::{fmt::format::DefaultFields, layer::SubscriberExt as _};
 
     use super::*;
 
@@ -137,17 +213,22 @@ mod tests {
         }
     }
 
-    /// What is logged, without the time.
-    fn logged(log: impl FnOnce()) -> String {
+    fn written<F>(format: F, log: impl FnOnce()) -> String
+    where
+        F: FormatEvent<tracing_subscriber::Registry, DefaultFields> + Send + Sync + 'static,
+    {
         let sink = Sink::default();
         let writer = sink.clone();
-        let subscriber = tracing_subscriber::fmt()
-            .event_format(Upstream)
-            .with_writer(move || writer.clone())
-            .with_max_level(Level::TRACE)
-            .finish();
-        tracing::subscriber::with_default(subscriber, log);
-        let text = String::from_utf8(sink.0.lock().unwrap().clone()).unwrap();
+        let layer = tracing_subscriber::fmt::layer()
+            .event_format(format)
+            .with_writer(move || writer.clone());
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), log);
+        String::from_utf8(sink.0.lock().unwrap().clone()).unwrap()
+    }
+
+    /// What is logged, without the time.
+    fn logged(log: impl FnOnce()) -> String {
+        let text = written(Hclog, log);
         let (time, rest) = text.split_once(' ').unwrap();
         assert!(
             chrono::DateTime::parse_from_str(time, "%Y-%m-%dT%H:%M:%S%.3f%z").is_ok(),
@@ -189,5 +270,30 @@ mod tests {
             tracing::error!(target: "cts_tasks", { error = &error as &dyn std::error::Error }, "sorry");
         });
         assert_eq!(line, "[ERROR] ctrl: sorry: error=\"storing failed: the disk is full\"\n");
+    }
+
+    #[test]
+    fn json_has_one_object_on_each_line_and_keeps_types() {
+        let text = written(Json, || {
+            tracing::warn!(
+                target: "cts_tasks::api",
+                { task.name = "web", attempt = 3, retried = true, plan = "a\nb\"c" },
+                "slow"
+            );
+            tracing::info!(target: "cts_tasks", "next");
+        });
+        let lines: Vec<serde_json::Value> =
+            text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let [first, second] = lines.as_slice() else { panic!("{text}") };
+        let time = first["@timestamp"].as_str().unwrap();
+        assert!(chrono::DateTime::parse_from_rfc3339(time).is_ok(), "{time}");
+        let mut rest = first.clone();
+        rest.as_object_mut().unwrap().remove("@timestamp");
+        let expected = serde_json::json!({
+            "@level": "warn", "@module": "api", "@message": "slow",
+            "task_name": "web", "attempt": 3, "retried": true, "plan": "a\nb\"c",
+        });
+        assert_eq!(rest, expected);
+        assert_eq!(second["@message"], "next");
     }
 }

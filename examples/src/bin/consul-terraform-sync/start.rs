@@ -1,19 +1,21 @@
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::time::Duration;
 
-use cts_driver_terraform::TerraformKind;
 use cts_tasks::{
-    Daemon, DaemonOptions, Diagnostic, Error, Inspection, Stop, StopReason, TaskName,
-    config::{Config, Loaded, Loader, LogLevel, Registry},
+    Daemon, DaemonOptions, Error, Inspection, Stop, StopReason, TaskName,
+    config::{Config, Loaded},
 };
 use tokio::signal::unix::{SignalKind, signal};
-use tracing_subscriber::{
-    Layer as _,
-    filter::{LevelFilter, Targets},
-    layer::SubscriberExt as _,
-    util::SubscriberInitExt as _,
-};
 
-use crate::{arguments::StartOptions, complain, exit::Exit, log_format::Upstream};
+use crate::{
+    arguments::{ConfigurationFlags, StartFlags},
+    complain,
+    exit::Exit,
+    logging::{self, LogOptions},
+    metrics::Metrics,
+    reload::Hangups,
+    validate,
+    wiring::{self, Mode},
+};
 
 /// How long a stop may take.
 ///
@@ -21,27 +23,43 @@ use crate::{arguments::StartOptions, complain, exit::Exit, log_format::Upstream}
 const SHUTDOWN: Duration = Duration::from_secs(10);
 
 /// Runs `start` to its end.
-pub(crate) fn start(options: StartOptions, legacy: bool) -> Exit {
+pub(crate) fn start(flags: StartFlags, legacy: bool) -> Exit {
     if legacy {
         complain(
             "Warning: running consul-terraform-sync without a command is deprecated; \
              use `consul-terraform-sync start`",
         );
     }
-    let loaded = match load(&options.configuration) {
+    let loaded = match validate::load(&flags.configuration) {
         Ok(loaded) => loaded,
-        Err(diagnostics) => {
-            for diagnostic in diagnostics {
-                complain(&diagnostic.render());
-            }
+        Err(findings) => {
+            validate::refuse(&findings);
             return Exit::Config;
         }
     };
-    if let Some(block) = not_served(&loaded.config) {
-        complain(&Diagnostic::error(block).help("remove the block").render());
+    let rules = loaded.rules.clone();
+    let mode = match (flags.inspect(), flags.once) {
+        (true, _) => Mode::Inspect,
+        (false, true) => Mode::Once,
+        (false, false) => Mode::Daemon,
+    };
+    let reset = flags.reset_storage;
+    let mut daemon_options = match wiring::daemon_options(&loaded.config, rules, mode, reset) {
+        Ok(daemon_options) => daemon_options,
+        Err(findings) => {
+            validate::refuse(&findings);
+            return Exit::Config;
+        }
+    };
+    let log = LogOptions {
+        level: loaded.config.log_level,
+        json: flags.log_json,
+        syslog: loaded.config.syslog.as_ref(),
+    };
+    if let Err(error) = logging::start(&log) {
+        complain(&error);
         return Exit::Config;
     }
-    start_log(loaded.config.log_level);
     for warning in &loaded.config.warnings {
         tracing::warn!("{warning}");
     }
@@ -52,44 +70,25 @@ pub(crate) fn start(options: StartOptions, legacy: bool) -> Exit {
             return Exit::Error;
         }
     };
-    let exit = runtime.block_on(run(loaded, options));
+    if loaded.config.api_metrics {
+        match Metrics::start() {
+            Ok(metrics) => {
+                daemon_options.exposition = Some(metrics.exposition());
+                runtime.spawn(metrics.keep());
+            }
+            Err(error) => {
+                tracing::error!("{error}");
+                return Exit::Error;
+            }
+        }
+    }
+    let exit = runtime.block_on(run(loaded, flags, daemon_options));
     // What is still blocked in the system must not hold the process back.
     runtime.shutdown_background();
     exit
 }
 
-fn load(paths: &[PathBuf]) -> Result<Loaded, Vec<Diagnostic>> {
-    Loader::new(Registry::new().driver(Arc::new(TerraformKind::default()))).load(paths)
-}
-
-/// What the configuration asks for and this program does not do yet. To go on
-/// without it could leave the operator with less than was asked for.
-fn not_served(config: &Config) -> Option<&'static str> {
-    if config.tls.is_some() {
-        return Some("tls: the HTTP API is served without TLS only");
-    }
-    config.syslog.is_some().then_some("syslog: the log goes to the standard error output only")
-}
-
-fn start_log(level: LogLevel) {
-    let level = match level {
-        LogLevel::Trace => LevelFilter::TRACE,
-        LogLevel::Debug => LevelFilter::DEBUG,
-        LogLevel::Info => LevelFilter::INFO,
-        LogLevel::Warn => LevelFilter::WARN,
-        LogLevel::Error => LevelFilter::ERROR,
-    };
-    // Libraries below have their say only when something is wrong.
-    let ours = ["consul_terraform_sync", "consul_watch", "cts_driver_terraform", "cts_tasks"];
-    let targets = Targets::new()
-        .with_default(LevelFilter::WARN)
-        .with_targets(ours.map(|target| (target, level)));
-    let lines =
-        tracing_subscriber::fmt::layer().event_format(Upstream).with_writer(std::io::stderr);
-    tracing_subscriber::registry().with(lines.with_filter(targets)).init();
-}
-
-async fn run(loaded: Loaded, options: StartOptions) -> Exit {
+async fn run(loaded: Loaded, flags: StartFlags, daemon_options: DaemonOptions) -> Exit {
     tracing::info!(version = env!("CARGO_PKG_VERSION"), "consul-terraform-sync");
     tracing::debug!(config = ?loaded.config, "configuration");
     let stop = Stop::new();
@@ -100,7 +99,7 @@ async fn run(loaded: Loaded, options: StartOptions) -> Exit {
             return Exit::Error;
         }
     };
-    let work = work(loaded, options, &stop);
+    let work = work(loaded, flags, daemon_options, &stop);
     tokio::pin!(work);
     let exit = tokio::select! {
         exit = &mut work => exit,
@@ -130,10 +129,13 @@ fn on_signal(stop: &Stop) -> std::io::Result<tokio::task::JoinHandle<()>> {
     }))
 }
 
-async fn work(loaded: Loaded, options: StartOptions, stop: &Stop) -> Exit {
-    let mut daemon_options = DaemonOptions::default();
-    daemon_options.rules = Some(loaded.rules);
-    let inspected = match task_names(&options.inspect_tasks, &loaded.config) {
+async fn work(
+    loaded: Loaded,
+    flags: StartFlags,
+    daemon_options: DaemonOptions,
+    stop: &Stop,
+) -> Exit {
+    let inspected = match task_names(&flags.inspect_tasks, &loaded.config) {
         Ok(names) => names,
         Err(unknown) => {
             tracing::error!("task not found: {unknown}");
@@ -150,16 +152,29 @@ async fn work(loaded: Loaded, options: StartOptions, stop: &Stop) -> Exit {
     if let Err(error) = daemon.start_driver(stop).await {
         return failed(&error, stop, Exit::DriverInstall);
     }
-    let done = if options.inspect() {
+    let done = if flags.inspect() {
         inspect(&daemon, &inspected, stop).await
-    } else if options.once {
+    } else if flags.once {
         daemon.once(stop).await
     } else {
-        daemon.run(stop).await
+        Box::pin(serve(&daemon, &flags.configuration, stop)).await
     };
     match done {
         Ok(()) => Exit::Ok,
         Err(error) => failed(&error, stop, Exit::Error),
+    }
+}
+
+/// Runs until the stop, and takes over tasks of files that were changed.
+async fn serve(daemon: &Daemon, files: &ConfigurationFlags, stop: &Stop) -> cts_tasks::Result<()> {
+    let hangups = Hangups::catch().map_err(|source| Error::Other {
+        operation: "waiting for SIGHUP",
+        retryable: false,
+        source: source.into(),
+    })?;
+    tokio::select! {
+        done = daemon.run(stop) => done,
+        never = hangups.reload(daemon, files) => match never {},
     }
 }
 

@@ -1,0 +1,213 @@
+//! What a run costs beside Terraform's own time, at 10, 100 and 1,000 service
+//! instances of one service.
+//!
+//! `cargo bench -p cts-driver-terraform --bench overhead [-- ROUNDS]`
+//!
+//! An engine watches an in-process Consul. Each round changes the port of one
+//! instance, and takes the time of the run from its event: inputs, files,
+//! process, its output, the event. With a stand-in that does nothing but print
+//! what OpenTofu would, all of that time is ours, and the start of a shell,
+//! which is printed too. Beside it stands the same run with a real OpenTofu or
+//! Terraform and a module of one `terraform_data` for each instance.
+
+#![expect(
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a bench prints, and stops at what it did not expect"
+)]
+
+use std::{
+    fmt::Write as _,
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use consul_watch::{
+    Watcher,
+    testing::{TestConsul, parts},
+    types::HealthStatus,
+};
+use cts_driver_terraform::{CliOptions, Patient, Settings, TerraformCli, TerraformFactory};
+use cts_tasks::{
+    ConfigValue, ConsulConfig, DriverSettings, Engine, EngineOptions, Event, Stop, StopReason,
+    Task, TaskName,
+    config::{Entry, ValueKind},
+};
+use serde_json::json;
+use tokio::time::{Instant, sleep};
+
+const SIZES: [u16; 3] = [10, 100, 1000];
+const LIMIT: Duration = Duration::from_mins(2);
+
+/// One `terraform_data` for each instance.
+const MODULE: &str = r#"
+variable "services" {
+  type = map(object({ port = number }))
+}
+resource "terraform_data" "rule" {
+  for_each = var.services
+  input    = each.value.port
+}
+"#;
+
+const STAND_IN: &str = r#"#!/bin/sh
+case "$1" in
+version) echo '{"terraform_version": "1.11.4"}' ;;
+validate) echo '{"format_version": "1.0", "valid": true, "diagnostics": []}' ;;
+apply) cat 'STREAM' ;;
+esac
+"#;
+
+fn main() {
+    // `cargo test --benches` asks for a run that measures nothing.
+    if std::env::args().any(|argument| argument == "--test" || argument == "--list") {
+        return;
+    }
+    let rounds = std::env::args().find_map(|text| text.parse().ok()).unwrap_or(10);
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let tool = ["tofu", "terraform"].into_iter().find_map(parts::find);
+    let name = tool.as_ref().map_or_else(
+        || "no real tool found".to_owned(),
+        |tool| format!("{} {}", tool.name, tool.version),
+    );
+    println!("{rounds} rounds each, medians (the slowest); {name}");
+    for size in SIZES {
+        let root = tempfile::tempdir().unwrap();
+        let stand_in = stand_in(root.path(), size);
+        let shell = (0..rounds).map(|_| runtime.block_on(shell(&stand_in))).collect();
+        let ours = runtime.block_on(measure(root.path(), &stand_in, size, rounds));
+        let theirs = tool.as_ref().map(|tool| {
+            let root = tempfile::tempdir().unwrap();
+            runtime.block_on(measure(root.path(), &tool.path, size, rounds))
+        });
+        println!(
+            "{size:>5} instances: ours {}, of that the stand-in's shell {}; with a real tool {}",
+            shown(ours),
+            shown(shell),
+            theirs.map_or_else(|| "-".to_owned(), shown)
+        );
+    }
+}
+
+/// A program that prints what a tool prints that changes one of `size` resources.
+fn stand_in(root: &Path, size: u16) -> PathBuf {
+    let path = root.join("stand-in/terraform");
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    let stream_file = path.with_file_name("stream");
+    let script = STAND_IN.replace("STREAM", stream_file.to_str().unwrap());
+    fs::write(&path, script).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    let mut stream = String::from("{\"type\":\"version\",\"ui\":\"1.2\"}\n");
+    for number in 0..size {
+        let address = format!("module.bench.terraform_data.rule[\"api-{number}.node.dc1\"]");
+        let line = json!({"@level": "info", "@message": format!("{address}: Refreshing state..."),
+            "type": "refresh_complete", "hook": {"resource": {"addr": address}}});
+        writeln!(stream, "{line}").unwrap();
+    }
+    stream += "{\"type\":\"change_summary\",\"changes\":{\"add\":0,\"change\":1,\"remove\":0,\"operation\":\"apply\"}}\n";
+    fs::write(stream_file, stream).unwrap();
+    path
+}
+
+/// How long the stand-in itself takes.
+async fn shell(program: &Path) -> Duration {
+    let began = Instant::now();
+    let output = tokio::process::Command::new(program).arg("apply").output().await.unwrap();
+    assert!(output.status.success());
+    began.elapsed()
+}
+
+async fn measure(root: &Path, program: &Path, size: u16, rounds: usize) -> Vec<Duration> {
+    let consul = TestConsul::new();
+    let put = |number: u16, port: u16| {
+        let id = format!("api-{number}");
+        consul.set_instance("api", &id, "10.0.0.1", port, HealthStatus::Passing);
+    };
+    (0..size).for_each(|number| put(number, 80));
+    let factory = factory(root, program);
+    let engine =
+        Engine::new(Watcher::new(consul.client()), Arc::new(factory), EngineOptions::default());
+    let stop = Stop::new();
+    engine.load(vec![task(root)], &stop).await.unwrap();
+    let (running, ended) = (engine.clone(), stop.clone());
+    let work = tokio::spawn(async move { running.run(&ended).await });
+    let mut last = event_after(&engine, None).await;
+    let mut times = Vec::new();
+    for round in 0..rounds {
+        put(0, 1000 + u16::try_from(round).unwrap());
+        last = event_after(&engine, Some(&last)).await;
+        times.push((last.end_time - last.start_time).to_std().unwrap());
+    }
+    stop.stop(StopReason::Shutdown);
+    work.await.unwrap().unwrap();
+    times
+}
+
+fn factory(root: &Path, program: &Path) -> TerraformFactory {
+    let bin = root.join("bin");
+    fs::create_dir_all(&bin).unwrap();
+    let program = program.canonicalize().unwrap();
+    std::os::unix::fs::symlink(&program, bin.join(program.file_name().unwrap())).unwrap();
+    let consul = ConsulConfig::default();
+    let body = ConfigValue {
+        kind: ValueKind::Object(vec![entry("backend", vec![entry("local", Vec::new())])]),
+        place: None,
+    };
+    let mut settings = DriverSettings::new(&consul, root);
+    settings.body = Some(&body);
+    let settings = Settings::read(settings).unwrap();
+    let mut options = CliOptions::default();
+    options.path = Some(bin);
+    options.environment.retain(|(name, _)| name != "TF_CLI_CONFIG_FILE");
+    let terraform = Patient::new(TerraformCli::new(options), settings.lock_timeout());
+    TerraformFactory::new(settings, Arc::new(terraform))
+}
+
+fn entry(key: &str, entries: Vec<Entry>) -> Entry {
+    let value = ConfigValue { kind: ValueKind::Object(entries), place: None };
+    Entry { key: key.to_owned(), key_place: None, labels: Vec::new(), block: false, value }
+}
+
+fn task(root: &Path) -> Task {
+    let module = root.join("module");
+    fs::create_dir_all(&module).unwrap();
+    fs::write(module.join("main.tf"), MODULE).unwrap();
+    serde_json::from_value(json!({
+        "name": "bench", "description": "", "enabled": true, "module": module, "version": null,
+        "providers": [], "variables": {}, "buffer_period": "Disabled",
+        "working_dir": "sync-tasks/bench", "module_inputs": [], "driver_blocks": {},
+        "condition": {"Services": {"use_as_module_input": true, "services": {"Named": [{
+            "name": "api", "datacenter": "", "namespace": "", "filter": "",
+            "cts_user_defined_meta": {},
+        }]}}},
+    }))
+    .unwrap()
+}
+
+/// The newest event, once it is another than `last`.
+async fn event_after(engine: &Engine, last: Option<&Event>) -> Event {
+    let name: TaskName = "bench".parse().unwrap();
+    let deadline = Instant::now() + LIMIT;
+    while Instant::now() < deadline {
+        let newest = engine.state(|state| state.events.get(&name)?.first().cloned());
+        if let Some(event) = newest.filter(|event| last.is_none_or(|last| last.id != event.id)) {
+            assert!(event.success, "{event:?}");
+            return event;
+        }
+        sleep(Duration::from_millis(5)).await;
+    }
+    panic!("no run within {LIMIT:?}");
+}
+
+/// The median, and the slowest.
+fn shown(mut times: Vec<Duration>) -> String {
+    times.sort();
+    let milliseconds = |time: Option<&Duration>| {
+        time.map_or_else(|| "-".to_owned(), |time| format!("{:.1} ms", time.as_secs_f64() * 1e3))
+    };
+    format!("{} ({})", milliseconds(times.get(times.len() / 2)), milliseconds(times.last()))
+}

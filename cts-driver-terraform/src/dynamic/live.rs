@@ -1,0 +1,210 @@
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    sync::Arc,
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use consul_watch::{ClientConfig, QueryOptions, client::KvStore, error_chain};
+use cts_tasks::DriverSettings;
+use futures::future::try_join_all;
+use secrecy::SecretString;
+use tokio::{sync::OnceCell, time::timeout};
+
+use super::{Reference, ValueSource, Values};
+use crate::{Error, Result};
+
+/// How long values are waited for.
+///
+/// Source: Consul-Terraform-Sync 0.9, evaluation of provider blocks.
+const LIMIT: Duration = Duration::from_secs(5);
+
+/// Asks the environment, Consul and Vault themselves, anew at each call.
+///
+/// A key that is not there is waited for, at most 5 s. Clients are made at the
+/// first look-up that needs them.
+///
+/// Source: Consul-Terraform-Sync 0.9, dynamic configuration of providers.
+///
+/// Deviation: upstream evaluates once, at the start.
+pub struct LiveValues {
+    environment: BTreeMap<String, String>,
+    consul: ClientConfig,
+    kv: OnceCell<Arc<dyn KvStore>>,
+    #[cfg(feature = "vault")]
+    vault: Option<super::vault::Vault>,
+    limit: Duration,
+}
+
+impl LiveValues {
+    /// The places that the configuration names, and this process's environment.
+    pub fn new(settings: DriverSettings<'_>) -> Self {
+        let environment = std::env::vars_os()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+            .collect();
+        Self {
+            environment,
+            consul: settings.consul.client_config(),
+            kv: OnceCell::new(),
+            #[cfg(feature = "vault")]
+            vault: settings.vault.map(super::vault::Vault::new),
+            limit: LIMIT,
+        }
+    }
+
+    /// Replaces the environment.
+    #[must_use]
+    pub fn with_environment(mut self, environment: BTreeMap<String, String>) -> Self {
+        self.environment = environment;
+        self
+    }
+
+    /// Replaces Consul.
+    #[must_use]
+    pub fn with_kv(mut self, kv: Arc<dyn KvStore>) -> Self {
+        self.kv = OnceCell::new_with(Some(kv));
+        self
+    }
+
+    /// How long a key or a secret is waited for; 5 s by default.
+    #[must_use]
+    pub fn with_limit(mut self, limit: Duration) -> Self {
+        self.limit = limit;
+        self
+    }
+
+    async fn kv(&self) -> Result<&Arc<dyn KvStore>> {
+        self.kv
+            .get_or_try_init(|| async {
+                let client = consul_watch::Client::new(self.consul.clone());
+                let client = client.map_err(|error| failure("Consul", &error, false))?;
+                Ok(Arc::new(client) as Arc<dyn KvStore>)
+            })
+            .await
+    }
+
+    /// The value of a key; waits until there is one.
+    async fn key(&self, path: &str, reference: &Reference) -> Result<SecretString> {
+        let kv = self.kv().await?;
+        let mut options = QueryOptions::default();
+        options.wait = Some(self.limit);
+        loop {
+            let answer = kv
+                .kv_get(path, &options)
+                .await
+                .map_err(|error| failure(reference, &error, error.is_retryable()))?;
+            let Some(pair) = answer.value else {
+                options.index = answer.meta.index;
+                continue;
+            };
+            let text = String::from_utf8(pair.value.to_vec()).map_err(|_not_shown| {
+                value_error(reference, "it is not UTF-8 text".to_owned(), false)
+            })?;
+            return Ok(text.into());
+        }
+    }
+
+    async fn key_in_time(&self, path: &str, reference: &Reference) -> Result<SecretString> {
+        match timeout(self.limit, self.key(path, reference)).await {
+            Ok(value) => value,
+            Err(_elapsed) => {
+                let after = self.limit.as_secs_f64();
+                Err(value_error(reference, format!("no such key within {after} s"), true))
+            }
+        }
+    }
+
+    #[cfg(feature = "vault")]
+    async fn fields(&self, path: &str, wanted: &[&Reference]) -> Result<Values> {
+        let Some(first) = wanted.first() else { return Ok(Values::new()) };
+        let Some(vault) = &self.vault else {
+            return Err(value_error(first, "there is no vault block".to_owned(), false));
+        };
+        let secret = match timeout(self.limit, vault.read(path)).await {
+            Ok(secret) => {
+                secret.map_err(|problem| value_error(first, problem.message, problem.retryable))?
+            }
+            Err(_elapsed) => {
+                let after = self.limit.as_secs_f64();
+                return Err(value_error(first, format!("no answer within {after} s"), true));
+            }
+        };
+        let field = |reference: &&Reference| match reference {
+            Reference::Secret { field, .. } => {
+                let found = secret.field(field);
+                let value = found.map_err(|problem| value_error(reference, problem, false))?;
+                Ok(((*reference).clone(), value))
+            }
+            _ => Err(value_error(reference, "it is no secret".to_owned(), false)),
+        };
+        wanted.iter().map(field).collect()
+    }
+
+    #[cfg(not(feature = "vault"))]
+    #[expect(clippy::unused_async, reason = "it waits where the feature `vault` is on")]
+    async fn fields(&self, _path: &str, wanted: &[&Reference]) -> Result<Values> {
+        match wanted.first() {
+            Some(first) => {
+                let problem = "this program was built without the feature \"vault\"".to_owned();
+                Err(value_error(first, problem, false))
+            }
+            None => Ok(Values::new()),
+        }
+    }
+}
+
+#[async_trait]
+impl ValueSource for LiveValues {
+    async fn look_up(&self, wanted: &BTreeSet<Reference>) -> Result<Values> {
+        let mut values = Values::new();
+        let mut keys = Vec::new();
+        let mut secrets: BTreeMap<&str, Vec<&Reference>> = BTreeMap::new();
+        for reference in wanted {
+            match reference {
+                Reference::Environment { name } => {
+                    let value = self.environment.get(name).cloned().unwrap_or_default();
+                    values.insert(reference.clone(), value.into());
+                }
+                Reference::ConsulKey { path } => keys.push((path, reference)),
+                Reference::Secret { path, .. } => secrets.entry(path).or_default().push(reference),
+            }
+        }
+        let keys = keys.into_iter().map(|(path, reference)| async move {
+            Ok::<_, Error>((reference.clone(), self.key_in_time(path, reference).await?))
+        });
+        let secrets = secrets.into_iter();
+        let secrets = secrets.map(|(path, wanted)| async move { self.fields(path, &wanted).await });
+        let (keys, secrets) =
+            futures::future::try_join(try_join_all(keys), try_join_all(secrets)).await?;
+        values.extend(keys);
+        values.extend(secrets.into_iter().flatten());
+        Ok(values)
+    }
+
+    /// Renews the token of Vault, if the configuration says so, until it can
+    /// live no longer.
+    ///
+    /// Deviation: upstream reads `renew_token` and renews nothing.
+    #[cfg(feature = "vault")]
+    async fn keep_alive(&self) {
+        if let Some(vault) = &self.vault {
+            vault.keep_token().await;
+        }
+    }
+}
+
+impl fmt::Debug for LiveValues {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LiveValues").field("limit", &self.limit).finish_non_exhaustive()
+    }
+}
+
+fn value_error(reference: &Reference, problem: String, retryable: bool) -> Error {
+    Error::Value { reference: reference.to_string(), provider: None, problem, retryable }
+}
+
+fn failure(reference: impl fmt::Display, error: &consul_watch::Error, retryable: bool) -> Error {
+    let problem = error_chain(error);
+    Error::Value { reference: reference.to_string(), provider: None, problem, retryable }
+}

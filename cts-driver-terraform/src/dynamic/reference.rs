@@ -1,0 +1,63 @@
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::{self, Debug},
+};
+
+use async_trait::async_trait;
+use secrecy::SecretString;
+
+use crate::Result;
+
+/// What a template asks for.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Reference {
+    /// A variable of the process's environment.
+    Environment {
+        /// Its name.
+        name: String,
+    },
+    /// A key of Consul's KV store.
+    ConsulKey {
+        /// The whole key.
+        path: String,
+    },
+    /// One field of a secret of Vault.
+    Secret {
+        /// Where the secret is, as in the template.
+        path: String,
+        /// The members to descend, the first below the answer's `data`.
+        field: Vec<String>,
+    },
+}
+
+impl fmt::Display for Reference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Environment { name } => write!(f, "the environment variable {name:?}"),
+            Self::ConsulKey { path } => write!(f, "the Consul key {path:?}"),
+            Self::Secret { path, field } => {
+                write!(f, "the field .Data.{} of the secret {path:?}", field.join("."))
+            }
+        }
+    }
+}
+
+/// The values of references.
+pub type Values = BTreeMap<Reference, SecretString>;
+
+/// Knows the values that templates ask for.
+#[async_trait]
+pub trait ValueSource: Debug + Send + Sync + 'static {
+    /// The value of each reference. Fields of one secret come from one read,
+    /// so that they belong together.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error::Value`] for the first that cannot be had.
+    async fn look_up(&self, wanted: &BTreeSet<Reference>) -> Result<Values>;
+
+    /// Keeps alive what look-ups need, such as a token, for as long as the
+    /// future is polled; ends where there is nothing to keep.
+    async fn keep_alive(&self) {}
+}

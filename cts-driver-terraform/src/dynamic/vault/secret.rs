@@ -1,0 +1,98 @@
+use std::{fmt, time::Duration};
+
+use secrecy::SecretString;
+use serde_json::Value as Json;
+
+use super::{Problem, Result};
+
+/// What Vault answered for a path.
+#[derive(Clone)]
+pub(in crate::dynamic) struct Secret {
+    data: Json,
+    lease: Option<Duration>,
+}
+
+impl Secret {
+    pub(super) fn of_answer(mut answer: Json) -> Result<Self> {
+        let seconds = answer.get("lease_duration").and_then(Json::as_u64).unwrap_or(0);
+        let leased = answer.get("lease_id").and_then(Json::as_str).is_some_and(|id| !id.is_empty());
+        let lease = (leased && seconds > 0).then(|| Duration::from_secs(seconds));
+        let data = answer.get_mut("data").map(Json::take).unwrap_or_default();
+        if data.is_object() {
+            Ok(Self { data, lease })
+        } else {
+            Err(Problem::new("Vault's answer holds no data", false))
+        }
+    }
+
+    /// How long the secret lives, if it does not live on.
+    pub(super) fn lease(&self) -> Option<Duration> {
+        self.lease
+    }
+
+    /// A field as text.
+    ///
+    /// # Errors
+    ///
+    /// Which member is missing, or of a type that is no text.
+    pub(in crate::dynamic) fn field(&self, path: &[String]) -> Result<SecretString, String> {
+        let mut found = &self.data;
+        for name in path {
+            found = found
+                .get(name)
+                .filter(|found| !found.is_null())
+                .ok_or_else(|| format!("the secret has no member {name:?}"))?;
+        }
+        match found {
+            Json::String(text) => Ok(text.clone().into()),
+            Json::Number(number) => Ok(number.to_string().into()),
+            Json::Bool(value) => Ok(value.to_string().into()),
+            Json::Null | Json::Array(_) | Json::Object(_) => {
+                Err("it is no text, number or truth value".to_owned())
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Secret").field("lease", &self.lease).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use secrecy::ExposeSecret as _;
+    use serde_json::json;
+
+    use super::Secret;
+
+    fn field(path: &[&str]) -> Result<String, String> {
+        let answer = json!({"lease_id": "", "lease_duration": 9, "data": {
+            "data": {"text": "x", "number": 5, "truth": true, "list": [1], "none": null},
+        }});
+        let path: Vec<_> = path.iter().map(|name| (*name).to_owned()).collect();
+        let secret = Secret::of_answer(answer).unwrap();
+        assert_eq!(secret.lease(), None, "without an id there is no lease");
+        secret.field(&path).map(|value| value.expose_secret().to_owned())
+    }
+
+    #[test]
+    fn fields_are_texts_numbers_and_truth_values() {
+        assert_eq!(field(&["data", "text"]).unwrap(), "x");
+        assert_eq!(field(&["data", "number"]).unwrap(), "5");
+        assert_eq!(field(&["data", "truth"]).unwrap(), "true");
+        for path in [&["data", "list"][..], &["data"], &["data", "none"], &["x"]] {
+            assert!(field(path).is_err(), "{path:?}");
+        }
+    }
+
+    #[test]
+    fn a_lease_is_kept_and_an_answer_without_data_refused() {
+        let leased = json!({"lease_id": "a", "lease_duration": 9, "data": {}});
+        assert_eq!(Secret::of_answer(leased).unwrap().lease(), Some(Duration::from_secs(9)));
+        assert!(Secret::of_answer(json!({"data": null})).is_err());
+    }
+}

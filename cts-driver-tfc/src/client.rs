@@ -1,0 +1,307 @@
+mod archive_host;
+mod call;
+mod organization;
+mod retry;
+mod runs;
+mod state;
+mod uploads;
+mod variables;
+mod workspaces;
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use consul_watch::{Backoff, Jitter};
+use http::{HeaderMap, Method, Request, StatusCode, header};
+use secrecy::{ExposeSecret as _, SecretString};
+use serde::de::DeserializeOwned;
+
+pub use retry::RetryOptions;
+
+use self::{
+    call::{Budget, Call},
+    retry::{Next, Tried, Tries},
+};
+use crate::{
+    Error, ExchangeError, Hostname, HttpPlatform, Platform, Result, TlsOptions,
+    document::{self, Document, Kind, Page, Resource},
+    limiter::Limiter,
+};
+
+/// Typed calls of the API, version 2, of HCP Terraform and Terraform Enterprise.
+///
+/// It keeps below the platform's rate limits, follows pages, tries again what
+/// may pass and is safe to repeat, and reads error documents. Clones share
+/// connections and limits: keep one for each token.
+///
+/// ```no_run
+/// # async fn run() -> cts_driver_tfc::Result<()> {
+/// use cts_driver_tfc::{Client, ClientOptions};
+///
+/// let client = Client::new(ClientOptions::default(), "a team's token".into())?;
+/// let workspace = client.workspace_named("my-org", "cts_web").await?;
+/// println!("{} applies by itself: {}", workspace.id, workspace.attributes.auto_apply);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Client {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    platform: Arc<dyn Platform>,
+    host: Hostname,
+    token: SecretString,
+    retry: RetryOptions,
+    /// All requests.
+    requests: Limiter,
+    /// Those that only ask how far a run is.
+    polls: Limiter,
+    /// Lists of runs, which the platform limits by the minute.
+    run_lists: Limiter,
+    /// The configured rate.
+    rate: f64,
+}
+
+/// How a [`Client`] reaches the platform.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct ClientOptions {
+    /// Where the platform is.
+    pub host: Hostname,
+    /// TLS towards it.
+    pub tls: TlsOptions,
+    /// What is tried again.
+    pub retry: RetryOptions,
+    /// The most requests in a second; 20 by default. Where the platform says a
+    /// lower limit, two thirds of that count.
+    pub requests_per_second: Option<u32>,
+}
+
+/// The most requests in a second, unless configured.
+const RATE: u32 = 20;
+/// The most requests in a second that only ask how far a run is.
+const POLLS: f64 = 10.0;
+/// Two thirds of the 30 lists of runs that the platform allows in a minute,
+/// and a burst that fits into the rest.
+const RUN_LISTS: (f64, f64) = (20.0 / 60.0, 9.0);
+const CONTENT_TYPE: &str = "application/vnd.api+json";
+
+impl Client {
+    /// A client over sockets; connects to nothing yet.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Setting`] for TLS files that cannot be used.
+    pub fn new(options: ClientOptions, token: SecretString) -> Result<Self> {
+        let platform = HttpPlatform::new(&options.host, &options.tls)?;
+        Ok(Self::with_platform(Arc::new(platform), options, token))
+    }
+
+    /// A client over a platform of the caller's.
+    pub fn with_platform(
+        platform: Arc<dyn Platform>,
+        options: ClientOptions,
+        token: SecretString,
+    ) -> Self {
+        let rate = f64::from(options.requests_per_second.unwrap_or(RATE));
+        let shared = Shared {
+            platform,
+            host: options.host,
+            token,
+            retry: options.retry,
+            requests: Limiter::new(rate, rate / 2.0),
+            polls: Limiter::new(POLLS.min(rate), POLLS.min(rate) / 2.0),
+            run_lists: Limiter::new(RUN_LISTS.0, RUN_LISTS.1),
+            rate,
+        };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// Where the platform is.
+    pub fn host(&self) -> &Hostname {
+        &self.shared.host
+    }
+
+    /// Where a person can look at a run.
+    pub fn run_url(&self, organization: &str, workspace: &str, run: &str) -> String {
+        format!("{}/app/{organization}/workspaces/{workspace}/runs/{run}", self.shared.host)
+    }
+
+    /// Reads one object.
+    async fn one<A: Kind + DeserializeOwned>(&self, call: Call) -> Result<Resource<A>> {
+        Ok(self.document(call).await?.data)
+    }
+
+    async fn document<A: Kind + DeserializeOwned>(&self, call: Call) -> Result<Document<A>> {
+        let operation = call.operation;
+        document::read(operation, self.send(call).await?.body())
+    }
+
+    /// Reads a list that has no pages.
+    async fn list<A: Kind + DeserializeOwned>(&self, call: Call) -> Result<Vec<Resource<A>>> {
+        let operation = call.operation;
+        let page: Page<A> = document::read(operation, self.send(call).await?.body())?;
+        Ok(page.data)
+    }
+
+    /// Reads all pages of a list.
+    async fn all<A: Kind + DeserializeOwned>(&self, call: Call) -> Result<Vec<Resource<A>>> {
+        let mut found = Vec::new();
+        let mut number = Some(1);
+        while let Some(page) = number {
+            let call = call.clone().query("page[number]", page.to_string());
+            let operation = call.operation;
+            let answer = self.send(call.query("page[size]", "100")).await?;
+            let read: Page<A> = document::read(operation, answer.body())?;
+            // A page that names an earlier one as the next would never end.
+            number = read.next().filter(|next| *next > page);
+            found.extend(read.data);
+        }
+        Ok(found)
+    }
+
+    /// Sends a call until its answer counts; answers outside of 2xx are errors.
+    async fn send(&self, call: Call) -> Result<http::Response<Bytes>> {
+        let answer = self.exchange(&call).await?;
+        let status = answer.status();
+        if status.is_success() {
+            return Ok(answer);
+        }
+        let message = document::error_message(status, answer.body());
+        Err(Error::Status { operation: call.operation, status, message })
+    }
+
+    /// Sends a call until its answer counts, whatever it is.
+    async fn exchange(&self, call: &Call) -> Result<http::Response<Bytes>> {
+        let mut tries = Tries::default();
+        loop {
+            self.turn(call.budget).await;
+            let tried = self.shared.platform.exchange(self.request(call)?).await;
+            let random = random();
+            let next = match &tried {
+                Ok(answer) => {
+                    self.learn(answer.headers());
+                    let tried = Tried::Answer(answer.status(), answer.headers());
+                    self.shared.retry.next(tried, call.repeatable, &mut tries, random)
+                }
+                Err(_) => {
+                    self.shared.retry.next(Tried::Nothing, call.repeatable, &mut tries, random)
+                }
+            };
+            let tried = tried.map_err(|error| self.failed(call.operation, error));
+            match next {
+                Next::Done => return tried,
+                Next::Pause(wait) => self.pause(call, wait),
+                Next::Again(wait) => {
+                    tell(call, wait, tried.as_ref());
+                    tokio::time::sleep(wait).await;
+                }
+            }
+        }
+    }
+
+    async fn turn(&self, budget: Budget) {
+        match budget {
+            Budget::Plain => {}
+            Budget::Poll => self.shared.polls.turn().await,
+            Budget::RunList => self.shared.run_lists.turn().await,
+            Budget::Archive => return,
+        }
+        self.shared.requests.turn().await;
+    }
+
+    /// The limits that this call ran into.
+    fn pause(&self, call: &Call, wait: Duration) {
+        tracing::warn!(
+            operation = call.operation,
+            delay_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX),
+            "the platform's rate limit is reached, waiting"
+        );
+        let limiter = match call.budget {
+            Budget::RunList => &self.shared.run_lists,
+            Budget::Plain | Budget::Poll | Budget::Archive => &self.shared.requests,
+        };
+        limiter.pause(wait);
+    }
+
+    /// Keeps to two thirds of the limit that the platform tells.
+    ///
+    /// Source: go-tfe, client-side rate limit.
+    fn learn(&self, headers: &HeaderMap) {
+        let limit = headers.get("x-ratelimit-limit").and_then(|value| value.to_str().ok());
+        let limit = limit.and_then(|text| text.trim().parse::<f64>().ok());
+        if let Some(limit) = limit.filter(|limit| *limit >= 1.0) {
+            let rate = (limit * 0.66).min(self.shared.rate);
+            self.shared.requests.set(rate, (limit * 0.33).min(rate / 2.0));
+        }
+    }
+
+    fn request(&self, call: &Call) -> Result<Request<Bytes>> {
+        let refused = |error: http::Error| Error::Input {
+            operation: call.operation,
+            problem: format!("cannot be sent: {error}"),
+        };
+        let mut request = Request::builder()
+            .method(call.method.clone())
+            .uri(call.address(&self.shared.host))
+            .header(header::ACCEPT, CONTENT_TYPE);
+        if let Some(kind) = call.content_type {
+            request = request.header(header::CONTENT_TYPE, kind);
+        } else if call.method != Method::GET {
+            // Also without a body: some releases refuse it otherwise.
+            request = request.header(header::CONTENT_TYPE, CONTENT_TYPE);
+        }
+        if call.budget != Budget::Archive {
+            let token = format!("Bearer {}", self.shared.token.expose_secret());
+            let mut value =
+                header::HeaderValue::from_str(&token).map_err(|_error| Error::Setting {
+                    setting: "token",
+                    problem: "it holds characters that no token has".to_owned(),
+                })?;
+            value.set_sensitive(true);
+            request = request.header(header::AUTHORIZATION, value);
+        }
+        request.body(call.body.clone()).map_err(refused)
+    }
+
+    fn failed(&self, operation: &'static str, error: ExchangeError) -> Error {
+        let host = self.shared.host.to_string();
+        match error {
+            ExchangeError::Timeout { after } => Error::Timeout { operation, host, after },
+            ExchangeError::Failed { source } => Error::Transport { operation, host, source },
+        }
+    }
+}
+
+/// From [0, 1).
+fn random() -> f64 {
+    let whole = Duration::from_secs(1);
+    let mut jitter = Backoff::default().with_initial(whole).with_jitter(Jitter::Full);
+    jitter.next_delay().as_secs_f64()
+}
+
+fn tell(call: &Call, wait: Duration, tried: Result<&http::Response<Bytes>, &Error>) {
+    let problem = match tried {
+        Ok(answer) => answer.status().to_string(),
+        Err(error) => consul_watch::error_chain(error),
+    };
+    tracing::warn!(
+        operation = call.operation,
+        problem,
+        delay_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX),
+        "a request failed, trying again"
+    );
+}
+
+/// Whether the status is that of a redirect.
+fn is_redirect(status: StatusCode) -> bool {
+    matches!(status.as_u16(), 301 | 302 | 303 | 307 | 308)
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").field("host", &self.shared.host).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,349 @@
+mod prepare;
+mod queue;
+
+use std::{
+    collections::HashSet,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use async_trait::async_trait;
+use cts_tasks::{
+    ApplyRequest, Driver, Outcome, Plan, PlanId, PlanPurpose, Result as TaskResult, RunContext,
+    Task, TaskInputs,
+};
+
+use self::queue::Kind;
+use crate::{
+    Error, Result,
+    connection::Connection,
+    halt::{Halt, Step},
+    module::Module,
+    plan_json::{self, List},
+    runs::{Runs, SUPERSEDED, Until, applied},
+    types::{Phase, RunId, RunReport, RunStatus, Variable, Workspace},
+};
+
+/// Runs one task in its workspace of HCP Terraform or Terraform Enterprise.
+///
+/// Data of Consul's goes by variables of the workspace; the root module is
+/// uploaded when it changed. Each change is a run, which is followed by its id.
+/// A plan that may wait for approval is such a run, not yet confirmed, and its
+/// id is the run's: approving it confirms that very run.
+///
+/// In a workspace without automatic apply a person confirms every run at the
+/// platform; an approval here does not take the place of that.
+#[derive(Debug)]
+pub struct TfcDriver {
+    task: Task,
+    connection: Arc<Connection>,
+    ready: tokio::sync::Mutex<Option<Ready>>,
+    memory: Mutex<Memory>,
+}
+
+/// A workspace that can run the task.
+#[derive(Debug, Clone)]
+struct Ready {
+    workspace: Workspace,
+    variables: Vec<Variable>,
+}
+
+/// What is known of runs.
+#[derive(Debug, Default)]
+struct Memory {
+    /// The last run, unless it is known to have ended.
+    open: Option<RunId>,
+    /// Whether runs of an earlier process were looked for.
+    looked: bool,
+    /// Runs that were discarded for newer ones, while somebody follows them.
+    superseded: HashSet<RunId>,
+    /// The plan that is kept, with a digest of what it was made from.
+    held: Option<(String, Plan)>,
+}
+
+impl TfcDriver {
+    /// The driver of one task; touches nothing outside.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Module`] when the task asks for what Terraform would refuse.
+    pub(crate) fn new(task: Task, connection: Arc<Connection>) -> Result<Self> {
+        let settings = &connection.settings;
+        Module::new(settings, &task, settings.providers())?;
+        Ok(Self {
+            task,
+            connection,
+            ready: tokio::sync::Mutex::default(),
+            memory: Mutex::default(),
+        })
+    }
+
+    fn memory(&self) -> MutexGuard<'_, Memory> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn runs<'a>(
+        &'a self,
+        workspace: &'a Workspace,
+        context: &'a RunContext,
+    ) -> TaskResult<Runs<'a>> {
+        let settings = &self.connection.settings;
+        Ok(Runs {
+            client: self.connection.client()?,
+            settings: &settings.run,
+            organization: &settings.organization,
+            name: &workspace.attributes.name,
+            workspace: &workspace.id,
+            task: &self.task,
+            context,
+        })
+    }
+
+    async fn workspace(&self, context: &RunContext) -> Step<Workspace> {
+        let ready = self.ready(context).await?;
+        ready.as_ref().map(|ready| ready.workspace.clone()).ok_or_else(not_ready)
+    }
+
+    /// What a run came to that goes no further by itself.
+    async fn outcome(&self, report: &RunReport, runs: &Runs<'_>) -> Step<Outcome> {
+        let id = &report.run.id;
+        let phase = report.run.attributes.phase();
+        if phase.is_final() {
+            self.forget(id);
+        }
+        match phase {
+            Phase::Applied => Ok(Outcome::Applied(applied(report))),
+            Phase::Finished | Phase::SoftFailed => Ok(Outcome::Unchanged),
+            Phase::Failed if self.was_superseded(report) => Ok(Outcome::Superseded),
+            Phase::Failed => Err(runs.failure(report).await.into()),
+            _ => {
+                let (status, url) = (&report.run.attributes.status, runs.url(id));
+                tracing::info!(task.name = %self.task.name, run.id = %id, run.status = %status, run.url = url, "the run waits for a person");
+                Ok(Outcome::Waiting { ticket: id.to_string(), url: Some(url) })
+            }
+        }
+    }
+
+    fn was_superseded(&self, report: &RunReport) -> bool {
+        report.run.attributes.status == RunStatus::Discarded
+            && self.memory().superseded.remove(&report.run.id)
+    }
+
+    /// Notes that a run has ended.
+    fn forget(&self, id: &RunId) {
+        let mut memory = self.memory();
+        memory.open.take_if(|open| open == id);
+        memory.held.take_if(|(_, plan)| plan.id.as_str() == id.as_str());
+    }
+
+    async fn apply_inputs(&self, inputs: &TaskInputs, context: &RunContext) -> Step<Outcome> {
+        let mut left = self.connection.settings.run.retry_errored;
+        loop {
+            let (workspace, run) = self.queue(inputs, Kind::Apply, context).await?;
+            let runs = self.runs(&workspace, context).map_err(Halt::NotPermitted)?;
+            let report = runs.wait(&run.id, &run.attributes.status, Until::Settled).await?;
+            let errored = report.run.attributes.status == RunStatus::Errored;
+            let outcome = self.outcome(&report, &runs).await;
+            match outcome {
+                Err(Halt::Failed(error)) if errored && left > 0 => {
+                    left -= 1;
+                    tracing::warn!(task.name = %self.task.name, error = consul_watch::error_chain(&error), "the run failed, queueing another");
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// Confirms the run that is the plan, unless a person at the platform has to.
+    async fn apply_plan(&self, id: &PlanId, context: &RunContext) -> Step<Outcome> {
+        let Some(id) = run_of(id) else { return Ok(Outcome::Superseded) };
+        let workspace = self.workspace(context).await?;
+        let runs = self.runs(&workspace, context).map_err(Halt::NotPermitted)?;
+        let report = match runs.client.run(&id).await {
+            Ok(report) => report,
+            Err(error) if error.is_not_found() => return Ok(Outcome::Superseded),
+            Err(error) => return Err(error.into()),
+        };
+        let attributes = &report.run.attributes;
+        match attributes.phase() {
+            Phase::Waiting if attributes.actions.is_confirmable => {}
+            // Whoever ended it, there is nothing to apply any more.
+            phase if phase.is_final() || attributes.plan_only => {
+                self.forget(&id);
+                return Ok(Outcome::Superseded);
+            }
+            Phase::Waiting => return self.outcome(&report, &runs).await,
+            _ => return self.wait_for(&report.run, &runs).await,
+        }
+        let by_itself = report.workspace.as_ref().unwrap_or(&workspace).attributes.auto_apply;
+        if !by_itself {
+            return self.outcome(&report, &runs).await;
+        }
+        context.permit.check().map_err(Halt::NotPermitted)?;
+        match runs.client.confirm_run(&id, "approved in Consul-Terraform-Sync").await {
+            Ok(()) => {}
+            // Whatever came of it, the run's own status tells.
+            Err(error) if error.is_conflict() || error.is_uncertain() => {
+                tracing::warn!(task.name = %self.task.name, run.id = %id, error = consul_watch::error_chain(&error), "cannot tell whether the run was confirmed, looking at it");
+            }
+            Err(error) => return Err(error.into()),
+        }
+        self.wait_for(&report.run, &runs).await
+    }
+
+    async fn wait_for(&self, run: &crate::types::Run, runs: &Runs<'_>) -> Step<Outcome> {
+        let report = runs.wait(&run.id, &RunStatus::Confirmed, Until::Settled).await?;
+        self.outcome(&report, runs).await
+    }
+
+    async fn planned(
+        &self,
+        inputs: &TaskInputs,
+        purpose: PlanPurpose,
+        context: &RunContext,
+    ) -> Step<Plan> {
+        let kind = match purpose {
+            PlanPurpose::Apply => Kind::Plan,
+            PlanPurpose::Drift => Kind::Drift,
+            _ => Kind::Inspect,
+        };
+        if kind == Kind::Plan
+            && let Some(plan) = self.held(inputs, context).await?
+        {
+            return Ok(plan);
+        }
+        let (workspace, run) = self.queue(inputs, kind, context).await?;
+        let runs = self.runs(&workspace, context).map_err(Halt::NotPermitted)?;
+        let report = runs.wait(&run.id, &run.attributes.status, Until::Settled).await?;
+        if report.run.attributes.phase() == Phase::Failed {
+            self.forget(&run.id);
+            return Err(runs.failure(&report).await.into());
+        }
+        if report.run.attributes.phase() == Phase::SoftFailed {
+            tracing::warn!(task.name = %self.task.name, run.id = %run.id, run.url = runs.url(&run.id), "a policy failed that can be overridden");
+        }
+        let mut plan = runs.plan(&report).await?;
+        if let Some(id) = report.plan.as_ref().map(|plan| &plan.id)
+            && let Some(json) = runs.client.plan_json(id).await?
+        {
+            let list = if kind == Kind::Drift { List::Drift } else { List::Planned };
+            let listed = plan_json::changes(&json, list);
+            // Where the lists are empty, the counts may still tell of outputs.
+            if !listed.is_empty() || kind == Kind::Drift {
+                plan.changes = listed;
+            }
+        }
+        if kind != Kind::Plan {
+            plan.id = self.digested(inputs, &plan, context).await?;
+            plan.portable = false;
+            return Ok(plan);
+        }
+        if report.run.attributes.phase().is_final() {
+            self.forget(&run.id);
+        } else {
+            let digest = self.digest(inputs, context).await?;
+            self.memory().held = Some((digest, plan.clone()));
+        }
+        Ok(plan)
+    }
+
+    /// The plan that waits and was made from the same, if it waits still.
+    async fn held(&self, inputs: &TaskInputs, context: &RunContext) -> Step<Option<Plan>> {
+        let Some((digest, plan)) = self.memory().held.clone() else { return Ok(None) };
+        if digest != self.digest(inputs, context).await? || !self.waits(&plan.id).await? {
+            return Ok(None);
+        }
+        Ok(Some(plan))
+    }
+
+    /// Whether the run of a plan waits for confirmation.
+    async fn waits(&self, plan: &PlanId) -> Step<bool> {
+        let Some(id) = run_of(plan) else { return Ok(false) };
+        let client = self.connection.client().map_err(Halt::NotPermitted)?;
+        match client.run(&id).await {
+            Ok(report) => Ok(report.run.attributes.phase() == Phase::Waiting),
+            Err(error) if error.is_not_found() => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn discard_plan(&self, plan: &PlanId, context: &RunContext) -> Step<()> {
+        let Some(id) = run_of(plan) else { return Ok(()) };
+        let known = {
+            let memory = self.memory();
+            !memory.looked || memory.open.as_ref() == Some(&id)
+        };
+        self.forget(&id);
+        if !known {
+            return Ok(());
+        }
+        context.permit.check().map_err(Halt::NotPermitted)?;
+        let workspace = self.workspace(context).await?;
+        let runs = self.runs(&workspace, context).map_err(Halt::NotPermitted)?;
+        runs.discard(&id, SUPERSEDED).await?;
+        Ok(())
+    }
+
+    async fn follow_run(&self, ticket: &str, context: &RunContext) -> Step<Outcome> {
+        let id: RunId = ticket.parse().map_err(|error: crate::types::InvalidId| Error::Input {
+            operation: "follow run",
+            problem: error.to_string(),
+        })?;
+        let workspace = self.workspace(context).await?;
+        let runs = self.runs(&workspace, context).map_err(Halt::NotPermitted)?;
+        let report = runs.wait(&id, &RunStatus::Planned, Until::Ended).await?;
+        self.outcome(&report, &runs).await
+    }
+}
+
+/// The run that is a plan; a plan that was only shown is none.
+fn run_of(plan: &PlanId) -> Option<RunId> {
+    plan.as_str().starts_with("run-").then(|| plan.as_str().parse().ok())?
+}
+
+fn not_ready() -> Halt {
+    Halt::Failed(Error::Input {
+        operation: "run task",
+        problem: "the workspace is not ready".to_owned(),
+    })
+}
+
+#[async_trait]
+impl Driver for TfcDriver {
+    async fn prepare(&self, context: &RunContext) -> TaskResult<()> {
+        *self.ready.lock().await = None;
+        drop(self.ready(context).await?);
+        Ok(())
+    }
+
+    async fn plan(
+        &self,
+        inputs: &TaskInputs,
+        purpose: PlanPurpose,
+        context: &RunContext,
+    ) -> TaskResult<Plan> {
+        Ok(self.planned(inputs, purpose, context).await?)
+    }
+
+    async fn apply(&self, request: ApplyRequest<'_>, context: &RunContext) -> TaskResult<Outcome> {
+        Ok(match request {
+            ApplyRequest::Inputs(inputs) => self.apply_inputs(inputs, context).await?,
+            ApplyRequest::Plan(id) => self.apply_plan(id, context).await?,
+        })
+    }
+
+    async fn discard(&self, plan: &PlanId, context: &RunContext) -> TaskResult<()> {
+        Ok(self.discard_plan(plan, context).await?)
+    }
+
+    async fn holds(&self, plan: &PlanId, _context: &RunContext) -> TaskResult<bool> {
+        Ok(self.waits(plan).await?)
+    }
+
+    async fn follow(&self, ticket: &str, context: &RunContext) -> TaskResult<Outcome> {
+        Ok(self.follow_run(ticket, context).await?)
+    }
+
+    async fn destroy(&self, context: &RunContext) -> TaskResult<Outcome> {
+        Ok(self.destroy_all(context).await?)
+    }
+}

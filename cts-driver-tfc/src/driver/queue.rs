@@ -1,0 +1,233 @@
+use cts_tasks::{Outcome, RunContext, TaskInputs};
+
+use super::{Ready, TfcDriver, not_ready};
+use crate::{
+    Result,
+    halt::{Halt, Step},
+    module::Module,
+    runs::{Runs, SUPERSEDED, Until},
+    types::{NewConfigurationVersion, NewRun, Phase, Run, RunAttributes, RunId, Workspace},
+};
+
+/// What a run is made for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// To apply what the inputs call for.
+    Apply,
+    /// To be confirmed later, perhaps.
+    Plan,
+    /// To be shown.
+    Inspect,
+    /// To find what changed outside.
+    Drift,
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Apply => "apply",
+            Self::Plan => "plan",
+            Self::Inspect => "inspect",
+            Self::Drift => "drift",
+        }
+    }
+
+    /// Whether the run changes nothing, and takes no turn in the workspace.
+    fn is_speculative(self) -> bool {
+        matches!(self, Self::Inspect | Self::Drift)
+    }
+}
+
+impl TfcDriver {
+    /// Queues a run. A workspace that is found to be gone is looked for, or
+    /// made anew, once.
+    pub(super) async fn queue(
+        &self,
+        inputs: &TaskInputs,
+        kind: Kind,
+        context: &RunContext,
+    ) -> Step<(Workspace, Run)> {
+        let mut again = false;
+        loop {
+            let mut ready = self.ready(context).await?;
+            let known = ready.as_mut().ok_or_else(not_ready)?;
+            match self.queue_once(known, inputs, kind, context).await {
+                Ok(run) => return Ok((known.workspace.clone(), run)),
+                Err(Halt::Failed(error))
+                    if !again && (error.is_not_found() || error.is_refused()) =>
+                {
+                    again = true;
+                    tracing::warn!(task.name = %self.task.name, error = consul_watch::error_chain(&error), "the workspace is not what it was, looking at it anew");
+                    self.connection.note_upload(&known.workspace.id, None);
+                    *ready = None;
+                }
+                Err(halt) => return Err(halt),
+            }
+        }
+    }
+
+    async fn queue_once(
+        &self,
+        ready: &mut Ready,
+        inputs: &TaskInputs,
+        kind: Kind,
+        context: &RunContext,
+    ) -> Step<Run> {
+        context.permit.check().map_err(Halt::NotPermitted)?;
+        let prepared = tokio::select! {
+            prepared = self.prepare_run(ready, inputs, kind) => prepared,
+            reason = context.stop.stopped() => return Err(Halt::Stopped(reason)),
+        };
+        let (module, new) = prepared?;
+        if !kind.is_speculative() {
+            context.permit.check().map_err(Halt::NotPermitted)?;
+            tokio::select! {
+                discarded = self.discard_stale(&ready.workspace, context) => discarded?,
+                reason = context.stop.stopped() => return Err(Halt::Stopped(reason)),
+            }
+        }
+        let workspace = ready.workspace.clone();
+        let runs = self.runs(&workspace, context).map_err(Halt::NotPermitted)?;
+        let wanted = new.variables.len();
+        let run = runs.create(new, kind.name()).await?;
+        if !kind.is_speculative() {
+            let mut memory = self.memory();
+            memory.open = Some(run.id.clone());
+            memory.looked = true;
+        }
+        if run.attributes.variables.len() >= wanted {
+            return Ok(run);
+        }
+        self.run_with_file(&module, inputs, kind, &runs).await
+    }
+
+    /// Sets variables and says what run is to be made.
+    async fn prepare_run(
+        &self,
+        ready: &mut Ready,
+        inputs: &TaskInputs,
+        kind: Kind,
+    ) -> Result<(Module, NewRun)> {
+        let module = self.module().await?;
+        let mut new = NewRun::new(ready.workspace.id.clone());
+        new.configuration_version = Some(self.upload(&module, &ready.workspace.id).await?);
+        if kind.is_speculative() {
+            new.plan_only = Some(true);
+            new.variables = module.run_variables(inputs)?;
+            new.refresh_only = (kind == Kind::Drift).then_some(true);
+        } else {
+            let wanted: Vec<_> =
+                module.settings().into_iter().chain(module.inputs(inputs)?).collect();
+            self.set_variables(&wanted, ready).await?;
+            // Otherwise the workspace decides, so that manual apply holds.
+            new.auto_apply = (kind == Kind::Plan).then_some(false);
+        }
+        Ok((module, new))
+    }
+
+    /// An old release ignores the variables of a run, so they go with the files.
+    async fn run_with_file(
+        &self,
+        module: &Module,
+        inputs: &TaskInputs,
+        kind: Kind,
+        runs: &Runs<'_>,
+    ) -> Step<Run> {
+        tracing::warn!(task.name = %self.task.name, "this release of the platform takes no variables for one run, uploading them");
+        let archive = module.pack_with(inputs).await?;
+        let options = NewConfigurationVersion { speculative: true, ..Default::default() };
+        let mut new = NewRun::new(runs.workspace.clone());
+        new.configuration_version = Some(self.send(archive, runs.workspace, options).await?);
+        new.plan_only = Some(true);
+        new.refresh_only = (kind == Kind::Drift).then_some(true);
+        runs.create(new, kind.name()).await
+    }
+
+    /// Discards the run of this task that waits, because there is something newer.
+    async fn discard_stale(&self, workspace: &Workspace, context: &RunContext) -> Step<()> {
+        if !self.connection.settings.run.discard_stale {
+            return Ok(());
+        }
+        let (open, looked) = {
+            let memory = self.memory();
+            (memory.open.clone(), memory.looked)
+        };
+        let runs = self.runs(workspace, context).map_err(Halt::NotPermitted)?;
+        if let Some(open) = open {
+            // Before it is discarded, so that whoever follows it knows why.
+            self.memory().superseded.insert(open.clone());
+            let discarded = runs.discard(&open, SUPERSEDED).await;
+            if !matches!(discarded, Ok(true)) {
+                self.memory().superseded.remove(&open);
+            }
+            discarded?;
+            self.forget(&open);
+        } else if !looked && self.may_have_leftovers(workspace, &runs).await? {
+            let discarded = runs.discard_leftovers().await?;
+            self.memory().superseded.extend(discarded);
+        }
+        self.memory().looked = true;
+        Ok(())
+    }
+
+    /// Whether an earlier process may have left runs. Lists of runs are dear,
+    /// so this is told by the current run where it can be.
+    async fn may_have_leftovers(&self, workspace: &Workspace, runs: &Runs<'_>) -> Result<bool> {
+        if workspace.attributes.locked {
+            return Ok(true);
+        }
+        let current: Option<RunId> = workspace.relationships.one::<RunAttributes>("current-run");
+        let Some(current) = current else { return Ok(false) };
+        match runs.client.run(&current).await {
+            Ok(report) => Ok(!report.run.attributes.phase().is_final()),
+            Err(error) if error.is_not_found() => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Destroys what the workspace manages, and the workspace itself if that is
+    /// configured.
+    pub(super) async fn destroy_all(&self, context: &RunContext) -> Step<Outcome> {
+        let outcome = self.destroy_resources(context).await?;
+        let delete = self.connection.settings.delete_workspace;
+        if delete && matches!(outcome, Outcome::Applied(_) | Outcome::Unchanged) {
+            context.permit.check().map_err(Halt::NotPermitted)?;
+            let workspace = self.workspace(context).await?;
+            let client = self.connection.client().map_err(Halt::NotPermitted)?;
+            match client.safe_delete_workspace(&workspace.id).await {
+                Err(error) if !error.is_not_found() => return Err(error.into()),
+                Ok(()) | Err(_) => *self.ready.lock().await = None,
+            }
+        }
+        Ok(outcome)
+    }
+
+    async fn destroy_resources(&self, context: &RunContext) -> Step<Outcome> {
+        let client = self.connection.client().map_err(Halt::NotPermitted)?;
+        let mut ready = self.ready(context).await?;
+        let known = ready.as_mut().ok_or_else(not_ready)?;
+        let workspace = client.workspace(&known.workspace.id).await?;
+        if workspace.attributes.resource_count == Some(0) {
+            return Ok(Outcome::Unchanged);
+        }
+        context.permit.check().map_err(Halt::NotPermitted)?;
+        let module = self.module().await?;
+        let missing = module.inputs(&TaskInputs::default())?.into_iter().filter(|input| {
+            known.variables.iter().all(|variable| variable.attributes.key != input.key)
+        });
+        self.set_variables(&missing.collect::<Vec<_>>(), known).await?;
+        self.discard_stale(&workspace, context).await?;
+        let mut new = NewRun::new(workspace.id.clone());
+        new.configuration_version = Some(self.upload(&module, &workspace.id).await?);
+        new.is_destroy = Some(true);
+        drop(ready);
+        let runs = self.runs(&workspace, context).map_err(Halt::NotPermitted)?;
+        let run = runs.create(new, "destroy").await?;
+        self.memory().open = Some(run.id.clone());
+        let report = runs.wait(&run.id, &run.attributes.status, Until::Settled).await?;
+        if report.run.attributes.phase() == Phase::Waiting {
+            tracing::info!(task.name = %self.task.name, "a person has to confirm that everything is destroyed");
+        }
+        self.outcome(&report, &runs).await
+    }
+}

@@ -1,0 +1,123 @@
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use cts_tasks::{
+    Diagnostic, Driver, DriverFactory, DriverKind, DriverSettings, Error as TaskError, Result, Task,
+};
+
+use crate::{Client, Platform, Settings, TfcDriver, connection::Connection};
+
+/// Claims `driver "terraform-cloud"`: runs tasks in HCP Terraform or Terraform Enterprise.
+///
+/// ```
+/// use std::path::Path;
+/// use cts_driver_tfc::TfcKind;
+/// use cts_tasks::{ConfigValue, ConsulConfig, DriverKind, DriverSettings};
+///
+/// let body = ConfigValue::from(serde_json::json!({
+///     "organization": "my-org", "token": "a team's token", "required_providers": {},
+/// }));
+/// let consul = ConsulConfig::default();
+/// let mut settings = DriverSettings::new(&consul, Path::new("/srv"));
+/// settings.body = Some(&body);
+/// assert!(TfcKind::default().configure(settings, &mut Vec::new()).is_ok());
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct TfcKind {
+    platform: Option<Arc<dyn Platform>>,
+}
+
+impl TfcKind {
+    /// A kind whose drivers reach the platform by other means than sockets.
+    pub fn with_platform(platform: Arc<dyn Platform>) -> Self {
+        Self { platform: Some(platform) }
+    }
+}
+
+impl DriverKind for TfcKind {
+    fn label(&self) -> &'static str {
+        "terraform-cloud"
+    }
+
+    fn task_blocks(&self) -> &'static [&'static str] {
+        &["terraform_cloud_workspace", "terraform_version"]
+    }
+
+    fn task_block_schema(&self, block: &str) -> Option<serde_json::Value> {
+        crate::task_block_schema(block)
+    }
+
+    fn dynamic_fields(&self) -> &'static [&'static str] {
+        &["token"]
+    }
+
+    fn secret_fields(&self) -> &'static [&'static str] {
+        &["token"]
+    }
+
+    fn configure(
+        &self,
+        settings: DriverSettings<'_>,
+        warnings: &mut Vec<Diagnostic>,
+    ) -> Result<Arc<dyn DriverFactory>, Vec<Diagnostic>> {
+        let settings = Settings::read(settings, warnings)?;
+        Ok(Arc::new(TfcFactory::new(settings, self.platform.clone())))
+    }
+}
+
+/// Makes the drivers of all tasks; they share one client.
+#[derive(Debug, Clone)]
+pub struct TfcFactory {
+    connection: Arc<Connection>,
+    platform: Option<Arc<dyn Platform>>,
+}
+
+impl TfcFactory {
+    /// A factory with these settings; over sockets unless there is a platform.
+    pub fn new(settings: Settings, platform: Option<Arc<dyn Platform>>) -> Self {
+        Self { connection: Arc::new(Connection::new(settings)), platform }
+    }
+}
+
+#[async_trait]
+impl DriverFactory for TfcFactory {
+    /// Checks that the platform can be reached, and the organization with this token.
+    async fn start(&self) -> Result<()> {
+        let settings = &self.connection.settings;
+        let (options, token) = (settings.client_options(), settings.current_token().await?);
+        let client = match &self.platform {
+            Some(platform) => Client::with_platform(Arc::clone(platform), options, token),
+            None => Client::new(options, token)?,
+        };
+        let server = client.ping().await?;
+        let organization = settings.organization();
+        let problem = match client.has_organization(organization).await {
+            Ok(true) => None,
+            Ok(false) => Some(format!(
+                "organization \"{organization}\" was not found at {}, or the token may not see it",
+                client.host()
+            )),
+            Err(error) if error.status().is_some_and(|status| status.as_u16() == 401) => {
+                Some(format!("the token is not known at {}: {error}", client.host()))
+            }
+            Err(error) => return Err(error.into()),
+        };
+        if let Some(message) = problem {
+            return Err(TaskError::Driver { message, retryable: false, source: None });
+        }
+        tracing::info!(
+            host = %client.host(),
+            organization,
+            product = server.product,
+            api = server.api_version,
+            "connected to the platform"
+        );
+        self.connection.connect(client, server);
+        Ok(())
+    }
+
+    fn driver(&self, task: &Task) -> Result<Arc<dyn Driver>> {
+        let driver = TfcDriver::new(task.clone(), Arc::clone(&self.connection));
+        Ok(Arc::new(driver?))
+    }
+}

@@ -1,0 +1,161 @@
+//! Logs of plans and applies, which the platform gives out piece by piece.
+
+use std::time::Duration;
+
+use secrecy::SecretString;
+use serde_json::Value;
+
+use crate::{Client, Result};
+
+/// The first and the last byte of a whole log.
+const STX: u8 = 0x02;
+const ETX: u8 = 0x03;
+
+/// How much is asked for at once.
+const PIECE: u64 = 65536;
+
+/// The most that is kept of one log; what is over that is left out at its beginning.
+const MOST: usize = 4 << 20;
+
+/// How often an ended step's log is asked for that has no end yet.
+const EMPTY: u32 = 10;
+
+/// Puts a log together from its pieces.
+#[derive(Debug, Default)]
+pub(crate) struct LogText {
+    text: Vec<u8>,
+    /// How many bytes were read, marks included.
+    offset: u64,
+    ended: bool,
+}
+
+impl LogText {
+    /// Where the next piece begins.
+    pub(crate) fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// Whether the end was read.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.ended
+    }
+
+    /// Takes the next piece; what follows the end is ignored.
+    pub(crate) fn take(&mut self, piece: &[u8]) {
+        for byte in piece {
+            if self.ended {
+                return;
+            }
+            match *byte {
+                STX if self.offset == 0 => {}
+                ETX => self.ended = true,
+                byte => self.text.push(byte),
+            }
+            self.offset += 1;
+        }
+        if self.text.len() > MOST {
+            self.text.drain(..self.text.len() - MOST);
+        }
+    }
+
+    /// The text for people: without colours, and the messages of lines that are JSON.
+    pub(crate) fn readable(&self) -> String {
+        let text = String::from_utf8_lossy(&self.text);
+        let lines: Vec<String> = text.lines().map(message).collect();
+        lines.join("\n").trim().to_owned()
+    }
+
+    /// The errors that the log tells of, or its last lines if it tells of none.
+    pub(crate) fn errors(&self) -> String {
+        let text = String::from_utf8_lossy(&self.text);
+        let structured: Vec<String> = text.lines().filter_map(diagnostic).collect();
+        if !structured.is_empty() {
+            return structured.join("\n");
+        }
+        errors_of(&self.readable())
+    }
+}
+
+/// Reads a whole log of a step that has ended.
+///
+/// # Errors
+///
+/// When the host of the logs cannot be asked.
+pub(crate) async fn read(client: &Client, address: &SecretString) -> Result<LogText> {
+    let mut log = LogText::default();
+    let mut empty = 0;
+    while !log.is_complete() && empty < EMPTY {
+        let piece = client.log_piece(address, log.offset(), PIECE).await?;
+        if piece.is_empty() {
+            // Without marks there is no end to wait for.
+            if log.offset() > 0 && !log.is_framed() {
+                break;
+            }
+            empty += 1;
+            tokio::time::sleep(Duration::from_millis(500).min(Duration::from_secs(2))).await;
+        } else {
+            empty = 0;
+            log.take(&piece);
+        }
+    }
+    Ok(log)
+}
+
+impl LogText {
+    /// Whether the log began with its mark, so that it has an end mark too.
+    fn is_framed(&self) -> bool {
+        self.offset > u64::try_from(self.text.len()).unwrap_or(u64::MAX) || self.text.len() == MOST
+    }
+}
+
+/// What a line says.
+fn message(line: &str) -> String {
+    let structured = line.starts_with('{').then(|| serde_json::from_str::<Value>(line).ok());
+    let said =
+        structured.flatten().and_then(|line| Some(line.get("@message")?.as_str()?.to_owned()));
+    without_colours(&said.unwrap_or_else(|| line.to_owned()))
+}
+
+/// The error that a line of JSON reports.
+fn diagnostic(line: &str) -> Option<String> {
+    let line = line.starts_with('{').then(|| serde_json::from_str::<Value>(line).ok())??;
+    let found = line.get("diagnostic")?;
+    if found.get("severity")?.as_str()? != "error" {
+        return None;
+    }
+    let text = |name: &str| found.get(name).and_then(Value::as_str).unwrap_or_default();
+    let (summary, detail) = (text("summary"), text("detail"));
+    Some(if detail.is_empty() { summary.to_owned() } else { format!("{summary}: {detail}") })
+}
+
+/// How many lines are told of a log without errors.
+const TAIL: usize = 10;
+
+/// The lines from the first error on, without the frame that Terraform draws.
+fn errors_of(text: &str) -> String {
+    let plain =
+        |line: &str| line.trim_start_matches(['│', '╷', '╵', '|', ' ']).trim_end().to_owned();
+    let lines: Vec<String> = text.lines().map(plain).filter(|line| !line.is_empty()).collect();
+    let first = lines.iter().position(|line| line.starts_with("Error: "));
+    let from = first.unwrap_or(lines.len().saturating_sub(TAIL));
+    lines.into_iter().skip(from).take(40).collect::<Vec<_>>().join("\n")
+}
+
+/// The text without escape sequences and other characters that steer a terminal.
+fn without_colours(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    let mut characters = text.chars();
+    while let Some(character) = characters.next() {
+        if character == '\u{1b}' {
+            if characters.as_str().starts_with('[') {
+                characters.by_ref().skip(1).find(|end| ('@'..='~').contains(end));
+            }
+        } else if !character.is_control() || character == '\t' {
+            plain.push(character);
+        }
+    }
+    plain
+}
+
+#[cfg(test)]
+mod tests;

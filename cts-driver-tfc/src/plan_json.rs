@@ -1,0 +1,60 @@
+use cts_tasks::{Action, Changes};
+use serde_json::Value;
+
+/// The changes in one list of a plan as Terraform describes it in JSON.
+///
+/// Source: Terraform 1.11, JSON output format of plans.
+pub(crate) fn changes(plan: &Value, list: List) -> Changes {
+    let name = match list {
+        List::Planned => "resource_changes",
+        List::Drift => "resource_drift",
+    };
+    let mut changes = Changes::default();
+    for resource in plan.get(name).and_then(Value::as_array).into_iter().flatten() {
+        let address = resource.get("address").and_then(Value::as_str);
+        if let (Some(address), Some(action)) = (address, action(resource)) {
+            changes.record(address, action);
+        }
+    }
+    changes
+}
+
+/// Which changes of a plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum List {
+    /// What an apply would do.
+    Planned,
+    /// What happened outside of Terraform.
+    Drift,
+}
+
+fn action(resource: &Value) -> Option<Action> {
+    let actions = resource.get("change")?.get("actions")?.as_array()?;
+    match actions.iter().filter_map(Value::as_str).collect::<Vec<_>>().as_slice() {
+        ["create"] => Some(Action::Create),
+        ["update"] => Some(Action::Update),
+        ["delete"] => Some(Action::Delete),
+        ["delete", "create"] | ["create", "delete"] => Some(Action::Replace),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn actions_are_counted_and_oddities_ignored() {
+        let change = |address: &str, actions: Value| json!({"address": address, "change": {"actions": actions}});
+        let plan = json!({"resource_changes": [
+            change("a", json!(["create"])), change("b", json!(["delete", "create"])),
+            change("c", json!(["no-op"])), change("d", json!("odd")), 1, {"address": "e"},
+        ], "resource_drift": [change("a", json!(["update"]))]});
+        let planned = changes(&plan, List::Planned);
+        assert_eq!((planned.add, planned.change, planned.destroy), (2, 0, 1));
+        assert_eq!(changes(&plan, List::Drift).change, 1);
+        assert!(changes(&json!([]), List::Drift).is_empty());
+    }
+}

@@ -1,0 +1,304 @@
+//! The runs of one workspace: made, waited for, ended.
+
+mod failure;
+
+pub(crate) use failure::applied;
+
+use std::time::Duration;
+
+use consul_watch::{Backoff, Jitter, error_chain};
+use cts_tasks::{RunContext, StopReason, Task};
+use tokio::time::{Instant, sleep, timeout};
+use uuid::Uuid;
+
+use crate::{
+    Client, Error, Result,
+    halt::{Halt, Step},
+    poll::Polls,
+    settings::RunSettings,
+    types::{NewRun, Phase, Run, RunFilter, RunId, RunReport, RunStatus, WorkspaceId},
+};
+
+/// How long the platform may be away while a run goes on.
+const AWAY: Duration = Duration::from_mins(10);
+
+/// How long the end of a run may hold up the end of the process.
+const LEAVE: Duration = Duration::from_secs(3);
+
+/// How often a run is asked for that may or may not have been made.
+const CREATIONS: u32 = 8;
+
+/// The runs of one workspace, as one step of a driver deals with them.
+pub(crate) struct Runs<'a> {
+    pub(crate) client: &'a Client,
+    pub(crate) settings: &'a RunSettings,
+    pub(crate) organization: &'a str,
+    pub(crate) name: &'a str,
+    pub(crate) workspace: &'a WorkspaceId,
+    pub(crate) task: &'a Task,
+    pub(crate) context: &'a RunContext,
+}
+
+/// What a wait ends with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Until {
+    /// The run goes no further by itself.
+    Settled,
+    /// The run ended.
+    Ended,
+}
+
+impl Runs<'_> {
+    /// Where a person can look at a run.
+    pub(crate) fn url(&self, run: &RunId) -> String {
+        self.client.run_url(self.organization, self.name, run.as_str())
+    }
+
+    /// What the messages of this task's runs begin with.
+    fn mark(&self) -> String {
+        format!("Consul-Terraform-Sync: task {} ", self.task.name)
+    }
+
+    /// Queues a run, once: one that seems to have failed is looked for before
+    /// it is asked for again. A stop lets the request end, so that the run is
+    /// known that has to be ended.
+    pub(crate) async fn create(&self, mut new: NewRun, what: &str) -> Step<Run> {
+        let token = format!("[cts:{}]", Uuid::new_v4());
+        new.message = format!("{}{what} {token}", self.mark());
+        self.context.permit.check().map_err(Halt::NotPermitted)?;
+        let creating = self.create_once(&new, &token);
+        tokio::pin!(creating);
+        let reason = tokio::select! {
+            created = &mut creating => {
+                let run = created?;
+                self.tell(&run);
+                return Ok(run);
+            }
+            reason = self.context.stop.stopped() => reason,
+        };
+        match timeout(LEAVE, creating).await {
+            Ok(Ok(run)) => Err(self.stopped(&run.id, reason).await),
+            Ok(Err(_)) | Err(_) => Err(Halt::Stopped(reason)),
+        }
+    }
+
+    async fn create_once(&self, new: &NewRun, token: &str) -> Result<Run> {
+        let mut waits = Backoff::default()
+            .with_initial(Duration::from_secs(1))
+            .with_cap(Duration::from_mins(15))
+            .with_jitter(Jitter::Extra(0.5));
+        for _ in 0..CREATIONS {
+            let error = match self.client.create_run(new).await {
+                Err(error) if error.is_uncertain() => error,
+                answer => return answer,
+            };
+            let wait = waits.next_delay();
+            tracing::warn!(
+                task.name = %self.task.name,
+                error = error_chain(&error),
+                delay_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX),
+                "cannot tell whether the run was created, looking for it"
+            );
+            sleep(wait).await;
+            // Plan-only runs are not listed, and a second one does no harm.
+            if new.plan_only != Some(true)
+                && let Some(run) = self.named(token).await?
+            {
+                return Ok(run);
+            }
+        }
+        self.client.create_run(new).await
+    }
+
+    /// The run whose message holds this text.
+    async fn named(&self, token: &str) -> Result<Option<Run>> {
+        let runs = self.client.newest_runs(self.workspace).await?;
+        let holds = |run: &Run| {
+            run.attributes.message.as_deref().is_some_and(|message| message.contains(token))
+        };
+        Ok(runs.into_iter().find(holds))
+    }
+
+    fn tell(&self, run: &Run) {
+        let url = self.url(&run.id);
+        tracing::info!(task.name = %self.task.name, run.id = %run.id, run.url = url, "run created");
+        self.context.progress.report(&format!("run {} created: {url}", run.id));
+    }
+
+    /// Waits for a run, looking at it now and then.
+    ///
+    /// While the platform is away it is waited for too, up to ten minutes.
+    pub(crate) async fn wait(
+        &self,
+        id: &RunId,
+        first: &RunStatus,
+        until: Until,
+    ) -> Step<RunReport> {
+        let mut polls = Polls::new(self.settings.poll_min, self.settings.poll_max);
+        let started = Instant::now();
+        let mut answered = started;
+        let mut settled_since = None;
+        let mut known = first.clone();
+        let phase = if until == Until::Ended { Phase::Waiting } else { Phase::Planning };
+        let mut wait = polls.next(first, phase);
+        loop {
+            self.pause(id, wait).await?;
+            let looked = tokio::select! {
+                biased;
+                reason = self.context.stop.stopped() => return Err(self.stopped(id, reason).await),
+                looked = self.client.run(id) => looked,
+            };
+            match looked {
+                Ok(report) => {
+                    answered = Instant::now();
+                    let attributes = &report.run.attributes;
+                    self.notice(id, &mut known, &attributes.status);
+                    let phase = attributes.phase();
+                    let waits =
+                        phase == Phase::Waiting && self.really_waits(&report, &mut settled_since);
+                    if phase.is_final() || (waits && until == Until::Settled) {
+                        return Ok(report);
+                    }
+                    let phase =
+                        if waits || phase != Phase::Waiting { phase } else { Phase::Planning };
+                    wait = polls.next(&attributes.status, phase);
+                }
+                Err(error) if error.is_retryable() && answered.elapsed() < AWAY => {
+                    tracing::warn!(task.name = %self.task.name, run.id = %id, error = error_chain(&error), "cannot look at the run, trying again");
+                    wait = polls.next(&known, Phase::Planning);
+                }
+                Err(error) => return Err(error.into()),
+            }
+            if let Some(limit) = self.settings.timeout.filter(|limit| started.elapsed() > *limit) {
+                self.end_in_time(id).await;
+                return Err(Halt::Failed(Error::Run {
+                    workspace: self.name.to_owned(),
+                    run: id.to_string(),
+                    status: format!("did not end within {} s and was cancelled", limit.as_secs()),
+                    url: self.url(id),
+                    details: String::new(),
+                    retryable: false,
+                }));
+            }
+        }
+    }
+
+    /// A run that is applied by itself passes through a state that looks like
+    /// waiting for a person.
+    fn really_waits(&self, report: &RunReport, since: &mut Option<Instant>) -> bool {
+        let attributes = &report.run.attributes;
+        let passing = matches!(
+            attributes.status,
+            RunStatus::Planned | RunStatus::CostEstimated | RunStatus::PolicyChecked
+        );
+        if !(passing && attributes.auto_apply) {
+            return true;
+        }
+        if !attributes.permissions.can_apply {
+            tracing::warn!(
+                task.name = %self.task.name,
+                run.id = %report.run.id,
+                "the run waits although it should be applied by itself: the token may not apply"
+            );
+            return true;
+        }
+        since.get_or_insert_with(Instant::now).elapsed() > self.settings.poll_min * 10
+    }
+
+    fn notice(&self, id: &RunId, known: &mut RunStatus, now: &RunStatus) {
+        if known != now {
+            tracing::debug!(task.name = %self.task.name, run.id = %id, run.status = %now, "run goes on");
+            self.context.progress.report(&format!("run {id}: {now}"));
+            known.clone_from(now);
+        }
+    }
+
+    async fn pause(&self, id: &RunId, length: Duration) -> Step<()> {
+        tokio::select! {
+            biased;
+            reason = self.context.stop.stopped() => Err(self.stopped(id, reason).await),
+            () = sleep(length) => Ok(()),
+        }
+    }
+
+    /// What becomes of a run of ours when this process stops: it is ended unless
+    /// it applies already, and left to the next leader if leadership was lost.
+    ///
+    /// Source: Consul documentation, high availability of
+    /// Consul-Terraform-Sync, for the latter.
+    pub(crate) async fn stopped(&self, id: &RunId, reason: StopReason) -> Halt {
+        if reason == StopReason::LeadershipLost {
+            tracing::info!(task.name = %self.task.name, run.id = %id, "the run is left to the new leader");
+        } else {
+            self.end_in_time(id).await;
+        }
+        Halt::Stopped(reason)
+    }
+
+    async fn end_in_time(&self, id: &RunId) {
+        let ended = timeout(LEAVE, self.end(id, "Consul-Terraform-Sync stops"));
+        match ended.await {
+            Ok(Ok(true)) => {
+                tracing::info!(task.name = %self.task.name, run.id = %id, "the run was ended");
+            }
+            Ok(Ok(false)) => {
+                tracing::info!(task.name = %self.task.name, run.id = %id, "the run goes on without us");
+            }
+            Ok(Err(error)) => {
+                tracing::warn!(task.name = %self.task.name, run.id = %id, error = error_chain(&error), "cannot end the run");
+            }
+            Err(_late) => {
+                tracing::warn!(task.name = %self.task.name, run.id = %id, "the platform did not end the run in time");
+            }
+        }
+    }
+
+    /// Ends a run that does not apply yet; whether it did.
+    pub(crate) async fn end(&self, id: &RunId, comment: &str) -> Result<bool> {
+        let report = self.client.run(id).await?;
+        let ended = match report.run.attributes.phase() {
+            Phase::Waiting | Phase::Queued => self.client.discard_run(id, comment).await,
+            Phase::Planning => self.client.cancel_run(id, comment).await,
+            _ => return Ok(false),
+        };
+        match ended {
+            Ok(()) => Ok(true),
+            // It has moved on meanwhile.
+            Err(error) if error.is_conflict() || error.is_not_found() => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Discards a run that waits; whether it did.
+    pub(crate) async fn discard(&self, id: &RunId, comment: &str) -> Result<bool> {
+        match self.client.discard_run(id, comment).await {
+            Ok(()) => Ok(true),
+            Err(error) if error.is_conflict() || error.is_not_found() => Ok(false),
+            Err(error) if error.is_uncertain() => {
+                let report = self.client.run(id).await?;
+                Ok(report.run.attributes.status == RunStatus::Discarded)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Discards what this task left waiting in an earlier life of the process,
+    /// and returns it. Runs of others are left alone.
+    pub(crate) async fn discard_leftovers(&self) -> Result<Vec<RunId>> {
+        let mut discarded = Vec::new();
+        for run in self.client.runs(self.workspace, RunFilter::NonFinal).await? {
+            let attributes = &run.attributes;
+            let message = attributes.message.as_deref().unwrap_or_default();
+            let ours = message.starts_with(&self.mark()) && message.contains("[cts:");
+            let waits = matches!(attributes.phase(), Phase::Waiting | Phase::Queued);
+            if ours && waits && self.discard(&run.id, SUPERSEDED).await? {
+                tracing::info!(task.name = %self.task.name, run.id = %run.id, "a run that waited was discarded, because there is something newer");
+                discarded.push(run.id);
+            }
+        }
+        Ok(discarded)
+    }
+}
+
+/// Why a run of ours is discarded.
+pub(crate) const SUPERSEDED: &str = "superseded by newer data in Consul";

@@ -1,0 +1,346 @@
+mod defaults;
+mod reader;
+mod tags;
+mod workspace_block;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use cts_driver_terraform::{
+    RootModule, VersionConstraint,
+    dynamic::{self, ValueSource},
+};
+use cts_tasks::{
+    Diagnostic, DriverSettings, Literal, ProviderBlock, Task,
+    config::{Entry, find_provider},
+};
+use secrecy::{ExposeSecret as _, SecretString};
+
+use self::{defaults::Variables, reader::Reader};
+use crate::{ClientOptions, Hostname, Result, RetryOptions, TlsOptions};
+
+pub(crate) use tags::SOURCE_TAG;
+pub use workspace_block::{WorkspaceBlock, task_block_schema};
+
+/// The checked `driver "terraform-cloud"` block.
+///
+/// Source: Consul-Terraform-Sync documentation, HCP Terraform driver.
+///
+/// Deviation: `workspaces.project`, `workspaces.auto_apply`, `run`,
+/// `delete_workspace`, `requests_per_second`, `max_retry` and
+/// `supported_versions` are ours, and no version of Terraform is too new
+/// unless `supported_versions` says so.
+#[derive(Clone)]
+pub struct Settings {
+    pub(crate) host: Hostname,
+    pub(crate) organization: String,
+    pub(crate) token: SecretString,
+    pub(crate) prefix: String,
+    pub(crate) tags: Vec<String>,
+    pub(crate) allowed_tags: Vec<String>,
+    pub(crate) denied_tags: Vec<String>,
+    pub(crate) project: Option<String>,
+    pub(crate) auto_apply: bool,
+    pub(crate) delete_workspace: bool,
+    pub(crate) run: RunSettings,
+    requests_per_second: Option<u32>,
+    max_retry: u32,
+    tls: TlsOptions,
+    required_providers: BTreeMap<String, Literal>,
+    providers: Vec<ProviderBlock>,
+    supported_versions: VersionConstraint,
+    values: Arc<dyn ValueSource>,
+    base_dir: PathBuf,
+}
+
+/// The block `run` of the driver.
+#[derive(Debug, Clone)]
+pub(crate) struct RunSettings {
+    /// The first wait between two looks at a run.
+    pub(crate) poll_min: Duration,
+    /// The longest wait while a run goes on.
+    pub(crate) poll_max: Duration,
+    /// How long a run may take; none is for ever.
+    pub(crate) timeout: Option<Duration>,
+    /// Whether runs of ours that wait are discarded when there is something newer.
+    pub(crate) discard_stale: bool,
+    /// How often a failed run is followed by another with the same values.
+    pub(crate) retry_errored: u32,
+}
+
+impl Settings {
+    /// Checks the block and completes it from the process's environment
+    /// (`TFC_HOSTNAME`, `TFC_ORGANIZATION`, `TFC_TOKEN`) and with defaults.
+    ///
+    /// # Errors
+    ///
+    /// Every mistake found, each with its place. Warnings are pushed to `warnings`.
+    pub fn read(
+        settings: DriverSettings<'_>,
+        warnings: &mut Vec<Diagnostic>,
+    ) -> Result<Self, Vec<Diagnostic>> {
+        Self::read_with(settings, &|name| std::env::var(name).ok(), warnings)
+    }
+
+    /// As [`Settings::read`], with another environment.
+    ///
+    /// # Errors
+    ///
+    /// As [`Settings::read`].
+    pub fn read_with(
+        settings: DriverSettings<'_>,
+        environment: &dyn Fn(&str) -> Option<String>,
+        warnings: &mut Vec<Diagnostic>,
+    ) -> Result<Self, Vec<Diagnostic>> {
+        let mut reader = Reader::new(environment, warnings);
+        let mut read = Self::defaults(&settings);
+        let mut seen = Seen::default();
+        let body = settings.body.map(|body| reader.entries(body, PATH)).unwrap_or_default();
+        for entry in body {
+            read.set(entry, &mut reader, &mut seen);
+        }
+        read.complete(&seen, &mut reader);
+        for block in settings.task_blocks {
+            reader.workspace_block(block, &read.supported_versions);
+        }
+        reader.finish(read)
+    }
+
+    fn set(&mut self, entry: &Entry, reader: &mut Reader<'_>, seen: &mut Seen) {
+        match entry.key.as_str() {
+            "hostname" => seen.hostname = reader.string(entry),
+            "organization" => self.organization = reader.string(entry).unwrap_or_default(),
+            "token" => self.token = reader.string(entry).unwrap_or_default().into(),
+            "workspace_prefix" => {
+                seen.old_prefix = reader.string(entry);
+                reader.warn(entry, "workspace_prefix is deprecated since 0.5", "use workspaces { prefix = … }, and write the dash between prefix and name yourself");
+            }
+            "workspaces" => self.set_workspaces(entry, reader, seen),
+            "required_providers" => {
+                seen.required_providers = true;
+                self.required_providers.extend(reader.required_providers(entry));
+            }
+            "tls" => self.set_tls(entry, reader),
+            "run" => self.set_run(entry, reader),
+            "requests_per_second" => self.requests_per_second = reader.number(entry, 1000),
+            "max_retry" => self.max_retry = reader.number(entry, 100).unwrap_or(self.max_retry),
+            "supported_versions" => reader.parsed(entry, &mut self.supported_versions),
+            "delete_workspace" => match reader.string(entry).as_deref() {
+                Some("never") | None => self.delete_workspace = false,
+                Some("safe") => self.delete_workspace = true,
+                Some(_) => reader.error(entry, "delete_workspace must be \"never\" or \"safe\""),
+            },
+            _ => reader.unknown(entry, PATH),
+        }
+    }
+
+    fn set_workspaces(&mut self, entry: &Entry, reader: &mut Reader<'_>, seen: &mut Seen) {
+        for entry in reader.entries(&entry.value, "workspaces") {
+            match entry.key.as_str() {
+                "prefix" => seen.prefix = reader.string(entry),
+                "tags" => self.tags = reader.tags(entry),
+                "tags_allowlist" => self.allowed_tags = reader.tags(entry),
+                "tags_denylist" => self.denied_tags = reader.tags(entry),
+                "project" => self.project = reader.string(entry),
+                "auto_apply" => reader.boolean(entry, &mut self.auto_apply),
+                _ => reader.unknown(entry, "driver.terraform-cloud.workspaces"),
+            }
+        }
+    }
+
+    fn set_run(&mut self, entry: &Entry, reader: &mut Reader<'_>) {
+        let run = &mut self.run;
+        for entry in reader.entries(&entry.value, "run") {
+            match entry.key.as_str() {
+                "poll_min" => reader.duration(entry, &mut run.poll_min),
+                "poll_max" => reader.duration(entry, &mut run.poll_max),
+                "timeout" => {
+                    let mut timeout = Duration::ZERO;
+                    reader.duration(entry, &mut timeout);
+                    run.timeout = (timeout > Duration::ZERO).then_some(timeout);
+                }
+                "discard_stale" => reader.boolean(entry, &mut run.discard_stale),
+                "retry_errored" => {
+                    run.retry_errored = reader.number(entry, 100).unwrap_or_default();
+                }
+                _ => reader.unknown(entry, "driver.terraform-cloud.run"),
+            }
+        }
+        if run.poll_min > run.poll_max || run.poll_min < Duration::from_millis(10) {
+            reader.error(entry, "run.poll_min must be at least 10ms and at most run.poll_max");
+        }
+    }
+
+    fn set_tls(&mut self, entry: &Entry, reader: &mut Reader<'_>) {
+        let mut enabled = true;
+        let mut tls = TlsOptions::default();
+        for entry in reader.entries(&entry.value, "tls") {
+            let mut file = |target: &mut Option<PathBuf>| {
+                *target = reader.string(entry).map(|path| self.base_dir.join(path));
+            };
+            match entry.key.as_str() {
+                "ca_cert" => file(&mut tls.ca_cert),
+                "ca_path" => file(&mut tls.ca_path),
+                "cert" => file(&mut tls.cert),
+                "key" => file(&mut tls.key),
+                "enabled" => reader.boolean(entry, &mut enabled),
+                "server_name" => tls.server_name = reader.string(entry),
+                "verify" => reader.boolean(entry, &mut tls.verify),
+                _ => reader.unknown(entry, "driver.terraform-cloud.tls"),
+            }
+        }
+        if enabled {
+            self.tls = tls;
+        }
+    }
+
+    /// What the environment says, and what must not be missing.
+    fn complete(&mut self, seen: &Seen, reader: &mut Reader<'_>) {
+        let variable = Variables(reader.environment);
+        if let Some(host) = variable.get("TFC_HOSTNAME").or_else(|| seen.hostname.clone()) {
+            match host.parse() {
+                Ok(host) => self.host = host,
+                Err(error) => reader.problem(consul_watch::error_chain(&error)),
+            }
+        }
+        if let Some(organization) = variable.get("TFC_ORGANIZATION") {
+            self.organization = organization;
+        }
+        if let Some(token) = variable.get("TFC_TOKEN") {
+            self.token = token.into();
+        }
+        if self.organization.is_empty() {
+            reader.missing("organization", "set it, or the variable TFC_ORGANIZATION");
+        }
+        if self.token.expose_secret().is_empty() {
+            reader.missing("token", "set it to the token of a team, or set the variable TFC_TOKEN");
+        }
+        if !seen.required_providers {
+            reader.missing("required_providers", "the block may be empty: required_providers { }");
+        }
+        match (&seen.prefix, &seen.old_prefix) {
+            (Some(_), Some(_)) => reader.problem(
+                "set workspaces.prefix or the deprecated workspace_prefix, not both".to_owned(),
+            ),
+            (Some(prefix), None) => self.prefix.clone_from(prefix),
+            (None, Some(prefix)) => self.prefix = format!("{prefix}-"),
+            (None, None) => {}
+        }
+    }
+
+    /// The organization.
+    pub fn organization(&self) -> &str {
+        &self.organization
+    }
+
+    /// The name of a task's workspace.
+    pub fn workspace_name(&self, task: &Task) -> String {
+        format!("{}{}", self.prefix, task.name)
+    }
+
+    /// How a client reaches the platform.
+    pub fn client_options(&self) -> ClientOptions {
+        ClientOptions {
+            host: self.host.clone(),
+            tls: self.tls.clone(),
+            retry: RetryOptions { limit: self.max_retry },
+            requests_per_second: self.requests_per_second,
+        }
+    }
+
+    /// Where relative paths of the configuration start.
+    pub fn base_dir(&self) -> &Path {
+        &self.base_dir
+    }
+
+    /// The providers of the configuration.
+    pub(crate) fn providers(&self) -> &[ProviderBlock] {
+        &self.providers
+    }
+
+    /// The root module of a task: without a backend, because the workspace is one.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error::Module`] when the task asks for what cannot be.
+    pub(crate) fn root_module(
+        &self,
+        task: &Task,
+        providers: &[ProviderBlock],
+    ) -> Result<RootModule> {
+        Ok(RootModule::builder(task)
+            .required_version(self.supported_versions.as_str())
+            .required_providers(self.required_providers.clone())
+            .providers(providers)?
+            .build())
+    }
+
+    /// The versions of Terraform that a workspace may have.
+    pub(crate) fn supported_versions(&self) -> &str {
+        self.supported_versions.as_str()
+    }
+}
+
+/// The block's path in messages.
+const PATH: &str = "driver.terraform-cloud";
+
+/// What was seen, and counts only when all is known.
+#[derive(Default)]
+struct Seen {
+    hostname: Option<String>,
+    prefix: Option<String>,
+    old_prefix: Option<String>,
+    required_providers: bool,
+}
+
+impl fmt::Debug for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Settings")
+            .field("host", &self.host)
+            .field("organization", &self.organization)
+            .field("prefix", &self.prefix)
+            .field("tags", &self.tags)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Settings {
+    /// Replaces the source of dynamic values, which asks the process, Consul and Vault.
+    #[must_use]
+    pub fn with_values(mut self, values: Arc<dyn ValueSource>) -> Self {
+        self.values = values;
+        self
+    }
+
+    /// The providers of a task with the values that they have now.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error::Module`] for a value that cannot be had.
+    pub(crate) async fn current_providers(&self, task: &Task) -> Result<Vec<ProviderBlock>> {
+        let used = task.providers.iter().filter_map(|id| find_provider(&self.providers, id));
+        let used: BTreeSet<_> = used.map(ProviderBlock::id).collect();
+        let blocks = self.providers.iter().filter(|block| used.contains(&block.id()));
+        let blocks: Vec<_> = blocks.cloned().collect();
+        Ok(dynamic::resolve(&blocks, &*self.values).await?)
+    }
+
+    /// The token as it is now, which may be a dynamic value.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error::Module`] for a value that cannot be had.
+    pub(crate) async fn current_token(&self) -> Result<SecretString> {
+        let mut block = ProviderBlock::new("terraform-cloud");
+        block.task_env.insert("token".to_owned(), self.token.clone());
+        let resolved = dynamic::resolve(&[block], &*self.values).await?;
+        let token =
+            resolved.into_iter().next().and_then(|mut block| block.task_env.remove("token"));
+        Ok(token.unwrap_or_default())
+    }
+}

@@ -1,0 +1,72 @@
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use cts_driver_terraform::{VersionConstraint, dynamic::LiveValues};
+use cts_tasks::DriverSettings;
+
+use super::{RunSettings, Settings};
+use crate::{Hostname, RetryOptions, TlsOptions};
+
+impl Settings {
+    pub(super) fn defaults(settings: &DriverSettings<'_>) -> Self {
+        Self {
+            host: Hostname::default(),
+            organization: String::new(),
+            token: String::new().into(),
+            prefix: String::new(),
+            tags: Vec::new(),
+            allowed_tags: Vec::new(),
+            denied_tags: Vec::new(),
+            project: None,
+            auto_apply: true,
+            delete_workspace: false,
+            run: RunSettings::default(),
+            requests_per_second: None,
+            max_retry: RetryOptions::default().limit,
+            tls: TlsOptions::default(),
+            required_providers: BTreeMap::new(),
+            providers: settings.providers.to_vec(),
+            supported_versions: LOWEST_VERSION.parse().unwrap_or_else(|_never| {
+                // The text above is a constraint; a test says so.
+                VersionConstraint::default()
+            }),
+            values: Arc::new(LiveValues::new(*settings)),
+            base_dir: settings.base_dir.to_owned(),
+        }
+    }
+}
+
+/// The oldest Terraform that the generated modules work with; there is no newest.
+const LOWEST_VERSION: &str = ">= 0.13.0";
+
+impl Default for RunSettings {
+    fn default() -> Self {
+        Self {
+            poll_min: Duration::from_secs(1),
+            poll_max: Duration::from_secs(5),
+            timeout: None,
+            discard_stale: true,
+            retry_errored: 0,
+        }
+    }
+}
+
+/// Variables of the environment; one that is empty counts as unset.
+pub(super) struct Variables<'a>(pub(super) &'a dyn Fn(&str) -> Option<String>);
+
+impl Variables<'_> {
+    pub(super) fn get(&self, name: &str) -> Option<String> {
+        let value = (self.0)(name)?;
+        let value = value.trim();
+        (!value.is_empty()).then(|| value.to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cts_driver_terraform::VersionConstraint;
+
+    #[test]
+    fn the_lowest_version_is_a_constraint() {
+        assert!(super::LOWEST_VERSION.parse::<VersionConstraint>().is_ok());
+    }
+}

@@ -1,0 +1,36 @@
+/// The tag that every workspace of Consul-Terraform-Sync has.
+pub(crate) const SOURCE_TAG: &str = "source:cts";
+
+/// The longest tag.
+const LONGEST: usize = 255;
+
+/// A tag as the platform keeps it, in lower case.
+///
+/// Deviation: `-` and `_` are letters of a tag as well, which upstream refuses
+/// although the platform takes them.
+pub(super) fn tag(text: &str) -> Result<String, String> {
+    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, ':' | '-' | '_');
+    if !text.chars().all(fits) {
+        return Err(format!("can only have letters, numbers, colon, dash, or underscore: {text}"));
+    }
+    if text.is_empty() || text.len() > LONGEST {
+        return Err(format!("must have 1 to {LONGEST} characters: {text:?}"));
+    }
+    Ok(text.to_ascii_lowercase())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::tag;
+
+    /// Spec: TFC14
+    #[test]
+    fn dashes_and_underscores_are_letters_of_a_tag() {
+        for text in ["source:cts", "team-a", "cost_center", "A1"] {
+            assert_eq!(tag(text).unwrap(), text.to_lowercase());
+        }
+        for text in ["", "a b", "a.b", "é", &"x".repeat(256)] {
+            assert!(tag(text).is_err(), "{text}");
+        }
+    }
+}

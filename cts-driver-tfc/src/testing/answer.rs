@@ -1,0 +1,82 @@
+use bytes::Bytes;
+use http::{Response, StatusCode, header};
+use serde_json::{Value, json};
+
+pub(super) type Answer = Response<Bytes>;
+
+fn answer(status: u16, body: impl Into<Bytes>) -> Answer {
+    let mut answer = Response::new(body.into());
+    *answer.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::IM_A_TEAPOT);
+    answer
+        .headers_mut()
+        .insert(header::CONTENT_TYPE, header::HeaderValue::from_static("application/vnd.api+json"));
+    answer
+}
+
+pub(super) fn document(status: u16, body: &Value) -> Answer {
+    answer(status, body.to_string())
+}
+
+pub(super) fn empty(status: u16) -> Answer {
+    answer(status, Bytes::new())
+}
+
+pub(super) fn bytes(body: Vec<u8>) -> Answer {
+    answer(200, body)
+}
+
+pub(super) fn error(status: u16, title: &str, detail: &str) -> Answer {
+    let body =
+        json!({"errors": [{"status": status.to_string(), "title": title, "detail": detail}]});
+    document(status, &body)
+}
+
+pub(super) fn not_found() -> Answer {
+    document(404, &json!({"errors": [{"status": "404", "title": "not found"}]}))
+}
+
+pub(super) fn conflict(detail: &str) -> Answer {
+    error(409, "transition not allowed", detail)
+}
+
+pub(super) fn rate_limited(seconds: f64) -> Answer {
+    let mut answer = document(
+        429,
+        &json!({"errors": [{
+            "detail": "You have exceeded the API's rate limit.", "status": 429,
+            "title": "Too many requests",
+        }]}),
+    );
+    if let Ok(value) = header::HeaderValue::from_str(&format!("{seconds:.3}")) {
+        answer.headers_mut().insert("x-ratelimit-reset", value);
+    }
+    answer
+}
+
+pub(super) fn redirect(target: &str) -> Answer {
+    let mut answer = empty(307);
+    if let Ok(value) = header::HeaderValue::from_str(target) {
+        answer.headers_mut().insert(header::LOCATION, value);
+    }
+    answer
+}
+
+/// One page of items, as the platform cuts lists.
+pub(super) fn page(items: &[Value], query: &str) -> Answer {
+    let number = |name: &str, default: usize| {
+        let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+        let mut found = pairs.filter(|(key, _)| *key == name);
+        found.find_map(|(_, value)| value.parse().ok()).unwrap_or(default).max(1)
+    };
+    let (current, size) = (number("page%5Bnumber%5D", 1), number("page%5Bsize%5D", 20).min(100));
+    let pages = items.len().div_ceil(size).max(1);
+    let shown: Vec<&Value> = items.iter().skip((current - 1) * size).take(size).collect();
+    document(
+        200,
+        &json!({"data": shown, "meta": {"pagination": {
+            "current-page": current, "page-size": size, "total-pages": pages,
+            "prev-page": (current > 1).then(|| current - 1),
+            "next-page": (current < pages).then_some(current + 1), "total-count": items.len(),
+        }}}),
+    )
+}

@@ -1,0 +1,269 @@
+//! How a run goes through its states.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Weak},
+};
+
+use serde_json::json;
+
+use super::{
+    TestTfc,
+    double::Shared,
+    state::{Hold, PolicyResult, Run, State},
+    tool,
+};
+
+/// What a step of a run came to.
+pub(super) struct Done {
+    pub(super) ok: bool,
+    pub(super) log: String,
+    pub(super) counts: [u64; 3],
+    pub(super) changes: bool,
+    pub(super) json: Option<serde_json::Value>,
+    /// Resources in the state, after an apply.
+    pub(super) resources: Option<u64>,
+}
+
+/// Lets a run that was created go on by itself.
+pub(super) fn begin(tfc: &TestTfc, id: String) {
+    let life = Life { shared: Arc::downgrade(&tfc.shared), id };
+    tokio::spawn(async move { life.live().await });
+}
+
+/// The run ended otherwise, or the double is gone.
+struct Over;
+
+struct Life {
+    /// A run does not keep the double alive.
+    shared: Weak<Shared>,
+    id: String,
+}
+
+impl Life {
+    async fn live(&self) {
+        let Err(Over) = self.plan_and_apply().await else { return };
+        tracing::trace!(run.id = self.id, "the run ended before its time");
+    }
+
+    async fn plan_and_apply(&self) -> Result<(), Over> {
+        self.until(State::has_turn).await?;
+        self.enter("plan_queued")?;
+        self.with(|state, id| {
+            if let Some(run) = state.runs.get(id).filter(|run| !run.plan_only) {
+                let workspace = run.workspace.clone();
+                if let Some(workspace) = state.workspaces.get_mut(&workspace) {
+                    workspace.current_run = Some(id.to_owned());
+                }
+            }
+        })?;
+        self.enter("planning")?;
+        self.held(Hold::Planning).await?;
+        let planned = self.step(false).await?;
+        let (plan_only, changes) = (
+            self.with(|state, id| state.runs.get(id).is_some_and(|run| run.plan_only))?,
+            planned.changes,
+        );
+        self.finish(&planned, false)?;
+        if !planned.ok {
+            return self.enter("errored");
+        }
+        let policy = self.with(|state, id| {
+            let workspace = state.runs.get(id).map(|run| run.workspace.clone());
+            workspace.and_then(|id| state.workspaces.get(&id)).map(|workspace| workspace.policy)
+        })?;
+        match policy.unwrap_or_default() {
+            PolicyResult::HardFailed => return self.enter("errored"),
+            PolicyResult::SoftFailed if plan_only => return self.enter("policy_soft_failed"),
+            _ if !changes || plan_only => return self.enter("planned_and_finished"),
+            PolicyResult::SoftFailed => {
+                self.enter("policy_override")?;
+                self.until(|state, id| has(state, id, "policy_checked")).await?;
+            }
+            PolicyResult::Passed => self.enter("planned")?,
+        }
+        let by_itself =
+            self.with(|state, id| state.runs.get(id).is_some_and(|run| run.auto_apply))?;
+        if by_itself {
+            self.enter("confirmed")?;
+        } else {
+            self.enter("planned")?;
+        }
+        self.until(|state, id| has(state, id, "confirmed")).await?;
+        self.enter("apply_queued")?;
+        self.enter("applying")?;
+        self.held(Hold::Applying).await?;
+        let applied = self.step(true).await?;
+        self.finish(&applied, true)?;
+        self.enter(if applied.ok { "applied" } else { "errored" })
+    }
+
+    fn shared(&self) -> Result<Arc<Shared>, Over> {
+        self.shared.upgrade().ok_or(Over)
+    }
+
+    fn with<T>(&self, look: impl FnOnce(&mut State, &str) -> T) -> Result<T, Over> {
+        let shared = self.shared()?;
+        let result = look(&mut shared.state(), &self.id);
+        Ok(result)
+    }
+
+    /// Enters a state, unless somebody ended the run.
+    fn enter(&self, status: &str) -> Result<(), Over> {
+        let entered = self.with(|state, id| match state.runs.get_mut(id) {
+            Some(run) if run.cancel_asked && !run.is_final() => {
+                "canceled".clone_into(&mut run.status);
+                false
+            }
+            Some(run) if !run.is_final() => {
+                status.clone_into(&mut run.status);
+                true
+            }
+            _ => false,
+        })?;
+        self.shared()?.touch();
+        if entered { Ok(()) } else { Err(Over) }
+    }
+
+    /// Waits for a condition, or for the run's end.
+    async fn until(&self, met: impl Fn(&State, &str) -> bool) -> Result<(), Over> {
+        let mut changed = self.shared()?.changed.subscribe();
+        loop {
+            let (over, cancelled) = self.with(|state, id| {
+                state.runs.get(id).map_or((true, false), |run| (run.is_final(), run.cancel_asked))
+            })?;
+            if over {
+                return Err(Over);
+            }
+            if cancelled {
+                return self.enter("canceled");
+            }
+            if self.with(|state, id| met(state, id))? {
+                return Ok(());
+            }
+            changed.changed().await.map_err(|_gone| Over)?;
+        }
+    }
+
+    async fn held(&self, at: Hold) -> Result<(), Over> {
+        self.until(|state, _| !state.holds.contains(&at)).await
+    }
+
+    /// Plans or applies, unless it is cancelled.
+    async fn step(&self, apply: bool) -> Result<Done, Over> {
+        let shared = self.shared()?;
+        let working = async {
+            match &shared.tool {
+                Some(path) => tool::run(&shared, path, &self.id, apply).await,
+                None => made_up(&mut shared.state(), &self.id, apply),
+            }
+        };
+        tokio::select! {
+            done = working => Ok(done),
+            over = self.until(|_, _| false) => {
+                over?;
+                Err(Over)
+            }
+        }
+    }
+
+    fn finish(&self, done: &Done, apply: bool) -> Result<(), Over> {
+        self.with(|state, id| {
+            let Some(run) = state.runs.get_mut(id) else { return };
+            let step = if apply { &mut run.apply } else { &mut run.plan };
+            step.status = if done.ok { "finished" } else { "errored" };
+            step.log = [b"\x02", done.log.as_bytes(), b"\x03"].concat();
+            step.counts = done.ok.then_some(done.counts);
+            if !apply {
+                run.has_changes = done.changes;
+                run.json.clone_from(&done.json);
+            }
+            let workspace = run.workspace.clone();
+            if let (Some(resources), Some(workspace)) =
+                (done.resources, state.workspaces.get_mut(&workspace))
+            {
+                workspace.resources = resources;
+            }
+        })
+    }
+}
+
+fn has(state: &State, id: &str, status: &str) -> bool {
+    state.runs.get(id).is_some_and(|run| run.status == status)
+}
+
+/// A step without a tool, whose resources are made up.
+fn made_up(state: &mut State, id: &str, apply: bool) -> Done {
+    let nothing = Done {
+        ok: true,
+        log: String::new(),
+        counts: [0; 3],
+        changes: false,
+        json: None,
+        resources: None,
+    };
+    let Some(run) = state.runs.get(id) else { return nothing };
+    let files = state.versions.get(&run.version).and_then(|version| version.content.clone());
+    let wanted =
+        if run.is_destroy { BTreeMap::new() } else { resources(run, &format!("{files:?}")) };
+    let (refresh_only, workspace) = (run.refresh_only, run.workspace.clone());
+    let Some(workspace) = state.workspaces.get_mut(&workspace) else { return nothing };
+    let failure =
+        if apply { workspace.fail_apply.pop_front() } else { workspace.fail_plan.pop_front() };
+    if let Some(failure) = failure {
+        return Done { ok: false, log: format!("Error: {failure}\n"), ..nothing };
+    }
+    let mut counts = [0; 3];
+    let mut listed = Vec::new();
+    if !refresh_only {
+        let applied = &workspace.applied;
+        let addresses: BTreeSet<&String> = wanted.keys().chain(applied.keys()).collect();
+        for address in addresses {
+            let (action, count) = match (applied.get(address), wanted.get(address)) {
+                (None, Some(_)) => ("create", &mut counts[0]),
+                (Some(before), Some(after)) if before != after => ("update", &mut counts[1]),
+                (Some(_), None) => ("delete", &mut counts[2]),
+                _ => continue,
+            };
+            *count += 1;
+            listed.push(json!({"address": address, "change": {"actions": [action]}}));
+        }
+    }
+    if apply {
+        workspace.resources = u64::try_from(wanted.len()).unwrap_or(u64::MAX);
+        workspace.applied = wanted;
+    }
+    let [add, change, destroy] = counts;
+    let log = format!("Plan: {add} to add, {change} to change, {destroy} to destroy.\n");
+    let changes = !listed.is_empty();
+    let json = Some(json!({ "resource_changes": listed }));
+    Done { ok: true, log, counts, changes, json, resources: None }
+}
+
+/// One resource for each service instance; where no services are given, one
+/// in all. They change with every other value and with the files.
+fn resources(run: &Run, files: &str) -> BTreeMap<String, String> {
+    let mut values: BTreeMap<&str, &str> = run
+        .frozen
+        .iter()
+        .map(|variable| (variable.key.as_str(), variable.value.as_str()))
+        .chain(run.variables.iter().map(|(key, value)| (key.as_str(), value.as_str())))
+        .collect();
+    // A file of values stands over nothing here, but makes a difference.
+    let services = values.remove("services");
+    let rest = format!("{values:?} {files}");
+    let Some(services) = services else {
+        return BTreeMap::from([("made_up.resource".to_owned(), rest)]);
+    };
+    let mut found: BTreeMap<String, String> = BTreeMap::new();
+    let mut address = String::new();
+    for line in services.lines() {
+        if let Some(key) = line.strip_prefix("  \"").and_then(|rest| rest.split('"').next()) {
+            address = format!("made_up.instance[{key:?}]");
+            found.insert(address.clone(), rest.clone());
+        } else if let Some(content) = found.get_mut(&address).filter(|_| line.starts_with("    ")) {
+            content.push_str(line);
+        }
+    }
+    found
+}

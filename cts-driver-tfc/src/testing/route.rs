@@ -1,0 +1,209 @@
+use bytes::Bytes;
+use http::{HeaderMap, Method, Request, header};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::{
+    TestTfc,
+    answer::{self, Answer},
+    faults::Fault,
+    run_routes,
+    state::{Recorded, State},
+    workspace_routes,
+};
+
+/// One request, taken apart.
+pub(super) struct Asked<'a> {
+    pub(super) method: &'a Method,
+    pub(super) query: &'a str,
+    pub(super) body: Value,
+    pub(super) raw: &'a Bytes,
+    /// `http://host:port`.
+    pub(super) base: String,
+}
+
+impl TestTfc {
+    /// Answers one request.
+    pub(super) fn handle(&self, request: &Request<Bytes>) -> Answer {
+        let path = request.uri().path().to_owned();
+        let query = request.uri().query().unwrap_or_default().to_owned();
+        let authorized = request.headers().contains_key(header::AUTHORIZATION);
+        let mut answer = self.answer(request, &path, &query);
+        let release = self.shared.release.as_deref();
+        let product = if release.is_some() { "Terraform Enterprise" } else { "HCP Terraform" };
+        let limit = self.shared.limit.map(|limit| limit.to_string());
+        for (name, value) in [
+            ("tfp-api-version", Some("2.6")),
+            ("tfp-appname", Some(product)),
+            ("x-tfe-version", release),
+            ("x-ratelimit-limit", limit.as_deref()),
+        ] {
+            if let Some(value) = value.and_then(|value| header::HeaderValue::from_str(value).ok()) {
+                answer.headers_mut().insert(name, value);
+            }
+        }
+        self.change(|state| {
+            state.requests.push(Recorded {
+                method: request.method().to_string(),
+                path,
+                query,
+                status: answer.status().as_u16(),
+                authorized,
+                at: Instant::now(),
+            });
+        });
+        answer
+    }
+
+    fn answer(&self, request: &Request<Bytes>, path: &str, query: &str) -> Answer {
+        let fault = self.fault(request.method(), path);
+        match fault {
+            Some(Fault::Status(status)) => return answer::error(status, "fault", "injected"),
+            Some(Fault::RateLimit(until)) => return answer::rate_limited(until.as_secs_f64()),
+            Some(Fault::AnswerLost) | None => {}
+        }
+        if let Some(refused) = self.limited(request.method(), path) {
+            return refused;
+        }
+        let answer = self.routed(request, path, query);
+        if fault.is_some() {
+            answer::error(502, "Bad Gateway", "the answer is lost")
+        } else {
+            answer
+        }
+    }
+
+    fn fault(&self, method: &Method, path: &str) -> Option<Fault> {
+        let mut state = self.state();
+        let found = state.faults.iter_mut().find(|active| {
+            active.left > 0
+                && path.contains(&active.path)
+                && active.method.as_ref().is_none_or(|wanted| wanted == method)
+        })?;
+        found.left -= 1;
+        Some(found.fault.clone())
+    }
+
+    /// Refuses what is over a limit: all requests by the second, lists of runs
+    /// by the minute.
+    fn limited(&self, method: &Method, path: &str) -> Option<Answer> {
+        let now = Instant::now();
+        let mut state = self.state();
+        if let Some(limit) = self.shared.limit.filter(|_| !path.starts_with("/_archivist")) {
+            let second = std::time::Duration::from_secs(1);
+            state.answered.retain(|at| now.duration_since(*at) < second);
+            if state.answered.len() >= usize::try_from(limit).unwrap_or(usize::MAX) {
+                let first = state.answered.front().copied().unwrap_or(now);
+                return Some(answer::rate_limited((first + second - now).as_secs_f64()));
+            }
+            state.answered.push_back(now);
+        }
+        if method == Method::GET && path.ends_with("/runs") {
+            let minute = std::time::Duration::from_mins(1);
+            state.run_lists.retain(|at| now.duration_since(*at) < minute);
+            if state.run_lists.len() >= 30 {
+                let first = state.run_lists.front().copied().unwrap_or(now);
+                return Some(answer::rate_limited((first + minute - now).as_secs_f64()));
+            }
+            state.run_lists.push_back(now);
+        }
+        None
+    }
+
+    fn routed(&self, request: &Request<Bytes>, path: &str, query: &str) -> Answer {
+        let headers = request.headers();
+        let asked = Asked {
+            method: request.method(),
+            query,
+            body: serde_json::from_slice(request.body()).unwrap_or_default(),
+            raw: request.body(),
+            base: base(request),
+        };
+        let segments: Vec<&str> = path.trim_matches('/').split('/').collect();
+        if let ["_archivist", rest @ ..] = segments.as_slice() {
+            // The secret is in the address; a token would leak here.
+            if headers.contains_key(header::AUTHORIZATION) {
+                return answer::error(400, "bad request", "a token was sent to the archive");
+            }
+            return run_routes::archive(self, &asked, rest);
+        }
+        let ["api", "v2", rest @ ..] = segments.as_slice() else { return answer::not_found() };
+        if rest == ["ping"] {
+            return answer::empty(204);
+        }
+        if let Some(refused) = refused(request.method(), headers) {
+            return refused;
+        }
+        match rest {
+            ["organizations", organization, ..] if *organization != Self::ORGANIZATION => {
+                answer::not_found()
+            }
+            ["organizations", organization] => answer::document(
+                200,
+                &json!({"data": {"id": organization, "type": "organizations", "attributes": {}}}),
+            ),
+            ["organizations", _, rest @ ..] => workspace_routes::organization(self, &asked, rest),
+            ["workspaces", id, rest @ ..] => {
+                if !self.state().workspaces.contains_key(*id) {
+                    return answer::not_found();
+                }
+                match rest {
+                    ["runs"] => run_routes::list(&self.state(), &asked, Some(id)),
+                    ["configuration-versions"] => run_routes::new_version(self, &asked, id),
+                    rest => workspace_routes::workspace(self, &asked, id, rest),
+                }
+            }
+            ["configuration-versions" | "runs" | "plans" | "applies", ..] => {
+                run_routes::run(self, &asked, rest)
+            }
+            _ => answer::not_found(),
+        }
+    }
+}
+
+/// Refuses what the platform would before it looks at the request.
+fn refused(method: &Method, headers: &HeaderMap) -> Option<Answer> {
+    let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    if header("authorization") != Some(&format!("Bearer {}", TestTfc::TOKEN)) {
+        return Some(answer::error(401, "unauthorized", ""));
+    }
+    if method != Method::GET && header("content-type") != Some("application/vnd.api+json") {
+        return Some(answer::error(415, "unsupported media type", "send JSON:API"));
+    }
+    None
+}
+
+fn base(request: &Request<Bytes>) -> String {
+    let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
+    match (request.uri().authority(), host) {
+        (Some(authority), _) => {
+            format!("{}://{authority}", request.uri().scheme_str().unwrap_or("http"))
+        }
+        (None, Some(host)) => format!("http://{host}"),
+        (None, None) => String::new(),
+    }
+}
+
+/// The id of the object that a relationship of the request names.
+pub(super) fn related<'a>(body: &'a Value, name: &str) -> Option<&'a str> {
+    body.pointer(&format!("/data/relationships/{name}/data/id"))?.as_str()
+}
+
+/// The document of a workspace.
+pub(super) fn workspace_document(state: &State, id: &str) -> Value {
+    let Some(workspace) = state.workspaces.get(id) else { return Value::Null };
+    let mut attributes = workspace.attributes.clone();
+    attributes.insert("name".to_owned(), workspace.name.as_str().into());
+    attributes.insert("tag-names".to_owned(), json!(workspace.tags));
+    attributes.insert("resource-count".to_owned(), workspace.resources.into());
+    attributes.entry("vcs-repo").or_insert(Value::Null);
+    let link = |id: &Option<String>, kind: &str| {
+        id.as_ref().map_or(Value::Null, |id| json!({"id": id, "type": kind}))
+    };
+    json!({"id": id, "type": "workspaces", "attributes": attributes, "relationships": {
+        "current-run": {"data": link(&workspace.current_run, "runs")},
+        "agent-pool": {"data": link(&workspace.pool, "agent-pools")},
+        "current-configuration-version":
+            {"data": link(&workspace.current_version, "configuration-versions")},
+    }})
+}

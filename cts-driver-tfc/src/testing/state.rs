@@ -1,0 +1,221 @@
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use bytes::Bytes;
+use serde_json::{Map, Value};
+use tokio::time::Instant;
+
+use super::faults::ActiveFault;
+
+/// Everything that the double keeps.
+#[derive(Debug, Default)]
+pub(super) struct State {
+    counter: u64,
+    pub(super) workspaces: BTreeMap<String, Workspace>,
+    pub(super) versions: BTreeMap<String, Version>,
+    pub(super) runs: BTreeMap<String, Run>,
+    /// Names of agent pools with their ids.
+    pub(super) pools: BTreeMap<String, String>,
+    pub(super) requests: Vec<Recorded>,
+    pub(super) faults: Vec<ActiveFault>,
+    pub(super) holds: BTreeSet<Hold>,
+    /// When run lists were answered, for their own limit.
+    pub(super) run_lists: VecDeque<Instant>,
+    /// When requests were answered, if there is a limit.
+    pub(super) answered: VecDeque<Instant>,
+    /// Whether the variables of runs are ignored, as old releases do.
+    pub(super) old: bool,
+}
+
+/// A request that came in.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Recorded {
+    /// The method.
+    pub method: String,
+    /// The path, without the query.
+    pub path: String,
+    /// The query.
+    pub query: String,
+    /// The status of the answer.
+    pub status: u16,
+    /// Whether it had a token.
+    pub authorized: bool,
+    /// When.
+    pub at: Instant,
+}
+
+/// Where runs can be held up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Hold {
+    /// While they are being planned.
+    Planning,
+    /// While they are being applied.
+    Applying,
+}
+
+/// What the policies say of a workspace's runs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum PolicyResult {
+    /// There are none, or they pass.
+    #[default]
+    Passed,
+    /// One failed that a person may override.
+    SoftFailed,
+    /// One failed.
+    HardFailed,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Workspace {
+    pub(super) name: String,
+    pub(super) attributes: Map<String, Value>,
+    pub(super) tags: Vec<String>,
+    pub(super) bindings: BTreeMap<String, String>,
+    pub(super) variables: BTreeMap<String, Map<String, Value>>,
+    pub(super) current_version: Option<String>,
+    pub(super) current_run: Option<String>,
+    pub(super) pool: Option<String>,
+    pub(super) policy: PolicyResult,
+    pub(super) fail_plan: VecDeque<String>,
+    pub(super) fail_apply: VecDeque<String>,
+    /// What was applied last, where runs are made up.
+    pub(super) applied: BTreeMap<String, String>,
+    pub(super) resources: u64,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Version {
+    pub(super) workspace: String,
+    pub(super) content: Option<Bytes>,
+    pub(super) speculative: bool,
+    pub(super) archived: bool,
+}
+
+#[derive(Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "the platform's own attributes")]
+pub(super) struct Run {
+    pub(super) number: u64,
+    pub(super) workspace: String,
+    pub(super) version: String,
+    pub(super) status: String,
+    pub(super) message: String,
+    pub(super) auto_apply: bool,
+    pub(super) plan_only: bool,
+    pub(super) refresh_only: bool,
+    pub(super) is_destroy: bool,
+    /// The values that it was given itself.
+    pub(super) variables: Vec<(String, String)>,
+    /// The workspace's variables when it was created: key, value, hcl, env.
+    pub(super) frozen: Vec<Frozen>,
+    pub(super) cancel_asked: bool,
+    pub(super) plan: StepState,
+    pub(super) apply: StepState,
+    pub(super) has_changes: bool,
+    pub(super) json: Option<Value>,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Frozen {
+    pub(super) key: String,
+    pub(super) value: String,
+    pub(super) hcl: bool,
+    pub(super) env: bool,
+}
+
+#[derive(Debug, Default, Clone)]
+pub(super) struct StepState {
+    pub(super) status: &'static str,
+    pub(super) log: Vec<u8>,
+    pub(super) counts: Option<[u64; 3]>,
+}
+
+/// A run as a test sees it.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct RunView {
+    /// Its id.
+    pub id: String,
+    /// Its status.
+    pub status: String,
+    /// Its message.
+    pub message: String,
+    /// Whether it is only planned.
+    pub plan_only: bool,
+    /// Whether it is applied by itself.
+    pub auto_apply: bool,
+    /// The upload that it runs.
+    pub configuration_version: String,
+}
+
+const FINAL: [&str; 8] = [
+    "applied",
+    "planned_and_finished",
+    "policy_soft_failed",
+    "discarded",
+    "canceled",
+    "force_canceled",
+    "errored",
+    "planned_and_saved",
+];
+
+impl Run {
+    pub(super) fn is_final(&self) -> bool {
+        FINAL.contains(&self.status.as_str())
+    }
+
+    pub(super) fn is_confirmable(&self) -> bool {
+        self.status == "planned" && !self.plan_only
+    }
+
+    pub(super) fn is_discardable(&self) -> bool {
+        matches!(self.status.as_str(), "pending" | "planned" | "policy_override")
+    }
+
+    pub(super) fn is_cancelable(&self) -> bool {
+        matches!(self.status.as_str(), "plan_queued" | "planning" | "apply_queued" | "applying")
+    }
+
+    pub(super) fn view(&self, id: &str) -> RunView {
+        RunView {
+            id: id.to_owned(),
+            status: self.status.clone(),
+            message: self.message.clone(),
+            plan_only: self.plan_only,
+            auto_apply: self.auto_apply,
+            configuration_version: self.version.clone(),
+        }
+    }
+}
+
+impl State {
+    pub(super) fn id(&mut self, prefix: &str) -> String {
+        self.counter += 1;
+        format!("{prefix}-{:016}", self.counter)
+    }
+
+    pub(super) fn number(&self) -> u64 {
+        self.counter
+    }
+
+    pub(super) fn workspace_named(&self, name: &str) -> Option<(&String, &Workspace)> {
+        self.workspaces.iter().find(|(_, workspace)| workspace.name == name)
+    }
+
+    /// Whether it is this run's turn in its workspace.
+    pub(super) fn has_turn(&self, id: &str) -> bool {
+        let Some(run) = self.runs.get(id) else { return false };
+        if run.plan_only {
+            return true;
+        }
+        let locked = self.workspaces.get(&run.workspace).is_none_or(|workspace| {
+            workspace.attributes.get("locked").and_then(Value::as_bool) == Some(true)
+        });
+        let behind = self.runs.values().any(|other| {
+            other.workspace == run.workspace
+                && !other.plan_only
+                && !other.is_final()
+                && other.number < run.number
+        });
+        !locked && !behind
+    }
+}

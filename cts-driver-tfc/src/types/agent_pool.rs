@@ -1,0 +1,31 @@
+use serde::Deserialize;
+
+use crate::{
+    document::{Kind, Resource},
+    id::Id,
+};
+
+/// A pool of agents, which run what must run inside of somebody's network.
+pub type AgentPool = Resource<AgentPoolAttributes>;
+
+/// The id of an [`AgentPool`], such as `apool-yoGUFz5zcRMMz53i`.
+pub type AgentPoolId = Id<AgentPoolAttributes>;
+
+/// Attributes of an [`AgentPool`].
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub struct AgentPoolAttributes {
+    /// Its name, unique in the organization.
+    pub name: String,
+    /// How many agents it has; without any, runs wait.
+    #[serde(default)]
+    pub agent_count: Option<u64>,
+    /// Whether all workspaces of the organization may use it.
+    #[serde(default)]
+    pub organization_scoped: Option<bool>,
+}
+
+impl Kind for AgentPoolAttributes {
+    const TYPE: &'static str = "agent-pools";
+}

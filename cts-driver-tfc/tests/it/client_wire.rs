@@ -1,0 +1,245 @@
+//! Single documents on the wire.
+
+use std::time::Duration;
+
+use cts_driver_tfc::{
+    Client, ClientOptions,
+    types::{NewRun, RunFilter, RunStatus},
+};
+use http::StatusCode;
+use serde_json::{Value, json};
+use wiremock::{
+    Mock, MockServer, Request, ResponseTemplate,
+    matchers::{body_json, header, method, path, query_param},
+};
+
+const TOKEN: &str = "a-secret-token";
+
+fn client(server: &MockServer) -> Client {
+    let mut options = ClientOptions::default();
+    options.host = server.uri().parse().unwrap();
+    options.retry.limit = 0;
+    Client::new(options, TOKEN.to_owned().into()).unwrap()
+}
+
+fn run(id: &str, status: &str) -> Value {
+    json!({"id": id, "type": "runs", "attributes": {"status": status}})
+}
+
+fn page(runs: &[Value], next: Option<u32>) -> Value {
+    json!({"data": runs, "meta": {"pagination": {"current-page": 1, "next-page": next}}})
+}
+
+/// Spec: TFC17
+#[tokio::test]
+async fn errors_say_what_the_document_says() {
+    for (status, body, expected) in [
+        (422, json!({"errors": [{"status": "422", "title": "invalid attribute", "detail": "Name has already been taken"}]}).to_string(), "read run: invalid attribute: Name has already been taken"),
+        (400, json!({"errors": ["x"]}).to_string(), "read run: x"),
+        (400, String::new(), "read run: 400 Bad Request"),
+        (404, json!({"errors": [{"status": "404", "title": "not found"}]}).to_string(), "read run: 404: not found"),
+    ] {
+        let server = MockServer::start().await;
+        let answer = ResponseTemplate::new(status).set_body_string(body);
+        Mock::given(method("GET")).respond_with(answer).expect(1).mount(&server).await;
+        let error = client(&server).run(&"run-1".parse().unwrap()).await.unwrap_err();
+        assert_eq!(error.to_string(), expected);
+        assert_eq!(error.status(), StatusCode::from_u16(status).ok());
+        assert!(!error.is_retryable());
+    }
+}
+
+/// Spec: TFC18
+#[tokio::test]
+async fn what_is_included_is_one_parameter() {
+    let server = MockServer::start().await;
+    Mock::given(method("GET"))
+        .and(path("/api/v2/runs/run-1"))
+        .and(query_param("include", "plan,apply,workspace"))
+        .and(header("authorization", format!("Bearer {TOKEN}").as_str()))
+        .and(header("accept", "application/vnd.api+json"))
+        .respond_with(
+            ResponseTemplate::new(200).set_body_json(json!({"data": run("run-1", "applied")})),
+        )
+        .expect(1)
+        .mount(&server)
+        .await;
+    let report = client(&server).run(&"run-1".parse().unwrap()).await.unwrap();
+    assert_eq!(report.run.attributes.status, RunStatus::Applied);
+    let request: &Request = &server.received_requests().await.unwrap()[0];
+    assert_eq!(request.url.query(), Some("include=plan%2Capply%2Cworkspace"));
+    assert!(request.headers["user-agent"].to_str().unwrap().starts_with("cts-driver-tfc/"));
+}
+
+/// Spec: TFC19
+#[tokio::test]
+async fn all_pages_are_read_with_and_without_totals() {
+    let server = MockServer::start().await;
+    for (number, next) in [("1", Some(2)), ("2", Some(3)), ("3", None)] {
+        for list in ["/api/v2/workspaces/ws-1/runs", "/api/v2/organizations/my-org/runs"] {
+            let runs = [
+                run(&format!("run-{number}a"), "applied"),
+                run(&format!("run-{number}b"), "errored"),
+            ];
+            Mock::given(method("GET"))
+                .and(path(list))
+                .and(query_param("page[number]", number))
+                .and(query_param("page[size]", "100"))
+                .respond_with(ResponseTemplate::new(200).set_body_json(page(&runs, next)))
+                .expect(1)
+                .mount(&server)
+                .await;
+        }
+    }
+    let client = client(&server);
+    let expected = ["run-1a", "run-1b", "run-2a", "run-2b", "run-3a", "run-3b"];
+    let runs = client.runs(&"ws-1".parse().unwrap(), RunFilter::All).await.unwrap();
+    assert_eq!(runs.iter().map(|run| run.id.as_str()).collect::<Vec<_>>(), expected);
+    let runs = client.organization_runs("my-org", RunFilter::All).await.unwrap();
+    assert_eq!(runs.iter().map(|run| run.id.as_str()).collect::<Vec<_>>(), expected);
+}
+
+#[tokio::test]
+async fn a_page_that_leads_back_ends_the_list() {
+    let server = MockServer::start().await;
+    Mock::given(method("GET"))
+        .respond_with(ResponseTemplate::new(200).set_body_json(page(&[run("run-1", "x")], Some(1))))
+        .expect(1)
+        .mount(&server)
+        .await;
+    let filter = RunFilter::NonFinal;
+    let runs = client(&server).runs(&"ws-1".parse().unwrap(), filter).await.unwrap();
+    assert_eq!(runs.len(), 1);
+    let query = server.received_requests().await.unwrap()[0].url.query().unwrap().to_owned();
+    assert!(query.contains("filter%5Bstatus_group%5D=non_final"), "{query}");
+}
+
+/// Spec: TFC20
+#[tokio::test]
+async fn a_request_without_a_body_still_says_what_it_would_be() {
+    let server = MockServer::start().await;
+    Mock::given(method("POST"))
+        .and(path("/api/v2/runs/run-1/actions/discard"))
+        .and(header("content-type", "application/vnd.api+json"))
+        .respond_with(ResponseTemplate::new(202))
+        .expect(1)
+        .mount(&server)
+        .await;
+    client(&server).discard_run(&"run-1".parse().unwrap(), "").await.unwrap();
+    assert!(server.received_requests().await.unwrap()[0].body.is_empty());
+}
+
+#[tokio::test]
+async fn a_comment_goes_as_plain_json() {
+    let server = MockServer::start().await;
+    Mock::given(method("POST"))
+        .and(path("/api/v2/runs/run-1/actions/apply"))
+        .and(body_json(json!({"comment": "yes"})))
+        .respond_with(ResponseTemplate::new(202))
+        .expect(1)
+        .mount(&server)
+        .await;
+    client(&server).confirm_run(&"run-1".parse().unwrap(), "yes").await.unwrap();
+}
+
+/// Spec: TFC37
+#[tokio::test]
+async fn the_token_is_not_shown_to_the_host_of_a_redirect() {
+    let (server, other) = (MockServer::start().await, MockServer::start().await);
+    // The same address, so that only our own care keeps the hosts apart.
+    let target = format!("{}/object/secret?sig=1", other.uri());
+    Mock::given(method("GET"))
+        .and(path("/api/v2/plans/plan-1/json-output"))
+        .and(header("authorization", format!("Bearer {TOKEN}").as_str()))
+        .respond_with(ResponseTemplate::new(307).insert_header("location", target.as_str()))
+        .expect(1)
+        .mount(&server)
+        .await;
+    Mock::given(method("GET"))
+        .and(path("/object/secret"))
+        .and(query_param("sig", "1"))
+        .respond_with(ResponseTemplate::new(200).set_body_json(json!({"format_version": "1.2"})))
+        .expect(1)
+        .mount(&other)
+        .await;
+    let json = client(&server).plan_json(&"plan-1".parse().unwrap()).await.unwrap().unwrap();
+    assert_eq!(json["format_version"], "1.2");
+    let requests = other.received_requests().await.unwrap();
+    assert!(!requests[0].headers.contains_key("authorization"), "{:?}", requests[0].headers);
+}
+
+#[tokio::test]
+async fn a_plan_that_is_not_ready_or_not_for_us_is_none() {
+    for status in [204, 404] {
+        let server = MockServer::start().await;
+        Mock::given(method("GET")).respond_with(ResponseTemplate::new(status)).mount(&server).await;
+        let plan = client(&server).plan_json(&"plan-1".parse().unwrap()).await.unwrap();
+        assert!(plan.is_none(), "{status}");
+    }
+}
+
+#[tokio::test]
+async fn an_upload_has_no_token_and_bad_addresses_are_refused() {
+    let server = MockServer::start().await;
+    Mock::given(method("PUT"))
+        .and(path("/upload"))
+        .and(header("content-type", "application/octet-stream"))
+        .respond_with(ResponseTemplate::new(200))
+        .expect(1)
+        .mount(&server)
+        .await;
+    let client = client(&server);
+    let address = format!("{}/upload", server.uri()).into();
+    client.upload(&address, bytes::Bytes::from_static(b"tar")).await.unwrap();
+    let request = &server.received_requests().await.unwrap()[0];
+    assert!(!request.headers.contains_key("authorization"));
+    assert_eq!(request.body, b"tar");
+}
+
+/// Spec: TFC24
+#[tokio::test]
+async fn an_upload_to_a_bad_address_is_an_error_without_the_address() {
+    let server = MockServer::start().await;
+    let client = client(&server);
+    for address in ["", "ftp://s3cr3t/x", "https://s3cr3t:99999/", "http://s3cr3t.invalid\n/"] {
+        let error = client.upload(&address.to_owned().into(), bytes::Bytes::new()).await;
+        let error = consul_watch::error_chain(&error.unwrap_err());
+        assert!(!error.contains("s3cr3t"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_lost_connection_is_told_without_secrets() {
+    let server = MockServer::start().await;
+    let mut options = ClientOptions::default();
+    options.host = "http://127.0.0.1:9".parse().unwrap();
+    options.retry.limit = 0;
+    let client = Client::new(options, TOKEN.to_owned().into()).unwrap();
+    let error = client.create_run(&NewRun::new("ws-1".parse().unwrap())).await.unwrap_err();
+    let told = consul_watch::error_chain(&error);
+    assert!(
+        told.starts_with("create run: request to http://127.0.0.1:9 did not complete: "),
+        "{told}"
+    );
+    assert!(error.is_uncertain() && !format!("{error:?}{told}").contains(TOKEN));
+    drop(server);
+}
+
+#[tokio::test]
+async fn a_slow_platform_turns_requests_away_and_is_obeyed() {
+    let server = MockServer::start().await;
+    let away = ResponseTemplate::new(429)
+        .insert_header("x-ratelimit-reset", "0.4")
+        .set_body_json(json!({"errors": [{"status": 429, "title": "Too many requests"}]}));
+    Mock::given(method("GET")).respond_with(away).up_to_n_times(2).mount(&server).await;
+    Mock::given(method("GET"))
+        .respond_with(
+            ResponseTemplate::new(200).set_body_json(json!({"data": run("run-1", "applied")})),
+        )
+        .mount(&server)
+        .await;
+    let started = tokio::time::Instant::now();
+    client(&server).run(&"run-1".parse().unwrap()).await.unwrap();
+    assert!(started.elapsed() >= Duration::from_millis(800), "{:?}", started.elapsed());
+    assert_eq!(server.received_requests().await.unwrap().len(), 3);
+}

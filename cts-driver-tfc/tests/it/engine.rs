@@ -1,0 +1,193 @@
+//! The driver under the engine; and the driver's contract.
+
+use std::{fs, sync::Arc, time::Duration};
+
+use consul_watch::{
+    Watcher,
+    client::PutOptions,
+    testing::{
+        TestConsul,
+        parts::{Suite, find},
+        real::Consul,
+    },
+    types::{CatalogRegistration, HealthStatus, Service},
+};
+use cts_driver_tfc::testing::TestTfc;
+use cts_tasks::{
+    Condition, Driver, Engine, EngineOptions, FirstRun, KvSelection, ModuleInput, ServiceSelection,
+    Stop, StopReason, Task, TaskName, testing::driver::DriverFixture,
+};
+use serde_json::json;
+
+use crate::scene::{Scene, web};
+
+/// The double and a driver that was started on it.
+struct OnDouble {
+    scene: Scene,
+    task: Task,
+    _module: Option<tempfile::TempDir>,
+}
+
+const QUICK: &str = r#"{"run": {"poll_min": "20ms", "poll_max": "100ms"}}"#;
+
+impl OnDouble {
+    async fn made_up() -> Self {
+        let settings = serde_json::from_str(QUICK).unwrap();
+        let scene = Scene::with(TestTfc::new(), settings).await;
+        Self { scene, task: web(), _module: None }
+    }
+
+    /// The double with a real tool, where there is one.
+    async fn real() -> Self {
+        let suite = Suite("tfc_driver");
+        let found = ["tofu", "terraform"].into_iter().find(|name| find(name).is_some());
+        let Some(tool) = found.and_then(|name| suite.part(name, "the driver's contract")) else {
+            suite.double("tofu");
+            return Self::made_up().await;
+        };
+        let module = tempfile::tempdir().unwrap();
+        fs::write(module.path().join("main.tf"), MODULE).unwrap();
+        let mut task = web();
+        task.module = module.path().to_string_lossy().into_owned();
+        task.version = None;
+        let tfc = TestTfc::builder().tool(tool.path).build();
+        let scene = Scene::with(tfc, serde_json::from_str(QUICK).unwrap()).await;
+        Self { scene, task, _module: Some(module) }
+    }
+}
+
+/// One resource for each instance.
+const MODULE: &str = r#"
+variable "services" {
+  type = map(object({ id = string, port = number }))
+}
+resource "terraform_data" "instance" {
+  for_each = var.services
+  input    = each.value
+}
+"#;
+
+impl DriverFixture for OnDouble {
+    fn driver(&self) -> Arc<dyn Driver> {
+        self.scene.driver(&self.task)
+    }
+}
+
+mod made_up {
+    use super::OnDouble;
+
+    cts_tasks::driver_conformance!(OnDouble::made_up().await);
+}
+
+mod real {
+    use super::OnDouble;
+
+    cts_tasks::driver_conformance!(OnDouble::real().await);
+}
+
+struct Running {
+    scene: Scene,
+    engine: Engine,
+    stop: Stop,
+    task: tokio::task::JoinHandle<cts_tasks::Result<()>>,
+}
+
+impl Running {
+    /// An engine that runs this task.
+    async fn on(watcher: Watcher, task: Task) -> Self {
+        let polls = json!({"run": {"poll_min": "50ms", "poll_max": "100ms"}});
+        let scene = Scene::with(TestTfc::new(), polls).await;
+        let factory = Arc::new(scene.factory.clone());
+        let engine = Engine::new(watcher, factory, EngineOptions::default());
+        let stop = Stop::new();
+        engine.load(vec![task], &stop).await.unwrap();
+        let (running, stopped) = (engine.clone(), stop.clone());
+        let task = tokio::spawn(async move { running.run(&stopped).await });
+        tokio::task::yield_now().await;
+        Self { scene, engine, stop, task }
+    }
+
+    /// Waits until there are so many runs and the newest has this status.
+    async fn ran(&self, status: &str, runs: usize) {
+        let waiting = self.scene.tfc.wait_until(|tfc| {
+            let found = tfc.runs("web");
+            found.len() >= runs && found.last().is_some_and(|run| run.status == status)
+        });
+        let waited = tokio::time::timeout(Duration::from_mins(1), waiting).await;
+        assert!(waited.is_ok(), "not {runs} runs: {:?}", self.scene.tfc.runs("web"));
+    }
+
+    async fn end(self) {
+        self.stop.stop(StopReason::Shutdown);
+        self.task.await.unwrap().unwrap();
+    }
+}
+
+/// Spec: TFC13
+#[tokio::test(start_paused = true)]
+async fn a_task_that_is_enabled_again_runs() {
+    let consul = TestConsul::new();
+    let put = |number: u16| {
+        let id = format!("web-{number}");
+        consul.set_instance("web", &id, "10.0.0.1", 8000 + number, HealthStatus::Passing);
+    };
+    put(1);
+    let running = Running::on(Watcher::new(consul.client()), web()).await;
+    running.ran("applied", 1).await;
+    let name: TaskName = "web".to_owned().try_into().unwrap();
+    // Until the first run's event is stored the task is active.
+    while running.engine.state(|state| !state.events.contains_key(&name)) {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    running.engine.set_enabled(&name, false, FirstRun::WhenTriggered).await.unwrap();
+    put(2);
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    assert_eq!(running.scene.tfc.runs("web").len(), 1, "a disabled task does not run");
+    running.engine.set_enabled(&name, true, FirstRun::Now).await.unwrap();
+    running.ran("applied", 2).await;
+    put(3);
+    running.ran("applied", 3).await;
+    running.end().await;
+}
+
+/// Spec: TFC12
+#[tokio::test]
+async fn a_filter_is_honoured_and_a_schedule_runs_for_changed_services() {
+    let Some(consul) = Suite("tfc_engine").part("consul", "a filter is honoured") else { return };
+    let consul = Consul::start(&consul.path).await.unwrap();
+    let client = consul.client();
+    let put = async |number: u16| {
+        let mut service = Service::new("web", format!("web-{number}"));
+        service.port = 8000 + number;
+        let instance = CatalogRegistration::new("outside", "10.0.0.1").with_service(service);
+        client.catalog_register(&instance).await.unwrap();
+    };
+    put(1).await;
+    client.kv_put("zone", "a", &PutOptions::default()).await.unwrap();
+    let mut task = web();
+    let mut named = match &task.condition {
+        Condition::Services { services: ServiceSelection::Named(named), .. } => named.clone(),
+        other => panic!("{other:?}"),
+    };
+    named[0].filter = "Service.Port == 8002".to_owned();
+    // Every second; the last field is the year's.
+    task.condition = Condition::Schedule { cron: "* * * * * * *".to_owned() };
+    let keys = KvSelection {
+        path: "zone".to_owned(),
+        recurse: false,
+        datacenter: String::new(),
+        namespace: String::new(),
+    };
+    task.module_inputs =
+        vec![ModuleInput::Services(ServiceSelection::Named(named)), ModuleInput::ConsulKv(keys)];
+    let running = Running::on(Watcher::new(client.clone()), task).await;
+    running.ran("planned_and_finished", 1).await;
+    let value = |key: &str| running.scene.tfc.variable("web", key).unwrap();
+    assert_eq!(value("services"), "{\n}", "the filter leaves nothing");
+    assert!(value("consul_kv").contains("\"zone\" = \"a\""));
+    // Only services change, and the schedule runs the task.
+    put(2).await;
+    running.ran("applied", 2).await;
+    assert!(value("services").contains("web-2") && !value("services").contains("web-1"));
+    running.end().await;
+}

@@ -1,0 +1,16 @@
+//! The client, the driver and the double.
+#![expect(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
+
+mod client_runs;
+mod client_wire;
+mod client_workspaces;
+mod driver_approval;
+mod driver_runs;
+mod driver_stop;
+mod driver_workspace;
+mod engine;
+mod load;
+mod properties;
+mod scene;
+mod settings;
+mod tls;

@@ -1,0 +1,293 @@
+use std::{
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use consul_watch::{Backoff, Clock, Jitter, SystemClock, types::KvPair};
+
+use crate::{
+    Candidate, Consul, Elector, Error, FencingToken, Leader, Leadership, Loss, Result,
+    SessionOptions,
+    contest::{Contest, Grant, LOCK_FLAGS, Monitor, Seat, release},
+    leadership::Fence,
+    session::Opened,
+};
+
+/// How an election in Consul is held.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct ElectionOptions {
+    /// The session's TTL; default 15 s. A longer one gives a longer failover.
+    /// The server's `session_ttl_min` is the least, 10 s by default.
+    pub session_ttl: Duration,
+    /// How long nobody can lead after a session has ended in any way but by being
+    /// given up; default 15 s, at most 60 s. See [`crate::Timing::new`] for 0.
+    pub lock_delay: Duration,
+    /// Name of the session, for people; default `cts-ha` and the candidate's id.
+    pub session_name: Option<String>,
+    /// How long after meeting the lock-delay it is tried again; default 1 s.
+    ///
+    /// Deviation: Consul's own client waits 5 s.
+    pub delayed: Duration,
+    /// How many reads of the lock in a row may fail while leading; default 5.
+    pub monitor_retries: u32,
+    /// The pause between such reads; default 2 s.
+    pub monitor_retry_time: Duration,
+    /// What leases are measured with; by default the machine's clock, which
+    /// counts suspend.
+    pub clock: Arc<dyn Clock>,
+}
+
+impl Default for ElectionOptions {
+    fn default() -> Self {
+        Self {
+            session_ttl: Duration::from_secs(15),
+            lock_delay: Duration::from_secs(15),
+            session_name: None,
+            delayed: Duration::from_secs(1),
+            monitor_retries: 5,
+            monitor_retry_time: Duration::from_secs(2),
+            clock: Arc::new(SystemClock),
+        }
+    }
+}
+
+/// Elects a leader with a session and a lock in Consul.
+///
+/// When a leader resigns, the next one leads after one round trip. When it dies
+/// or is cut off, within 2 x TTL + lock-delay + the time for a try; Consul ends a
+/// session at twice its TTL.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// # let consul = consul_watch::testing::TestConsul::new().client();
+/// use cts_ha::{Candidate, Consul, ConsulElector, ElectionOptions, ElectorExt as _};
+///
+/// let consul = Consul::new(consul); // a consul_watch::Client
+/// let elector = ConsulElector::new(
+///     &consul, "app/leader", Candidate::new("node-1"), ElectionOptions::default())?;
+/// let done = elector
+///     .run(|leadership| async move {
+///         // work; ask before each step, or select on leadership.ended()
+///         leadership.check().is_ok()
+///     })
+///     .await?;
+/// assert!(done);
+/// # Ok::<(), cts_ha::Error>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct ConsulElector {
+    consul: Consul,
+    key: String,
+    candidate: Candidate,
+    options: ElectionOptions,
+    session: SessionOptions,
+    leader: Arc<Mutex<Option<Leader>>>,
+}
+
+impl ConsulElector {
+    /// An elector for the lock on `key`; nothing is asked yet.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Setting`] for a TTL or lock-delay out of range, or an empty key.
+    pub fn new(
+        consul: &Consul,
+        key: impl Into<String>,
+        candidate: Candidate,
+        options: ElectionOptions,
+    ) -> Result<Self> {
+        let key = key.into();
+        if key.is_empty() || key.starts_with('/') {
+            return Err(Error::Setting {
+                setting: "key",
+                problem: format!("{key:?} cannot be a key in Consul: empty, or with a leading /"),
+            });
+        }
+        crate::Timing::new(options.session_ttl, options.lock_delay)?;
+        if options.lock_delay.is_zero() {
+            tracing::warn!(
+                "the lock-delay is zero: a leader that is cut off can go on for up to 4/5 of the \
+                 TTL when its session is destroyed or its node is taken for failed"
+            );
+        }
+        let name = options.session_name.clone();
+        let session = SessionOptions {
+            name: name.unwrap_or_else(|| format!("cts-ha-{}", candidate.id)),
+            ttl: options.session_ttl,
+            lock_delay: options.lock_delay,
+            ..SessionOptions::default()
+        };
+        Ok(Self {
+            consul: consul.clone(),
+            key,
+            candidate,
+            options,
+            session,
+            leader: Arc::default(),
+        })
+    }
+
+    /// One session's candidacy.
+    async fn stand(&self) -> Result<Leadership> {
+        let clock = &self.options.clock;
+        let session = Opened::create(&self.consul, &self.session, clock).await?;
+        let seat = self.seat();
+        let contest = Contest {
+            consul: &self.consul,
+            clock,
+            seat: &seat,
+            session: session.id(),
+            wait: self.options.session_ttl,
+            limit: None,
+            delayed: self.options.delayed,
+            observe: &|pair| self.observe(pair),
+        };
+        let outcome = tokio::select! {
+            outcome = contest.run() => outcome,
+            loss = session.renew() => {
+                tracing::warn!(%loss, "the candidate's session has ended, standing again");
+                Err(Error::SessionExpired)
+            }
+        };
+        let granted = match outcome {
+            Ok(Some(grant)) if session.lease().check().is_ok() => Ok(grant),
+            Ok(_) => Err(Error::SessionExpired),
+            Err(error) => Err(error),
+        };
+        match granted {
+            Ok(grant) => Ok(self.lead(session, seat, grant)),
+            Err(error) => {
+                // An attempt whose answer was lost may have acquired it.
+                give_up(&self.consul, &seat, &session).await;
+                Err(error)
+            }
+        }
+    }
+
+    fn lead(&self, session: Opened, seat: Seat, grant: Grant) -> Leadership {
+        tracing::info!(target: "ha", id = self.candidate.id, "acquired leadership lock");
+        let token = FencingToken::new(grant.term);
+        set(&self.leader, parse(&seat.value));
+        let lease = session.lease().clone();
+        let margin = session.timing().margin();
+        let fence = Fence {
+            consul: self.consul.clone(),
+            key: self.key.clone(),
+            session: session.id().clone(),
+        };
+        let (consul, options) = (self.consul.clone(), self.options.clone());
+        let leader = Arc::clone(&self.leader);
+        Leadership::fenced(lease, token, margin, Some(fence), |resigned| async move {
+            let monitor = Monitor {
+                consul: &consul,
+                clock: &options.clock,
+                key: &seat.key,
+                session: session.id(),
+                wait: options.session_ttl,
+                retries: options.monitor_retries,
+                retry_time: options.monitor_retry_time,
+            };
+            let loss = tokio::select! {
+                loss = monitor.run() => Some(session.lease().end(loss)),
+                loss = session.renew() => Some(loss),
+                () = resigned.cancelled() => None,
+            };
+            let loss = loss.unwrap_or_else(|| session.lease().end(Loss::Resigned));
+            set(&leader, None);
+            if loss == Loss::Resigned {
+                tracing::info!(target: "ha", "released leadership lock");
+            } else {
+                tracing::warn!(target: "ha", reason = %loss, "lost leadership lock");
+            }
+            give_up(&consul, &seat, &session).await;
+        })
+    }
+
+    fn seat(&self) -> Seat {
+        let leader = self.candidate.leader(self.options.clock.now());
+        let value = serde_json::to_vec(&leader).unwrap_or_default();
+        Seat { key: self.key.clone(), flags: LOCK_FLAGS, value: value.into() }
+    }
+
+    fn observe(&self, pair: Option<&KvPair>) {
+        let held = pair.filter(|pair| pair.session.is_some());
+        let seen = held.and_then(|pair| parse(&pair.value));
+        if let Some(seen) = &seen
+            && seen.id == self.candidate.id
+            && seen.uuid != self.candidate.uuid
+        {
+            tracing::error!(
+                target: "ha",
+                id = seen.id,
+                "another process with the same id holds the leadership lock; ids must be unique"
+            );
+        }
+        set(&self.leader, seen);
+    }
+}
+
+/// Released before it is destroyed: a session that ends while it holds the lock
+/// costs the next leader the lock-delay.
+async fn give_up(consul: &Consul, seat: &Seat, session: &Opened) {
+    session.lease().end(Loss::Resigned);
+    if let Err(error) = release(consul, seat, session.id()).await {
+        tracing::debug!(
+            error = &error as &dyn std::error::Error,
+            "cannot release the lock, the session's end will"
+        );
+    }
+    session.destroy().await;
+}
+
+fn parse(value: &Bytes) -> Option<Leader> {
+    serde_json::from_slice(value).ok()
+}
+
+fn set(place: &Mutex<Option<Leader>>, leader: Option<Leader>) {
+    *place.lock().unwrap_or_else(PoisonError::into_inner) = leader;
+}
+
+#[async_trait]
+impl Elector for ConsulElector {
+    async fn campaign(&self) -> Result<Leadership> {
+        let mut backoff = Backoff::default()
+            .with_initial(Duration::from_millis(500))
+            .with_cap(Duration::from_secs(5))
+            .with_jitter(Jitter::Full);
+        loop {
+            let error = match self.stand().await {
+                Ok(leadership) => return Ok(leadership),
+                Err(error) => error,
+            };
+            set(&self.leader, None);
+            if !error.is_retryable() {
+                return Err(error);
+            }
+            let delay = backoff.next_delay();
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                delay_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX),
+                "cannot stand for election, trying again"
+            );
+            self.options.clock.sleep(delay).await;
+        }
+    }
+
+    fn leader(&self) -> Option<Leader> {
+        self.leader.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl fmt::Debug for ConsulElector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ConsulElector")
+            .field("key", &self.key)
+            .field("candidate", &self.candidate.id)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,291 @@
+use std::{fmt, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use consul_watch::{Clock, SystemClock, types::SessionId};
+use tokio::{sync::Mutex, task::JoinHandle};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    Consul, Error, Lease, Loss, Result, SessionOptions,
+    contest::{Contest, Grant, LOCK_FLAGS, Monitor, Seat, read, release},
+    session::Opened,
+};
+
+/// How a [`Lock`] is taken and watched.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct LockOptions {
+    /// What is written to the key by its holder; nothing by default.
+    pub value: Bytes,
+    /// A session of the caller's, who renews it; `None`, the default, makes one.
+    pub session: Option<SessionId>,
+    /// How such a session is made.
+    pub session_options: SessionOptions,
+    /// The longest block of one read; default 15 s.
+    pub wait: Duration,
+    /// Gives up after `wait` instead of waiting on; off by default.
+    pub try_once: bool,
+    /// How long after meeting the lock-delay it is tried again; default 5 s.
+    pub delayed: Duration,
+    /// How many reads in a row may fail while the lock is held; default 0.
+    pub monitor_retries: u32,
+    /// The pause between such reads; default 2 s.
+    pub monitor_retry_time: Duration,
+    /// What leases are measured with; the machine's clock by default.
+    pub clock: Arc<dyn Clock>,
+}
+
+impl Default for LockOptions {
+    fn default() -> Self {
+        Self {
+            value: Bytes::new(),
+            session: None,
+            session_options: SessionOptions::default(),
+            wait: Duration::from_secs(15),
+            try_once: false,
+            delayed: Duration::from_secs(5),
+            monitor_retries: 0,
+            monitor_retry_time: Duration::from_secs(2),
+            clock: Arc::new(SystemClock),
+        }
+    }
+}
+
+/// A key that one session holds at a time, compatible with Consul's own locks.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// # let consul = consul_watch::testing::TestConsul::new().client();
+/// use cts_ha::{Consul, Lock, LockOptions};
+///
+/// let consul = Consul::new(consul); // a consul_watch::Client
+/// let lock = Lock::new(&consul, "app/lock", LockOptions::default());
+/// let lease = lock.lock().await?.ok_or("not tried for long")?;
+/// assert!(lease.check().is_ok()); // ask before each step; or select on lease.ended()
+/// lock.unlock().await?;
+/// assert!(lease.check().is_err());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// The key is never deleted but by [`Lock::destroy`]. A lock that is dropped
+/// while held is given up in the background.
+///
+/// Source: Consul Go client `api/lock.go`.
+/// Deviation: after a loss the session is given up, and the handle can be used again.
+pub struct Lock {
+    consul: Consul,
+    seat: Seat,
+    options: LockOptions,
+    held: Mutex<Option<Held>>,
+}
+
+/// A lock while its handle holds it.
+struct Held {
+    lease: Lease,
+    done: CancellationToken,
+    keeper: JoinHandle<Result<()>>,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.done.cancel();
+    }
+}
+
+impl Lock {
+    /// A lock on this key; nothing is asked yet.
+    pub fn new(consul: &Consul, key: impl Into<String>, options: LockOptions) -> Self {
+        let seat = Seat { key: key.into(), flags: LOCK_FLAGS, value: options.value.clone() };
+        Self { consul: consul.clone(), seat, options, held: Mutex::new(None) }
+    }
+
+    /// Waits until the lock is held, and gives its lease; `None` only with
+    /// `try_once`, when its time has passed.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::AlreadyHeld`] by this handle, [`Error::Conflict`] for a key that
+    /// is no lock, else what Consul answers.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future stops waiting; a session that it has made is left
+    /// to its TTL.
+    pub async fn lock(&self) -> Result<Option<Lease>> {
+        let mut held = self.held.lock().await;
+        if held.as_ref().is_some_and(|held| held.lease.check().is_ok()) {
+            return Err(Error::AlreadyHeld);
+        }
+        *held = None;
+        loop {
+            match self.contend().await {
+                // Invalidated between its creation and the attempt: with a new one.
+                Err(Error::SessionExpired) if self.options.session.is_none() => {}
+                outcome => {
+                    let taken = outcome?;
+                    let lease = taken.as_ref().map(|held| held.lease.clone());
+                    *held = taken;
+                    return Ok(lease);
+                }
+            }
+        }
+    }
+
+    /// Gives the lock up. Its lease has ended when this returns, also with an error.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotHeld`], or when Consul could not be told: then the lock is
+    /// free when the session's TTL has passed.
+    pub async fn unlock(&self) -> Result<()> {
+        let mut held = self.held.lock().await.take().ok_or(Error::NotHeld)?;
+        let was_held = held.lease.check().is_ok();
+        held.lease.end(Loss::Resigned);
+        held.done.cancel();
+        let released = (&mut held.keeper).await.map_err(|source| Error::Other {
+            operation: "release lock",
+            retryable: false,
+            source: source.into(),
+        })?;
+        if was_held { released } else { Err(Error::NotHeld) }
+    }
+
+    /// Deletes the key of a lock that nobody holds; none is as good.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::AlreadyHeld`] by this handle, [`Error::InUse`] by another,
+    /// [`Error::Conflict`] for a key that is no lock.
+    pub async fn destroy(&self) -> Result<()> {
+        let held = self.held.lock().await;
+        if held.as_ref().is_some_and(|held| held.lease.check().is_ok()) {
+            return Err(Error::AlreadyHeld);
+        }
+        let Some(pair) = read(&self.consul, &self.seat.key, None, Duration::ZERO).await?.value
+        else {
+            return Ok(());
+        };
+        if pair.flags != self.seat.flags {
+            return Err(Error::Conflict { key: self.seat.key.clone() });
+        }
+        let free = pair.session.is_none();
+        if free && self.consul.delete_at(&self.seat.key, pair.modify_index).await? {
+            return Ok(());
+        }
+        Err(Error::InUse)
+    }
+
+    async fn contend(&self) -> Result<Option<Held>> {
+        let session = match &self.options.session {
+            Some(id) => Owner::Caller(id.clone(), Lease::unbounded(self.clock())),
+            None => Owner::Lock(
+                Opened::create(&self.consul, &self.options.session_options, &self.options.clock)
+                    .await?,
+            ),
+        };
+        let contest = Contest {
+            consul: &self.consul,
+            clock: &self.options.clock,
+            seat: &self.seat,
+            session: session.id(),
+            wait: self.options.wait,
+            limit: self.options.try_once.then_some(self.options.wait),
+            delayed: self.options.delayed,
+            observe: &|_pair| {},
+        };
+        let outcome = tokio::select! {
+            outcome = contest.run() => outcome,
+            _loss = session.keep() => Err(Error::SessionExpired),
+        };
+        match outcome {
+            Ok(Some(grant)) => Ok(Some(self.hold(session, grant))),
+            other => {
+                session.close().await;
+                other.map(|_none| None)
+            }
+        }
+    }
+
+    fn hold(&self, session: Owner, grant: Grant) -> Held {
+        let (consul, seat, options) =
+            (self.consul.clone(), self.seat.clone(), self.options.clone());
+        let (lease, done) = (session.lease().clone(), CancellationToken::new());
+        let asked = done.clone();
+        tracing::debug!(kv.key = seat.key, session.id = %session.id(), term = grant.term, "lock acquired");
+        let keeper = tokio::spawn(async move {
+            let monitor = Monitor {
+                consul: &consul,
+                clock: &options.clock,
+                key: &seat.key,
+                session: session.id(),
+                wait: options.wait,
+                retries: options.monitor_retries,
+                retry_time: options.monitor_retry_time,
+            };
+            tokio::select! {
+                loss = monitor.run() => {
+                    let loss = session.lease().end(loss);
+                    tracing::warn!(kv.key = seat.key, %loss, "the lock was lost");
+                }
+                loss = session.keep() => {
+                    tracing::warn!(kv.key = seat.key, %loss, "the lock was lost");
+                }
+                () = asked.cancelled() => {}
+            }
+            session.lease().end(Loss::Resigned);
+            let released = release(&consul, &seat, session.id()).await;
+            session.close().await;
+            released.map(drop)
+        });
+        Held { lease, done, keeper }
+    }
+
+    fn clock(&self) -> Arc<dyn Clock> {
+        Arc::clone(&self.options.clock)
+    }
+}
+
+/// Who renews the session of a lock.
+enum Owner {
+    Lock(Opened),
+    Caller(SessionId, Lease),
+}
+
+impl Owner {
+    fn id(&self) -> &SessionId {
+        match self {
+            Self::Lock(session) => session.id(),
+            Self::Caller(id, _) => id,
+        }
+    }
+
+    fn lease(&self) -> &Lease {
+        match self {
+            Self::Lock(session) => session.lease(),
+            Self::Caller(_, lease) => lease,
+        }
+    }
+
+    /// Renews until the lease has ended.
+    async fn keep(&self) -> Loss {
+        match self {
+            Self::Lock(session) => session.renew().await,
+            Self::Caller(_, lease) => lease.watch().await,
+        }
+    }
+
+    /// Ends a session of the lock's own.
+    async fn close(&self) {
+        if let Self::Lock(session) = self {
+            session.destroy().await;
+        }
+    }
+}
+
+impl fmt::Debug for Lock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lock").field("key", &self.seat.key).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,369 @@
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    sync::Arc,
+    time::Duration,
+};
+
+use bytes::Bytes;
+use consul_watch::{
+    Answer, Clock,
+    client::PutCondition,
+    types::{KvPair, SessionId},
+};
+use serde::{Deserialize, Serialize};
+use tokio::{sync::Mutex, task::JoinHandle};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    Consul, Error, Lease, LockOptions, Loss, Result,
+    contest::{bounded, next_index},
+    session::Opened,
+};
+
+/// Marks keys as those of a semaphore.
+///
+/// Source: Consul Go client `api/semaphore.go` (`SemaphoreFlagValue`).
+pub const SEMAPHORE_FLAGS: u64 = 0xe0f6_9a2b_aa41_4de0;
+
+/// How often a write that another has overtaken is tried again.
+const RACES: usize = 100;
+
+/// A number of places, each held by one session, compatible with Consul's own semaphores.
+///
+/// All handles must ask for the same limit. The session is always the
+/// semaphore's own; `LockOptions::session` is not used, and of the other
+/// options those mean what they mean for a lock.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// # let consul = consul_watch::testing::TestConsul::new().client();
+/// use cts_ha::{Consul, LockOptions, Semaphore};
+///
+/// let consul = Consul::new(consul); // a consul_watch::Client
+/// let places = Semaphore::new(&consul, "app/places", 2, LockOptions::default())?;
+/// let lease = places.acquire().await?.ok_or("not tried for long")?;
+/// assert!(lease.check().is_ok());
+/// places.release().await?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// Source: Consul Go client `api/semaphore.go`.
+/// Deviation: after a loss the session is given up, and the handle can be used again.
+pub struct Semaphore {
+    places: Places,
+    options: LockOptions,
+    held: Mutex<Option<Held>>,
+}
+
+struct Held {
+    lease: Lease,
+    done: CancellationToken,
+    keeper: JoinHandle<Result<()>>,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.done.cancel();
+    }
+}
+
+/// The value of the key that says who holds the places.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Register {
+    limit: usize,
+    #[serde(default)]
+    holders: BTreeMap<String, bool>,
+}
+
+/// What a read says.
+struct Picture {
+    register: Register,
+    /// Index of the register; 0 if there is none yet.
+    index: u64,
+}
+
+#[derive(Clone)]
+struct Places {
+    consul: Consul,
+    prefix: String,
+    limit: usize,
+    value: Bytes,
+}
+
+impl Semaphore {
+    /// A semaphore of `limit` places below `prefix`; nothing is asked yet.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Setting`] for a limit of 0 or an empty prefix.
+    pub fn new(
+        consul: &Consul,
+        prefix: impl Into<String>,
+        limit: usize,
+        options: LockOptions,
+    ) -> Result<Self> {
+        let prefix = prefix.into().trim_end_matches('/').to_owned();
+        if limit == 0 || prefix.is_empty() {
+            return Err(Error::Setting {
+                setting: "semaphore",
+                problem: "needs a prefix and a limit of at least 1".to_owned(),
+            });
+        }
+        let places = Places { consul: consul.clone(), prefix, limit, value: options.value.clone() };
+        Ok(Self { places, options, held: Mutex::new(None) })
+    }
+
+    /// Waits until a place is held, and gives its lease; `None` only with
+    /// `try_once`, when its time has passed.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::AlreadyHeld`] by this handle, [`Error::LimitConflict`],
+    /// [`Error::Conflict`] for keys that are no semaphore's, else what Consul answers.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future stops waiting and leaves its session to the TTL.
+    pub async fn acquire(&self) -> Result<Option<Lease>> {
+        let mut held = self.held.lock().await;
+        if held.as_ref().is_some_and(|held| held.lease.check().is_ok()) {
+            return Err(Error::AlreadyHeld);
+        }
+        *held = None;
+        let session =
+            Opened::create(&self.places.consul, &self.options.session_options, &self.options.clock)
+                .await?;
+        let outcome = tokio::select! {
+            outcome = self.contend(session.id()) => outcome,
+            _loss = session.renew() => Err(Error::SessionExpired),
+        };
+        match outcome {
+            Ok(true) => {
+                let taken = self.hold(session);
+                let lease = taken.lease.clone();
+                *held = Some(taken);
+                Ok(Some(lease))
+            }
+            other => {
+                if let Err(error) = self.places.leave(session.id()).await {
+                    tracing::debug!(
+                        error = &error as &dyn std::error::Error,
+                        "others will find that this contender is gone"
+                    );
+                }
+                session.destroy().await;
+                other.map(|_none| None)
+            }
+        }
+    }
+
+    /// Gives the place up.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotHeld`], or when Consul could not be told: then the place is
+    /// free when the session's TTL has passed.
+    pub async fn release(&self) -> Result<()> {
+        let mut held = self.held.lock().await.take().ok_or(Error::NotHeld)?;
+        let was_held = held.lease.check().is_ok();
+        held.lease.end(Loss::Resigned);
+        held.done.cancel();
+        let released = (&mut held.keeper).await.map_err(|source| Error::Other {
+            operation: "release semaphore",
+            retryable: false,
+            source: source.into(),
+        })?;
+        if was_held { released } else { Err(Error::NotHeld) }
+    }
+
+    async fn contend(&self, session: &SessionId) -> Result<bool> {
+        let places = &self.places;
+        places.enter(session).await?;
+        let clock = &self.options.clock;
+        let start = clock.monotonic();
+        let mut index = None;
+        let mut first = true;
+        loop {
+            let elapsed = clock.monotonic().saturating_sub(start);
+            let left = self.options.wait.saturating_sub(elapsed);
+            if self.options.try_once && !first && left.is_zero() {
+                return Ok(false);
+            }
+            first = false;
+            let wait = if self.options.try_once { left } else { self.options.wait };
+            let answer = places.read(index, wait).await?;
+            let mut picture = places.judge(&answer.value)?;
+            let id = session.as_str();
+            if picture.register.holders.contains_key(id) {
+                return Ok(true);
+            }
+            if picture.register.holders.len() >= places.limit {
+                index = next_index(index, answer.meta.index);
+                continue;
+            }
+            index = None;
+            picture.register.holders.insert(id.to_owned(), true);
+            if places.write(&picture).await? {
+                return Ok(true);
+            }
+        }
+    }
+
+    fn hold(&self, session: Opened) -> Held {
+        let (places, options) = (self.places.clone(), self.options.clone());
+        let (lease, done) = (session.lease().clone(), CancellationToken::new());
+        let asked = done.clone();
+        let keeper = tokio::spawn(async move {
+            tokio::select! {
+                loss = places.monitor(session.id(), &options, &options.clock) => {
+                    let loss = session.lease().end(loss);
+                    tracing::warn!(prefix = places.prefix, %loss, "a place of the semaphore was lost");
+                }
+                loss = session.renew() => {
+                    tracing::warn!(prefix = places.prefix, %loss, "a place of the semaphore was lost");
+                }
+                () = asked.cancelled() => {}
+            }
+            session.lease().end(Loss::Resigned);
+            let left = places.leave(session.id()).await;
+            session.destroy().await;
+            left
+        });
+        Held { lease, done, keeper }
+    }
+}
+
+impl Places {
+    fn register_key(&self) -> String {
+        format!("{}/.lock", self.prefix)
+    }
+
+    fn contender_key(&self, session: &SessionId) -> String {
+        format!("{}/{session}", self.prefix)
+    }
+
+    /// Puts down that the session is alive: the key goes free when it ends.
+    async fn enter(&self, session: &SessionId) -> Result<()> {
+        let condition = PutCondition::Acquire(session.clone());
+        let key = self.contender_key(session);
+        let put = self.consul.put(&key, self.value.clone(), SEMAPHORE_FLAGS, condition);
+        if put.await? { Ok(()) } else { Err(Error::SessionExpired) }
+    }
+
+    async fn read(&self, index: Option<u64>, wait: Duration) -> Result<Answer<Vec<KvPair>>> {
+        let limit = wait / 16 * 17 + Duration::from_secs(5);
+        let prefix = format!("{}/", self.prefix);
+        bounded("read semaphore", limit, self.consul.list(&prefix, index, wait)).await
+    }
+
+    /// Who holds the places, without those whose session has ended.
+    fn judge(&self, pairs: &[KvPair]) -> Result<Picture> {
+        let key = self.register_key();
+        let alive: BTreeSet<&str> = pairs
+            .iter()
+            .filter(|pair| pair.flags == SEMAPHORE_FLAGS && pair.key != key)
+            .filter_map(|pair| pair.session.as_ref().map(SessionId::as_str))
+            .collect();
+        let Some(pair) = pairs.iter().find(|pair| pair.key == key) else {
+            let register = Register { limit: self.limit, holders: BTreeMap::new() };
+            return Ok(Picture { register, index: 0 });
+        };
+        if pair.flags != SEMAPHORE_FLAGS {
+            return Err(Error::Conflict { key });
+        }
+        let mut register: Register =
+            serde_json::from_slice(&pair.value).map_err(|error| Error::Data {
+                key,
+                problem: format!("is no semaphore's: {error}; delete it if nothing uses it"),
+            })?;
+        if register.limit != self.limit {
+            return Err(Error::LimitConflict {
+                prefix: self.prefix.clone(),
+                found: register.limit,
+                asked: self.limit,
+            });
+        }
+        register.holders.retain(|holder, _| alive.contains(holder.as_str()));
+        Ok(Picture { register, index: pair.modify_index })
+    }
+
+    /// Writes who holds the places; `false` when another was faster.
+    async fn write(&self, picture: &Picture) -> Result<bool> {
+        let value = serde_json::to_vec(&picture.register).unwrap_or_default();
+        let condition = PutCondition::Index(picture.index);
+        self.consul.put(&self.register_key(), value.into(), SEMAPHORE_FLAGS, condition).await
+    }
+
+    /// Takes a session out.
+    async fn leave(&self, session: &SessionId) -> Result<()> {
+        let leaving = async {
+            for _attempt in 0..RACES {
+                let answer = self.read(None, Duration::ZERO).await?;
+                let mut picture = self.judge(&answer.value)?;
+                let held = picture.register.holders.remove(session.as_str()).is_some();
+                if !held || self.write(&picture).await? {
+                    break;
+                }
+            }
+            let key = self.contender_key(session);
+            let pair = self.consul.get(&key, None, Duration::ZERO).await?.value;
+            if let Some(pair) = pair {
+                // Whoever was faster has taken it away.
+                self.consul.delete_at(&key, pair.modify_index).await?;
+            }
+            Ok(())
+        };
+        bounded("release semaphore", crate::session::FAREWELL, leaving).await
+    }
+
+    /// Returns when the session holds no place any more, or nobody can tell.
+    async fn monitor(
+        &self,
+        session: &SessionId,
+        options: &LockOptions,
+        clock: &Arc<dyn Clock>,
+    ) -> Loss {
+        let mut index = None;
+        let mut left = options.monitor_retries;
+        loop {
+            let held = self.read(index, options.wait).await.and_then(|answer| {
+                let picture = self.judge(&answer.value)?;
+                let held = picture.register.holders.contains_key(session.as_str());
+                Ok(held.then_some(answer.meta.index))
+            });
+            match held {
+                Ok(Some(answered)) => {
+                    left = options.monitor_retries;
+                    index = next_index(index, answered);
+                }
+                Ok(None) => return Loss::Taken,
+                Err(error) if left > 0 && error.is_retryable() => {
+                    left -= 1;
+                    clock.sleep(options.monitor_retry_time).await;
+                    index = None;
+                }
+                Err(error) => {
+                    tracing::warn!(
+                        prefix = self.prefix,
+                        error = &error as &dyn std::error::Error,
+                        "the semaphore cannot be watched any more"
+                    );
+                    return Loss::Unwatched;
+                }
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Semaphore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Semaphore")
+            .field("prefix", &self.places.prefix)
+            .field("limit", &self.places.limit)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,284 @@
+use std::{fmt, sync::Arc, time::Duration};
+
+use consul_watch::{
+    Clock,
+    types::{SessionBehavior, SessionId, SessionRequest},
+};
+use tokio::{task::JoinHandle, time::timeout};
+use tokio_util::sync::CancellationToken;
+
+use crate::{Consul, Error, Lease, Loss, Result, Timing};
+
+/// How a session is made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SessionOptions {
+    /// A name for people; default `Consul API Lock`, as Consul's own client says.
+    pub name: String,
+    /// It ends between one and two of these after its last renewal; default 15 s.
+    /// The server's `session_ttl_min` (10 s) is the least, 24 h the most.
+    pub ttl: Duration,
+    /// How long its keys cannot be acquired after it has ended in any way but by
+    /// being given up; default 15 s, at most 60 s. See [`Timing::new`] for 0.
+    pub lock_delay: Duration,
+    /// What happens to its keys when it ends; default: they stay.
+    pub behavior: SessionBehavior,
+    /// Checks of the agent's node that end it when they turn critical. `None`,
+    /// the default, is gossip's check of the node; an empty list is none.
+    pub node_checks: Option<Vec<String>>,
+}
+
+impl Default for SessionOptions {
+    fn default() -> Self {
+        Self {
+            name: "Consul API Lock".to_owned(),
+            ttl: Duration::from_secs(15),
+            lock_delay: Duration::from_secs(15),
+            behavior: SessionBehavior::Release,
+            node_checks: None,
+        }
+    }
+}
+
+impl SessionOptions {
+    fn request(&self) -> SessionRequest {
+        let mut request = SessionRequest::default();
+        request.name.clone_from(&self.name);
+        request.ttl = Some(self.ttl);
+        request.lock_delay = Some(self.lock_delay);
+        request.behavior = self.behavior;
+        request.node_checks.clone_from(&self.node_checks);
+        request
+    }
+}
+
+/// How long the farewell of a session may hold up its owner.
+pub(crate) const FAREWELL: Duration = Duration::from_secs(2);
+
+/// A session that was created and has to be renewed.
+pub(crate) struct Opened {
+    consul: Consul,
+    id: SessionId,
+    lease: Lease,
+    timing: Timing,
+    clock: Arc<dyn Clock>,
+}
+
+impl Opened {
+    pub(crate) async fn create(
+        consul: &Consul,
+        options: &SessionOptions,
+        clock: &Arc<dyn Clock>,
+    ) -> Result<Self> {
+        let timing = Timing::new(options.ttl, options.lock_delay)?;
+        let start = clock.monotonic();
+        let id = consul.create_session(&options.request()).await?;
+        let lease = Lease::since(Arc::clone(clock), start, timing.lease);
+        Ok(Self { consul: consul.clone(), id, lease, timing, clock: Arc::clone(clock) })
+    }
+
+    pub(crate) fn id(&self) -> &SessionId {
+        &self.id
+    }
+
+    pub(crate) fn lease(&self) -> &Lease {
+        &self.lease
+    }
+
+    pub(crate) fn timing(&self) -> Timing {
+        self.timing
+    }
+
+    /// Renews until the lease has ended, by the session's end or the clock's.
+    ///
+    /// Dropping the future leaves the session to its TTL.
+    ///
+    /// Source: Consul Go client `api/session.go` (`RenewPeriodic`).
+    /// Deviation: there nothing learns of renewals that fail; here the lease ends.
+    pub(crate) async fn renew(&self) -> Loss {
+        let renewing = async {
+            let mut wait = self.timing.interval;
+            loop {
+                self.clock.sleep(wait).await;
+                wait = match self.renew_once().await {
+                    Ok(timing) => timing.interval,
+                    Err(Error::SessionExpired) => return self.lease.end(Loss::SessionEnded),
+                    Err(error) => {
+                        tracing::warn!(
+                            session.id = %self.id,
+                            error = &error as &dyn std::error::Error,
+                            "cannot renew the session, trying again"
+                        );
+                        self.timing.retry
+                    }
+                };
+            }
+        };
+        tokio::select! {
+            loss = renewing => loss,
+            loss = self.lease.watch() => loss,
+        }
+    }
+
+    /// Renews once. The answer's TTL counts where it is shorter.
+    async fn renew_once(&self) -> Result<Timing> {
+        let start = self.clock.monotonic();
+        let renewing = self.consul.renew_session(&self.id);
+        let renewed =
+            timeout(self.timing.timeout, renewing).await.map_err(|_late| Error::Other {
+                operation: "renew session",
+                retryable: true,
+                source: format!("no answer within {:?}", self.timing.timeout).into(),
+            })??;
+        let session = renewed.ok_or(Error::SessionExpired)?;
+        let mut timing = self.timing;
+        if let Some(ttl) = session.ttl.filter(|ttl| *ttl < timing.ttl) {
+            timing = Timing::new(ttl, session.lock_delay.min(crate::timing::LONGEST_LOCK_DELAY))?;
+        }
+        self.lease.renew(start, timing.lease);
+        Ok(timing)
+    }
+
+    /// Ends the session, if Consul can be reached soon.
+    pub(crate) async fn destroy(&self) {
+        self.lease.end(Loss::Resigned);
+        match timeout(FAREWELL, self.consul.destroy_session(&self.id)).await {
+            Ok(Ok(())) => tracing::debug!(session.id = %self.id, "session destroyed"),
+            Ok(Err(error)) => tracing::warn!(
+                session.id = %self.id,
+                error = &error as &dyn std::error::Error,
+                "cannot destroy the session, its TTL will end it"
+            ),
+            Err(_late) => tracing::warn!(
+                session.id = %self.id,
+                "Consul did not answer, the session's TTL will end it"
+            ),
+        }
+    }
+}
+
+/// Renews a session until `done` is cancelled, and then destroys it.
+///
+/// # Cancel safety
+///
+/// Dropping the future stops at once and leaves the session to its TTL.
+///
+/// # Errors
+///
+/// [`Error::SessionExpired`] when Consul knows the session no more,
+/// [`Error::Ended`] when a lease has passed without a renewal.
+///
+/// Source: Consul Go client `api/session.go` (`RenewPeriodic`).
+/// Deviation: being cancelled is a future that is dropped, and no error.
+pub async fn renew_until(
+    consul: &Consul,
+    id: SessionId,
+    timing: Timing,
+    clock: Arc<dyn Clock>,
+    done: &CancellationToken,
+) -> Result<()> {
+    let lease = Lease::new(Arc::clone(&clock), timing.lease);
+    let session = Opened { consul: consul.clone(), id, lease, timing, clock };
+    tokio::select! {
+        loss = session.renew() => match loss {
+            Loss::SessionEnded => Err(Error::SessionExpired),
+            loss => Err(Error::Ended(loss)),
+        },
+        () = done.cancelled() => {
+            session.destroy().await;
+            Ok(())
+        }
+    }
+}
+
+/// A session that a task of its own renews.
+///
+/// [`KeptSession::close`] destroys it; dropped without that it is destroyed in
+/// the background, and by its TTL at the latest.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// # let consul = consul_watch::testing::TestConsul::new().client();
+/// use std::sync::Arc;
+/// use consul_watch::SystemClock;
+/// use cts_ha::{Consul, KeptSession, SessionOptions};
+///
+/// let consul = Consul::new(consul); // a consul_watch::Client
+/// let session =
+///     KeptSession::create(&consul, &SessionOptions::default(), Arc::new(SystemClock)).await?;
+/// assert!(session.lease().check().is_ok());
+/// session.close().await;
+/// # Ok::<(), cts_ha::Error>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct KeptSession {
+    id: SessionId,
+    lease: Lease,
+    done: CancellationToken,
+    task: Option<JoinHandle<()>>,
+}
+
+impl KeptSession {
+    /// Creates a session and keeps it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Permission`] without `session:write`, [`Error::Setting`] for a
+    /// TTL or lock-delay out of range, else what Consul answers.
+    pub async fn create(
+        consul: &Consul,
+        options: &SessionOptions,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self> {
+        let session = Opened::create(consul, options, &clock).await?;
+        let (id, lease) = (session.id().clone(), session.lease().clone());
+        let done = CancellationToken::new();
+        let asked = done.clone();
+        let task = tokio::spawn(async move {
+            tokio::select! {
+                loss = session.renew() => {
+                    tracing::debug!(session.id = %session.id(), %loss, "session is kept no more");
+                }
+                () = asked.cancelled() => {}
+            }
+            session.destroy().await;
+        });
+        Ok(Self { id, lease, done, task: Some(task) })
+    }
+
+    /// Its id.
+    pub fn id(&self) -> &SessionId {
+        &self.id
+    }
+
+    /// How long what it holds may be believed in.
+    pub fn lease(&self) -> &Lease {
+        &self.lease
+    }
+
+    /// Destroys it; waits for Consul's answer for 2 s at most.
+    pub async fn close(mut self) {
+        self.lease.end(Loss::Resigned);
+        self.done.cancel();
+        if let Some(task) = self.task.take() {
+            // A task that panicked leaves the session to its TTL.
+            drop(task.await);
+        }
+    }
+}
+
+impl Drop for KeptSession {
+    fn drop(&mut self) {
+        self.done.cancel();
+    }
+}
+
+impl fmt::Debug for KeptSession {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeptSession")
+            .field("id", &self.id)
+            .field("lease", &self.lease)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,481 @@
+use std::{
+    collections::BTreeSet,
+    fmt,
+    path::PathBuf,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, SystemTime},
+};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use consul_watch::{
+    Backoff, Client, Clock, QueryOptions, SystemClock, client::PutCondition, types::SessionBehavior,
+};
+use cts_tasks::{
+    Change, Cluster, Config, DaemonOptions, Member, Permit, Role, State, Stop, StopReason, Task,
+    TaskStore,
+};
+use serde_json::json;
+use tokio::task::JoinHandle;
+
+use super::{
+    FailoverRun, HighAvailability, KvTaskStore, StoreOptions,
+    compat::{self, Incompatible},
+    members::{hidden, members},
+    records::{Layout, VERSION},
+    store::seam,
+};
+use crate::{
+    Candidate, Consul, ConsulElector, ElectionOptions, Elector as _, Error, KeptSession,
+    LOCK_FLAGS, Leadership, Result, SessionOptions,
+};
+
+/// What a [`CtsCluster`] can be told besides the configuration.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct ClusterOptions {
+    /// Throws the stored tasks away whenever this instance becomes leader; off
+    /// by default.
+    pub reset_storage: bool,
+    /// What leases are measured with; the machine's clock by default.
+    pub clock: Arc<dyn Clock>,
+    /// Where relative modules start; the process's directory by default.
+    pub directory: PathBuf,
+}
+
+impl Default for ClusterOptions {
+    fn default() -> Self {
+        Self { reset_storage: false, clock: Arc::new(SystemClock), directory: ".".into() }
+    }
+}
+
+/// This instance's part in a cluster of Consul-Terraform-Sync.
+///
+/// It elects the leader, which alone runs tasks; keeps their state in Consul
+/// KV; says who the members are; and checks that this instance could lead.
+/// [`CtsCluster::join`] puts it into the options of a [`cts_tasks::Daemon`].
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// # let consul = consul_watch::testing::TestConsul::new().client();
+/// use std::sync::Arc;
+/// use cts_ha::tasks::{ClusterOptions, CtsCluster, HighAvailability};
+/// use cts_tasks::{Cluster as _, Config, DaemonOptions};
+///
+/// let config = Config::default();
+/// let settings = HighAvailability::new("cluster-a");
+/// let cluster = CtsCluster::with_client(&config, settings, ClusterOptions::default(), consul)?;
+/// let mut options = DaemonOptions::default();
+/// Arc::new(cluster).join(&mut options);
+/// assert_eq!(options.cluster.tags(), ["cts-cluster:cluster-a"]);
+/// # Ok::<(), cts_ha::Error>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct CtsCluster {
+    settings: HighAvailability,
+    options: ClusterOptions,
+    client: Client,
+    consul: Consul,
+    layout: Layout,
+    elector: ConsulElector,
+    id: String,
+    /// The name that this instance registers under, if it does.
+    service_name: Option<String>,
+    tasks: Vec<Task>,
+    driver: String,
+    providers: Vec<String>,
+    current: Mutex<Option<Current>>,
+    /// Whether this instance has led before.
+    has_stood: Mutex<bool>,
+}
+
+/// A time of leading.
+struct Current {
+    leadership: Leadership,
+    store: Arc<KvTaskStore>,
+    /// Gives the term's stop when leadership is lost.
+    herald: JoinHandle<()>,
+}
+
+impl Drop for Current {
+    fn drop(&mut self) {
+        self.herald.abort();
+    }
+}
+
+/// How long after a store that cannot be used this instance stands again.
+const AFTER_BAD_STORE: Duration = Duration::from_secs(15);
+
+impl CtsCluster {
+    /// The cluster of a configuration, in the Consul that it names.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Consul`] when the settings for Consul make no client.
+    pub fn new(
+        config: &Config,
+        settings: HighAvailability,
+        options: ClusterOptions,
+    ) -> Result<Self> {
+        let client = Client::new(config.consul.client_config())
+            .map_err(|source| Error::consul("make a client for Consul", "", source))?;
+        Self::with_client(config, settings, options, client)
+    }
+
+    /// As [`CtsCluster::new`], with a client of the caller's.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Setting`] for a TTL or lock-delay out of range.
+    pub fn with_client(
+        config: &Config,
+        settings: HighAvailability,
+        options: ClusterOptions,
+        client: Client,
+    ) -> Result<Self> {
+        let consul = Consul::new(client.clone()).in_namespace(settings.namespace.clone());
+        let layout = Layout::new(&settings.directory());
+        let registration = &config.consul.service_registration;
+        let service_name = registration.enabled.then(|| registration.service_name.clone());
+        let mut candidate = Candidate::new(&config.id);
+        candidate.address.clone_from(&settings.address);
+        candidate.port = Some(config.port).filter(|port| *port != 0);
+        candidate.service_name.clone_from(&service_name);
+        candidate.version = Some(env!("CARGO_PKG_VERSION").to_owned());
+        let election = ElectionOptions {
+            session_ttl: settings.session_ttl,
+            lock_delay: settings.lock_delay,
+            session_name: Some(format!("cts-{}-{}", settings.cluster, config.id)),
+            clock: Arc::clone(&options.clock),
+            ..ElectionOptions::default()
+        };
+        let elector = ConsulElector::new(&consul, layout.leader(), candidate, election)?;
+        let providers: BTreeSet<String> =
+            config.providers.iter().map(|provider| provider.name.clone()).collect();
+        Ok(Self {
+            settings,
+            options,
+            client,
+            consul,
+            layout,
+            elector,
+            id: config.id.clone(),
+            service_name,
+            tasks: config.tasks.clone(),
+            driver: config.driver.label.clone(),
+            providers: providers.into_iter().collect(),
+            current: Mutex::new(None),
+            has_stood: Mutex::new(false),
+        })
+    }
+
+    /// Makes a daemon with these options part of the cluster: its store, its
+    /// permit, and how its tasks run first.
+    pub fn join(self: Arc<Self>, options: &mut DaemonOptions) {
+        options.engine.allow_failed_first_runs = true;
+        options.engine.skip_unchanged_first_runs =
+            self.settings.failover_run == FailoverRun::Changed;
+        let store: Arc<dyn TaskStore> = Arc::<Self>::clone(&self);
+        let permit: Arc<dyn Permit> = Arc::<Self>::clone(&self);
+        options.engine.store = store;
+        options.engine.permit = permit;
+        options.cluster = self;
+    }
+
+    /// Checks that this instance could run the stored tasks.
+    ///
+    /// # Errors
+    ///
+    /// What the store answers.
+    pub async fn check_compatibility(&self) -> Result<Vec<Incompatible>> {
+        let store = KvTaskStore::read_only(&self.consul, &self.settings.directory());
+        let state = store.load().await.map_err(|source| Error::Other {
+            operation: "reading the stored tasks",
+            retryable: source.is_retryable(),
+            source: source.into(),
+        })?;
+        Ok(compat::check(&state.tasks, &self.options.directory, &self.providers).await)
+    }
+
+    fn current(&self) -> MutexGuard<'_, Option<Current>> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn store(&self) -> cts_tasks::Result<Arc<KvTaskStore>> {
+        let store = self.current().as_ref().map(|current| Arc::clone(&current.store));
+        store.ok_or_else(|| cts_tasks::Error::Fenced {
+            reason: "this instance does not lead".into(),
+        })
+    }
+
+    async fn open(&self, leadership: &Leadership) -> Result<KvTaskStore> {
+        let mut options = StoreOptions::default();
+        options.configured.clone_from(&self.tasks);
+        options.reset = self.options.reset_storage;
+        options.driver.clone_from(&self.driver);
+        KvTaskStore::open(&self.settings.directory(), leadership, options).await
+    }
+
+    /// Whether an error that no retry cures ends the process: only before this
+    /// instance could ever stand.
+    fn is_fatal(&self, error: &Error) -> bool {
+        let stood = *self.has_stood.lock().unwrap_or_else(PoisonError::into_inner);
+        !stood && !error.is_retryable()
+    }
+
+    fn note_standing(&self) {
+        *self.has_stood.lock().unwrap_or_else(PoisonError::into_inner) = true;
+    }
+
+    fn begin(&self, leadership: Leadership, store: KvTaskStore, stop: &Stop) -> Stop {
+        let term = stop.child();
+        let (ended, told) = (leadership.ended().clone(), term.clone());
+        let herald = tokio::spawn(async move {
+            ended.cancelled().await;
+            told.stop(StopReason::LeadershipLost);
+        });
+        *self.current() = Some(Current { leadership, store: Arc::new(store), herald });
+        term
+    }
+
+    /// Checks at once and then at each interval, and tells the others, until
+    /// the session under which it does so is gone.
+    async fn attend_once(&self) -> Result<()> {
+        let options = SessionOptions {
+            name: format!("cts-{}-{}-instance", self.settings.cluster, self.id),
+            behavior: SessionBehavior::Delete,
+            ttl: self.settings.session_ttl,
+            lock_delay: Duration::ZERO,
+            ..SessionOptions::default()
+        };
+        let session =
+            KeptSession::create(&self.consul, &options, Arc::clone(&self.options.clock)).await?;
+        let ended = session.lease().ended().clone();
+        let publishing = async {
+            loop {
+                let found = self.look().await;
+                let key = self.layout.instance(&self.id);
+                let condition = PutCondition::Acquire(session.id().clone());
+                self.consul.put(&key, self.record(&found), LOCK_FLAGS, condition).await?;
+                self.options.clock.sleep(self.settings.compat_check_interval).await;
+            }
+        };
+        let done = tokio::select! {
+            done = publishing => done,
+            () = ended.cancelled() => Ok(()),
+        };
+        session.close().await;
+        done
+    }
+
+    async fn look(&self) -> Vec<Incompatible> {
+        match self.check_compatibility().await {
+            Ok(found) => {
+                for incompatible in &found {
+                    tracing::error!(target: "ha.compat", error = %incompatible, "");
+                }
+                found
+            }
+            Err(error) => {
+                tracing::warn!(
+                    target: "ha.compat",
+                    error = &error as &dyn std::error::Error,
+                    "cannot check the compatibility"
+                );
+                Vec::new()
+            }
+        }
+    }
+
+    /// Finds out whether the token can see all members. That it cannot see
+    /// this one is an error; of others a warning tells.
+    async fn look_for_hidden(&self, found: &[Member]) -> cts_tasks::Result<()> {
+        let tag = self.settings.tag();
+        let is_found = |id: &str| found.iter().any(|member| member.id == id);
+        if let Some(service) = &self.service_name
+            && !is_found(&self.id)
+            && self.is_registered().await
+        {
+            return Err(cts_tasks::Error::Consul {
+                what: "the members of the cluster".to_owned(),
+                retryable: false,
+                source: hidden(&self.id, service, &tag).into(),
+            });
+        }
+        let folder = self.layout.instances();
+        let Ok(records) = self.consul.list(&folder, None, Duration::ZERO).await else {
+            return Ok(());
+        };
+        for pair in records.value {
+            let id = pair.key.strip_prefix(&folder).unwrap_or_default();
+            let record: serde_json::Value = serde_json::from_slice(&pair.value).unwrap_or_default();
+            if let Some(service) = record.get("service_name").and_then(serde_json::Value::as_str)
+                && id != self.id
+                && !is_found(id)
+            {
+                tracing::warn!("{}", hidden(id, service, &tag));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the agent knows this instance.
+    async fn is_registered(&self) -> bool {
+        let known = self.client.agent_service(&self.id, &QueryOptions::default()).await;
+        known.is_ok_and(|known| known.value.is_some())
+    }
+
+    fn record(&self, found: &[Incompatible]) -> Bytes {
+        let now = self.options.clock.now().duration_since(SystemTime::UNIX_EPOCH);
+        let errors: Vec<String> = found.iter().map(ToString::to_string).collect();
+        json!({
+            "v": VERSION,
+            "address": self.settings.address,
+            "service_name": self.service_name,
+            "version": env!("CARGO_PKG_VERSION"),
+            "compat": {
+                "ok": errors.is_empty(),
+                "errors": errors,
+                "checked_at": now.map_or(0, |now| now.as_secs()),
+            },
+        })
+        .to_string()
+        .into()
+    }
+}
+
+#[async_trait]
+impl Cluster for CtsCluster {
+    fn role(&self) -> Role {
+        if Permit::check(self).is_ok() {
+            return Role::Leader;
+        }
+        let leader = self.elector.leader();
+        Role::Follower {
+            address: leader.as_ref().and_then(crate::Leader::host_and_port),
+            leader: leader.map(|leader| leader.id),
+        }
+    }
+
+    fn name(&self) -> Option<String> {
+        Some(self.settings.cluster.clone())
+    }
+
+    fn tags(&self) -> Vec<String> {
+        vec![self.settings.tag()]
+    }
+
+    async fn members(&self) -> cts_tasks::Result<Vec<Member>> {
+        let leader = self.elector.leader();
+        let found = members(&self.client, &self.settings.tag(), leader.as_ref()).await?;
+        self.look_for_hidden(&found).await?;
+        Ok(found)
+    }
+
+    async fn lead(&self, stop: &Stop) -> cts_tasks::Result<Stop> {
+        let mut backoff = Backoff::default().with_initial(Duration::from_secs(1));
+        loop {
+            let leadership = tokio::select! {
+                leadership = self.elector.campaign() => leadership,
+                reason = stop.stopped() => return Err(cts_tasks::Error::Stopped { reason }),
+            };
+            let delay = match leadership {
+                Err(error) if self.is_fatal(&error) => return Err(seam(error)),
+                Err(error) => {
+                    tracing::error!(
+                        error = &error as &dyn std::error::Error,
+                        "cannot stand for election"
+                    );
+                    AFTER_BAD_STORE
+                }
+                Ok(leadership) => match self.open(&leadership).await {
+                    Ok(store) => {
+                        self.note_standing();
+                        return Ok(self.begin(leadership, store, stop));
+                    }
+                    Err(error) => {
+                        leadership.resign().await;
+                        if self.is_fatal(&error) && matches!(error, Error::Permission { .. }) {
+                            return Err(seam(error));
+                        }
+                        tracing::error!(
+                            error = &error as &dyn std::error::Error,
+                            "cannot use the stored state, and does not lead"
+                        );
+                        if error.is_retryable() || matches!(error, Error::Ended(_)) {
+                            backoff.next_delay()
+                        } else {
+                            AFTER_BAD_STORE
+                        }
+                    }
+                },
+            };
+            tokio::select! {
+                () = self.options.clock.sleep(delay) => {}
+                reason = stop.stopped() => return Err(cts_tasks::Error::Stopped { reason }),
+            }
+        }
+    }
+
+    async fn resign(&self) {
+        let current = self.current().take();
+        if let Some(current) = current {
+            current.leadership.resign().await;
+        }
+    }
+
+    async fn attend(&self, stop: &Stop) {
+        let mut backoff = Backoff::default().with_initial(Duration::from_secs(1));
+        loop {
+            let attended = tokio::select! {
+                attended = self.attend_once() => attended,
+                _reason = stop.stopped() => return,
+            };
+            match attended {
+                Ok(()) => backoff.reset(),
+                Err(error) => tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "cannot tell the others of this instance"
+                ),
+            }
+            tokio::select! {
+                () = self.options.clock.sleep(backoff.next_delay()) => {}
+                _reason = stop.stopped() => return,
+            }
+        }
+    }
+}
+
+impl Permit for CtsCluster {
+    fn check(&self) -> cts_tasks::Result<()> {
+        let reason = match self.current().as_ref() {
+            Some(current) => match current.leadership.check() {
+                Ok(()) => return Ok(()),
+                Err(error) => error.to_string(),
+            },
+            None => "this instance does not lead".to_owned(),
+        };
+        Err(cts_tasks::Error::NotPermitted { reason })
+    }
+}
+
+#[async_trait]
+impl TaskStore for CtsCluster {
+    async fn load(&self) -> cts_tasks::Result<State> {
+        self.store()?.load().await
+    }
+
+    async fn commit(&self, batch: &[Change]) -> cts_tasks::Result<()> {
+        self.store()?.commit(batch).await
+    }
+}
+
+impl fmt::Debug for CtsCluster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CtsCluster")
+            .field("settings", &self.settings)
+            .field("id", &self.id)
+            .finish_non_exhaustive()
+    }
+}

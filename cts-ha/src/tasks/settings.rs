@@ -1,0 +1,312 @@
+use std::time::Duration;
+
+use consul_watch::GoDuration;
+use cts_tasks::{
+    Config, ConfigValue, Diagnostic, Place,
+    config::{BlockKind, Entry, ValueKind},
+};
+
+use crate::Timing;
+
+/// The block's name.
+const BLOCK: &str = "high_availability";
+
+/// `high_availability { … }`, checked.
+///
+/// Source: Consul documentation `nia/configuration#high-availability`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HighAvailability {
+    /// `cluster.name`: what the instances have in common.
+    pub cluster: String,
+    /// `cluster.storage.parent_path`; default `consul-terraform-sync`.
+    pub parent_path: String,
+    /// `cluster.storage.namespace`: Enterprise namespace of keys and session.
+    pub namespace: Option<String>,
+    /// `cluster.storage.session_ttl`; default 15 s.
+    pub session_ttl: Duration,
+    /// `cluster.storage.lock_delay`, which upstream does not have; default 15 s.
+    pub lock_delay: Duration,
+    /// `cluster.compat_check_interval`, which upstream does not have; default 5 min.
+    pub compat_check_interval: Duration,
+    /// `cluster.failover_run`, which upstream does not have; default all.
+    pub failover_run: FailoverRun,
+    /// `instance.address`: where the others and users reach this instance.
+    pub address: Option<String>,
+}
+
+/// Which tasks a new leader runs once before it watches for changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum FailoverRun {
+    /// All, as upstream does: `all`.
+    #[default]
+    All,
+    /// Those whose inputs differ from those last applied, and those whose last
+    /// run failed: `changed`. A run that was cut short by the crash itself and
+    /// whose inputs have changed back meanwhile is not found.
+    Changed,
+}
+
+impl HighAvailability {
+    /// The settings of a cluster with nothing but a name.
+    pub fn new(cluster: impl Into<String>) -> Self {
+        Self {
+            cluster: cluster.into(),
+            parent_path: "consul-terraform-sync".to_owned(),
+            namespace: None,
+            session_ttl: Duration::from_secs(15),
+            lock_delay: Duration::from_secs(15),
+            compat_check_interval: Duration::from_mins(5),
+            failover_run: FailoverRun::All,
+            address: None,
+        }
+    }
+
+    /// Reads a configuration's block; `None` when it has none.
+    ///
+    /// # Errors
+    ///
+    /// Every mistake in the block, and in what must fit it: the backend `local`
+    /// of the driver "terraform" keeps its state where no other instance finds it.
+    pub fn of(config: &Config) -> Result<Option<Self>, Vec<Diagnostic>> {
+        let Some(block) = config.blocks.get(BLOCK) else { return Ok(None) };
+        let mut errors = Vec::new();
+        let settings = read(&block.body, &mut errors);
+        if let Some(backend) = local_backend(config) {
+            errors.push(
+                Diagnostic::error(
+                    "the backend \"local\" of driver \"terraform\" is not supported with high \
+                     availability: another instance could not find the state",
+                )
+                .at(backend.place.clone())
+                .help("use a remote backend; the default, \"consul\", will do"),
+            );
+        }
+        if errors.is_empty() { Ok(Some(settings)) } else { Err(errors) }
+    }
+
+    /// Where the cluster's keys are, without a slash at either end.
+    pub fn directory(&self) -> String {
+        if self.parent_path.is_empty() {
+            return self.cluster.clone();
+        }
+        format!("{}/{}", self.parent_path, self.cluster)
+    }
+
+    /// The tag that the cluster's members register with.
+    pub fn tag(&self) -> String {
+        format!("cts-cluster:{}", self.cluster)
+    }
+}
+
+/// Claims the block `high_availability`.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct HighAvailabilityKind;
+
+impl BlockKind for HighAvailabilityKind {
+    fn name(&self) -> &'static str {
+        BLOCK
+    }
+
+    fn check(&self, body: &ConfigValue) -> Vec<Diagnostic> {
+        let mut errors = Vec::new();
+        read(body, &mut errors);
+        errors
+    }
+}
+
+fn local_backend(config: &Config) -> Option<&ConfigValue> {
+    let body = config.driver.body.as_ref().filter(|_| config.driver.label == "terraform")?;
+    child(child(body, "backend")?, "local")
+}
+
+fn child<'a>(value: &'a ConfigValue, key: &str) -> Option<&'a ConfigValue> {
+    match &value.kind {
+        ValueKind::Object(entries) => {
+            entries.iter().find(|entry| entry.key == key).map(|entry| &entry.value)
+        }
+        // One block that JSON writes as a list.
+        ValueKind::List(items) => items.iter().find_map(|item| child(item, key)),
+        _ => None,
+    }
+}
+
+fn read(body: &ConfigValue, errors: &mut Vec<Diagnostic>) -> HighAvailability {
+    let mut reader = Reader { errors };
+    let mut settings = HighAvailability::new("");
+    let blocks = reader.members(BLOCK, body, &["cluster", "instance"]);
+    let Some(cluster) = find(&blocks, "cluster") else {
+        reader.error(
+            "high_availability: cluster is missing",
+            body.place.clone(),
+            "write cluster { name = \"…\" }",
+        );
+        return settings;
+    };
+    let known = ["name", "storage", "compat_check_interval", "failover_run"];
+    let cluster_path = "high_availability.cluster";
+    let members = reader.members(cluster_path, cluster, &known);
+    reader.cluster_name(cluster, find(&members, "name"), &mut settings.cluster);
+    if let Some(value) = find(&members, "compat_check_interval") {
+        reader.duration("compat_check_interval", value, &mut settings.compat_check_interval);
+        if settings.compat_check_interval.is_zero() {
+            reader.error(
+                "compat_check_interval: must be more than 0s",
+                value.place.clone(),
+                "leave it out for 5m",
+            );
+        }
+    }
+    if let Some(value) = find(&members, "failover_run") {
+        match reader.text("failover_run", value).as_deref() {
+            Some("all") => settings.failover_run = FailoverRun::All,
+            Some("changed") => settings.failover_run = FailoverRun::Changed,
+            Some(other) => reader.error(
+                &format!("failover_run: {other:?} is unknown"),
+                value.place.clone(),
+                "write \"all\" or \"changed\"",
+            ),
+            None => {}
+        }
+    }
+    if let Some(storage) = find(&members, "storage") {
+        reader.storage(storage, &mut settings);
+    }
+    if let Some(instance) = find(&blocks, "instance") {
+        let members = reader.members("high_availability.instance", instance, &["address"]);
+        let address = find(&members, "address").and_then(|value| reader.text("address", value));
+        settings.address = address.filter(|address| !address.is_empty());
+    }
+    settings
+}
+
+fn find<'a>(entries: &[&'a Entry], key: &str) -> Option<&'a ConfigValue> {
+    entries.iter().find(|entry| entry.key == key).map(|entry| &entry.value)
+}
+
+struct Reader<'a> {
+    errors: &'a mut Vec<Diagnostic>,
+}
+
+impl Reader<'_> {
+    fn error(&mut self, message: &str, place: Option<Place>, help: &str) {
+        self.errors.push(Diagnostic::error(message).at(place).help(help));
+    }
+
+    /// The members of a block, each once, and none that nobody knows.
+    fn members<'v>(
+        &mut self,
+        path: &str,
+        value: &'v ConfigValue,
+        known: &[&str],
+    ) -> Vec<&'v Entry> {
+        let entries = match &value.kind {
+            ValueKind::Object(entries) => Some(entries),
+            ValueKind::List(items) => match items.as_slice() {
+                [ConfigValue { kind: ValueKind::Object(entries), .. }] => Some(entries),
+                _ => None,
+            },
+            _ => None,
+        };
+        let Some(entries) = entries else {
+            let name = path.rsplit('.').next().unwrap_or(path);
+            if matches!(value.kind, ValueKind::List(_)) {
+                let message = format!("only one '{name}' block can be configured");
+                self.error(&message, value.place.clone(), "merge the blocks into one");
+            } else {
+                let message = format!("{path}: expected a block");
+                self.error(&message, value.place.clone(), "write { … }");
+            }
+            return Vec::new();
+        };
+        let mut seen: Vec<&Entry> = Vec::new();
+        for entry in entries {
+            let place = || entry.key_place.clone().or_else(|| entry.value.place.clone());
+            if !known.contains(&entry.key.as_str()) {
+                let message = format!("{path}: invalid keys: {}", entry.key);
+                self.error(&message, place(), &format!("known are {}", known.join(", ")));
+            } else if seen.iter().any(|earlier| earlier.key == entry.key) {
+                let message = format!("only one '{}' block can be configured", entry.key);
+                self.error(&message, place(), "merge the blocks into one");
+            } else {
+                seen.push(entry);
+            }
+        }
+        seen
+    }
+
+    fn cluster_name(
+        &mut self,
+        block: &ConfigValue,
+        value: Option<&ConfigValue>,
+        name: &mut String,
+    ) {
+        let Some(value) = value else {
+            self.error(
+                "high_availability.cluster: name is missing",
+                block.place.clone(),
+                "all instances of one cluster have the same name",
+            );
+            return;
+        };
+        let Some(text) = self.text("name", value) else { return };
+        let odd = text.is_empty()
+            || text.trim() != text
+            || text.contains('/')
+            || text.chars().any(char::is_control);
+        if odd {
+            self.error(
+                &format!("high_availability.cluster: {text:?} cannot be a name"),
+                value.place.clone(),
+                "it is part of a key: not empty, without /, control characters or blanks at its ends",
+            );
+        }
+        *name = text;
+    }
+
+    fn storage(&mut self, storage: &ConfigValue, settings: &mut HighAvailability) {
+        let kinds = self.members("high_availability.cluster.storage", storage, &["consul"]);
+        let Some(consul) = find(&kinds, "consul") else { return };
+        let known = ["parent_path", "namespace", "session_ttl", "lock_delay"];
+        let members = self.members("high_availability.cluster.storage.consul", consul, &known);
+        if let Some(path) =
+            find(&members, "parent_path").and_then(|value| self.text("parent_path", value))
+        {
+            path.trim_matches('/').clone_into(&mut settings.parent_path);
+        }
+        let namespace = find(&members, "namespace").and_then(|value| self.text("namespace", value));
+        settings.namespace = namespace.filter(|namespace| !namespace.is_empty());
+        for (key, place) in
+            [("session_ttl", &mut settings.session_ttl), ("lock_delay", &mut settings.lock_delay)]
+        {
+            if let Some(value) = find(&members, key) {
+                self.duration(key, value, place);
+            }
+        }
+        if let Err(error) = Timing::new(settings.session_ttl, settings.lock_delay) {
+            let key =
+                if error.to_string().starts_with("lock") { "lock_delay" } else { "session_ttl" };
+            let place = find(&members, key).and_then(|value| value.place.clone());
+            self.error(&error.to_string(), place, "leave it out for 15s");
+        }
+    }
+
+    fn text(&mut self, name: &str, value: &ConfigValue) -> Option<String> {
+        if let ValueKind::String(text) = &value.kind {
+            return Some(text.clone());
+        }
+        self.error(&format!("{name}: expected a text"), value.place.clone(), "write it in quotes");
+        None
+    }
+
+    fn duration(&mut self, name: &str, value: &ConfigValue, place: &mut Duration) {
+        let Some(text) = self.text(name, value) else { return };
+        match text.parse::<GoDuration>() {
+            Ok(duration) => *place = duration.get(),
+            Err(error) => {
+                self.error(&format!("{name}: {error}"), value.place.clone(), "such as \"30s\"");
+            }
+        }
+    }
+}

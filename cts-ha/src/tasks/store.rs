@@ -1,0 +1,566 @@
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use consul_watch::{
+    error_chain,
+    types::{KvOp, TxnOutcome},
+};
+use cts_tasks::{Change, State, Task, TaskName, TaskStore};
+use serde::Serialize;
+use tokio::sync::Mutex;
+
+use super::records::{
+    AppliedBody, DriftBody, EventsBody, Journal, Kind, Layout, Meta, PlanBody, Record, Snapshot,
+    TaskBody, TaskSource, VERSION, Writes, is_large, op, pack,
+};
+use crate::{Consul, Error, Leadership, Result, contest::bounded};
+
+/// How many operations a transaction may hold on every server, with the one
+/// that checks the lock.
+const OPS: usize = 60;
+
+/// How many bytes of values a transaction may hold: base64 makes 4 of 3, and a
+/// server takes 512 KiB.
+const BYTES: usize = 300 * 1024;
+
+/// How long reading everything may take.
+const READ: Duration = Duration::from_secs(20);
+
+/// Longest message of an event that is kept.
+const LONGEST_MESSAGE: usize = 16 * 1024;
+
+/// How a [`KvTaskStore`] is opened.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct StoreOptions {
+    /// Tasks to put into a store that has never been used, or is reset.
+    pub configured: Vec<Task>,
+    /// Throws away what is stored; off by default.
+    pub reset: bool,
+    /// The driver in use, for the checks of other instances.
+    pub driver: String,
+}
+
+/// Keeps the state of Consul-Terraform-Sync in Consul KV.
+///
+/// Opened with a [`Leadership`], it writes nothing that Consul does not accept
+/// from the holder of the lock: a deposed leader gets [`cts_tasks::Error::Fenced`].
+/// A batch is all or nothing, also one that is too large for one transaction:
+/// it is written as a whole first, and whoever opens the store next completes it.
+/// Opened without one it can only be read.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// # let consul = consul_watch::testing::TestConsul::new().client();
+/// use cts_ha::{Candidate, Consul, ConsulElector, ElectionOptions, Elector as _};
+/// use cts_ha::tasks::{KvTaskStore, StoreOptions};
+/// use cts_tasks::TaskStore as _;
+///
+/// let consul = Consul::new(consul); // a consul_watch::Client
+/// let candidate = Candidate::new("cts-01");
+/// let elector =
+///     ConsulElector::new(&consul, "cts/web/leader", candidate, ElectionOptions::default())?;
+/// let leadership = elector.campaign().await?;
+/// let store = KvTaskStore::open("cts/web", &leadership, StoreOptions::default()).await?;
+/// assert!(store.load().await?.tasks.is_empty());
+/// leadership.resign().await;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct KvTaskStore {
+    consul: Consul,
+    layout: Layout,
+    leadership: Option<Leadership>,
+    /// What Consul holds, as far as it has acknowledged.
+    kept: Mutex<Kept>,
+}
+
+#[derive(Debug, Default, Clone)]
+struct Kept {
+    state: State,
+    /// Order and origin of the tasks.
+    places: BTreeMap<TaskName, (u64, TaskSource)>,
+    next_seq: u64,
+    /// Tasks whose records a failed commit may have changed.
+    unsure: BTreeSet<TaskName>,
+    /// That commit may have left its journal, which the next one must supersede.
+    journal_left: bool,
+}
+
+impl KvTaskStore {
+    /// Opens the store below `directory` as the leader: completes what a crash
+    /// has cut short, and puts `options.configured` into a store that has never
+    /// been used, or is to be reset. Stored tasks win over configured ones.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Ended`] when leadership is over, [`Error::Data`] for documents
+    /// of a newer version or that cannot be read, else what Consul answers.
+    pub async fn open(
+        directory: &str,
+        leadership: &Leadership,
+        options: StoreOptions,
+    ) -> Result<Self> {
+        let consul = leadership.fence()?.consul.clone();
+        let store = Self {
+            consul,
+            layout: Layout::new(directory),
+            leadership: Some(leadership.clone()),
+            kept: Mutex::default(),
+        };
+        let snapshot = store.snapshot().await?;
+        store.complete(&snapshot, leadership).await?;
+        let meta: Option<Meta> = snapshot.read(&store.layout, &store.layout.meta())?;
+        if let Some(meta) = meta.as_ref().filter(|meta| meta.schema > VERSION) {
+            return Err(Error::Data {
+                key: store.layout.meta(),
+                problem: format!(
+                    "has the schema {}, this program knows {VERSION}; upgrade this instance",
+                    meta.schema
+                ),
+            });
+        }
+        match meta {
+            Some(meta) if !options.reset && !meta.resetting => {
+                store.resume(leadership, meta, &options.driver).await?;
+                *store.kept.lock().await = store.decode(&snapshot)?;
+                store.warn_of_differences(&options.configured).await;
+            }
+            meta => store.reset(leadership, meta, options).await?,
+        }
+        store.sweep(leadership).await;
+        Ok(store)
+    }
+
+    /// Reads the store below `directory`; commits are refused.
+    pub fn read_only(consul: &Consul, directory: &str) -> Self {
+        Self {
+            consul: consul.clone(),
+            layout: Layout::new(directory),
+            leadership: None,
+            kept: Mutex::default(),
+        }
+    }
+
+    async fn snapshot(&self) -> Result<Snapshot> {
+        let root = self.layout.root();
+        let reading = self.consul.list(&root, None, Duration::ZERO);
+        let pairs = bounded("read the stored state", READ, reading).await?.value;
+        Snapshot::new(&self.layout, pairs)
+    }
+
+    /// Carries out what a crash has left in the journal.
+    async fn complete(&self, snapshot: &Snapshot, leadership: &Leadership) -> Result<()> {
+        if let Some(writes) = snapshot.journal(&self.layout)? {
+            tracing::info!(writes = writes.len(), "completing what the last leader has begun");
+            self.carry_out(leadership, &writes, true).await?;
+        }
+        Ok(())
+    }
+
+    async fn resume(&self, leadership: &Leadership, mut meta: Meta, driver: &str) -> Result<()> {
+        meta.term = leadership.token().get();
+        driver.clone_into(&mut meta.driver);
+        fenced(leadership, vec![KvOp::set(self.layout.meta(), json(&meta))]).await
+    }
+
+    async fn reset(
+        &self,
+        leadership: &Leadership,
+        before: Option<Meta>,
+        options: StoreOptions,
+    ) -> Result<()> {
+        let term = leadership.token().get();
+        if before.is_some() {
+            tracing::warn!(
+                directory = self.layout.root(),
+                "throwing away the stored tasks and events, and starting from the configuration"
+            );
+        }
+        let mut meta = Meta {
+            v: VERSION,
+            schema: VERSION,
+            created_term: before.as_ref().map_or(term, |before| before.created_term),
+            term,
+            reset_at: before.is_some().then_some(term),
+            driver: options.driver,
+            resetting: true,
+        };
+        let mut begin = vec![KvOp::set(self.layout.meta(), json(&meta))];
+        begin.extend(Kind::ALL.map(|kind| KvOp::delete_tree(self.layout.folder(kind))));
+        fenced(leadership, begin).await?;
+        let mut kept = Kept::default();
+        for task in options.configured {
+            kept.place(&task.name, TaskSource::Config);
+            kept.state.apply(&Change::PutTask(Box::new(task)));
+        }
+        let names: BTreeSet<TaskName> = kept.places.keys().cloned().collect();
+        let writes = self.records(&kept, &names, term)?;
+        self.carry_out(leadership, &writes, false).await?;
+        meta.resetting = false;
+        fenced(leadership, vec![KvOp::set(self.layout.meta(), json(&meta))]).await?;
+        *self.kept.lock().await = kept;
+        Ok(())
+    }
+
+    fn decode(&self, snapshot: &Snapshot) -> Result<Kept> {
+        let layout = &self.layout;
+        let mut kept = Kept::default();
+        let names = |kind: Kind| -> Vec<(String, TaskName)> {
+            let folder = layout.folder(kind);
+            snapshot
+                .keys_below(&folder)
+                .filter_map(|key| {
+                    let name = key.strip_prefix(&folder)?.to_owned().try_into().ok()?;
+                    Some((key.clone(), name))
+                })
+                .collect()
+        };
+        let mut tasks = Vec::new();
+        for (key, name) in names(Kind::Task) {
+            let Some(record) = snapshot.read::<Record<TaskBody>>(layout, &key)? else { continue };
+            if record.body.task.name != name {
+                return Err(Error::Data {
+                    key,
+                    problem: format!("holds the task {}", record.body.task.name),
+                });
+            }
+            tasks.push(record.body);
+        }
+        tasks.sort_by_key(|body| body.seq);
+        for body in tasks {
+            kept.next_seq = kept.next_seq.max(body.seq + 1);
+            kept.places.insert(body.task.name.clone(), (body.seq, body.source));
+            kept.state.tasks.push(body.task);
+        }
+        for (key, name) in names(Kind::Events) {
+            if let Some(record) = snapshot.read::<Record<EventsBody>>(layout, &key)? {
+                kept.state.events.insert(name, record.body.events);
+            }
+        }
+        for (key, name) in names(Kind::Plan) {
+            if let Some(record) = snapshot.read::<Record<PlanBody>>(layout, &key)? {
+                kept.state.plans.insert(name, record.body.plan);
+            }
+        }
+        for (key, name) in names(Kind::Applied) {
+            if let Some(record) = snapshot.read::<Record<AppliedBody>>(layout, &key)? {
+                kept.state.applied.insert(name, record.body.digest);
+            }
+        }
+        for (key, name) in names(Kind::Drift) {
+            if let Some(record) = snapshot.read::<Record<DriftBody>>(layout, &key)? {
+                kept.state.drift.insert(name, record.body.drift);
+            }
+        }
+        Ok(kept)
+    }
+
+    /// All records of these tasks, as `kept` has them.
+    fn records(&self, kept: &Kept, names: &BTreeSet<TaskName>, term: u64) -> Result<Writes> {
+        let mut writes = Writes::new();
+        for name in names {
+            let state = &kept.state;
+            let task = state.tasks.iter().find(|task| task.name == *name);
+            let task = task.zip(kept.places.get(name)).map(|(task, (seq, source))| {
+                record(term, TaskBody { seq: *seq, source: *source, task: task.clone() })
+            });
+            let events = state.events.get(name).map(|events| {
+                record(term, EventsBody { events: events.iter().map(shortened).collect() })
+            });
+            let plan =
+                state.plans.get(name).map(|plan| record(term, PlanBody { plan: plan.clone() }));
+            let applied = state
+                .applied
+                .get(name)
+                .map(|digest| record(term, AppliedBody { digest: digest.clone() }));
+            let drift =
+                state.drift.get(name).map(|drift| record(term, DriftBody { drift: drift.clone() }));
+            for (kind, value) in Kind::ALL.into_iter().zip([task, events, plan, applied, drift]) {
+                writes.insert(self.layout.record(kind, name.as_str()), value.transpose()?);
+            }
+        }
+        Ok(writes)
+    }
+
+    /// Writes everything, all or nothing as seen by whoever opens the store.
+    async fn write(
+        &self,
+        leadership: &Leadership,
+        writes: &Writes,
+        journal_left: &mut bool,
+    ) -> Result<()> {
+        let mut packed = Writes::new();
+        for (key, value) in writes {
+            let value = match value {
+                Some(value) => Some(self.split(leadership, value.clone()).await?),
+                None => None,
+            };
+            packed.insert(key.clone(), value);
+        }
+        let bytes: usize = packed.values().flatten().map(Bytes::len).sum();
+        if packed.len() <= OPS && bytes <= BYTES {
+            let mut ops: Vec<_> =
+                packed.iter().map(|(key, value)| op(key, value.as_ref())).collect();
+            if *journal_left {
+                ops.push(KvOp::delete(self.layout.journal()));
+            }
+            fenced(leadership, ops).await?;
+            *journal_left = false;
+            return Ok(());
+        }
+        let text = |value: &Bytes| String::from_utf8_lossy(value).into_owned();
+        let journal = Journal {
+            writes: packed
+                .iter()
+                .map(|(key, value)| (key.clone(), value.as_ref().map(text)))
+                .collect(),
+        };
+        let journal = record(leadership.token().get(), journal)?;
+        let journal = self.split(leadership, journal).await?;
+        *journal_left = true;
+        // From here on the batch is done, whatever becomes of this process.
+        fenced(leadership, vec![KvOp::set(self.layout.journal(), journal)]).await?;
+        self.carry_out(leadership, &packed, true).await?;
+        *journal_left = false;
+        Ok(())
+    }
+
+    /// Writes the parts of a value that is too large, and gives what stands for it.
+    async fn split(&self, leadership: &Leadership, value: Bytes) -> Result<Bytes> {
+        if !is_large(&value) {
+            return Ok(value);
+        }
+        // Packing takes its time, in which the session must be renewed.
+        let layout = self.layout.clone();
+        let packing = tokio::task::spawn_blocking(move || pack(&layout, &value));
+        let packed = packing.await.map_err(|source| Error::Other {
+            operation: "pack a record",
+            retryable: false,
+            source: source.into(),
+        })??;
+        for (key, part) in packed.parts {
+            fenced(leadership, vec![KvOp::set(key, part)]).await?;
+        }
+        Ok(packed.value)
+    }
+
+    /// Carries writes out in as many transactions as it takes; the last one
+    /// takes the journal away.
+    async fn carry_out(
+        &self,
+        leadership: &Leadership,
+        writes: &Writes,
+        journalled: bool,
+    ) -> Result<()> {
+        let mut ops = Vec::new();
+        let mut bytes = 0;
+        for (key, value) in writes {
+            let value = match value {
+                Some(value) => Some(self.split(leadership, value.clone()).await?),
+                None => None,
+            };
+            let size = value.as_ref().map_or(0, Bytes::len);
+            if ops.len() + 1 >= OPS || bytes + size > BYTES {
+                fenced(leadership, std::mem::take(&mut ops)).await?;
+                bytes = 0;
+            }
+            bytes += size;
+            ops.push(op(key, value.as_ref()));
+        }
+        if journalled {
+            ops.push(KvOp::delete(self.layout.journal()));
+        }
+        fenced(leadership, ops).await
+    }
+
+    /// Deletes parts that no record names. What fails is tried at the next opening.
+    async fn sweep(&self, leadership: &Leadership) {
+        let sweeping = async {
+            let garbage = self.snapshot().await?.garbage(&self.layout);
+            for keys in garbage.chunks(OPS) {
+                fenced(leadership, keys.iter().map(KvOp::delete).collect()).await?;
+            }
+            Ok::<_, Error>(())
+        };
+        if let Err(error) = sweeping.await {
+            tracing::debug!(error = &error as &dyn std::error::Error, "unused parts stay");
+        }
+    }
+
+    async fn warn_of_differences(&self, configured: &[Task]) {
+        let kept = self.kept.lock().await;
+        for task in configured {
+            let stored = kept.state.tasks.iter().find(|stored| stored.name == task.name);
+            let what = match stored {
+                None => "is not stored, and is left out",
+                Some(stored) if stored != task => "differs from the stored one, which counts",
+                Some(_) => continue,
+            };
+            tracing::warn!(
+                task.name = %task.name,
+                "a task of the configuration {what}; create or delete it through the API, or use \
+                 -reset-storage"
+            );
+        }
+    }
+
+    async fn try_commit(&self, leadership: &Leadership, batch: &[Change]) -> Result<()> {
+        let mut kept = self.kept.lock().await;
+        let mut next = kept.clone();
+        let mut names = kept.unsure.clone();
+        for change in batch {
+            names.insert(next.change(change)?);
+        }
+        let term = leadership.token().get();
+        let before = self.records(&kept, &names, term)?;
+        let unsure = self.records(&next, &kept.unsure, term)?;
+        let mut writes = self.records(&next, &names, term)?;
+        writes.retain(|key, value| before.get(key) != Some(value) || unsure.contains_key(key));
+        let large = writes.values().flatten().any(|value| value.len() > BYTES);
+        let mut journal_left = kept.journal_left;
+        let written = self.write(leadership, &writes, &mut journal_left).await;
+        if let Err(error) = written {
+            // It may have taken effect; the next commit says what holds.
+            kept.unsure.extend(names);
+            kept.journal_left = journal_left;
+            return Err(error);
+        }
+        next.unsure.clear();
+        next.journal_left = journal_left;
+        *kept = next;
+        drop(kept);
+        if large {
+            self.sweep(leadership).await;
+        }
+        Ok(())
+    }
+}
+
+impl Kept {
+    fn place(&mut self, name: &TaskName, source: TaskSource) {
+        if !self.places.contains_key(name) {
+            self.places.insert(name.clone(), (self.next_seq, source));
+            self.next_seq += 1;
+        }
+    }
+
+    /// Applies a change, and says whose records it concerns.
+    fn change(&mut self, change: &Change) -> Result<TaskName> {
+        let name = match change {
+            Change::PutTask(task) => {
+                self.place(&task.name, TaskSource::Api);
+                task.name.clone()
+            }
+            Change::DeleteTask(name) => {
+                self.places.remove(name);
+                name.clone()
+            }
+            Change::AddEvent(event) => event.task_name.clone(),
+            Change::DeleteEvents(name)
+            | Change::PutPlan(name, _)
+            | Change::DeletePlan(name)
+            | Change::SetApplied(name, _)
+            | Change::SetDrift(name, _) => name.clone(),
+            other => {
+                return Err(Error::Other {
+                    operation: "commit a change",
+                    retryable: false,
+                    source: format!("the store does not know this kind: {other:?}").into(),
+                });
+            }
+        };
+        self.state.apply(change);
+        Ok(name)
+    }
+}
+
+/// Writes as the leader, or not at all.
+async fn fenced(leadership: &Leadership, ops: Vec<KvOp>) -> Result<()> {
+    if ops.is_empty() {
+        return leadership.check();
+    }
+    match leadership.commit(ops).await? {
+        TxnOutcome::Committed(_) => Ok(()),
+        TxnOutcome::RolledBack(failures) => {
+            Err(Error::RolledBack { reason: crate::consul::reasons(&failures) })
+        }
+    }
+}
+
+fn record<T: Serialize>(term: u64, body: T) -> Result<Bytes> {
+    serde_json::to_vec(&Record { v: VERSION, term, body }).map(Bytes::from).map_err(|source| {
+        Error::Other { operation: "write a record", retryable: false, source: source.into() }
+    })
+}
+
+fn json<T: Serialize>(value: &T) -> Bytes {
+    serde_json::to_vec(value).unwrap_or_default().into()
+}
+
+/// An event whose message is not too long to be kept.
+fn shortened(event: &cts_tasks::Event) -> cts_tasks::Event {
+    let mut event = event.clone();
+    if let Some(error) = &mut event.error
+        && error.message.len() > LONGEST_MESSAGE
+    {
+        let cut = (0..=LONGEST_MESSAGE).rev().find(|at| error.message.is_char_boundary(*at));
+        error.message.truncate(cut.unwrap_or(0));
+        error.message.push_str("\n… (cut for storage)");
+    }
+    event
+}
+
+/// The error of the seam.
+pub(crate) fn seam(error: Error) -> cts_tasks::Error {
+    match error {
+        Error::Ended(loss) => cts_tasks::Error::Fenced { reason: loss.to_string() },
+        error => {
+            let retryable = error.is_retryable();
+            cts_tasks::Error::Other {
+                operation: "storing the state in Consul",
+                retryable,
+                source: error_chain(&error).into(),
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl TaskStore for KvTaskStore {
+    async fn load(&self) -> cts_tasks::Result<State> {
+        let snapshot = self.snapshot().await.map_err(seam)?;
+        let mut read = self.decode(&snapshot).map_err(seam)?;
+        let state = read.state.clone();
+        let mut kept = self.kept.lock().await;
+        read.unsure = std::mem::take(&mut kept.unsure);
+        read.journal_left = kept.journal_left;
+        *kept = read;
+        Ok(state)
+    }
+
+    async fn commit(&self, batch: &[Change]) -> cts_tasks::Result<()> {
+        let Some(leadership) = &self.leadership else {
+            return Err(cts_tasks::Error::Fenced { reason: "this instance does not lead".into() });
+        };
+        if batch.is_empty() {
+            return Ok(());
+        }
+        self.try_commit(leadership, batch).await.map_err(seam)
+    }
+}
+
+impl fmt::Debug for KvTaskStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KvTaskStore")
+            .field("layout", &self.layout)
+            .field("leadership", &self.leadership)
+            .finish_non_exhaustive()
+    }
+}

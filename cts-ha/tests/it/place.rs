@@ -1,0 +1,272 @@
+//! Where a case runs: on the double with driven time, or on a real Consul.
+
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use consul_watch::{
+    Client, ClientConfig, Clock, SystemClock, Transport,
+    testing::{TestClock, TestConsul, parts::Suite, real},
+    transport::{ExchangeLimits, SocketTransport, TransportError},
+};
+use cts_ha::{Candidate, Consul, ConsulElector, ElectionOptions, LockOptions, SessionOptions};
+use tokio::sync::{OnceCell, watch};
+
+pub(crate) const SUITE: Suite = Suite("cts-ha");
+
+/// Runs each case on the double in memory with a paused clock, and on a real Consul.
+macro_rules! cases {
+    ($($name:ident),* $(,)?) => {
+        mod double {
+            $(#[tokio::test(start_paused = true)]
+            async fn $name() {
+                super::$name(&$crate::place::Place::double()).await;
+            })*
+        }
+        mod real {
+            $(#[tokio::test]
+            async fn $name() {
+                let case = concat!(module_path!(), "::", stringify!($name));
+                if let Some(place) = $crate::place::Place::real(case).await {
+                    super::$name(&place).await;
+                }
+            })*
+        }
+    };
+}
+pub(crate) use cases;
+
+/// A Consul for one case.
+pub(crate) struct Place {
+    pub(crate) client: Client,
+    pub(crate) double: Option<TestConsul>,
+    transport: Arc<dyn Transport>,
+    config: ClientConfig,
+    pub(crate) clock: Arc<dyn Clock>,
+    /// TTL and lock-delay of sessions.
+    pub(crate) ttl: Duration,
+    pub(crate) delay: Duration,
+}
+
+static REAL: OnceCell<real::Consul> = OnceCell::const_new();
+static NAMES: AtomicU32 = AtomicU32::new(0);
+
+/// Settings of a real server whose sessions end within seconds.
+pub(crate) fn quick() -> serde_json::Value {
+    serde_json::json!({ "session_ttl_min": "1s", "limits": { "http_max_conns_per_client": 1000 } })
+}
+
+impl Place {
+    pub(crate) fn double() -> Self {
+        SUITE.double("consul");
+        let consul = TestConsul::new();
+        Self {
+            client: consul.client(),
+            transport: consul.transport(),
+            config: ClientConfig::default(),
+            double: Some(consul),
+            clock: Arc::new(TestClock::default()),
+            ttl: Duration::from_secs(10),
+            delay: Duration::from_secs(10),
+        }
+    }
+
+    /// All cases share one server, and take names of their own.
+    pub(crate) async fn real(case: &str) -> Option<Self> {
+        let part = SUITE.part("consul", case)?;
+        let start = || async { real::Consul::start_with(&part.path, quick()).await.unwrap() };
+        Some(Self::of(REAL.get_or_init(start).await))
+    }
+
+    pub(crate) fn of(consul: &real::Consul) -> Self {
+        let mut config = ClientConfig::default();
+        config.address = consul.address();
+        Self {
+            client: consul.client(),
+            double: None,
+            transport: Arc::new(SocketTransport::new(&config).unwrap()),
+            config,
+            clock: Arc::new(SystemClock),
+            ttl: Duration::from_secs(4),
+            delay: Duration::from_secs(4),
+        }
+    }
+
+    /// A name that no other case uses.
+    pub(crate) fn name(&self, name: &str) -> String {
+        let process = std::process::id();
+        let at = self.ttl.as_secs();
+        format!("ha-{process}-{at}s-{}/{name}", NAMES.fetch_add(1, Ordering::Relaxed))
+    }
+
+    pub(crate) fn consul(&self) -> Consul {
+        Consul::new(self.client.clone())
+    }
+
+    /// A client of its own, whose requests can be troubled.
+    pub(crate) fn troubled(&self) -> (Client, Trouble) {
+        let trouble = Trouble::default();
+        let transport = Troubled { inner: Arc::clone(&self.transport), trouble: trouble.clone() };
+        let client = Client::with_transport(self.config.clone(), Arc::new(transport)).unwrap();
+        (client, trouble)
+    }
+
+    pub(crate) fn session(&self) -> SessionOptions {
+        let mut options = SessionOptions::default();
+        (options.ttl, options.lock_delay) = (self.ttl, self.delay);
+        options
+    }
+
+    pub(crate) fn lock(&self) -> LockOptions {
+        let mut options = LockOptions::default();
+        options.session_options = self.session();
+        options.clock = Arc::clone(&self.clock);
+        options
+    }
+
+    pub(crate) fn election(&self) -> ElectionOptions {
+        let mut options = ElectionOptions::default();
+        (options.session_ttl, options.lock_delay) = (self.ttl, self.delay);
+        options.clock = Arc::clone(&self.clock);
+        options
+    }
+
+    pub(crate) fn elector(&self, consul: &Consul, key: &str, id: &str) -> ConsulElector {
+        ConsulElector::new(consul, key, Candidate::new(id), self.election()).unwrap()
+    }
+
+    /// The bound on a takeover after a crash.
+    pub(crate) fn failover(&self) -> Duration {
+        self.ttl * 2 + self.delay + Duration::from_secs(5)
+    }
+}
+
+/// What becomes of the requests of one client. Clones are the same.
+#[derive(Debug, Clone)]
+pub(crate) struct Trouble {
+    cut: Arc<watch::Sender<bool>>,
+    answers: Arc<Mutex<VecDeque<Answer>>>,
+    seen: Arc<Mutex<Vec<String>>>,
+    cut_after: Arc<Mutex<Option<(&'static str, usize)>>>,
+}
+
+/// An answer in place of Consul's, to requests whose method and path begin like this.
+#[derive(Debug, Clone)]
+struct Answer {
+    to: &'static str,
+    status: u16,
+    text: &'static str,
+}
+
+impl Default for Trouble {
+    fn default() -> Self {
+        Self {
+            cut: Arc::new(watch::Sender::new(false)),
+            answers: Arc::default(),
+            seen: Arc::default(),
+            cut_after: Arc::default(),
+        }
+    }
+}
+
+impl Trouble {
+    /// Loses all requests and answers from now on, or lets them pass again.
+    pub(crate) fn cut(&self, cut: bool) {
+        self.cut.send_replace(cut);
+    }
+
+    /// Answers the next `times` requests that begin like `to`, such as `GET /v1/kv`.
+    pub(crate) fn answer(&self, to: &'static str, times: usize, status: u16, text: &'static str) {
+        let answers = std::iter::repeat_n(Answer { to, status, text }, times);
+        self.answers.lock().unwrap().extend(answers);
+    }
+
+    /// Loses everything from the request on that follows `times` more like `to`.
+    pub(crate) fn cut_after(&self, to: &'static str, times: usize) {
+        *self.cut_after.lock().unwrap() = Some((to, times));
+    }
+
+    fn count_down(&self, request: &str) {
+        let mut cut_after = self.cut_after.lock().unwrap();
+        if let Some((to, left)) = &mut *cut_after
+            && request.starts_with(*to)
+        {
+            if let Some(fewer) = left.checked_sub(1) {
+                *left = fewer;
+            } else {
+                *cut_after = None;
+                self.cut(true);
+            }
+        }
+    }
+
+    /// How many requests that begin like `to` came so far.
+    pub(crate) fn count(&self, to: &str) -> usize {
+        self.seen.lock().unwrap().iter().filter(|seen| seen.starts_with(to)).count()
+    }
+
+    fn take(&self, request: &str) -> Option<Answer> {
+        let mut answers = self.answers.lock().unwrap();
+        let at = answers.iter().position(|answer| request.starts_with(answer.to))?;
+        answers.remove(at)
+    }
+}
+
+#[derive(Debug)]
+struct Troubled {
+    inner: Arc<dyn Transport>,
+    trouble: Trouble,
+}
+
+#[async_trait]
+impl Transport for Troubled {
+    async fn exchange(
+        &self,
+        request: http::Request<Bytes>,
+        limits: ExchangeLimits,
+    ) -> Result<http::Response<Bytes>, TransportError> {
+        let line = format!("{} {}", request.method(), request.uri().path());
+        self.trouble.seen.lock().unwrap().push(line.clone());
+        self.trouble.count_down(&line);
+        if let Some(answer) = self.trouble.take(&line) {
+            let response = http::Response::builder().status(answer.status);
+            return Ok(response.body(Bytes::from_static(answer.text.as_bytes())).unwrap());
+        }
+        let mut cut = self.trouble.cut.subscribe();
+        let mut lost = self.trouble.cut.subscribe();
+        // What is lost stays lost: its connection is not heard of again.
+        let lost = async {
+            drop(lost.wait_for(|cut| *cut).await);
+            tokio::time::sleep(limits.headers).await;
+            Err(TransportError::Timeout { after: limits.headers })
+        };
+        let exchange = async {
+            if *cut.borrow_and_update() {
+                std::future::pending::<()>().await;
+            }
+            self.inner.exchange(request, limits).await
+        };
+        tokio::select! {
+            biased;
+            lost = lost => lost,
+            answer = exchange => answer,
+        }
+    }
+}
+
+/// Waits for a condition that something else brings about.
+pub(crate) async fn eventually(what: &str, limit: Duration, mut holds: impl AsyncFnMut() -> bool) {
+    let waiting = async {
+        while !holds().await {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    assert!(tokio::time::timeout(limit, waiting).await.is_ok(), "not within {limit:?}: {what}");
+}

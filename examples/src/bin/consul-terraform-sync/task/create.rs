@@ -1,0 +1,89 @@
+use std::{io, path::Path};
+
+use cts_tasks::{
+    FirstRun,
+    client::Client,
+    config::Loader,
+    wire::{TaskDocument, TaskMessage},
+};
+
+use super::{Wording, approve_plan, failed, plan::tell_if_one_waits, show_plan};
+use crate::{arguments::CreateFlags, exit::Exit, output::Terminal, wiring};
+
+/// Creates the task of a file, and runs it.
+pub(super) async fn create(
+    flags: &CreateFlags,
+    client: &Client,
+    terminal: &mut Terminal<'_>,
+) -> io::Result<Exit> {
+    let Some(task) = read(flags, terminal)? else { return Ok(Exit::Error) };
+    let name = &task.name;
+    terminal.info(&format!("Inspecting changes to resource if creating task '{name}'..."))?;
+    terminal.blank()?;
+    terminal.say("Generating plan that Consul-Terraform-Sync will use Terraform to execute")?;
+    terminal.blank()?;
+    let inspected = match client.inspect_new_task(&task).await {
+        Ok(inspected) => inspected,
+        Err(error) => {
+            let what = format!("unable to generate plan for '{name}'");
+            return failed(&what, &error, Wording::Lifecycle, terminal);
+        }
+    };
+    terminal.say(&format!("Request ID: {}", id(inspected.request_id.as_deref())))?;
+    terminal.say("Request Payload:")?;
+    terminal.blank()?;
+    let payload = serde_json::to_string_pretty(&TaskMessage { task: task.clone() })?;
+    for line in payload.lines() {
+        terminal.raw(&format!("    {line}"))?;
+    }
+    terminal.blank()?;
+    terminal.raw("    Plan: ")?;
+    terminal.blank()?;
+    show_plan(&inspected.value, terminal)?;
+    if !flags.approval.auto_approve && !approve_plan("Creating", name, terminal)? {
+        terminal.info(&format!("Cancelled creating task '{name}'"))?;
+        return Ok(Exit::Ok);
+    }
+    terminal.info(&format!("Creating and running task '{name}'..."))?;
+    terminal
+        .say("This may take some time. The daemon goes on with it, even if this command ends.")?;
+    terminal.blank()?;
+    match client.create_task(&task, FirstRun::Now).await {
+        Ok(created) => {
+            terminal.info(&format!("Task '{name}' created"))?;
+            terminal.say(&format!("Request ID: '{}'", id(created.request_id.as_deref())))?;
+            tell_if_one_waits(name, client, terminal).await?;
+            Ok(Exit::Ok)
+        }
+        Err(error) => {
+            failed(&format!("unable to create '{name}'"), &error, Wording::Lifecycle, terminal)
+        }
+    }
+}
+
+/// The task of the file; `None` if there is none that can be sent, which is told.
+fn read(flags: &CreateFlags, terminal: &mut Terminal<'_>) -> io::Result<Option<TaskDocument>> {
+    let task = match Loader::new(wiring::registry())
+        .load_task(flags.task_file.as_deref().unwrap_or(Path::new("")))
+    {
+        Ok(task) => task,
+        Err(findings) => {
+            terminal.error("unable to create request", "")?;
+            for finding in findings {
+                writeln!(terminal.errors, "\n{}", finding.render())?;
+            }
+            return Ok(None);
+        }
+    };
+    if task.module.starts_with("./") || task.module.starts_with("../") {
+        terminal.warn(&format!(
+            "the module '{}' is looked for from the daemon's working directory, not from this one",
+            task.module
+        ))?;
+    }
+    Ok(Some(TaskDocument::from(&task)))
+}
+
+fn id(id: Option<&str>) -> &str {
+    id.unwrap_or("unknown")
+}

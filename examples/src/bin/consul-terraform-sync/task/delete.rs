@@ -1,0 +1,41 @@
+use std::io;
+
+use cts_tasks::client::Client;
+
+use super::{Wording, failed};
+use crate::{arguments::ApprovedFlags, exit::Exit, output::Terminal};
+
+/// Deletes a task; what it has built stays.
+pub(super) async fn delete(
+    flags: &ApprovedFlags,
+    client: &Client,
+    terminal: &mut Terminal<'_>,
+) -> io::Result<Exit> {
+    let name = flags.named.name();
+    if !flags.approval.auto_approve && !approve(name, terminal)? {
+        terminal.info(&format!("Cancelled deleting task '{name}'"))?;
+        return Ok(Exit::Ok);
+    }
+    terminal.info(&format!("Marking task '{name}' for deletion..."))?;
+    terminal.blank()?;
+    match client.delete_task(name).await {
+        Ok(_) => {
+            terminal.info(&format!(
+                "Task '{name}' has been marked for deletion and will be deleted when not running."
+            ))?;
+            Ok(Exit::Ok)
+        }
+        Err(error) => {
+            failed(&format!("unable to delete '{name}'"), &error, Wording::Lifecycle, terminal)
+        }
+    }
+}
+
+fn approve(name: &str, terminal: &mut Terminal<'_>) -> io::Result<bool> {
+    terminal.info(&format!("Do you want to delete '{name}'?"))?;
+    terminal.say(" - This cannot be taken back.")?;
+    terminal.say(" - The infrastructure that the task manages is not destroyed.")?;
+    terminal.say(" - A task that does not run is deleted at once.")?;
+    terminal.say(" - A task that runs is deleted as soon as the run has ended.")?;
+    terminal.approved()
+}

@@ -1,0 +1,49 @@
+use std::io;
+
+use cts_tasks::{FirstRun, client::Client};
+
+use super::{Wording, approve_plan, failed, plan::tell_if_one_waits, show_plan};
+use crate::{arguments::ApprovedFlags, exit::Exit, output::Terminal};
+
+/// Enables a task. One that would change something is run, too.
+pub(super) async fn enable(
+    flags: &ApprovedFlags,
+    client: &Client,
+    terminal: &mut Terminal<'_>,
+) -> io::Result<Exit> {
+    let name = flags.named.name();
+    terminal.info(&format!("Inspecting changes to resource if enabling '{name}'..."))?;
+    terminal.blank()?;
+    terminal.say("Generating plan that Consul-Terraform-Sync will use Terraform to execute")?;
+    terminal.blank()?;
+    let inspected = match client.inspect_enabled(name, true).await {
+        Ok(inspected) => inspected.value,
+        Err(error) => {
+            let what = format!("unable to generate plan for '{name}'");
+            return failed(&what, &error, Wording::Update, terminal);
+        }
+    };
+    show_plan(&inspected, terminal)?;
+    let mut first_run = FirstRun::WhenTriggered;
+    if inspected.changes_present {
+        if !flags.approval.auto_approve && !approve_plan("Enabling", name, terminal)? {
+            terminal.info(&format!("Cancelled enabling task '{name}'"))?;
+            return Ok(Exit::Ok);
+        }
+        terminal.info(&format!("Enabling and running '{name}'..."))?;
+        terminal.blank()?;
+        first_run = FirstRun::Now;
+    }
+    match client.set_enabled(name, true, first_run).await {
+        Ok(_) => {
+            terminal.info(&format!("'{name}' enable complete!"))?;
+            if first_run == FirstRun::Now {
+                tell_if_one_waits(name, client, terminal).await?;
+            }
+            Ok(Exit::Ok)
+        }
+        Err(error) => {
+            failed(&format!("unable to enable '{name}'"), &error, Wording::Update, terminal)
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! Elects a leader among the processes that run it; the leader counts.
+//!
+//! Needs a Consul agent; it is found as Consul's own tools find it (`CONSUL_HTTP_ADDR`, …).
+//! Run `cargo run --bin elect -- NAME` in several terminals, and end the leader with Ctrl-C:
+//! another one leads at once. Killed or suspended instead, it is replaced within a minute.
+#![expect(clippy::print_stdout, reason = "that is what it is for")]
+
+use std::time::Duration;
+
+use consul_watch::Client;
+use cts_ha::{
+    Candidate, Consul, ConsulElector, ElectionOptions, Elector as _, ElectorExt as _, Leadership,
+};
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let name = std::env::args().nth(1).ok_or("usage: elect NAME")?;
+    let consul = Consul::new(Client::from_env()?);
+    let candidate = Candidate::new(&name);
+    let elector =
+        ConsulElector::new(&consul, "elect/leader", candidate, ElectionOptions::default())?;
+    println!("{name} waits");
+    let work = elector.run(|leadership: Leadership| async move {
+        // Ask before each step that only the leader may take.
+        for step in 1.. {
+            if leadership.check().is_err() {
+                break;
+            }
+            println!("leader of term {}: step {step}", leadership.token());
+            tokio::select! {
+                () = tokio::time::sleep(Duration::from_secs(1)) => {}
+                () = leadership.ended().cancelled() => println!("leads no more"),
+                _ = tokio::signal::ctrl_c() => break,
+            }
+        }
+    });
+    let interrupted = async {
+        drop(tokio::signal::ctrl_c().await);
+        if elector.leader().is_some_and(|leader| leader.id == name) {
+            std::future::pending::<()>().await; // the work ends, and leadership is given up
+        }
+    };
+    tokio::select! {
+        done = work => done?,
+        () = interrupted => {}
+    }
+    Ok(())
+}
