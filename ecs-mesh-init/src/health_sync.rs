@@ -116,7 +116,18 @@ impl HealthSync {
     /// At the start [`Error::Consul`] when checks cannot be read, and [`Error::Input`] when the
     /// sidecar has not exactly one. At the end [`Error::Other`] with all that went wrong.
     pub async fn run(self, stop: CancellationToken) -> Result<()> {
-        let checks = self.checks().await?;
+        let checks = match self.checks().await {
+            Ok(checks) => checks,
+            Err(error) => {
+                self.log_out().await.iter().for_each(|error| {
+                    tracing::warn!(
+                        error = error as &dyn std::error::Error,
+                        "the token was not given back"
+                    );
+                });
+                return Err(error);
+            }
+        };
         let mut written = BTreeMap::new();
         let mut ticks = interval(self.period);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -131,17 +142,24 @@ impl HealthSync {
             self.sync(&checks, &mut written).await;
         }
         let mut errors = Vec::new();
-        errors.extend(self.make_critical(&checks).await.err());
+        let critical = self.make_critical(&checks).await;
         if self.generation == Generation::Current {
-            self.wait_for_proxy().await;
+            errors.extend(self.wait_for_proxy(&checks, critical).await.err());
             for service in self.plan.services() {
                 errors.extend(self.registrar.deregister(service).await.err());
             }
+        } else {
+            errors.extend(critical.err());
         }
-        if let Some(logout) = &self.logout {
-            errors.extend(logout.run().await);
-        }
+        errors.extend(self.log_out().await);
         finished(&errors)
+    }
+
+    async fn log_out(&self) -> Vec<Error> {
+        match &self.logout {
+            Some(logout) => logout.run().await,
+            None => Vec::new(),
+        }
     }
 
     /// The checks to report, by id.
@@ -261,11 +279,22 @@ impl HealthSync {
         self.registrar.report(&staged).await
     }
 
-    /// Waits until the proxy's container has stopped, whatever happens to the metadata.
-    async fn wait_for_proxy(&self) {
+    /// Waits until the proxy's container has stopped, whatever happens to the metadata. Checks that
+    /// could not be made critical are tried again in the meantime; gives how that ended.
+    async fn wait_for_proxy(
+        &self,
+        checks: &BTreeMap<String, HealthCheck>,
+        mut critical: Result<()>,
+    ) -> Result<()> {
         loop {
+            if let Err(error) = &critical {
+                tracing::warn!(
+                    error = error as &dyn std::error::Error,
+                    "failed to make the checks critical; retrying"
+                );
+            }
             match self.metadata.task().await {
-                Ok(task) if task.has_stopped(DATAPLANE) => return,
+                Ok(task) if task.has_stopped(DATAPLANE) => return critical,
                 Ok(_) => {}
                 Err(error) => tracing::error!(
                     error = &error as &dyn std::error::Error,
@@ -273,6 +302,9 @@ impl HealthSync {
                 ),
             }
             sleep(self.period).await;
+            if critical.is_err() {
+                critical = self.make_critical(checks).await;
+            }
         }
     }
 }

@@ -5,6 +5,7 @@ mod current;
 mod early;
 mod health;
 mod program;
+mod server_pool;
 mod servers;
 
 use std::{path::PathBuf, sync::Arc};

@@ -84,6 +84,9 @@ pub struct BasicAuth {
 pub struct TlsConfig {
     /// Use https although the address says http or nothing. Default false.
     pub enabled: bool,
+    /// PEM text of accepted authorities, instead of the system's. It wins over `ca_file`; no
+    /// variable sets it.
+    pub ca_pem: Option<String>,
     /// PEM bundle of accepted authorities, instead of the system's.
     pub ca_file: Option<PathBuf>,
     /// Folder of such files, used when `ca_file` is not set.
@@ -103,6 +106,7 @@ impl Default for TlsConfig {
     fn default() -> Self {
         Self {
             enabled: false,
+            ca_pem: None,
             ca_file: None,
             ca_path: None,
             client_cert: None,

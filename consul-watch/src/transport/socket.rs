@@ -111,7 +111,9 @@ fn with_tls(
     mut builder: reqwest::ClientBuilder,
     tls: &TlsConfig,
 ) -> Result<reqwest::ClientBuilder> {
-    if let Some(file) = &tls.ca_file {
+    if let Some(pem) = &tls.ca_pem {
+        builder = builder.tls_certs_only(certificates("ca_pem", "the PEM text", pem.as_bytes())?);
+    } else if let Some(file) = &tls.ca_file {
         builder = builder.tls_certs_only(read_certificates("CONSUL_CACERT", file)?);
     } else if let Some(folder) = &tls.ca_path {
         builder = builder.tls_certs_only(read_folder(folder)?);
@@ -142,11 +144,15 @@ fn read(setting: &str, path: &Path) -> Result<Vec<u8>> {
 }
 
 fn read_certificates(setting: &str, path: &Path) -> Result<Vec<Certificate>> {
-    let found = Certificate::from_pem_bundle(&read(setting, path)?).map_err(|error| {
-        Error::config(setting, format!("{}: {}", path.display(), chain(&error)))
-    })?;
+    certificates(setting, &path.display().to_string(), &read(setting, path)?)
+}
+
+/// The certificates in PEM text; `origin` names it in errors.
+fn certificates(setting: &str, origin: &str, pem: &[u8]) -> Result<Vec<Certificate>> {
+    let found = Certificate::from_pem_bundle(pem)
+        .map_err(|error| Error::config(setting, format!("{origin}: {}", chain(&error))))?;
     if found.is_empty() {
-        return Err(Error::config(setting, format!("{} holds no certificate", path.display())));
+        return Err(Error::config(setting, format!("{origin} holds no certificate")));
     }
     Ok(found)
 }

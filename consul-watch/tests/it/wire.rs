@@ -138,6 +138,17 @@ async fn certificates_are_checked_on_both_sides() {
     assert!(ask(wrong_ca.clone()).await.is_err(), "another authority");
     wrong_ca.tls.verify = false;
     assert!(ask(wrong_ca).await.unwrap().is_some(), "not verified");
+    // The text wins over a file, which need not be there.
+    let mut text = config();
+    text.tls.ca_file = Some("/nowhere.pem".into());
+    let pem = |of: &Certificates| std::fs::read_to_string(of.path("consul-agent-ca.pem")).ok();
+    text.tls.ca_pem = pem(&right);
+    assert!(ask(text.clone()).await.unwrap().is_some(), "the authority as text");
+    text.tls.ca_pem = pem(&wrong);
+    assert!(ask(text.clone()).await.is_err(), "another authority as text");
+    text.tls.ca_pem = Some("no certificate".to_owned());
+    let error = ask(text).await.unwrap_err().to_string();
+    assert!(error.contains("ca_pem"), "{error}");
     let mut no_certificate = config();
     (no_certificate.tls.client_cert, no_certificate.tls.client_key) = (None, None);
     assert!(ask(no_certificate).await.is_err(), "the server wants a certificate");

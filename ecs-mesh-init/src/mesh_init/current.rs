@@ -20,7 +20,6 @@ use crate::{
 
 const DATAPLANE_FILE: &str = "consul-dataplane.json";
 const GRPC_CA_FILE: &str = "consul-grpc-ca-cert.pem";
-const HTTPS_CA_FILE: &str = "consul-https-ca-cert.pem";
 const LOGOUT_LIMIT: Duration = Duration::from_secs(5);
 
 /// A client with the task's token, and whether that token is to be given back.
@@ -85,8 +84,8 @@ impl MeshInit {
         stop: &CancellationToken,
     ) -> Result<Session> {
         let tenancy = (plan.proxy.namespace.as_deref(), plan.proxy.partition.as_deref());
-        let ca_file = self.written_ca("CONSUL_HTTPS_CACERT_PEM", HTTPS_CA_FILE).await?;
-        let client = connect(servers, ca_file.as_deref(), tenancy, stop).await?;
+        let ca_pem = self.var("CONSUL_HTTPS_CACERT_PEM");
+        let client = connect(servers, ca_pem.as_deref(), tenancy, stop).await?;
         let with_token = |token: SecretString| {
             client.with_token(Some(token)).map_err(|error| Error::consul("using the token", error))
         };

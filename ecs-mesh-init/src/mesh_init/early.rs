@@ -121,3 +121,43 @@ impl MeshInit {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::{Config, bootstrap::HostPort, metadata::FileTaskMetadata};
+
+    /// Spec: MI43
+    #[test]
+    fn an_agent_with_https_says_nothing_about_grpc() {
+        let address = |vars: &'static [(&'static str, &'static str)]| {
+            let config = Config::parse(r#"{"bootstrapDir":"/c","service":{"port":1}}"#).unwrap();
+            let lookup = move |name: &str| {
+                vars.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
+            };
+            let metadata = Arc::new(FileTaskMetadata::new("/nowhere"));
+            let run = MeshInit::new(config, metadata, Arc::new(lookup), PathBuf::new());
+            run.grpc_address().unwrap()
+        };
+        let https = address(&[("CONSUL_HTTP_ADDR", "https://127.0.0.1:8501")]);
+        assert_eq!(
+            https,
+            GrpcAddress::Tcp { address: HostPort::new("localhost", 8502), tls: false }
+        );
+        let both = address(&[
+            ("CONSUL_HTTP_ADDR", "https://127.0.0.1:8501"),
+            ("CONSUL_GRPC_ADDR", "127.0.0.1:8503"),
+        ]);
+        assert_eq!(
+            both,
+            GrpcAddress::Tcp { address: HostPort::new("127.0.0.1", 8503), tls: false }
+        );
+        let grpc = address(&[
+            ("CONSUL_HTTP_ADDR", "http://127.0.0.1:8500"),
+            ("CONSUL_GRPC_ADDR", "https://127.0.0.1:8503"),
+        ]);
+        assert_eq!(grpc, GrpcAddress::Tcp { address: HostPort::new("127.0.0.1", 8503), tls: true });
+    }
+}

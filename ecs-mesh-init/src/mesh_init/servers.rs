@@ -1,40 +1,48 @@
-use std::{net::IpAddr, path::Path, time::Duration};
+use std::{net::IpAddr, sync::Arc, time::Duration};
 
-use consul_watch::{Backoff, Client, ClientConfig, Jitter};
+use consul_watch::{Backoff, Client, ClientConfig, Jitter, error_chain};
 use tokio::process::Command;
 use tokio_util::sync::CancellationToken;
 
+use super::server_pool::{Server, ServerPool};
 use crate::{Error, Result, config::ServersConfig};
 
-/// Connects to a server that answers, trying all addresses in turn, again and again.
+/// Connects to a server that answers and has a leader, trying all addresses in turn, again and
+/// again. When it stops answering later, the client goes on to another: nothing is sent twice but
+/// what has the same effect twice.
 ///
-/// `ca_file` is an authority's PEM file instead of the configured one.
+/// `ca_pem` is an authority's PEM text instead of the configured file.
 ///
 /// Deviation: upstream finds and follows servers over gRPC, then talks to the chosen one over HTTP;
-/// here the same server is found by asking each over HTTP who leads.
+/// here the same server is found by asking each over HTTP who leads, and left when it fails.
 ///
 /// # Errors
 ///
-/// [`Error::Consul`] for TLS files that cannot be read, [`Error::Stopped`] when `stop` is cancelled.
+/// [`Error::Consul`] for TLS settings that cannot be used, [`Error::Input`] for hosts that can never
+/// give an address, [`Error::Stopped`] when `stop` is cancelled.
 ///
 /// Source: consul-server-connection-manager 0.1 `discovery`.
 pub async fn connect(
     servers: &ServersConfig,
-    ca_file: Option<&Path>,
-    tenancy: (Option<&str>, Option<&str>),
+    ca_pem: Option<&str>,
+    (namespace, partition): (Option<&str>, Option<&str>),
     stop: &CancellationToken,
 ) -> Result<Client> {
+    let settings = Settings {
+        servers: servers.clone(),
+        ca_pem: ca_pem.map(str::to_owned),
+        namespace: namespace.map(str::to_owned),
+        partition: partition.map(str::to_owned),
+    };
     let work = async {
         let mut delays = Backoff::default()
             .with_initial(Duration::from_millis(500))
             .with_factor(1.5)
             .with_jitter(Jitter::Extra(0.5));
         loop {
-            match find(servers, ca_file, tenancy).await {
+            match find(&settings).await {
                 Ok(client) => return Ok(client),
-                Err(error) if matches!(error, Error::Consul { .. }) && !error.is_retryable() => {
-                    return Err(error);
-                }
+                Err(error) if !error.is_retryable() => return Err(error),
                 Err(error) => {
                     tracing::warn!(
                         error = &error as &dyn std::error::Error,
@@ -52,52 +60,61 @@ pub async fn connect(
     }
 }
 
-async fn find(
-    servers: &ServersConfig,
-    ca_file: Option<&Path>,
-    tenancy: (Option<&str>, Option<&str>),
-) -> Result<Client> {
+async fn find(settings: &Settings) -> Result<Client> {
+    let unusable = |error| Error::consul("using the settings of consulServers", error);
     let mut last = None;
-    for address in discover(&servers.hosts).await? {
-        let config = client_config(servers, &address, ca_file, tenancy);
-        let client =
-            Client::new(config).map_err(|error| Error::consul("making a client", error))?;
-        match client.status_leader().await {
-            Ok(_leader) => return Ok(client),
-            Err(error) => last = Some(error),
+    let addresses = discover(&settings.servers.hosts).await?;
+    for address in &addresses {
+        let config = settings.client(address);
+        let server = Arc::new(Server::new(address.clone(), &config).map_err(unusable)?);
+        let probe = Client::with_transport(config.clone(), Arc::<Server>::clone(&server));
+        match probe.map_err(unusable)?.status_leader().await {
+            Ok(Some(_leader)) => {
+                tracing::debug!(server = address, "connected");
+                let pool = ServerPool::new(settings.clone(), server, addresses.clone());
+                return Client::with_transport(config, Arc::new(pool)).map_err(unusable);
+            }
+            Ok(None) => last = Some(format!("{address} knows no cluster leader")),
+            Err(error) => last = Some(error_chain(&error)),
         }
     }
-    Err(last.map_or_else(
-        || transient(format!("{:?} gives no address", servers.hosts)),
-        // Whatever it is, the next server or the next attempt may do better.
-        |error| transient(error.to_string()),
-    ))
+    // Whatever it is, the next attempt may do better.
+    let hosts = &settings.servers.hosts;
+    Err(transient(last.unwrap_or_else(|| format!("{hosts:?} gives no address"))))
 }
 
-fn client_config(
-    servers: &ServersConfig,
-    address: &str,
-    ca_file: Option<&Path>,
-    (namespace, partition): (Option<&str>, Option<&str>),
-) -> ClientConfig {
-    let tls = servers.http_tls();
-    let mut config = ClientConfig::default();
-    let scheme = if tls.enabled { "https" } else { "http" };
-    let host = if address.contains(':') { format!("[{address}]") } else { address.to_owned() };
-    config.address = format!("{scheme}://{host}:{}", servers.http.port);
-    config.namespace = namespace.map(str::to_owned);
-    config.partition = partition.map(str::to_owned);
-    if tls.enabled {
-        let configured = Some(tls.ca_cert_file).filter(|file| !file.is_empty());
-        config.tls.ca_file = ca_file.map(Path::to_owned).or(configured.map(Into::into));
-        let name = Some(tls.server_name).filter(|name| name.parse::<IpAddr>().is_err());
-        config.tls.server_name = name.filter(|name| !name.is_empty());
+/// What all servers have in common.
+#[derive(Clone)]
+pub(super) struct Settings {
+    pub(super) servers: ServersConfig,
+    ca_pem: Option<String>,
+    namespace: Option<String>,
+    partition: Option<String>,
+}
+
+impl Settings {
+    /// How the server of this address is reached.
+    pub(super) fn client(&self, address: &str) -> ClientConfig {
+        let tls = self.servers.http_tls();
+        let mut config = ClientConfig::default();
+        let scheme = if tls.enabled { "https" } else { "http" };
+        let host = if address.contains(':') { format!("[{address}]") } else { address.to_owned() };
+        config.address = format!("{scheme}://{host}:{}", self.servers.http.port);
+        config.namespace.clone_from(&self.namespace);
+        config.partition.clone_from(&self.partition);
+        if tls.enabled {
+            config.tls.ca_pem.clone_from(&self.ca_pem);
+            config.tls.ca_file =
+                Some(tls.ca_cert_file).filter(|file| !file.is_empty()).map(Into::into);
+            let name = Some(tls.server_name).filter(|name| name.parse::<IpAddr>().is_err());
+            config.tls.server_name = name.filter(|name| !name.is_empty());
+        }
+        config
     }
-    config
 }
 
 /// The addresses of `hosts`: what a command prints, an IP address, or all addresses of a name.
-async fn discover(hosts: &str) -> Result<Vec<String>> {
+pub(super) async fn discover(hosts: &str) -> Result<Vec<String>> {
     if let Some(command) = hosts.strip_prefix("exec=") {
         let mut words = command.split_whitespace();
         let program = words
@@ -137,8 +154,10 @@ mod tests {
         assert_eq!(discover("10.0.0.1").await.unwrap(), ["10.0.0.1"]);
         assert!(discover("localhost").await.unwrap().contains(&"127.0.0.1".to_owned()));
         assert_eq!(discover("exec=echo 1.1.1.1 2.2.2.2").await.unwrap(), ["1.1.1.1", "2.2.2.2"]);
-        assert!(discover("exec=false").await.is_err() && discover("exec=").await.is_err());
-        assert!(discover("exec=/nowhere/command").await.is_err());
+        assert!(discover("exec=false").await.unwrap_err().is_retryable());
+        assert!(discover("exec=/nowhere/command").await.unwrap_err().is_retryable());
+        // What no retry cures.
+        assert!(!discover("exec=").await.unwrap_err().is_retryable());
     }
 
     #[test]
@@ -147,16 +166,22 @@ mod tests {
             r#"{"bootstrapDir":"/c","consulServers":{"hosts":"consul.dc1","defaults":{"caCertFile":"/ca.pem"}}}"#,
         )
         .unwrap();
-        let servers = config.consul_servers.unwrap();
-        let client = client_config(&servers, "10.0.0.1", None, (Some("ns"), None));
+        let mut settings = Settings {
+            servers: config.consul_servers.unwrap(),
+            ca_pem: None,
+            namespace: Some("ns".to_owned()),
+            partition: None,
+        };
+        let client = settings.client("10.0.0.1");
         assert_eq!(client.address, "https://10.0.0.1:8501");
         assert_eq!(client.tls.ca_file, Some("/ca.pem".into()));
         assert_eq!(client.tls.server_name.as_deref(), Some("consul.dc1"));
         assert_eq!(client.namespace.as_deref(), Some("ns"));
-        let client = client_config(&servers, "::1", Some(Path::new("/env.pem")), (None, None));
+        settings.ca_pem = Some("PEM".to_owned());
+        let client = settings.client("::1");
         assert_eq!(
-            (client.address.as_str(), client.tls.ca_file),
-            ("https://[::1]:8501", Some("/env.pem".into()))
+            (client.address.as_str(), client.tls.ca_pem.as_deref()),
+            ("https://[::1]:8501", Some("PEM"))
         );
     }
 }

@@ -241,6 +241,27 @@ async fn a_termination_makes_all_critical_and_deregisters_when_the_proxy_has_sto
     assert!(!services.contains_key("web") && !services.contains_key("web-sidecar-proxy"));
 }
 
+/// Consul is away at the moment of the termination: the checks become critical when it is back.
+#[tokio::test(start_paused = true)]
+async fn checks_that_could_not_be_made_critical_are_tried_again() {
+    let running = Running::start(false, HEALTHY).await;
+    running.writes();
+    *running.registrar.fails.lock().unwrap() = true;
+    running.stop.cancel();
+    running.tick().await;
+    assert!(!running.writes().is_empty());
+    assert_eq!((running.app().await, running.proxy().await), (HealthStatus::Passing, PASSING));
+    *running.registrar.fails.lock().unwrap() = false;
+    running.tick().await;
+    running.tick().await;
+    assert_eq!((running.app().await, running.proxy().await), (HealthStatus::Critical, CRITICAL));
+    running.writes();
+    running.tick().await;
+    assert!(running.writes().is_empty(), "once is enough");
+    running.set(&[]);
+    running.run.await.unwrap().unwrap();
+}
+
 /// Spec: MI35
 #[tokio::test(start_paused = true)]
 async fn a_sidecar_without_its_one_check_is_an_error() {

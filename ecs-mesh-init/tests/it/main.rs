@@ -20,5 +20,6 @@ mod metadata;
 mod namespace;
 mod registrar;
 mod schema;
+mod servers;
 mod settings;
 mod volume;

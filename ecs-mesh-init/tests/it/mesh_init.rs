@@ -253,6 +253,85 @@ async fn a_login_gives_the_token_for_registration_and_is_undone() {
     assert!(error.to_string().contains("iam-auth"), "{error}");
 }
 
+/// A token in the environment is used as it is: nobody logs in or out, and the dataplane gets it.
+///
+/// Spec: MI11
+#[tokio::test]
+async fn a_token_in_the_environment_is_used_without_a_login() {
+    let server = MockServer::start().await;
+    let ok = |body: Value| ResponseTemplate::new(200).set_body_json(body);
+    mount(&server, "GET", "/v1/status/leader", ok(json!("127.0.0.1:8300"))).await;
+    for at in ["/v1/acl/login", "/v1/acl/logout"] {
+        Mock::given(path(at))
+            .respond_with(ResponseTemplate::new(500))
+            .expect(0)
+            .mount(&server)
+            .await;
+    }
+    Mock::given(method("PUT"))
+        .and(path("/v1/catalog/register"))
+        .and(header("x-consul-token", "planted-static"))
+        .respond_with(ok(json!(true)))
+        .expect(2)
+        .mount(&server)
+        .await;
+    let volume = Volume::new();
+    let config = current(
+        &server.uri(),
+        r#","service":{"port":1},"transparentProxy":{"enabled":false},"consulLogin":{"enabled":true}"#,
+    );
+    let vars = [("CONSUL_HTTP_TOKEN", "planted-static".to_owned())];
+    volume.run(&config, &vars).run(CancellationToken::new()).await.unwrap();
+    assert_eq!(
+        volume.read("consul-dataplane.json")["consul"]["credentials"],
+        json!({"type": "static", "static": {"token": "planted-static"}})
+    );
+}
+
+/// The authority in the environment is used as it is, and stays out of the volume, which
+/// health-sync may only read.
+#[tokio::test]
+async fn servers_are_trusted_by_the_authority_in_the_environment() {
+    let case = "servers_are_trusted_by_the_authority_in_the_environment";
+    let Some(part) = SUITE.part("consul", case) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    for arguments in [&["ca", "create"][..], &["cert", "create", "-server"]] {
+        let mut tls = std::process::Command::new(&part.path);
+        let made = tls.arg("tls").args(arguments).current_dir(&folder).output().unwrap();
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    }
+    let file = |name: &str| folder.path().join(name);
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = free.local_addr().unwrap().port();
+    drop(free);
+    let settings = json!({"ports": {"https": port}, "ca_file": file("consul-agent-ca.pem"),
+        "cert_file": file("dc1-server-consul-0.pem"), "key_file": file("dc1-server-consul-0-key.pem")});
+    let consul = Consul::start_with(&part.path, settings).await.unwrap();
+    let config = format!(
+        r#"{{"bootstrapDir":"$DIR","consulServers":{{"hosts":"127.0.0.1","defaults":{{"caCertFile":"/nowhere.pem"}},
+        "http":{{"port":{port},"tlsServerName":"server.dc1.consul"}}}},"service":{{"port":1}},
+        "transparentProxy":{{"enabled":false}}}}"#
+    );
+    let pem = fs::read_to_string(file("consul-agent-ca.pem")).unwrap();
+    let vars = [("CONSUL_HTTPS_CACERT_PEM", pem)];
+    let volume = Volume::new();
+    volume.run(&config, &vars).run(CancellationToken::new()).await.unwrap();
+    let found = consul.client().catalog_service("web", &QueryOptions::default()).await.unwrap();
+    assert_eq!(found.value[0].service_id, "web-abcdef");
+    let mut names: Vec<_> = fs::read_dir(volume.path(""))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    assert_eq!(
+        names,
+        ["consul-dataplane.json", "consul-ecs", "program", "resolv.conf", "task.json"]
+    );
+    let error = volume.run(&config, &[]).run(CancellationToken::new()).await.unwrap_err();
+    let text = consul_watch::error_chain(&error);
+    assert!(text.contains("consulServers") && text.contains("/nowhere.pem"), "{text}");
+}
+
 #[tokio::test]
 async fn an_early_login_leaves_the_token_in_a_file() {
     let server = MockServer::start().await;

@@ -45,6 +45,8 @@ async fn exit_codes_are_those_of_upstream() {
         async |arguments: &[&str]| run(arguments, &[("PATH", "/usr/bin:/bin")]).await.status.code();
     assert_eq!(code(&["app-entrypoint", "sh", "-c", "exit 7"]).await, Some(7));
     assert_eq!(code(&["app-entrypoint"]).await, Some(1));
+    // Also where there is no metadata: the proxy runs all the same.
+    assert_eq!(code(&["envoy-entrypoint", "sh", "-c", "exit 9"]).await, Some(9));
     assert_eq!(code(&["app-entrypoint", "-shutdown-delay", "asdf", "true"]).await, Some(1));
     assert_eq!(code(&["net-dial"]).await, Some(1));
     assert_eq!(code(&["version"]).await, Some(0));

@@ -1,12 +1,13 @@
 use std::{ffi::OsString, future::Future, path::PathBuf, sync::Arc, time::Duration};
 
+use async_trait::async_trait;
 use ecs_mesh_init::{
     Config, Error, MeshInit, Result, Vars,
     config::{CONFIG_VARIABLE, Generation},
     entrypoint::{AppOptions, Arguments, SystemSignals, no_arguments, run_app, run_envoy},
     login::AwsBearerTokens,
     mesh_init::own_program,
-    metadata::HttpTaskMetadata,
+    metadata::{HttpTaskMetadata, Task, TaskMetadata},
     net_dial::net_dial,
 };
 use tokio_util::sync::CancellationToken;
@@ -133,15 +134,25 @@ fn entrypoint(arguments: Vec<OsString>, is_proxy: bool) -> Result<u8, Failure> {
     let code = runtime()?.block_on(async {
         let mut signals = SystemSignals::new()?;
         if is_proxy {
-            let metadata = HttpTaskMetadata::from_vars(|name| std::env::var(name).ok())?;
             let period = Duration::from_secs(1);
-            run_envoy(command, generation(), &metadata, period, &mut signals).await
+            run_envoy(command, generation(), &LateMetadata, period, &mut signals).await
         } else {
             let options = AppOptions::after(arguments.shutdown_delay);
             run_app(command, options, &mut signals).await
         }
     })?;
     Ok(u8::try_from(code).unwrap_or(1))
+}
+
+/// Metadata that is looked for when it is asked for: a proxy runs whether it is there or not.
+#[derive(Debug)]
+struct LateMetadata;
+
+#[async_trait]
+impl TaskMetadata for LateMetadata {
+    async fn task(&self) -> Result<Task> {
+        HttpTaskMetadata::from_vars(|name| std::env::var(name).ok())?.task().await
+    }
 }
 
 /// Which containers belong to the mesh is a matter of the generation; without a configuration the
