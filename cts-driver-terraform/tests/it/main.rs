@@ -6,6 +6,8 @@ mod bao;
 #[cfg(feature = "cli")]
 mod commands;
 #[cfg(feature = "cli")]
+mod conformance;
+#[cfg(feature = "cli")]
 mod consul;
 #[cfg(feature = "cli")]
 mod crash;
@@ -17,6 +19,8 @@ mod golden;
 mod guard;
 #[cfg(feature = "download")]
 mod install;
+#[cfg(feature = "cli")]
+mod model;
 #[cfg(feature = "cli")]
 mod permit;
 mod properties;
