@@ -3,7 +3,6 @@
 
 use std::{path::PathBuf, sync::Arc};
 
-use consul_watch::testing::parts::Part;
 use cts_driver_terraform::{Settings, TerraformDriver};
 use cts_tasks::{ConsulConfig, Driver, DriverSettings, testing::driver::DriverFixture};
 use serde_json::json;
@@ -11,7 +10,7 @@ use serde_json::json;
 use crate::{
     fixtures::{matching, services_condition, task},
     model::{self, Model},
-    site::{Site, tools},
+    site::{SUITE, Site},
 };
 
 struct Modelled(tempfile::TempDir);
@@ -49,53 +48,39 @@ mod modelled {
     cts_tasks::driver_conformance!(Modelled::new());
 }
 
-/// A real tool and a module of built-in resources, which do not drift.
-struct Real(Site);
+/// A module of built-in resources, which do not drift, on a real tool; or the
+/// model where that tool is not.
+enum OnTool {
+    Real(Box<Site>),
+    Missing(Modelled),
+}
 
-impl Real {
-    fn new(tool: &Part) -> Self {
-        Self(Site::new(tool))
+impl OnTool {
+    fn new(name: &str) -> Self {
+        match SUITE.part(name, "conformance") {
+            Some(tool) => Self::Real(Box::new(Site::new(&tool))),
+            None => Self::Missing(Modelled::new()),
+        }
     }
 }
 
-impl DriverFixture for Real {
+impl DriverFixture for OnTool {
     fn driver(&self) -> Arc<dyn Driver> {
-        self.0.driver(&json!({}))
+        match self {
+            Self::Real(site) => site.driver(&json!({})),
+            Self::Missing(modelled) => modelled.driver(),
+        }
     }
 }
 
-/// Each sentence of the contract on each tool that is there.
-macro_rules! on_each_tool {
-    ($($case:ident)*) => {
-        $(
-            #[tokio::test]
-            async fn $case() {
-                for tool in tools(concat!("conformance::real::", stringify!($case))) {
-                    cts_tasks::testing::driver::$case(&Real::new(&tool)).await;
-                }
-            }
-        )*
-    };
+mod tofu {
+    use super::OnTool;
+
+    cts_tasks::driver_conformance!(OnTool::new("tofu"));
 }
 
-mod real {
-    use super::{Real, tools};
+mod terraform {
+    use super::OnTool;
 
-    on_each_tool!(
-        preparing_twice_is_as_good_as_once
-        a_plan_changes_nothing
-        what_is_applied_is_in_line_until_the_inputs_change
-        a_plan_counts_what_it_destroys
-        exactly_the_plan_is_applied_and_only_once
-        the_same_plan_has_the_same_id
-        a_plan_that_is_not_for_an_apply_is_not_kept
-        a_plan_that_nobody_made_is_superseded
-        a_plan_that_was_discarded_is_superseded
-        a_plan_that_no_longer_fits_is_superseded
-        a_plan_that_is_held_after_a_restart_can_be_applied
-        what_was_destroyed_can_be_applied_anew
-        a_stop_ends_every_call_and_changes_nothing
-        without_a_permit_nothing_is_changed
-        drift_is_found_and_not_repaired
-    );
+    cts_tasks::driver_conformance!(OnTool::new("terraform"));
 }

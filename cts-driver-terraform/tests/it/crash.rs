@@ -167,11 +167,11 @@ async fn keys(consul: &Consul, prefix: &str) -> Vec<String> {
 
 /// Crashes the site often: 50 times when `SOAK=1`, or else as often as given.
 /// `SEED` replaces the seed.
+#[expect(clippy::print_stdout, reason = "whoever looks at a failure needs the seed")]
 async fn crash_often(site: &Site, consul: Option<&Consul>, short: u32, seed: u64) {
     let soak = std::env::var("SOAK").is_ok_and(|soak| soak == "1");
     let seed = std::env::var("SEED").map_or(seed, |seed| seed.parse().unwrap());
     let crashes = if soak { 50 } else { short };
-    // Whoever looks at a failure needs it.
     println!("{crashes} crashes, seed {seed}");
     let mut random = Rng::with_seed(seed);
     for number in 0..crashes {

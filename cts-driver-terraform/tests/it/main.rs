@@ -17,10 +17,14 @@ mod fixtures;
 mod golden;
 #[cfg(feature = "cli")]
 mod guard;
+#[cfg(feature = "testing")]
+mod handler;
 #[cfg(feature = "download")]
 mod install;
 #[cfg(feature = "cli")]
 mod model;
+#[cfg(feature = "panos")]
+mod panos;
 #[cfg(feature = "cli")]
 mod permit;
 mod properties;
