@@ -14,8 +14,8 @@ use sha2::{Digest as _, Sha256};
 
 use self::{errors::InTask as _, files::TaskFiles, plans::SavedPlans, turn::Turn};
 use crate::{
-    ApplyOptions, Error, GeneratedFile, Invocation, PlanOptions, Result, RootModule, Settings,
-    ShownPlan, Step, Terraform, ToolDiagnostic, hex::hex,
+    ApplyOptions, Error, GeneratedFile, Handler, Invocation, PlanOptions, Result, RootModule,
+    Settings, ShownPlan, Step, Terraform, ToolDiagnostic, hex::hex,
 };
 
 /// Runs one task with the `terraform` or `tofu` command, in a directory of its own.
@@ -30,6 +30,7 @@ pub struct TerraformDriver {
     directory: PathBuf,
     settings: Arc<Settings>,
     terraform: Arc<dyn Terraform>,
+    handlers: Vec<Arc<dyn Handler>>,
 }
 
 impl TerraformDriver {
@@ -41,7 +42,39 @@ impl TerraformDriver {
     pub fn new(task: Task, settings: Arc<Settings>, terraform: Arc<dyn Terraform>) -> Result<Self> {
         settings.root_module(&task, None)?.check()?;
         let directory = settings.base_dir().join(&task.working_dir);
-        Ok(Self { task, directory, settings, terraform })
+        Ok(Self { task, directory, settings, terraform, handlers: Vec::new() })
+    }
+
+    /// Adds a handler, which does its work when the task uses its provider.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Handler::check`].
+    pub fn with_handler(mut self, handler: Arc<dyn Handler>) -> Result<Self> {
+        let committed = self.settings.root_module(&self.task, None)?.committed();
+        let mut own = committed.iter().filter(|block| block.name == handler.provider());
+        own.try_for_each(|block| handler.check(block))?;
+        self.handlers.push(handler);
+        Ok(self)
+    }
+
+    /// Lets handlers finish what was applied or destroyed.
+    async fn handled(
+        &self,
+        root: &RootModule,
+        outcome: Outcome,
+        context: &RunContext,
+    ) -> TaskResult<Outcome> {
+        if !matches!(outcome, Outcome::Applied(_) | Outcome::Unchanged) {
+            return Ok(outcome);
+        }
+        for block in root.committed() {
+            for handler in self.handlers.iter().filter(|own| own.provider() == block.name) {
+                context.permit.check()?;
+                handler.applied(&block, &context.stop).await.in_task(Step::Apply, &self.task)?;
+            }
+        }
+        Ok(outcome)
     }
 
     async fn root_module(&self) -> Result<RootModule> {
@@ -322,13 +355,14 @@ impl Driver for TerraformDriver {
     async fn apply(&self, request: ApplyRequest<'_>, context: &RunContext) -> TaskResult<Outcome> {
         let root = self.root_module().await?;
         let run = self.begin(&root, context).await?;
-        match request {
+        let outcome = match request {
             ApplyRequest::Inputs(inputs) => {
                 self.write_inputs(&root, inputs).await?;
-                self.apply_inputs(&run, context).await.map(outcome)
+                self.apply_inputs(&run, context).await.map(outcome)?
             }
-            ApplyRequest::Plan(id) => self.apply_plan(id, &root, &run, context).await,
-        }
+            ApplyRequest::Plan(id) => self.apply_plan(id, &root, &run, context).await?,
+        };
+        self.handled(&root, outcome, context).await
     }
 
     async fn holds(&self, plan: &PlanId, _context: &RunContext) -> TaskResult<bool> {
@@ -363,6 +397,6 @@ impl Driver for TerraformDriver {
         }
         context.permit.check()?;
         let destroyed = self.terraform.destroy(&run).await.in_task(Step::Destroy, &self.task)?;
-        Ok(outcome(destroyed))
+        self.handled(&root, outcome(destroyed), context).await
     }
 }

@@ -65,6 +65,17 @@ pub enum Error {
         /// Whether it may be had later.
         retryable: bool,
     },
+    /// What was applied could not be brought to its end by the handler of a provider.
+    #[error("applied, but the handler of provider {provider} failed: {problem}")]
+    #[cfg(feature = "cli")]
+    Handler {
+        /// The provider.
+        provider: String,
+        /// What the handler tried, and why it failed.
+        problem: String,
+        /// Whether it may succeed later.
+        retryable: bool,
+    },
     /// A command ran and failed.
     #[error("{step} failed: {}", reported(diagnostics, text))]
     #[cfg(feature = "cli")]
@@ -174,6 +185,8 @@ impl Error {
             | Self::Unsupported { .. }
             | Self::Output { .. }
             | Self::Interrupted { .. } => false,
+            #[cfg(feature = "cli")]
+            Self::Handler { retryable, .. } => *retryable,
             #[cfg(feature = "cli")]
             Self::Failed { step, .. } => *step != crate::Step::Validate,
             #[cfg(feature = "cli")]

@@ -2,12 +2,15 @@ use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
 use cts_tasks::{
-    Diagnostic, Driver, DriverFactory, DriverKind, DriverSettings, Literal, Result, Task,
+    Diagnostic, Driver, DriverFactory, DriverKind, DriverSettings, Literal, ProviderBlock, Result,
+    Task,
 };
 use tokio::task::AbortHandle;
 
+#[cfg(feature = "panos")]
+use crate::PanosCommit;
 use crate::{
-    CliOptions, Error, Patient, Settings, Terraform, TerraformCli, TerraformDriver,
+    CliOptions, Error, Handler, Patient, Settings, Terraform, TerraformCli, TerraformDriver,
     cli::check_supported, dynamic::ValueSource,
 };
 #[cfg(feature = "download")]
@@ -60,14 +63,18 @@ impl DriverKind for TerraformKind {
         settings: DriverSettings<'_>,
         warnings: &mut Vec<Diagnostic>,
     ) -> Result<Arc<dyn DriverFactory>, Vec<Diagnostic>> {
-        for block in settings.providers.iter().filter(|block| block.auto_commit) {
+        for block in settings.providers.iter().filter(|block| block.auto_commit && !handled(block))
+        {
             warnings.push(
                 Diagnostic::warning(format!(
                     "auto_commit of provider {}: nothing is committed after an apply",
                     block.id()
                 ))
                 .at(block.place.clone())
-                .help("commit by hand, or from the module"),
+                .help(
+                    "only changes of the provider panos can be committed, by a program with the \
+                     feature \"panos\"",
+                ),
             );
         }
         let settings = Settings::read(settings)?;
@@ -91,9 +98,19 @@ impl DriverKind for TerraformKind {
         if settings.install() {
             options.installer = Some(installer(&settings));
         }
+        #[cfg(feature = "panos")]
+        let panos = PanosCommit::new(options.environment.clone());
         let terraform = Patient::new(TerraformCli::new(options), settings.lock_timeout());
-        Ok(Arc::new(TerraformFactory::new(settings, Arc::new(terraform))))
+        let factory = TerraformFactory::new(settings, Arc::new(terraform));
+        #[cfg(feature = "panos")]
+        let factory = factory.with_handler(Arc::new(panos));
+        Ok(Arc::new(factory))
     }
+}
+
+/// Whether there is a handler for its `auto_commit`.
+fn handled(block: &ProviderBlock) -> bool {
+    cfg!(feature = "panos") && block.name == "panos"
 }
 
 /// Installs into the configured path, or where relative paths start.
@@ -113,6 +130,7 @@ fn installer(settings: &Settings) -> Installer {
 pub struct TerraformFactory {
     settings: Arc<Settings>,
     terraform: Arc<dyn Terraform>,
+    handlers: Vec<Arc<dyn Handler>>,
     /// Keeps alive what dynamic values need, from the start on.
     keeper: Arc<Keeper>,
 }
@@ -120,7 +138,15 @@ pub struct TerraformFactory {
 impl TerraformFactory {
     /// A factory whose drivers run this tool.
     pub fn new(settings: Settings, terraform: Arc<dyn Terraform>) -> Self {
-        Self { settings: Arc::new(settings), terraform, keeper: Arc::default() }
+        let (settings, keeper) = (Arc::new(settings), Arc::default());
+        Self { settings, terraform, handlers: Vec::new(), keeper }
+    }
+
+    /// Adds a handler for all drivers.
+    #[must_use]
+    pub fn with_handler(mut self, handler: Arc<dyn Handler>) -> Self {
+        self.handlers.push(handler);
+        self
     }
 }
 
@@ -177,11 +203,14 @@ impl DriverFactory for TerraformFactory {
             ))
             .into());
         }
-        let driver = TerraformDriver::new(
+        let mut driver = TerraformDriver::new(
             task.clone(),
             Arc::clone(&self.settings),
             Arc::clone(&self.terraform),
         )?;
+        for handler in &self.handlers {
+            driver = driver.with_handler(Arc::clone(handler))?;
+        }
         Ok(Arc::new(driver))
     }
 }

@@ -39,6 +39,8 @@
 //!   command, and the driver on it. Without it only what is pure remains.
 //! - `download`: installs a missing Terraform from a release server, where the
 //!   configuration says `install = true`.
+//! - `panos`: commits on a Palo Alto Networks firewall after an apply, for
+//!   providers with `auto_commit = true`.
 //! - `testing`: a tool that follows a script.
 //! - `vault`: dynamic values of providers from Vault, or from `OpenBao`.
 //!
@@ -59,6 +61,8 @@ mod cli;
 mod driver;
 pub mod dynamic;
 mod error;
+#[cfg(feature = "cli")]
+mod handler;
 #[cfg(feature = "cli")]
 mod hex;
 #[cfg(feature = "download")]
@@ -81,6 +85,10 @@ pub use cli::{CliOptions, TerraformCli};
 #[cfg(feature = "cli")]
 pub use driver::TerraformDriver;
 pub use error::{Error, Result};
+#[cfg(feature = "cli")]
+pub use handler::Handler;
+#[cfg(feature = "panos")]
+pub use handler::PanosCommit;
 #[cfg(feature = "download")]
 pub use install::{Installer, ReleaseMirror, TerraformSource};
 #[cfg(feature = "cli")]

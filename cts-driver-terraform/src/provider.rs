@@ -12,6 +12,8 @@ pub(crate) struct Provider {
     pub(crate) alias: Option<String>,
     pub(crate) arguments: BTreeMap<String, Literal>,
     pub(crate) task_env: BTreeMap<String, SecretString>,
+    #[cfg(feature = "cli")]
+    pub(crate) auto_commit: bool,
 }
 
 impl Provider {
@@ -57,10 +59,23 @@ impl Provider {
                 alias: block.alias.clone(),
                 arguments: block.arguments.clone(),
                 task_env: block.task_env.clone(),
+                #[cfg(feature = "cli")]
+                auto_commit: block.auto_commit,
             }),
             None if alias.is_none() => Some(Self { name: name.to_owned(), ..Self::default() }),
             None => None,
         }
+    }
+
+    /// It as a block of the configuration, with the values that it has now.
+    #[cfg(feature = "cli")]
+    pub(crate) fn block(&self) -> ProviderBlock {
+        let mut block = ProviderBlock::new(&self.name);
+        block.alias.clone_from(&self.alias);
+        block.arguments.clone_from(&self.arguments);
+        block.task_env.clone_from(&self.task_env);
+        block.auto_commit = self.auto_commit;
+        block
     }
 
     /// The value of the provider's variable: its arguments, and its alias.

@@ -138,6 +138,13 @@ impl RootModule {
         self.providers.iter().flat_map(|provider| provider.task_env.clone()).collect()
     }
 
+    /// The task's providers that are to be committed after an apply.
+    #[cfg(feature = "cli")]
+    pub(crate) fn committed(&self) -> Vec<cts_tasks::ProviderBlock> {
+        let committed = self.providers.iter().filter(|provider| provider.auto_commit);
+        committed.map(Provider::block).collect()
+    }
+
     /// The comment that every generated file begins with.
     fn header(&self) -> String {
         format!(

@@ -175,6 +175,10 @@ impl<'a> Tail<'a> {
         if self.log {
             tracing::info!(output = line, "printed");
         }
+        // Most lines tell that nothing changed; they are parsed once, in the end.
+        if !line.contains("\"apply_") {
+            return;
+        }
         let Some(line) = Line::read(line) else { return };
         let happened = match line.kind.as_str() {
             "apply_start" => "started",

@@ -1,5 +1,5 @@
 use std::{
-    fs::{self, DirBuilder, File, OpenOptions, Permissions},
+    fs::{self, DirBuilder, OpenOptions, Permissions},
     io::{self, Write as _},
     os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
@@ -150,9 +150,10 @@ fn write(directory: &Path, path: &Path, file: &GeneratedFile, mode: u32) -> io::
     let mut new = tempfile::Builder::new().prefix(UNFINISHED).tempfile_in(directory)?;
     new.write_all(file.content.as_bytes())?;
     new.as_file().set_permissions(Permissions::from_mode(mode))?;
+    // So that no power failure leaves an empty file in place. That it leaves the
+    // old one does no harm: every run writes what it needs before it begins.
     new.as_file().sync_all()?;
-    new.persist(path).map_err(|error| error.error)?;
-    File::open(directory)?.sync_all()
+    new.persist(path).map(drop).map_err(|error| error.error)
 }
 
 #[cfg(test)]

@@ -9,7 +9,10 @@ pub(super) enum Watched<'a> {
     ConsulKv(&'a KvSelection, bool),
 }
 
-/// What the task watches: the condition's data first, then the module inputs.
+/// What the task watches: the condition's data first, then the module inputs;
+/// but what the deprecated list `services` names comes before everything.
+///
+/// Source: Consul-Terraform-Sync 0.9, order of templates.
 pub(super) fn watched(task: &Task) -> Vec<Watched<'_>> {
     let condition = match &task.condition {
         Condition::Services { services, use_as_module_input } => {
@@ -28,7 +31,13 @@ pub(super) fn watched(task: &Task) -> Vec<Watched<'_>> {
         ModuleInput::ConsulKv(keys) => Some(Watched::ConsulKv(keys, true)),
         _ => None,
     });
-    condition.into_iter().chain(inputs).collect()
+    let mut watched: Vec<_> = condition.into_iter().chain(inputs).collect();
+    // With another condition, what is listed is the first of the module inputs.
+    let first = watched.iter().position(|watched| matches!(watched, Watched::Services(..)));
+    if let Some(listed) = first.filter(|_| task.services_listed) {
+        watched.swap(0, listed);
+    }
+    watched
 }
 
 /// Whether the module gets instances; else it gets an empty map.

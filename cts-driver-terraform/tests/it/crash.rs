@@ -165,9 +165,18 @@ async fn keys(consul: &Consul, prefix: &str) -> Vec<String> {
     pairs.into_iter().map(|pair| pair.key).collect()
 }
 
-/// The number of crashes: the short form's, or 50 when `SOAK=1`.
-fn crashes(short: u32) -> u32 {
-    if std::env::var("SOAK").is_ok_and(|soak| soak == "1") { 50 } else { short }
+/// Crashes the site often: 50 times when `SOAK=1`, or else as often as given.
+/// `SEED` replaces the seed.
+#[expect(clippy::print_stdout, reason = "whoever looks at a failure needs the seed")]
+async fn crash_often(site: &Site, consul: Option<&Consul>, short: u32, seed: u64) {
+    let soak = std::env::var("SOAK").is_ok_and(|soak| soak == "1");
+    let seed = std::env::var("SEED").map_or(seed, |seed| seed.parse().unwrap());
+    let crashes = if soak { 50 } else { short };
+    println!("{crashes} crashes, seed {seed}");
+    let mut random = Rng::with_seed(seed);
+    for number in 0..crashes {
+        crash(site, consul, number % 2 == 1, &mut random).await;
+    }
 }
 
 fn tofu(case: &str) -> Option<Part> {
@@ -178,10 +187,7 @@ fn tofu(case: &str) -> Option<Part> {
 async fn a_run_after_a_crash_converges_with_local_state() {
     let Some(tool) = tofu("a_run_after_a_crash_converges_with_local_state") else { return };
     let site = Site::new(&tool);
-    let mut random = Rng::with_seed(5);
-    for number in 0..crashes(8) {
-        crash(&site, None, number % 2 == 1, &mut random).await;
-    }
+    crash_often(&site, None, 8, 5).await;
 }
 
 /// A tool that dies with its lock leaves it to the session's time to live.
@@ -192,10 +198,7 @@ async fn a_run_after_a_crash_converges_with_state_in_consul() {
     let Some(part) = SUITE.part("consul", case) else { return };
     let consul = Consul::start(&part.path).await.unwrap();
     let site = Site::new(&tool);
-    let mut random = Rng::with_seed(6);
-    for number in 0..crashes(2) {
-        crash(&site, Some(&consul), number % 2 == 1, &mut random).await;
-    }
+    crash_often(&site, Some(&consul), 2, 6).await;
 }
 
 /// Its holder is dead, so it lives until its session ends.

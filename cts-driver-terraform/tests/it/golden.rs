@@ -222,6 +222,25 @@ fn services_by_name_or_expression_as_input_or_only_watched() {
     }
 }
 
+/// The condition and the other inputs follow the deprecated list.
+///
+/// Spec: CTS28
+#[test]
+fn listed_services_stand_before_another_condition() {
+    let overrides = json!({
+        "condition": kv_condition(&keys("key-path", false, ""), true),
+        "module_inputs": [{"Services": api_and_web()}],
+        "services_listed": true,
+    });
+    assert_task("services-listed", &overrides, &key_values(&[("key-path", "red")]));
+    let overrides = json!({
+        "condition": services_condition(&api_and_web(), true),
+        "module_inputs": [{"ConsulKv": keys("key-path", false, "")}],
+        "services_listed": true,
+    });
+    assert_task("services-listed", &overrides, &key_values(&[("key-path", "red")]));
+}
+
 /// Spec: CTS28
 #[test]
 fn schedules_with_and_without_inputs() {

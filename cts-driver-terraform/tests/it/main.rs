@@ -6,6 +6,8 @@ mod bao;
 #[cfg(feature = "cli")]
 mod commands;
 #[cfg(feature = "cli")]
+mod conformance;
+#[cfg(feature = "cli")]
 mod consul;
 #[cfg(feature = "cli")]
 mod crash;
@@ -15,8 +17,14 @@ mod fixtures;
 mod golden;
 #[cfg(feature = "cli")]
 mod guard;
+#[cfg(feature = "testing")]
+mod handler;
 #[cfg(feature = "download")]
 mod install;
+#[cfg(feature = "cli")]
+mod model;
+#[cfg(feature = "panos")]
+mod panos;
 #[cfg(feature = "cli")]
 mod permit;
 mod properties;

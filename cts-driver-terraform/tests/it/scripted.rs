@@ -185,7 +185,7 @@ fn an_auto_commit_that_is_not_made_is_told() {
     use cts_tasks::DriverKind as _;
 
     let consul = ConsulConfig::default();
-    let mut block = cts_tasks::ProviderBlock::new("panos");
+    let mut block = cts_tasks::ProviderBlock::new("fortios");
     block.auto_commit = true;
     let blocks = [block];
     let mut settings = DriverSettings::new(&consul, Path::new("/"));
@@ -195,7 +195,7 @@ fn an_auto_commit_that_is_not_made_is_told() {
     let warnings: Vec<_> = warnings.iter().map(ToString::to_string).collect();
     assert_eq!(warnings.len(), 1);
     assert!(
-        warnings.iter().all(|text| text.contains("auto_commit of provider panos: nothing is")),
+        warnings.iter().all(|text| text.contains("auto_commit of provider fortios: nothing is")),
         "{warnings:?}"
     );
 }

@@ -55,20 +55,109 @@ async fn every_golden_file_is_laid_out_as_the_tool_does() {
     }
 }
 
-/// Golden cases with a local module in place of the registry's, without
-/// providers and names that no tool could accept.
+/// Every variable of the golden cases' modules.
+const MODULE_VARIABLES: [&str; 13] = [
+    "services",
+    "catalog_services",
+    "consul_kv",
+    "b",
+    "empty",
+    "key",
+    "l",
+    "nothing",
+    "num",
+    "obj",
+    "objs",
+    "odd",
+    "tup",
+];
+
+/// Cases whose `main.tf` names a provider that would have to be downloaded.
+const FOREIGN_PROVIDERS: [&str; 2] = ["specification", "two-providers"];
+
+/// The golden files of a case that make up its module, with a local module in
+/// place of the one that it calls.
+fn golden_module(case: &Path) -> Vec<(String, String)> {
+    let name = |path: &Path| path.file_name().unwrap().to_str().unwrap().to_owned();
+    let foreign = FOREIGN_PROVIDERS.contains(&name(case).as_str());
+    let paths = std::fs::read_dir(case).unwrap().map(|entry| entry.unwrap().path());
+    let paths = paths.filter(|path| path.extension().is_some_and(|extension| extension == "tf"));
+    let mut files = Vec::new();
+    for path in paths.filter(|path| !foreign || !path.ends_with("main.tf")) {
+        let text = std::fs::read_to_string(&path).unwrap();
+        let lines = text.lines().map(|line| match line.trim_start().strip_prefix("source ") {
+            Some(_) => "source = \"./m\"",
+            None => line,
+        });
+        files.push((name(&path), lines.collect::<Vec<_>>().join("\n")));
+    }
+    if !files.is_empty() && !files.iter().any(|(name, _)| name == "variables.tf") {
+        // It declares what these cases need.
+        let variables = golden().join("consul-kv/variables.tf");
+        files.push(("variables.tf".to_owned(), std::fs::read_to_string(variables).unwrap()));
+    }
+    files
+}
+
+/// But for modules and providers that would have to be downloaded.
+#[tokio::test]
+async fn every_golden_module_is_valid() {
+    for tool in tools("every_golden_module_is_valid") {
+        let mut whole = Vec::new();
+        let mut variables_only = 0;
+        for case in std::fs::read_dir(golden()).unwrap().map(|entry| entry.unwrap().path()) {
+            let files = golden_module(&case);
+            if files.is_empty() {
+                continue;
+            }
+            let directory = tempfile::tempdir().unwrap();
+            declare(directory.path(), &MODULE_VARIABLES);
+            for (name, content) in &files {
+                std::fs::write(directory.path().join(name), content).unwrap();
+            }
+            assert_valid(&tool, directory.path(), &case).await;
+            if files.iter().any(|(name, _)| name == "main.tf") {
+                whole.push(case.file_name().unwrap().to_str().unwrap().to_owned());
+            } else {
+                variables_only += 1;
+            }
+        }
+        whole.sort_unstable();
+        let expected =
+            ["catalog-services", "consul-kv", "escapes", "no-description", "no-providers"];
+        assert_eq!(whole, [&expected[..], &["variables"]].concat());
+        assert_eq!(variables_only, 7);
+    }
+}
+
+/// Makes a module `m` that takes these variables.
+fn declare(directory: &Path, names: &[&str]) {
+    std::fs::create_dir(directory.join("m")).unwrap();
+    let variables: Vec<_> = names
+        .iter()
+        .map(|name| format!("variable \"{name}\" {{\n  type = any\n  default = null\n}}\n"))
+        .collect();
+    std::fs::write(directory.join("m/main.tf"), variables.concat()).unwrap();
+}
+
+async fn assert_valid(tool: &Part, directory: &Path, case: &Path) {
+    let case = case.display();
+    let (done, printed) = run(tool, directory, &["init", "-backend=false", "-no-color"]).await;
+    assert!(done, "{case}: {printed}");
+    let (_, printed) = run(tool, directory, &["validate", "-no-color"]).await;
+    assert!(printed.contains("Success! The configuration is valid"), "{case}: {printed}");
+}
+
+/// All inputs, variables of every type, and a provider that is built in.
 #[tokio::test]
 async fn generated_modules_are_valid() {
     let all = json!({"b": true, "l": [1, 2], "o": {"a": {"b": null}}, "odd": {"a b": 1}});
     for tool in tools("generated_modules_are_valid") {
         let directory = tempfile::tempdir().unwrap();
-        std::fs::create_dir(directory.path().join("m")).unwrap();
-        let names = ["services", "catalog_services", "consul_kv", "b", "l", "o", "odd"];
-        let variables: Vec<_> = names
-            .iter()
-            .map(|name| format!("variable \"{name}\" {{\n  type = any\n}}\n"))
-            .collect();
-        std::fs::write(directory.path().join("m/main.tf"), variables.concat()).unwrap();
+        declare(
+            directory.path(),
+            &["services", "catalog_services", "consul_kv", "b", "l", "o", "odd"],
+        );
         let fields = json!({
             "module": directory.path().join("m"),
             "providers": ["terraform"],
@@ -83,10 +172,7 @@ async fn generated_modules_are_valid() {
         for file in root.files() {
             std::fs::write(directory.path().join(file.name), file.content).unwrap();
         }
-        let (done, printed) = run(&tool, directory.path(), &["init", "-backend=false"]).await;
-        assert!(done, "{printed}");
-        let (_, printed) = run(&tool, directory.path(), &["validate", "-no-color"]).await;
-        assert!(printed.contains("Success! The configuration is valid"), "{printed}");
+        assert_valid(&tool, directory.path(), Path::new("all inputs")).await;
     }
 }
 
