@@ -87,14 +87,24 @@ pub(super) async fn run(
     let child = spawn(binary, arguments, options, run, [&stdout, &stderr])
         .map_err(|source| not_started(binary, step, source))?;
     let mut running = Running { child, interrupted: false };
-    let mut tail = stream::Tail::new(run, options.log);
+    let mut tail = stream::Tail::new(run, options.log && !prints_document(step, arguments));
     let (status, stopped) = running.wait(options, run, &stdout, &mut tail).await?;
     tail.look(&stdout)?;
     let finished = Finished { code: status.code(), stdout: read(&stdout)?, stderr: read(&stderr)? };
+    if options.log {
+        finished.stderr.lines().for_each(stream::log_line);
+    }
     match stopped {
         Some(reason) if !status.success() => Err(Error::Interrupted { reason }),
         _ => Ok(finished),
     }
+}
+
+/// Whether a command prints one document for machines. In those of a plan and
+/// of outputs, sensitive values stand as they are, so none is logged.
+fn prints_document(step: Step, arguments: &[OsString]) -> bool {
+    let streams = matches!(step, Step::Plan | Step::Apply | Step::Destroy);
+    !streams && arguments.iter().any(|argument| argument == "-json")
 }
 
 fn spawn(

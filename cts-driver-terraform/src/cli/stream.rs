@@ -34,6 +34,9 @@ struct Line {
     /// The major version of the stream's format stands here, in the first line.
     #[serde(default)]
     ui: Option<String>,
+    /// What a person would read.
+    #[serde(rename = "@message", default)]
+    message: String,
     #[serde(default)]
     diagnostic: Option<ToolDiagnostic>,
     #[serde(default)]
@@ -142,6 +145,21 @@ fn action_of(name: &str) -> Option<Action> {
     }
 }
 
+/// Logs a line as a person would read it: of the stream, its message and what
+/// a diagnostic explains.
+pub(super) fn log_line(line: &str) {
+    let read = Line::read(line).filter(|line| !line.message.is_empty());
+    let explained = read.as_ref().and_then(|line| line.diagnostic.as_ref());
+    let shown = read.as_ref().map_or(line, |line| &line.message);
+    let detail = explained.map_or("", |diagnostic| &diagnostic.detail);
+    for shown in [shown, detail].into_iter().flat_map(str::lines) {
+        let shown = shown.trim_end();
+        if !shown.is_empty() {
+            tracing::info!("{shown}");
+        }
+    }
+}
+
 /// Follows the output of a running command, and tells progress.
 pub(super) struct Tail<'a> {
     run: &'a Invocation,
@@ -173,7 +191,7 @@ impl<'a> Tail<'a> {
     /// repeat what a provisioner printed.
     fn tell(&self, line: &str) {
         if self.log {
-            tracing::info!(output = line, "printed");
+            log_line(line);
         }
         // Most lines tell that nothing changed; they are parsed once, in the end.
         if !line.contains("\"apply_") {

@@ -9,7 +9,7 @@ use std::{
 };
 
 use consul_watch::testing::real::Consul;
-use cts_tasks::ApplyRequest;
+use cts_tasks::{ApplyRequest, PlanPurpose};
 use serde_json::json;
 use tracing_subscriber::fmt::MakeWriter;
 
@@ -189,6 +189,41 @@ async fn arguments_of_providers_stand_in_one_file_for_the_owner() {
     }
 }
 
+/// In its documents for machines the tool does not mask a sensitive value, and
+/// with `log` only what a person would read is logged.
+#[tokio::test]
+async fn sensitive_values_of_a_plan_are_not_logged_and_its_text_is() {
+    for tool in tools("sensitive_values_of_a_plan_are_not_logged_and_its_text_is") {
+        let mut site = Site::new(&tool);
+        site.driver_block = json!({"log": true, "backend": {"local": {}}});
+        let module = site.path().join("secretive");
+        std::fs::create_dir(&module).unwrap();
+        let text = format!(
+            "variable \"services\" {{}}\n\
+             resource \"terraform_data\" \"x\" {{\n  input = sensitive({PLANTED:?})\n}}\n"
+        );
+        std::fs::write(module.join("main.tf"), text).unwrap();
+        let (log, _guard) = logged();
+        let driver = site.driver(&json!({"module": module}));
+        driver.prepare(&context()).await.unwrap();
+        let inputs = services(&[]);
+        driver.plan(&inputs, PlanPurpose::Inspect, &context()).await.unwrap();
+        driver.apply(ApplyRequest::Inputs(&inputs), &context()).await.unwrap();
+        let log = log.text();
+        for expected in [
+            "show -json",
+            "(sensitive value)",
+            "terraform_data.x: Creation complete",
+            "Apply complete! Resources: 1 added",
+        ] {
+            assert!(log.contains(expected), "{expected} in {log}");
+        }
+        for unexpected in [PLANTED, "@level", "format_version"] {
+            assert!(!log.contains(unexpected), "{unexpected} in {log}");
+        }
+    }
+}
+
 /// A whole deployment: engine, API, guard, state in Consul, secrets of Vault
 /// and of the configuration; everything it says is searched.
 #[cfg(all(feature = "vault", feature = "testing"))]
@@ -214,7 +249,7 @@ async fn a_whole_run_tells_no_secret() {
         let (log, _guard) = logged();
         let scan = Scan::start(PLANTED);
         let told = deployment(&site, &consul).await;
-        assert!(log.text().contains("apply_complete"), "the tool's output is logged");
+        assert!(log.text().contains("Apply complete!"), "the tool's output is logged");
         assert!(told.contains("waits for approval") && told.contains("successful"), "{told}");
         for text in [log.text(), told] {
             assert!(!text.contains(PLANTED), "{text}");

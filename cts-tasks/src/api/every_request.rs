@@ -35,9 +35,9 @@ pub(crate) async fn identify(request: Request, next: Next) -> Response {
     let id = Uuid::new_v4();
     let logged = request.uri().path() != HEALTH;
     let (method, started) = (request.method().clone(), Instant::now());
+    let path = request.uri().path().to_owned();
     if logged {
-        let (method, path) = (request.method().as_str(), request.uri().path());
-        tracing::debug!(request_id = %id, method, path, "received request");
+        tracing::debug!(request_id = %id, method = method.as_str(), path, "received request");
     }
     let mut response = CURRENT.scope(id, answer(request, next)).await;
     if let Ok(value) = HeaderValue::try_from(id.to_string()) {
@@ -54,16 +54,26 @@ pub(crate) async fn identify(request: Request, next: Next) -> Response {
     };
     measure::answered(method, response.status().as_u16(), started.elapsed());
     if logged {
-        let said = response.extensions().get::<Said>();
+        let said = response.extensions().get::<Said>().map(|said| said.0.as_str());
+        let status_code = response.status().as_u16();
         tracing::debug!(
-            request_id = %id,
-            duration = ?started.elapsed(),
-            status_code = response.status().as_u16(),
-            error = said.map(|said| said.0.as_str()),
+            request_id = %id, duration = ?started.elapsed(), status_code, error = said,
             "request complete"
         );
+        if is_told(response.status(), method) {
+            tracing::error!(request_id = %id, method, path, status_code, error = said, "request failed");
+        }
     }
     response
+}
+
+/// Whether an operator who was sent to the log by a command's error finds the
+/// answer there, at any level of the log: what failed, and changes that were
+/// refused. Who has no token is told so, and could fill the log.
+fn is_told(status: StatusCode, method: &str) -> bool {
+    let changes = !matches!(method, "GET" | "OPTIONS" | "other");
+    status.is_server_error()
+        || (changes && status.is_client_error() && status != StatusCode::UNAUTHORIZED)
 }
 
 /// `OPTIONS` is always fine; an error is always a document.

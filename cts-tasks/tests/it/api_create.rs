@@ -10,6 +10,7 @@ use tokio::task::JoinHandle;
 use crate::{
     api::Api,
     config::support::{AnyDriver, loader_of, source},
+    logs::Log,
     scene::{Scene, ids},
 };
 
@@ -130,6 +131,25 @@ async fn a_name_that_is_taken_and_an_empty_body_are_refused() {
 }
 
 /// Spec: CTS76
+/// Commands send to the log with the request's id.
+#[tokio::test]
+async fn a_refused_change_is_in_the_log_with_its_request_and_a_question_is_not() {
+    let log = Log::start();
+    let (scene, api, running) = running().await;
+    scene.driver.fail_next("t", "bad module", true);
+    let (status, answer) = post(&api, "?run=now", &task()).await;
+    assert_eq!(status, 500);
+    let told = log.with("request failed");
+    assert_eq!(told.len(), 1, "{told:?}");
+    let id = answer["request_id"].as_str().unwrap();
+    for part in ["ERROR", id, "POST", "/v1/tasks", "500", "bad module"] {
+        assert!(told[0].contains(part), "{part} in {told:?}");
+    }
+    assert_eq!(api.get("/v1/tasks/none").await.0, 404);
+    assert_eq!(log.with("request failed").len(), 1);
+    scene.end(running).await;
+}
+
 #[tokio::test]
 async fn what_does_not_match_the_schema_is_refused_with_its_place() {
     let (scene, api, running) = running().await;

@@ -61,7 +61,7 @@ fn client(port: u16) -> cts_tasks::client::Client {
     cts_tasks::client::Client::new(&config).unwrap()
 }
 
-/// What a real Consul refuses is not created; the double takes it.
+/// What Consul refuses is not created.
 async fn refuses(api: &cts_tasks::client::Client) {
     for (condition, text) in [
         ("services\" { names = [\"web\"] datacenter = \"none\" }", "No path to datacenter"),
@@ -77,14 +77,12 @@ async fn refuses(api: &cts_tasks::client::Client) {
 
 /// A task's life through the API: it is inspected and created, and runs when
 /// Consul changes.
-async fn lives(consul: &Client, is_real: bool) {
+async fn lives(consul: &Client) {
     let stop = Stop::new();
     let daemon = daemon(consul, |_| ());
     let (ended, ()) = tokio::join!(daemon.run(&stop), async {
         let api = client(registered_port(consul).await);
-        if is_real {
-            refuses(&api).await;
-        }
+        refuses(&api).await;
         let right = TaskDocument::from(&task("condition \"consul-kv\" { path = \"k\" }"));
         api.inspect_new_task(&right).await.unwrap();
         assert_eq!(api.task("t").await.unwrap_err().status().unwrap(), 404);
@@ -100,18 +98,18 @@ async fn lives(consul: &Client, is_real: bool) {
     ended.unwrap();
 }
 
-/// Spec: CTS78
+/// Spec: CTS65, CTS78
 #[tokio::test]
 async fn a_task_lives_through_the_api_on_the_double() {
     SUITE.double("consul");
-    lives(&TestConsul::new().client(), false).await;
+    lives(&TestConsul::new().client()).await;
 }
 
 /// Spec: CTS65, CTS78
 #[tokio::test]
 async fn a_task_lives_through_the_api_on_a_real_consul() {
     let Some(consul) = real_consul("a task's life through the API").await else { return };
-    lives(&consul.client(), true).await;
+    lives(&consul.client()).await;
 }
 
 /// A real agent asks for the health, over https as well, and finds it passing.

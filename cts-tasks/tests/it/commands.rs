@@ -259,6 +259,8 @@ async fn a_watch_that_another_task_shares_outlives_the_task() {
     scene.put("web", 1);
     scene.put("db", 1);
     let running = scene.start(vec![on("a", &["web", "db"]), on("b", &["web"])]).await;
+    // Between an answer and the next question there is a pause.
+    sleep(Duration::from_mins(1)).await;
     assert_eq!(scene.consul.open(), 2);
     scene.engine.delete(&name("a")).await.unwrap();
     gone(&scene, "a").await;

@@ -2,11 +2,9 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use consul_watch::testing::real;
 use cts_tasks::{
-    CatalogServicesSelection, Condition, Engine, EngineOptions, KvSelection, ModuleInput,
-    ServiceSelection, Stop, Task,
-    testing::{RecordingDriver, task},
+    CatalogServicesSelection, Condition, KvSelection, ModuleInput, ServiceSelection, Task,
+    testing::task,
 };
 use tokio::time::sleep;
 
@@ -93,38 +91,5 @@ async fn once_runs_scheduled_tasks_once_too() {
     for task in ["second", "five"] {
         assert_eq!(scene.driver.applies(task).len(), 1);
         assert_eq!(scene.events(task).len(), 1);
-    }
-}
-
-/// Spec: CTS65
-#[tokio::test]
-async fn a_real_consul_says_what_is_wrong_with_a_task() {
-    let suite = consul_watch::testing::parts::Suite("cts-tasks with a real Consul");
-    let Some(part) = suite.part("consul", "CTS65") else { return };
-    let consul = real::Consul::start(&part.path).await.unwrap();
-    let with = |change: fn(&mut cts_tasks::NamedService)| {
-        let mut task = on("t", &["web"]);
-        if let Condition::Services { services: ServiceSelection::Named(named), .. } =
-            &mut task.condition
-        {
-            change(&mut named[0]);
-        }
-        task
-    };
-    for (task, expected) in [
-        (with(|service| service.datacenter = "elsewhere".into()), "No path to datacenter"),
-        (with(|service| service.filter = "Service.Nope == 1".into()), "Selector"),
-        (with(|service| service.namespace = "ns1".into()), "Invalid query parameter"),
-    ] {
-        let watcher = consul_watch::Watcher::new(consul.client());
-        let driver = RecordingDriver::default();
-        let engine =
-            Engine::new(watcher, std::sync::Arc::new(driver.clone()), EngineOptions::default());
-        let stop = Stop::new();
-        engine.load(vec![task], &stop).await.unwrap();
-        let error = engine.once(&stop).await.unwrap_err();
-        let said = std::error::Error::source(&error).unwrap().to_string();
-        assert!(said.contains(expected), "{said}");
-        assert_eq!(driver.calls(), Vec::new());
     }
 }

@@ -1,27 +1,37 @@
-//! A daemon's own registration, on an in-process Consul.
+//! A daemon's own registration.
 
 use std::{sync::Arc, time::Duration};
 
 use consul_watch::{
-    QueryOptions,
+    Client, QueryOptions,
     testing::{Fault, TestConsul},
-    types::{AgentService, HealthStatus},
+    types::{AgentService, AgentServiceRegistration, HealthStatus},
 };
 use cts_tasks::{
     Config, Daemon, DaemonOptions, Result, Stop, StopReason, testing::RecordingDriver,
 };
 use tokio::{task::JoinHandle, time::sleep};
 
-use crate::scene::on;
+use crate::{both::on_both, scene::on};
+
+on_both! {
+    /// Spec: CTS83
+    registers_and_goes, registers_and_goes_on_the_double, registers_and_goes_on_a_real_consul;
+    /// Spec: CTS83
+    is_as_configured, is_as_configured_on_the_double, is_as_configured_on_a_real_consul;
+    /// Spec: CTS83
+    ends_with_a_failing_first_run, ends_with_a_failing_first_run_on_the_double,
+        ends_with_a_failing_first_run_on_a_real_consul;
+}
 
 /// A daemon without tasks that serves its API on any free port.
-fn daemon(consul: &TestConsul, change: impl FnOnce(&mut Config)) -> Daemon {
+fn daemon(consul: &Client, change: impl FnOnce(&mut Config)) -> Daemon {
     let mut config = Config::default();
     config.id = "cts-01".into();
     config.port = 0;
     change(&mut config);
     let driver = Arc::new(RecordingDriver::default());
-    Daemon::with_client(config, driver, DaemonOptions::default(), consul.client())
+    Daemon::with_client(config, driver, DaemonOptions::default(), consul.clone())
 }
 
 fn run(daemon: Daemon, stop: &Stop) -> JoinHandle<Result<()>> {
@@ -29,13 +39,13 @@ fn run(daemon: Daemon, stop: &Stop) -> JoinHandle<Result<()>> {
     tokio::spawn(async move { daemon.run(&stop).await })
 }
 
-async fn registered(consul: &TestConsul) -> Option<AgentService> {
-    let services = consul.client().agent_services(&QueryOptions::default()).await.unwrap();
+async fn registered(consul: &Client) -> Option<AgentService> {
+    let services = consul.agent_services(&QueryOptions::default()).await.unwrap();
     services.get("cts-01").cloned()
 }
 
 /// Waits for the registration, or for its end.
-async fn wait_for(consul: &TestConsul, there: bool) -> Option<AgentService> {
+async fn wait_for(consul: &Client, there: bool) -> Option<AgentService> {
     loop {
         let service = registered(consul).await;
         if service.is_some() == there {
@@ -45,10 +55,8 @@ async fn wait_for(consul: &TestConsul, there: bool) -> Option<AgentService> {
     }
 }
 
-/// Spec: CTS83
-#[tokio::test]
-async fn a_daemon_registers_itself_with_a_check_and_goes_when_it_stops() {
-    let consul = TestConsul::new();
+/// A daemon has itself registered with a check, and goes when it stops.
+async fn registers_and_goes(consul: Client) {
     let stop = Stop::new();
     let running = run(daemon(&consul, |_| ()), &stop);
     let service = wait_for(&consul, true).await.unwrap();
@@ -56,7 +64,7 @@ async fn a_daemon_registers_itself_with_a_check_and_goes_when_it_stops() {
     assert_eq!(service.service.tags, ["cts"]);
     assert_ne!(service.service.port, 0, "the port that was given out");
 
-    let checks = consul.client().agent_checks(&QueryOptions::default()).await.unwrap();
+    let checks = consul.agent_checks(&QueryOptions::default()).await.unwrap();
     let check = &checks["cts-01-health"];
     assert_eq!(check.name, "CTS Health Status");
     assert_eq!(check.notes, "Check created by Consul-Terraform-Sync");
@@ -67,10 +75,8 @@ async fn a_daemon_registers_itself_with_a_check_and_goes_when_it_stops() {
     assert_eq!(registered(&consul).await, None);
 }
 
-/// Spec: CTS83
-#[tokio::test]
-async fn a_registration_is_as_configured() {
-    let consul = TestConsul::new();
+/// Name and address are those of the configuration, and there may be no check.
+async fn is_as_configured(consul: Client) {
     let stop = Stop::new();
     let configured = daemon(&consul, |config| {
         let own = &mut config.consul.service_registration;
@@ -84,7 +90,8 @@ async fn a_registration_is_as_configured() {
         (service.service.name.as_str(), service.service.address.as_str()),
         ("sync", "10.0.0.9")
     );
-    assert!(consul.client().agent_checks(&QueryOptions::default()).await.unwrap().is_empty());
+    let checks = consul.agent_checks(&QueryOptions::default()).await.unwrap();
+    assert!(!checks.contains_key("cts-01-health"), "{checks:?}");
     stop.stop(StopReason::Shutdown);
     running.await.unwrap().unwrap();
 }
@@ -95,7 +102,7 @@ async fn a_denied_registration_ends_nothing() {
     let consul = TestConsul::new();
     consul.inject(&Fault::status(403, "Permission denied"), 1);
     let stop = Stop::new();
-    let denied = daemon(&consul, |_| ());
+    let denied = daemon(&consul.client(), |_| ());
     let engine = denied.engine().clone();
     let running = run(denied, &stop);
     consul.wait_for_requests(1).await;
@@ -103,7 +110,7 @@ async fn a_denied_registration_ends_nothing() {
     assert!(!running.is_finished());
     stop.stop(StopReason::Shutdown);
     running.await.unwrap().unwrap();
-    assert_eq!(registered(&consul).await, None);
+    assert_eq!(registered(&consul.client()).await, None);
 }
 
 /// Spec: CTS83
@@ -111,7 +118,8 @@ async fn a_denied_registration_ends_nothing() {
 async fn a_daemon_that_is_told_not_to_does_not_register() {
     let consul = TestConsul::new();
     let stop = Stop::new();
-    let silent = daemon(&consul, |config| config.consul.service_registration.enabled = false);
+    let silent =
+        daemon(&consul.client(), |config| config.consul.service_registration.enabled = false);
     let running = run(silent, &stop);
     sleep(Duration::from_millis(100)).await;
     assert_eq!(consul.requests(), 0);
@@ -119,11 +127,9 @@ async fn a_daemon_that_is_told_not_to_does_not_register() {
     running.await.unwrap().unwrap();
 }
 
-/// Spec: CTS83
-#[tokio::test]
-async fn a_first_run_that_fails_ends_the_registration_too() {
-    let consul = TestConsul::new();
-    consul.set_instance("web", "web-1", "10.0.0.1", 80, HealthStatus::Passing);
+/// It is there while a first run goes on, and no longer when that has failed.
+async fn ends_with_a_failing_first_run(consul: Client) {
+    consul.agent_register_service(&AgentServiceRegistration::new("web")).await.unwrap();
     let mut config = Config::default();
     config.id = "cts-01".into();
     config.port = 0;
@@ -132,7 +138,7 @@ async fn a_first_run_that_fails_ends_the_registration_too() {
     let gate = driver.hold("t");
     driver.fail_next("t", "no", false);
     let options = DaemonOptions::default();
-    let failing = Daemon::with_client(config, Arc::new(driver), options, consul.client());
+    let failing = Daemon::with_client(config, Arc::new(driver), options, consul.clone());
     let running = run(failing, &Stop::new());
     wait_for(&consul, true).await;
     drop(gate);

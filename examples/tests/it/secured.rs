@@ -32,6 +32,16 @@ impl Authority {
         Self { folder: folder.to_owned(), issuer: Issuer::new(params, key) }
     }
 
+    /// Writes `self.pem` and `self.key`: an authority that serves by itself.
+    fn signed_by_itself(folder: &Path) {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let certificate = params.self_signed(&key).unwrap();
+        fs::write(folder.join("self.pem"), certificate.pem()).unwrap();
+        fs::write(folder.join("self.key"), key.serialize_pem()).unwrap();
+    }
+
     /// Writes `<name>.pem` and `<name>.key`.
     fn sign(&self, name: &str) {
         let key = KeyPair::generate().unwrap();
@@ -149,5 +159,20 @@ async fn metrics_are_served_only_where_they_are_configured() {
     let (mut sync, _consul) = daemon(folder.path(), "").await;
     let answer = reqwest::get(format!("{}/metrics", sync.address().unwrap())).await.unwrap();
     assert_eq!(answer.status(), 404);
+    assert_eq!(sync.end("-TERM").await.code(), Some(0), "{}", sync.log());
+}
+
+/// What `openssl req -x509` makes by default.
+#[tokio::test]
+async fn a_daemon_that_shows_an_authority_s_certificate_is_explained() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    Authority::signed_by_itself(folder);
+    let settings = "tls {\n  cert = \"self.pem\"\n  key = \"self.key\"\n}\n";
+    let (mut sync, _consul) = daemon(folder, settings).await;
+    let told = reach(&sync, folder, "https", &["-ca-cert=self.pem"]).await;
+    assert!(told.contains("CA:TRUE") && !told.contains("Name the authority"), "{told}");
+    let told = reach(&sync, folder, "https", &["-ssl-verify=false"]).await;
+    assert!(told.contains(REACHED), "{told}");
     assert_eq!(sync.end("-TERM").await.code(), Some(0), "{}", sync.log());
 }

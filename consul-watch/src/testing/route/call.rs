@@ -118,6 +118,9 @@ impl Call {
                 return Err(Refused::new(400, text));
             }
         }
+        if self.param("dc").is_some_and(|name| !name.is_empty() && name != "dc1") {
+            return Err(Refused::new(500, "No path to datacenter"));
+        }
         Ok(())
     }
 

@@ -136,6 +136,11 @@ fn help_to_connect(error: &client::Error) -> &'static str {
         return "The daemon verifies its clients: show a certificate with -client-cert and \
                 -client-key, or CTS_CLIENT_CERT and CTS_CLIENT_KEY.";
     }
+    if told("CaUsedAsEndEntity") {
+        return "The daemon shows the certificate of an authority (basicConstraints CA:TRUE), which is \
+                not accepted as a server's. Give the daemon one that says CA:FALSE; 'openssl req \
+                -x509' makes it with -addext basicConstraints=critical,CA:FALSE.";
+    }
     if told("invalid peer certificate") {
         return "Name the authority that signed the daemon's certificate with -ca-cert or -ca-path, \
                 or CTS_CACERT or CTS_CAPATH. -ssl-verify=false trusts whoever answers.";

@@ -1,0 +1,46 @@
+//! Cases that run on the double, and on a real agent where there is one.
+
+use consul_watch::{
+    Client,
+    testing::{TestConsul, parts::Suite, real},
+};
+
+pub(crate) const SUITE: Suite = Suite("cts-tasks with a real Consul");
+
+/// A Consul, and what keeps it running.
+pub(crate) struct Consul {
+    pub(crate) client: Client,
+    _real: Option<real::Consul>,
+}
+
+pub(crate) fn double() -> Consul {
+    SUITE.double("consul");
+    Consul { client: TestConsul::new().client(), _real: None }
+}
+
+pub(crate) async fn real(case: &str) -> Option<Consul> {
+    let part = SUITE.part("consul", case)?;
+    let consul = real::Consul::start(&part.path).await.unwrap();
+    Some(Consul { client: consul.client(), _real: Some(consul) })
+}
+
+/// Makes two tests of an `async fn(Client)`.
+macro_rules! on_both {
+    ($($(#[$doc:meta])* $case:ident, $double:ident, $real:ident;)*) => { $(
+        $(#[$doc])*
+        #[tokio::test]
+        async fn $double() {
+            let consul = crate::both::double();
+            $case(consul.client.clone()).await;
+        }
+
+        $(#[$doc])*
+        #[tokio::test]
+        async fn $real() {
+            let Some(consul) = crate::both::real(stringify!($case)).await else { return };
+            $case(consul.client.clone()).await;
+        }
+    )* };
+}
+
+pub(crate) use on_both;
