@@ -21,6 +21,7 @@ mod defects;
 mod document;
 mod drift;
 mod drivers;
+mod elsewhere;
 mod engine;
 mod guards;
 mod logs;
