@@ -3,6 +3,7 @@
 mod command;
 mod control;
 mod drift;
+mod elsewhere;
 mod feeds;
 mod grace;
 mod guarded;

@@ -15,6 +15,8 @@ pub enum StopReason {
     LeadershipLost,
     /// The task was deleted.
     TaskDeleted,
+    /// The task was disabled, or has another definition now.
+    TaskChanged,
     /// The step took longer than it may.
     TimeLimit,
 }
@@ -25,6 +27,7 @@ impl fmt::Display for StopReason {
             Self::Shutdown => "shutting down",
             Self::LeadershipLost => "leadership was lost",
             Self::TaskDeleted => "the task was deleted",
+            Self::TaskChanged => "the task was changed",
             Self::TimeLimit => "the time limit was reached",
         })
     }

@@ -69,6 +69,8 @@ impl Run {
         context: &RunContext,
     ) -> Result<End> {
         for _ in 0..PLANS {
+            // Planning already takes the place of what waits elsewhere.
+            let number = self.elsewhere.begin();
             let mut plan = self.driver.plan(inputs, PlanPurpose::Apply, context).await?;
             if plan.changes.is_empty() {
                 discard(self, &plan.id, context).await;
@@ -79,9 +81,9 @@ impl Run {
                 plan.waiting = Some(Waiting::new(objection, digest));
                 return Ok(End::Waits(Box::new(plan)));
             }
-            match self.apply(ApplyRequest::Plan(&plan.id), context).await? {
-                Outcome::Superseded => {}
-                outcome => return Ok(End::Applied(outcome, digest)),
+            let outcome = self.driver.apply(ApplyRequest::Plan(&plan.id), context).await?;
+            if let Some(end) = self.end(number, outcome, digest.clone()) {
+                return Ok(end);
             }
         }
         Err(Error::Driver {
@@ -100,10 +102,9 @@ impl Run {
         if waiting.is_none_or(|waiting| waiting.inputs != digest) {
             return Ok(End::OutOfDate);
         }
-        match self.apply(ApplyRequest::Plan(id), context).await? {
-            Outcome::Superseded => Ok(End::OutOfDate),
-            outcome => Ok(End::Applied(outcome, digest)),
-        }
+        let number = self.elsewhere.begin();
+        let outcome = self.driver.apply(ApplyRequest::Plan(id), context).await?;
+        Ok(self.end(number, outcome, digest).unwrap_or(End::OutOfDate))
     }
 }
 

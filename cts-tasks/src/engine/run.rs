@@ -9,7 +9,11 @@ use tokio::{sync::SemaphorePermit, time::Instant};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::{Shared, view::View};
+use super::{
+    Shared,
+    elsewhere::{Elsewhere, Waits},
+    view::View,
+};
 use crate::{
     ApplyRequest, Change, Changes, Driver, Error, Event, EventConfig, EventError, InputsDigest,
     Objection, Outcome, Plan, PlanId, Result, Retry, RunContext, Stop, StopReason, Task, measure,
@@ -32,6 +36,8 @@ pub(crate) struct Run {
     pub(crate) retired: CancellationToken,
     /// The plan that somebody approved; without it the newest inputs count.
     pub(crate) approved: Option<PlanId>,
+    /// What waits for a person elsewhere.
+    pub(crate) elsewhere: Arc<Elsewhere>,
 }
 
 /// How a run ended that did not fail.
@@ -47,6 +53,10 @@ pub(super) enum End {
     StillWaits,
     /// The plan that was approved is not the right one any more.
     OutOfDate,
+    /// A person has to act elsewhere; the number is the apply's.
+    Elsewhere { number: u64, ticket: String, inputs: InputsDigest },
+    /// What waited for a person elsewhere gave way to something newer.
+    Superseded,
 }
 
 impl Run {
@@ -89,7 +99,12 @@ impl Run {
         }
         let batch = self.batch(start_time, &result, &context).await;
         self.shared.ledger.commit(&batch, &stop).await?;
-        self.report(result?);
+        match result? {
+            End::Elsewhere { number, ticket, inputs } => {
+                self.elsewhere.add(Waits { number, ticket, inputs, start_time });
+            }
+            end => self.report(end),
+        }
         match &self.approved {
             Some(plan) if out_of_date => Err(Error::PlanSuperseded {
                 task: self.task.name.clone(),
@@ -121,7 +136,9 @@ impl Run {
         if self.waiting_plan().is_some() && !waits_on {
             batch.push(Change::DeletePlan(name.clone()));
         }
-        if !matches!(result, Ok(End::StillWaits)) && (result.is_ok() || self.record_failure) {
+        // What waits elsewhere becomes an event when it ends.
+        let told = !matches!(result, Ok(End::StillWaits | End::Elsewhere { .. }));
+        if told && (result.is_ok() || self.record_failure) {
             batch.push(Change::AddEvent(Box::new(self.event(start_time, result))));
         }
         match result {
@@ -129,12 +146,12 @@ impl Run {
                 batch.push(Change::SetApplied(name.clone(), digest.clone()));
             }
             Ok(End::Waits(plan)) => batch.push(Change::PutPlan(name.clone(), plan.clone())),
-            Ok(End::NothingNew | End::StillWaits | End::OutOfDate) | Err(_) => {}
+            Ok(_) | Err(_) => {}
         }
         batch
     }
 
-    fn report(&self, end: End) {
+    pub(super) fn report(&self, end: End) {
         let name = &self.task.name;
         match end {
             End::Applied(outcome, _) => {
@@ -148,11 +165,14 @@ impl Run {
                     "{}", waiting_text(&plan)
                 );
             }
-            End::NothingNew | End::StillWaits | End::OutOfDate => {}
+            End::Superseded => {
+                tracing::info!(task.name = %name, "what waited for a person gave way to something newer");
+            }
+            End::NothingNew | End::StillWaits | End::OutOfDate | End::Elsewhere { .. } => {}
         }
     }
 
-    fn event(&self, start_time: DateTime<Local>, result: &Result<End>) -> Event {
+    pub(super) fn event(&self, start_time: DateTime<Local>, result: &Result<End>) -> Event {
         let failed = |message| self.failure(start_time, message);
         let changes = match result {
             Err(error) => return failed(error_chain(error)),
@@ -164,7 +184,7 @@ impl Run {
             }
             Ok(End::Applied(outcome, _)) => changes(outcome),
             Ok(End::NothingNew) => Some(Changes::default()),
-            Ok(End::StillWaits | End::OutOfDate) => None,
+            Ok(End::StillWaits | End::OutOfDate | End::Elsewhere { .. } | End::Superseded) => None,
         };
         Event { success: true, error: None, changes, ..failed(String::new()) }
     }
@@ -187,7 +207,7 @@ impl Run {
     /// Applies, and tries again as the policy says, each time with the newest inputs.
     async fn attempts(&self, context: &RunContext, stop: &Stop) -> Result<End> {
         if self.only_if_dirty && !self.view().is_dirty() {
-            if self.waiting_plan().is_some() {
+            if self.waiting_plan().is_some() || self.elsewhere.is_open() {
                 return Ok(End::StillWaits);
             }
             tracing::info!(task.name = %self.task.name, "scheduled task triggered but had no changes");
@@ -236,26 +256,26 @@ impl Run {
         if self.task.guard.is_set() {
             return self.plan_first(&inputs, digest, context).await;
         }
-        match self.apply(ApplyRequest::Inputs(&inputs), context).await? {
-            Outcome::Superseded => Err(Error::Driver {
-                message:
-                    "nothing was applied: the plan was discarded, or is no longer the right one"
-                        .to_owned(),
-                retryable: true,
-                source: None,
-            }),
-            outcome => Ok(End::Applied(outcome, digest)),
+        let number = self.elsewhere.begin();
+        let outcome = self.driver.apply(ApplyRequest::Inputs(&inputs), context).await?;
+        self.end(number, outcome, digest).ok_or_else(superseded)
+    }
+
+    /// What an apply came to; `None` if nothing was applied because the plan
+    /// is not the right one.
+    pub(super) fn end(&self, number: u64, outcome: Outcome, inputs: InputsDigest) -> Option<End> {
+        match outcome {
+            Outcome::Superseded => None,
+            Outcome::Waiting { ticket, url } => {
+                self.tell_waiting(url.as_deref());
+                Some(End::Elsewhere { number, ticket, inputs })
+            }
+            outcome => Some(End::Applied(outcome, inputs)),
         }
     }
 
-    /// Applies once, and follows an apply that waits for a person elsewhere.
-    pub(super) async fn apply(
-        &self,
-        request: ApplyRequest<'_>,
-        context: &RunContext,
-    ) -> Result<Outcome> {
-        let begun = self.driver.apply(request, context).await?;
-        self.follow_to_end(begun, context).await
+    fn tell_waiting(&self, url: Option<&str>) {
+        tracing::info!(task.name = %self.task.name, url, "waiting for a person to act");
     }
 
     /// Waits until nobody has to act any more.
@@ -265,23 +285,10 @@ impl Run {
         context: &RunContext,
     ) -> Result<Outcome> {
         while let Outcome::Waiting { ticket, url } = outcome {
-            tracing::info!(task.name = %self.task.name, url, "waiting for a person to act");
-            outcome = self.follow(&ticket, context).await?;
+            self.tell_waiting(url.as_deref());
+            outcome = self.driver.follow(&ticket, context).await?;
         }
         Ok(outcome)
-    }
-
-    /// Nobody has to act for a task that is being deleted.
-    async fn follow(&self, ticket: &str, context: &RunContext) -> Result<Outcome> {
-        let mut context = context.clone();
-        context.stop = context.stop.child();
-        let following = self.driver.follow(ticket, &context);
-        tokio::pin!(following);
-        tokio::select! {
-            outcome = &mut following => return outcome,
-            () = self.retired.cancelled() => context.stop.stop(StopReason::TaskDeleted),
-        }
-        following.await
     }
 
     pub(super) fn view(&self) -> MutexGuard<'_, View> {
@@ -299,6 +306,16 @@ impl Run {
                 "retrying"
             );
         }
+    }
+}
+
+/// Nothing was applied, though nothing newer is there; another try plans anew.
+pub(super) fn superseded() -> Error {
+    Error::Driver {
+        message: "nothing was applied: the plan was discarded, or is no longer the right one"
+            .to_owned(),
+        retryable: true,
+        source: None,
     }
 }
 
@@ -324,7 +341,7 @@ fn outcome(result: &Result<End>) -> &'static str {
     match result {
         Ok(End::Applied(Outcome::Unchanged, _) | End::NothingNew) => "unchanged",
         Ok(End::Applied(..)) => "applied",
-        Ok(End::Waits(_) | End::StillWaits | End::OutOfDate) => "waiting",
+        Ok(_) => "waiting",
         Err(Error::Stopped { .. } | Error::NotPermitted { .. }) => "stopped",
         Err(_) => "failed",
     }

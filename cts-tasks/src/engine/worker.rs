@@ -18,6 +18,7 @@ use super::{
     Shared,
     command::{Command, Orders},
     drift::check_drift,
+    elsewhere::{Elsewhere, Following},
     feeds::{Feeds, FirstFailure},
     removal::Removal,
     run::Run,
@@ -27,7 +28,7 @@ use super::{
 };
 use crate::{
     Driver, DriverFactory, Error, InputsDigest, Plan, PlanPurpose, Result, Retry, RunContext, Stop,
-    Task, TaskName, measure,
+    StopReason, Task, TaskName, measure,
 };
 use orders::{Done, Settled};
 use replacement::Replacement;
@@ -39,6 +40,7 @@ pub(crate) struct Worker {
     view: Arc<Mutex<View>>,
     feeds: Feeds,
     shared: Arc<Shared>,
+    elsewhere: Arc<Elsewhere>,
     /// Given when the task is deleted.
     retired: CancellationToken,
 }
@@ -125,8 +127,8 @@ impl Worker {
         let driver = factory.driver(&task)?;
         let feeds = Feeds::new(shared.watcher.clone(), Arc::clone(&shared.health));
         let view = Arc::new(Mutex::new(view));
-        let retired = CancellationToken::new();
-        let mut worker = Self { task, driver, view, feeds, shared, retired };
+        let (elsewhere, retired) = (Arc::default(), CancellationToken::new());
+        let mut worker = Self { task, driver, view, feeds, shared, elsewhere, retired };
         tokio::select! {
             read = timeout(FIRST_DATA, worker.read_everything()) => match read {
                 Ok(read) => read?,
@@ -230,7 +232,9 @@ impl Worker {
     /// Runs the task whenever its condition says so, and does what it is told,
     /// until the stop or until the task is deleted. What runs then may end.
     ///
-    /// Changes that come in during a run lead to exactly one more.
+    /// Changes that come in during a run lead to exactly one more. An apply
+    /// that waits for a person elsewhere is followed on the side: it keeps
+    /// nothing from running.
     ///
     /// # Errors
     ///
@@ -242,12 +246,16 @@ impl Worker {
         let mut due = Due::default();
         let mut running: OptionFuture<BoxFuture<'static, Done>> = None.into();
         let mut busy = false;
+        let mut following = Following::new(&stop);
         loop {
             if !busy {
+                following.take_up(&self.elsewhere, || self.run(self.shared.options.retry, false));
                 if self.retired.is_cancelled() {
+                    self.abandon(&mut following, StopReason::TaskDeleted).await?;
                     return self.leave(orders.spares(), &stop).await;
                 }
-                if stop.reason().is_some() {
+                if let Some(reason) = stop.reason() {
+                    self.abandon(&mut following, reason).await?;
                     return Ok(Left::Stopped);
                 }
                 if let Some(work) = self.begin(&mut due, &mut timers, &stop) {
@@ -260,11 +268,16 @@ impl Worker {
                 biased;
                 Some(done) = &mut running, if busy => {
                     busy = false;
-                    if self.settle(done)? == Settled::Replaced {
+                    let settled = self.settle(done)?;
+                    if settled != Settled::AsBefore {
+                        self.abandon(&mut following, StopReason::TaskChanged).await?;
+                    }
+                    if settled == Settled::Replaced {
                         timers = Timers::of(&self);
                         due.trigger = Some(Trigger::Change);
                     }
                 }
+                Some(result) = following.next() => self.settle_run(result)?,
                 _ = stop.stopped(), if !busy => {}
                 () = orders.retired.cancelled(), if !busy => {}
                 Some(command) = orders.commands.recv() => match command {
@@ -300,6 +313,14 @@ impl Worker {
                 },
             }
         }
+    }
+
+    /// Ends what waits for a person elsewhere; a task that goes on applies it anew.
+    async fn abandon(&mut self, following: &mut Following, reason: StopReason) -> Result<()> {
+        for result in following.end(reason).await {
+            self.settle_run(result)?;
+        }
+        Ok(())
     }
 
     /// Begins the first thing that is due, if there is one: the task as it is
@@ -406,6 +427,7 @@ impl Worker {
             record_failure: true,
             retired: self.retired.clone(),
             approved: None,
+            elsewhere: Arc::clone(&self.elsewhere),
         }
     }
 

@@ -1,3 +1,4 @@
+mod person;
 mod world;
 
 use std::{
@@ -13,6 +14,7 @@ use crate::{
     ApplyRequest, Driver, DriverFactory, Error, Outcome, Plan, PlanId, PlanPurpose, Result,
     RunContext, Task, TaskInputs, TaskName,
 };
+use person::{Answer, Person};
 use world::World;
 
 /// A driver that remembers what it was told, and changes nothing but resources
@@ -46,6 +48,7 @@ struct Shared {
     failures: Mutex<BTreeMap<String, VecDeque<Failure>>>,
     gates: Mutex<BTreeMap<String, Arc<Semaphore>>>,
     worlds: Mutex<BTreeMap<TaskName, World>>,
+    persons: Mutex<BTreeMap<String, Person>>,
 }
 
 struct Failure {
@@ -69,8 +72,10 @@ pub enum Call {
     ApplyPlan(TaskName, PlanId),
     /// [`Driver::apply`] has ended well.
     Applied(TaskName),
-    /// [`Driver::apply`] was stopped.
+    /// [`Driver::apply`] or [`Driver::follow`] was stopped.
     Stopped(TaskName),
+    /// [`Driver::follow`] has begun, with this ticket.
+    Follow(TaskName, String),
     /// [`Driver::discard`].
     Discard(TaskName, PlanId),
     /// [`Driver::destroy`].
@@ -182,6 +187,28 @@ impl RecordingDriver {
         world.is_some_and(|(_, world)| world.drift())
     }
 
+    /// Makes every further apply of `task` wait for a person elsewhere, in the
+    /// place of one that waits already.
+    pub fn wait_for_person(&self, task: &str) {
+        lock(&self.shared.persons).entry(task.to_owned()).or_default();
+    }
+
+    /// Confirms what waits, as a person elsewhere; false if nothing does.
+    pub fn confirm(&self, task: &str) -> bool {
+        self.decide(task, Person::confirm)
+    }
+
+    /// Refuses what waits, as a person elsewhere; false if nothing does.
+    pub fn refuse(&self, task: &str) -> bool {
+        self.decide(task, Person::refuse)
+    }
+
+    fn decide(&self, task: &str, act: impl FnOnce(&mut Person) -> bool) -> bool {
+        let decided = lock(&self.shared.persons).get_mut(task).is_some_and(act);
+        self.shared.count.send_modify(|_| {});
+        decided
+    }
+
     fn record(&self, call: Call) {
         lock(&self.shared.calls).push(call);
         self.shared.count.send_modify(|count| *count += 1);
@@ -190,6 +217,10 @@ impl RecordingDriver {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn refusal(what: &str, ticket: &str) -> Error {
+    Error::Driver { message: format!("{what}: {ticket}"), retryable: false, source: None }
 }
 
 #[async_trait]
@@ -213,6 +244,10 @@ impl ForTask {
     /// Looks at, or changes, the resources of this task.
     fn world<T>(&self, act: impl FnOnce(&mut World) -> T) -> T {
         act(lock(&self.recording.shared.worlds).entry(self.name.clone()).or_default())
+    }
+
+    fn person<T>(&self, act: impl FnOnce(&mut Person) -> T) -> Option<T> {
+        lock(&self.recording.shared.persons).get_mut(self.name.as_str()).map(act)
     }
 
     async fn pass_gate(&self, context: &RunContext) -> Result<()> {
@@ -293,6 +328,9 @@ impl Driver for ForTask {
         };
         self.pass_gate(context).await?;
         self.failure()?;
+        if let Some(ticket) = self.person(|person| person.ask(inputs.clone())) {
+            return Ok(Outcome::Waiting { ticket, url: None });
+        }
         let changes = self.world(|world| world.apply(inputs));
         self.recording.record(Call::Applied(self.name.clone()));
         Ok(if changes.is_empty() { Outcome::Unchanged } else { Outcome::Applied(changes) })
@@ -308,12 +346,29 @@ impl Driver for ForTask {
         Ok(())
     }
 
-    async fn follow(&self, ticket: &str, _context: &RunContext) -> Result<Outcome> {
-        Err(Error::Driver {
-            message: format!("nothing waits for a person here: {ticket}"),
-            retryable: false,
-            source: None,
-        })
+    async fn follow(&self, ticket: &str, context: &RunContext) -> Result<Outcome> {
+        self.recording.record(Call::Follow(self.name.clone(), ticket.to_owned()));
+        let mut count = self.recording.shared.count.subscribe();
+        loop {
+            match self.person(|person| person.answer(ticket)).flatten() {
+                Some(Answer::None) => {}
+                Some(Answer::Confirmed(inputs)) => {
+                    let changes = self.world(|world| world.apply(inputs));
+                    self.recording.record(Call::Applied(self.name.clone()));
+                    return Ok(Outcome::Applied(changes));
+                }
+                Some(Answer::Superseded) => return Ok(Outcome::Superseded),
+                Some(Answer::Refused) => return Err(refusal("a person refused", ticket)),
+                None => return Err(refusal("nothing waits for a person here", ticket)),
+            }
+            tokio::select! {
+                _ = count.changed() => {}
+                reason = context.stop.stopped() => {
+                    self.recording.record(Call::Stopped(self.name.clone()));
+                    return Err(Error::Stopped { reason });
+                }
+            }
+        }
     }
 
     async fn destroy(&self, context: &RunContext) -> Result<Outcome> {

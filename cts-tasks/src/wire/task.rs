@@ -198,8 +198,23 @@ impl From<&Task> for TaskDocument {
             require_approval: task.guard.require_approval,
             destroy_on_delete: task.destroy_on_delete,
             drift_check: task.drift_check.clone(),
-            driver_blocks: task.driver_blocks.clone(),
+            driver_blocks: task
+                .driver_blocks
+                .iter()
+                .filter(|(_, block)| !says_nothing(block))
+                .map(|(name, block)| (name.clone(), block.clone()))
+                .collect(),
         }
+    }
+}
+
+/// A block in which nothing is set, or only to the empty text, is as good as none.
+fn says_nothing(block: &Literal) -> bool {
+    match block {
+        Literal::Map(members) => members.values().all(says_nothing),
+        Literal::String(text) => text.is_empty(),
+        Literal::Null => true,
+        _ => false,
     }
 }
 

@@ -22,6 +22,7 @@ mod defects;
 mod document;
 mod drift;
 mod drivers;
+mod elsewhere;
 mod engine;
 mod guards;
 mod logs;

@@ -26,6 +26,8 @@ pub(super) enum Done {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Settled {
     AsBefore,
+    /// Its task is disabled now.
+    Disabled,
     /// Its task is another one now.
     Replaced,
 }
@@ -138,6 +140,9 @@ impl Worker {
             Done::Updated(enabled, result, reply) => {
                 if result.is_ok() {
                     self.task.enabled = enabled;
+                    if !enabled {
+                        settled = Settled::Disabled;
+                    }
                 }
                 (result, reply)
             }
@@ -148,7 +153,7 @@ impl Worker {
     }
 
     /// A failed run is in its event.
-    fn settle_run(&self, result: Result<()>) -> Result<()> {
+    pub(super) fn settle_run(&self, result: Result<()>) -> Result<()> {
         match result {
             Ok(()) => Ok(()),
             Err(error @ (Error::Fenced { .. } | Error::NotPermitted { .. })) => Err(error),
