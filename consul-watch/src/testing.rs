@@ -2,7 +2,10 @@
 //!
 //! - [`TestConsul`]: an in-process Consul with true blocking queries. Its
 //!   client works in memory, so that a test can pause tokio's clock, and it
-//!   can be [served](TestConsul::serve) on a socket.
+//!   can be [served](TestConsul::serve) on a socket. On request it
+//!   [enforces ACLs](TestConsulBuilder::acls) with [`DefaultPolicy`], and a
+//!   [`LoginVerifier`] of the test's judges logins to its auth methods. Lists
+//!   take filter expressions where Consul takes them.
 //! - [`real`]: starts a real Consul server that survives restarts.
 //! - [`parts`]: finds real programs and reports which ones a suite used.
 //! - [`script`]: scripts blocking answers with `wiremock`.

@@ -34,8 +34,9 @@ const CONNECTION_LIMIT: usize = 200;
 ///
 /// It answers the calls for catalog, health, KV, sessions, transactions of
 /// keys, the local agent's services (with sidecars) and checks (with TTLs),
-/// ACLs and logins, events and status, with filter expressions where Consul
-/// takes them. What it does not serve is answered with 404. Indexes
+/// ACLs and logins, configuration entries, intentions, the mesh's certificates,
+/// coordinates, events and status, with filter expressions where Consul takes
+/// them. What it does not serve is answered with 404. Indexes
 /// follow Consul's rules for each service, key and table, so a watch wakes
 /// when a real one would; [`Behaviour`] says which servers it follows where
 /// they differ. TTLs, lock-delays and waits follow tokio's clock and work
@@ -284,6 +285,13 @@ impl TestConsul {
     /// ```
     pub fn set_login_verifier(&self, kind: &str, verifier: impl LoginVerifier) {
         self.change(|state, _| state.set_login_verifier(kind, Arc::new(verifier)));
+    }
+
+    /// Lets another authority sign the mesh's certificates. The ones before it
+    /// stay trusted; services get new certificates.
+    pub fn rotate_ca(&self) {
+        // Making keys fails only without memory.
+        self.change(|state, now| drop(state.rotate_ca(now)));
     }
 
     /// Deletes a key.

@@ -2,8 +2,12 @@
 
 mod acl;
 mod agent;
+mod agent_health;
 mod call;
 mod catalog;
+mod cluster;
+mod config;
+mod connect;
 mod event;
 mod json;
 mod kv;
@@ -14,7 +18,7 @@ use tokio::time::Instant;
 use super::{
     acl::Authorizer,
     answer::Reply,
-    state::{Refused, State},
+    state::{Refused, Seen, State},
 };
 
 pub(super) use call::Call;
@@ -46,6 +50,10 @@ pub(super) fn answer(state: &mut State, call: &Call, now: Instant) -> Reply {
         "catalog" => catalog::catalog(state, ask, rest),
         "health" => catalog::health(state, ask, rest),
         "agent" => agent::answer(state, ask, rest),
+        "config" => Some(config::answer(state, ask, rest)),
+        "connect" => connect::answer(state, ask, rest),
+        "coordinate" => cluster::coordinate(state, ask, rest),
+        "operator" => cluster::operator(state, ask, rest),
         "event" => event::answer(state, ask, rest),
         "session" => session::answer(state, ask, rest),
         "status" => status(state, rest),
@@ -58,7 +66,13 @@ pub(super) fn answer(state: &mut State, call: &Call, now: Instant) -> Reply {
 /// Who asks. Some endpoints do not look at the token at all.
 fn authorize(state: &State, call: &Call, path: &str) -> Result<Authorizer, Refused> {
     let open = match path {
-        "catalog/datacenters" | "acl/bootstrap" | "acl/login" | "acl/logout" => true,
+        "agent/connect/ca/roots"
+        | "catalog/datacenters"
+        | "connect/ca/roots"
+        | "coordinate/datacenters"
+        | "acl/bootstrap"
+        | "acl/login"
+        | "acl/logout" => true,
         "acl/token/self" => call.method == http::Method::GET,
         _ => path.starts_with("status/"),
     };
@@ -66,6 +80,11 @@ fn authorize(state: &State, call: &Call, path: &str) -> Result<Authorizer, Refus
         return Ok(Authorizer::off());
     }
     state.authorizer(state.agent.token_or_default(&call.token))
+}
+
+/// Where a read stands that is made up of several.
+fn seen(index: u64, content: &impl std::hash::Hash) -> Seen {
+    Seen::by_content(index, content)
 }
 
 fn status(state: &State, rest: &str) -> Option<Reply> {

@@ -3,19 +3,27 @@
 mod acl;
 mod agent;
 mod catalog;
+mod config;
+mod connect_ca;
+mod coordinate;
 mod event;
+mod intention;
 mod kv;
 mod session;
 mod sidecar;
+#[cfg(test)]
+mod tests;
 mod txn;
 
 use std::{
     collections::{BTreeMap, HashMap},
     hash::{DefaultHasher, Hash, Hasher},
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
+use chrono::{DateTime, SecondsFormat, Utc};
 use tokio::time::Instant;
 
 use crate::types::{HealthCheck, Node, Service, Session};
@@ -25,7 +33,10 @@ pub(super) use acl::{
 };
 pub(super) use agent::{CheckUpdate, LocalAgent};
 pub(super) use catalog::Checks;
+pub(super) use config::NewEntry;
+pub(super) use connect_ca::NewCaConfiguration;
 pub(super) use event::EventTarget;
+pub(super) use intention::{IntentionBody, Verdict};
 pub(super) use kv::KvCondition;
 pub(super) use session::NewSession;
 pub(super) use txn::TxnStep;
@@ -74,7 +85,7 @@ impl Seen {
     }
 
     /// A read that watches less than its index covers.
-    fn by_content(index: u64, content: &impl Hash) -> Self {
+    pub(super) fn by_content(index: u64, content: &impl Hash) -> Self {
         Self { index: index.max(1), watched: fingerprint(content) }
     }
 }
@@ -83,6 +94,17 @@ pub(super) fn fingerprint(content: &impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
     content.hash(&mut hasher);
     hasher.finish()
+}
+
+/// A hash of an object's contents, as long as Consul's.
+fn content_hash(content: &impl Hash) -> String {
+    let bytes: Vec<u8> =
+        (0_u8..4).flat_map(|salt| fingerprint(&(salt, content)).to_be_bytes()).collect();
+    STANDARD.encode(bytes)
+}
+
+fn rfc3339(time: SystemTime) -> String {
+    DateTime::<Utc>::from(time).to_rfc3339_opts(SecondsFormat::Nanos, true)
 }
 
 /// The last index that touched each table.
@@ -153,6 +175,11 @@ pub(super) struct State {
     sessions: BTreeMap<String, SessionRecord>,
     acl: acl::Acl,
     events: event::Events,
+    config: config::ConfigEntries,
+    intentions: intention::Intentions,
+    ca: connect_ca::ConnectCa,
+    coordinates: coordinate::Coordinates,
+    started: SystemTime,
     pub(super) agent: LocalAgent,
     /// Grows when the whole store is replaced: every blocked read answers then.
     pub(super) epoch: u64,
@@ -179,6 +206,11 @@ impl State {
             sessions: BTreeMap::new(),
             acl: acl::Acl::default(),
             events: event::Events::default(),
+            config: config::ConfigEntries::default(),
+            intentions: intention::Intentions::default(),
+            ca: connect_ca::ConnectCa::default(),
+            coordinates: coordinate::Coordinates::default(),
+            started: crate::Clock::now(&crate::SystemClock),
             agent: LocalAgent::default(),
             epoch: 0,
             leader: true,
@@ -191,6 +223,20 @@ impl State {
 
     pub(super) fn is_1_8(&self) -> bool {
         self.behaviour == Behaviour::V1_8
+    }
+
+    /// The version that it gives itself.
+    pub(super) fn version(&self) -> &'static str {
+        if self.is_1_8() { "1.8.7" } else { "1.21.0" }
+    }
+
+    pub(super) fn last_index(&self) -> u64 {
+        self.index
+    }
+
+    /// When it started, as answers show it.
+    pub(super) fn started(&self) -> String {
+        rfc3339(self.started)
     }
 
     /// Takes the next index, as every committed write does, also one that changes nothing.
@@ -218,6 +264,7 @@ impl State {
             self.expire_sessions(due);
             self.expire_checks(due);
             self.expire_tokens(due);
+            self.renew_leaves(due);
             happened = true;
         }
         happened
@@ -226,7 +273,7 @@ impl State {
     /// When something happens by itself next.
     pub(super) fn next_due(&self) -> Option<Instant> {
         let sessions = self.sessions.values().filter_map(|record| record.expires).min();
-        let others = [self.agent.next_due(), self.acl.next_due()];
+        let others = [self.agent.next_due(), self.acl.next_due(), self.ca.next_due()];
         sessions.into_iter().chain(others.into_iter().flatten()).min()
     }
 
@@ -264,6 +311,10 @@ impl State {
                 lower(&mut record.check.modify_index);
             }
         }
+        self.lower_config(lower);
+        self.lower_intentions(lower);
+        self.lower_ca(lower);
+        self.lower_coordinates(lower);
         self.abandon();
     }
 

@@ -11,6 +11,7 @@
 
 mod conformance;
 mod live;
+mod mesh_watches;
 mod parity;
 mod real;
 mod scale;

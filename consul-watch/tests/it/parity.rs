@@ -9,9 +9,13 @@ mod acl_objects;
 mod agent;
 mod blocking;
 mod catalog;
+mod certificates;
+mod cluster;
+mod config;
 mod event;
 mod filter;
 mod health;
+mod intention;
 mod kv;
 mod login;
 mod server;
@@ -105,13 +109,13 @@ impl Env {
     }
 
     async fn real(case: &'static str) -> Option<Self> {
-        Self::real_with(case, &REAL, json!({})).await
+        Self::real_with(case, &REAL, json!({ "connect": { "enabled": true } })).await
     }
 
     async fn sealed_real(case: &'static str) -> Option<Self> {
         let tokens = json!({ "master": ROOT });
         let acl = json!({ "enabled": true, "default_policy": "deny", "tokens": tokens });
-        Self::real_with(case, &SEALED, json!({ "acl": acl })).await
+        Self::real_with(case, &SEALED, json!({ "acl": acl, "connect": { "enabled": true } })).await
     }
 
     async fn real_with(
@@ -210,6 +214,11 @@ impl<T> Observed<T> {
         );
     }
 
+    /// Not woken, although its index may have grown.
+    fn assert_idle(&self) {
+        assert!(!self.woken, "woken: {} to {}", self.before, self.after);
+    }
+
     fn assert_quiet(&self) {
         assert!(
             !self.woken && self.after == self.before,
@@ -218,6 +227,11 @@ impl<T> Observed<T> {
             self.after
         );
     }
+}
+
+/// The status that an error came with.
+fn status(error: &consul_watch::Error) -> u16 {
+    error.status().expect("an answer").as_u16()
 }
 
 /// An instance with one check on a node of its own; its id is the node's name.

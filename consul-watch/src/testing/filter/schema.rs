@@ -143,6 +143,21 @@ pub(in crate::testing) fn catalog_service() -> Schema {
     ])
 }
 
+/// Of intentions.
+pub(in crate::testing) fn intention() -> Schema {
+    Schema::texts(&[
+        "ID",
+        "Description",
+        "SourceNS",
+        "SourceName",
+        "DestinationNS",
+        "DestinationName",
+        "SourceType",
+        "Action",
+    ])
+    .and([("Meta", Schema::map(Schema::Text)), ("Precedence", Schema::Number)])
+}
+
 /// Of health checks.
 pub(in crate::testing) fn check() -> Schema {
     Schema::texts(&[

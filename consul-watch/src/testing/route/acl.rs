@@ -1,7 +1,10 @@
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
-use super::{Ask, call::go_words};
+use super::{
+    Ask,
+    call::{bad_request, go_words},
+};
 use crate::testing::{
     acl::{Access, Resource},
     answer::Reply,
@@ -58,11 +61,6 @@ fn read(ask: Ask<'_>) -> Result<(), Refused> {
 
 fn write(ask: Ask<'_>) -> Result<(), Refused> {
     ask.who.require(Resource::Acl, "", Access::Write)
-}
-
-/// A refusal of what was sent; servers before 1.9 put words in front of it.
-fn bad_request(old: bool, text: &str) -> Refused {
-    Refused::new(400, format!("{}{text}", if old { "Bad request: " } else { "" }))
 }
 
 /// The body of a write. Members that only answers have are ignored.

@@ -1,7 +1,7 @@
 use serde_json::{Map, Value, json};
 
 use super::{
-    Ask, json,
+    Ask, agent_health, connect, json,
     json::{check_json, service_json},
 };
 use crate::{
@@ -49,6 +49,15 @@ pub(super) fn answer(state: &mut State, ask: Ask<'_>, rest: &str) -> Option<Repl
                 state.agent_update_check(id, update, now)
             })
             .into(),
+        ("GET", ["health", _, _]) => {
+            return agent_health::answer(state, ask, rest.strip_prefix("health/")?);
+        }
+        ("GET", ["connect", "ca", "roots"]) => connect::roots(state, ask).into(),
+        ("GET", ["connect", "ca", leaf]) if leaf.starts_with("leaf/") => {
+            let service = leaf.strip_prefix("leaf/").unwrap_or_default();
+            connect::leaf(state, ask, service).into()
+        }
+        ("POST", ["connect", "authorize"]) => connect::authorize(state, ask).into(),
         ("PUT", ["token", kind]) => token(state, ask, kind).into(),
         _ => return None,
     };

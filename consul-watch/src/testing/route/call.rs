@@ -189,6 +189,17 @@ fn clean_path(path: &str) -> String {
     clean
 }
 
+/// A refusal of what was sent; servers before 1.9 put words in front of it.
+pub(super) fn bad_request(old: bool, text: &str) -> Refused {
+    Refused::new(400, format!("{}{text}", if old { "Bad request: " } else { "" }))
+}
+
+pub(super) fn number(text: &str) -> Result<u64, Refused> {
+    text.parse().map_err(|_bad| {
+        Refused::new(500, format!("strconv.ParseUint: parsing {text:?}: invalid syntax"))
+    })
+}
+
 /// What Go's decoder would say.
 pub(super) fn go_words(error: &serde_json::Error) -> String {
     let text = error.to_string();

@@ -79,12 +79,11 @@ pub(super) fn sessions(found: &[(Session, Vec<String>)]) -> Value {
 }
 
 pub(super) fn agent_self(state: &State) -> Value {
-    let version = if state.is_1_8() { "1.8.7" } else { "1.21.0" };
     let id = state.node(NODE).0.map(|(node, _)| node.id).unwrap_or_default();
     json!({
         "Config": {
             "Datacenter": "dc1", "PrimaryDatacenter": "dc1", "NodeName": NODE, "NodeID": id,
-            "Revision": "", "Server": true, "Version": version,
+            "Revision": "", "Server": true, "Version": state.version(),
         },
         "Member": members().get(0),
         "Meta": {},

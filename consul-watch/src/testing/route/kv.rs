@@ -1,7 +1,7 @@
 use http::Method;
 use serde_json::{Value, json};
 
-use super::Ask;
+use super::{Ask, call::number};
 use crate::testing::{
     acl::{Access, Resource},
     answer::Reply,
@@ -123,12 +123,6 @@ fn delete(state: &mut State, ask: Ask<'_>, key: &str) -> Result<bool, Refused> {
     who.require_tree(key)?;
     state.kv_delete_tree(key);
     Ok(true)
-}
-
-fn number(text: &str) -> Result<u64, Refused> {
-    text.parse().map_err(|_bad| {
-        Refused::new(500, format!("strconv.ParseUint: parsing {text:?}: invalid syntax"))
-    })
 }
 
 pub(super) fn transact(state: &mut State, ask: Ask<'_>) -> Reply {

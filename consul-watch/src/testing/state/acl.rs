@@ -9,16 +9,14 @@ mod token;
 use std::{
     collections::{BTreeMap, HashMap},
     fmt,
-    hash::Hash,
     sync::Arc,
     time::SystemTime,
 };
 
-use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::{Refused, Seen, State, fingerprint};
+use super::{Refused, Seen, State, content_hash, rfc3339};
 use crate::{
     testing::{
         acl::{Authorizer, Rules},
@@ -234,6 +232,11 @@ impl State {
         self.acl.indexes.tokens = index;
     }
 
+    /// The wall clock at a moment.
+    pub(super) fn wall(&self, now: Instant) -> SystemTime {
+        self.acl.wall(now)
+    }
+
     pub(in crate::testing) fn acls_enabled(&self) -> bool {
         self.acl.enabled
     }
@@ -309,13 +312,6 @@ fn seen(index: u64) -> Seen {
     Seen::by_index(index)
 }
 
-/// A hash of an object's contents, as long as Consul's.
-fn content_hash(content: &impl Hash) -> String {
-    let bytes: Vec<u8> =
-        (0_u8..4).flat_map(|salt| fingerprint(&(salt, content)).to_be_bytes()).collect();
-    STANDARD.encode(bytes)
-}
-
 /// Refuses what is no id.
 fn check_id(what: &str, id: &str) -> Result<(), Refused> {
     if is_uuid(id) {
@@ -325,7 +321,7 @@ fn check_id(what: &str, id: &str) -> Result<(), Refused> {
     Err(Refused::new(500, format!("failed acl {what} lookup: index error: {problem}")))
 }
 
-fn is_uuid(text: &str) -> bool {
+pub(super) fn is_uuid(text: &str) -> bool {
     text.len() == 36
         && text.chars().enumerate().all(|(at, c)| match at {
             8 | 13 | 18 | 23 => c == '-',

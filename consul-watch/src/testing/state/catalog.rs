@@ -71,6 +71,7 @@ impl State {
         self.put_node(node, index);
         self.put_service(NODE, consul, index);
         self.put_check(NODE, serf, index, Instant::now());
+        self.place_server(index);
     }
 
     pub(in crate::testing) fn register(
@@ -397,6 +398,7 @@ impl State {
         self.tables.nodes = index;
         self.node_indexes.remove(&key);
         self.node_extinction = index;
+        self.forget_coordinate(&key, index);
     }
 
     pub(in crate::testing) fn nodes(&self) -> (Vec<Node>, Seen) {

@@ -31,7 +31,7 @@ fn read() -> QueryOptions {
 }
 
 /// A client whose token has one policy with these rules.
-async fn holder(env: &Env, rules: &[String]) -> Client {
+pub(super) async fn holder(env: &Env, rules: &[String]) -> Client {
     let name = env.name("p");
     let policy = AclPolicy::new(&name, rules.join("\n"));
     env.client.acl_policy_create(&policy, &write()).await.unwrap();

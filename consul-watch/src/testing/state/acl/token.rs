@@ -1,13 +1,13 @@
 use std::time::{Duration, SystemTime};
 
-use chrono::{DateTime, SecondsFormat, Utc};
+use chrono::DateTime;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
 use super::{
     ANONYMOUS, Acl, MANAGEMENT, NAME_RULE, Token, TokenBody, bodies::Link, check_id, content_hash,
-    is_identity_name, is_uuid, seen,
+    is_identity_name, is_uuid, rfc3339, seen,
 };
 use crate::{
     GoDuration,
@@ -32,10 +32,6 @@ pub(in crate::testing) struct TokenFilter<'a> {
 
 fn invalid(problem: &str) -> Refused {
     Refused::new(500, format!("Invalid Token: {problem}"))
-}
-
-pub(super) fn time(time: SystemTime) -> String {
-    DateTime::<Utc>::from(time).to_rfc3339_opts(SecondsFormat::Nanos, true)
 }
 
 /// Adds links, unless there are none.
@@ -194,9 +190,9 @@ impl State {
             fields.insert("AuthMethod".into(), json!(token.auth_method));
         }
         if let Some((at, _)) = token.expires {
-            fields.insert("ExpirationTime".into(), json!(time(at)));
+            fields.insert("ExpirationTime".into(), json!(rfc3339(at)));
         }
-        fields.insert("CreateTime".into(), json!(time(token.created_at)));
+        fields.insert("CreateTime".into(), json!(rfc3339(token.created_at)));
         let content = (
             (&token.description, &token.policies, &token.roles, token.local),
             (&token.service_identities, &token.node_identities),

@@ -1,0 +1,221 @@
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::{Refused, Seen, State};
+use crate::types::JsonObject;
+
+/// Kinds that all servers know.
+const KINDS: [&str; 7] = [
+    "ingress-gateway",
+    "proxy-defaults",
+    "service-defaults",
+    "service-resolver",
+    "service-router",
+    "service-splitter",
+    "terminating-gateway",
+];
+/// Kinds that servers since 1.9 have brought. Intentions have calls of their own.
+const LATER: [&str; 10] = [
+    "api-gateway",
+    "bound-api-gateway",
+    "exported-services",
+    "file-system-certificate",
+    "http-route",
+    "inline-certificate",
+    "jwt-provider",
+    "mesh",
+    "sameness-group",
+    "tcp-route",
+];
+
+/// The central configuration entries, by kind and name.
+#[derive(Debug, Default)]
+pub(super) struct ConfigEntries {
+    entries: BTreeMap<(String, String), Entry>,
+    index: u64,
+}
+
+#[derive(Debug)]
+struct Entry {
+    fields: JsonObject,
+    created: u64,
+    modified: u64,
+}
+
+impl Entry {
+    fn json(&self) -> Value {
+        let mut fields = self.fields.clone();
+        fields.insert("CreateIndex".to_owned(), json!(self.created));
+        fields.insert("ModifyIndex".to_owned(), json!(self.modified));
+        Value::Object(fields)
+    }
+}
+
+/// An entry that is to be written.
+#[derive(Debug)]
+pub(in crate::testing) struct NewEntry {
+    pub(in crate::testing) kind: String,
+    pub(in crate::testing) name: String,
+    fields: JsonObject,
+}
+
+impl NewEntry {
+    /// Takes a body apart. Settings are kept as they are; what reads always
+    /// have is added.
+    pub(in crate::testing) fn read(
+        mut body: JsonObject,
+        kind_is_known: impl Fn(&str) -> bool,
+    ) -> Result<Self, String> {
+        let mut take = |name: &str| {
+            let found = body.remove(name).or_else(|| body.remove(&name.to_lowercase()));
+            found.map(|found| found.as_str().unwrap_or_default().to_owned())
+        };
+        let (kind, name) = (take("Kind"), take("Name"));
+        let Some(kind) = kind else {
+            return Err("Payload does not contain a kind/Kind key at the top level".to_owned());
+        };
+        let mut name = name.unwrap_or_default();
+        if !kind_is_known(&kind) {
+            return Err(format!("invalid config entry kind: {kind}"));
+        }
+        for index in ["CreateIndex", "ModifyIndex"] {
+            body.remove(index);
+        }
+        match kind.as_str() {
+            "proxy-defaults" => "global".clone_into(&mut name),
+            "mesh" => "mesh".clone_into(&mut name),
+            _ => {}
+        }
+        if matches!(kind.as_str(), "proxy-defaults" | "service-defaults") {
+            for always in ["Expose", "MeshGateway"] {
+                body.entry(always).or_insert_with(|| json!({}));
+            }
+        }
+        if kind == "service-defaults"
+            && let Some(Value::String(protocol)) = body.get_mut("Protocol")
+        {
+            *protocol = protocol.to_lowercase();
+        }
+        body.insert("Kind".to_owned(), json!(kind));
+        body.insert("Name".to_owned(), json!(name));
+        Ok(Self { kind, name, fields: body })
+    }
+
+    /// Names of the services whose settings it refers to.
+    pub(in crate::testing) fn targets(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        for (list, inner) in [("Routes", Some("Destination")), ("Splits", None)] {
+            let items = self.fields.get(list).and_then(Value::as_array).into_iter().flatten();
+            let items = items.filter_map(|item| inner.map_or(Some(item), |inner| item.get(inner)));
+            found.extend(items.filter_map(service));
+        }
+        found.extend(self.fields.get("Redirect").and_then(service));
+        found
+    }
+
+    fn check(&self) -> Result<(), Refused> {
+        let refused = |text: String| Err(Refused::new(500, text));
+        if self.name.is_empty() {
+            let what = if self.kind == "service-defaults" { "serviceName" } else { "Name" };
+            return refused(format!("{what} is required"));
+        }
+        if self.kind == "service-splitter" {
+            let splits = self.fields.get("Splits").and_then(Value::as_array);
+            let weight = |split: &Value| split.get("Weight").and_then(Value::as_f64);
+            let sum: f64 = splits.into_iter().flatten().filter_map(weight).sum();
+            if (sum - 100.0).abs() > 0.005 {
+                return refused(format!("the sum of all split weights must be 100, not {sum:.6}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn service(of: &Value) -> Option<String> {
+    of.get("Service").and_then(Value::as_str).filter(|name| !name.is_empty()).map(str::to_owned)
+}
+
+impl State {
+    pub(in crate::testing) fn config_kind_is_known(&self, kind: &str) -> bool {
+        KINDS.contains(&kind) || (!self.is_1_8() && LATER.contains(&kind))
+    }
+
+    pub(in crate::testing) fn config_get(&self, kind: &str, name: &str) -> (Option<Value>, Seen) {
+        let found = self.config.entries.get(&(kind.to_owned(), name.to_owned()));
+        let index = self.config.index;
+        let seen = match found {
+            Some(entry) => Seen::by_content(index, &entry.modified),
+            None if self.is_1_8() => Seen::by_index(index),
+            None => Seen::by_content(index, &"absent"),
+        };
+        (found.map(Entry::json), seen)
+    }
+
+    /// All entries of a kind, or of all kinds for the empty one, that `sees` takes.
+    pub(in crate::testing) fn config_list(
+        &self,
+        kind: &str,
+        sees: impl Fn(&str, &str) -> bool,
+    ) -> (Vec<Value>, Seen) {
+        let all = self.config.entries.iter();
+        let of: Vec<_> = all.filter(|((of, _), _)| kind.is_empty() || of == kind).collect();
+        let content: Vec<_> = of.iter().map(|(key, entry)| (*key, entry.modified)).collect();
+        let seen = Seen::by_content(self.config.index, &content);
+        let seen_ones = of.iter().filter(|((kind, name), _)| sees(kind, name));
+        (seen_ones.map(|(_, entry)| entry.json()).collect(), seen)
+    }
+
+    pub(in crate::testing) fn config_put(
+        &mut self,
+        new: NewEntry,
+        cas: Option<u64>,
+    ) -> Result<bool, Refused> {
+        new.check()?;
+        let same_is_skipped = !self.is_1_8();
+        let key = (new.kind, new.name);
+        let old = self.config.entries.get(&key);
+        if same_is_skipped && cas.is_none() && old.is_some_and(|old| old.fields == new.fields) {
+            return Ok(true);
+        }
+        let stamp = old.map(|old| (old.created, old.modified));
+        let index = self.commit();
+        if cas.is_some_and(|cas| cas != stamp.map_or(0, |(_, modified)| modified)) {
+            return Ok(false);
+        }
+        let created = stamp.map_or(index, |(created, _)| created);
+        self.config.entries.insert(key, Entry { fields: new.fields, created, modified: index });
+        self.config.index = index;
+        Ok(true)
+    }
+
+    /// Deletes an entry; what is not there counts as deleted, unless there is
+    /// a condition. Servers before 1.12 do not look at conditions.
+    pub(in crate::testing) fn config_delete(
+        &mut self,
+        kind: &str,
+        name: &str,
+        cas: Option<u64>,
+    ) -> bool {
+        let key = (kind.to_owned(), name.to_owned());
+        let modified = self.config.entries.get(&key).map(|entry| entry.modified);
+        let index = self.commit();
+        if let Some(cas) = cas.filter(|_| !self.is_1_8())
+            && modified != Some(cas)
+        {
+            return false;
+        }
+        if self.config.entries.remove(&key).is_some() {
+            self.config.index = index;
+        }
+        true
+    }
+
+    pub(super) fn lower_config(&mut self, lower: impl Fn(&mut u64)) {
+        lower(&mut self.config.index);
+        for entry in self.config.entries.values_mut() {
+            lower(&mut entry.created);
+            lower(&mut entry.modified);
+        }
+    }
+}

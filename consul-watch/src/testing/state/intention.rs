@@ -1,0 +1,391 @@
+use std::{collections::BTreeMap, time::SystemTime};
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::{Refused, Seen, State, acl::is_uuid, content_hash, rfc3339, sidecar::listed};
+use crate::types::{JsonObject, nullable};
+
+/// All intentions, by ids of their own: not all of them show theirs.
+#[derive(Debug, Default)]
+pub(super) struct Intentions {
+    all: BTreeMap<String, Record>,
+    index: u64,
+}
+
+#[derive(Debug, Clone)]
+struct Record {
+    body: IntentionBody,
+    /// Empty for those that were made by their names.
+    id: String,
+    created_at: SystemTime,
+    updated_at: SystemTime,
+    created: u64,
+    modified: u64,
+}
+
+/// The body that makes or changes an intention.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "PascalCase", default, deny_unknown_fields)]
+pub(in crate::testing) struct IntentionBody {
+    #[serde(rename = "ID", deserialize_with = "nullable")]
+    id: String,
+    #[serde(deserialize_with = "nullable")]
+    description: String,
+    #[serde(rename = "SourceNS", deserialize_with = "nullable")]
+    source_namespace: String,
+    #[serde(deserialize_with = "nullable")]
+    pub(in crate::testing) source_name: String,
+    #[serde(deserialize_with = "nullable")]
+    source_peer: String,
+    #[serde(deserialize_with = "nullable")]
+    source_partition: String,
+    #[serde(rename = "DestinationNS", deserialize_with = "nullable")]
+    destination_namespace: String,
+    #[serde(deserialize_with = "nullable")]
+    pub(in crate::testing) destination_name: String,
+    #[serde(deserialize_with = "nullable")]
+    destination_partition: String,
+    #[serde(deserialize_with = "nullable")]
+    source_type: String,
+    #[serde(deserialize_with = "nullable")]
+    action: String,
+    #[serde(deserialize_with = "nullable")]
+    permissions: Vec<JsonObject>,
+    #[serde(deserialize_with = "nullable")]
+    meta: BTreeMap<String, String>,
+}
+
+impl IntentionBody {
+    fn settle(&mut self) {
+        for namespace in [&mut self.source_namespace, &mut self.destination_namespace] {
+            if namespace.is_empty() {
+                "default".clone_into(namespace);
+            }
+        }
+        if self.source_type.is_empty() {
+            "consul".clone_into(&mut self.source_type);
+        }
+    }
+
+    fn check(&self) -> Result<(), Refused> {
+        let mut problems = Vec::new();
+        for (field, name) in
+            [("SourceName", &self.source_name), ("DestinationName", &self.destination_name)]
+        {
+            if name.is_empty() {
+                problems.push(format!("{field} must be set"));
+            } else if name != "*" && name.contains('*') {
+                problems.push(format!(
+                    "{field}: wildcard character '*' cannot be used with partial values"
+                ));
+            }
+        }
+        if self.permissions.is_empty() && !matches!(self.action.as_str(), "allow" | "deny") {
+            problems.push("Action must be set to 'allow' or 'deny'".to_owned());
+        }
+        if self.source_type != "consul" {
+            problems.push("SourceType must be set to 'consul'".to_owned());
+        }
+        if problems.is_empty() { Ok(()) } else { Err(Refused::new(500, listed(&problems))) }
+    }
+
+    fn names(&self) -> (&str, &str, &str, &str) {
+        (
+            &self.source_namespace,
+            &self.source_name,
+            &self.destination_namespace,
+            &self.destination_name,
+        )
+    }
+
+    /// The higher, the sooner it decides.
+    fn precedence(&self) -> u32 {
+        match (self.source_name == "*", self.destination_name == "*") {
+            (false, false) => 9,
+            (true, false) => 8,
+            (false, true) => 6,
+            (true, true) => 5,
+        }
+    }
+}
+
+impl Record {
+    fn json(&self, old: bool) -> Value {
+        let body = &self.body;
+        let mut value = json!({
+            "Description": body.description, "SourceNS": body.source_namespace,
+            "SourceName": body.source_name, "DestinationNS": body.destination_namespace,
+            "DestinationName": body.destination_name, "SourceType": body.source_type,
+            "Action": body.action, "Meta": body.meta, "Precedence": body.precedence(),
+            "CreatedAt": rfc3339(self.created_at), "UpdatedAt": rfc3339(self.updated_at),
+            "Hash": content_hash(&(body.names(), &body.action, &body.description, &body.meta)),
+            "CreateIndex": self.created, "ModifyIndex": self.modified,
+        });
+        if let Some(fields) = value.as_object_mut() {
+            if !self.id.is_empty() {
+                fields.insert("ID".to_owned(), json!(self.id));
+            }
+            if old {
+                fields.insert("DefaultAddr".to_owned(), json!(""));
+                fields.insert("DefaultPort".to_owned(), json!(0));
+            }
+            if !body.permissions.is_empty() {
+                fields.insert("Permissions".to_owned(), json!(body.permissions));
+                fields.remove("Action");
+            }
+        }
+        value
+    }
+
+    fn shown(&self) -> String {
+        let (body, action) = (&self.body, self.body.action.to_uppercase());
+        let (source_namespace, source, namespace, destination) = body.names();
+        format!(
+            "{action} {source_namespace}/{source} => {namespace}/{destination} (ID: {}, Precedence: {})",
+            self.id,
+            body.precedence()
+        )
+    }
+}
+
+/// What decides about a connection.
+#[derive(Debug)]
+pub(in crate::testing) enum Verdict {
+    /// An intention, and how it is shown.
+    Matched(bool, String),
+    /// No intention: the default.
+    Default(bool),
+}
+
+impl Verdict {
+    pub(in crate::testing) fn allows(&self) -> bool {
+        match self {
+            Self::Matched(allowed, _) | Self::Default(allowed) => *allowed,
+        }
+    }
+}
+
+impl State {
+    /// Intentions that `matches` takes, the deciding one first.
+    fn sorted(&self, matches: impl Fn(&IntentionBody) -> bool) -> Vec<&Record> {
+        let all = self.intentions.all.values();
+        let mut found: Vec<&Record> = all.filter(|record| matches(&record.body)).collect();
+        found.sort_by(|a, b| {
+            let precedence = b.body.precedence().cmp(&a.body.precedence());
+            precedence.then_with(|| a.body.names().cmp(&b.body.names()))
+        });
+        found
+    }
+
+    /// All intentions; `sees` gets the names of both ends.
+    pub(in crate::testing) fn intention_list(
+        &self,
+        sees: impl Fn(&str, &str) -> bool,
+    ) -> (Vec<Value>, Seen) {
+        let found = self.sorted(|body| sees(&body.source_name, &body.destination_name));
+        let old = self.is_1_8();
+        let list = found.iter().map(|record| record.json(old)).collect();
+        (list, Seen::by_index(self.intentions.index))
+    }
+
+    /// The intentions that concern a service, at one end or the other.
+    pub(in crate::testing) fn intention_match(
+        &self,
+        by_source: bool,
+        service: &str,
+    ) -> (Vec<Value>, Seen) {
+        let found = self.sorted(|body| {
+            let name = if by_source { &body.source_name } else { &body.destination_name };
+            name == service || name == "*"
+        });
+        let content: Vec<_> =
+            found.iter().map(|record| (record.created, record.modified)).collect();
+        let old = self.is_1_8();
+        let list = found.iter().map(|record| record.json(old)).collect();
+        (list, Seen::by_content(self.intentions.index, &content))
+    }
+
+    /// Whether a connection may be made.
+    pub(in crate::testing) fn intention_verdict(&self, source: &str, destination: &str) -> Verdict {
+        let fits = |name: &str, wanted: &str| name == "*" || name == wanted;
+        let found = self.sorted(|body| {
+            fits(&body.source_name, source) && fits(&body.destination_name, destination)
+        });
+        match found.first() {
+            Some(record) => Verdict::Matched(record.body.action == "allow", record.shown()),
+            None => Verdict::Default(!self.acls_enabled() || self.acl_default_allow()),
+        }
+    }
+
+    /// The names of both ends of an intention, by its id.
+    pub(in crate::testing) fn intention_ends(&self, id: &str) -> Option<(String, String)> {
+        let body = &self.intentions.all.get(id).filter(|record| record.id == id)?.body;
+        Some((body.source_name.clone(), body.destination_name.clone()))
+    }
+
+    pub(in crate::testing) fn intention_by_id(
+        &self,
+        id: &str,
+    ) -> Result<(Option<Value>, Seen), Refused> {
+        check_intention_id(id)?;
+        let found = self.intentions.all.get(id).filter(|record| record.id == id);
+        let value = found.map(|record| record.json(self.is_1_8()));
+        Ok((value, self.seen_one(found)))
+    }
+
+    pub(in crate::testing) fn intention_between(
+        &self,
+        source: &str,
+        destination: &str,
+    ) -> (Option<Value>, Seen) {
+        let found = self.between(source, destination).map(|(_, record)| record);
+        (found.map(|record| record.json(self.is_1_8())), self.seen_one(found))
+    }
+
+    fn seen_one(&self, found: Option<&Record>) -> Seen {
+        let content = found.map(|record| (record.created, record.modified));
+        Seen::by_content(self.intentions.index, &content)
+    }
+
+    fn between(&self, source: &str, destination: &str) -> Option<(&String, &Record)> {
+        self.intentions.all.iter().find(|(_, record)| {
+            record.body.source_name == source && record.body.destination_name == destination
+        })
+    }
+
+    /// Makes an intention with an id.
+    pub(in crate::testing) fn intention_create(
+        &mut self,
+        mut body: IntentionBody,
+        now: Instant,
+    ) -> Result<String, Refused> {
+        if !body.id.is_empty() {
+            let text = "ID must be empty when creating a new intention";
+            return Err(Refused::new(500, text));
+        }
+        body.settle();
+        body.check()?;
+        self.refuse_duplicate(&body, "")?;
+        let id = self.uuid();
+        self.store(id.clone(), id.clone(), body, None, now);
+        Ok(id)
+    }
+
+    fn refuse_duplicate(&self, body: &IntentionBody, own: &str) -> Result<(), Refused> {
+        let all = self.intentions.all.iter();
+        let twin =
+            all.filter(|(id, _)| *id != own).find(|(_, other)| other.body.names() == body.names());
+        match twin {
+            Some((_, twin)) => {
+                Err(Refused::new(500, format!("duplicate intention found: {}", twin.shown())))
+            }
+            None => Ok(()),
+        }
+    }
+
+    pub(in crate::testing) fn intention_update(
+        &mut self,
+        id: &str,
+        mut body: IntentionBody,
+        now: Instant,
+    ) -> Result<(), Refused> {
+        lookup(id)?;
+        let Some(old) = self.intentions.all.get(id).cloned() else {
+            let text = format!("Cannot modify non-existent intention: '{id}'");
+            return Err(Refused::new(500, text));
+        };
+        body.settle();
+        body.check()?;
+        self.refuse_duplicate(&body, id)?;
+        self.store(id.to_owned(), id.to_owned(), body, Some(&old), now);
+        Ok(())
+    }
+
+    /// Makes or replaces the intention between two services.
+    pub(in crate::testing) fn intention_set(
+        &mut self,
+        mut body: IntentionBody,
+        now: Instant,
+    ) -> Result<(), Refused> {
+        body.settle();
+        body.check()?;
+        let old = self.between(&body.source_name, &body.destination_name);
+        let old = old.map(|(key, record)| (key.clone(), record.clone()));
+        match old {
+            Some((_, record)) if record.body == body => {}
+            Some((key, record)) => self.store(key, record.id.clone(), body, Some(&record), now),
+            None => {
+                let key = self.uuid();
+                self.store(key, String::new(), body, None, now);
+            }
+        }
+        Ok(())
+    }
+
+    fn store(
+        &mut self,
+        key: String,
+        id: String,
+        mut body: IntentionBody,
+        old: Option<&Record>,
+        now: Instant,
+    ) {
+        body.id = String::new();
+        let (index, updated_at) = (self.commit(), self.wall(now));
+        let record = Record {
+            body,
+            id,
+            created_at: old.map_or(updated_at, |old| old.created_at),
+            updated_at,
+            created: old.map_or(index, |old| old.created),
+            modified: index,
+        };
+        self.intentions.all.insert(key, record);
+        self.intentions.index = index;
+    }
+
+    pub(in crate::testing) fn intention_delete(&mut self, id: &str) -> Result<(), Refused> {
+        lookup(id)?;
+        if self.intentions.all.remove(id).is_none() {
+            let text = format!("Cannot delete non-existent intention: '{id}'");
+            return Err(Refused::new(500, text));
+        }
+        self.intentions.index = self.commit();
+        Ok(())
+    }
+
+    pub(in crate::testing) fn intention_delete_between(&mut self, source: &str, destination: &str) {
+        let Some(key) = self.between(source, destination).map(|(key, _)| key.clone()) else {
+            return;
+        };
+        self.intentions.all.remove(&key);
+        self.intentions.index = self.commit();
+    }
+
+    pub(super) fn lower_intentions(&mut self, lower: impl Fn(&mut u64)) {
+        lower(&mut self.intentions.index);
+        for record in self.intentions.all.values_mut() {
+            lower(&mut record.created);
+            lower(&mut record.modified);
+        }
+    }
+}
+
+fn problem(id: &str) -> Option<String> {
+    if is_uuid(id) {
+        return None;
+    }
+    let problem = if id.len() == 36 { "Invalid UUID" } else { "UUID must be 36 characters" };
+    Some(format!("failed intention lookup: index error: {problem}"))
+}
+
+fn check_intention_id(id: &str) -> Result<(), Refused> {
+    problem(id).map_or(Ok(()), |text| Err(Refused::new(400, text)))
+}
+
+fn lookup(id: &str) -> Result<(), Refused> {
+    problem(id)
+        .map_or(Ok(()), |text| Err(Refused::new(500, format!("Intention lookup failed: {text}"))))
+}
