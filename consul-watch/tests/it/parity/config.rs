@@ -95,7 +95,11 @@ async fn what_is_refused(env: &Env) {
     let sum = "the sum of all split weights must be 100, not 95.000000";
     for (entry, expected, text) in [
         (ConfigEntry::new("no-kind", &name), 400, "invalid config entry kind: no-kind"),
+<<<<<<< HEAD
         (ConfigEntry::new("", &name), 400, "invalid config entry kind: "),
+=======
+        (ConfigEntry::new("", &name), 400, "invalid config entry kind:"),
+>>>>>>> double2
         (ConfigEntry::new("service-defaults", ""), 500, "serviceName is required"),
         (splitter, 500, sum),
     ] {
