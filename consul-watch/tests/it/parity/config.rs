@@ -91,15 +91,13 @@ async fn conditions(env: &Env) {
 async fn what_is_refused(env: &Env) {
     let name = env.name("web");
     let mut splitter = ConfigEntry::new("service-splitter", &name);
-    splitter.settings.insert("Splits".into(), json!([{ "Weight": 90 }, { "Weight": 5 }]));
+    splitter
+        .settings
+        .insert("Splits".into(), json!([{ "Weight": 90 }, { "Weight": 5, "ServiceSubset": "v1" }]));
     let sum = "the sum of all split weights must be 100, not 95.000000";
     for (entry, expected, text) in [
         (ConfigEntry::new("no-kind", &name), 400, "invalid config entry kind: no-kind"),
-<<<<<<< HEAD
-        (ConfigEntry::new("", &name), 400, "invalid config entry kind: "),
-=======
         (ConfigEntry::new("", &name), 400, "invalid config entry kind:"),
->>>>>>> double2
         (ConfigEntry::new("service-defaults", ""), 500, "serviceName is required"),
         (splitter, 500, sum),
     ] {
