@@ -67,7 +67,7 @@ impl World {
         let mut registry = Registry::new().unwrap();
         demo::register(&mut registry).unwrap();
         let builder = ResourceService::builder(registry, Arc::new(MemoryBackend::new()));
-        config.address = "127.0.0.1:0".to_owned();
+        config.address = "127.0.0.1:0".into();
         let server = Server::bind(adjust(builder).build(), config).await.unwrap();
         let address = server.local_addr().unwrap().to_string();
         let stop = CancellationToken::new();
