@@ -95,8 +95,13 @@ struct Running {
 impl Running {
     /// An engine that runs this task.
     async fn on(watcher: Watcher, task: Task) -> Self {
+        Self::with(TestTfc::new(), watcher, task).await
+    }
+
+    /// The same, on this platform.
+    async fn with(tfc: TestTfc, watcher: Watcher, task: Task) -> Self {
         let polls = json!({"run": {"poll_min": "50ms", "poll_max": "100ms"}});
-        let scene = Scene::with(TestTfc::new(), polls).await;
+        let scene = Scene::with(tfc, polls).await;
         let factory = Arc::new(scene.factory.clone());
         let engine = Engine::new(watcher, factory, EngineOptions::default());
         let stop = Stop::new();
@@ -147,6 +152,56 @@ async fn a_task_that_is_enabled_again_runs() {
     running.ran("applied", 2).await;
     put(3);
     running.ran("applied", 3).await;
+    running.end().await;
+}
+
+/// Spec: TFC32
+#[tokio::test(start_paused = true)]
+async fn a_run_that_waits_for_a_person_does_not_hold_up_its_task() {
+    let consul = TestConsul::new();
+    let put = |number: u16| {
+        let id = format!("web-{number}");
+        consul.set_instance("web", &id, "10.0.0.1", 8000 + number, HealthStatus::Passing);
+    };
+    put(1);
+    let tfc = TestTfc::new();
+    tfc.add_workspace("web", &json!({"auto-apply": false}), &[]);
+    let running = Running::with(tfc.clone(), Watcher::new(consul.client()), web()).await;
+    running.ran("planned", 1).await;
+    put(2);
+    running.ran("planned", 2).await;
+    let runs = tfc.runs("web");
+    assert_eq!((runs.len(), runs[0].status.as_str()), (2, "discarded"));
+    let name: TaskName = "web".to_owned().try_into().unwrap();
+    let events = || running.engine.state(|state| state.events.get(&name).cloned());
+    while events().is_none() {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    assert!(events().unwrap()[0].success, "it gave way to newer data");
+
+    // Looking leaves what waits alone; a person confirms it.
+    running.engine.inspect_enabled(&name, true).await.unwrap();
+    assert!(tfc.confirm(&runs[1].id));
+    while events().unwrap().len() < 2 {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    let newest = events().unwrap().remove(0);
+    assert_eq!((newest.success, newest.changes.unwrap().add), (true, 2));
+
+    // A task that is disabled or deleted leaves nothing to be confirmed.
+    put(3);
+    running.ran("planned", 3).await;
+    let enable = async |enabled, first_run| {
+        while running.engine.set_enabled(&name, enabled, first_run).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    enable(false, FirstRun::WhenTriggered).await;
+    running.ran("discarded", 3).await;
+    enable(true, FirstRun::Now).await;
+    running.ran("planned", 4).await;
+    running.engine.delete(&name).await.unwrap();
+    running.ran("discarded", 4).await;
     running.end().await;
 }
 

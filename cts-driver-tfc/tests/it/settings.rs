@@ -14,6 +14,7 @@ use cts_tasks::{
     Source, Task,
     config::{Loader, Registry, TaskBlock},
     testing::task,
+    wire::TaskDocument,
 };
 use serde_json::{Value, json};
 
@@ -261,6 +262,16 @@ fn a_tasks_block_survives_files_and_json() {
     assert_eq!(WorkspaceBlock::of(&added).execution_mode, "remote");
     let plain = json!({"name": "db", "module": "m", "condition": {"services": {"names": ["db"]}}});
     assert!(loaded.rules.check(&ConfigValue::from(plain)).unwrap().driver_blocks.is_empty());
+    // Answers of the API name a block that says something, and no other.
+    let shown = |task: &Task| serde_json::to_value(TaskDocument::from(task)).unwrap();
+    assert_eq!(shown(&added)["terraform_cloud_workspace"]["execution_mode"], "remote");
+    for empty in [json!({}), json!({"execution_mode": "", "agent_pool_id": ""})] {
+        let body = json!({"name": "db", "module": "m",
+            "condition": {"services": {"names": ["db"]}}, "terraform_cloud_workspace": empty});
+        let task = loaded.rules.check(&ConfigValue::from(body)).unwrap();
+        let shown = shown(&task);
+        assert!(shown.get("terraform_cloud_workspace").is_none(), "{shown}");
+    }
     let wrong = json!({"name": "db", "module": "m", "condition": {"services": {"names": ["db"]}},
         "terraform_cloud_workspace": {"execution_mode": "local"}});
     let wrong = loaded.rules.check(&ConfigValue::from(wrong)).unwrap_err();
