@@ -7,6 +7,8 @@ use std::{
 use async_trait::async_trait;
 use bytes::Bytes;
 use consul_watch::{Backoff, Clock, Jitter, SystemClock, types::KvPair};
+use tokio::runtime::Handle;
+use tokio_util::task::TaskTracker;
 
 use crate::{
     Candidate, Consul, Elector, Error, FencingToken, Leader, Leadership, Loss, Result,
@@ -61,6 +63,11 @@ impl Default for ElectionOptions {
 /// or is cut off, within 2 x TTL + lock-delay + the time for a try; Consul ends a
 /// session at twice its TTL.
 ///
+/// An operator who deletes the lock's key, or releases it with the leader's
+/// session, has Consul set no lock-delay: another leads at once, and the deposed
+/// leader learns of it with the next answer, or when its lease ends if it is cut
+/// off. [`Leadership::commit`] is refused from the first moment.
+///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
 /// # let consul = consul_watch::testing::TestConsul::new().client();
@@ -87,6 +94,8 @@ pub struct ConsulElector {
     options: ElectionOptions,
     session: SessionOptions,
     leader: Arc<Mutex<Option<Leader>>>,
+    /// Candidacies that were dropped and are being given up.
+    farewells: TaskTracker,
 }
 
 impl ConsulElector {
@@ -129,14 +138,27 @@ impl ConsulElector {
             options,
             session,
             leader: Arc::default(),
+            farewells: TaskTracker::new(),
         })
+    }
+
+    /// Waits until the candidacies that were dropped have been given up: at most
+    /// a few seconds, also when Consul does not answer. A program that ends should
+    /// await it after it has dropped [`Elector::campaign`] or
+    /// [`ElectorExt::run`](crate::ElectorExt::run); else a session stays until its
+    /// TTL, and with it a lock that Consul may just have granted.
+    pub async fn farewell(&self) {
+        self.farewells.close();
+        self.farewells.wait().await;
+        self.farewells.reopen();
     }
 
     /// One session's candidacy.
     async fn stand(&self) -> Result<Leadership> {
         let clock = &self.options.clock;
-        let session = Opened::create(&self.consul, &self.session, clock).await?;
+        let session = Arc::new(Opened::create(&self.consul, &self.session, clock).await?);
         let seat = self.seat();
+        let mut candidacy = Candidacy { elector: self, standing: Some((&seat, &session)) };
         let contest = Contest {
             consul: &self.consul,
             clock,
@@ -159,6 +181,8 @@ impl ConsulElector {
             Ok(_) => Err(Error::SessionExpired),
             Err(error) => Err(error),
         };
+        candidacy.standing = None;
+        drop(candidacy);
         match granted {
             Ok(grant) => Ok(self.lead(session, seat, grant)),
             Err(error) => {
@@ -169,7 +193,7 @@ impl ConsulElector {
         }
     }
 
-    fn lead(&self, session: Opened, seat: Seat, grant: Grant) -> Leadership {
+    fn lead(&self, session: Arc<Opened>, seat: Seat, grant: Grant) -> Leadership {
         tracing::info!(target: "ha", id = self.candidate.id, "acquired leadership lock");
         let token = FencingToken::new(grant.term);
         set(&self.leader, parse(&seat.value));
@@ -224,10 +248,32 @@ impl ConsulElector {
             tracing::error!(
                 target: "ha",
                 id = seen.id,
-                "another process with the same id holds the leadership lock; ids must be unique"
+                uuid = seen.uuid,
+                "another process with the same id holds the leadership lock: if this instance was \
+                 restarted after a crash, its earlier process, until its session ends; if not, \
+                 another instance has the same id, and ids must be unique"
             );
         }
         set(&self.leader, seen);
+    }
+}
+
+/// A candidacy, given up in the background when its future is dropped: Consul
+/// may be about to grant the lock.
+struct Candidacy<'a> {
+    elector: &'a ConsulElector,
+    standing: Option<(&'a Seat, &'a Arc<Opened>)>,
+}
+
+impl Drop for Candidacy<'_> {
+    fn drop(&mut self) {
+        let Some((seat, session)) = self.standing.take() else { return };
+        // Without a runtime the session is left to its TTL.
+        let Ok(runtime) = Handle::try_current() else { return };
+        let (consul, seat) = (self.elector.consul.clone(), seat.clone());
+        let session = Arc::clone(session);
+        let farewell = async move { give_up(&consul, &seat, &session).await };
+        self.elector.farewells.spawn_on(farewell, &runtime);
     }
 }
 

@@ -3,14 +3,14 @@ use std::{fmt, sync::Arc};
 use async_trait::async_trait;
 use tokio::time::timeout;
 
-use crate::{Leader, Leadership, Result};
+use crate::{Leader, Leadership, Result, leadership::GivesUp};
 
 /// Decides among several processes which one leads.
 ///
 /// At no moment do two of them hold a [`Leadership`] whose
 /// [`check`](Leadership::check) passes, whatever becomes of network, processes
-/// and clocks that run at half speed or more; later leaderships have larger
-/// tokens. When a leader resigns, another candidate leads at once; when it dies
+/// and clocks that run at half speed or more, unless an operator interferes in a
+/// way that the implementation names; later leaderships have larger tokens. When a leader resigns, another candidate leads at once; when it dies
 /// or is cut off, within a bound that the implementation states.
 #[async_trait]
 pub trait Elector: fmt::Debug + Send + Sync + 'static {
@@ -22,7 +22,7 @@ pub trait Elector: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future gives the candidacy up.
+    /// Dropping the future gives the candidacy up, in the background.
     async fn campaign(&self) -> Result<Leadership>;
 
     /// Who leads, as far as this process has seen while it was a candidate or
@@ -48,8 +48,9 @@ pub trait ElectorExt: Elector {
     /// comes to its end while still leading; its result is returned, and
     /// leadership given up.
     ///
-    /// When leadership is lost, the work has [`Leadership::margin`] to end by
-    /// itself; then it is dropped.
+    /// When leadership is lost, the work has what is left of
+    /// [`Leadership::margin`] to end by itself; then it is dropped. After a
+    /// suspend that was longer, nothing is left.
     ///
     /// # Errors
     ///
@@ -57,7 +58,9 @@ pub trait ElectorExt: Elector {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future drops the work, and resigns in the background.
+    /// Dropping the future drops the work, and resigns in the background: also
+    /// when something that the work has started keeps the [`Leadership`]. The
+    /// same holds when the work panics.
     fn run<T, W, F>(&self, mut work: W) -> impl Future<Output = Result<T>> + Send
     where
         W: FnMut(Leadership) -> F + Send,
@@ -67,6 +70,7 @@ pub trait ElectorExt: Elector {
         async move {
             loop {
                 let leadership = self.campaign().await?;
+                let _given_up = GivesUp(leadership.clone());
                 let ended = leadership.ended().clone();
                 let done = {
                     let working = work(leadership.clone());
@@ -74,8 +78,11 @@ pub trait ElectorExt: Elector {
                     tokio::select! {
                         biased;
                         () = ended.cancelled() => {
-                            // What it comes to after its time counts for nothing.
-                            drop(timeout(leadership.margin(), &mut working).await);
+                            let left = leadership.margin_left();
+                            if !left.is_zero() {
+                                // What it comes to now counts for nothing.
+                                drop(timeout(left, &mut working).await);
+                            }
                             None
                         }
                         done = &mut working => Some(done),

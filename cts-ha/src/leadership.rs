@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::{Consul, Error, Lease, Loss, Result, contest::bounded};
+use crate::{Consul, Error, Lease, Loss, Result, contest::bounded, lease::Kept};
 
 /// Orders leaderships: of two the later one has the larger token.
 ///
@@ -77,7 +77,7 @@ const WRITE: Duration = Duration::from_secs(10);
 impl Leadership {
     /// A leadership for an elector of one's own. `keep` runs in a task: it
     /// renews `lease`, ends it on loss, and returns once the token that it is
-    /// given was cancelled, or the lease has ended, and everything is given up.
+    /// given was cancelled, or the lease has ended, and everything is given up. However it returns, the lease ends with it.
     ///
     /// `margin` is what is left after the end of the lease before another may lead.
     pub fn start<K, F>(lease: Lease, token: FencingToken, margin: Duration, keep: K) -> Self
@@ -100,7 +100,12 @@ impl Leadership {
         F: Future<Output = ()> + Send + 'static,
     {
         let resigned = CancellationToken::new();
-        let keeper = Mutex::new(Some(tokio::spawn(keep(resigned.clone()))));
+        let (kept, keeping) = (Kept(lease.clone()), keep(resigned.clone()));
+        let keeper = tokio::spawn(async move {
+            let _kept = kept;
+            keeping.await;
+        });
+        let keeper = Mutex::new(Some(keeper));
         Self { inner: Arc::new(Inner { lease, token, margin, fence, resigned, keeper }) }
     }
 
@@ -137,6 +142,12 @@ impl Leadership {
     /// a step that is under way has for ending.
     pub fn margin(&self) -> Duration {
         self.inner.margin
+    }
+
+    /// What is left of [`Leadership::margin`] now. Zero when this process was
+    /// suspended for so long that another may lead already.
+    pub fn margin_left(&self) -> Duration {
+        self.inner.margin.saturating_sub(self.inner.lease.overdue())
     }
 
     /// Carries out operations on Consul's KV store together, if this leader has
@@ -191,8 +202,7 @@ impl Leadership {
     /// Gives leadership up and waits until that is done, so that another can
     /// lead at once. It has ended for this process before anyone else is told.
     pub async fn resign(&self) {
-        self.inner.lease.end(Loss::Resigned);
-        self.inner.resigned.cancel();
+        self.inner.give_up();
         let keeper = self.inner.keeper.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(keeper) = keeper {
             // A keeper that panicked leaves everything to the session's TTL.
@@ -201,10 +211,26 @@ impl Leadership {
     }
 }
 
-impl Drop for Inner {
-    fn drop(&mut self) {
+impl Inner {
+    /// Ends it here at once; its keeper tells the others.
+    fn give_up(&self) {
         self.lease.end(Loss::Resigned);
         self.resigned.cancel();
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.give_up();
+    }
+}
+
+/// Gives leadership up when it is dropped, whoever else keeps a clone.
+pub(crate) struct GivesUp(pub(crate) Leadership);
+
+impl Drop for GivesUp {
+    fn drop(&mut self) {
+        self.0.inner.give_up();
     }
 }
 
@@ -214,5 +240,44 @@ impl fmt::Debug for Leadership {
             .field("token", &self.inner.token)
             .field("lease", &self.inner.lease)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use consul_watch::SystemClock;
+
+    use super::*;
+
+    fn leadership<F>(keep: impl FnOnce(CancellationToken) -> F) -> Leadership
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let lease = Lease::new(Arc::new(SystemClock), Duration::from_hours(1));
+        Leadership::start(lease, FencingToken::new(1), Duration::ZERO, keep)
+    }
+
+    #[tokio::test]
+    async fn it_ends_with_what_keeps_it() {
+        let returned = leadership(|_resigned| async {});
+        returned.ended().cancelled().await;
+        assert_eq!(returned.loss(), Some(Loss::Abandoned));
+        let panicked = leadership(|resigned| async move {
+            assert!(resigned.is_cancelled(), "the fault of this keeper");
+        });
+        panicked.ended().cancelled().await;
+        assert!(panicked.check().is_err());
+        panicked.resign().await;
+        assert_eq!(panicked.loss(), Some(Loss::Abandoned), "the first reason stays");
+    }
+
+    #[test]
+    fn it_ends_with_its_runtime() {
+        let runtime = tokio::runtime::Builder::new_multi_thread().build().unwrap();
+        let leadership = runtime.block_on(async { leadership(|_resigned| std::future::pending()) });
+        assert!(leadership.check().is_ok());
+        drop(runtime);
+        assert_eq!(leadership.loss(), Some(Loss::Abandoned));
+        assert!(leadership.check().is_err() && leadership.ended().is_cancelled());
     }
 }

@@ -23,6 +23,9 @@ pub enum Loss {
     Refused,
     /// It was given up on purpose.
     Resigned,
+    /// Nothing renews or watches it any more: the task that did has panicked, or
+    /// its runtime was shut down.
+    Abandoned,
 }
 
 impl fmt::Display for Loss {
@@ -34,6 +37,7 @@ impl fmt::Display for Loss {
             Self::Unwatched => "the lock could not be watched",
             Self::Refused => "Consul refused a write of this session",
             Self::Resigned => "it was given up",
+            Self::Abandoned => "nothing renews it any more",
         })
     }
 }
@@ -146,6 +150,12 @@ impl Lease {
         Some(self.deadline()?.saturating_sub(self.inner.clock.monotonic()))
     }
 
+    /// How long ago its time has come; zero before.
+    pub(crate) fn overdue(&self) -> Duration {
+        let deadline = self.deadline().unwrap_or(Duration::MAX);
+        self.inner.clock.monotonic().saturating_sub(deadline)
+    }
+
     /// Cancelled when it ends.
     pub fn ended(&self) -> &CancellationToken {
         &self.inner.ended
@@ -167,6 +177,15 @@ impl Lease {
                 () = self.inner.ended.cancelled() => {}
             }
         }
+    }
+}
+
+/// Ends a lease with the task that keeps it, however that comes to its end.
+pub(crate) struct Kept(pub(crate) Lease);
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        self.0.end(Loss::Abandoned);
     }
 }
 

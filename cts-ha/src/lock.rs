@@ -8,6 +8,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     Consul, Error, Lease, Loss, Result, SessionOptions,
     contest::{Contest, Grant, LOCK_FLAGS, Monitor, Seat, read, release},
+    lease::Kept,
     session::Opened,
 };
 
@@ -214,7 +215,9 @@ impl Lock {
         let (lease, done) = (session.lease().clone(), CancellationToken::new());
         let asked = done.clone();
         tracing::debug!(kv.key = seat.key, session.id = %session.id(), term = grant.term, "lock acquired");
+        let kept = Kept(lease.clone());
         let keeper = tokio::spawn(async move {
+            let _kept = kept;
             let monitor = Monitor {
                 consul: &consul,
                 clock: &options.clock,

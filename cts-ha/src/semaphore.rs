@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     Consul, Error, Lease, LockOptions, Loss, Result,
     contest::{bounded, next_index},
+    lease::Kept,
     session::Opened,
 };
 
@@ -217,7 +218,9 @@ impl Semaphore {
         let (places, options) = (self.places.clone(), self.options.clone());
         let (lease, done) = (session.lease().clone(), CancellationToken::new());
         let asked = done.clone();
+        let kept = Kept(lease.clone());
         let keeper = tokio::spawn(async move {
+            let _kept = kept;
             tokio::select! {
                 loss = places.monitor(session.id(), &options, &options.clock) => {
                     let loss = session.lease().end(loss);

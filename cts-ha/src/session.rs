@@ -7,7 +7,7 @@ use consul_watch::{
 use tokio::{task::JoinHandle, time::timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::{Consul, Error, Lease, Loss, Result, Timing};
+use crate::{Consul, Error, Lease, Loss, Result, Timing, lease::Kept};
 
 /// How a session is made.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -235,7 +235,9 @@ impl KeptSession {
         let (id, lease) = (session.id().clone(), session.lease().clone());
         let done = CancellationToken::new();
         let asked = done.clone();
+        let kept = Kept(lease.clone());
         let task = tokio::spawn(async move {
+            let _kept = kept;
             tokio::select! {
                 loss = session.renew() => {
                     tracing::debug!(session.id = %session.id(), %loss, "session is kept no more");

@@ -148,6 +148,8 @@ impl CtsCluster {
             lock_delay: settings.lock_delay,
             session_name: Some(format!("cts-{}-{}", settings.cluster, config.id)),
             clock: Arc::clone(&options.clock),
+            monitor_retries: settings.monitor_retries,
+            monitor_retry_time: settings.monitor_retry_time,
             ..ElectionOptions::default()
         };
         let elector = ConsulElector::new(&consul, layout.leader(), candidate, election)?;
@@ -257,8 +259,12 @@ impl CtsCluster {
                 let found = self.look().await;
                 let key = self.layout.instance(&self.id);
                 let condition = PutCondition::Acquire(session.id().clone());
-                self.consul.put(&key, self.record(&found), LOCK_FLAGS, condition).await?;
-                self.options.clock.sleep(self.settings.compat_check_interval).await;
+                let told =
+                    self.consul.put(&key, self.record(&found), LOCK_FLAGS, condition).await?;
+                // The session of this instance's last process may still hold the record.
+                let again = if told { Duration::MAX } else { self.settings.session_ttl };
+                let pause = self.settings.compat_check_interval.min(again);
+                self.options.clock.sleep(pause).await;
             }
         };
         let done = tokio::select! {
@@ -378,7 +384,11 @@ impl Cluster for CtsCluster {
         loop {
             let leadership = tokio::select! {
                 leadership = self.elector.campaign() => leadership,
-                reason = stop.stopped() => return Err(cts_tasks::Error::Stopped { reason }),
+                reason = stop.stopped() => {
+                    // A lock that was just granted would keep the others waiting.
+                    self.elector.farewell().await;
+                    return Err(cts_tasks::Error::Stopped { reason });
+                }
             };
             let delay = match leadership {
                 Err(error) if self.is_fatal(&error) => return Err(seam(error)),

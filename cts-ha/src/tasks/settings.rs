@@ -27,6 +27,12 @@ pub struct HighAvailability {
     pub session_ttl: Duration,
     /// `cluster.storage.lock_delay`, which upstream does not have; default 15 s.
     pub lock_delay: Duration,
+    /// `cluster.storage.monitor_retries`, which upstream does not have: how many
+    /// reads of the lock in a row may fail while leading; default 5.
+    pub monitor_retries: u32,
+    /// `cluster.storage.monitor_retry_time`, which upstream does not have: the
+    /// pause between such reads; default 2 s.
+    pub monitor_retry_time: Duration,
     /// `cluster.compat_check_interval`, which upstream does not have; default 5 min.
     pub compat_check_interval: Duration,
     /// `cluster.failover_run`, which upstream does not have; default all.
@@ -57,6 +63,8 @@ impl HighAvailability {
             namespace: None,
             session_ttl: Duration::from_secs(15),
             lock_delay: Duration::from_secs(15),
+            monitor_retries: 5,
+            monitor_retry_time: Duration::from_secs(2),
             compat_check_interval: Duration::from_mins(5),
             failover_run: FailoverRun::All,
             address: None,
@@ -268,7 +276,14 @@ impl Reader<'_> {
     fn storage(&mut self, storage: &ConfigValue, settings: &mut HighAvailability) {
         let kinds = self.members("high_availability.cluster.storage", storage, &["consul"]);
         let Some(consul) = find(&kinds, "consul") else { return };
-        let known = ["parent_path", "namespace", "session_ttl", "lock_delay"];
+        let known = [
+            "parent_path",
+            "namespace",
+            "session_ttl",
+            "lock_delay",
+            "monitor_retries",
+            "monitor_retry_time",
+        ];
         let members = self.members("high_availability.cluster.storage.consul", consul, &known);
         if let Some(path) =
             find(&members, "parent_path").and_then(|value| self.text("parent_path", value))
@@ -277,9 +292,14 @@ impl Reader<'_> {
         }
         let namespace = find(&members, "namespace").and_then(|value| self.text("namespace", value));
         settings.namespace = namespace.filter(|namespace| !namespace.is_empty());
-        for (key, place) in
-            [("session_ttl", &mut settings.session_ttl), ("lock_delay", &mut settings.lock_delay)]
-        {
+        if let Some(value) = find(&members, "monitor_retries") {
+            self.count("monitor_retries", value, &mut settings.monitor_retries);
+        }
+        for (key, place) in [
+            ("session_ttl", &mut settings.session_ttl),
+            ("lock_delay", &mut settings.lock_delay),
+            ("monitor_retry_time", &mut settings.monitor_retry_time),
+        ] {
             if let Some(value) = find(&members, key) {
                 self.duration(key, value, place);
             }
@@ -300,6 +320,21 @@ impl Reader<'_> {
         None
     }
 
+    fn count(&mut self, name: &str, value: &ConfigValue, place: &mut u32) {
+        let number = match &value.kind {
+            ValueKind::Number(number) => number.to_string().parse().ok(),
+            _ => None,
+        };
+        match number {
+            Some(number) => *place = number,
+            None => self.error(
+                &format!("{name}: expected a whole number, 0 or more"),
+                value.place.clone(),
+                "such as 5, without quotes",
+            ),
+        }
+    }
+
     fn duration(&mut self, name: &str, value: &ConfigValue, place: &mut Duration) {
         let Some(text) = self.text(name, value) else { return };
         match text.parse::<GoDuration>() {
@@ -308,5 +343,69 @@ impl Reader<'_> {
                 self.error(&format!("{name}: {error}"), value.place.clone(), "such as \"30s\"");
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn value(kind: ValueKind) -> ConfigValue {
+        ConfigValue { kind, place: None }
+    }
+
+    fn object<const N: usize>(entries: [(&str, ConfigValue); N]) -> ConfigValue {
+        let entry = |(key, value): (&str, ConfigValue)| Entry {
+            key: key.to_owned(),
+            key_place: None,
+            labels: Vec::new(),
+            block: false,
+            value,
+        };
+        value(ValueKind::Object(entries.into_iter().map(entry).collect()))
+    }
+
+    fn text(text: &str) -> ConfigValue {
+        value(ValueKind::String(text.to_owned()))
+    }
+
+    fn number(number: i64) -> ConfigValue {
+        value(ValueKind::Number(number.into()))
+    }
+
+    /// The settings of a block with this in `storage "consul"`, and its mistakes.
+    fn stored<const N: usize>(
+        entries: [(&str, ConfigValue); N],
+    ) -> (HighAvailability, Vec<Diagnostic>) {
+        let storage = object([("consul", object(entries))]);
+        let cluster = object([("name", text("a")), ("storage", storage)]);
+        let mut errors = Vec::new();
+        let settings = read(&object([("cluster", cluster)]), &mut errors);
+        (settings, errors)
+    }
+
+    #[test]
+    fn retries_of_the_lock_watch_are_configurable() {
+        let (settings, errors) = stored([]);
+        assert_eq!(errors, []);
+        assert_eq!(
+            (settings.monitor_retries, settings.monitor_retry_time),
+            (5, Duration::from_secs(2))
+        );
+        let (settings, errors) =
+            stored([("monitor_retries", number(0)), ("monitor_retry_time", text("500ms"))]);
+        assert_eq!(errors, []);
+        assert_eq!(
+            (settings.monitor_retries, settings.monitor_retry_time),
+            (0, Duration::from_millis(500))
+        );
+    }
+
+    #[test]
+    fn retries_that_are_no_count_are_refused() {
+        for odd in [number(-1), number(5_000_000_000), text("5")] {
+            assert_eq!(stored([("monitor_retries", odd)]).1.len(), 1);
+        }
+        assert_eq!(stored([("monitor_retry_time", number(2))]).1.len(), 1);
     }
 }

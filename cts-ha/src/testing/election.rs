@@ -250,6 +250,67 @@ pub async fn work_runs_while_leading(arena: &dyn Arena) {
     assert_eq!(started.load(Ordering::SeqCst), 2);
 }
 
+/// Work that a suspend has kept beyond its margin is not woken again.
+pub async fn work_does_not_outlast_a_suspend(arena: &dyn Arena) {
+    let clock = OddClock::new(arena.clock());
+    let one = arena.candidate("one", Arc::new(clock.clone()));
+    let (started, woken) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let (started, woken) = (&started, &woken);
+    let elector = one.elector();
+    let result = elector.run(|leadership| {
+        let count = started.fetch_add(1, Ordering::SeqCst);
+        if count == 0 {
+            let lease = leadership.lease().remaining().expect("a lease that ends");
+            clock.jump(lease + leadership.margin() + Duration::from_millis(1));
+        }
+        async move {
+            if count == 0 {
+                leadership.ended().cancelled().await;
+                woken.fetch_add(1, Ordering::SeqCst);
+            }
+        }
+    });
+    timeout(arena.failover(), result).await.expect("soon").expect("the candidate may stand");
+    assert_eq!(started.load(Ordering::SeqCst), 2);
+    assert_eq!(woken.load(Ordering::SeqCst), 0, "another may lead");
+}
+
+/// `run` that is dropped, or whose work panics, leads no more, also when
+/// something else keeps its leadership; and another leads soon.
+pub async fn work_that_is_dropped_or_panics_is_given_up(arena: &dyn Arena) {
+    let (one, two) = (sound(arena, "one").elector(), sound(arena, "two").elector());
+    for panics in [false, true] {
+        let (keep, kept) = tokio::sync::oneshot::channel();
+        let mut keep = Some(keep);
+        let elector = Arc::clone(&one);
+        let running = tokio::spawn(async move {
+            let work = |leadership| {
+                let told = keep.take().expect("once").send(leadership).is_ok();
+                async move {
+                    assert!(told && !panics, "the fault of the work");
+                    std::future::pending::<()>().await;
+                }
+            };
+            elector.run(work).await
+        });
+        let kept = timeout(arena.failover(), kept).await.expect("in time").expect("it leads");
+        if !panics {
+            assert!(kept.check().is_ok());
+            running.abort();
+        }
+        let ended = running.await.expect_err("it came to nothing");
+        assert_eq!(ended.is_panic(), panics);
+        assert_eq!(kept.loss(), Some(Loss::Resigned));
+        assert!(kept.check().is_err());
+        timeout(Duration::from_secs(5), two.campaign())
+            .await
+            .expect("soon")
+            .expect("two may stand")
+            .resign()
+            .await;
+    }
+}
+
 /// Heals the cut of [`work_runs_while_leading`] when its leader has given up.
 trait Healing<T> {
     fn with_healing(self, one: &dyn Contender, arena: &dyn Arena) -> impl Future<Output = T>;

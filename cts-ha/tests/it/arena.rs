@@ -120,4 +120,6 @@ suite!(
     a_leadership_dropped_is_given_up,
     the_leader_is_known,
     work_runs_while_leading,
+    work_does_not_outlast_a_suspend,
+    work_that_is_dropped_or_panics_is_given_up,
 );

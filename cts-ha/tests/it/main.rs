@@ -10,6 +10,7 @@ mod arena;
 mod clusters;
 mod faults;
 mod locks;
+mod partings;
 mod place;
 mod sessions;
 mod stores;

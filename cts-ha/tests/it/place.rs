@@ -155,6 +155,7 @@ pub(crate) struct Trouble {
     answers: Arc<Mutex<VecDeque<Answer>>>,
     seen: Arc<Mutex<Vec<String>>>,
     cut_after: Arc<Mutex<Option<(&'static str, usize)>>>,
+    held_back: Arc<Mutex<Option<&'static str>>>,
 }
 
 /// An answer in place of Consul's, to requests whose method and path begin like this.
@@ -172,6 +173,7 @@ impl Default for Trouble {
             answers: Arc::default(),
             seen: Arc::default(),
             cut_after: Arc::default(),
+            held_back: Arc::default(),
         }
     }
 }
@@ -191,6 +193,24 @@ impl Trouble {
     /// Loses everything from the request on that follows `times` more like `to`.
     pub(crate) fn cut_after(&self, to: &'static str, times: usize) {
         *self.cut_after.lock().unwrap() = Some((to, times));
+    }
+
+    /// Lets Consul answer requests like `to`, and the answers never come.
+    pub(crate) fn hold_answers(&self, to: &'static str) {
+        *self.held_back.lock().unwrap() = Some(to);
+    }
+
+    /// How many answers were held back.
+    pub(crate) fn held_back(&self) -> usize {
+        self.count("held back ")
+    }
+
+    fn answered(&self, request: &str) {
+        self.seen.lock().unwrap().push(format!("held back {request}"));
+    }
+
+    fn holds(&self, request: &str) -> bool {
+        self.held_back.lock().unwrap().is_some_and(|to| request.starts_with(to))
     }
 
     fn count_down(&self, request: &str) {
@@ -251,7 +271,12 @@ impl Transport for Troubled {
             if *cut.borrow_and_update() {
                 std::future::pending::<()>().await;
             }
-            self.inner.exchange(request, limits).await
+            let answer = self.inner.exchange(request, limits).await;
+            if self.trouble.holds(&line) {
+                self.trouble.answered(&line);
+                std::future::pending::<()>().await;
+            }
+            answer
         };
         tokio::select! {
             biased;
