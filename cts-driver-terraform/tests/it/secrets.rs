@@ -199,7 +199,7 @@ async fn sensitive_values_of_a_plan_are_not_logged_and_its_text_is() {
         let module = site.path().join("secretive");
         std::fs::create_dir(&module).unwrap();
         let text = format!(
-            "variable \"services\" {{}}\n\
+            "variable \"services\" {{}}\nvariable \"directory\" {{}}\n\
              resource \"terraform_data\" \"x\" {{\n  input = sensitive({PLANTED:?})\n}}\n"
         );
         std::fs::write(module.join("main.tf"), text).unwrap();
