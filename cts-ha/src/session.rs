@@ -97,7 +97,7 @@ impl Opened {
     /// Deviation: there nothing learns of renewals that fail; here the lease ends.
     pub(crate) async fn renew(&self) -> Loss {
         let renewing = async {
-            let mut wait = self.timing.interval;
+            let mut wait = self.due();
             loop {
                 self.clock.sleep(wait).await;
                 wait = match self.renew_once().await {
@@ -118,6 +118,14 @@ impl Opened {
             loss = renewing => loss,
             loss = self.lease.watch() => loss,
         }
+    }
+
+    /// How long until the next renewal is due. The last one may be long past:
+    /// a candidate has renewed, too, before it became the leader.
+    fn due(&self) -> Duration {
+        let left = self.lease.remaining().unwrap_or(Duration::MAX);
+        let age = self.timing.lease.saturating_sub(left);
+        self.timing.interval.saturating_sub(age)
     }
 
     /// Renews once. The answer's TTL counts where it is shorter.

@@ -150,6 +150,24 @@ pub async fn a_leader_cut_off_ends_before_another_leads(arena: &dyn Arena) {
     lead(arena, &*one.elector()).await.resign().await;
 }
 
+/// Leadership lasts at whatever time it is gained: also long after the
+/// candidate has last renewed what it stands on.
+pub async fn leadership_lasts_whenever_it_is_gained(arena: &dyn Arena) {
+    let (one, two) = (sound(arena, "one").elector(), sound(arena, "two").elector());
+    for part in [8, 4, 2] {
+        let first = lead(arena, &*one).await;
+        let lease = first.lease().remaining().expect("a lease that ends");
+        let follower = Arc::clone(&two);
+        let waiting = tokio::spawn(async move { follower.campaign().await });
+        tokio::time::sleep(lease / part).await;
+        first.resign().await;
+        let second = waiting.await.expect("no panic").expect("two may stand");
+        tokio::time::sleep(lease).await;
+        assert_eq!(second.loss(), None, "gained after a {part}th of a lease");
+        second.resign().await;
+    }
+}
+
 /// A short cut changes nothing.
 pub async fn a_short_cut_is_survived(arena: &dyn Arena) {
     let one = sound(arena, "one");

@@ -115,6 +115,7 @@ suite!(
     tokens_grow,
     a_leader_cut_off_ends_before_another_leads,
     a_short_cut_is_survived,
+    leadership_lasts_whenever_it_is_gained,
     a_slow_clock_ends_in_time,
     a_suspended_leader_knows_it_at_once,
     a_leadership_dropped_is_given_up,
