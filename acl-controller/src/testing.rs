@@ -1,0 +1,5 @@
+//! What tests of controllers need.
+
+mod moto;
+
+pub use moto::Moto;
