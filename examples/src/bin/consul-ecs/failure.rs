@@ -1,4 +1,4 @@
-use ecs_mesh_init::Error;
+use consul_watch::error_chain;
 
 /// Why a command ended without success, and how the operator learns of it.
 #[derive(Debug)]
@@ -6,12 +6,12 @@ pub(crate) enum Failure {
     /// Before there is a log: on standard error.
     Early(String),
     /// In the log.
-    Logged(Error),
+    Logged(String),
 }
 
 impl Failure {
-    pub(crate) fn early(error: &Error) -> Self {
-        Self::Early(chain(error))
+    pub(crate) fn early(error: &ecs_mesh_init::Error) -> Self {
+        Self::Early(error_chain(error))
     }
 
     /// Exit codes are upstream's: whatever went wrong is 1.
@@ -24,25 +24,27 @@ impl Failure {
     pub(crate) fn tell(&self) {
         match self {
             Self::Early(text) => eprintln!("{text}"),
-            Self::Logged(error) => tracing::error!("{}", chain(error)),
+            Self::Logged(text) => tracing::error!("{text}"),
         }
     }
 }
 
-impl From<Error> for Failure {
-    fn from(error: Error) -> Self {
-        Self::Logged(error)
+impl From<ecs_mesh_init::Error> for Failure {
+    fn from(error: ecs_mesh_init::Error) -> Self {
+        Self::Logged(error_chain(&error))
     }
 }
 
-/// An error with its causes, in one line.
-fn chain(error: &Error) -> String {
-    let mut text = error.to_string();
-    let mut next = std::error::Error::source(error);
-    while let Some(cause) = next {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        next = cause.source();
+#[cfg(feature = "acl-controller")]
+impl From<acl_controller::Error> for Failure {
+    fn from(error: acl_controller::Error) -> Self {
+        Self::Logged(error_chain(&error))
     }
-    text
+}
+
+#[cfg(feature = "acl-controller")]
+impl From<cts_ha::Error> for Failure {
+    fn from(error: cts_ha::Error) -> Self {
+        Self::Logged(error_chain(&error))
+    }
 }

@@ -1,0 +1,11 @@
+//! The controller of ACL tokens as a process, on moto and a real Consul.
+#![expect(clippy::print_stdout, reason = "figures and seeds of the long form")]
+
+mod checker;
+mod faults;
+mod leaks;
+mod mesh;
+mod process;
+mod proxy;
+mod rights;
+mod world;
