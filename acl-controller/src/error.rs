@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use consul_watch::BoxError;
+use consul_watch::{BoxError, error_chain};
 
 /// The result of everything in this crate that can fail.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -47,21 +47,66 @@ pub enum Error {
         /// The cause. Never shows what a secret holds.
         source: BoxError,
     },
+    /// A step of a larger piece of work failed.
+    #[error("{step}")]
+    Step {
+        /// The step, such as `reconciling service web`.
+        step: String,
+        /// Why it failed.
+        source: Box<Self>,
+    },
     /// Several things failed beside each other.
-    #[error("{} errors", errors.len())]
+    #[error("{}", texts(errors))]
     Several {
         /// Each of them, with what it was about; never empty.
         errors: Vec<Self>,
     },
 }
 
+/// Each error with its causes; all of them on one line.
+fn texts(errors: &[Error]) -> String {
+    let texts: Vec<String> = errors.iter().map(|error| error_chain(error)).collect();
+    texts.join("; ")
+}
+
 impl Error {
+    pub(crate) fn input(problem: impl Into<String>) -> Self {
+        Self::Input { problem: problem.into() }
+    }
+
+    pub(crate) fn consul(operation: impl Into<String>) -> impl FnOnce(consul_watch::Error) -> Self {
+        let operation = operation.into();
+        |source| Self::Consul { operation, source }
+    }
+
+    pub(crate) fn step(step: impl Into<String>, source: Self) -> Self {
+        Self::Step { step: step.into(), source: Box::new(source) }
+    }
+
+    /// All of them as one; `None` without any.
+    pub(crate) fn several(mut errors: Vec<Self>) -> Option<Self> {
+        if errors.len() > 1 { Some(Self::Several { errors }) } else { errors.pop() }
+    }
+
+    /// Whether it says that nothing else would succeed at the moment either: the other side is
+    /// not there, has no leader, or asks for fewer calls.
+    pub(crate) fn is_outage(&self) -> bool {
+        match self {
+            Self::Config { .. } | Self::Input { .. } => false,
+            Self::Consul { source, .. } => source.is_retryable() || source.is_permission_denied(),
+            Self::Other { retryable, .. } => *retryable,
+            Self::Step { source, .. } => source.is_outage(),
+            Self::Several { errors } => errors.iter().any(Self::is_outage),
+        }
+    }
+
     /// Whether the same call may succeed later with the same input.
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Config { .. } | Self::Input { .. } => false,
             Self::Consul { source, .. } => source.is_retryable(),
             Self::Other { retryable, .. } => *retryable,
+            Self::Step { source, .. } => source.is_retryable(),
             Self::Several { errors } => errors.iter().any(Self::is_retryable),
         }
     }
@@ -72,6 +117,7 @@ impl Error {
             Self::Config { .. } | Self::Input { .. } => None,
             Self::Consul { source, .. } => source.retry_after(),
             Self::Other { retry_after, .. } => *retry_after,
+            Self::Step { source, .. } => source.retry_after(),
             Self::Several { errors } => errors.iter().filter_map(Self::retry_after).max(),
         }
     }

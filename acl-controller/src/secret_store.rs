@@ -1,11 +1,17 @@
 //! Where tokens are kept: the second of the two seams.
 
+mod file;
+mod memory;
+
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use async_trait::async_trait;
 use secrecy::SecretString;
 
 use crate::Result;
+
+pub use file::FileSecrets;
+pub use memory::MemorySecrets;
 
 /// Keeps named texts that nobody else may read.
 ///

@@ -8,8 +8,8 @@ mod surroundings;
 use std::{ffi::OsString, sync::Arc};
 
 use acl_controller::{
-    Controller, LoginTokenSettings, LoginTokens, Reconciler, Registration,
-    Report, ServiceTokenSettings, ServiceTokens, partition,
+    Controller, LoginTokenSettings, LoginTokens, Reconciler, Registration, Report,
+    ServiceTokenSettings, ServiceTokens, partition,
 };
 use consul_watch::Client;
 use ecs_mesh_init::{Config, config::LogLevel, entrypoint::no_arguments};
@@ -165,11 +165,7 @@ fn of_flags(flags: &Flags) -> acl_controller::Result<Option<String>> {
     partition(flags.partitions_enabled, flags.partition.as_deref().unwrap_or_default())
 }
 
-async fn perform(
-    errand: Errand,
-    command: Command,
-    stop: CancellationToken,
-) -> Result<(), Failure> {
+async fn perform(errand: Errand, command: Command, stop: CancellationToken) -> Result<(), Failure> {
     let surroundings = Surroundings::read().await?;
     let client = match &command {
         Command::Early(_) => surroundings::agent()?,

@@ -98,9 +98,9 @@ pub(super) fn violations(expected: &Expected, found: &Found) -> Vec<String> {
         _ => all.push(format!("there are {} client tokens", clients.len())),
     }
     let guest = description("Token", "guest").replace(CLUSTER, &format!("{CLUSTER}-2"));
-    let left: BTreeSet<&str> =
-        strangers.iter().map(|token| token.description.as_str()).collect();
-    let foreign = ["Anonymous Token", "Initial Management Token", "Master Token", "a person's", &guest];
+    let left: BTreeSet<&str> = strangers.iter().map(|token| token.description.as_str()).collect();
+    let foreign =
+        ["Anonymous Token", "Initial Management Token", "Master Token", "a person's", &guest];
     for token in strangers {
         if !foreign.contains(&token.description.as_str()) {
             all.push(format!("token {} is left over: {:?}", token.accessor, token.description));
@@ -181,8 +181,7 @@ mod tests {
     /// Two services run, a third does not.
     fn sound() -> (Expected, Found) {
         let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
-        let expected =
-            Expected { running: names(&["a", "b"]), services: names(&["a", "b", "c"]) };
+        let expected = Expected { running: names(&["a", "b"]), services: names(&["a", "b", "c"]) };
         let guest = description("Token", "guest").replace("cluster/prod", "cluster/prod-2");
         let client = Token {
             policies: vec!["prod-consul-client-policy".to_owned()],

@@ -1,10 +1,7 @@
 //! Services come and go while AWS, Consul, people and the controller itself fail at random; after
 //! each quiet moment everything that has to be there is, and nothing else.
 
-use std::{
-    collections::BTreeSet,
-    time::Duration,
-};
+use std::{collections::BTreeSet, time::Duration};
 
 use consul_watch::{
     Clock as _, QueryOptions, SystemClock, WriteOptions, client::AclTokenFilter, types::AclPolicy,

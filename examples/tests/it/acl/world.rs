@@ -106,8 +106,13 @@ impl World {
 
     /// How the controller of the early generation is started here.
     pub(super) fn launch(&self) -> Launch {
-        let arguments = ["acl-controller", "-secret-name-prefix", PREFIX,
-            "-consul-client-secret-arn", "prod-client"];
+        let arguments = [
+            "acl-controller",
+            "-secret-name-prefix",
+            PREFIX,
+            "-consul-client-secret-arn",
+            "prod-client",
+        ];
         let mut launch = Launch::new(&arguments, self.folder.path().join("controller.log"));
         for (name, value) in [
             ("CONSUL_HTTP_ADDR", self.consul.address()),
@@ -223,9 +228,9 @@ pub(super) fn secret_of(service: &str) -> String {
 /// A version id that follows from what is written.
 fn uuid(name: &str, value: &str) -> String {
     let mut random = fastrand::Rng::with_seed(
-        name.bytes().chain(value.bytes()).fold(7, |sum, byte| {
-            u64::wrapping_add(u64::wrapping_mul(sum, 31), u64::from(byte))
-        }),
+        name.bytes()
+            .chain(value.bytes())
+            .fold(7, |sum, byte| u64::wrapping_add(u64::wrapping_mul(sum, 31), u64::from(byte))),
     );
     format!("{:032x}", random.u128(..))
 }

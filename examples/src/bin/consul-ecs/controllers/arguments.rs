@@ -87,7 +87,8 @@ mod tests {
     #[test]
     fn flags_of_upstream_are_read() {
         let arn = "arn:aws:secretsmanager:eu-central-1:1:secret:prod-client";
-        let early = parse(&["-consul-client-secret-arn", arn, "--secret-name-prefix=prod"]).unwrap();
+        let early =
+            parse(&["-consul-client-secret-arn", arn, "--secret-name-prefix=prod"]).unwrap();
         assert_eq!(early.client_secret.as_deref(), Some(arn));
         assert_eq!(early.secret_prefix.as_deref(), Some("prod"));
         assert!(early.keeps_secrets() && !early.partitions_enabled);
