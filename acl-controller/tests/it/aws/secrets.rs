@@ -1,11 +1,15 @@
 //! Secrets: what a write compares, what is said of refusals, and that no value is ever shown.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
 
 use acl_controller::{
     Error, SecretStore as _,
     aws::SecretsManager,
     secret_store::{Replaced, SecretVersion},
+    testing::secret_store as contract,
 };
 use consul_watch::error_chain;
 use secrecy::{ExposeSecret as _, SecretString};
@@ -59,32 +63,18 @@ async fn a_secret_is_found_by_name_and_by_arn() {
 }
 
 #[tokio::test]
-async fn of_many_writers_one_gets_through() {
+async fn the_contract_of_a_store_is_kept() {
     let (store, secrets, _stub) = store().await;
-    for name in ["prod-web", "prod-new"] {
-        if name == "prod-new" {
-            secrets.create(name, None);
-        }
-        let read = store.get(name).await.unwrap().unwrap();
-        let values = ["a", "b", "c", "d", "e"].map(value);
-        let writes = values.iter().map(|value| store.replace(name, &read.version, value));
-        let written = futures::future::join_all(writes).await;
-        let done: Vec<(usize, SecretVersion)> = written
-            .into_iter()
-            .enumerate()
-            .filter_map(|(number, result)| match result.unwrap() {
-                Replaced::Done(version) => Some((number, version)),
-                Replaced::Conflict => None,
-            })
-            .collect();
-        let [(number, version)] = &done[..] else { panic!("{done:?}") };
-        let now = store.get(name).await.unwrap().unwrap();
-        assert_eq!(now.version, *version);
-        assert_eq!(now.value.unwrap().expose_secret(), values[*number].expose_secret());
-        // What was replaced can be expected no more.
-        let late = store.replace(name, &read.version, &value("late")).await.unwrap();
-        assert_eq!(late, Replaced::Conflict);
+    for name in ["prod-a", "prod-b", "prod-c", "prod-d", "prod-e"] {
+        secrets.create(name, Some("{}"));
     }
+    secrets.create("prod-empty", None);
+    contract::what_is_written_can_be_read(&store, "prod-a").await;
+    contract::what_is_written_can_be_read(&store, "prod-empty").await;
+    contract::an_older_version_is_a_conflict(&store, "prod-b").await;
+    contract::a_list_tells_the_same_versions(&store, "prod-c").await;
+    contract::nothing_shows_a_value(&store, "prod-d").await;
+    contract::one_of_many_writers_gets_through(Arc::new(store), "prod-e").await;
 }
 
 #[tokio::test]

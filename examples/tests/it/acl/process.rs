@@ -3,7 +3,7 @@
 use std::{
     fs::{self, File},
     path::PathBuf,
-    process::{Command as Blocking, Stdio},
+    process::Stdio,
 };
 
 use nix::{
@@ -50,9 +50,9 @@ impl Launch {
 
     /// Runs to the end: the exit code, what it printed and its log. `arguments` come first.
     pub(super) async fn run(&self, arguments: &[&str]) -> (Option<i32>, String, String) {
-        let mut command = Blocking::new(env!("CARGO_BIN_EXE_consul-ecs"));
+        let mut command = Command::new(env!("CARGO_BIN_EXE_consul-ecs"));
         command.args(arguments).args(&self.arguments).env_clear().envs(self.vars.iter().cloned());
-        let output = Command::from(command).stdin(Stdio::null()).output().await.unwrap();
+        let output = command.stdin(Stdio::null()).kill_on_drop(true).output().await.unwrap();
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         (output.status.code(), text(&output.stdout), text(&output.stderr))
     }

@@ -1,6 +1,9 @@
 //! A cluster on moto, a Consul with ACLs, and what a deployment keeps there.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use acl_controller::testing::Moto;
 use consul_watch::{
@@ -12,10 +15,11 @@ use consul_watch::{
 use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tokio::time::{Instant, sleep};
 use wiremock::{Mock, MockServer, ResponseTemplate, matchers::path};
 
 use super::{
-    checker::{Expected, Found, Held, Token},
+    checker::{Expected, Found, Held, Token, violations},
     process::Launch,
     proxy::Proxy,
 };
@@ -195,6 +199,15 @@ impl World {
         Expected { running: self.running(), services: self.services.clone() }
     }
 
+    /// Waits until everything is as it has to be.
+    pub(super) async fn settle(&self) {
+        eventually("all is well", async || match self.found().await {
+            Some(found) => violations(&self.expected(), &found).is_empty(),
+            None => false,
+        })
+        .await;
+    }
+
     /// What there is; `None` when Consul cannot tell at the moment.
     pub(super) async fn found(&self) -> Option<Found> {
         let (client, options) = (self.client(), QueryOptions::default());
@@ -218,6 +231,15 @@ impl World {
         }
         found.client_secret = self.secret("prod-client").await.map(|value| Held::read(&value));
         Some(found)
+    }
+}
+
+/// Waits for what a process does, on a busy machine.
+pub(super) async fn eventually(what: &str, condition: impl AsyncFn() -> bool) {
+    let end = Instant::now() + Duration::from_mins(1);
+    while !condition().await {
+        assert!(Instant::now() < end, "not in time: {what}");
+        sleep(Duration::from_millis(50)).await;
     }
 }
 
