@@ -4,6 +4,7 @@
 mod checker;
 mod faults;
 mod leaks;
+mod login;
 mod mesh;
 mod process;
 mod proxy;
