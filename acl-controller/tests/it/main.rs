@@ -1,5 +1,24 @@
-//! The controllers and what they stand on, as a user sees them.
-#![expect(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
+//! Tests of the crate as a whole, by what it does to Consul and to secrets.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
 
 #[cfg(feature = "aws-sdk")]
 mod aws;
+mod client_token;
+mod controller;
+mod defects;
+mod enterprise;
+mod login_setup;
+mod login_tokens;
+mod planted;
+mod races;
+mod scale;
+mod scene;
+mod secret_stores;
+mod service_tokens;
+mod slow_check;

@@ -11,7 +11,7 @@ pub(super) async fn deviations(client: &Client, node: &str, service: &str) -> Ve
     let mut all = Vec::new();
     for name in [service.to_owned(), format!("{service}-sidecar-proxy")] {
         all.extend(denied(&format!("register {name}"), register(client, &name).await));
-        let done = client.agent_deregister_service(&name).await;
+        let done = client.agent_deregister_service(&name, None).await;
         all.extend(denied(&format!("deregister {name}"), done));
         let done = catalog(client, node, &name, false).await;
         all.extend(denied(&format!("put {name} into the catalog"), done));
@@ -56,7 +56,7 @@ async fn catalog(client: &Client, node: &str, service: &str, new: bool) -> Resul
     registration.skip_node_update = !new;
     let mut entry = Service::default();
     entry.id = format!("{service}-in-the-catalog");
-    entry.service = service.to_owned();
+    entry.name = service.to_owned();
     registration.service = Some(entry);
     client.catalog_register(&registration).await
 }

@@ -1,0 +1,226 @@
+//! Several controllers at once, and controllers that end anywhere, do no harm.
+
+use std::{future::Future as _, pin::pin, sync::Arc, task::Poll};
+
+use acl_controller::{Controller, ControllerOptions, Reconciler as _, Writer};
+use consul_watch::testing::{Behaviour, Fault};
+
+use crate::scene::{Scene, check, pass, try_pass};
+
+crate::scene::cases![two_at_once_make_one_of_each, two_at_once_remove_everything];
+
+/// That each service has exactly one token, which its secret holds, and one policy.
+async fn assert_converged(scene: &Scene, services: &[String]) {
+    let tokens = scene.tokens().await;
+    assert_eq!(tokens.len(), services.len(), "{tokens:?}");
+    assert_eq!(scene.policies().await.len(), services.len());
+    for service in services {
+        let (accessor, token) = scene.ids(&format!("{}-{service}", scene.prefix)).await;
+        assert!(tokens.iter().any(|token| token.accessor_id == accessor), "{service}");
+        assert!(scene.may_register(&token, service).await, "{service}");
+    }
+}
+
+async fn two_at_once_make_one_of_each(scene: &Scene) {
+    let services: Vec<String> = (0..8).map(|number| scene.name(&format!("s{number}"))).collect();
+    for service in &services {
+        scene.secret(service);
+        scene.start(service, service);
+    }
+    let mut settings = scene.settings();
+    settings.concurrency = 4;
+    let (one, two) =
+        (scene.service_tokens_with(settings.clone()), scene.service_tokens_with(settings));
+    tokio::join!(try_pass(&one, false), try_pass(&two, true));
+    for _ in 0..3 {
+        tokio::join!(try_pass(&one, false), try_pass(&two, false));
+    }
+    assert_converged(scene, &services).await;
+    assert_eq!(pass(&one).await, Vec::<String>::new());
+    assert_eq!(check(&two).await, Vec::<String>::new());
+}
+
+async fn two_at_once_remove_everything(scene: &Scene) {
+    let services: Vec<String> = (0..8).map(|number| scene.name(&format!("s{number}"))).collect();
+    for service in &services {
+        scene.secret(service);
+        scene.start(service, service);
+    }
+    let (one, two) = (scene.service_tokens(), scene.service_tokens());
+    pass(&one).await;
+    scene.tasks.clear();
+    let (first, second) = tokio::join!(try_pass(&one, false), try_pass(&two, false));
+    assert!(first.0.errors.is_empty() && second.0.errors.is_empty(), "{first:?} {second:?}");
+    assert!(scene.tokens().await.is_empty() && scene.policies().await.is_empty());
+}
+
+/// Two controllers that start together make one client token.
+#[tokio::test]
+async fn two_that_start_together_make_one_token_for_clients() {
+    for seed in 0..20u32 {
+        let scene = Scene::double(Behaviour::Current);
+        let clients = scene.name("clients");
+        scene.secrets.put(&clients, "{}");
+        let start = async |delay: u32| {
+            let mut settings = scene.settings();
+            settings.client_secret = Some(clients.clone());
+            let reconciler = scene.service_tokens_with(settings);
+            for _ in 0..delay {
+                tokio::task::yield_now().await;
+            }
+            reconciler.prepare(&Writer::new()).await.unwrap();
+        };
+        tokio::join!(start(0), start(seed), start(2 * seed));
+        let (accessor, _) = scene.ids(&clients).await;
+        let tokens = scene.tokens().await;
+        assert_eq!(tokens.len(), 1, "seed {seed}: {tokens:?}");
+        assert_eq!(tokens[0].accessor_id, accessor);
+    }
+}
+
+/// A pass that is dropped after any number of steps is made good by the next controller.
+#[tokio::test]
+async fn a_pass_that_breaks_off_anywhere_is_made_good() {
+    let mut steps = 0;
+    loop {
+        let scene = Scene::double(Behaviour::V1_8);
+        let services: Vec<String> = ["a", "b", "old"].map(|name| scene.name(name)).into();
+        for service in &services {
+            scene.secret(service);
+        }
+        let old = scene.start("old", &services[2]);
+        pass(&scene.service_tokens()).await;
+        scene.tasks.remove(&old);
+        for service in &services[..2] {
+            scene.start(service, service);
+        }
+        let finished = {
+            let broken = scene.service_tokens();
+            let writer = Writer::new();
+            let mut work = pin!(broken.pass(&writer, false));
+            let mut polls = 0;
+            // Each answer of Consul is one poll more.
+            std::future::poll_fn(|context| {
+                if polls == steps {
+                    return Poll::Ready(false);
+                }
+                polls += 1;
+                match work.as_mut().poll(context) {
+                    Poll::Ready(report) => {
+                        report.unwrap();
+                        Poll::Ready(true)
+                    }
+                    Poll::Pending => Poll::Pending,
+                }
+            })
+            .await
+        };
+        pass(&scene.service_tokens()).await;
+        assert_converged(&scene, &services[..2]).await;
+        if finished {
+            break;
+        }
+        steps += 1;
+    }
+    assert!(steps > 0, "the pass never waited, so nothing was broken off");
+}
+
+/// Each request of a pass fails once, in turn; the next pass makes it good.
+#[tokio::test]
+async fn a_request_that_fails_anywhere_is_made_good() {
+    for kind in [Fault::status(500, "No cluster leader"), Fault::status(429, "slow down")] {
+        for failing in 0.. {
+            let scene = Scene::double(Behaviour::Current);
+            let services: Vec<String> = ["a", "b", "old"].map(|name| scene.name(name)).into();
+            for service in &services {
+                scene.secret(service);
+            }
+            let old = scene.start("old", &services[2]);
+            pass(&scene.service_tokens()).await;
+            scene.tasks.remove(&old);
+            for service in &services[..2] {
+                scene.start(service, service);
+            }
+            let double = scene.double.clone().unwrap();
+            let reconciler = Arc::new(scene.service_tokens());
+            let before = double.requests();
+            let watcher = {
+                let (double, kind) = (double.clone(), kind.clone());
+                tokio::spawn(async move {
+                    double.wait_for_requests(before + failing).await;
+                    double.inject(&kind, 1);
+                })
+            };
+            let writer = Writer::new();
+            let outcome = reconciler.pass(&writer, false).await;
+            let made = double.requests() - before;
+            double.inject_always(None);
+            if failing >= made {
+                watcher.abort();
+                assert!(failing > 5, "the pass makes more requests than that");
+                break;
+            }
+            drop(outcome);
+            // What failed is left alone for a moment.
+            for _ in 0..3 {
+                drop(reconciler.pass(&Writer::new(), false).await);
+            }
+            assert_converged(&scene, &services[..2]).await;
+        }
+    }
+}
+
+/// When nothing works, not every service is tried, and those that were not come first next time.
+#[tokio::test]
+async fn an_outage_puts_the_rest_of_a_pass_off() {
+    let scene = Scene::double(Behaviour::Current);
+    let services: Vec<String> =
+        (0..60).map(|number| scene.name(&format!("s{number:02}"))).collect();
+    for service in &services {
+        scene.secret(service);
+        scene.start(service, service);
+    }
+    let double = scene.double.clone().unwrap();
+    let reconciler = scene.service_tokens();
+    let before = double.requests();
+    // Lists are answered, and then nothing any more.
+    let cut = {
+        let double = double.clone();
+        tokio::spawn(async move {
+            double.wait_for_requests(before + 2).await;
+            double.inject_always(Some(Fault::status(500, "No cluster leader")));
+        })
+    };
+    let (report, _) = try_pass(&reconciler, false).await;
+    cut.await.unwrap();
+    double.inject_always(None);
+    assert!(report.errors.len() <= 15, "{}", report.errors.len());
+    assert!(report.postponed >= 40, "{}", report.postponed);
+    let (_, changes) = try_pass(&reconciler, false).await;
+    assert!(changes.len() >= 3 * 40, "{}", changes.len());
+    for _ in 0..3 {
+        try_pass(&reconciler, false).await;
+    }
+    assert_converged(&scene, &services).await;
+}
+
+/// A token that is not known or may not do this: told as that, and nothing is taken for absent.
+#[tokio::test]
+async fn without_rights_nothing_is_changed() {
+    for behaviour in [Behaviour::Current, Behaviour::V1_8] {
+        let mut scene = Scene::double(behaviour);
+        let web = scene.name("web");
+        let secret = scene.secret(&web);
+        scene.start("1", &web);
+        let admin = scene.client.clone();
+        for token in [None, Some(uuid::Uuid::new_v4().to_string().into())] {
+            scene.client = admin.with_token(token).unwrap();
+            let controller = Controller::new(scene.service_tokens(), ControllerOptions::default());
+            let error = controller.once().await.unwrap_err();
+            let text = consul_watch::error_chain(&error);
+            assert!(text.contains("403"), "{text}");
+        }
+        scene.client = admin;
+        assert_eq!(scene.ids(&secret).await.0, "");
+    }
+}
