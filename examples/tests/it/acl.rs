@@ -2,6 +2,8 @@
 #![expect(clippy::print_stdout, reason = "figures and seeds of the long form")]
 
 mod checker;
+mod commands;
+mod election;
 mod faults;
 mod leaks;
 mod login;

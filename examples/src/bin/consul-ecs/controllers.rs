@@ -167,16 +167,16 @@ fn of_flags(flags: &Flags) -> acl_controller::Result<Option<String>> {
 
 async fn perform(errand: Errand, command: Command, stop: CancellationToken) -> Result<(), Failure> {
     let surroundings = Surroundings::read().await?;
+    let (mut options, metrics) = (surroundings::options()?, surroundings::metrics_address()?);
     let client = match &command {
         Command::Early(_) => surroundings::agent()?,
         Command::Current(config) => surroundings::servers(config, &stop).await?,
     };
     let reconciler = command.reconciler(&surroundings, &client).await?;
-    let mut options = surroundings.options()?;
     match errand {
         Errand::Run => {
-            let _metrics = metering::serve(surroundings.metrics_address()?)?;
-            match surroundings.leader_key() {
+            let _metrics = metering::serve(metrics)?;
+            match surroundings::leader_key() {
                 Some(key) => election::run(client, key, &reconciler, &options, stop).await,
                 None => Ok(Controller::new(reconciler, options).run(stop).await?),
             }

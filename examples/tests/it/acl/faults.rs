@@ -112,6 +112,15 @@ impl Run {
         service(self.random.usize(0..SERVICES))
     }
 
+    /// Rather one that runs: there is more to lose.
+    fn victim(&mut self) -> String {
+        let running: Vec<String> = self.world.running().into_iter().collect();
+        match self.random.choice(running) {
+            Some(service) if self.random.u8(0..4) > 0 => service,
+            _ => self.any_service(),
+        }
+    }
+
     fn pause(&mut self) -> Duration {
         Duration::from_millis(self.random.u64(0..400))
     }
@@ -140,7 +149,7 @@ impl Run {
                 self.world.consul.restart().await.unwrap();
             }
             Fault::DeleteSecret => {
-                let service = self.any_service();
+                let service = self.victim();
                 if self.gone.insert(service.clone()) {
                     self.world.delete_secret(&secret_of(&service)).await;
                 }
@@ -163,7 +172,7 @@ impl Run {
     }
 
     async fn overwrite_secret(&mut self) {
-        let service = self.any_service();
+        let service = self.victim();
         if self.gone.contains(&service) {
             return;
         }

@@ -57,34 +57,32 @@ impl Surroundings {
         settings.region = Some(self.task.region(var("AWS_REGION").as_deref())?);
         Ok(Aws::connect(settings).await?)
     }
+}
 
-    #[expect(clippy::unused_self, reason = "one place to ask")]
-    pub(super) fn options(&self) -> Result<ControllerOptions, Failure> {
-        let mut options = ControllerOptions::default();
-        if let Some(interval) = duration("CONSUL_ECS_INTERVAL")? {
-            options.interval = interval;
-        }
-        if let Some(interval) = duration("CONSUL_ECS_CHECK_INTERVAL")? {
-            options.check_interval = interval;
-        }
-        Ok(options)
+pub(super) fn options() -> Result<ControllerOptions, Failure> {
+    let mut options = ControllerOptions::default();
+    if let Some(interval) = duration("CONSUL_ECS_INTERVAL")? {
+        options.interval = interval;
     }
+    if let Some(interval) = duration("CONSUL_ECS_CHECK_INTERVAL")? {
+        options.check_interval = interval;
+    }
+    Ok(options)
+}
 
-    /// With it several controllers may be started, of which one works.
-    #[expect(clippy::unused_self, reason = "one place to ask")]
-    pub(super) fn leader_key(&self) -> Option<String> {
-        var("CONSUL_ECS_LEADER_KEY")
-    }
+/// With it several controllers may be started, of which one works.
+pub(super) fn leader_key() -> Option<String> {
+    var("CONSUL_ECS_LEADER_KEY")
+}
 
-    #[expect(clippy::unused_self, reason = "one place to ask")]
-    pub(super) fn metrics_address(&self) -> Result<Option<SocketAddr>, Failure> {
-        let name = "CONSUL_ECS_METRICS_ADDRESS";
-        let Some(text) = var(name) else { return Ok(None) };
-        let address = text.parse().map_err(|_error| {
-            Failure::Logged(format!("{name}: {text:?} is not an address such as 127.0.0.1:9102"))
-        })?;
-        Ok(Some(address))
-    }
+/// Where metrics are served, if anywhere.
+pub(super) fn metrics_address() -> Result<Option<SocketAddr>, Failure> {
+    let name = "CONSUL_ECS_METRICS_ADDRESS";
+    let Some(text) = var(name) else { return Ok(None) };
+    let address = text.parse().map_err(|_error| {
+        Failure::Logged(format!("{name}: {text:?} is not an address such as 127.0.0.1:9102"))
+    })?;
+    Ok(Some(address))
 }
 
 fn elsewhere(cluster: String) -> Task {
