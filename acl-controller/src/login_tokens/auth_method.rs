@@ -93,8 +93,9 @@ fn merge(stored: &AclAuthMethod, wanted: &AclAuthMethod) -> Option<AclAuthMethod
     for key in [PRINCIPALS, TAGS] {
         let Some(more) = wanted.config.expose().get(key) else { continue };
         let have = lenient_texts(key, config.get(key));
-        let merged = unique(have.iter().cloned().chain(lenient_texts(key, Some(more))).collect());
-        if merged != have {
+        let more = lenient_texts(key, Some(more));
+        if more.iter().any(|text| !have.contains(text)) {
+            let merged = unique(have.into_iter().chain(more).collect());
             config.insert(key.to_owned(), json!(merged));
             changed = true;
         }

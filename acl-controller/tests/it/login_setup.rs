@@ -267,6 +267,7 @@ async fn a_login_gets_the_rights_of_its_role_and_ends_with_its_task() {
                 Ok(identity("/consul-ecs/").entity_tag("consul.hashicorp.com.service-name", "web"))
             }
             "gateway" => Ok(identity("/consul-ecs/")
+                .entity_tag("consul.hashicorp.com.service-name", "gateway")
                 .entity_tag("consul.hashicorp.com.gateway-kind", "mesh-gateway")),
             "stranger" => {
                 Ok(identity("/other/").entity_tag("consul.hashicorp.com.service-name", "web"))

@@ -13,6 +13,7 @@ mod client_token;
 mod controller;
 mod defects;
 mod enterprise;
+mod interrupted;
 mod login_setup;
 mod login_tokens;
 mod planted;

@@ -1,11 +1,14 @@
 //! Several controllers at once, and controllers that end anywhere, do no harm.
 
-use std::{future::Future as _, pin::pin, sync::Arc, task::Poll};
+use std::{pin::pin, task::Poll};
 
 use acl_controller::{Controller, ControllerOptions, Reconciler as _, Writer};
-use consul_watch::testing::{Behaviour, Fault};
+use consul_watch::testing::Behaviour;
 
-use crate::scene::{Scene, check, pass, try_pass};
+use crate::{
+    interrupted::{How, Interrupted},
+    scene::{Scene, check, pass, try_pass},
+};
 
 crate::scene::cases![two_at_once_make_one_of_each, two_at_once_remove_everything];
 
@@ -58,7 +61,9 @@ async fn two_at_once_remove_everything(scene: &Scene) {
 #[tokio::test]
 async fn two_that_start_together_make_one_token_for_clients() {
     for seed in 0..20u32 {
-        let scene = Scene::double(Behaviour::Current);
+        let mut scene = Scene::double(Behaviour::Current);
+        let double = scene.double.clone().unwrap();
+        scene.client = Interrupted::new(&double, 0..0, How::AnswerLost).1;
         let clients = scene.name("clients");
         scene.secrets.put(&clients, "{}");
         let start = async |delay: u32| {
@@ -78,28 +83,37 @@ async fn two_that_start_together_make_one_token_for_clients() {
     }
 }
 
+/// A scene in which a pass has something to make and something to remove.
+async fn unsettled(behaviour: Behaviour) -> (Scene, Vec<String>) {
+    let scene = Scene::double(behaviour);
+    let services: Vec<String> = ["a", "b", "old"].map(|name| scene.name(name)).into();
+    for service in &services {
+        scene.secret(service);
+    }
+    let old = scene.start("old", &services[2]);
+    pass(&scene.service_tokens()).await;
+    scene.tasks.remove(&old);
+    for service in &services[..2] {
+        scene.start(service, service);
+    }
+    (scene, services[..2].to_vec())
+}
+
 /// A pass that is dropped after any number of steps is made good by the next controller.
 #[tokio::test]
 async fn a_pass_that_breaks_off_anywhere_is_made_good() {
-    let mut steps = 0;
-    loop {
-        let scene = Scene::double(Behaviour::V1_8);
-        let services: Vec<String> = ["a", "b", "old"].map(|name| scene.name(name)).into();
-        for service in &services {
-            scene.secret(service);
-        }
-        let old = scene.start("old", &services[2]);
-        pass(&scene.service_tokens()).await;
-        scene.tasks.remove(&old);
-        for service in &services[..2] {
-            scene.start(service, service);
-        }
+    for steps in 0.. {
+        let (mut scene, services) = unsettled(Behaviour::V1_8).await;
+        let admin = scene.client.clone();
+        let double = scene.double.clone().unwrap();
+        let (_, client) = Interrupted::new(&double, 0..0, How::AnswerLost);
+        scene.client = client;
         let finished = {
             let broken = scene.service_tokens();
             let writer = Writer::new();
             let mut work = pin!(broken.pass(&writer, false));
             let mut polls = 0;
-            // Each answer of Consul is one poll more.
+            // Each request waits once.
             std::future::poll_fn(|context| {
                 if polls == steps {
                     return Poll::Ready(false);
@@ -107,7 +121,7 @@ async fn a_pass_that_breaks_off_anywhere_is_made_good() {
                 polls += 1;
                 match work.as_mut().poll(context) {
                     Poll::Ready(report) => {
-                        report.unwrap();
+                        assert!(report.unwrap().is_complete());
                         Poll::Ready(true)
                     }
                     Poll::Pending => Poll::Pending,
@@ -115,57 +129,46 @@ async fn a_pass_that_breaks_off_anywhere_is_made_good() {
             })
             .await
         };
+        scene.client = admin;
         pass(&scene.service_tokens()).await;
-        assert_converged(&scene, &services[..2]).await;
+        assert_converged(&scene, &services).await;
         if finished {
+            assert!(steps > 10, "the pass waits for more than {steps} requests");
             break;
         }
-        steps += 1;
     }
-    assert!(steps > 0, "the pass never waited, so nothing was broken off");
 }
 
-/// Each request of a pass fails once, in turn; the next pass makes it good.
+/// Each request of a pass fails once, in turn; the same controller makes it good, and another one.
 #[tokio::test]
 async fn a_request_that_fails_anywhere_is_made_good() {
-    for kind in [Fault::status(500, "No cluster leader"), Fault::status(429, "slow down")] {
+    for how in [How::Refused(500), How::Refused(429), How::AnswerLost] {
         for failing in 0.. {
-            let scene = Scene::double(Behaviour::Current);
-            let services: Vec<String> = ["a", "b", "old"].map(|name| scene.name(name)).into();
-            for service in &services {
-                scene.secret(service);
-            }
-            let old = scene.start("old", &services[2]);
-            pass(&scene.service_tokens()).await;
-            scene.tasks.remove(&old);
-            for service in &services[..2] {
-                scene.start(service, service);
-            }
+            let (mut scene, services) = unsettled(Behaviour::Current).await;
+            let admin = scene.client.clone();
             let double = scene.double.clone().unwrap();
-            let reconciler = Arc::new(scene.service_tokens());
-            let before = double.requests();
-            let watcher = {
-                let (double, kind) = (double.clone(), kind.clone());
-                tokio::spawn(async move {
-                    double.wait_for_requests(before + failing).await;
-                    double.inject(&kind, 1);
-                })
-            };
-            let writer = Writer::new();
-            let outcome = reconciler.pass(&writer, false).await;
-            let made = double.requests() - before;
-            double.inject_always(None);
-            if failing >= made {
-                watcher.abort();
-                assert!(failing > 5, "the pass makes more requests than that");
+            let (way, client) = Interrupted::new(&double, failing..failing + 1, how);
+            scene.client = client;
+            let reconciler = scene.service_tokens();
+            let outcome = reconciler.pass(&Writer::new(), false).await;
+            if way.count() <= failing {
+                assert!(failing > 10, "the pass makes more than {failing} requests");
                 break;
             }
-            drop(outcome);
-            // What failed is left alone for a moment.
-            for _ in 0..3 {
-                drop(reconciler.pass(&Writer::new(), false).await);
+            assert!(
+                outcome.is_err() || outcome.is_ok_and(|report| !report.is_complete()),
+                "{how:?} of request {failing} is told"
+            );
+            scene.client = admin;
+            if failing % 2 == 0 {
+                pass(&scene.service_tokens()).await;
+            } else {
+                // What failed is left alone for a moment.
+                for _ in 0..3 {
+                    try_pass(&reconciler, false).await;
+                }
             }
-            assert_converged(&scene, &services[..2]).await;
+            assert_converged(&scene, &services).await;
         }
     }
 }
@@ -173,32 +176,29 @@ async fn a_request_that_fails_anywhere_is_made_good() {
 /// When nothing works, not every service is tried, and those that were not come first next time.
 #[tokio::test]
 async fn an_outage_puts_the_rest_of_a_pass_off() {
-    let scene = Scene::double(Behaviour::Current);
+    let mut scene = Scene::double(Behaviour::Current);
     let services: Vec<String> =
         (0..60).map(|number| scene.name(&format!("s{number:02}"))).collect();
     for service in &services {
         scene.secret(service);
         scene.start(service, service);
     }
+    let admin = scene.client.clone();
     let double = scene.double.clone().unwrap();
+    // The two lists are answered, and then nothing for a while.
+    let (way, client) = Interrupted::new(&double, 2..30, How::Refused(500));
+    scene.client = client;
     let reconciler = scene.service_tokens();
-    let before = double.requests();
-    // Lists are answered, and then nothing any more.
-    let cut = {
-        let double = double.clone();
-        tokio::spawn(async move {
-            double.wait_for_requests(before + 2).await;
-            double.inject_always(Some(Fault::status(500, "No cluster leader")));
-        })
-    };
     let (report, _) = try_pass(&reconciler, false).await;
-    cut.await.unwrap();
-    double.inject_always(None);
-    assert!(report.errors.len() <= 15, "{}", report.errors.len());
-    assert!(report.postponed >= 40, "{}", report.postponed);
+    assert_eq!((report.errors.len(), report.postponed), (10, 50));
+    assert_eq!(way.count(), 12);
+    while way.count() < 30 {
+        drop(reconciler.pass(&Writer::new(), false).await);
+    }
     let (_, changes) = try_pass(&reconciler, false).await;
     assert!(changes.len() >= 3 * 40, "{}", changes.len());
-    for _ in 0..3 {
+    scene.client = admin;
+    for _ in 0..7 {
         try_pass(&reconciler, false).await;
     }
     assert_converged(&scene, &services).await;
