@@ -36,15 +36,18 @@ fn between(text: &str, before: &str, after: &str) -> Option<String> {
 /// Sends a signed request on, as Consul's servers do; here to moto, whatever it is signed for.
 fn forward(endpoint: &str, body: &str, headers: &Value) -> Result<String, String> {
     let address = endpoint.trim_start_matches("http://");
-    let mut request = format!("POST / HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n");
-    for name in ["Authorization", "X-Amz-Date", "X-Amz-Security-Token"] {
-        if let Some(value) = headers[name][0].as_str() {
-            request.push_str(&format!("{name}: {value}\r\n"));
-        }
-    }
-    let kind = "application/x-www-form-urlencoded; charset=utf-8";
-    request.push_str(&format!("Content-Type: {kind}\r\n"));
-    request.push_str(&format!("Content-Length: {}\r\n\r\n{body}", body.len()));
+    let fixed = [
+        "POST / HTTP/1.1".to_owned(),
+        format!("Host: {address}"),
+        "Connection: close".to_owned(),
+        "Content-Type: application/x-www-form-urlencoded; charset=utf-8".to_owned(),
+        format!("Content-Length: {}", body.len()),
+    ];
+    let signed = ["Authorization", "X-Amz-Date", "X-Amz-Security-Token"]
+        .into_iter()
+        .filter_map(|name| Some(format!("{name}: {}", headers[name][0].as_str()?)));
+    let head: Vec<String> = fixed.into_iter().chain(signed).collect();
+    let request = format!("{}\r\n\r\n{body}", head.join("\r\n"));
     let exchange = || {
         let mut stream = TcpStream::connect(address)?;
         stream.write_all(request.as_bytes())?;
