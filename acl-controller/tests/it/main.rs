@@ -4,6 +4,7 @@
     clippy::expect_used,
     clippy::indexing_slicing,
     clippy::panic,
+    clippy::print_stderr,
     reason = "a test fails by panicking"
 )]
 
@@ -16,6 +17,7 @@ mod login_setup;
 mod login_tokens;
 mod planted;
 mod races;
+mod random;
 mod scale;
 mod scene;
 mod secret_stores;
