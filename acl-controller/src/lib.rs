@@ -10,6 +10,7 @@ mod doubts;
 mod error;
 pub mod login_tokens;
 mod mesh_task;
+mod outage;
 mod reconciler;
 mod report;
 mod rules;

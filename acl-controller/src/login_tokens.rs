@@ -100,7 +100,7 @@ fn config(setting: &str, problem: &str) -> Error {
 /// this cluster, and that task is not listed or has stopped.
 ///
 /// Deviation: unlike upstream it counts a task as gone only when it has stopped, is not kept from
-/// its work by one foreign service on the node, reports every failure, merges into the settings
+/// its work by one foreign service on the node, keeps the tokens of a running task whatever its tags, reports every failure, merges into the settings
 /// of auth methods, and makes again what is deleted while it runs.
 ///
 /// Source: consul-ecs 0.5 and 0.6 `subcommand/acl-controller`, 0.7 to 0.10

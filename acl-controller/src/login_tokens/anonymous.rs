@@ -74,10 +74,46 @@ pub(super) async fn ensure(
 
 #[cfg(test)]
 mod tests {
+    use consul_watch::testing::{DefaultPolicy, TestConsul};
+
     use super::*;
 
     fn agent(text: &str) -> AgentSelf {
         serde_json::from_str(text).unwrap()
+    }
+
+    /// Spec: ACL38
+    #[tokio::test]
+    async fn only_the_primary_datacenter_changes_the_anonymous_token() {
+        let consul =
+            TestConsul::builder().acls(DefaultPolicy::Deny).management_token("root").build();
+        let client = consul.client();
+        for (text, changes, succeeds) in [
+            (r#"{"Config":{"Datacenter":"","NodeName":"n"}}"#, 0, false),
+            (r#"{"Config":{"Datacenter":"dc1","NodeName":"n"}}"#, 0, false),
+            (
+                r#"{"Config":{"Datacenter":"dc2","PrimaryDatacenter":"dc1","NodeName":"n"}}"#,
+                0,
+                true,
+            ),
+            (
+                r#"{"Config":{"Datacenter":"dc1","PrimaryDatacenter":"dc1","NodeName":"n"}}"#,
+                2,
+                true,
+            ),
+            (
+                r#"{"Config":{"Datacenter":"dc1","PrimaryDatacenter":"dc1","NodeName":"n"}}"#,
+                0,
+                true,
+            ),
+        ] {
+            let writer = Writer::new();
+            let done = ensure(&client, &writer, &agent(text), false).await;
+            assert_eq!(done.is_ok(), succeeds, "{text}: {done:?}");
+            assert_eq!(writer.into_changes().len(), changes, "{text}");
+        }
+        let token = client.acl_token(TOKEN, &QueryOptions::default()).await.unwrap().value.unwrap();
+        assert_eq!(token.policies.len(), 1);
     }
 
     #[test]

@@ -148,7 +148,7 @@ impl LoginTokens {
 
     async fn look_at_tasks(&self, picture: &mut Picture) -> Result<()> {
         let listing = self.tasks.tasks().await?;
-        for task in listing.tasks.iter().filter(|task| mesh_task::is_meshed(task)) {
+        for task in listing.tasks.iter().filter(|task| !task.is_stopped()) {
             let id = match arn::task_id(&task.arn) {
                 Ok(id) => id,
                 Err(error) => {
@@ -157,6 +157,13 @@ impl LoginTokens {
                     continue;
                 }
             };
+            // Whatever its tags say now, it runs and may use the token that it got.
+            if let Some(state) = picture.tasks.get_mut(id) {
+                state.found = true;
+            }
+            if !mesh_task::is_meshed(task) {
+                continue;
+            }
             let Some(ours) = self.tenancy.partition() else {
                 picture.tasks.entry(id.to_owned()).or_default().found = true;
                 picture.meshed += 1;

@@ -1,7 +1,7 @@
 use futures::{StreamExt as _, stream};
 
 use super::{LoginTokens, listing::TaskState};
-use crate::{Error, Report, Result, Writer};
+use crate::{Error, Report, Result, Writer, outage::Outage};
 
 impl LoginTokens {
     pub(super) async fn run_pass(&self, writer: &Writer, check: bool) -> Result<Report> {
@@ -33,20 +33,31 @@ impl LoginTokens {
         Ok(report)
     }
 
-    /// Removes what is left of tasks, some at a time. One that fails does not stop the others.
+    /// Removes what is left of tasks, some at a time. One that fails does not stop the others,
+    /// unless many in a row say that nothing would succeed.
     pub(super) async fn clean_up(
         &self,
         writer: &Writer,
         gone: Vec<(String, TaskState)>,
         report: &mut Report,
     ) {
+        let outage = Outage::default();
         let one = async |(id, state): (String, TaskState)| {
-            let outcome = self.remove_task(writer, &state).await;
-            outcome.err().map(|error| Error::step(format!("reconciling task {id}"), error))
+            if outage.is_on() {
+                return None;
+            }
+            let done = self.remove_task(writer, &state).await;
+            outage.note(&done);
+            Some(done.map_err(|error| Error::step(format!("reconciling task {id}"), error)))
         };
         let removals = stream::iter(gone.into_iter().map(one));
-        let errors: Vec<Option<Error>> =
+        let outcomes: Vec<Option<Result<()>>> =
             removals.buffered(self.settings.concurrency.max(1)).collect().await;
-        report.errors.extend(errors.into_iter().flatten());
+        for outcome in outcomes {
+            match outcome {
+                None => report.postponed += 1,
+                Some(done) => report.errors.extend(done.err()),
+            }
+        }
     }
 }

@@ -55,7 +55,7 @@ impl LoginTokens {
         }
         let mut report = Report { resources: picture.tasks.len(), ..Report::default() };
         self.clean_up(writer, picture.tasks.into_iter().collect(), &mut report).await;
-        if picture.node_exists && report.errors.is_empty() {
+        if picture.node_exists && report.is_complete() {
             report.errors.extend(self.deregister_node(writer).await.err());
         }
         Ok(report)

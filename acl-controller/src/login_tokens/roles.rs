@@ -89,3 +89,38 @@ impl LoginTokens {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use consul_watch::{
+        QueryOptions,
+        testing::{DefaultPolicy, TestConsul},
+    };
+
+    use super::*;
+    use crate::{LoginTokenSettings, testing::MemoryTasks};
+
+    /// Spec: ACL40
+    #[tokio::test]
+    async fn a_role_without_its_policy_is_refused_and_made_by_the_next_full_try() {
+        let consul =
+            TestConsul::builder().acls(DefaultPolicy::Deny).management_token("root").build();
+        let client = Arc::new(consul.client());
+        let settings = LoginTokenSettings::new("arn:aws:ecs:us-east-1:1:cluster/c", "10.0.0.1");
+        let tasks = Arc::new(MemoryTasks::new());
+        let tokens = LoginTokens::new(Arc::clone(&client) as _, tasks, settings).unwrap();
+        let writer = Writer::new();
+        let role = tokens.ensure_role(&writer, API_GATEWAY_ROLE, "d", Some(API_GATEWAY_POLICY));
+        let error = consul_watch::error_chain(&role.await.unwrap_err());
+        assert!(error.contains("No such ACL policy with name"), "{error}");
+        assert!(writer.into_changes().is_empty());
+        tokens.ensure_gateway_roles(&Writer::new()).await.unwrap();
+        let roles = client.acl_roles(&QueryOptions::default()).await.unwrap().value;
+        let named: Vec<&AclRole> =
+            roles.iter().filter(|role| role.name == API_GATEWAY_ROLE).collect();
+        assert_eq!(named.len(), 1);
+        assert_eq!(named[0].policies[0].name, API_GATEWAY_POLICY);
+    }
+}

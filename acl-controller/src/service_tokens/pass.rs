@@ -1,7 +1,4 @@
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::atomic::{AtomicUsize, Ordering},
-};
+use std::collections::{BTreeMap, BTreeSet};
 
 use futures::{StreamExt as _, stream};
 
@@ -11,12 +8,9 @@ use super::{
     listing::{Picture, ServiceState},
 };
 use crate::{
-    Error, Report, Result, Writer, secret_store::SecretVersion, service_name::ServiceName,
+    Error, Report, Result, Writer, outage::Outage, secret_store::SecretVersion,
+    service_name::ServiceName,
 };
-
-/// Failures in a row, of a kind that says that nothing else would succeed either, after which the
-/// rest of a pass is put off.
-const OUTAGE: usize = 10;
 
 type Versions = BTreeMap<String, SecretVersion>;
 
@@ -152,29 +146,14 @@ impl ServiceTokens {
         check: bool,
         report: &mut Report,
     ) {
-        let outages = AtomicUsize::new(0);
-        let one = |(service, state, need): (ServiceName, ServiceState, Need)| {
-            let outages = &outages;
-            async move {
-                if outages.load(Ordering::Relaxed) >= OUTAGE {
-                    return (service, Outcome::PutOff);
-                }
-                let outcome = match self.reconcile(writer, &service, &state, need, check).await {
-                    Ok(()) => {
-                        outages.store(0, Ordering::Relaxed);
-                        Outcome::Done
-                    }
-                    Err(error) => {
-                        if error.is_outage() {
-                            outages.fetch_add(1, Ordering::Relaxed);
-                        } else {
-                            outages.store(0, Ordering::Relaxed);
-                        }
-                        Outcome::Failed(error)
-                    }
-                };
-                (service, outcome)
+        let outage = Outage::default();
+        let one = async |(service, state, need): (ServiceName, ServiceState, Need)| {
+            if outage.is_on() {
+                return (service, Outcome::PutOff);
             }
+            let done = self.reconcile(writer, &service, &state, need, check).await;
+            outage.note(&done);
+            (service, done.map_or_else(Outcome::Failed, |()| Outcome::Done))
         };
         let mut outcomes = Vec::with_capacity(work.len());
         let mut stream =

@@ -83,7 +83,12 @@ impl ServiceTokens {
                 .map_err(Error::consul(format!("creating policy {name}")))
         });
         match made.await {
-            Ok(_) => Ok(true),
+            Ok(made) => {
+                if let Some(made) = made {
+                    self.memory().rules.insert(made.id, made.hash);
+                }
+                Ok(true)
+            }
             Err(Error::Consul { source, .. }) if is_taken(&source) => Ok(false),
             Err(error) => Err(error),
         }

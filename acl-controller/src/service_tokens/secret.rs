@@ -14,8 +14,10 @@ const ATTEMPTS: usize = 5;
 
 /// What a secret is to do next.
 enum Next {
-    /// It holds these ids.
-    Keep(TokenIds),
+    /// It holds the ids of this token of the service.
+    Keep(Box<AclToken>),
+    /// It holds ids, and the token for them is to be made.
+    Make(TokenIds),
     /// It has to hold these.
     Write(TokenIds),
 }
@@ -36,7 +38,12 @@ impl ServiceTokens {
             let stored = self.read_secret(&name).await?;
             let (ids, version) =
                 match self.next_ids(service, state, &stored, refused.as_deref()).await? {
-                    Next::Keep(ids) => (ids, stored.version),
+                    Next::Keep(token) => {
+                        self.ensure_links(writer, service, &token, policy).await?;
+                        let accessor = token.accessor_id;
+                        return Ok(Some(Verified { accessor, version: stored.version }));
+                    }
+                    Next::Make(ids) => (ids, stored.version),
                     Next::Write(ids) => {
                         match self.write_secret(writer, &name, &stored.version, &ids).await? {
                             Some(Replaced::Done(version)) => (ids, version),
@@ -89,21 +96,20 @@ impl ServiceTokens {
         {
             match self.read_token(&ids.accessor).await? {
                 Some(token) if self.is_of(service, &token.description) => {
-                    return Ok(match secret_of(&token)? {
-                        secret if ids.has_secret(secret) => Next::Keep(ids.clone()),
-                        secret => Next::Write(TokenIds {
-                            accessor: ids.accessor.clone(),
-                            secret: secret.clone(),
-                        }),
-                    });
+                    let secret = secret_of(&token)?;
+                    if ids.has_secret(secret) {
+                        return Ok(Next::Keep(Box::new(token)));
+                    }
+                    let accessor = ids.accessor.clone();
+                    return Ok(Next::Write(TokenIds { accessor, secret: secret.clone() }));
                 }
                 // Somebody else's token is not for this service's tasks.
                 Some(_) => {}
-                None if state.tokens.is_empty() => return Ok(Next::Keep(ids.clone())),
+                None if state.tokens.is_empty() => return Ok(Next::Make(ids.clone())),
                 None => {
                     return Ok(match self.existing(service, state).await? {
                         Some(found) => Next::Write(found),
-                        None => Next::Keep(ids.clone()),
+                        None => Next::Make(ids.clone()),
                     });
                 }
             }

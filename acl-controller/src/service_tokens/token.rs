@@ -68,7 +68,7 @@ impl ServiceTokens {
     }
 
     /// A policy that was deleted takes the links to it along; the new one has to be linked again.
-    async fn ensure_links(
+    pub(super) async fn ensure_links(
         &self,
         writer: &Writer,
         service: &ServiceName,

@@ -13,6 +13,7 @@ crate::scene::cases![
     tasks_with_tokens_and_services_keep_them,
     services_and_tokens_of_a_task_that_is_gone_are_removed,
     a_node_that_was_removed_is_registered_again,
+    a_running_task_keeps_its_token_whatever_its_tags,
     a_dry_run_removes_nothing,
     a_cleanup_takes_tokens_services_and_node,
 ];
@@ -148,6 +149,19 @@ async fn a_node_that_was_removed_is_registered_again(scene: &Scene) {
     scene.client.catalog_deregister(&gone).await.unwrap();
     assert_eq!(pass(&reconciler).await, [format!("create node {}", scene.cluster)]);
     assert_eq!(pass(&reconciler).await, Vec::<String>::new());
+}
+
+async fn a_running_task_keeps_its_token_whatever_its_tags(scene: &Scene) {
+    let token = scene.login_task("t1", &scene.cluster).await;
+    let mut task = scene.task("t1", "web");
+    task.tags.clear();
+    scene.tasks.set(task.clone());
+    let reconciler = scene.login_tokens();
+    pass(&reconciler).await;
+    assert!(scene.token(&token).await.is_some());
+    scene.tasks.remove(&task.arn);
+    pass(&reconciler).await;
+    assert!(scene.token(&token).await.is_none());
 }
 
 async fn a_dry_run_removes_nothing(scene: &Scene) {

@@ -4,6 +4,7 @@
     clippy::expect_used,
     clippy::indexing_slicing,
     clippy::panic,
+    clippy::print_stderr,
     reason = "a test fails by panicking"
 )]
 
@@ -18,6 +19,7 @@ mod login_setup;
 mod login_tokens;
 mod planted;
 mod races;
+mod random;
 mod scale;
 mod scene;
 mod secret_stores;

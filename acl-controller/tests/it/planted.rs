@@ -90,7 +90,7 @@ async fn work(shown: &mut String, secrets: &mut Vec<String>) {
     let controller = Controller::new(Arc::clone(&reconciler), ControllerOptions::default());
     let mut keep = |secret: String| secrets.push(secret);
     let mut report = controller.once().await.unwrap();
-    shown.push_str(&format!("{report:?} {reconciler:?} {controller:?}"));
+    shown.extend([format!("{report:?} {reconciler:?} {controller:?}")]);
     for secret in [&clients, &format!("{}-{web}", scene.prefix), &format!("{}-{api}", scene.prefix)]
     {
         keep(scene.ids(secret).await.1);
@@ -106,7 +106,7 @@ async fn work(shown: &mut String, secrets: &mut Vec<String>) {
         scene.secrets.put(&name, text);
         scene.secrets.put(&clients, text);
         report = controller.once().await.unwrap();
-        shown.push_str(&format!("{report:?}"));
+        shown.extend([format!("{report:?}")]);
     }
     for planted in ["planted-text", "planted-member", "planted-element", "planted-accessor"] {
         keep(planted.to_owned());
@@ -117,14 +117,14 @@ async fn work(shown: &mut String, secrets: &mut Vec<String>) {
     }
     scene.secrets.put(&name, "planted-text");
     report = controller.once().await.unwrap();
-    shown.push_str(&format!("{report:?}"));
+    shown.extend([format!("{report:?}")]);
     shown.push_str(&report.into_error().unwrap().to_string());
     let double = scene.double.clone().unwrap();
     double.inject_always(Some(Fault::status(500, "No cluster leader")));
     let error = controller.once().await.unwrap_err();
-    shown.push_str(&format!("{error:?} {error} {}", consul_watch::error_chain(&error)));
+    shown.extend([format!("{error:?} {error} {}", consul_watch::error_chain(&error))]);
     double.inject_always(None);
     scene.tasks.clear();
     let report = controller.cleanup(false).await.unwrap();
-    shown.push_str(&format!("{report:?}"));
+    shown.extend([format!("{report:?}")]);
 }

@@ -204,6 +204,35 @@ async fn an_outage_puts_the_rest_of_a_pass_off() {
     assert_converged(&scene, &services).await;
 }
 
+/// The clean-up of logins puts the rest off too.
+#[tokio::test]
+async fn an_outage_puts_the_rest_of_a_clean_up_off() {
+    let mut scene = Scene::double(Behaviour::Current);
+    for number in 0..40 {
+        scene.login_task(&format!("t{number:02}"), &scene.cluster).await;
+    }
+    register_node(&scene).await;
+    let double = scene.double.clone().unwrap();
+    let (way, client) = Interrupted::new(&double, 2..25, How::Refused(500));
+    scene.client = client;
+    let reconciler = scene.login_tokens();
+    let (report, _) = try_pass(&reconciler, false).await;
+    assert!(report.errors.len() >= 10 && report.postponed >= 20, "{report:?}");
+    while way.count() < 25 {
+        drop(reconciler.pass(&Writer::new(), false).await);
+    }
+    pass(&reconciler).await;
+    let (report, changes) = try_pass(&reconciler, false).await;
+    assert!(report.is_complete() && report.resources == 0 && changes.is_empty());
+}
+
+/// Registers the cluster's node, so that the next pass has only to remove.
+async fn register_node(scene: &Scene) {
+    let mut node = consul_watch::types::CatalogRegistration::new(&scene.cluster, "10.0.0.9");
+    node.node_meta.insert("synthetic-node".to_owned(), "true".to_owned());
+    scene.client.catalog_register(&node).await.unwrap();
+}
+
 /// A token that is not known or may not do this: told as that, and nothing is taken for absent.
 #[tokio::test]
 async fn without_rights_nothing_is_changed() {

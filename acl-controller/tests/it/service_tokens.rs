@@ -14,6 +14,7 @@ crate::scene::cases![
     where_all_is_well_nothing_is_written,
     a_token_that_exists_is_not_made_again,
     ids_of_the_secret_are_those_of_the_token,
+    a_token_that_somebody_deleted_is_made_again,
     a_service_that_comes_back_gets_the_same_token,
     there_may_be_nothing_to_delete,
     a_missing_or_foreign_secret_stops_no_other_service,
@@ -172,6 +173,19 @@ async fn ids_of_the_secret_are_those_of_the_token(scene: &Scene) {
     pass(&scene.service_tokens()).await;
     assert_eq!(scene.ids(&secret).await, ids);
     assert_eq!(scene.tokens().await[0].accessor_id, ids.0);
+    assert!(scene.may_register(&ids.1, &web).await);
+}
+
+async fn a_token_that_somebody_deleted_is_made_again(scene: &Scene) {
+    let web = scene.name("web");
+    let secret = scene.secret(&web);
+    scene.start("1", &web);
+    let reconciler = scene.service_tokens();
+    pass(&reconciler).await;
+    let ids = scene.ids(&secret).await;
+    scene.client.acl_token_delete(&ids.0, &write()).await.unwrap();
+    assert_eq!(pass(&reconciler).await, [format!("create token {web} ({})", ids.0)]);
+    assert_eq!(scene.ids(&secret).await, ids);
     assert!(scene.may_register(&ids.1, &web).await);
 }
 

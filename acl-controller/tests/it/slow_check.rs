@@ -104,7 +104,7 @@ async fn changed_rules_are_repaired(scene: &Scene) {
         async || scene.client.acl_policy_by_name(&name, &read()).await.unwrap().value.unwrap();
     let right = policy().await.rules;
     let mut wrong = policy().await;
-    wrong.rules = "operator = \"write\"".to_owned();
+    wrong.rules = "operator = \"write\"".into();
     scene.client.acl_policy_update(&wrong, &write()).await.unwrap();
     assert_eq!(check(&reconciler).await, [format!("update policy {name}")]);
     assert_eq!(policy().await.rules, right);
