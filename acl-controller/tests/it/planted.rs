@@ -52,6 +52,11 @@ fn no_secret_shows_anywhere() {
     let mut secrets = vec![ROOT.to_owned()];
     metrics::with_local_recorder(&recorder, || {
         tracing::subscriber::with_default(subscriber, || {
+            // A place in the code that another test's thread comes to first, just as this subscriber
+            // is set, is taken for one that nobody listens to. After one run all places are known,
+            // and looking at them anew settles it.
+            runtime.block_on(work(&mut shown, &mut secrets));
+            tracing::callsite::rebuild_interest_cache();
             runtime.block_on(work(&mut shown, &mut secrets));
         });
     });
