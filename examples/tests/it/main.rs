@@ -6,6 +6,7 @@ mod cluster;
 #[cfg(feature = "ecs")]
 mod ecs;
 mod end_to_end;
+mod guard;
 mod kill;
 #[cfg(feature = "ecs")]
 mod mesh;
