@@ -5,6 +5,7 @@ mod bad_input;
 mod cluster;
 #[cfg(feature = "ecs")]
 mod ecs;
+mod elect;
 mod end_to_end;
 mod guard;
 mod kill;
