@@ -263,9 +263,12 @@ fn mesh_gateway(mode: Option<&str>) -> MeshGateway {
     gateway
 }
 
+/// Deviation: a type that is not set is sent as `service`, which it means. Upstream leaves that to
+/// the server, and an old one (1.8.7) stores nothing when it is registered in the catalog.
 fn upstream(config: &UpstreamConfig) -> Upstream {
     let mut upstream = Upstream::default();
-    upstream.destination_type.clone_from(&config.destination_type);
+    let kind = some(&config.destination_type);
+    upstream.destination_type = kind.unwrap_or_else(|| "service".to_owned());
     upstream.destination_namespace.clone_from(&config.destination_namespace);
     upstream.destination_partition.clone_from(&config.destination_partition);
     upstream.destination_peer.clone_from(&config.destination_peer);

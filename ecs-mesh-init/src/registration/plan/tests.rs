@@ -138,16 +138,19 @@ fn a_name_is_taken_as_configured_or_from_the_family_in_lower_case() {
     assert_eq!(name(r#"{"bootstrapDir":"/c","gateway":{"kind":"mesh-gateway"}}"#), "Test-Service");
 }
 
+/// Spec: MI17
 #[test]
-fn an_upstream_without_a_type_leaves_it_to_consul() {
-    let plan = plan(&current(
-        r#","service":{"port":1},"proxy":{"upstreams":[{"destinationName":"b","localBindPort":1,"destinationPeer":"p"}]}"#,
-    ));
-    let proxy = catalog(&plan.proxy);
-    assert_eq!(
-        proxy["Service"]["Proxy"]["Upstreams"],
-        json!([{"DestinationName": "b", "LocalBindPort": 1, "DestinationPeer": "p"}])
-    );
+fn an_upstream_without_a_type_is_a_service() {
+    for kind in ["", r#""destinationType":null,"#] {
+        let plan = plan(&current(&format!(
+            r#","service":{{"port":1}},"proxy":{{"upstreams":[{{{kind}"destinationName":"b","localBindPort":1,"destinationPeer":"p"}}]}}"#
+        )));
+        let proxy = catalog(&plan.proxy);
+        assert_eq!(
+            proxy["Service"]["Proxy"]["Upstreams"],
+            json!([{"DestinationType": "service", "DestinationName": "b", "LocalBindPort": 1, "DestinationPeer": "p"}])
+        );
+    }
 }
 
 /// Spec: MI18
