@@ -54,6 +54,29 @@ async fn exit_codes_are_those_of_upstream() {
 }
 
 #[tokio::test]
+async fn each_command_has_help() {
+    let help = run(&["--help"], &[]).await;
+    assert_eq!(help.status.code(), Some(0));
+    let list = String::from_utf8_lossy(&help.stdout).into_owned();
+    let commands =
+        list.lines().filter_map(|line| line.strip_prefix("    ")?.split_whitespace().next());
+    let commands: Vec<&str> = commands.filter(|command| *command != "version").collect();
+    assert_eq!(commands.len(), 5, "{list}");
+    for command in commands {
+        for flag in ["-h", "-help", "--help"] {
+            let output = run(&[command, flag], &[]).await;
+            let text = String::from_utf8_lossy(&output.stdout).into_owned();
+            assert_eq!(output.status.code(), Some(0), "{command} {flag}");
+            assert!(text.starts_with(&format!("Usage: consul-ecs {command}")), "{text}");
+            assert!(output.stderr.is_empty());
+        }
+    }
+    // What stands behind a program is the program's.
+    let output = run(&["app-entrypoint", "echo", "--help"], &[("PATH", "/usr/bin:/bin")]).await;
+    assert!(!String::from_utf8_lossy(&output.stdout).contains("app-entrypoint"));
+}
+
+#[tokio::test]
 async fn mesh_init_registers_and_writes_the_bootstrap() {
     let consul = TestConsul::new().serve().await.unwrap();
     let metadata = wiremock::MockServer::start().await;

@@ -12,20 +12,21 @@ use ecs_mesh_init::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::{failure::Failure, logging};
-
-const USAGE: &str = "Usage: consul-ecs <command> [<args>]
-
-Available commands are:
-    app-entrypoint      Runs an application, and delays its end
-    envoy-entrypoint    Runs the proxy until the applications have stopped
-    health-sync         Copies the health of containers to Consul
-    mesh-init           Brings the task into the mesh
-    net-dial            Tells whether a port can be connected to
-    version             Prints the version";
+use crate::{
+    failure::Failure,
+    logging,
+    usage::{self, USAGE},
+};
 
 /// Runs a subcommand and gives its exit code.
 pub(crate) fn run(subcommand: Option<&str>, arguments: Vec<OsString>) -> Result<u8, Failure> {
+    let help = subcommand.and_then(usage::of);
+    if let (Some(help), Some(first)) = (help, arguments.first())
+        && usage::is_asked_for(&first.to_string_lossy())
+    {
+        print(help);
+        return Ok(0);
+    }
     match subcommand {
         Some("mesh-init") => {
             let mesh = task(&arguments)?;
@@ -45,7 +46,7 @@ pub(crate) fn run(subcommand: Option<&str>, arguments: Vec<OsString>) -> Result<
             print(&format!("v{}", env!("CARGO_PKG_VERSION")));
             Ok(0)
         }
-        Some("-h" | "-help" | "--help") => {
+        Some(argument) if usage::is_asked_for(argument) => {
             print(USAGE);
             Ok(0)
         }
