@@ -175,9 +175,10 @@ impl HealthSync {
             let own = self.registrar.checks(&self.plan.proxy).await?;
             if own.len() != 1 {
                 return Err(Error::input(format!(
-                    "only one check should be associated with the sidecar proxy service {}, but there are {}",
+                    "only one check should be associated with the sidecar proxy service {}, but {} can be read; \
+                     mesh-init must have registered it, and with ACLs the token needs node:read on the cluster's node",
                     self.plan.proxy.id,
-                    own.len()
+                    own.len(),
                 )));
             }
             found.extend(by_id(own));

@@ -49,6 +49,9 @@ async fn exit_codes_are_those_of_upstream() {
     assert_eq!(code(&["envoy-entrypoint", "sh", "-c", "exit 9"]).await, Some(9));
     assert_eq!(code(&["app-entrypoint", "-shutdown-delay", "asdf", "true"]).await, Some(1));
     assert_eq!(code(&["net-dial"]).await, Some(1));
+    let (code_of_dial, text) = complaint(&run(&["net-dial", "nobody"], &[]).await);
+    assert_eq!(code_of_dial, Some(2));
+    assert!(text.contains("cannot connect to nobody: "), "{text}");
     assert_eq!(code(&["version"]).await, Some(0));
     assert_eq!(code(&["nothing"]).await, Some(1));
 }

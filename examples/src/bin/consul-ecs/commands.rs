@@ -3,7 +3,7 @@ use std::{ffi::OsString, future::Future, path::PathBuf, sync::Arc, time::Duratio
 use async_trait::async_trait;
 use ecs_mesh_init::{
     Config, Error, MeshInit, Result, Vars,
-    config::{CONFIG_VARIABLE, Generation},
+    config::{CONFIG_VARIABLE, Generation, LogLevel},
     entrypoint::{AppOptions, Arguments, SystemSignals, no_arguments, run_app, run_envoy},
     login::AwsBearerTokens,
     mesh_init::own_program,
@@ -39,6 +39,7 @@ pub(crate) fn run(subcommand: Option<&str>, arguments: Vec<OsString>) -> Result<
         Some("envoy-entrypoint") => entrypoint(arguments, true),
         Some("app-entrypoint") => entrypoint(arguments, false),
         Some("net-dial") => {
+            logging::start(LogLevel::default());
             let result = runtime()?.block_on(net_dial(&texts(&arguments)));
             result.map_err(|error| Failure::early(&error))
         }
