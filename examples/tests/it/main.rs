@@ -1,26 +1,39 @@
 //! The built binaries, as an operator uses them.
 #![expect(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
+#[cfg(feature = "terraform-sync")]
 mod bad_input;
+#[cfg(feature = "terraform-sync")]
 mod cluster;
 #[cfg(feature = "ecs")]
 mod ecs;
+#[cfg(all(feature = "elect", feature = "terraform-sync"))]
 mod elect;
+#[cfg(feature = "terraform-sync")]
 mod end_to_end;
+#[cfg(feature = "terraform-sync")]
 mod guard;
+#[cfg(feature = "terraform-sync")]
 mod kill;
 #[cfg(feature = "ecs")]
 mod mesh;
+#[cfg(feature = "terraform-sync")]
 mod operator;
+#[cfg(feature = "terraform-sync")]
 mod parts;
+#[cfg(feature = "terraform-sync")]
 mod reload;
 #[cfg(feature = "resource-store")]
 mod resource;
+#[cfg(feature = "terraform-sync")]
 mod secured;
+#[cfg(feature = "terraform-sync")]
 mod sync;
 #[cfg(feature = "terraform-sync")]
 mod tfc;
 #[cfg(feature = "terraform-sync")]
 mod tfc_trouble;
+#[cfg(feature = "terraform-sync")]
 mod trouble;
+#[cfg(feature = "terraform-sync")]
 mod world;

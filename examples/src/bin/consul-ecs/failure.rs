@@ -1,3 +1,4 @@
+use consul_watch::error_chain;
 use ecs_mesh_init::Error;
 
 /// Why a command ended without success, and how the operator learns of it.
@@ -11,7 +12,7 @@ pub(crate) enum Failure {
 
 impl Failure {
     pub(crate) fn early(error: &Error) -> Self {
-        Self::Early(chain(error))
+        Self::Early(error_chain(error))
     }
 
     /// Exit codes are upstream's: whatever went wrong is 1.
@@ -24,7 +25,7 @@ impl Failure {
     pub(crate) fn tell(&self) {
         match self {
             Self::Early(text) => eprintln!("{text}"),
-            Self::Logged(error) => tracing::error!("{}", chain(error)),
+            Self::Logged(error) => tracing::error!("{}", error_chain(error)),
         }
     }
 }
@@ -33,16 +34,4 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         Self::Logged(error)
     }
-}
-
-/// An error with its causes, in one line.
-fn chain(error: &Error) -> String {
-    let mut text = error.to_string();
-    let mut next = std::error::Error::source(error);
-    while let Some(cause) = next {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        next = cause.source();
-    }
-    text
 }

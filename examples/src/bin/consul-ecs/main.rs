@@ -7,6 +7,7 @@
 mod commands;
 mod failure;
 mod logging;
+mod usage;
 
 use std::{ffi::OsString, process::ExitCode};
 
