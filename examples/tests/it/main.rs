@@ -14,11 +14,17 @@ mod parts;
 mod reload;
 #[cfg(feature = "resource-store")]
 mod resource;
+#[cfg(feature = "resource-store")]
+mod resource_server;
 mod secured;
+#[cfg(all(feature = "elect", feature = "resource-store"))]
+mod singleton;
 mod sync;
 #[cfg(feature = "terraform-sync")]
 mod tfc;
 #[cfg(feature = "terraform-sync")]
 mod tfc_trouble;
 mod trouble;
+#[cfg(feature = "resource-store")]
+mod wire;
 mod world;
