@@ -1,6 +1,6 @@
 //! Two `singleton-controller` processes beside one `resource-server`.
 
-use std::{process::Stdio, time::Duration};
+use std::process::Stdio;
 
 use consul_watch::{Client, testing::TestConsul};
 use resource_store::{ResourceClient as _, demo};
@@ -92,13 +92,16 @@ async fn the_controller_moves_on_a_real_consul() {
 }
 
 #[tokio::test]
-async fn a_call_without_a_name_says_how() {
-    let output = Command::new(env!("CARGO_BIN_EXE_singleton-controller"))
-        .env_clear()
-        .kill_on_drop(true)
-        .output();
-    let output = timeout(Duration::from_secs(30), output).await.unwrap().unwrap();
-    assert_eq!(output.status.code(), Some(1));
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert!(said.contains("usage: singleton-controller NAME [ADDRESS]"), "{said}");
+async fn a_call_that_is_not_right_says_how() {
+    for (arguments, code) in [(vec!["--help"], 0), (vec![], 1), (vec!["--name"], 1)] {
+        let output = Command::new(env!("CARGO_BIN_EXE_singleton-controller"))
+            .args(&arguments)
+            .env_clear()
+            .kill_on_drop(true)
+            .output();
+        let output = timeout(PATIENCE, output).await.unwrap().unwrap();
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}");
+        let said = if code == 0 { output.stdout } else { output.stderr };
+        assert!(said.starts_with(b"Usage: singleton-controller NAME [ADDRESS]\n"), "{said:?}");
+    }
 }
