@@ -25,8 +25,12 @@ mod parts;
 mod reload;
 #[cfg(feature = "resource-store")]
 mod resource;
+#[cfg(all(feature = "resource-store", feature = "terraform-sync"))]
+mod resource_server;
 #[cfg(feature = "terraform-sync")]
 mod secured;
+#[cfg(all(feature = "elect", feature = "resource-store", feature = "terraform-sync"))]
+mod singleton;
 #[cfg(feature = "terraform-sync")]
 mod sync;
 #[cfg(feature = "terraform-sync")]
@@ -35,5 +39,7 @@ mod tfc;
 mod tfc_trouble;
 #[cfg(feature = "terraform-sync")]
 mod trouble;
+#[cfg(all(feature = "resource-store", feature = "terraform-sync"))]
+mod wire;
 #[cfg(feature = "terraform-sync")]
 mod world;
