@@ -14,6 +14,7 @@ mod api_server;
 mod api_tasks;
 mod authority;
 mod both;
+mod changes_on_consul;
 mod client;
 mod commands;
 mod conditions;
