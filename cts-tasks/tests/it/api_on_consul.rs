@@ -16,6 +16,7 @@ use tokio::time::sleep;
 
 use crate::{
     authority::{Authority, tls},
+    both::in_time,
     config::support::{AnyDriver, loader_of, source, task},
 };
 
@@ -58,8 +59,8 @@ fn daemon(consul: &Client, change: impl FnOnce(&mut Config)) -> Daemon {
 /// Runs a daemon for as long as somebody works with it. One that ends by itself
 /// is not waited for.
 async fn beside(daemon: Daemon, stop: &Stop, work: impl Future<Output = ()>) {
-    let running = daemon.run(stop);
-    tokio::pin!(running);
+    let mut running = Box::pin(daemon.run(stop));
+    let work = Box::pin(in_time(work));
     tokio::select! {
         ended = &mut running => panic!("the daemon has ended: {ended:?}"),
         () = work => stop.stop(StopReason::Shutdown),
@@ -92,7 +93,7 @@ async fn refuses(api: &cts_tasks::client::Client) {
 async fn lives(consul: &Client) {
     let stop = Stop::new();
     let daemon = daemon(consul, |_| ());
-    beside(daemon, &stop, async {
+    Box::pin(beside(daemon, &stop, async {
         let api = client(registered_port(consul).await);
         refuses(&api).await;
         let right = TaskDocument::from(&task("condition \"consul-kv\" { path = \"k\" }"));
@@ -105,7 +106,7 @@ async fn lives(consul: &Client) {
             sleep(Duration::from_millis(10)).await;
         }
         api.health().await.unwrap();
-    })
+    }))
     .await;
 }
 
@@ -137,12 +138,12 @@ async fn a_real_agent_finds_the_registered_api_healthy() {
         let daemon = daemon(&consul_client, |config| {
             config.tls = secured.then(|| tls(&pair, ""));
         });
-        beside(daemon, &stop, async {
+        Box::pin(beside(daemon, &stop, async {
             registered_port(&consul_client).await;
             while health(&consul_client).await != HealthStatus::Passing {
                 sleep(Duration::from_millis(50)).await;
             }
-        })
+        }))
         .await;
         let services = consul_client.agent_services(&QueryOptions::default()).await.unwrap();
         assert!(!services.contains_key("cts-01"), "deregistered");

@@ -11,8 +11,8 @@ use consul_watch::{
     },
 };
 use cts_tasks::{
-    Condition, Engine, EngineOptions, Error, FirstRun, NamedService, ServiceSelection, Stop,
-    StopReason, Task, TaskName, testing::RecordingDriver,
+    Condition, Engine, EngineOptions, Error, FirstRun, ServiceSelection, Stop, StopReason, Task,
+    TaskName, testing::RecordingDriver,
 };
 use tokio::time::sleep;
 
@@ -42,6 +42,12 @@ async fn a_restart_and_a_crash_of_a_real_consul_lose_no_change() {
     let mut consul = consul_watch::testing::real::Consul::start(&part.path).await.unwrap();
     put(&consul.client(), "web-1", HealthStatus::Passing, &[]).await;
     let site = Site::start(consul.client(), vec![on("t", &["web"])]).await;
+    crate::both::in_time(restarts(&mut consul, &site)).await;
+    site.end().await;
+}
+
+/// A server that stops and one that crashes; a change after each.
+async fn restarts(consul: &mut consul_watch::testing::real::Consul, site: &Site) {
     for (round, crash) in [(2, false), (3, true)] {
         if crash {
             consul.kill();
@@ -55,7 +61,6 @@ async fn a_restart_and_a_crash_of_a_real_consul_lose_no_change() {
         let applies = site.driver.wait_for_applies("t", round).await;
         assert_eq!(ids(&applies[round - 1]).len(), round);
     }
-    site.end().await;
 }
 
 /// Puts one instance of the service that the part of its id before the dash names.
@@ -79,7 +84,9 @@ fn filtered(name: &str, filter: &str) -> Task {
     if let Condition::Services { services: ServiceSelection::Named(named), .. } =
         &mut task.condition
     {
-        named.iter_mut().for_each(|service: &mut NamedService| service.filter = filter.to_owned());
+        for service in named {
+            filter.clone_into(&mut service.filter);
+        }
     }
     task
 }

@@ -1,6 +1,7 @@
 //! Integration tests of the crate.
 #![expect(
     clippy::unwrap_used,
+    clippy::expect_used,
     clippy::panic,
     clippy::indexing_slicing,
     reason = "fixtures of tests"
