@@ -264,7 +264,17 @@ async fn mistakes_of_commands_tell_what_to_do() {
         "task {\n  name = \"a\"\n  source = \"./m\"\n  condition \"services\" {\n    names = [\"x\"]\n  }\n}\n",
     )
     .unwrap();
+    fs::write(
+        folder.join("own.hcl"),
+        "task {\n  name = \"a\"\n  module = \"org/m\"\n  working_dir = \"own\"\n  condition \"services\" {\n    names = [\"x\"]\n  }\n}\n",
+    )
+    .unwrap();
     for (arguments, code, parts) in [
+        (
+            &["task", "create", "-task-file=own.hcl"][..],
+            11,
+            &["working_dir has no effect here", "-http-addr"][..],
+        ),
         (
             &["task", "enable", "web"][..],
             11,
