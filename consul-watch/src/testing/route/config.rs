@@ -67,7 +67,7 @@ fn get(state: &State, ask: Ask<'_>, kind: &str, name: &str) -> Result<Reply, Ref
         || Reply::text(404, format!("Config entry not found for {kind:?} / {name:?}")),
         |entry| Reply::json(&entry),
     );
-    Ok(reply.at(seen))
+    Ok(reply.at(seen).clinging(state.is_1_8()))
 }
 
 fn put(state: &mut State, ask: Ask<'_>) -> Result<Reply, Refused> {
