@@ -263,10 +263,7 @@ mod tests {
                 json!({ "type": "key", "key": "a", "prefix": "b", "foo": 1 }),
                 "Invalid parameters: [foo prefix]",
             ),
-            (
-                json!({ "type": "connect_roots", "handler": "x" }),
-                "Invalid parameters: [handler]",
-            ),
+            (json!({ "type": "connect_roots", "handler": "x" }), "Invalid parameters: [handler]"),
         ] {
             let error = parse(&json, &["args"]).unwrap_err();
             assert!(!error.is_retryable());
@@ -300,7 +297,10 @@ mod tests {
             || QueryOptions { filter: Some("x is empty".into()), ..QueryOptions::default() };
         let web = HealthService::new("web");
         for (json, query) in [
-            (json!({ "type": "keyprefix", "prefix": "a/" }), AnyQuery::KeyPrefix(KvList::new("a/"))),
+            (
+                json!({ "type": "keyprefix", "prefix": "a/" }),
+                AnyQuery::KeyPrefix(KvList::new("a/")),
+            ),
             (
                 json!({ "type": "services", "filter": "x is empty" }),
                 AnyQuery::Services(CatalogServices::new().options(filtered())),

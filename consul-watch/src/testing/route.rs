@@ -11,7 +11,9 @@ mod connect;
 mod event;
 mod json;
 mod kv;
+mod query;
 mod session;
+mod txn;
 
 use tokio::time::Instant;
 
@@ -43,7 +45,7 @@ pub(super) fn answer(state: &mut State, call: &Call, now: Instant) -> Reply {
         return kv::answer(state, ask, key);
     }
     if path == "txn" && call.method == http::Method::PUT {
-        return kv::transact(state, ask);
+        return txn::transact(state, ask);
     }
     let (area, rest) = path.split_once('/').unwrap_or((path, ""));
     let reply = match area {
@@ -55,6 +57,7 @@ pub(super) fn answer(state: &mut State, call: &Call, now: Instant) -> Reply {
         "coordinate" => cluster::coordinate(state, ask, rest),
         "operator" => cluster::operator(state, ask, rest),
         "event" => event::answer(state, ask, rest),
+        "query" => query::answer(state, ask, rest),
         "session" => session::answer(state, ask, rest),
         "status" => status(state, rest),
         "acl" => acl::answer(state, ask, rest),

@@ -14,14 +14,17 @@ mod cluster;
 mod config;
 mod event;
 mod filter;
+mod gateway;
 mod health;
 mod intention;
 mod kv;
 mod login;
+mod query;
 mod server;
 mod session;
 mod sidecar;
 mod txn;
+mod txn_catalog;
 
 use std::{
     future::Future,

@@ -92,6 +92,15 @@ impl NewEntry {
                 body.entry(always).or_insert_with(|| json!({}));
             }
         }
+        if kind == "ingress-gateway" {
+            body.entry("TLS").or_insert_with(|| json!({ "Enabled": false }));
+            let listeners = body.get_mut("Listeners").and_then(Value::as_array_mut);
+            for listener in listeners.into_iter().flatten().filter_map(Value::as_object_mut) {
+                let protocol = listener.get("Protocol").and_then(Value::as_str).unwrap_or_default();
+                let protocol = if protocol.is_empty() { "tcp" } else { protocol }.to_lowercase();
+                listener.insert("Protocol".to_owned(), json!(protocol));
+            }
+        }
         if kind == "service-defaults"
             && let Some(Value::String(protocol)) = body.get_mut("Protocol")
         {
@@ -172,6 +181,7 @@ impl State {
         cas: Option<u64>,
     ) -> Result<bool, Refused> {
         new.check()?;
+        self.check_gateway(&new.kind, &new.name, &new.fields)?;
         let same_is_skipped = !self.is_1_8();
         let key = (new.kind, new.name);
         let old = self.config.entries.get(&key);
@@ -184,6 +194,10 @@ impl State {
             return Ok(false);
         }
         let created = stamp.map_or(index, |(created, _)| created);
+        let same = self.config.entries.get(&key).is_some_and(|old| old.fields == new.fields);
+        if !same {
+            self.gateway_written(&key.0, &key.1, &new.fields, index);
+        }
         self.config.entries.insert(key, Entry { fields: new.fields, created, modified: index });
         self.config.index = index;
         Ok(true)
@@ -207,6 +221,7 @@ impl State {
         }
         if self.config.entries.remove(&key).is_some() {
             self.config.index = index;
+            self.gateway_deleted(kind, name, index);
         }
         true
     }

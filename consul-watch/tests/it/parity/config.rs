@@ -145,15 +145,14 @@ async fn a_watch_sees_that_its_entry_is_deleted(env: &Env) {
     let mut watch = watcher.watch(query::ConfigEntry::new(&entry.kind, &entry.name));
     assert!(watch.changed().await.unwrap().data.is_some());
     // A read that comes after the deletion shows it anyway; this one is under way.
-    match &env.double {
-        Some(double) => double.wait_for_blocked(1).await,
-        None => {
-            while watch.state().requests < 2 {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-            // Gives it time to arrive.
-            assert!(get(env, &entry.kind, &entry.name).await.is_some());
+    if let Some(double) = &env.double {
+        double.wait_for_blocked(1).await;
+    } else {
+        while watch.state().requests < 2 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
         }
+        // Gives it time to arrive.
+        assert!(get(env, &entry.kind, &entry.name).await.is_some());
     }
     let start = Instant::now();
     delete(env, &entry.kind, &entry.name).await;
