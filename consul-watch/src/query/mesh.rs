@@ -155,7 +155,7 @@ impl Query for ConfigEntry {
         // Servers of old wake a blocked read of an entry that was deleted with the entry as it
         // was, and hold the next read, which would show the truth, for the whole wait.
         if let (Position::Index(before), Some(entry)) = (position, &answer.value)
-            && entry.modify_index <= *before
+            && (1..=*before).contains(&entry.modify_index)
             && answer.meta.index.is_some_and(|index| index > *before)
         {
             return read(&Position::Start).await;
