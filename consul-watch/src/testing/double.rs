@@ -34,9 +34,9 @@ const CONNECTION_LIMIT: usize = 200;
 ///
 /// It answers the calls for catalog, health, KV, sessions, transactions, the
 /// local agent's services (with sidecars) and checks (with TTLs), ACLs and
-/// logins, prepared queries, configuration entries, gateways, intentions, the
-/// mesh's certificates, coordinates, events and status, with filter
-/// expressions where Consul takes them. What it does not serve is answered
+/// logins, prepared queries, configuration entries, discovery chains, gateways,
+/// intentions, the mesh's certificates, coordinates, events and status, with
+/// filter expressions where Consul takes them. What it does not serve is answered
 /// with 404. Indexes
 /// follow Consul's rules for each service, key and table, so a watch wakes
 /// when a real one would; [`Behaviour`] says which servers it follows where

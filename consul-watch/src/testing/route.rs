@@ -5,6 +5,7 @@ mod agent;
 mod agent_health;
 mod call;
 mod catalog;
+mod chain;
 mod cluster;
 mod config;
 mod connect;
@@ -56,6 +57,7 @@ pub(super) fn answer(state: &mut State, call: &Call, now: Instant) -> Reply {
         "connect" => connect::answer(state, ask, rest),
         "coordinate" => cluster::coordinate(state, ask, rest),
         "operator" => cluster::operator(state, ask, rest),
+        "discovery-chain" => chain::answer(state, ask, rest),
         "event" => event::answer(state, ask, rest),
         "query" => query::answer(state, ask, rest),
         "session" => session::answer(state, ask, rest),

@@ -3,6 +3,7 @@
 mod acl;
 mod agent;
 mod catalog;
+mod chain;
 mod config;
 mod connect_ca;
 mod coordinate;
@@ -35,6 +36,7 @@ pub(super) use acl::{
 };
 pub(super) use agent::{CheckUpdate, LocalAgent};
 pub(super) use catalog::Checks;
+pub(super) use chain::ChainOverride;
 pub(super) use config::NewEntry;
 pub(super) use connect_ca::NewCaConfiguration;
 pub(super) use event::EventTarget;
@@ -242,6 +244,8 @@ impl State {
             random: fastrand::Rng::with_seed(seed),
         };
         state.boot();
+        let domain = state.uuid();
+        state.ca.set_trust_domain(domain);
         state
     }
 

@@ -10,6 +10,7 @@ mod agent;
 mod blocking;
 mod catalog;
 mod certificates;
+mod chain;
 mod cluster;
 mod config;
 mod event;

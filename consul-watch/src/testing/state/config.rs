@@ -141,6 +141,18 @@ impl NewEntry {
     }
 }
 
+/// Kinds that discovery chains are made of.
+fn shapes_chains(kind: &str) -> bool {
+    matches!(
+        kind,
+        "proxy-defaults"
+            | "service-defaults"
+            | "service-resolver"
+            | "service-router"
+            | "service-splitter"
+    )
+}
+
 fn service(of: &Value) -> Option<String> {
     of.get("Service").and_then(Value::as_str).filter(|name| !name.is_empty()).map(str::to_owned)
 }
@@ -194,6 +206,7 @@ impl State {
             return Ok(false);
         }
         let created = stamp.map_or(index, |(created, _)| created);
+        self.try_entry(&key, &new.fields)?;
         let same = self.config.entries.get(&key).is_some_and(|old| old.fields == new.fields);
         if !same {
             self.gateway_written(&key.0, &key.1, &new.fields, index);
@@ -203,6 +216,26 @@ impl State {
         Ok(true)
     }
 
+    /// Refuses an entry with which a service could not be reached.
+    fn try_entry(&mut self, key: &(String, String), fields: &JsonObject) -> Result<(), Refused> {
+        if !shapes_chains(&key.0) {
+            return Ok(());
+        }
+        let tried = Entry { fields: fields.clone(), created: 0, modified: 0 };
+        let old = self.config.entries.insert(key.clone(), tried);
+        let checked = self.check_chains();
+        match old {
+            Some(old) => self.config.entries.insert(key.clone(), old),
+            None => self.config.entries.remove(key),
+        };
+        checked
+    }
+
+    /// The index of the last change of any entry.
+    pub(super) fn config_index(&self) -> u64 {
+        self.config.index
+    }
+
     /// Deletes an entry; what is not there counts as deleted, unless there is
     /// a condition. Servers before 1.12 do not look at conditions.
     pub(in crate::testing) fn config_delete(
@@ -210,20 +243,26 @@ impl State {
         kind: &str,
         name: &str,
         cas: Option<u64>,
-    ) -> bool {
+    ) -> Result<bool, Refused> {
         let key = (kind.to_owned(), name.to_owned());
         let modified = self.config.entries.get(&key).map(|entry| entry.modified);
         let index = self.commit();
         if let Some(cas) = cas.filter(|_| !self.is_1_8())
             && modified != Some(cas)
         {
-            return false;
+            return Ok(false);
         }
-        if self.config.entries.remove(&key).is_some() {
+        if let Some(entry) = self.config.entries.remove(&key) {
+            if shapes_chains(kind)
+                && let Err(refused) = self.check_chains()
+            {
+                self.config.entries.insert(key, entry);
+                return Err(refused);
+            }
             self.config.index = index;
             self.gateway_deleted(kind, name, index);
         }
-        true
+        Ok(true)
     }
 
     pub(super) fn lower_config(&mut self, lower: impl Fn(&mut u64)) {
