@@ -91,14 +91,14 @@ impl Resolver {
 
 /// What a proxy's own settings change about a chain.
 #[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "PascalCase", default)]
+#[serde(default)]
 pub(in crate::testing) struct ChainOverride {
-    #[serde(deserialize_with = "duration")]
-    override_connect_timeout: Option<GoDuration>,
-    #[serde(deserialize_with = "nullable")]
-    override_protocol: String,
-    #[serde(deserialize_with = "nullable")]
-    override_mesh_gateway: GatewayMode,
+    #[serde(rename = "OverrideConnectTimeout", deserialize_with = "duration")]
+    connect_timeout: Option<GoDuration>,
+    #[serde(rename = "OverrideProtocol", deserialize_with = "nullable")]
+    protocol: String,
+    #[serde(rename = "OverrideMeshGateway", deserialize_with = "nullable")]
+    mesh_gateway: GatewayMode,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -110,15 +110,15 @@ struct GatewayMode {
 
 impl ChainOverride {
     pub(super) fn protocol(&self) -> Option<&str> {
-        Some(self.override_protocol.as_str()).filter(|protocol| !protocol.is_empty())
+        Some(self.protocol.as_str()).filter(|protocol| !protocol.is_empty())
     }
 
     pub(super) fn connect_timeout(&self) -> Option<GoDuration> {
-        self.override_connect_timeout
+        self.connect_timeout
     }
 
     pub(super) fn gateway_mode(&self) -> Option<&str> {
-        Some(self.override_mesh_gateway.mode.as_str()).filter(|mode| !mode.is_empty())
+        Some(self.mesh_gateway.mode.as_str()).filter(|mode| !mode.is_empty())
     }
 }
 
