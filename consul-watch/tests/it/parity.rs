@@ -178,6 +178,13 @@ impl Env {
         let mut held = tokio::spawn(read(self.client.clone(), options));
         if let Some(double) = &self.double {
             double.wait_for_blocked(1).await;
+        } else {
+            // A real server does not say what it holds. The read is sent first, and what is
+            // sent after it, on other connections, is answered: so the read is there.
+            tokio::task::yield_now().await;
+            for _ in 0..2 {
+                self.client.status_leader().await.unwrap();
+            }
         }
         write.await;
         // However slow the machine made the write, the time counts from its end.
