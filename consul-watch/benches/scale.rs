@@ -17,7 +17,7 @@
 )]
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashSet},
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -353,7 +353,9 @@ fn local(port: u16) -> String {
 /// How many sockets are such: local address, remote address, state and more.
 fn sockets(such: impl Fn(&mut dyn Iterator<Item = &str>) -> bool) -> usize {
     let table = std::fs::read_to_string("/proc/self/net/tcp").unwrap();
-    table.lines().filter(|line| such(&mut line.split_whitespace().skip(1))).count()
+    let found = table.lines().filter(|line| such(&mut line.split_whitespace().skip(1)));
+    // A row that moves while the table is read stands in it more than once.
+    found.map(|line| line.split_whitespace().nth(9)).collect::<HashSet<_>>().len()
 }
 
 /// Resident memory in bytes.

@@ -77,7 +77,7 @@ async fn a_leader_that_is_dropped_leaves_nothing_behind(place: &Place) {
     let mut leads = Some(leads);
     tokio::select! {
         _done = leader.run(|_leadership| {
-            drop(leads.take().map(|leads| leads.send(())));
+            leads.take().map_or(Ok(()), |leads| leads.send(())).unwrap();
             std::future::pending::<()>()
         }) => unreachable!("the work has no end"),
         led = led => led.unwrap(),
