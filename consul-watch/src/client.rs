@@ -26,6 +26,7 @@ mod response;
 mod session;
 mod snapshot;
 mod status;
+mod tenancy;
 mod token;
 mod txn;
 
@@ -66,6 +67,7 @@ pub use prepared_query::ExecuteOptions;
 pub use request::Request;
 pub use response::Response;
 pub use session::SessionApi;
+pub use tenancy::TenancyApi;
 pub(crate) use token::TokenWatch;
 pub use token::{FileToken, SharedToken, TokenProvider};
 pub use txn::TxnOptions;

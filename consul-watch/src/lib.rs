@@ -65,7 +65,8 @@ pub mod watch;
 
 pub use backoff::{Backoff, Jitter};
 pub use client::{
-    AclApi, AgentApi, CatalogApi, Client, ClientConfig, KvStore, SessionApi, TokenProvider,
+    AclApi, AgentApi, CatalogApi, Client, ClientConfig, KvStore, SessionApi, TenancyApi,
+    TokenProvider,
 };
 pub use clock::{Clock, SystemClock};
 pub use error::{BoxError, Error, Result, error_chain};

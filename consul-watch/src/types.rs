@@ -28,6 +28,7 @@ mod proxy;
 mod secret;
 mod service;
 mod session;
+mod tenancy;
 mod timestamp;
 mod txn;
 mod words;
@@ -71,6 +72,7 @@ pub use secret::SecretObject;
 pub(crate) use secret::same as same_secret;
 pub use service::{Locality, Service, ServiceAddress, ServiceConnect, ServiceKind, Weights};
 pub use session::{Session, SessionBehavior, SessionId, SessionRequest};
+pub use tenancy::{Namespace, NamespaceAcls, Partition};
 pub(crate) use txn::TxnAnswer;
 pub use txn::{
     CatalogVerb, CheckOp, KvOp, KvVerb, NodeOp, ServiceOp, TxnFailure, TxnOp, TxnOutcome, TxnResult,

@@ -5,7 +5,9 @@ use async_trait::async_trait;
 use crate::{
     Answer, Client, QueryOptions, Result,
     client::{Request, accepted},
-    types::{CatalogDeregistration, CatalogNode, CatalogRegistration, CatalogService, Node},
+    types::{
+        CatalogDeregistration, CatalogNode, CatalogRegistration, CatalogService, Node, Service,
+    },
 };
 
 /// The catalog, for those who need nothing else of Consul.
@@ -50,6 +52,17 @@ pub trait CatalogApi: std::fmt::Debug + Send + Sync + 'static {
         options: &QueryOptions,
     ) -> Result<Answer<Option<CatalogNode>>>;
 
+    /// One node and its services as a list; `None` for a name that is not known.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Client::send`].
+    async fn catalog_node_services(
+        &self,
+        name: &str,
+        options: &QueryOptions,
+    ) -> Result<Answer<Option<(Node, Vec<Service>)>>>;
+
     /// Puts a node, and perhaps a service and checks, into the catalog.
     /// Doing it twice changes nothing.
     ///
@@ -93,6 +106,14 @@ impl CatalogApi for Client {
         options: &QueryOptions,
     ) -> Result<Answer<Option<CatalogNode>>> {
         Self::catalog_node(self, name, options).await
+    }
+
+    async fn catalog_node_services(
+        &self,
+        name: &str,
+        options: &QueryOptions,
+    ) -> Result<Answer<Option<(Node, Vec<Service>)>>> {
+        Self::catalog_node_services(self, name, options).await
     }
 
     async fn catalog_register(&self, registration: &CatalogRegistration) -> Result<()> {

@@ -3,6 +3,7 @@
 mod acl;
 mod cluster;
 mod mesh;
+mod tenancy;
 
 use wiremock::{Mock, MockServer, ResponseTemplate, matchers::any};
 

@@ -1,0 +1,110 @@
+//! The parts of AWS's resource names that this crate looks at.
+
+use crate::{Error, Result};
+
+/// Whose a resource is: the beginning of every ARN.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Owner {
+    /// `aws`, `aws-cn`, `aws-us-gov`, …
+    pub(crate) partition: String,
+    /// The account's number.
+    pub(crate) account: String,
+}
+
+/// Reads whose a cluster or task is.
+pub(crate) fn owner(arn: &str) -> Result<Owner> {
+    let parts: Vec<&str> = arn.splitn(6, ':').collect();
+    match parts.as_slice() {
+        ["arn", partition, _service, _region, account, resource]
+            if is_word(partition) && is_word(account) && !resource.is_empty() =>
+        {
+            Ok(Owner { partition: (*partition).to_owned(), account: (*account).to_owned() })
+        }
+        _ => Err(Error::input(format!("cannot determine the AWS account from the ARN {arn:?}"))),
+    }
+}
+
+/// Whether a part of an ARN can stand in an ARN that Consul is to trust.
+fn is_word(text: &str) -> bool {
+    !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '-')
+}
+
+/// The family in the ARN of a task definition, `…:task-definition/<family>:<revision>`.
+pub(crate) fn family(arn: &str) -> Result<&str> {
+    let found =
+        arn.split_once('/').filter(|(_, rest)| !rest.contains('/')).and_then(|(_, rest)| {
+            let (family, revision) = rest.split_once(':')?;
+            (!family.is_empty() && !revision.contains(':')).then_some(family)
+        });
+    found.ok_or_else(|| {
+        Error::input(format!(
+            "cannot determine task family from task definition ARN: {arn:?}; expected …:task-definition/<family>:<revision>"
+        ))
+    })
+}
+
+/// The id in the ARN of a task: its last segment.
+pub(crate) fn task_id(arn: &str) -> Result<&str> {
+    if arn.is_empty() {
+        return Err(Error::input("task has no ARN"));
+    }
+    let id = arn.rsplit_once('/').map(|(_, id)| id).filter(|id| !id.is_empty());
+    id.ok_or_else(|| Error::input(format!("cannot determine task id from task arn {arn:?}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn the_family_is_between_slash_and_colon() {
+        let arn = "arn:aws:ecs:us-east-1:1:task-definition/service:1";
+        assert_eq!(family(arn).unwrap(), "service");
+        for bad in ["", "invalid", "a/b", "a/b:1:2", "a/b/c:1", "a/:1"] {
+            let error = family(bad).unwrap_err().to_string();
+            assert!(error.contains("cannot determine task family"), "{bad}: {error}");
+        }
+    }
+
+    #[test]
+    fn the_task_id_is_the_last_segment() {
+        assert_eq!(task_id("arn:aws:ecs:us-east-1:1:task/prod/abc").unwrap(), "abc");
+        assert_eq!(task_id("arn:aws:ecs:us-east-1:1:task/abc").unwrap(), "abc");
+        assert_eq!(task_id("").unwrap_err().to_string(), "task has no ARN");
+        for bad in ["arn", "arn:aws:ecs:us-east-1:1:task/"] {
+            let error = task_id(bad).unwrap_err().to_string();
+            assert!(error.starts_with("cannot determine task id from task arn"), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_owner_stands_at_the_beginning() {
+        let owner = owner("arn:aws-cn:ecs:cn-north-1:123:cluster/prod").unwrap();
+        assert_eq!((owner.partition.as_str(), owner.account.as_str()), ("aws-cn", "123"));
+        for bad in ["prod", "arn:aws:ecs:us-east-1", "arn:aws:ecs:r:*:cluster/x", "arn::ecs:r:1:x"]
+        {
+            assert!(super::owner(bad).is_err(), "{bad}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_does_harm(text in ".{0,80}") {
+            drop((owner(&text), family(&text), task_id(&text)));
+        }
+
+        #[test]
+        fn what_is_put_together_comes_apart(
+            family_name in "[a-zA-Z0-9_-]{1,40}", id in "[0-9a-f]{32}", account in "[0-9]{12}", revision in 1u32..9999,
+        ) {
+            let prefix = format!("arn:aws:ecs:eu-west-1:{account}");
+            let definition = format!("{prefix}:task-definition/{family_name}:{revision}");
+            prop_assert_eq!(family(&definition).unwrap(), family_name);
+            let task = format!("{prefix}:task/cluster/{id}");
+            prop_assert_eq!(task_id(&task).unwrap(), id);
+            prop_assert_eq!(owner(&task).unwrap().account, account);
+        }
+    }
+}

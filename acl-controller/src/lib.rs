@@ -1,0 +1,36 @@
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+
+mod arn;
+mod consul;
+mod controller;
+mod doubts;
+mod error;
+pub mod login_tokens;
+mod mesh_task;
+mod outage;
+mod reconciler;
+mod report;
+mod rules;
+pub mod secret_store;
+mod service_name;
+pub mod service_tokens;
+pub mod task;
+pub mod telemetry;
+mod tenancy;
+#[cfg(feature = "testing")]
+pub mod testing;
+mod token_ids;
+mod writer;
+
+pub use consul::Consul;
+pub use controller::{Controller, ControllerOptions};
+pub use error::{Error, Result};
+pub use login_tokens::{LoginTokenSettings, LoginTokens, Registration};
+pub use reconciler::Reconciler;
+pub use report::Report;
+pub use secret_store::{FileSecrets, MemorySecrets, SecretStore};
+pub use service_tokens::{ServiceTokenSettings, ServiceTokens};
+pub use task::TaskSource;
+pub use tenancy::partition;
+pub use writer::{Action, Change, Object, Writer};

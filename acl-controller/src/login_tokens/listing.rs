@@ -1,0 +1,234 @@
+use std::collections::{BTreeMap, BTreeSet};
+
+use consul_watch::{
+    client::AclTokenFilter,
+    types::{AclTokenEntry, Namespace},
+};
+use serde::Deserialize;
+
+use super::LoginTokens;
+use crate::{Error, Result, arn, mesh_task};
+
+const PREFIX: &str = "token created via login: ";
+/// What there is of one task.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct TaskState {
+    /// ECS has it, and it has not stopped.
+    pub(super) found: bool,
+    pub(super) tokens: Vec<LoginToken>,
+    pub(super) services: Vec<TaskService>,
+    /// The namespace that it is to be in.
+    pub(super) namespace: Option<String>,
+}
+
+/// A token from a login, with the namespace that it was found in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct LoginToken {
+    pub(super) accessor: String,
+    pub(super) namespace: String,
+}
+
+/// A service on the cluster's node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct TaskService {
+    pub(super) id: String,
+    pub(super) namespace: Option<String>,
+}
+
+/// Everything, as one pass sees it.
+#[derive(Debug, Default)]
+pub(super) struct Picture {
+    /// By the tasks' ids.
+    pub(super) tasks: BTreeMap<String, TaskState>,
+    pub(super) namespaces: Vec<Namespace>,
+    pub(super) node_exists: bool,
+    pub(super) meshed: usize,
+    pub(super) skipped: usize,
+    /// Tasks that may be of this cluster's mesh, although nothing says so.
+    pub(super) undescribed: usize,
+}
+
+/// Whose token it is, from its description.
+#[derive(Debug, PartialEq, Eq)]
+struct Origin {
+    task_id: String,
+    cluster: String,
+}
+
+#[derive(Deserialize)]
+struct Login {
+    #[serde(default, rename = "consul.hashicorp.com/task-id", deserialize_with = "nullable")]
+    task_id: String,
+    #[serde(default, rename = "consul.hashicorp.com/cluster", deserialize_with = "nullable")]
+    cluster: String,
+}
+
+fn nullable<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    Option::<String>::deserialize(deserializer).map(Option::unwrap_or_default)
+}
+
+/// Reads what a login wrote into a token's description.
+fn origin(description: &str) -> Result<Origin> {
+    let text = description.strip_prefix(PREFIX).unwrap_or(description).trim();
+    if !text.starts_with('{') {
+        return Err(Error::input("the token's description is not that of a login with metadata"));
+    }
+    let login: Login = serde_json::from_str(text)
+        .map_err(|error| Error::input(format!("reading the token's description: {error}")))?;
+    if login.task_id.is_empty() || login.cluster.is_empty() {
+        return Err(Error::input("task or cluster missing from token description"));
+    }
+    Ok(Origin { task_id: login.task_id, cluster: login.cluster })
+}
+
+impl LoginTokens {
+    /// Consul is read before the tasks: what is found without a task then had none later either.
+    pub(super) async fn look(&self) -> Result<Picture> {
+        let mut picture = self.look_at_consul().await?;
+        self.look_at_tasks(&mut picture).await?;
+        Ok(picture)
+    }
+
+    pub(super) async fn look_at_consul(&self) -> Result<Picture> {
+        let mut picture = Picture {
+            namespaces: self.tenancy.namespaces(self.consul()).await?,
+            ..Picture::default()
+        };
+        for namespace in picture.namespaces.clone() {
+            let options = self.tenancy.read(&namespace.name);
+            let tokens = self.consul.acl_tokens(&AclTokenFilter::default(), &options).await;
+            for token in tokens.map_err(Error::consul("listing tokens"))?.value {
+                self.add_token(&token, &namespace.name, &mut picture);
+            }
+        }
+        if self.has_node() {
+            self.look_at_services(&mut picture).await?;
+        }
+        Ok(picture)
+    }
+
+    fn add_token(&self, token: &AclTokenEntry, namespace: &str, picture: &mut Picture) {
+        // Only logins make such tokens; a description alone can be written by anyone.
+        if token.auth_method.is_empty() {
+            return;
+        }
+        match origin(&token.description) {
+            Ok(origin) if origin.cluster == self.settings.cluster_arn => {
+                let token = LoginToken {
+                    accessor: token.accessor_id.clone(),
+                    namespace: namespace.to_owned(),
+                };
+                picture.tasks.entry(origin.task_id).or_default().tokens.push(token);
+            }
+            Ok(_) => {}
+            Err(error) => {
+                tracing::debug!(token.accessor_id, error = %error, "passing a token over");
+            }
+        }
+    }
+
+    async fn look_at_services(&self, picture: &mut Picture) -> Result<()> {
+        let options = self.tenancy.read("*");
+        let found = self.consul.catalog_node_services(&self.settings.cluster_arn, &options).await;
+        let found = found.map_err(Error::consul("listing services of the cluster's node"))?;
+        let Some((_node, services)) = found.value else { return Ok(()) };
+        picture.node_exists = true;
+        for service in services {
+            // Deviation: upstream ends the whole pass here.
+            let Some(task_id) = service.meta.get("task-id").filter(|id| !id.is_empty()) else {
+                tracing::debug!(service.id, "could not find taskID for the given service");
+                continue;
+            };
+            let entry =
+                TaskService { id: service.id.clone(), namespace: service.namespace.clone() };
+            picture.tasks.entry(task_id.clone()).or_default().services.push(entry);
+        }
+        Ok(())
+    }
+
+    async fn look_at_tasks(&self, picture: &mut Picture) -> Result<()> {
+        let listing = self.tasks.tasks().await?;
+        for task in listing.tasks.iter().filter(|task| !task.is_stopped()) {
+            let id = match arn::task_id(&task.arn) {
+                Ok(id) => id,
+                Err(error) => {
+                    tracing::debug!(error = %error, "passing a task over");
+                    picture.skipped += 1;
+                    continue;
+                }
+            };
+            // Whatever its tags say now, it runs and may use the token that it got.
+            if let Some(state) = picture.tasks.get_mut(id) {
+                state.found = true;
+            }
+            if !mesh_task::is_meshed(task) {
+                continue;
+            }
+            let Some(ours) = self.tenancy.partition() else {
+                picture.tasks.entry(id.to_owned()).or_default().found = true;
+                picture.meshed += 1;
+                continue;
+            };
+            match mesh_task::place(task) {
+                Ok(place) if place.partition == ours => {
+                    let state = picture.tasks.entry(id.to_owned()).or_default();
+                    state.found = true;
+                    state.namespace = Some(place.namespace);
+                    picture.meshed += 1;
+                }
+                Ok(_) => tracing::debug!(task.arn, "skipping task in external partition"),
+                Err(error) => {
+                    tracing::debug!(task.arn, error = %error, "passing a task over");
+                    picture.skipped += 1;
+                }
+            }
+        }
+        let doubtful = self.doubts().next_pass(&listing.undescribed);
+        picture.undescribed = doubtful.len();
+        for arn in doubtful {
+            if let Ok(id) = arn::task_id(&arn)
+                && let Some(state) = picture.tasks.get_mut(id)
+            {
+                state.found = true;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Picture {
+    /// The namespaces that running tasks need.
+    pub(super) fn needed_namespaces(&self) -> BTreeSet<String> {
+        let running = self.tasks.values().filter(|state| state.found);
+        running.filter_map(|state| state.namespace.clone()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_login_says_task_and_cluster() {
+        let json =
+            r#"{"consul.hashicorp.com/task-id":"t1","consul.hashicorp.com/cluster":"c1","x":"y"}"#;
+        let expected = Origin { task_id: "t1".to_owned(), cluster: "c1".to_owned() };
+        assert_eq!(origin(&format!("{PREFIX}{json}")).unwrap(), expected);
+        assert_eq!(origin(json).unwrap(), expected);
+        let error = origin(r#"{"consul.hashicorp.com/task-id":"t1"}"#).unwrap_err().to_string();
+        assert_eq!(error, "task or cluster missing from token description");
+        for other in ["", "Token for web service", "token created via login: {", "[1]", "null"] {
+            assert!(origin(other).is_err(), "{other}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_description_does_harm(text in "(?s).{0,160}") {
+            drop(origin(&text));
+            drop(origin(&format!("{PREFIX}{text}")));
+        }
+    }
+}

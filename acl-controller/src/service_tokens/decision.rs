@@ -1,0 +1,71 @@
+use super::{
+    listing::ServiceState,
+    memory::{Memory, Verified},
+};
+use crate::{service_name::ServiceName, tenancy::CROSS_NAMESPACE_READ};
+
+/// What there is to do for a service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Need {
+    Nothing,
+    /// Compare secret, token and rules with what they have to be.
+    Check,
+    /// Something is missing.
+    Upsert,
+    /// Nothing of it runs any more.
+    Delete,
+}
+
+/// What there is to do for a service, from lists alone. `current` is the version of its secret,
+/// as far as that is known without reading it; `check` asks for what lists do not show.
+pub(super) fn decide(
+    state: &ServiceState,
+    verified: Option<&Verified>,
+    current: Option<&crate::secret_store::SecretVersion>,
+    check: bool,
+    with_partitions: bool,
+) -> Need {
+    let is_wanted = !state.tasks.is_empty();
+    let is_there = !state.tokens.is_empty() || !state.policies.is_empty();
+    match (is_wanted, is_there) {
+        (false, false) => return Need::Nothing,
+        (false, true) => return Need::Delete,
+        (true, _) => {}
+    }
+    if state.policies.is_empty() {
+        return Need::Upsert;
+    }
+    let own = match (state.tokens.as_slice(), verified) {
+        ([], _) => None,
+        ([only], None) => Some(only),
+        (tokens, Some(verified)) => {
+            tokens.iter().find(|token| token.object.accessor_id == verified.accessor)
+        }
+        // Only the secret tells which of them it is.
+        (_, None) => None,
+    };
+    let Some(own) = own else { return Need::Upsert };
+    let links = &own.object.policies;
+    let linked =
+        links.iter().any(|link| state.policies.iter().any(|policy| policy.object.id == link.id));
+    let shared = !with_partitions || links.iter().any(|link| link.name == CROSS_NAMESPACE_READ);
+    if !linked || !shared {
+        return Need::Upsert;
+    }
+    let known = verified.is_some_and(|verified| current == Some(&verified.version));
+    if check && !known { Need::Check } else { Need::Nothing }
+}
+
+impl Memory {
+    /// Whether the rules of all policies of a service are known to be right.
+    pub(super) fn knows_rules(&self, state: &ServiceState) -> bool {
+        state.policies.iter().all(|policy| {
+            let hash = &policy.object.hash;
+            !hash.is_empty() && self.rules.get(&policy.object.id) == Some(hash)
+        })
+    }
+
+    pub(super) fn verified(&self, service: &ServiceName) -> Option<&Verified> {
+        self.verified.get(service)
+    }
+}

@@ -1,0 +1,211 @@
+use std::collections::{BTreeMap, BTreeSet};
+
+use futures::{StreamExt as _, stream};
+
+use super::{
+    ServiceTokens,
+    decision::{Need, decide},
+    listing::{Picture, ServiceState},
+};
+use crate::{
+    Error, Report, Result, Writer, outage::Outage, secret_store::SecretVersion,
+    service_name::ServiceName,
+};
+
+type Versions = BTreeMap<String, SecretVersion>;
+
+/// What became of one service.
+enum Outcome {
+    Done,
+    PutOff,
+    Failed(Error),
+}
+
+impl ServiceTokens {
+    pub(super) async fn run_pass(&self, writer: &Writer, check: bool) -> Result<Report> {
+        let picture = self.look().await.map_err(|error| Error::step("listing resources", error))?;
+        let mut report = Report {
+            tasks: picture.running.meshed,
+            skipped: picture.running.skipped,
+            resources: picture.services.len(),
+            ..Report::default()
+        };
+        report.errors.extend(self.keep_client_token(writer, &picture, check).await.err());
+        report.errors.extend(self.reconcile_namespaces(writer, &picture).await.err());
+        let versions = if check {
+            match self.secrets.versions(&format!("{}-", self.settings.secret_prefix)).await {
+                Ok(versions) => versions.unwrap_or_default(),
+                Err(error) => {
+                    report.errors.push(Error::step("listing secrets", error));
+                    Versions::new()
+                }
+            }
+        } else {
+            Versions::new()
+        };
+        let work = self.plan(&picture, &versions, check, &mut report).await;
+        self.work_off(writer, work, check, &mut report).await;
+        self.remove_surplus(writer, &picture, &mut report).await;
+        Ok(report)
+    }
+
+    async fn keep_client_token(
+        &self,
+        writer: &Writer,
+        picture: &Picture,
+        check: bool,
+    ) -> Result<()> {
+        let accessor = self.memory().client_accessor.clone();
+        if !check && accessor.is_some_and(|id| picture.accessors.contains(&id)) {
+            return Ok(());
+        }
+        self.ensure_client_token(writer).await
+    }
+
+    async fn reconcile_namespaces(&self, writer: &Writer, picture: &Picture) -> Result<()> {
+        let needed: BTreeSet<String> = picture
+            .services
+            .iter()
+            .filter(|(_, state)| !state.tasks.is_empty())
+            .filter_map(|(service, _)| Some(service.place.as_ref()?.1.clone()))
+            .collect();
+        self.tenancy.reconcile_namespaces(self.consul(), writer, &picture.namespaces, &needed).await
+    }
+
+    /// Which services need something, in the order of their names.
+    async fn plan(
+        &self,
+        picture: &Picture,
+        versions: &Versions,
+        check: bool,
+        report: &mut Report,
+    ) -> Vec<(ServiceName, ServiceState, Need)> {
+        let mut work = Vec::new();
+        {
+            let memory = self.memory();
+            for (service, state) in &picture.services {
+                let current = versions.get(&service.secret_name(&self.settings.secret_prefix));
+                let verified = memory.verified(service);
+                let mut need = decide(state, verified, current, check, self.with_partitions());
+                let failed = memory.failing.contains_key(service);
+                if need == Need::Nothing && ((check && !memory.knows_rules(state)) || failed) {
+                    need = if state.tasks.is_empty() { Need::Nothing } else { Need::Check };
+                }
+                if need == Need::Nothing {
+                    continue;
+                }
+                if memory.is_put_off(service) {
+                    report.postponed += 1;
+                } else {
+                    work.push((service.clone(), state.clone(), need));
+                }
+            }
+        }
+        if work.iter().any(|(_, _, need)| *need == Need::Delete) {
+            self.confirm_deletes(picture, &mut work, report).await;
+        }
+        let resume_at = self.memory().resume_at.take();
+        if let Some(resume_at) = resume_at {
+            let at = work.partition_point(|(service, _, _)| *service < resume_at);
+            work.rotate_left(at);
+        }
+        work
+    }
+
+    /// Looks at the tasks once more before anything is deleted.
+    async fn confirm_deletes(
+        &self,
+        picture: &Picture,
+        work: &mut Vec<(ServiceName, ServiceState, Need)>,
+        report: &mut Report,
+    ) {
+        let running = match self.look_at_tasks(false).await {
+            Ok(running) => running,
+            Err(error) => {
+                report.errors.push(Error::step("listing resources before deleting", error));
+                work.retain(|(_, _, need)| *need != Need::Delete);
+                return;
+            }
+        };
+        let doubtful = picture.running.undescribed.len() + running.undescribed.len();
+        let before = work.len();
+        work.retain(|(service, _, need)| {
+            *need != Need::Delete || (doubtful == 0 && !running.services.contains_key(service))
+        });
+        if doubtful > 0 {
+            report.postponed += before - work.len();
+        }
+    }
+
+    /// Works the list off, some at a time. One that fails does not stop the others, unless many in
+    /// a row say that nothing would succeed.
+    async fn work_off(
+        &self,
+        writer: &Writer,
+        work: Vec<(ServiceName, ServiceState, Need)>,
+        check: bool,
+        report: &mut Report,
+    ) {
+        let outage = Outage::default();
+        let one = async |(service, state, need): (ServiceName, ServiceState, Need)| {
+            if outage.is_on() {
+                return (service, Outcome::PutOff);
+            }
+            let done = self.reconcile(writer, &service, &state, need, check).await;
+            outage.note(&done);
+            (service, done.map_or_else(Outcome::Failed, |()| Outcome::Done))
+        };
+        let mut outcomes = Vec::with_capacity(work.len());
+        let mut stream =
+            stream::iter(work.into_iter().map(one)).buffered(self.settings.concurrency.max(1));
+        while let Some(outcome) = stream.next().await {
+            outcomes.push(outcome);
+        }
+        drop(stream);
+        let mut memory = self.memory();
+        for (service, outcome) in outcomes {
+            match outcome {
+                Outcome::Done => {}
+                Outcome::PutOff => {
+                    report.postponed += 1;
+                    memory.resume_at.get_or_insert(service);
+                }
+                Outcome::Failed(error) => {
+                    memory.failed(&service);
+                    report
+                        .errors
+                        .push(Error::step(format!("reconciling service {service}"), error));
+                }
+            }
+        }
+    }
+
+    async fn reconcile(
+        &self,
+        writer: &Writer,
+        service: &ServiceName,
+        state: &ServiceState,
+        need: Need,
+        check: bool,
+    ) -> Result<()> {
+        match need {
+            Need::Nothing => Ok(()),
+            Need::Delete => self.delete(writer, state).await,
+            Need::Check | Need::Upsert => self.upsert(writer, service, state, check).await,
+        }
+    }
+
+    /// Policy, secret, token: in this order, so that a break anywhere is made good by the next pass.
+    async fn upsert(
+        &self,
+        writer: &Writer,
+        service: &ServiceName,
+        state: &ServiceState,
+        check: bool,
+    ) -> Result<()> {
+        let policy = self.ensure_service_policy(writer, service, state, check).await?;
+        let verified = self.ensure_ids_and_token(writer, service, state, &policy).await?;
+        self.memory().succeeded(service, verified);
+        Ok(())
+    }
+}

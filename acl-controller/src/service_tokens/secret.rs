@@ -1,0 +1,180 @@
+use consul_watch::types::{AclToken, AclTokenEntry};
+use secrecy::SecretString;
+
+use super::{ServiceTokens, listing::ServiceState, memory::Verified};
+use crate::{
+    Action, Change, Error, Object, Result, Writer,
+    secret_store::{Replaced, SecretVersion, StoredSecret},
+    service_name::{ServiceName, Subject},
+    token_ids::{Said, TokenIds},
+};
+
+/// How often a secret is read again because somebody else changes it at the same time.
+const ATTEMPTS: usize = 5;
+
+/// What a secret is to do next.
+enum Next {
+    /// It holds the ids of this token of the service.
+    Keep(Box<AclToken>),
+    /// It holds ids, and the token for them is to be made.
+    Make(TokenIds),
+    /// It has to hold these.
+    Write(TokenIds),
+}
+
+impl ServiceTokens {
+    /// Brings secret and token of a service in line; `None` in a dry run that would change them.
+    pub(super) async fn ensure_ids_and_token(
+        &self,
+        writer: &Writer,
+        service: &ServiceName,
+        state: &ServiceState,
+        policy: &str,
+    ) -> Result<Option<Verified>> {
+        let name = service.secret_name(&self.settings.secret_prefix);
+        // Ids that Consul does not take, although they look well.
+        let mut refused = None;
+        for _ in 0..ATTEMPTS {
+            let stored = self.read_secret(&name).await?;
+            let (ids, version) =
+                match self.next_ids(service, state, &stored, refused.as_deref()).await? {
+                    Next::Keep(token) => {
+                        self.ensure_links(writer, service, &token, policy).await?;
+                        let accessor = token.accessor_id;
+                        return Ok(Some(Verified { accessor, version: stored.version }));
+                    }
+                    Next::Make(ids) => (ids, stored.version),
+                    Next::Write(ids) => {
+                        match self.write_secret(writer, &name, &stored.version, &ids).await? {
+                            Some(Replaced::Done(version)) => (ids, version),
+                            Some(Replaced::Conflict) => continue,
+                            None => {
+                                self.plan_token(writer, service, state).await?;
+                                return Ok(None);
+                            }
+                        }
+                    }
+                };
+            if self.ensure_token(writer, service, &ids, policy).await? {
+                return Ok(Some(Verified { accessor: ids.accessor, version }));
+            }
+            refused = Some(ids.accessor);
+        }
+        Err(Error::Other {
+            operation: format!("updating the secret {name}"),
+            retryable: true,
+            retry_after: None,
+            source: "somebody else keeps changing it".into(),
+        })
+    }
+
+    pub(super) async fn read_secret(&self, name: &str) -> Result<StoredSecret> {
+        let stored = self.secrets.get(name).await;
+        let stored =
+            stored.map_err(|error| Error::step(format!("retrieving secret {name}"), error))?;
+        stored.ok_or_else(|| {
+            Error::input(format!(
+                "retrieving secret {name}: there is none; the deployment has to make it, with the value {{}}"
+            ))
+        })
+    }
+
+    /// The ids that a service's secret holds, or has to hold.
+    ///
+    /// A token of the service that Consul has goes before whatever somebody wrote into the secret:
+    /// running tasks have it.
+    async fn next_ids(
+        &self,
+        service: &ServiceName,
+        state: &ServiceState,
+        stored: &StoredSecret,
+        refused: Option<&str>,
+    ) -> Result<Next> {
+        let said = Said::read(stored.value.as_ref());
+        if let Said::Ids(ids) = &said
+            && refused != Some(ids.accessor.as_str())
+        {
+            match self.read_token(&ids.accessor).await? {
+                Some(token) if self.is_of(service, &token.description) => {
+                    let secret = secret_of(&token)?;
+                    if ids.has_secret(secret) {
+                        return Ok(Next::Keep(Box::new(token)));
+                    }
+                    let accessor = ids.accessor.clone();
+                    return Ok(Next::Write(TokenIds { accessor, secret: secret.clone() }));
+                }
+                // Somebody else's token is not for this service's tasks.
+                Some(_) => {}
+                None if state.tokens.is_empty() => return Ok(Next::Make(ids.clone())),
+                None => {
+                    return Ok(match self.existing(service, state).await? {
+                        Some(found) => Next::Write(found),
+                        None => Next::Make(ids.clone()),
+                    });
+                }
+            }
+        }
+        if let Some(found) = self.existing(service, state).await? {
+            return Ok(Next::Write(found));
+        }
+        match said {
+            Said::Foreign(reason) => {
+                let name = service.secret_name(&self.settings.secret_prefix);
+                Err(Error::input(format!(
+                    "unmarshalling secret value: {name}: {reason}; to let the controller fill it, make it {{}}"
+                )))
+            }
+            Said::Ids(_) | Said::Nothing => Ok(Next::Write(TokenIds::generate())),
+        }
+    }
+
+    /// The ids of the oldest token that Consul has for the service.
+    async fn existing(
+        &self,
+        service: &ServiceName,
+        state: &ServiceState,
+    ) -> Result<Option<TokenIds>> {
+        let mut tokens: Vec<&AclTokenEntry> =
+            state.tokens.iter().map(|found| &found.object).collect();
+        tokens.sort_by_key(|token| (token.create_index, token.accessor_id.clone()));
+        for listed in tokens {
+            let token = self.read_token(&listed.accessor_id).await?;
+            if let Some(token) = token.filter(|token| self.is_of(service, &token.description)) {
+                let secret = secret_of(&token)?.clone();
+                return Ok(Some(TokenIds { accessor: token.accessor_id, secret }));
+            }
+        }
+        Ok(None)
+    }
+
+    pub(super) fn is_of(&self, service: &ServiceName, description: &str) -> bool {
+        self.read_description(Subject::Token, description).as_ref() == Some(service)
+    }
+
+    pub(super) async fn write_secret(
+        &self,
+        writer: &Writer,
+        name: &str,
+        expected: &SecretVersion,
+        ids: &TokenIds,
+    ) -> Result<Option<Replaced>> {
+        let change = Change::new(Action::Update, Object::Secret, name);
+        let value = ids.to_json();
+        writer
+            .write(change, async {
+                let replaced = self.secrets.replace(name, expected, &value).await;
+                replaced.map_err(|error| Error::step(format!("updating secret {name}"), error))
+            })
+            .await
+    }
+}
+
+/// The secret of a token, which only those see who may write ACLs.
+pub(super) fn secret_of(token: &AclToken) -> Result<&SecretString> {
+    token.secret_id.as_ref().ok_or_else(|| {
+        Error::input(format!(
+            "the secret of token {} cannot be seen: the controller's own token needs acl:write",
+            token.accessor_id
+        ))
+    })
+}

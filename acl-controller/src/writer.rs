@@ -1,0 +1,153 @@
+use std::{
+    fmt,
+    sync::{Mutex, PoisonError},
+};
+
+use crate::{Result, telemetry};
+
+/// What happens to an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Action {
+    /// It is made.
+    Create,
+    /// It is changed.
+    Update,
+    /// It is removed.
+    Delete,
+}
+
+impl Action {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Create => "create",
+            Self::Update => "update",
+            Self::Delete => "delete",
+        }
+    }
+}
+
+/// What is changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Object {
+    /// An Enterprise partition.
+    Partition,
+    /// An Enterprise namespace.
+    Namespace,
+    /// An ACL policy.
+    Policy,
+    /// An ACL role.
+    Role,
+    /// An ACL auth method.
+    AuthMethod,
+    /// A binding rule.
+    BindingRule,
+    /// The value of a secret in the store.
+    Secret,
+    /// An ACL token.
+    Token,
+    /// A node of the catalog.
+    Node,
+    /// A service of the catalog.
+    Service,
+}
+
+impl Object {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Partition => "partition",
+            Self::Namespace => "namespace",
+            Self::Policy => "policy",
+            Self::Role => "role",
+            Self::AuthMethod => "auth-method",
+            Self::BindingRule => "binding-rule",
+            Self::Secret => "secret",
+            Self::Token => "token",
+            Self::Node => "node",
+            Self::Service => "service",
+        }
+    }
+}
+
+/// One change that a controller made, or would make.
+///
+/// ```
+/// # use acl_controller::{Action, Change, Object};
+/// let change = Change::new(Action::Create, Object::Policy, "web-service");
+/// assert_eq!(change.to_string(), "create policy web-service");
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub struct Change {
+    /// What happens to it.
+    pub action: Action,
+    /// What it is.
+    pub object: Object,
+    /// Its name; for a token what it is for, with its accessor id. Never a secret.
+    pub name: String,
+}
+
+impl Change {
+    /// A change of one object.
+    pub fn new(action: Action, object: Object, name: impl Into<String>) -> Self {
+        Self { action, object, name: name.into() }
+    }
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} {}", self.action.as_str(), self.object.as_str(), self.name)
+    }
+}
+
+/// Carries out changes and keeps what they were; in a dry run it only keeps them.
+#[derive(Debug, Default)]
+pub struct Writer {
+    dry_run: bool,
+    changes: Mutex<Vec<Change>>,
+}
+
+impl Writer {
+    /// A writer that carries changes out.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A writer that changes nothing.
+    pub fn dry_run() -> Self {
+        Self { dry_run: true, changes: Mutex::default() }
+    }
+
+    /// Whether nothing is changed.
+    pub fn is_dry_run(&self) -> bool {
+        self.dry_run
+    }
+
+    /// What was changed, or would have been, so far, in this order.
+    pub fn into_changes(self) -> Vec<Change> {
+        self.changes.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes a change; `None` in a dry run, in which `call` is not awaited.
+    ///
+    /// # Errors
+    ///
+    /// Those of `call`; the change is not kept then.
+    pub async fn write<T>(
+        &self,
+        change: Change,
+        call: impl Future<Output = Result<T>> + Send,
+    ) -> Result<Option<T>> {
+        let done = if self.dry_run {
+            tracing::info!(change = %change, "would change");
+            None
+        } else {
+            let done = call.await?;
+            tracing::info!(change = %change, "changed");
+            telemetry::changed(&change);
+            Some(done)
+        };
+        self.changes.lock().unwrap_or_else(PoisonError::into_inner).push(change);
+        Ok(done)
+    }
+}

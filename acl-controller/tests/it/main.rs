@@ -1,0 +1,25 @@
+//! Tests of the crate as a whole, by what it does to Consul and to secrets.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::print_stderr,
+    reason = "a test fails by panicking"
+)]
+
+mod client_token;
+mod controller;
+mod defects;
+mod enterprise;
+mod interrupted;
+mod login_setup;
+mod login_tokens;
+mod planted;
+mod races;
+mod random;
+mod scale;
+mod scene;
+mod secret_stores;
+mod service_tokens;
+mod slow_check;
