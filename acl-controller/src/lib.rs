@@ -2,6 +2,8 @@
 #![forbid(unsafe_code)]
 
 mod arn;
+#[cfg(feature = "aws-sdk")]
+pub mod aws;
 mod consul;
 mod controller;
 mod doubts;

@@ -7,6 +7,7 @@
 //!   [`LoginVerifier`] of the test's judges logins to its auth methods. Lists
 //!   take filter expressions where Consul takes them.
 //! - [`real`]: starts a real Consul server that survives restarts.
+//! - [`Program`]: any other server, which ends with the test.
 //! - [`parts`]: finds real programs and reports which ones a suite used.
 //! - [`script`]: scripts blocking answers with `wiremock`.
 //! - [`conformance`]: what every [`Query`](crate::Query) must do.
@@ -21,6 +22,7 @@ mod filter;
 mod login;
 mod memory;
 pub mod parts;
+mod program;
 pub mod real;
 mod route;
 pub mod script;
@@ -31,5 +33,6 @@ pub use clock::TestClock;
 pub use double::{DefaultPolicy, TestConsul, TestConsulBuilder};
 pub use faults::Fault;
 pub use login::{LoginAttempt, LoginIdentity, LoginVerifier};
+pub use program::Program;
 pub use serve::ServedConsul;
 pub use state::Behaviour;

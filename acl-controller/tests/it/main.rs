@@ -8,6 +8,8 @@
     reason = "a test fails by panicking"
 )]
 
+#[cfg(feature = "aws-sdk")]
+mod aws;
 mod client_token;
 mod controller;
 mod defects;

@@ -1,12 +1,10 @@
 //! Real Consul servers, each with a data directory that outlives a restart.
 
 use std::{
-    fs::File,
+    ffi::OsStr,
     io,
     net::{TcpListener, UdpSocket},
-    os::unix::process::CommandExt as _,
     path::{Path, PathBuf},
-    process::{Child, ChildStdin, Command, Stdio},
     sync::{
         OnceLock,
         atomic::{AtomicU16, Ordering},
@@ -14,15 +12,12 @@ use std::{
     time::Duration,
 };
 
-use nix::{
-    sys::signal::{Signal, killpg},
-    unistd::Pid,
-};
 use secrecy::SecretString;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 
+use super::Program;
 use crate::{
     BoxError, Client, ClientConfig, Consistency, QueryOptions,
     transport::{ExchangeLimits, SocketTransport, Transport as _},
@@ -43,13 +38,6 @@ const MARK: &str = "x-test-server";
 /// take a port while its server is stopped.
 const PORTS: std::ops::Range<u16> = 22_000..32_000;
 
-/// Runs the program so that it cannot outlive its parent: a watchdog in its
-/// process group reads a pipe that only the parent holds open. When the
-/// parent is gone it removes the data too; stopping the server on purpose
-/// ends the watchdog first.
-const WATCHDOG: &str =
-    r#"exec 3<&0 </dev/null; (read -r _ <&3; kill -9 $$; rm -rf "$0") & exec "$@" 3<&-"#;
-
 /// A Consul agent in server mode on free ports of 127.0.0.1, alone in its cluster.
 ///
 /// Its data survives [`stop`](Consul::stop), [`kill`](Consul::kill) and
@@ -63,14 +51,7 @@ pub struct Consul {
     token: Option<SecretString>,
     /// ACLs are on.
     sealed: bool,
-    running: Option<Running>,
-}
-
-#[derive(Debug)]
-struct Running {
-    process: Child,
-    /// Closing it wakes the watchdog.
-    _lifeline: Option<ChildStdin>,
+    running: Option<Program>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -209,9 +190,9 @@ impl Consul {
     /// It does not leave its cluster, so its data stays in use.
     pub async fn stop(&mut self) {
         if let Some(running) = &mut self.running {
-            signal(&running.process, Signal::SIGTERM);
+            running.terminate();
             let limit = Instant::now() + STOP_LIMIT;
-            while Instant::now() < limit && matches!(running.process.try_wait(), Ok(None)) {
+            while Instant::now() < limit && matches!(running.has_ended(), Ok(false)) {
                 sleep(POLL).await;
             }
         }
@@ -220,11 +201,7 @@ impl Consul {
 
     /// Kills the server at once, as a crash would.
     pub fn kill(&mut self) {
-        if let Some(mut running) = self.running.take() {
-            signal(&running.process, Signal::SIGKILL);
-            // Reaps it; a killed process ends at once.
-            drop(running.process.wait());
-        }
+        drop(self.running.take());
     }
 
     /// Starts the server again on its data and ports, after stopping it if it
@@ -245,20 +222,10 @@ impl Consul {
     ///
     /// As [`Consul::start`].
     pub fn launch(&mut self) -> Result<(), StartError> {
-        let log = File::options().create(true).append(true).open(self.log())?;
-        let mut process = Command::new("sh")
-            .args(["-c", WATCHDOG])
-            .arg(self.folder.path())
-            .arg(&self.program)
-            .args(["agent", "-config-file"])
-            .arg(self.config())
-            .stdin(Stdio::piped())
-            .stdout(log.try_clone()?)
-            .stderr(log)
-            .process_group(0)
-            .spawn()?;
-        let lifeline = process.stdin.take();
-        self.running = Some(Running { process, _lifeline: lifeline });
+        let config = self.config();
+        let arguments = [OsStr::new("agent"), OsStr::new("-config-file"), config.as_os_str()];
+        let (folder, log) = (self.folder.path(), self.log());
+        self.running = Some(Program::start(&self.program, arguments, folder, &log)?);
         Ok(())
     }
 
@@ -273,7 +240,7 @@ impl Consul {
         let blind = self.sealed && self.token.is_none();
         while !(self.answers().await && is_ready(&client, blind).await) {
             let ended = match &mut self.running {
-                Some(running) => running.process.try_wait()?.is_some(),
+                Some(running) => running.has_ended()?,
                 None => true,
             };
             if ended || Instant::now() > limit {
@@ -325,15 +292,6 @@ async fn is_ready(client: &Client, blind: bool) -> bool {
             .iter()
             .any(|check| check.check_id == "serfHealth" && check.status == HealthStatus::Passing)
     })
-}
-
-/// Signals the whole process group, so that nothing of it stays behind.
-fn signal(process: &Child, signal: Signal) {
-    if let Ok(group) = i32::try_from(process.id())
-        && let Err(error) = killpg(Pid::from_raw(group), signal)
-    {
-        tracing::debug!(%error, "the process is gone already");
-    }
 }
 
 impl Drop for Consul {

@@ -1,6 +1,8 @@
 //! The built binaries, as an operator uses them.
 #![expect(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
+#[cfg(feature = "acl-controller")]
+mod acl;
 #[cfg(feature = "terraform-sync")]
 mod bad_input;
 #[cfg(feature = "terraform-sync")]

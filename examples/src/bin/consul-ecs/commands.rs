@@ -48,16 +48,27 @@ pub(crate) fn run(subcommand: Option<&str>, arguments: Vec<OsString>) -> Result<
             Ok(0)
         }
         Some(argument) if usage::is_asked_for(argument) => {
-            print(USAGE);
+            print(&usage());
             Ok(0)
         }
-        None => Err(Failure::Early(USAGE.to_owned())),
-        Some(other) => Err(Failure::Early(format!("unknown command: {other}\n\n{USAGE}"))),
+        None => Err(Failure::Early(usage())),
+        #[cfg(feature = "acl-controller")]
+        Some(other) if crate::controllers::is_command(other) => {
+            crate::controllers::run(other, &arguments)
+        }
+        Some(other) => Err(Failure::Early(format!("unknown command: {other}\n\n{}", usage()))),
     }
 }
 
+fn usage() -> String {
+    #[cfg(feature = "acl-controller")]
+    return format!("{USAGE}{}", crate::controllers::USAGE);
+    #[cfg(not(feature = "acl-controller"))]
+    USAGE.to_owned()
+}
+
 #[expect(clippy::print_stdout, reason = "the answer to a command")]
-fn print(text: &str) {
+pub(crate) fn print(text: &str) {
     println!("{text}");
 }
 
@@ -105,9 +116,12 @@ fn program() -> PathBuf {
 }
 
 /// Runs until it is done, with a stop that SIGTERM and SIGINT cancel.
-fn until_terminated<F>(work: impl FnOnce(CancellationToken) -> F) -> Result<u8, Failure>
+pub(crate) fn until_terminated<F, E>(
+    work: impl FnOnce(CancellationToken) -> F,
+) -> Result<u8, Failure>
 where
-    F: Future<Output = Result<()>>,
+    F: Future<Output = Result<(), E>>,
+    Failure: From<E>,
 {
     runtime()?.block_on(async {
         let stop = CancellationToken::new();

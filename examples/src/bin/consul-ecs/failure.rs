@@ -1,5 +1,4 @@
 use consul_watch::error_chain;
-use ecs_mesh_init::Error;
 
 /// Why a command ended without success, and how the operator learns of it.
 #[derive(Debug)]
@@ -7,11 +6,11 @@ pub(crate) enum Failure {
     /// Before there is a log: on standard error.
     Early(String),
     /// In the log.
-    Logged(Error),
+    Logged(String),
 }
 
 impl Failure {
-    pub(crate) fn early(error: &Error) -> Self {
+    pub(crate) fn early(error: &ecs_mesh_init::Error) -> Self {
         Self::Early(error_chain(error))
     }
 
@@ -25,13 +24,27 @@ impl Failure {
     pub(crate) fn tell(&self) {
         match self {
             Self::Early(text) => eprintln!("{text}"),
-            Self::Logged(error) => tracing::error!("{}", error_chain(error)),
+            Self::Logged(text) => tracing::error!("{text}"),
         }
     }
 }
 
-impl From<Error> for Failure {
-    fn from(error: Error) -> Self {
-        Self::Logged(error)
+impl From<ecs_mesh_init::Error> for Failure {
+    fn from(error: ecs_mesh_init::Error) -> Self {
+        Self::Logged(error_chain(&error))
+    }
+}
+
+#[cfg(feature = "acl-controller")]
+impl From<acl_controller::Error> for Failure {
+    fn from(error: acl_controller::Error) -> Self {
+        Self::Logged(error_chain(&error))
+    }
+}
+
+#[cfg(feature = "acl-controller")]
+impl From<cts_ha::Error> for Failure {
+    fn from(error: cts_ha::Error) -> Self {
+        Self::Logged(error_chain(&error))
     }
 }

@@ -3,8 +3,12 @@
 //! A drop-in for upstream's binary: same subcommands, flags, exit codes and texts. It runs inside a
 //! task, where ECS gives it the metadata and `CONSUL_ECS_CONFIG_JSON` says what to do. Elsewhere
 //! `cargo run -p examples --features ecs --bin consul-ecs -- net-dial 127.0.0.1:8500` works.
+//!
+//! With the feature `acl-controller` it is also the controller of their ACL tokens.
 
 mod commands;
+#[cfg(feature = "acl-controller")]
+mod controllers;
 mod failure;
 mod logging;
 mod usage;

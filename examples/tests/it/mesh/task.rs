@@ -20,7 +20,7 @@ use wiremock::{Mock, MockServer, Request, ResponseTemplate, matchers::path};
 const LOG: &str = "containers.log";
 
 /// One task. Its containers are the processes that it starts.
-pub(super) struct EcsTask {
+pub(crate) struct EcsTask {
     volume: TempDir,
     metadata: MockServer,
     document: Arc<Mutex<Value>>,
@@ -29,7 +29,7 @@ pub(super) struct EcsTask {
 
 impl EcsTask {
     /// A task that is starting: `web` is the application.
-    pub(super) async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         let containers = ["consul-ecs-mesh-init", "sidecar-proxy", "web"].map(|name| {
             json!({"Name": name, "Type": "NORMAL", "DesiredStatus": "RUNNING", "KnownStatus": "PENDING"})
         });
@@ -49,17 +49,17 @@ impl EcsTask {
         Self { volume: tempfile::tempdir().unwrap(), metadata, document, vars }
     }
 
-    pub(super) fn set_var(&mut self, name: &str, value: impl Into<String>) {
+    pub(crate) fn set_var(&mut self, name: &str, value: impl Into<String>) {
         self.vars.push((name.to_owned(), value.into()));
     }
 
     /// A file of the volume that the containers share.
-    pub(super) fn file(&self, name: &str) -> PathBuf {
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.volume.path().join(name)
     }
 
     /// Sets what ECS says of the application.
-    pub(super) fn application(&self, status: &str, health: &str) {
+    pub(crate) fn application(&self, status: &str, health: &str) {
         let mut document = self.document.lock().unwrap();
         let web = &mut document["Containers"][2];
         web["KnownStatus"] = json!(status);
@@ -68,7 +68,7 @@ impl EcsTask {
     }
 
     /// How often the metadata was asked for.
-    pub(super) async fn metadata_polls(&self) -> usize {
+    pub(crate) async fn metadata_polls(&self) -> usize {
         self.metadata.received_requests().await.unwrap().len()
     }
 
@@ -91,18 +91,18 @@ impl EcsTask {
     }
 
     /// Runs a container of the image to its end, and gives its exit code and log.
-    pub(super) async fn run(&self, arguments: &[&str]) -> (Option<i32>, String) {
+    pub(crate) async fn run(&self, arguments: &[&str]) -> (Option<i32>, String) {
         let output = self.image(arguments).output().await.unwrap();
         (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
     }
 
     /// What the started containers have said.
-    pub(super) fn log(&self) -> String {
+    pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.file(LOG)).unwrap_or_default()
     }
 
     /// Starts a container with the program that mesh-init left in the volume.
-    pub(super) fn spawn(&self, arguments: &[&str]) -> Container {
+    pub(crate) fn spawn(&self, arguments: &[&str]) -> Container {
         let mut command = self.command(self.file("consul-ecs"), arguments);
         let log = File::options().create(true).append(true).open(self.file(LOG)).unwrap();
         command.stdout(Stdio::null()).stderr(log);
@@ -111,21 +111,21 @@ impl EcsTask {
 }
 
 /// A running container.
-pub(super) struct Container(Child);
+pub(crate) struct Container(Child);
 
 impl Container {
     /// What ECS does first to end a task.
-    pub(super) fn terminate(&self) {
+    pub(crate) fn terminate(&self) {
         let pid = i32::try_from(self.0.id().unwrap()).unwrap();
         kill(Pid::from_raw(pid), Signal::SIGTERM).unwrap();
     }
 
-    pub(super) async fn exit_code(mut self) -> Option<i32> {
+    pub(crate) async fn exit_code(mut self) -> Option<i32> {
         self.0.wait().await.unwrap().code()
     }
 }
 
 /// A port of 127.0.0.1 that nothing listens on.
-pub(super) fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }

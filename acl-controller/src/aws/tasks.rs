@@ -1,0 +1,154 @@
+use std::collections::{BTreeMap, BTreeSet};
+
+use async_trait::async_trait;
+use aws_sdk_ecs::{
+    Client,
+    types::{DesiredStatus, Task as EcsTask, TaskField},
+};
+
+use super::call::CallError;
+use crate::{
+    Error, Result, TaskSource,
+    task::{Task, TaskListing, Undescribed},
+};
+
+/// How many tasks `DescribeTasks` takes.
+const BATCH: usize = 100;
+
+/// The tasks of one ECS cluster.
+///
+/// A listing takes a `ListTasks` for each 100 tasks and each desired status, and a
+/// `DescribeTasks` for each 100 tasks. ECS lists stopped tasks for an hour; those are described
+/// too, since only their description says whether they have stopped yet.
+///
+/// Source: `ListTasks` and `DescribeTasks` in the API reference of Amazon ECS.
+/// Deviation: upstream counts a task as gone as soon as it begins to stop.
+#[derive(Debug, Clone)]
+pub struct EcsTasks {
+    client: Client,
+    cluster: String,
+}
+
+impl EcsTasks {
+    pub(super) fn new(client: Client, cluster: String) -> Self {
+        Self { client, cluster }
+    }
+
+    async fn add(&self, status: &DesiredStatus, found: &mut Found) -> Result<()> {
+        let mut token: Option<String> = None;
+        loop {
+            let page = self
+                .client
+                .list_tasks()
+                .cluster(&self.cluster)
+                .desired_status(status.clone())
+                .set_next_token(token.clone())
+                .send()
+                .await
+                .map_err(|error| self.failed("listing", error))?;
+            // A page may be empty and yet not be the last.
+            for arns in page.task_arns().chunks(BATCH) {
+                self.describe(arns, found).await?;
+            }
+            let next = page.next_token.filter(|next| !next.is_empty());
+            if next.is_none() {
+                return Ok(());
+            }
+            if next == token {
+                let problem = format!(
+                    "listing tasks of the cluster {}: ECS gives a page again",
+                    self.cluster
+                );
+                return Err(Error::Input { problem });
+            }
+            token = next;
+        }
+    }
+
+    async fn describe(&self, arns: &[String], found: &mut Found) -> Result<()> {
+        let answer = self
+            .client
+            .describe_tasks()
+            .cluster(&self.cluster)
+            .set_tasks(Some(arns.to_vec()))
+            .include(TaskField::Tags)
+            .send()
+            .await
+            .map_err(|error| self.failed("describing", error))?;
+        let mut unanswered: BTreeSet<&str> = arns.iter().map(String::as_str).collect();
+        for failure in answer.failures() {
+            let arn = failure.arn().unwrap_or_default();
+            unanswered.remove(arn);
+            found.undescribed(arn, failure.reason().unwrap_or("no reason given"));
+        }
+        for task in answer.tasks.unwrap_or_default() {
+            unanswered.remove(task.task_arn().unwrap_or_default());
+            found.described(task);
+        }
+        for arn in unanswered {
+            found.undescribed(arn, "not in the answer");
+        }
+        Ok(())
+    }
+
+    fn failed(&self, doing: &str, error: impl Into<CallError>) -> Error {
+        error.into().during(format!("{doing} tasks of the cluster {}", self.cluster))
+    }
+}
+
+#[async_trait]
+impl TaskSource for EcsTasks {
+    async fn tasks(&self) -> Result<TaskListing> {
+        let mut found = Found::default();
+        for status in [DesiredStatus::Running, DesiredStatus::Stopped] {
+            self.add(&status, &mut found).await?;
+        }
+        Ok(found.into_listing())
+    }
+}
+
+/// What the pages said so far. A task that began to stop meanwhile is in both lists; what was
+/// said later counts.
+#[derive(Debug, Default)]
+struct Found {
+    tasks: BTreeMap<String, Task>,
+    nameless: Vec<Task>,
+    undescribed: BTreeMap<String, String>,
+}
+
+impl Found {
+    fn described(&mut self, task: EcsTask) {
+        let task = described(task);
+        self.undescribed.remove(&task.arn);
+        if task.arn.is_empty() {
+            self.nameless.push(task);
+        } else {
+            self.tasks.insert(task.arn.clone(), task);
+        }
+    }
+
+    fn undescribed(&mut self, arn: &str, reason: &str) {
+        self.undescribed.insert(arn.to_owned(), reason.to_owned());
+    }
+
+    fn into_listing(self) -> TaskListing {
+        let Self { tasks, nameless, undescribed } = self;
+        let all = tasks.into_values().chain(nameless);
+        let mut listing = TaskListing::new(all.filter(|task| !task.is_stopped()).collect());
+        listing.undescribed =
+            undescribed.into_iter().map(|(arn, reason)| Undescribed::new(arn, reason)).collect();
+        listing
+    }
+}
+
+fn described(task: EcsTask) -> Task {
+    let mut known =
+        Task::new(task.task_arn.unwrap_or_default(), task.task_definition_arn.unwrap_or_default())
+            .with_last_status(task.last_status.unwrap_or_default());
+    for tag in task.tags.unwrap_or_default() {
+        if let Some(key) = tag.key {
+            known = known.with_tag(key, tag.value.unwrap_or_default());
+        }
+    }
+    known
+}

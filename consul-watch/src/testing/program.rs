@@ -1,0 +1,90 @@
+use std::{
+    ffi::OsStr,
+    fs::File,
+    io,
+    os::unix::process::CommandExt as _,
+    path::Path,
+    process::{Child, ChildStdin, Command, Stdio},
+};
+
+use nix::{
+    sys::signal::{Signal, killpg},
+    unistd::Pid,
+};
+
+/// Runs the program so that it cannot outlive its parent: a watchdog in its
+/// process group reads a pipe that only the parent holds open. When the
+/// parent is gone it removes the data too; stopping the program on purpose
+/// ends the watchdog first.
+const WATCHDOG: &str =
+    r#"exec 3<&0 </dev/null; (read -r _ <&3; kill -9 $$; rm -rf "$0") & exec "$@" 3<&-"#;
+
+/// A server that a test has started, in a process group of its own.
+///
+/// Dropping it kills it; the same happens when the test's process ends in any way.
+#[derive(Debug)]
+pub struct Program {
+    process: Child,
+    /// Closing it wakes the watchdog.
+    _lifeline: Option<ChildStdin>,
+}
+
+impl Program {
+    /// Starts a program; what it prints goes to the end of `log`. Its `folder` is removed when the
+    /// test's process ends without dropping it.
+    ///
+    /// # Errors
+    ///
+    /// When the log cannot be opened, or the machine starts no process. A program that is not
+    /// there [has ended](Program::has_ended) at once.
+    pub fn start<I, A>(program: &Path, arguments: I, folder: &Path, log: &Path) -> io::Result<Self>
+    where
+        I: IntoIterator<Item = A>,
+        A: AsRef<OsStr>,
+    {
+        let log = File::options().create(true).append(true).open(log)?;
+        let mut process = Command::new("sh")
+            .args(["-c", WATCHDOG])
+            .arg(folder)
+            .arg(program)
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .process_group(0)
+            .spawn()?;
+        let lifeline = process.stdin.take();
+        Ok(Self { process, _lifeline: lifeline })
+    }
+
+    /// Whether it runs no more.
+    ///
+    /// # Errors
+    ///
+    /// When the machine does not say.
+    pub fn has_ended(&mut self) -> io::Result<bool> {
+        Ok(self.process.try_wait()?.is_some())
+    }
+
+    /// Asks it to stop.
+    pub fn terminate(&self) {
+        self.signal(Signal::SIGTERM);
+    }
+
+    /// Signals the whole process group, so that nothing of it stays behind.
+    fn signal(&self, signal: Signal) {
+        if let Ok(group) = i32::try_from(self.process.id())
+            && let Err(error) = killpg(Pid::from_raw(group), signal)
+        {
+            tracing::debug!(%error, "the process is gone already");
+        }
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        self.signal(Signal::SIGKILL);
+        // Reaps it; a killed process ends at once.
+        drop(self.process.wait());
+    }
+}

@@ -1,0 +1,150 @@
+//! No secret reaches a log, an error, a metric, a printed line or an argument.
+
+use std::{collections::BTreeSet, fs};
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use consul_watch::{QueryOptions, WriteOptions, client::AclTokenFilter};
+
+use super::{
+    process::Launch,
+    proxy::Weather,
+    world::{AWS_SECRET_KEY, MANAGEMENT, World, eventually, secret_of},
+};
+use crate::mesh::task::free_port;
+
+/// What somebody writes into a secret by mistake.
+const PLANTED: &str = "planted-by-mistake-3b8e";
+/// A token that Consul does not know.
+const UNKNOWN: &str = "4c1d0a7e-unknown-management-token";
+
+/// Where a secret must not be: what it is called, and what it holds.
+type Place = (&'static str, String);
+
+/// The places that hold one of the secrets, plain or in base64.
+fn leaks(places: &[Place], secrets: &BTreeSet<String>) -> Vec<String> {
+    let mut all = Vec::new();
+    for (name, text) in places {
+        for (number, secret) in secrets.iter().enumerate() {
+            // Without the end, which depends on what follows.
+            let packed = STANDARD.encode(secret);
+            let packed = packed.trim_end_matches('=');
+            let packed = packed.split_at(packed.len() - 2).0;
+            if text.contains(secret.as_str()) || text.contains(packed) {
+                all.push(format!("{name} holds secret {number}"));
+            }
+        }
+    }
+    all
+}
+
+/// The secrets of all tokens that there are.
+async fn tokens(world: &World) -> BTreeSet<String> {
+    let found = world.found().await.unwrap();
+    // That of the anonymous token is known to everybody.
+    let own = found.tokens.into_iter().filter(|token| token.secret != "anonymous");
+    own.map(|token| token.secret).collect()
+}
+
+/// Brings the controller into every kind of trouble that it talks about.
+async fn trouble(world: &mut World, launch: &Launch, secrets: &mut BTreeSet<String>) {
+    let logged = async |what: &str| {
+        eventually(what, async || launch.printed().contains(what)).await;
+    };
+    world.settle().await;
+    secrets.extend(tokens(world).await);
+    let (client, options) = (world.client(), WriteOptions::default());
+    let all = client.acl_tokens(&AclTokenFilter::default(), &QueryOptions::default()).await;
+    for token in all.unwrap().value {
+        if token.description.starts_with("Token for web") {
+            client.acl_token_delete(&token.accessor_id, &options).await.unwrap();
+        }
+    }
+    world.settle().await;
+    secrets.extend(tokens(world).await);
+    // The first has a token to be put back, the second has none.
+    world.write_secret(&secret_of("web"), PLANTED).await;
+    world.create_service("new").await;
+    world.write_secret(&secret_of("new"), PLANTED).await;
+    world.run_task("new").await;
+    logged("unmarshalling secret value: prod-new").await;
+    world.delete_secret(&secret_of("api")).await;
+    logged("retrieving secret prod-api: there is none").await;
+    world.proxy.set(Weather::Throttled(1.0));
+    logged("ThrottlingException").await;
+    world.proxy.set(Weather::Lossy(1.0));
+    logged("InternalServiceError").await;
+    world.proxy.set(Weather::Fair);
+    world.create_secret(&secret_of("api")).await;
+    world.write_secret(&secret_of("new"), "{}").await;
+    world.settle().await;
+    secrets.extend(tokens(world).await);
+    world.stop_task("web").await;
+    world.settle().await;
+}
+
+#[tokio::test]
+async fn nothing_that_leaves_the_controller_holds_a_secret() {
+    let Some(mut world) = World::start("secrets", 1).await else { return };
+    for service in ["web", "api"] {
+        world.create_service(service).await;
+        world.run_task(service).await;
+    }
+    let metrics = format!("127.0.0.1:{}", free_port());
+    let mut launch = world.launch();
+    launch.arguments.extend(["-log-level".to_owned(), "trace".to_owned()]);
+    launch.var("CONSUL_ECS_METRICS_ADDRESS", &metrics);
+    let controller = launch.start();
+
+    let mut secrets: BTreeSet<String> =
+        [MANAGEMENT, AWS_SECRET_KEY, PLANTED, UNKNOWN].map(str::to_owned).into();
+    trouble(&mut world, &launch, &mut secrets).await;
+    assert!(secrets.len() >= 4 + 4, "there were tokens");
+
+    let metrics = reqwest::get(format!("http://{metrics}/metrics")).await.unwrap();
+    let metrics = metrics.text().await.unwrap();
+    let arguments = fs::read_to_string(format!("/proc/{}/cmdline", controller.id())).unwrap();
+    assert_eq!(controller.terminate().await, Some(0));
+    let (_, planned, planning) = launch.run(&["dry-run"]).await;
+    let (_, refused, refusing) = {
+        let mut unknown = launch.clone();
+        unknown.var("CONSUL_HTTP_TOKEN", UNKNOWN);
+        unknown.run(&["dry-run"]).await
+    };
+    let (code, cleaned, cleaning) = launch.run(&["cleanup", "-force"]).await;
+    assert_eq!(code, Some(0), "{cleaning}");
+    let log = launch.printed();
+    for (text, sign) in [
+        (&log, "TRACE"),
+        (&log, "create token"),
+        (&metrics, "acl_controller_changes_total"),
+        (&arguments, "-secret-name-prefix"),
+        (&refusing, "ERROR"),
+        (&cleaned, "delete token"),
+    ] {
+        assert!(text.contains(sign), "it does not look like one: {sign}");
+    }
+    let mut places: Vec<Place> = vec![
+        ("the log", log),
+        ("the metrics", metrics),
+        ("the arguments", arguments),
+        ("what a dry run prints", planned),
+        ("the log of a dry run", planning),
+        ("what a refused dry run prints", refused),
+        ("the log of a refused dry run", refusing),
+        ("what a clean-up prints", cleaned),
+        ("the log of a clean-up", cleaning),
+    ];
+    assert_eq!(leaks(&places, &secrets), Vec::<String>::new());
+
+    // The search is worth something.
+    for (number, secret) in secrets.iter().enumerate() {
+        for (name, text) in &mut places {
+            let before = text.clone();
+            let packed = STANDARD.encode(secret);
+            text.push_str(if number % 2 == 0 { secret } else { &packed });
+            let found = leaks(&[(name, text.clone())], &secrets);
+            assert_eq!(found, [format!("{name} holds secret {number}")]);
+            *text = before;
+        }
+    }
+}

@@ -1,0 +1,318 @@
+//! Tasks that get their tokens by logging in with their IAM role: one that dies leaves nothing
+//! behind for long. IAM, STS and ECS are moto; Consul is the double, since the auth method
+//! `aws-iam` came with Consul 1.12.
+
+use std::{
+    collections::BTreeSet,
+    io::{Read as _, Write as _},
+    net::TcpStream,
+};
+
+use acl_controller::testing::Moto;
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use consul_watch::{
+    Client, QueryOptions,
+    client::AclTokenFilter,
+    testing::{DefaultPolicy, LoginAttempt, LoginIdentity, ServedConsul, TestConsul},
+};
+use secrecy::ExposeSecret as _;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use wiremock::{Mock, MockServer, ResponseTemplate, matchers::path};
+
+use super::{
+    process::Launch,
+    world::{CLUSTER, MANAGEMENT, SUITE, eventually},
+};
+
+const TAG: &str = "consul.hashicorp.com.service-name";
+
+/// What stands between two texts.
+fn between(text: &str, before: &str, after: &str) -> Option<String> {
+    let (_, rest) = text.split_once(before)?;
+    Some(rest.split_once(after)?.0.to_owned())
+}
+
+/// Sends a signed request on, as Consul's servers do; here to moto, whatever it is signed for.
+fn forward(endpoint: &str, body: &str, headers: &Value) -> Result<String, String> {
+    let address = endpoint.trim_start_matches("http://");
+    let fixed = [
+        "POST / HTTP/1.1".to_owned(),
+        format!("Host: {address}"),
+        "Connection: close".to_owned(),
+        "Content-Type: application/x-www-form-urlencoded; charset=utf-8".to_owned(),
+        format!("Content-Length: {}", body.len()),
+    ];
+    let signed = ["Authorization", "X-Amz-Date", "X-Amz-Security-Token"]
+        .into_iter()
+        .filter_map(|name| Some(format!("{name}: {}", headers[name][0].as_str()?)));
+    let head: Vec<String> = fixed.into_iter().chain(signed).collect();
+    let request = format!("{}\r\n\r\n{body}", head.join("\r\n"));
+    let exchange = || {
+        let mut stream = TcpStream::connect(address)?;
+        stream.write_all(request.as_bytes())?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        std::io::Result::Ok(answer)
+    };
+    exchange().map_err(|error| error.to_string())
+}
+
+/// Judges a bearer token as Consul's servers do: STS says who calls, IAM which tags the role has.
+fn judge(endpoint: &str, attempt: &LoginAttempt<'_>) -> Result<LoginIdentity, String> {
+    let wrong = |what: &str| format!("the bearer token has no {what}");
+    let token: Value = serde_json::from_str(attempt.bearer_token.expose_secret())
+        .map_err(|error| error.to_string())?;
+    let part = |name: &str| {
+        let bytes = STANDARD.decode(token[name].as_str().unwrap_or_default()).ok();
+        bytes.and_then(|bytes| String::from_utf8(bytes).ok()).ok_or_else(|| wrong(name))
+    };
+    let headers: Value =
+        serde_json::from_str(&part("iam_request_headers")?).map_err(|error| error.to_string())?;
+    let caller = forward(endpoint, &part("iam_request_body")?, &headers)?;
+    let caller = between(&caller, "<Arn>", "</Arn>").ok_or_else(|| wrong("caller"))?;
+    let entity = |name: &str| {
+        let value = headers[format!("X-Consul-IAM-GetEntity-{name}")][0].as_str();
+        value.ok_or_else(|| wrong(name))
+    };
+    let signed: Value =
+        serde_json::from_str(entity("Headers")?).map_err(|error| error.to_string())?;
+    let role = forward(endpoint, entity("Body")?, &signed)?;
+    let field = |name: &str| {
+        between(&role, &format!("<{name}>"), &format!("</{name}>")).ok_or_else(|| wrong(name))
+    };
+    let name = field("RoleName")?;
+    if !caller.contains(&format!(":assumed-role/{name}/")) {
+        return Err(format!("{caller} is not the role {name}"));
+    }
+    let mut identity = LoginIdentity::aws_iam(field("Arn")?, name, field("RoleId")?, Moto::ACCOUNT)
+        .entity_path(field("Path")?);
+    let tag = between(&role, &format!("<Key>{TAG}</Key>"), "</member>");
+    if let Some(value) = tag.and_then(|tag| between(&tag, "<Value>", "</Value>")) {
+        identity = identity.entity_tag(TAG, value);
+    }
+    Ok(identity)
+}
+
+/// The cluster, and its Consul.
+struct Place {
+    moto: Moto,
+    consul: ServedConsul,
+    folder: TempDir,
+}
+
+/// A task, whose containers are processes.
+struct Task {
+    arn: String,
+    _metadata: MockServer,
+    mesh_init: Launch,
+    health_sync: Launch,
+}
+
+impl Place {
+    async fn start(moto: Moto) -> Self {
+        let consul =
+            TestConsul::builder().acls(DefaultPolicy::Deny).management_token(MANAGEMENT).build();
+        let endpoint = moto.endpoint().to_owned();
+        consul.set_login_verifier("aws-iam", move |attempt: &LoginAttempt<'_>| {
+            judge(&endpoint, attempt)
+        });
+        let consul = consul.serve().await.unwrap();
+        let place = Self { moto, consul, folder: tempfile::tempdir().unwrap() };
+        place.ecs("CreateCluster", json!({"clusterName": "prod"})).await;
+        let container = json!({"name": "app", "image": "app", "memory": 64, "cpu": 1});
+        let family = json!({"family": "web", "containerDefinitions": [container]});
+        place.ecs("RegisterTaskDefinition", family).await;
+        place
+    }
+
+    async fn ecs(&self, action: &str, input: Value) -> Value {
+        self.moto.ecs(action, &input).await.unwrap()
+    }
+
+    fn client(&self) -> Client {
+        self.consul.client()
+    }
+
+    fn servers(&self) -> Value {
+        let address = self.consul.address();
+        let port: u16 = address.rsplit_once(':').unwrap().1.parse().unwrap();
+        json!({"hosts": "127.0.0.1", "defaults": {"tls": false},
+            "http": {"https": false, "port": port}})
+    }
+
+    fn controller(&self, metadata: &MockServer) -> Launch {
+        let config = json!({"bootstrapDir": self.folder.path(), "consulServers": self.servers(),
+            "controller": {"iamRolePath": null}});
+        let mut launch = Launch::new(&["controller"], self.folder.path().join("controller.log"));
+        for (name, value) in [
+            ("CONSUL_ECS_CONFIG_JSON", config.to_string()),
+            ("CONSUL_HTTP_TOKEN", MANAGEMENT.to_owned()),
+            ("ECS_CONTAINER_METADATA_URI_V4", metadata.uri()),
+            ("AWS_ENDPOINT_URL", self.moto.endpoint().to_owned()),
+            ("AWS_ACCESS_KEY_ID", "AKIAEXAMPLE".to_owned()),
+            ("AWS_SECRET_ACCESS_KEY", "none".to_owned()),
+            ("CONSUL_ECS_INTERVAL", "200ms".to_owned()),
+        ] {
+            launch.var(name, value);
+        }
+        launch
+    }
+
+    /// A role of the service `web`, below a path.
+    async fn role(&self, name: &str, below: &str) {
+        let parameters = [
+            ("RoleName", name),
+            ("Path", below),
+            ("AssumeRolePolicyDocument", "{}"),
+            ("Tags.member.1.Key", TAG),
+            ("Tags.member.1.Value", "web"),
+        ];
+        self.moto.query("iam", "CreateRole", &parameters).await.unwrap();
+    }
+
+    /// A task that runs with a role.
+    async fn task(&self, number: usize, (role, below): (&str, &str)) -> Task {
+        let tags = json!([{"key": "consul.hashicorp.com/mesh", "value": "true"}]);
+        let input = json!({"cluster": "prod", "taskDefinition": "web", "launchType": "FARGATE",
+            "tags": tags});
+        let arn = self.ecs("RunTask", input).await["tasks"][0]["taskArn"].clone();
+        let arn = arn.as_str().unwrap().to_owned();
+        let metadata = metadata(&arn).await;
+        let role_arn = format!("arn:aws:iam::{}:role{below}{role}", Moto::ACCOUNT);
+        let session = [("RoleArn", role_arn.as_str()), ("RoleSessionName", "task")];
+        let session = self.moto.query("sts", "AssumeRole", &session).await.unwrap();
+        let field =
+            |name: &str| between(&session, &format!("<{name}>"), &format!("</{name}>")).unwrap();
+        let volume = self.folder.path().join(format!("volume-{number}"));
+        std::fs::create_dir(&volume).unwrap();
+        let config = json!({"bootstrapDir": volume, "consulServers": self.servers(),
+            "service": {"name": "web", "port": 8080}, "transparentProxy": {"enabled": false},
+            "healthSyncContainers": ["app"],
+            "consulLogin": {"enabled": true, "stsEndpoint": self.moto.endpoint()}});
+        let [mesh_init, health_sync] = ["mesh-init", "health-sync"].map(|name| {
+            let log = self.folder.path().join(format!("{name}-{number}.log"));
+            let mut launch = Launch::new(&[name], log);
+            for (name, value) in [
+                ("CONSUL_ECS_CONFIG_JSON", config.to_string()),
+                ("ECS_CONTAINER_METADATA_URI_V4", metadata.uri()),
+                ("AWS_REGION", Moto::REGION.to_owned()),
+                ("AWS_ACCESS_KEY_ID", field("AccessKeyId")),
+                ("AWS_SECRET_ACCESS_KEY", field("SecretAccessKey")),
+                ("AWS_SESSION_TOKEN", field("SessionToken")),
+            ] {
+                launch.var(name, value);
+            }
+            launch
+        });
+        Task { arn, _metadata: metadata, mesh_init, health_sync }
+    }
+
+    /// The ids of tasks that have a token, and of those that have services.
+    async fn tasks_in_consul(&self) -> (BTreeSet<String>, BTreeSet<String>) {
+        let (client, options) = (self.client(), QueryOptions::default());
+        let tokens = client.acl_tokens(&AclTokenFilter::default(), &options).await.unwrap().value;
+        let of_tokens = tokens
+            .iter()
+            .filter_map(|token| token.description.strip_prefix("token created via login: "))
+            .map(|meta| {
+                let meta: Value = serde_json::from_str(meta).unwrap();
+                meta["consul.hashicorp.com/task-id"].as_str().unwrap().to_owned()
+            })
+            .collect();
+        let node = client.catalog_node(CLUSTER, &options).await.unwrap().value;
+        let services = node.into_iter().flat_map(|node| node.services.into_values());
+        let of_services =
+            services.filter_map(|service| service.meta.get("task-id").cloned()).collect();
+        (of_tokens, of_services)
+    }
+}
+
+async fn metadata(arn: &str) -> MockServer {
+    let server = MockServer::start().await;
+    let container = |name: &str| {
+        json!({"Name": name, "Type": "NORMAL", "DesiredStatus": "RUNNING",
+            "KnownStatus": "RUNNING", "Health": {"status": "HEALTHY"},
+            "Networks": [{"IPv4Addresses": ["127.0.0.1"]}]})
+    };
+    let task = json!({"Cluster": CLUSTER, "TaskARN": arn, "Family": "web",
+        "Containers": [container("app"), container("consul-dataplane")]});
+    let answer = ResponseTemplate::new(200).set_body_json(task);
+    Mock::given(path("/task")).respond_with(answer).mount(&server).await;
+    server
+}
+
+fn id(task: &Task) -> String {
+    task.arn.rsplit('/').next().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn what_a_dead_task_leaves_is_removed() {
+    let Some(part) = SUITE.part("moto_server", "logins") else { return };
+    SUITE.double("consul");
+    let place = Place::start(Moto::start(&part.path).await.unwrap()).await;
+    for (role, below) in [("web", "/consul-ecs/"), ("thief", "/")] {
+        place.role(role, below).await;
+    }
+    let own = metadata(&format!("{}/0123", CLUSTER.replace(":cluster/", ":task/"))).await;
+    let controller = place.controller(&own);
+    let running = controller.start();
+    eventually("logins are set up", async || {
+        let options = QueryOptions::default();
+        place.client().catalog_node(CLUSTER, &options).await.unwrap().value.is_some()
+    })
+    .await;
+
+    let tasks = [
+        place.task(0, ("web", "/consul-ecs/")).await,
+        place.task(1, ("web", "/consul-ecs/")).await,
+    ];
+    let ids: BTreeSet<String> = tasks.iter().map(id).collect();
+    let mut syncing = Vec::new();
+    for task in &tasks {
+        let (code, _, log) = task.mesh_init.run(&[]).await;
+        assert_eq!(code, Some(0), "{log}");
+        syncing.push(task.health_sync.start());
+    }
+    eventually("both tasks have a token and services", async || {
+        place.tasks_in_consul().await == (ids.clone(), ids.clone())
+    })
+    .await;
+
+    // A role beside the trusted path gets nothing.
+    let thief = place.task(2, ("thief", "/")).await;
+    let trying = thief.mesh_init.start();
+    eventually("the thief is refused", async || {
+        thief.mesh_init.printed().contains("is not trusted")
+    })
+    .await;
+    trying.kill().await;
+
+    // The first dies without a word; the second goes on.
+    let second = syncing.pop().unwrap();
+    syncing.pop().unwrap().kill().await;
+    assert_eq!(place.tasks_in_consul().await, (ids.clone(), ids), "nobody has tidied up yet");
+    let stop = json!({"cluster": "prod", "task": tasks[0].arn, "reason": "test"});
+    place.ecs("StopTask", stop).await;
+    let left: BTreeSet<String> = [id(&tasks[1])].into();
+    eventually("only the second has a token and services", async || {
+        place.tasks_in_consul().await == (left.clone(), left.clone())
+    })
+    .await;
+
+    // The whole cluster is taken down without a word.
+    second.kill().await;
+    assert_eq!(running.terminate().await, Some(0), "{}", controller.printed());
+    let (code, _, log) = controller.run(&["cleanup"]).await;
+    assert_eq!(code, Some(1), "a task of the mesh runs: {log}");
+    for task in [&tasks[1], &thief] {
+        let stop = json!({"cluster": "prod", "task": task.arn, "reason": "test"});
+        place.ecs("StopTask", stop).await;
+    }
+    let (code, printed, log) = controller.run(&["cleanup", "-dry-run"]).await;
+    assert_eq!((code, printed.contains("delete token")), (Some(0), true), "{printed}{log}");
+    assert_eq!(place.tasks_in_consul().await.0, left, "it was a dry run");
+    let (code, _, log) = controller.run(&["cleanup"]).await;
+    assert_eq!(code, Some(0), "{log}");
+    assert_eq!(place.tasks_in_consul().await, Default::default());
+}
