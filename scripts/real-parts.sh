@@ -12,6 +12,9 @@
 #   notapplicable  PART  SUITE  CASE  REASON    this version cannot do the case;
 #                                               it ran on the double
 
+# shellcheck source=scripts/planted-secrets.sh
+source "$(dirname "${BASH_SOURCE[0]}")/planted-secrets.sh"
+
 # use_real_parts ROOT: sets up the real programs, puts them first on PATH, and
 # takes out of the environment what would point the tests at someone's own
 # Consul or change what Terraform does.
@@ -41,7 +44,7 @@ run_reported() {
     local status=0
     scratch=$(mktemp -d "${TMPDIR:-/tmp}/real-parts.XXXXXX") || return
     report=$scratch/report
-    running=
+    running= watching=
     trap clean_up EXIT
     trap 'exit 130' INT
     trap 'exit 143' TERM
@@ -55,16 +58,23 @@ run_reported() {
     REAL_PARTS_REPORT=$report TMPDIR=$scratch/tmp "$@" </dev/null &
     running=$!
     set +m
+    arguments_are_watched || status=1
+    watch_arguments "$scratch/arguments" &
+    watching=$!
     wait "$running" || status=$?
     running=
+    kill "$watching"
+    watching=
 
     end_leftovers
     print_report
+    no_argument_was_secret "$scratch/arguments" || status=1
     return "$status"
 }
 
 clean_up() {
     trap '' INT TERM HUP
+    [[ -z $watching ]] || kill "$watching" 2>/dev/null || true
     if [[ -n $running ]]; then
         kill -INT -- "-$running" 2>/dev/null || true
         within_seconds 5 group_is_gone || kill -KILL -- "-$running" 2>/dev/null || true

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use consul_watch::{Backoff, Jitter};
 use secrecy::SecretString;
 use serde_json::Value;
 
@@ -19,6 +20,9 @@ const MOST: usize = 4 << 20;
 
 /// How often an ended step's log is asked for that has no end yet.
 const EMPTY: u32 = 10;
+
+/// The shortest and the longest wait for more of a log.
+const WAITS: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(2));
 
 /// Puts a log together from its pieces.
 #[derive(Debug, Default)]
@@ -84,6 +88,9 @@ impl LogText {
 pub(crate) async fn read(client: &Client, address: &SecretString) -> Result<LogText> {
     let mut log = LogText::default();
     let mut empty = 0;
+    let (first, longest) = WAITS;
+    let mut waits =
+        Backoff::default().with_initial(first).with_cap(longest).with_jitter(Jitter::Extra(0.2));
     while !log.is_complete() && empty < EMPTY {
         let piece = client.log_piece(address, log.offset(), PIECE).await?;
         if piece.is_empty() {
@@ -92,9 +99,10 @@ pub(crate) async fn read(client: &Client, address: &SecretString) -> Result<LogT
                 break;
             }
             empty += 1;
-            tokio::time::sleep(Duration::from_millis(500).min(Duration::from_secs(2))).await;
+            tokio::time::sleep(waits.next_delay()).await;
         } else {
             empty = 0;
+            waits.reset();
             log.take(&piece);
         }
     }

@@ -131,7 +131,10 @@ impl Ensure<'_> {
         let version = workspace
             .relationships
             .one::<ConfigurationVersionAttributes>("current-configuration-version");
-        if version.is_some() && !has(&SOURCE_TAG.to_owned()) {
+        // One that was made here stays ours when somebody takes the tag away,
+        // which is then added again.
+        let made_here = attributes.source_name.as_deref() == Some(SOURCE_NAME);
+        if version.is_some() && !made_here && !has(&SOURCE_TAG.to_owned()) {
             return refuse(
                 "has a configuration version not uploaded by this application".to_owned(),
             );
@@ -139,7 +142,8 @@ impl Ensure<'_> {
         Ok(())
     }
 
-    /// Without tags nothing tells whose uploads these are, but the workspace's source.
+    /// Without tags nothing tells for sure whose uploads these are, so they are
+    /// taken for ours.
     fn check_without_tags(&self, workspace: &Workspace) -> Result<()> {
         if !self.settings.allowed_tags.is_empty() || !self.settings.denied_tags.is_empty() {
             return Err(Error::Workspace {

@@ -1,6 +1,6 @@
 use std::{
     fmt,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -8,10 +8,13 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use consul_watch::{Backoff, Clock, Jitter, SystemClock, types::KvPair};
 use tokio::runtime::Handle;
-use tokio_util::task::TaskTracker;
+use tokio_util::{
+    sync::{CancellationToken, DropGuard},
+    task::TaskTracker,
+};
 
 use crate::{
-    Candidate, Consul, Elector, Error, FencingToken, Leader, Leadership, Loss, Result,
+    Candidate, Consul, Elector, Error, FencingToken, Leader, Leadership, Lease, Loss, Result,
     SessionOptions,
     contest::{Contest, Grant, LOCK_FLAGS, Monitor, Seat, release},
     leadership::Fence,
@@ -96,6 +99,16 @@ pub struct ConsulElector {
     leader: Arc<Mutex<Option<Leader>>>,
     /// Candidacies that were dropped and are being given up.
     farewells: TaskTracker,
+    /// Leaderships that were not given back yet, as far as they were looked at.
+    reigns: Mutex<Vec<Reign>>,
+}
+
+/// A leadership, as its elector remembers it.
+#[derive(Clone)]
+struct Reign {
+    lease: Lease,
+    /// Cancelled when lock and session were given back, or cannot be.
+    given_back: CancellationToken,
 }
 
 impl ConsulElector {
@@ -139,18 +152,38 @@ impl ConsulElector {
             session,
             leader: Arc::default(),
             farewells: TaskTracker::new(),
+            reigns: Mutex::default(),
         })
     }
 
-    /// Waits until the candidacies that were dropped have been given up: at most
-    /// a few seconds, also when Consul does not answer. A program that ends should
-    /// await it after it has dropped [`Elector::campaign`] or
-    /// [`ElectorExt::run`](crate::ElectorExt::run); else a session stays until its
-    /// TTL, and with it a lock that Consul may just have granted.
+    /// Waits until the candidacies that were dropped, and the leaderships that have
+    /// ended, have been given back to Consul: at most a few seconds, also when it
+    /// does not answer. A program that ends should await it after it has dropped
+    /// [`Elector::campaign`], [`ElectorExt::run`](crate::ElectorExt::run) or a
+    /// [`Leadership`]; else a session stays until its TTL, and with it the lock.
     pub async fn farewell(&self) {
         self.farewells.close();
         self.farewells.wait().await;
         self.farewells.reopen();
+        let ended: Vec<_> =
+            self.reigns().iter().filter(|reign| reign.lease.check().is_err()).cloned().collect();
+        for reign in ended {
+            reign.given_back.cancelled().await;
+        }
+    }
+
+    fn reigns(&self) -> MutexGuard<'_, Vec<Reign>> {
+        // Nothing that holds the lock can leave the list half changed.
+        self.reigns.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Remembers a leadership. It is given back when what this returns is dropped.
+    fn reign(&self, lease: &Lease) -> DropGuard {
+        let given_back = CancellationToken::new();
+        let mut reigns = self.reigns();
+        reigns.retain(|reign| !reign.given_back.is_cancelled());
+        reigns.push(Reign { lease: lease.clone(), given_back: given_back.clone() });
+        given_back.drop_guard()
     }
 
     /// One session's candidacy.
@@ -206,7 +239,9 @@ impl ConsulElector {
         };
         let (consul, options) = (self.consul.clone(), self.options.clone());
         let leader = Arc::clone(&self.leader);
+        let given_back = self.reign(&lease);
         Leadership::fenced(lease, token, margin, Some(fence), |resigned| async move {
+            let _given_back = given_back;
             let monitor = Monitor {
                 consul: &consul,
                 clock: &options.clock,

@@ -1,62 +1,28 @@
 //! Copying the ECS health of containers to Consul, and leaving the mesh at the end.
 
+mod logout;
 mod status;
 
-use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use consul_watch::{Client, WriteOptions, types::HealthCheck};
-use tokio::time::{MissedTickBehavior, interval, sleep};
+use consul_watch::{Backoff, Jitter, error_chain, types::HealthCheck};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     Error, Result,
     config::Generation,
-    login,
     metadata::{ContainerHealth, Task, TaskMetadata},
     registration::{self, Registrar, TaskPlan},
 };
 
+pub use logout::Logout;
 pub use status::{DATAPLANE, dataplane_status, health_status};
 
 const UNHEALTHY: &str = "UNHEALTHY";
-
-/// What gives the token back when the task ends.
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub struct Logout {
-    /// The client: its token is given back when there are no files.
-    pub client: Client,
-    /// Files with the tokens to give back.
-    pub files: Vec<PathBuf>,
-}
-
-impl Logout {
-    /// Gives back the client's token.
-    pub fn of_client(client: Client) -> Self {
-        Self { client, files: Vec::new() }
-    }
-
-    /// Gives back the tokens in files; those that are not there are none.
-    pub fn of_files(client: Client, files: Vec<PathBuf>) -> Self {
-        Self { client, files }
-    }
-
-    async fn run(&self) -> Vec<Error> {
-        if self.files.is_empty() {
-            let result = self.client.acl_logout(&WriteOptions::default()).await;
-            return result
-                .err()
-                .map(|error| Error::consul("logging out", error))
-                .into_iter()
-                .collect();
-        }
-        let mut errors = Vec::new();
-        for file in &self.files {
-            errors.extend(login::log_out(&self.client, file).await.err());
-        }
-        errors
-    }
-}
+/// How long Consul may refuse the checks at the start. A token that was just made is not known to
+/// every server at once, and a server that was asked too early goes on refusing it for 30 s.
+const REFUSAL_LIMIT: Duration = Duration::from_mins(1);
 
 /// One run of health-sync.
 ///
@@ -111,12 +77,22 @@ impl HealthSync {
     /// Copies until `stop` is cancelled, then makes all checks critical. In the current generation
     /// it then waits for the proxy to stop and deregisters. In the end it gives the token back.
     ///
+    /// Deviation: at the start upstream gives up when the checks cannot be read; here that is tried
+    /// again, without an end while no server answers, and for a minute when Consul refuses.
+    ///
     /// # Errors
     ///
-    /// At the start [`Error::Consul`] when checks cannot be read, and [`Error::Input`] when the
-    /// sidecar has not exactly one. At the end [`Error::Other`] with all that went wrong.
+    /// At the start [`Error::Consul`] when Consul still refuses the checks after a minute, and
+    /// [`Error::Input`] when the sidecar has not exactly one. At the end [`Error::Other`] with all
+    /// that went wrong.
     pub async fn run(self, stop: CancellationToken) -> Result<()> {
-        let checks = match self.checks().await {
+        let checks = tokio::select! {
+            biased;
+            // What was registered began critical, so there is nothing to make critical.
+            () = stop.cancelled() => Ok(BTreeMap::new()),
+            checks = self.checks_at_start() => checks,
+        };
+        let checks = match checks {
             Ok(checks) => checks,
             Err(error) => {
                 self.log_out().await.iter().for_each(|error| {
@@ -162,6 +138,33 @@ impl HealthSync {
         }
     }
 
+    /// The checks to report, by id, as soon as Consul gives them.
+    async fn checks_at_start(&self) -> Result<BTreeMap<String, HealthCheck>> {
+        let began = Instant::now();
+        let mut delays = Backoff::default()
+            .with_initial(Duration::from_millis(250))
+            .with_cap(Duration::from_secs(5))
+            .with_jitter(Jitter::Extra(0.5));
+        loop {
+            let error = match self.checks().await {
+                Ok(checks) => return Ok(checks),
+                Err(error) => error,
+            };
+            let delay = delays.next_delay();
+            let is_refusal = matches!(error, Error::Consul { .. });
+            let in_time = is_refusal && began.elapsed() + delay < REFUSAL_LIMIT;
+            if !in_time && !error.is_retryable() {
+                return Err(error);
+            }
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                delay_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX),
+                "the checks could not be read; retrying"
+            );
+            sleep(delay).await;
+        }
+    }
+
     /// The checks to report, by id.
     async fn checks(&self) -> Result<BTreeMap<String, HealthCheck>> {
         let mut found = BTreeMap::new();
@@ -172,9 +175,10 @@ impl HealthSync {
             let own = self.registrar.checks(&self.plan.proxy).await?;
             if own.len() != 1 {
                 return Err(Error::input(format!(
-                    "only one check should be associated with the sidecar proxy service {}, but there are {}",
+                    "only one check should be associated with the sidecar proxy service {}, but {} can be read; \
+                     mesh-init must have registered it, and with ACLs the token needs node:read on the cluster's node",
                     self.plan.proxy.id,
-                    own.len()
+                    own.len(),
                 )));
             }
             found.extend(by_id(own));
@@ -276,6 +280,9 @@ impl HealthSync {
     async fn make_critical(&self, checks: &BTreeMap<String, HealthCheck>) -> Result<()> {
         let staged: Vec<HealthCheck> =
             checks.keys().filter_map(|id| self.staged(checks, id, UNHEALTHY)).collect();
+        if staged.is_empty() {
+            return Ok(());
+        }
         self.registrar.report(&staged).await
     }
 
@@ -337,20 +344,10 @@ fn finished(errors: &[Error]) -> Result<()> {
     if errors.is_empty() {
         return Ok(());
     }
-    let texts: Vec<String> = errors.iter().map(chain).collect();
+    let texts: Vec<String> = errors.iter().map(|error| error_chain(error)).collect();
     Err(Error::Other {
         operation: "leaving the mesh",
         retryable: false,
         source: texts.join("; ").into(),
     })
-}
-
-fn chain(error: &Error) -> String {
-    let mut text = error.to_string();
-    let mut next = std::error::Error::source(error);
-    while let Some(cause) = next {
-        text = format!("{text}: {cause}");
-        next = cause.source();
-    }
-    text
 }

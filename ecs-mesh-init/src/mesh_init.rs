@@ -84,17 +84,21 @@ impl MeshInit {
     /// tried again without an end, unless `retry` says otherwise. [`Error::Stopped`] when `stop` is
     /// cancelled: what was registered by then stays, and no file is half written.
     pub async fn run(self, stop: CancellationToken) -> Result<()> {
-        let task = tokio::select! {
-            biased;
-            () = stop.cancelled() => return Err(Error::Stopped { operation: "mesh-init" }),
-            task = self.metadata.task() => task?,
-        };
+        let task = self.task(&stop).await?;
         match self.config.generation {
             Generation::Early => Box::pin(self.run_early(&task, &stop)).await,
             Generation::Current => Box::pin(self.run_current(&task, &stop)).await,
         }?;
         tracing::info!("successfully initialized the task to operate as part of the mesh");
         Ok(())
+    }
+
+    async fn task(&self, stop: &CancellationToken) -> Result<Task> {
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => Err(Error::Stopped { operation: "reading the task's metadata" }),
+            task = self.metadata.task() => task,
+        }
     }
 
     fn var(&self, name: &str) -> Option<String> {

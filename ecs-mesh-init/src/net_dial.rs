@@ -25,9 +25,12 @@ pub async fn net_dial(arguments: &[String]) -> Result<u8> {
     match timeout(TIME_LIMIT, TcpStream::connect(address.as_str())).await {
         Ok(Ok(_connection)) => Ok(0),
         Ok(Err(error)) => {
-            tracing::debug!(%error, address, "cannot connect");
+            tracing::error!("cannot connect to {address}: {error}");
             Ok(2)
         }
-        Err(_elapsed) => Ok(2),
+        Err(_elapsed) => {
+            tracing::error!("cannot connect to {address} within {} s", TIME_LIMIT.as_secs());
+            Ok(2)
+        }
     }
 }

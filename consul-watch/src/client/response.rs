@@ -68,6 +68,7 @@ impl Response {
 
 /// Decoders quote the value that they did not expect, and that may be a secret.
 fn without_values(text: &str) -> String {
+    let text = without_words(text);
     let mut parts = text.split('"');
     let mut clean = parts.next().unwrap_or_default().to_owned();
     let mut rest: Vec<&str> = parts.collect();
@@ -76,6 +77,17 @@ fn without_values(text: &str) -> String {
         clean.push_str(last);
     }
     clean
+}
+
+/// Words that are not known are quoted in another way.
+fn without_words(text: &str) -> String {
+    for what in ["unknown variant `", "unknown field `"] {
+        if let Some((before, rest)) = text.split_once(what) {
+            let after = rest.rsplit_once("`, expected").map_or("", |(_word, after)| after);
+            return format!("{before}{what}…`, expected{after}");
+        }
+    }
+    text.to_owned()
 }
 
 /// The error for a status outside 2xx. In its text each secret is replaced by its name.
@@ -139,6 +151,12 @@ mod tests {
         let error = response.json::<std::collections::BTreeMap<String, u64>>().unwrap_err();
         let text = format!("{error:?}");
         assert!(text.contains("line 1") && !text.contains("planted"), "{text}");
+        let answer =
+            http::Response::new(Bytes::from_static(br#""planted `, expected \" planted""#));
+        let response = Response::new("x", answer).unwrap();
+        let error = response.json::<crate::types::SessionBehavior>().unwrap_err();
+        let text = format!("{error:?}");
+        assert!(text.contains("`delete` at line 1") && !text.contains("planted"), "{text}");
     }
 
     #[test]

@@ -148,7 +148,19 @@ impl Query for ConfigEntry {
         position: &Position,
         wait: Duration,
     ) -> Result<Answer<Self::Value>> {
-        client.config_entry(&self.kind, &self.name, &self.options.at(position, wait)).await
+        let read = async |position| {
+            client.config_entry(&self.kind, &self.name, &self.options.at(position, wait)).await
+        };
+        let answer = read(position).await?;
+        // Servers of old wake a blocked read of an entry that was deleted with the entry as it
+        // was, and hold the next read, which would show the truth, for the whole wait.
+        if let (Position::Index(before), Some(entry)) = (position, &answer.value)
+            && (1..=*before).contains(&entry.modify_index)
+            && answer.meta.index.is_some_and(|index| index > *before)
+        {
+            return read(&Position::Start).await;
+        }
+        Ok(answer)
     }
 }
 

@@ -18,6 +18,8 @@ pub(super) struct Reply {
     pub(super) hash: Option<String>,
     /// The number of what was read, for reads that block while it is the one they name.
     pub(super) number: Option<u64>,
+    /// A read that blocked keeps what it found first when there is nothing any more.
+    pub(super) clings: bool,
 }
 
 impl Reply {
@@ -29,12 +31,21 @@ impl Reply {
             seen: None,
             hash: None,
             number: None,
+            clings: false,
         }
     }
 
     pub(super) fn text(status: u16, text: impl Into<String>) -> Self {
         let headers = vec![("content-type", "text/plain; charset=utf-8".to_owned())];
-        Self { status, body: text.into().into(), headers, seen: None, hash: None, number: None }
+        Self {
+            status,
+            body: text.into().into(),
+            headers,
+            seen: None,
+            hash: None,
+            number: None,
+            clings: false,
+        }
     }
 
     pub(super) fn empty(status: u16) -> Self {
@@ -45,6 +56,12 @@ impl Reply {
     pub(super) fn at(mut self, seen: Seen) -> Self {
         self.headers.push(("x-consul-index", seen.index.to_string()));
         self.seen = Some(seen);
+        self
+    }
+
+    /// A read that, once it blocks, keeps what it found first when there is nothing any more.
+    pub(super) fn clinging(mut self, clings: bool) -> Self {
+        self.clings = clings;
         self
     }
 

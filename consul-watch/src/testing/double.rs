@@ -32,11 +32,12 @@ const CONNECTION_LIMIT: usize = 200;
 
 /// A Consul in this process, with true blocking queries.
 ///
-/// It answers the calls for catalog, health, KV, sessions, transactions of
-/// keys, the local agent's services (with sidecars) and checks (with TTLs),
-/// ACLs and logins, configuration entries, intentions, the mesh's certificates,
-/// coordinates, events and status, with filter expressions where Consul takes
-/// them. What it does not serve is answered with 404. Indexes
+/// It answers the calls for catalog, health, KV, sessions, transactions, the
+/// local agent's services (with sidecars) and checks (with TTLs), ACLs and
+/// logins, prepared queries, configuration entries, discovery chains, gateways,
+/// intentions, the mesh's certificates, coordinates, events and status, with
+/// filter expressions where Consul takes them. What it does not serve is answered
+/// with 404. Indexes
 /// follow Consul's rules for each service, key and table, so a watch wakes
 /// when a real one would; [`Behaviour`] says which servers it follows where
 /// they differ. TTLs, lock-delays and waits follow tokio's clock and work
@@ -485,7 +486,7 @@ impl TestConsul {
                 if counted.is_some() && call.needs_leader() && !state.leader {
                     return Reply::text(500, "rpc error making call: EOF");
                 }
-                let reply = with_contact(reply, &state, now);
+                let reply = with_contact(held.cling(reply), &state, now);
                 if !blocks || held.is_over(&call, &reply, state.epoch, now) {
                     (Some(reply), None, changed)
                 } else {
@@ -546,11 +547,27 @@ struct Held {
     until: Instant,
     epoch: Option<u64>,
     before: Option<Seen>,
+    /// What a read found that keeps it.
+    found: Option<Bytes>,
 }
 
 impl Held {
     fn new(call: &Call, jitter: Duration) -> Self {
-        Self { until: Instant::now() + call.wait + jitter, epoch: None, before: None }
+        let until = Instant::now() + call.wait + jitter;
+        Self { until, epoch: None, before: None, found: None }
+    }
+
+    /// Keeps what the read found before, where servers do.
+    fn cling(&mut self, mut reply: Reply) -> Reply {
+        if !reply.clings {
+            return reply;
+        }
+        if reply.status == 200 {
+            self.found = Some(reply.body.clone());
+        } else if let Some(found) = &self.found {
+            (reply.status, reply.body) = (200, found.clone());
+        }
+        reply
     }
 
     /// Whether the read answers now.

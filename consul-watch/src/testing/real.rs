@@ -5,6 +5,10 @@ use std::{
     io,
     net::{TcpListener, UdpSocket},
     path::{Path, PathBuf},
+    sync::{
+        OnceLock,
+        atomic::{AtomicU16, Ordering},
+    },
     time::Duration,
 };
 
@@ -14,14 +18,25 @@ use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 
 use super::Program;
-use crate::{BoxError, Client, ClientConfig, Consistency, QueryOptions, types::HealthStatus};
+use crate::{
+    BoxError, Client, ClientConfig, Consistency, QueryOptions,
+    transport::{ExchangeLimits, SocketTransport, Transport as _},
+    types::HealthStatus,
+};
 
 /// How long a server may take until it can be used.
 const START_LIMIT: Duration = Duration::from_mins(1);
 /// How long a server may take to stop by itself.
 const STOP_LIMIT: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(25);
+/// How long one question may take that is asked again.
+const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 const NODE: &str = "real-consul";
+/// Each server puts the name of its folder into this header of its answers.
+const MARK: &str = "x-test-server";
+/// Below the ports that the system gives to outgoing connections: one of those could
+/// take a port while its server is stopped.
+const PORTS: std::ops::Range<u16> = 22_000..32_000;
 
 /// A Consul agent in server mode on free ports of 127.0.0.1, alone in its cluster.
 ///
@@ -120,6 +135,7 @@ impl Consul {
             "disable_update_check": true,
             "log_level": "warn",
             "performance": { "raft_multiplier": 1 },
+            "http_config": { "response_headers": { MARK: self.mark() } },
             "ports": {
                 "http": self.ports.http, "server": self.ports.server, "serf_lan": self.ports.serf,
                 "serf_wan": -1, "dns": -1, "https": -1, "grpc": -1,
@@ -128,6 +144,11 @@ impl Consul {
         merge(&mut config, settings);
         std::fs::write(self.config(), config.to_string())?;
         Ok(())
+    }
+
+    /// What tells this server from all others on this machine.
+    fn mark(&self) -> String {
+        self.folder.path().file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
 
     fn config(&self) -> PathBuf {
@@ -217,7 +238,7 @@ impl Consul {
         let client = self.client();
         let limit = Instant::now() + START_LIMIT;
         let blind = self.sealed && self.token.is_none();
-        while !is_ready(&client, blind).await {
+        while !(self.answers().await && is_ready(&client, blind).await) {
             let ended = match &mut self.running {
                 Some(running) => running.has_ended()?,
                 None => true,
@@ -234,6 +255,18 @@ impl Consul {
             sleep(POLL).await;
         }
         Ok(())
+    }
+
+    /// Whether what listens on the port is this server, and not one that was faster.
+    async fn answers(&self) -> bool {
+        let config = ClientConfig { address: self.address(), ..ClientConfig::default() };
+        let Ok(transport) = SocketTransport::new(&config) else { return false };
+        let url = format!("http://{}/v1/status/leader", self.address());
+        let Ok(request) = http::Request::get(url).body(bytes::Bytes::new()) else { return false };
+        let answer = transport.exchange(request, ExchangeLimits::new(ANSWER_LIMIT, ANSWER_LIMIT));
+        answer.await.is_ok_and(|answer| {
+            answer.headers().get(MARK).is_some_and(|mark| mark.as_bytes() == self.mark().as_bytes())
+        })
     }
 }
 
@@ -268,22 +301,26 @@ impl Drop for Consul {
 }
 
 impl Ports {
-    /// Ports that are free at the moment; gossip needs one for both protocols.
+    /// Ports that are free at the moment, and that nothing in this process was given before.
     fn choose() -> io::Result<Self> {
-        let http = TcpListener::bind(("127.0.0.1", 0))?;
-        let server = TcpListener::bind(("127.0.0.1", 0))?;
-        loop {
-            let serf = TcpListener::bind(("127.0.0.1", 0))?;
-            let port = serf.local_addr()?.port();
-            if UdpSocket::bind(("127.0.0.1", port)).is_ok() {
-                return Ok(Self {
-                    http: http.local_addr()?.port(),
-                    server: server.local_addr()?.port(),
-                    serf: port,
-                });
-            }
+        Ok(Self { http: free_port()?, server: free_port()?, serf: free_port()? })
+    }
+}
+
+/// A port that is free for both protocols, as gossip needs it.
+fn free_port() -> io::Result<u16> {
+    static TAKEN: AtomicU16 = AtomicU16::new(0);
+    static START: OnceLock<u16> = OnceLock::new();
+    let start = *START.get_or_init(|| fastrand::u16(..PORTS.end - PORTS.start));
+    for _ in PORTS {
+        let offset = start.wrapping_add(TAKEN.fetch_add(1, Ordering::Relaxed));
+        let port = PORTS.start + offset % (PORTS.end - PORTS.start);
+        let address = ("127.0.0.1", port);
+        if TcpListener::bind(address).is_ok() && UdpSocket::bind(address).is_ok() {
+            return Ok(port);
         }
     }
+    Err(io::Error::new(io::ErrorKind::AddrInUse, format!("no port of {PORTS:?} is free")))
 }
 
 fn merge(base: &mut Value, over: &Value) {

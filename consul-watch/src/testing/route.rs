@@ -5,13 +5,16 @@ mod agent;
 mod agent_health;
 mod call;
 mod catalog;
+mod chain;
 mod cluster;
 mod config;
 mod connect;
 mod event;
 mod json;
 mod kv;
+mod query;
 mod session;
+mod txn;
 
 use tokio::time::Instant;
 
@@ -43,7 +46,7 @@ pub(super) fn answer(state: &mut State, call: &Call, now: Instant) -> Reply {
         return kv::answer(state, ask, key);
     }
     if path == "txn" && call.method == http::Method::PUT {
-        return kv::transact(state, ask);
+        return txn::transact(state, ask);
     }
     let (area, rest) = path.split_once('/').unwrap_or((path, ""));
     let reply = match area {
@@ -54,7 +57,9 @@ pub(super) fn answer(state: &mut State, call: &Call, now: Instant) -> Reply {
         "connect" => connect::answer(state, ask, rest),
         "coordinate" => cluster::coordinate(state, ask, rest),
         "operator" => cluster::operator(state, ask, rest),
+        "discovery-chain" => chain::answer(state, ask, rest),
         "event" => event::answer(state, ask, rest),
+        "query" => query::answer(state, ask, rest),
         "session" => session::answer(state, ask, rest),
         "status" => status(state, rest),
         "acl" => acl::answer(state, ask, rest),

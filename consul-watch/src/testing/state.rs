@@ -3,12 +3,15 @@
 mod acl;
 mod agent;
 mod catalog;
+mod chain;
 mod config;
 mod connect_ca;
 mod coordinate;
 mod event;
+mod gateway;
 mod intention;
 mod kv;
+mod query;
 mod session;
 mod sidecar;
 #[cfg(test)]
@@ -33,13 +36,15 @@ pub(super) use acl::{
 };
 pub(super) use agent::{CheckUpdate, LocalAgent};
 pub(super) use catalog::Checks;
+pub(super) use chain::ChainOverride;
 pub(super) use config::NewEntry;
 pub(super) use connect_ca::NewCaConfiguration;
 pub(super) use event::EventTarget;
 pub(super) use intention::{IntentionBody, Verdict};
 pub(super) use kv::KvCondition;
+pub(super) use query::{Execution, QueryBody};
 pub(super) use session::NewSession;
-pub(super) use txn::TxnStep;
+pub(super) use txn::{TxnFound, TxnStep};
 
 /// Which servers the double behaves like where they differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -158,6 +163,23 @@ struct SessionRecord {
     expires: Option<Instant>,
 }
 
+/// The part of a [`State`] that transactions change.
+#[derive(Debug)]
+struct Contents {
+    tables: Tables,
+    nodes: BTreeMap<String, NodeRecord>,
+    service_indexes: BTreeMap<String, u64>,
+    node_indexes: BTreeMap<String, u64>,
+    extinctions: (u64, u64),
+    keys: BTreeMap<String, KeyRecord>,
+    tombstones: BTreeMap<String, u64>,
+    lock_delays: HashMap<String, Instant>,
+    sessions: BTreeMap<String, SessionRecord>,
+    queries: query::PreparedQueries,
+    gateways: gateway::Gateways,
+    coordinates: coordinate::Coordinates,
+}
+
 /// The state of a datacenter with one server.
 #[derive(Debug)]
 pub(super) struct State {
@@ -179,6 +201,8 @@ pub(super) struct State {
     intentions: intention::Intentions,
     ca: connect_ca::ConnectCa,
     coordinates: coordinate::Coordinates,
+    queries: query::PreparedQueries,
+    gateways: gateway::Gateways,
     started: SystemTime,
     pub(super) agent: LocalAgent,
     /// Grows when the whole store is replaced: every blocked read answers then.
@@ -210,6 +234,8 @@ impl State {
             intentions: intention::Intentions::default(),
             ca: connect_ca::ConnectCa::default(),
             coordinates: coordinate::Coordinates::default(),
+            queries: query::PreparedQueries::default(),
+            gateways: gateway::Gateways::default(),
             started: crate::Clock::now(&crate::SystemClock),
             agent: LocalAgent::default(),
             epoch: 0,
@@ -218,6 +244,8 @@ impl State {
             random: fastrand::Rng::with_seed(seed),
         };
         state.boot();
+        let domain = state.uuid();
+        state.ca.set_trust_domain(domain);
         state
     }
 
@@ -277,6 +305,39 @@ impl State {
         sessions.into_iter().chain(others.into_iter().flatten()).min()
     }
 
+    /// What a transaction can change.
+    fn contents(&self) -> Contents {
+        Contents {
+            tables: self.tables,
+            nodes: self.nodes.clone(),
+            service_indexes: self.service_indexes.clone(),
+            node_indexes: self.node_indexes.clone(),
+            extinctions: (self.service_extinction, self.node_extinction),
+            keys: self.keys.clone(),
+            tombstones: self.tombstones.clone(),
+            lock_delays: self.lock_delays.clone(),
+            sessions: self.sessions.clone(),
+            queries: self.queries.clone(),
+            gateways: self.gateways.clone(),
+            coordinates: self.coordinates.clone(),
+        }
+    }
+
+    fn put_back(&mut self, before: Contents) {
+        self.tables = before.tables;
+        self.nodes = before.nodes;
+        self.service_indexes = before.service_indexes;
+        self.node_indexes = before.node_indexes;
+        (self.service_extinction, self.node_extinction) = before.extinctions;
+        self.keys = before.keys;
+        self.tombstones = before.tombstones;
+        self.lock_delays = before.lock_delays;
+        self.sessions = before.sessions;
+        self.queries = before.queries;
+        self.gateways = before.gateways;
+        self.coordinates = before.coordinates;
+    }
+
     /// Replaces the history by an older one with the same contents, as
     /// restoring a snapshot does: every index becomes smaller.
     pub(super) fn lower_indexes(&mut self) {
@@ -315,6 +376,8 @@ impl State {
         self.lower_intentions(lower);
         self.lower_ca(lower);
         self.lower_coordinates(lower);
+        self.lower_queries(lower);
+        self.lower_gateways(lower);
         self.abandon();
     }
 

@@ -14,6 +14,8 @@ use consul_watch::{
 };
 use tokio::time::timeout;
 
+use crate::connections::connections;
+
 const SUITE: Suite = Suite("consul-watch over HTTP/2");
 const LIMIT: Duration = Duration::from_mins(1);
 const VIEWS: usize = 150;
@@ -73,17 +75,6 @@ fn make_certificates(program: &Path, folder: &Path) {
         let output = Command::new(program).args(arguments).current_dir(folder).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
-}
-
-/// Established connections to a port of 127.0.0.1.
-fn connections(port: u16) -> usize {
-    let port = format!("0100007F:{port:04X}");
-    let table = std::fs::read_to_string("/proc/self/net/tcp").unwrap_or_default();
-    let established = |line: &str| {
-        let mut columns = line.split_whitespace().skip(2);
-        columns.next() == Some(&port) && columns.next() == Some("01")
-    };
-    table.lines().filter(|line| established(line)).count()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,4 +1,4 @@
-//! The calls that the double does not answer, against a real server.
+//! Calls and watches that need a real server to themselves, such as the whole life of its ACLs.
 
 use std::{sync::Arc, time::Duration};
 

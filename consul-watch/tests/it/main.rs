@@ -11,6 +11,7 @@
 
 mod caught_up;
 mod conformance;
+mod connections;
 mod decoders;
 mod faults;
 mod follower;

@@ -10,18 +10,22 @@ mod agent;
 mod blocking;
 mod catalog;
 mod certificates;
+mod chain;
 mod cluster;
 mod config;
 mod event;
 mod filter;
+mod gateway;
 mod health;
 mod intention;
 mod kv;
 mod login;
+mod query;
 mod server;
 mod session;
 mod sidecar;
 mod txn;
+mod txn_catalog;
 
 use std::{
     future::Future,
@@ -37,7 +41,7 @@ use consul_watch::{
 use serde_json::json;
 use tokio::{
     sync::{Mutex, MutexGuard, OnceCell},
-    time::Instant,
+    time::{Instant, timeout},
 };
 
 const SUITE: Suite = Suite("consul-watch parity");
@@ -52,6 +56,9 @@ struct Env {
     _served: Option<ServedConsul>,
     _real: Option<MutexGuard<'static, real::Consul>>,
 }
+
+/// How long observed reads may block: longer than any write takes.
+const HOLD: Duration = Duration::from_secs(20);
 
 static REAL: OnceCell<Mutex<real::Consul>> = OnceCell::const_new();
 /// The same with ACLs.
@@ -145,7 +152,7 @@ impl Env {
         format!("{}-{}-{name}", self.case, NAMES.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// How long a read blocks that is not to be woken.
+    /// How long a read must stay blocked after a write that is not to wake it.
     fn wait(&self) -> Duration {
         if self.double.is_some() { Duration::from_millis(400) } else { Duration::from_secs(1) }
     }
@@ -166,15 +173,35 @@ impl Env {
         let first = read(self.client.clone(), QueryOptions::default()).await.unwrap();
         let before = first.meta.index.expect("an index");
         let mut options = QueryOptions::default();
-        (options.index, options.wait) = (Some(before), Some(self.wait()));
+        (options.index, options.wait) = (Some(before), Some(HOLD));
         let start = Instant::now();
-        let held = tokio::spawn(read(self.client.clone(), options));
+        let mut held = tokio::spawn(read(self.client.clone(), options));
         if let Some(double) = &self.double {
             double.wait_for_blocked(1).await;
+        } else {
+            // A real server does not say what it holds. The read is sent first, and what is
+            // sent after it, on other connections, is answered: so the read is there.
+            tokio::task::yield_now().await;
+            for _ in 0..2 {
+                self.client.status_leader().await.unwrap();
+            }
         }
         write.await;
-        let answer = held.await.unwrap().unwrap();
-        let woken = start.elapsed() < self.wait();
+        // However slow the machine made the write, the time counts from its end.
+        let in_time = timeout(self.wait(), &mut held).await;
+        // What this one shows, the held one had been told before.
+        let now = read(self.client.clone(), QueryOptions::default()).await.unwrap();
+        let answer = match in_time {
+            Ok(answer) => Some(answer),
+            Err(_) if held.is_finished() => Some(held.await),
+            Err(_) => {
+                held.abort();
+                drop(held.await);
+                None
+            }
+        };
+        let woken = answer.is_some() && start.elapsed() < HOLD;
+        let answer = answer.map_or(now, |answer| answer.unwrap().unwrap());
         Observed {
             before,
             after: answer.meta.index.expect("an index"),

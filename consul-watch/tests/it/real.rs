@@ -89,3 +89,31 @@ async fn a_server_is_gone_with_its_handle() {
     assert!(client.status_leader().await.is_err());
     assert!(!folder.exists());
 }
+
+/// A server whose port another one has taken meanwhile does not start, instead
+/// of handing out the other one.
+#[tokio::test]
+async fn a_server_is_not_mistaken_for_one_on_its_port() {
+    let case = "a_server_is_not_mistaken_for_one_on_its_port";
+    let Some(mut late) = consul(case).await else { return };
+    let Some(mut early) = consul(case).await else { return };
+    late.stop().await;
+    let port = late.address().rsplit_once(':').unwrap().1.parse::<u16>().unwrap();
+    let file = early.folder().join("config.json");
+    let mut config: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    config["ports"]["http"] = port.into();
+    std::fs::write(&file, config.to_string()).unwrap();
+    early.stop().await;
+    early.launch().unwrap();
+    let client = late.client();
+    timeout(LIMIT, async {
+        while !matches!(client.status_leader().await, Ok(Some(_))) {
+            tokio::time::sleep(Duration::from_millis(25)).await;
+        }
+    })
+    .await
+    .expect("the other server leads");
+    let error = late.restart().await.unwrap_err().to_string();
+    assert!(error.contains("address already in use"), "{error}");
+}

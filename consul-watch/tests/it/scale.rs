@@ -15,7 +15,10 @@ use consul_watch::{
 };
 use tokio::time::timeout;
 
-use crate::follower::{Follower, follow};
+use crate::{
+    connections::connections,
+    follower::{Follower, follow},
+};
 
 const SUITE: Suite = Suite("consul-watch with more watches than connections");
 const BUDGET: usize = 12;
@@ -260,17 +263,6 @@ async fn a_lost_consul_shows_at_covered_watches_and_passes() {
     }
 }
 
-/// Established connections of this process's user to a port of 127.0.0.1.
-fn connections(port: &str) -> usize {
-    let port = format!("0100007F:{:04X}", port.parse::<u16>().unwrap());
-    let table = std::fs::read_to_string("/proc/self/net/tcp").unwrap_or_default();
-    let columns = |line: &str| {
-        let mut columns = line.split_whitespace().skip(2);
-        columns.next() == Some(&port) && columns.next() == Some("01")
-    };
-    table.lines().filter(|line| columns(line)).count()
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn three_hundred_services_are_watched_over_twelve_connections_to_a_real_consul() {
     let name = "three_hundred_services_are_watched_over_twelve_connections_to_a_real_consul";
@@ -279,7 +271,7 @@ async fn three_hundred_services_are_watched_over_twelve_connections_to_a_real_co
     let (writer, reader) = (consul.client(), consul.client());
     let size = Size { services: 300, nodes: 10, changes: 300 };
     let address = consul.address();
-    let port = address.rsplit(':').next().unwrap();
+    let port = address.rsplit(':').next().unwrap().parse().unwrap();
     // The writer has one itself.
     let open = || connections(port).saturating_sub(1);
     churn([&writer, &reader], 1, size, Duration::from_mins(1), open).await;

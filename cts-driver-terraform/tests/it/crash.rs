@@ -33,6 +33,8 @@ struct Work {
     root: PathBuf,
     consul: Option<String>,
     services: Vec<(String, u16)>,
+    /// How long the process that is killed takes for each resource, in seconds.
+    pause: f64,
 }
 
 impl Work {
@@ -96,7 +98,7 @@ impl Drop for Process {
 async fn the_process_that_is_killed() {
     if let Ok(work) = std::env::var(ROLE) {
         let work: Work = serde_json::from_str(&work).unwrap();
-        work.run(0.2).await;
+        work.run(work.pause).await;
     }
 }
 
@@ -112,10 +114,13 @@ fn kill_the_tool(site: &Site) {
         if processes.is_empty() {
             return;
         }
-        for id in processes {
-            // It may have ended by itself in between.
-            let sent = kill(Pid::from_raw(id), Signal::SIGKILL);
-            assert!(matches!(sent, Ok(()) | Err(Errno::ESRCH)), "{sent:?}");
+        // All at once: none shall live to see another's end.
+        for signal in [Signal::SIGSTOP, Signal::SIGKILL] {
+            for id in &processes {
+                // It may have ended by itself in between.
+                let sent = kill(Pid::from_raw(*id), signal);
+                assert!(matches!(sent, Ok(()) | Err(Errno::ESRCH)), "{sent:?}");
+            }
         }
         std::thread::yield_now();
     }
@@ -127,6 +132,7 @@ async fn crash(site: &Site, consul: Option<&Consul>, tool_too: bool, random: &mu
         root: site.path().to_owned(),
         consul: consul.map(Consul::address),
         services: some_services(random),
+        pause: 0.2,
     };
     let mut process = work.start();
     tokio::time::sleep(Duration::from_millis(random.u64(0..2500))).await;
@@ -213,14 +219,12 @@ async fn a_stale_lock_in_consul_is_waited_for() {
         root: site.path().to_owned(),
         consul: Some(consul.address()),
         services: vec![("a".to_owned(), 1)],
+        pause: 600.0,
     };
     let lock = format!("{}/.lock", state_key(&site));
     let mut process = work.start();
-    let tfvars = site.task_dir().join("terraform.tfvars");
-    eventually("the apply", || tfvars.is_file()).await;
-    while !keys(&consul, &lock).await.contains(&lock) {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    // A run takes the lock several times; only in the apply it keeps it for long.
+    eventually("the apply", || site.provisions()).await;
     process.kill();
     kill_the_tool(&site);
     assert!(keys(&consul, &lock).await.contains(&lock), "the lock outlives its holder");
@@ -242,6 +246,7 @@ async fn an_orphaned_tool_finishes_and_nobody_runs_into_it() {
                 root: site.path().to_owned(),
                 consul: consul.map(Consul::address),
                 services: vec![("a".to_owned(), 1), ("b".to_owned(), 2)],
+                pause: 0.2,
             };
             let mut process = work.start();
             let lock = site.task_dir().join("terraform.tfvars");

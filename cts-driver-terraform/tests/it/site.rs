@@ -15,7 +15,10 @@ use cts_tasks::{
 };
 use serde_json::{Value as Json, json};
 
-use crate::fixtures::{instances, matching, services_condition, task};
+use crate::{
+    commands::processes_in,
+    fixtures::{instances, matching, services_condition, task},
+};
 
 pub(crate) const SUITE: Suite = Suite("cts-driver-terraform");
 
@@ -99,6 +102,12 @@ impl Site {
 
     pub(crate) fn task_dir(&self) -> PathBuf {
         self.path().join("sync-tasks/test")
+    }
+
+    /// Whether the tool applies, and waits for a provisioner with a pause.
+    pub(crate) fn provisions(&self) -> bool {
+        let command = |id| std::fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
+        processes_in(&self.task_dir()).into_iter().any(|id| command(id).starts_with(b"sleep\0"))
     }
 
     /// A task that keeps a rule file for each instance.

@@ -89,7 +89,15 @@ impl TfcDriver {
         let workspace = ready.workspace.clone();
         let runs = self.runs(&workspace, context).map_err(Halt::NotPermitted)?;
         let wanted = new.variables.len();
-        let run = runs.create(new, kind.name()).await?;
+        let created = runs.create(new, kind.name()).await;
+        if wanted > 0
+            && let Err(Halt::Failed(error)) = &created
+            && error.is_refused()
+        {
+            tracing::warn!(task.name = %self.task.name, error = consul_watch::error_chain(error), "the run was refused with variables of its own");
+            return self.run_with_file(&module, inputs, kind, &runs).await;
+        }
+        let run = created?;
         if !kind.is_speculative() {
             let mut memory = self.memory();
             memory.open = Some(run.id.clone());

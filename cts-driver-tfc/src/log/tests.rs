@@ -1,6 +1,16 @@
-use proptest::prelude::*;
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
-use super::LogText;
+use async_trait::async_trait;
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use proptest::prelude::*;
+use tokio::time::Instant;
+
+use super::{LogText, read};
+use crate::{Client, ClientOptions, ExchangeError, Platform};
 
 fn taken(pieces: &[&[u8]]) -> LogText {
     let mut log = LogText::default();
@@ -25,6 +35,114 @@ fn marks_are_removed_wherever_the_pieces_end() {
     assert!(!unmarked.is_complete());
     assert_eq!((unmarked.readable().as_str(), unmarked.offset()), ("one\ntwo", 8));
     assert!(!unmarked.is_framed() && taken(&[b"\x02one"]).is_framed());
+}
+
+/// Gives a log out piece by piece, and fails where it is told to.
+#[derive(Debug, Default)]
+struct Archive {
+    log: Vec<u8>,
+    /// The most that is given out at once.
+    piece: usize,
+    /// Offsets at which the next request is answered with 502.
+    failures: Mutex<Vec<usize>>,
+    /// Offsets at which there is nothing yet when first asked.
+    slow: Mutex<Vec<usize>>,
+    /// What was asked for, with the status of the answer.
+    asked: Mutex<Vec<(usize, u16)>>,
+}
+
+#[async_trait]
+impl Platform for Archive {
+    async fn exchange(&self, request: Request<Bytes>) -> Result<Response<Bytes>, ExchangeError> {
+        assert!(!request.headers().contains_key("authorization"));
+        let query = request.uri().query().unwrap();
+        let number = |name: &str| -> usize {
+            let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+            pairs.find(|(key, _)| *key == name).unwrap().1.parse().unwrap()
+        };
+        let (offset, limit) = (number("offset"), number("limit"));
+        assert_eq!(limit, 65536);
+        let once = |offsets: &Mutex<Vec<usize>>| {
+            let mut offsets = offsets.lock().unwrap();
+            let found = offsets.iter().position(|one| *one == offset);
+            found.map(|found| offsets.remove(found)).is_some()
+        };
+        let mut answer = Response::new(Bytes::new());
+        if once(&self.failures) {
+            *answer.status_mut() = StatusCode::BAD_GATEWAY;
+        } else if !once(&self.slow) {
+            let most = limit.min(self.piece);
+            let piece = self.log.iter().skip(offset).take(most).copied().collect::<Vec<_>>();
+            *answer.body_mut() = piece.into();
+        }
+        self.asked.lock().unwrap().push((offset, answer.status().as_u16()));
+        Ok(answer)
+    }
+}
+
+/// Reads a whole log; what it is, what was asked for, and how long that took.
+async fn read_from(archive: Archive) -> (LogText, Vec<(usize, u16)>, Duration) {
+    let archive = Arc::new(archive);
+    let platform = Arc::clone(&archive) as Arc<dyn Platform>;
+    let client = Client::with_platform(platform, ClientOptions::default(), "t".into());
+    let started = Instant::now();
+    let log = read(&client, &"https://archivist/object/x".into()).await.unwrap();
+    let asked = archive.asked.lock().unwrap().clone();
+    (log, asked, started.elapsed())
+}
+
+fn long_text() -> String {
+    let lines: Vec<String> = (0..20_000).map(|line| format!("line {line}\n")).collect();
+    lines.concat()
+}
+
+/// Spec: TFC30
+#[tokio::test(start_paused = true)]
+async fn a_log_is_read_on_from_where_a_failure_interrupted_it() {
+    let mut text = long_text();
+    // So that two pieces are full and only the end mark is left for the third.
+    text.truncate(2 * 65536 - 1);
+    let log = [b"\x02", text.as_bytes(), b"\x03"].concat();
+    let failures = Mutex::new(vec![65536, 65536, 2 * 65536]);
+    let archive = Archive { log, piece: usize::MAX, failures, ..Archive::default() };
+    let (read, asked, _) = read_from(archive).await;
+    assert!(read.is_complete());
+    assert_eq!(read.readable(), text.trim_end(), "the full text, once");
+    let expected =
+        [(0, 200), (65536, 502), (65536, 502), (65536, 200), (131_072, 502), (131_072, 200)];
+    assert_eq!(asked, expected);
+}
+
+/// Spec: TFC30
+#[tokio::test(start_paused = true)]
+async fn an_end_mark_that_comes_alone_and_late_is_waited_for() {
+    let log = b"\x02one\ntwo\n\x03".to_vec();
+    let end = log.len() - 1;
+    let slow = Mutex::new(vec![0, end, end, end, end]);
+    let archive = Archive { log, piece: end, slow, ..Archive::default() };
+    let (read, asked, took) = read_from(archive).await;
+    assert_eq!((read.is_complete(), read.readable().as_str()), (true, "one\ntwo"));
+    assert_eq!(asked.len(), 2 + 5);
+    // 0.5 s, and then 0.5, 1, 2 and 2 s, each up to a fifth longer.
+    let took = took.as_secs_f64();
+    assert!((6.0..=6.0 * 1.2 + 0.1).contains(&took), "{took}");
+}
+
+/// Spec: TFC30
+#[tokio::test(start_paused = true)]
+async fn a_log_without_marks_ends_where_nothing_follows() {
+    let text = long_text();
+    let (log, piece) = (text.clone().into_bytes(), 100_000);
+    let (read, asked, took) = read_from(Archive { log, piece, ..Archive::default() }).await;
+    assert_eq!(read.readable(), text.trim_end());
+    assert_eq!(asked.len(), text.len().div_ceil(65536) + 1);
+    assert!(took < Duration::from_secs(1), "{took:?}");
+    // One that began with its mark and never ends is given up.
+    let log = b"\x02one\n".to_vec();
+    let (read, asked, took) = read_from(Archive { log, piece, ..Archive::default() }).await;
+    assert_eq!((read.is_complete(), read.readable().as_str()), (false, "one"));
+    assert_eq!(asked.len(), 1 + 10);
+    assert!(took < Duration::from_secs(30), "{took:?}");
 }
 
 #[test]

@@ -31,11 +31,10 @@ impl WorkspaceBlock {
     /// The settings of a checked task, with the deprecated `terraform_version`
     /// where the block says nothing.
     pub fn of(task: &Task) -> Self {
-        let mut block = task.driver_blocks.get(WORKSPACE_BLOCK).map(Self::read).unwrap_or_default();
-        if block.terraform_version.is_empty() {
-            block.terraform_version = text(task.driver_blocks.get(VERSION));
-        }
-        block
+        let deprecated =
+            Self { terraform_version: text(task.driver_blocks.get(VERSION)), ..Self::default() };
+        let block = task.driver_blocks.get(WORKSPACE_BLOCK).map(Self::read).unwrap_or_default();
+        deprecated.merged(&block)
     }
 
     fn read(block: &Literal) -> Self {

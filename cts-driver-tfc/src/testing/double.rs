@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use super::{
     faults::{ActiveFault, Fault},
     serve::ServedTfc,
-    state::{Hold, PolicyResult, Recorded, RunView, State, Workspace},
+    state::{Hold, PolicyResult, Recorded, RunVariables, RunView, State, Workspace},
 };
 use crate::{Client, ClientOptions, ExchangeError, Platform};
 
@@ -223,7 +223,12 @@ impl TestTfc {
 
     /// Ignores the variables of runs, as old releases do.
     pub fn ignore_run_variables(&self) {
-        self.state().old = true;
+        self.state().run_variables = RunVariables::Ignored;
+    }
+
+    /// Refuses runs that have variables, as a release may that does not know them.
+    pub fn refuse_run_variables(&self) {
+        self.state().run_variables = RunVariables::Refused;
     }
 
     /// An attribute of a workspace.

@@ -82,8 +82,12 @@ impl Life {
             }
             PolicyResult::Passed => self.enter("planned")?,
         }
-        let by_itself =
-            self.with(|state, id| state.runs.get(id).is_some_and(|run| run.auto_apply))?;
+        let (saved, by_itself) = self.with(|state, id| {
+            state.runs.get(id).map_or((false, false), |run| (run.save_plan, run.auto_apply))
+        })?;
+        if saved {
+            return self.enter("planned_and_saved");
+        }
         if by_itself {
             self.enter("confirmed")?;
         } else {

@@ -6,7 +6,7 @@ use super::{
     answer::{self, Answer},
     life,
     route::{Asked, related, workspace_document},
-    state::{Frozen, Run, State, StepState, Version},
+    state::{Frozen, Run, RunVariables, State, StepState, Version},
 };
 
 /// Announces an upload.
@@ -165,10 +165,19 @@ fn create(tfc: &TestTfc, asked: &Asked<'_>) -> Answer {
             }
         });
         let variables = attributes.get("variables").and_then(Value::as_array).into_iter().flatten();
-        let variables = variables.filter(|_| !state.old).filter_map(|variable| {
+        let variables = variables.filter_map(|variable| {
             let text = |name: &str| variable.get(name)?.as_str().map(str::to_owned);
             Some((text("key")?, text("value")?))
         });
+        let mut variables: Vec<_> = variables.collect();
+        match state.run_variables {
+            RunVariables::Refused if !variables.is_empty() => {
+                let refused = answer::error(422, "invalid attribute", "Variables is unknown");
+                return Err(Box::new(refused));
+            }
+            RunVariables::Ignored => variables.clear(),
+            RunVariables::Taken | RunVariables::Refused => {}
+        }
         let mut run = Run {
             workspace: workspace.to_owned(),
             version: version.clone(),
@@ -182,9 +191,15 @@ fn create(tfc: &TestTfc, asked: &Asked<'_>) -> Answer {
             plan_only: flag("plan-only").unwrap_or_else(|| {
                 state.versions.get(&version).is_some_and(|version| version.speculative)
             }),
+            save_plan: flag("save-plan").unwrap_or_default(),
+            refresh: flag("refresh").unwrap_or(true),
             refresh_only: flag("refresh-only").unwrap_or_default(),
+            terraform_version: attributes
+                .get("terraform-version")
+                .and_then(Value::as_str)
+                .map(str::to_owned),
             is_destroy: flag("is-destroy").unwrap_or_default(),
-            variables: variables.collect(),
+            variables,
             frozen: frozen.collect(),
             plan: StepState { status: "pending", ..StepState::default() },
             apply: StepState { status: "pending", ..StepState::default() },
@@ -251,7 +266,8 @@ fn document(state: &State, id: &str) -> Value {
     json!({"id": id, "type": "runs", "attributes": {
         "status": run.status, "source": "tfe-api", "message": run.message,
         "auto-apply": run.auto_apply, "plan-only": run.plan_only, "has-changes": run.has_changes,
-        "is-destroy": run.is_destroy, "refresh-only": run.refresh_only, "refresh": true,
+        "is-destroy": run.is_destroy, "refresh-only": run.refresh_only, "refresh": run.refresh,
+        "save-plan": run.save_plan, "terraform-version": run.terraform_version,
         "force-cancel-available-at": stopped,
         "actions": {
             "is-cancelable": run.is_cancelable(), "is-confirmable": run.is_confirmable(),

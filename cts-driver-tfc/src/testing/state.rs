@@ -22,8 +22,8 @@ pub(super) struct State {
     pub(super) run_lists: VecDeque<Instant>,
     /// When requests were answered, if there is a limit.
     pub(super) answered: VecDeque<Instant>,
-    /// Whether the variables of runs are ignored, as old releases do.
-    pub(super) old: bool,
+    /// What is done with the variables of runs, which old releases do not know.
+    pub(super) run_variables: RunVariables,
 }
 
 /// A request that came in.
@@ -51,6 +51,15 @@ pub enum Hold {
     Planning,
     /// While they are being applied.
     Applying,
+}
+
+/// What becomes of the variables of a run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum RunVariables {
+    #[default]
+    Taken,
+    Ignored,
+    Refused,
 }
 
 /// What the policies say of a workspace's runs.
@@ -101,7 +110,10 @@ pub(super) struct Run {
     pub(super) message: String,
     pub(super) auto_apply: bool,
     pub(super) plan_only: bool,
+    pub(super) save_plan: bool,
+    pub(super) refresh: bool,
     pub(super) refresh_only: bool,
+    pub(super) terraform_version: Option<String>,
     pub(super) is_destroy: bool,
     /// The values that it was given itself.
     pub(super) variables: Vec<(String, String)>,
@@ -168,7 +180,10 @@ impl Run {
     }
 
     pub(super) fn is_discardable(&self) -> bool {
-        matches!(self.status.as_str(), "pending" | "planned" | "policy_override")
+        matches!(
+            self.status.as_str(),
+            "pending" | "planned" | "planned_and_saved" | "policy_override"
+        )
     }
 
     pub(super) fn is_cancelable(&self) -> bool {

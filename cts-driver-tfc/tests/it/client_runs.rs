@@ -9,6 +9,9 @@ use cts_driver_tfc::{
     },
 };
 
+/// Sets something of a new run.
+type Change = fn(&mut NewRun);
+
 /// A workspace with something uploaded.
 async fn scene() -> (TestTfc, Client, Workspace) {
     let tfc = TestTfc::new();
@@ -32,7 +35,10 @@ async fn upload(
 /// Spec: TFC21
 #[tokio::test(start_paused = true)]
 async fn runs_are_made_as_asked_for() {
-    let (tfc, client, workspace) = scene().await;
+    let tfc = TestTfc::new();
+    let client = tfc.client();
+    let workspace = client.create_workspace("my-org", &NewWorkspace::new("web")).await.unwrap();
+    let first = upload(&client, &workspace).await;
     let second = upload(&client, &workspace).await;
     let new = || NewRun::new(workspace.id.clone());
     let made = |change: &dyn Fn(&mut NewRun)| {
@@ -50,16 +56,16 @@ async fn runs_are_made_as_asked_for() {
     assert_eq!(versions(&plain.id), second.as_str());
     assert!(!plain.attributes.auto_apply && !plain.attributes.plan_only);
     assert_eq!(plain.attributes.message.as_deref(), Some(""));
-    let named = made(&|run| run.configuration_version = Some(second.clone())).await;
-    assert_eq!(versions(&named.id), second.as_str());
+    let named = made(&|run| run.configuration_version = Some(first.clone())).await;
+    assert_eq!(versions(&named.id), first.as_str());
     assert!(made(&|run| run.auto_apply = Some(true)).await.attributes.auto_apply);
     let version = made(&|run| {
         run.plan_only = Some(true);
         run.terraform_version = Some("1.9.4".to_owned());
     });
-    assert!(version.await.attributes.plan_only);
-    made(&|run| run.save_plan = Some(true)).await;
-    made(&|run| run.refresh_only = Some(true)).await;
+    let version = version.await.attributes;
+    assert!(version.plan_only);
+    assert_eq!(version.terraform_version.as_deref(), Some("1.9.4"));
     let variables = made(&|run| run.variables = vec![RunVariable::new("services", "{}")]).await;
     assert_eq!(variables.attributes.variables[0].key, "services");
 
@@ -77,10 +83,20 @@ async fn runs_are_made_as_asked_for() {
 }
 
 /// Spec: TFC21
-#[test]
-fn a_run_is_refreshed_unless_it_says_otherwise() {
-    let new = NewRun::new("ws-1".parse().unwrap());
-    assert_eq!((new.refresh, new.auto_apply, new.plan_only), (None, None, None));
+#[tokio::test(start_paused = true)]
+async fn a_run_that_is_saved_or_refreshes_only_is_not_applied_by_itself() {
+    let cases: [(Change, &str); 2] = [
+        (|run| run.save_plan = Some(true), "planned_and_saved"),
+        (|run| run.refresh_only = Some(true), "planned_and_finished"),
+    ];
+    for (change, status) in cases {
+        let (tfc, client, workspace) = scene().await;
+        let mut new = NewRun::new(workspace.id);
+        new.auto_apply = Some(true);
+        change(&mut new);
+        client.create_run(&new).await.unwrap();
+        tfc.wait_for_run("web", status).await;
+    }
 }
 
 /// Spec: TFC22

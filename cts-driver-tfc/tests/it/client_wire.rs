@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use cts_driver_tfc::{
     Client, ClientOptions,
-    types::{NewRun, RunFilter, RunStatus},
+    types::{NewRun, RunFilter, RunStatus, RunVariable, VariableChange},
 };
 use http::StatusCode;
 use serde_json::{Value, json};
@@ -14,6 +14,9 @@ use wiremock::{
 };
 
 const TOKEN: &str = "a-secret-token";
+
+/// Sets something of a new run.
+type Change = fn(&mut NewRun);
 
 fn client(server: &MockServer) -> Client {
     let mut options = ClientOptions::default();
@@ -30,6 +33,13 @@ fn page(runs: &[Value], next: Option<u32>) -> Value {
     json!({"data": runs, "meta": {"pagination": {"current-page": 1, "next-page": next}}})
 }
 
+fn page_with_totals(runs: &[Value], next: Option<u32>) -> Value {
+    let mut page = page(runs, next);
+    page["meta"]["pagination"]["total-pages"] = 3.into();
+    page["meta"]["pagination"]["total-count"] = 6.into();
+    page
+}
+
 /// Spec: TFC17
 #[tokio::test]
 async fn errors_say_what_the_document_says() {
@@ -37,6 +47,7 @@ async fn errors_say_what_the_document_says() {
         (422, json!({"errors": [{"status": "422", "title": "invalid attribute", "detail": "Name has already been taken"}]}).to_string(), "read run: invalid attribute: Name has already been taken"),
         (400, json!({"errors": ["x"]}).to_string(), "read run: x"),
         (400, String::new(), "read run: 400 Bad Request"),
+        (400, "<p>no\n such</p>".to_owned(), "read run: 400 Bad Request (<p>no such</p>)"),
         (404, json!({"errors": [{"status": "404", "title": "not found"}]}).to_string(), "read run: 404: not found"),
     ] {
         let server = MockServer::start().await;
@@ -76,16 +87,17 @@ async fn what_is_included_is_one_parameter() {
 async fn all_pages_are_read_with_and_without_totals() {
     let server = MockServer::start().await;
     for (number, next) in [("1", Some(2)), ("2", Some(3)), ("3", None)] {
-        for list in ["/api/v2/workspaces/ws-1/runs", "/api/v2/organizations/my-org/runs"] {
-            let runs = [
-                run(&format!("run-{number}a"), "applied"),
-                run(&format!("run-{number}b"), "errored"),
-            ];
+        let runs =
+            [run(&format!("run-{number}a"), "applied"), run(&format!("run-{number}b"), "errored")];
+        for (list, page) in [
+            ("/api/v2/workspaces/ws-1/runs", page_with_totals(&runs, next)),
+            ("/api/v2/organizations/my-org/runs", page(&runs, next)),
+        ] {
             Mock::given(method("GET"))
                 .and(path(list))
                 .and(query_param("page[number]", number))
                 .and(query_param("page[size]", "100"))
-                .respond_with(ResponseTemplate::new(200).set_body_json(page(&runs, next)))
+                .respond_with(ResponseTemplate::new(200).set_body_json(page))
                 .expect(1)
                 .mount(&server)
                 .await;
@@ -140,6 +152,92 @@ async fn a_comment_goes_as_plain_json() {
         .mount(&server)
         .await;
     client(&server).confirm_run(&"run-1".parse().unwrap(), "yes").await.unwrap();
+}
+
+/// Spec: TFC21
+#[tokio::test]
+async fn a_request_for_a_run_says_what_was_asked_for_and_nothing_else() {
+    let cases: [(Change, Value); 10] = [
+        (|_| (), json!({})),
+        (|run| run.configuration_version = Some("cv-1".parse().unwrap()), json!({})),
+        (|run| run.save_plan = Some(true), json!({"save-plan": true})),
+        (
+            |run| {
+                run.plan_only = Some(true);
+                run.terraform_version = Some("1.9.4".to_owned());
+            },
+            json!({"plan-only": true, "terraform-version": "1.9.4"}),
+        ),
+        (|run| run.refresh = Some(false), json!({"refresh": false})),
+        (|run| run.refresh_only = Some(true), json!({"refresh-only": true})),
+        (|run| run.auto_apply = Some(true), json!({"auto-apply": true})),
+        (|run| run.auto_apply = Some(false), json!({"auto-apply": false})),
+        (|run| run.is_destroy = Some(true), json!({"is-destroy": true})),
+        (
+            |run| run.variables = vec![RunVariable::new("services", "{}")],
+            json!({"variables": [{"key": "services", "value": "{}"}]}),
+        ),
+    ];
+    for (change, more) in cases {
+        let mut new = NewRun::new("ws-1".parse().unwrap());
+        new.message = "why".to_owned();
+        change(&mut new);
+        // What is not set is left to the platform, such as `refresh`, which is true there.
+        let mut attributes = json!({"message": "why"});
+        for (name, value) in more.as_object().unwrap() {
+            attributes[name] = value.clone();
+        }
+        let mut relationships =
+            json!({"workspace": {"data": {"type": "workspaces", "id": "ws-1"}}});
+        if new.configuration_version.is_some() {
+            relationships["configuration-version"] =
+                json!({"data": {"type": "configuration-versions", "id": "cv-1"}});
+        }
+        let body = json!({"data": {
+            "type": "runs", "attributes": attributes, "relationships": relationships,
+        }});
+        let server = MockServer::start().await;
+        Mock::given(method("POST"))
+            .and(path("/api/v2/runs"))
+            .and(body_json(&body))
+            .respond_with(
+                ResponseTemplate::new(201).set_body_json(json!({"data": run("run-1", "pending")})),
+            )
+            .expect(1)
+            .mount(&server)
+            .await;
+        let made = client(&server).create_run(&new).await;
+        assert_eq!(made.map(|run| run.id.to_string()).unwrap(), "run-1", "{body}");
+    }
+}
+
+/// Spec: TFC26
+#[tokio::test]
+async fn a_change_of_a_variable_says_what_changes_and_nothing_else() {
+    let change = |value: Option<&str>, sensitive| {
+        let value = value.map(|value| value.to_owned().into());
+        VariableChange { value, sensitive, ..VariableChange::default() }
+    };
+    for (change, attributes) in [
+        (change(None, None), json!({})),
+        (change(Some(""), None), json!({"value": ""})),
+        (change(Some("new"), Some(true)), json!({"value": "new", "sensitive": true})),
+    ] {
+        let server = MockServer::start().await;
+        let answer = json!({"data": {"id": "var-1", "type": "vars", "attributes": {
+            "key": "k", "value": "new", "category": "terraform", "hcl": false, "sensitive": false,
+        }}});
+        let body = json!({"data": {"type": "vars", "id": "var-1", "attributes": attributes}});
+        Mock::given(method("PATCH"))
+            .and(path("/api/v2/workspaces/ws-1/vars/var-1"))
+            .and(body_json(&body))
+            .respond_with(ResponseTemplate::new(200).set_body_json(answer))
+            .expect(1)
+            .mount(&server)
+            .await;
+        let (workspace, id) = ("ws-1".parse().unwrap(), "var-1".parse().unwrap());
+        client(&server).update_variable(&workspace, &id, "k", &change).await.unwrap();
+    }
 }
 
 /// Spec: TFC37

@@ -34,6 +34,7 @@ async fn variables_are_made_changed_and_deleted() {
     let taken = client.create_variable(id, &NewVariable::new("empty", "")).await.unwrap_err();
     assert!(taken.to_string().contains("Key has already been taken"), "{taken}");
     let mut env = NewVariable::new("empty", "of the environment");
+    env.description = "kept".to_owned();
     env.category = Category::Env;
     client.create_variable(id, &env).await.unwrap();
 
@@ -45,6 +46,11 @@ async fn variables_are_made_changed_and_deleted() {
     let changed = client.update_variable(id, &of_input.id, "empty", &change).await.unwrap();
     assert_eq!(changed.attributes.value.as_deref(), Some("new"));
     assert_eq!((changed.attributes.key.as_str(), changed.attributes.hcl), ("empty", false));
+    let of_env = found.iter().find(|one| one.attributes.category == Some(Category::Env)).unwrap();
+    let changed = client.update_variable(id, &of_env.id, "empty", &change).await.unwrap();
+    assert_eq!(changed.attributes.value.as_deref(), Some("new"));
+    assert_eq!(changed.attributes.description.as_deref(), Some("kept"), "what is left out stays");
+    assert_eq!(changed.attributes.category, Some(Category::Env));
     // A change of nothing changes nothing.
     let same = client.update_variable(id, &of_input.id, "empty", &VariableChange::default()).await;
     assert_eq!(same.unwrap().attributes.value.as_deref(), Some("new"));
@@ -152,7 +158,10 @@ async fn a_workspace_is_deleted_only_when_it_is_free() {
     client.create_run(&apply(false)).await.unwrap();
     tfc.wait_for_run("web", "applied").await;
     let manages = client.safe_delete_workspace(id).await.unwrap_err();
-    assert!(manages.to_string().contains("manages resources"), "{manages}");
+    assert!(
+        manages.is_conflict() && manages.to_string().contains("manages resources"),
+        "{manages}"
+    );
     let destroyed = client.create_run(&apply(true)).await.unwrap().id;
     tfc.wait_until(|tfc| {
         tfc.runs("web").iter().any(|run| run.id == destroyed.as_str() && run.status == "applied")

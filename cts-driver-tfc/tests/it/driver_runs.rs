@@ -152,6 +152,21 @@ async fn an_old_release_gets_the_values_of_an_inspection_with_the_files() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_release_that_refuses_values_of_a_run_gets_them_with_the_files() {
+    let scene = Scene::new().await;
+    scene.tfc.refuse_run_variables();
+    let driver = scene.prepared(&web()).await;
+    let context = RunContext::default();
+    for purpose in [PlanPurpose::Inspect, PlanPurpose::Drift] {
+        driver.plan(&inputs(&["a"]), purpose, &context).await.unwrap();
+    }
+    assert_eq!(scene.tfc.uploads("web").len(), 3, "the task's own, and one for each look");
+    let runs = scene.tfc.runs("web");
+    assert!(runs.len() == 2 && runs.iter().all(|run| run.plan_only), "{runs:?}");
+    assert_eq!(changes(&apply(&*driver, &inputs(&["a"])).await.unwrap()), (1, 0, 0));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_check_for_drift_is_a_run_that_refreshes_only() {
     let scene = Scene::new().await;
     let driver = scene.prepared(&web()).await;
@@ -194,10 +209,21 @@ async fn a_workspace_that_was_deleted_is_made_anew_once() {
     scene.tfc.delete_workspace("web");
     assert_eq!(changes(&apply(&*driver, &inputs(&["b"])).await.unwrap()), (1, 0, 0));
     assert_eq!(scene.tfc.uploads("web").len(), 1, "the module is uploaded again");
-    // If that does not help either, it is an error.
-    scene.tfc.inject(Some(Method::POST), "/api/v2/runs", Fault::Status(404), 2);
-    let error = apply(&*driver, &inputs(&["c"])).await.unwrap_err().to_string();
-    assert!(error.contains("create run"), "{error}");
+    // Each time the workspace is looked for once more; if that does not help, it is an error.
+    for (path, times) in [("/api/v2/runs", 1), ("/vars/", 1), ("/api/v2/runs", 2)] {
+        let method = if path == "/vars/" { Method::PATCH } else { Method::POST };
+        scene.tfc.inject(Some(method), path, Fault::Status(404), times);
+        let before = scene.tfc.requests().len();
+        let applied = apply(&*driver, &inputs(&[&format!("c{times}{path}")])).await;
+        let requests = &scene.tfc.requests()[before..];
+        assert_eq!(count(requests, "GET", "/workspaces/web"), 1, "{path}, {times} times");
+        match applied {
+            Ok(outcome) => assert!(times == 1 && changes(&outcome).0 == 1, "{path}: {outcome:?}"),
+            Err(error) => {
+                assert!(times == 2 && error.to_string().contains("create run"), "{path}: {error}");
+            }
+        }
+    }
 }
 
 /// Spec: TFC15
@@ -248,9 +274,8 @@ async fn a_value_that_is_too_large_is_told_before_it_is_sent() {
     assert_eq!(scene.tfc.requests().len(), before);
 }
 
-/// Spec: TFC30
 #[tokio::test(start_paused = true)]
-async fn a_log_is_read_on_after_a_failure_in_between() {
+async fn the_log_of_a_failed_plan_is_asked_for_again() {
     let scene = Scene::new().await;
     let driver = scene.prepared(&web()).await;
     let lines: Vec<String> = (0..9000).map(|line| format!("line {line}\n")).collect();

@@ -64,6 +64,35 @@ async fn a_run_is_left_to_the_next_leader() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_next_leader_leaves_the_run_alone_and_queues_its_own_behind_it() {
+    let scene = Scene::new().await;
+    let driver = scene.prepared(&web()).await;
+    scene.tfc.hold(Hold::Planning);
+    let stop = Stop::new();
+    let context = RunContext::new(stop.clone());
+    let (first, second) = (inputs(&["a"]), inputs(&["a", "b"]));
+    let lost = async {
+        scene.tfc.wait_for_run("web", "planning").await;
+        stop.stop(StopReason::LeadershipLost);
+    };
+    let (left, ()) = tokio::join!(driver.apply(ApplyRequest::Inputs(&first), &context), lost);
+    assert!(matches!(left.unwrap_err(), Error::Stopped { .. }));
+
+    let leader = Scene::with(scene.tfc.clone(), json!({})).await;
+    let leader = leader.prepared(&web()).await;
+    let context = RunContext::default();
+    let released = async {
+        scene.tfc.wait_until(|tfc| tfc.runs("web").len() == 2).await;
+        scene.tfc.release(Hold::Planning);
+    };
+    let (applied, ()) =
+        tokio::join!(leader.apply(ApplyRequest::Inputs(&second), &context), released);
+    assert!(matches!(applied.unwrap(), Outcome::Applied(ref changes) if changes.add == 1));
+    let statuses: Vec<String> = scene.tfc.runs("web").into_iter().map(|run| run.status).collect();
+    assert_eq!(statuses, ["applied", "applied"], "one run for each leader");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_run_that_waits_for_a_person_ends_with_the_process() {
     let tfc = TestTfc::new();
     tfc.add_workspace("web", &json!({}), &[]);

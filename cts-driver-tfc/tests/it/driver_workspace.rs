@@ -1,11 +1,18 @@
 //! What becomes of a task's workspace.
 
-use std::{fs, io::Read as _};
+use std::{fs, io::Read as _, sync::Arc};
 
-use cts_driver_tfc::testing::{Fault, TestTfc};
-use cts_tasks::{DriverFactory as _, Literal, ProviderBlock, RunContext};
-use http::Method;
-use serde_json::json;
+use bytes::Bytes;
+use cts_driver_tfc::{
+    ExchangeError, Platform, TfcFactory,
+    testing::{Fault, TestTfc},
+    types::NewConfigurationVersion,
+};
+use cts_tasks::{
+    ApplyRequest, DriverFactory as _, Literal, Outcome, ProviderBlock, RunContext, Task,
+};
+use http::{Method, Request, Response};
+use serde_json::{Value, json};
 
 use crate::scene::{Scene, count, inputs, read, web, with_block};
 
@@ -104,24 +111,39 @@ async fn a_workspace_that_cannot_serve_is_refused_and_left_alone() {
 
 #[tokio::test(start_paused = true)]
 async fn an_upload_of_somebody_else_is_not_taken_over() {
-    let scene = Scene::new().await;
-    let driver = scene.prepared(&web()).await;
-    scene
-        .tfc
-        .client()
-        .remove_tags(
-            &scene.tfc.client().workspace_named("my-org", "web").await.unwrap().id,
-            &["source:cts".to_owned()],
-        )
-        .await
-        .unwrap();
-    let error = driver.prepare(&RunContext::default()).await.unwrap_err().to_string();
+    let tfc = TestTfc::new();
+    let id = tfc.add_workspace("web", &json!({"source-name": "somebody"}), &[]).parse().unwrap();
+    let client = tfc.client();
+    let options = NewConfigurationVersion::default();
+    let version = client.create_configuration_version(&id, options).await.unwrap();
+    client.upload(&version.attributes.upload_url.unwrap(), "theirs".into()).await.unwrap();
+    let scene = Scene::with(tfc, json!({})).await;
+    let before = scene.tfc.requests().len();
+    let error = scene.refused(&web()).await;
     assert!(
         error.contains(
             "workspace \"web\" has a configuration version not uploaded by this application"
         ),
         "{error}"
     );
+    let requests = scene.tfc.requests();
+    assert!(requests[before..].iter().all(|request| request.method == "GET"), "left as it is");
+    // Whose it is is told by the tag.
+    client.add_tags(&id, &["source:cts".to_owned()]).await.unwrap();
+    scene.prepared(&web()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn tags_that_were_taken_away_are_added_again_by_the_next_start() {
+    let settings = json!({"workspaces": {"tags": ["team-a"]}});
+    let scene = Scene::with(TestTfc::new(), settings).await;
+    let driver = scene.prepared(&web()).await;
+    let client = scene.tfc.client();
+    let id = client.workspace_named("my-org", "web").await.unwrap().id;
+    client.add_tags(&id, &["own".to_owned()]).await.unwrap();
+    client.remove_tags(&id, &["source:cts", "team-a"].map(str::to_owned)).await.unwrap();
+    driver.prepare(&RunContext::default()).await.unwrap();
+    assert_eq!(scene.tfc.tags("web"), ["own", "source:cts", "team-a"]);
 }
 
 /// Spec: TFC16
@@ -143,7 +165,7 @@ async fn a_creation_whose_answer_was_lost_is_found_again() {
     scene.tfc.inject(Some(Method::POST), "/vars", Fault::AnswerLost, 1);
     let driver = scene.prepared(&web()).await;
     let context = RunContext::default();
-    driver.apply(cts_tasks::ApplyRequest::Inputs(&inputs(&["a"])), &context).await.unwrap();
+    driver.apply(ApplyRequest::Inputs(&inputs(&["a"])), &context).await.unwrap();
     let requests = scene.tfc.requests();
     assert_eq!(count(&requests, "POST", "/organizations/my-org/workspaces"), 1);
     assert_eq!(count(&requests, "POST", "/vars"), 1, "the variable is found, too");
@@ -206,7 +228,7 @@ async fn a_local_module_is_uploaded_and_again_only_when_it_changed() {
 
     fs::write(folder.path().join("main.tf"), "variable \"services\" { default = 1 }\n").unwrap();
     let context = RunContext::default();
-    driver.apply(cts_tasks::ApplyRequest::Inputs(&inputs(&["a"])), &context).await.unwrap();
+    driver.apply(ApplyRequest::Inputs(&inputs(&["a"])), &context).await.unwrap();
     let uploads = scene.tfc.uploads("web");
     assert_eq!(uploads.len(), 3);
     assert_ne!(uploads[1], uploads[2]);
@@ -228,7 +250,7 @@ async fn secrets_go_by_sensitive_variables_and_leftovers_are_taken_away() {
     settings.providers = &providers;
     let settings =
         cts_driver_tfc::Settings::read_with(settings, &|_| None, &mut Vec::new()).unwrap();
-    let factory = cts_driver_tfc::TfcFactory::new(settings, Some(std::sync::Arc::new(tfc.clone())));
+    let factory = TfcFactory::new(settings, Some(Arc::new(tfc.clone())));
     factory.start().await.unwrap();
     let mut task = web();
     task.providers = vec!["local".to_owned()];
@@ -276,7 +298,7 @@ async fn a_wrong_token_or_organization_is_told_at_the_start() {
     ] {
         let (settings, _) = read(&more, &[]).unwrap();
         let tfc = TestTfc::new();
-        let factory = cts_driver_tfc::TfcFactory::new(settings, Some(std::sync::Arc::new(tfc)));
+        let factory = TfcFactory::new(settings, Some(Arc::new(tfc)));
         let error = factory.start().await.unwrap_err();
         assert!(error.to_string().contains(part) && !error.is_retryable(), "{error}");
     }
@@ -284,11 +306,80 @@ async fn a_wrong_token_or_organization_is_told_at_the_start() {
 
 /// Spec: TFC24
 #[tokio::test(start_paused = true)]
-async fn a_module_that_is_gone_makes_no_run() {
+async fn a_module_that_is_gone_or_no_folder_makes_no_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("main.tf").to_string_lossy().into_owned();
+    fs::write(&file, "").unwrap();
+    for (module, part) in [
+        ("./no-such-module", "cannot read /nowhere/no-such-module"),
+        (file.as_str(), "main.tf is not a directory"),
+    ] {
+        let scene = Scene::new().await;
+        let mut task = web();
+        task.version = None;
+        module.clone_into(&mut task.module);
+        let error = scene.refused(&task).await;
+        assert!(error.contains(part), "{error}");
+        let applied = apply(&scene, &task).await.unwrap_err().to_string();
+        assert!(applied.contains(part), "{applied}");
+        assert!(scene.tfc.runs("web").is_empty() && scene.tfc.uploads("web").is_empty());
+    }
+}
+
+/// Applies to a driver that was not prepared, which it makes good.
+async fn apply(scene: &Scene, task: &Task) -> cts_tasks::Result<Outcome> {
+    let inputs = inputs(&["a"]);
+    scene.driver(task).apply(ApplyRequest::Inputs(&inputs), &RunContext::default()).await
+}
+
+/// The double, which names another place to upload to.
+#[derive(Debug)]
+struct Elsewhere {
+    tfc: TestTfc,
+    address: Value,
+}
+
+#[async_trait::async_trait]
+impl Platform for Elsewhere {
+    async fn exchange(&self, request: Request<Bytes>) -> Result<Response<Bytes>, ExchangeError> {
+        let answer = self.tfc.exchange(request).await?;
+        Ok(answer.map(|body| {
+            let mut document: Value = serde_json::from_slice(&body).unwrap_or_default();
+            match document.pointer_mut("/data/attributes/upload-url") {
+                Some(address) => {
+                    *address = self.address.clone();
+                    document.to_string().into()
+                }
+                None => body,
+            }
+        }))
+    }
+}
+
+/// Spec: TFC24
+#[tokio::test(start_paused = true)]
+async fn an_upload_that_cannot_be_made_is_followed_by_no_run() {
+    for address in [json!(null), json!(""), json!("ftp://s3cr3t/x"), json!("http://s3cr3t:99999/")]
+    {
+        let tfc = TestTfc::new();
+        let (settings, _) = read(&json!({}), &[]).unwrap();
+        let platform = Arc::new(Elsewhere { tfc: tfc.clone(), address: address.clone() });
+        let scene = Scene { tfc, factory: TfcFactory::new(settings, Some(platform)) };
+        scene.factory.start().await.unwrap();
+        let refused = scene.refused(&web()).await;
+        let applied = apply(&scene, &web()).await.unwrap_err().to_string();
+        for error in [refused, applied] {
+            assert!(error.contains("upload configuration"), "{address}: {error}");
+            assert!(!error.contains("s3cr3t"), "{error}");
+        }
+        assert!(scene.tfc.runs("web").is_empty() && scene.tfc.uploads("web").is_empty());
+    }
+    // An address that is none any more.
     let scene = Scene::new().await;
-    let mut task = web();
-    task.module = "./no-such-module".to_owned();
-    let error = scene.refused(&task).await;
-    assert!(error.contains("/nowhere/no-such-module"), "{error}");
-    assert!(scene.tfc.runs("web").is_empty() && scene.tfc.uploads("web").is_empty());
+    scene.tfc.inject(Some(Method::PUT), "/_archivist/cv", Fault::Status(404), 2);
+    let refused = scene.refused(&web()).await;
+    assert!(refused.contains("upload configuration: "), "{refused}");
+    apply(&scene, &web()).await.unwrap_err();
+    assert!(scene.tfc.runs("web").is_empty());
+    apply(&scene, &web()).await.unwrap();
 }

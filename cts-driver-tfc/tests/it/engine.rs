@@ -203,6 +203,7 @@ async fn a_run_that_waits_for_a_person_does_not_hold_up_its_task() {
     running.engine.delete(&name).await.unwrap();
     running.ran("discarded", 4).await;
     running.end().await;
+    assert!(tfc.variable("web", "services").is_some(), "the workspace stays as it was");
 }
 
 /// Spec: TFC12

@@ -12,5 +12,6 @@ mod engine;
 mod load;
 mod properties;
 mod scene;
+mod secrets;
 mod settings;
 mod tls;

@@ -78,6 +78,10 @@ fn modes_and_pools_that_do_not_go_together_are_refused() {
             "agent pool configured when execution mode is not 'agent'",
         ),
         (
+            json!({"execution_mode": "remote", "agent_pool_name": "a"}),
+            "agent pool configured when execution mode is not 'agent'",
+        ),
+        (
             json!({"agent_pool_name": "a"}),
             "agent pool configured when execution mode is not 'agent'",
         ),
@@ -116,7 +120,10 @@ fn versions_are_exact_and_supported() {
         assert!(errors(version, &upper).contains(expected), "{}", errors(version, &upper));
     }
     assert_eq!(errors("1.15.0", &json!({})), "");
-    assert!(errors("0.12.12", &json!({})).contains("(>= 0.13.0): 0.12.12"));
+    for version in ["0.12.12", "0.14.0-beta1", "1.15.0-rc1"] {
+        let error = errors(version, &json!({}));
+        assert!(error.contains(&format!("(>= 0.13.0): {version}")), "{error}");
+    }
 }
 
 /// Spec: TFC4, TFC5
@@ -130,9 +137,15 @@ fn later_settings_stand_over_earlier_ones_and_copies_are_their_own() {
         assert_eq!(one.merged(&none), one, "{field}");
         assert_eq!(none.merged(&two), two, "{field}");
         let mut copy = one.clone();
-        copy.execution_mode.push('x');
-        copy.agent_pool_id.push('x');
-        assert_ne!(copy, one, "a copy shares nothing");
+        for text in [
+            &mut copy.execution_mode,
+            &mut copy.agent_pool_id,
+            &mut copy.agent_pool_name,
+            &mut copy.terraform_version,
+        ] {
+            text.clear();
+        }
+        assert_eq!((one, copy), (of(&[(field, "1")]), none), "a copy shares nothing");
     }
     assert!(WorkspaceBlock::of(&web()).is_empty() && WorkspaceBlock::of(&web()).clone().is_empty());
 }
@@ -211,6 +224,41 @@ fn the_environment_stands_over_the_file() {
     assert_eq!(read.client_options().host.to_string(), "https://env.example.com");
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_token_in_the_environment_stands_over_that_of_the_file() {
+    let tfc = TestTfc::new();
+    for (in_file, in_environment, works) in [
+        ("wrong", TestTfc::TOKEN, true),
+        (TestTfc::TOKEN, "wrong", false),
+        (TestTfc::TOKEN, "", true),
+    ] {
+        let body = ConfigValue::from(json!({
+            "organization": TestTfc::ORGANIZATION, "token": in_file, "required_providers": {},
+        }));
+        let consul = ConsulConfig::default();
+        let mut settings = DriverSettings::new(&consul, Path::new("/"));
+        settings.body = Some(&body);
+        let environment = |name: &str| (name == "TFC_TOKEN").then(|| in_environment.to_owned());
+        let read = Settings::read_with(settings, &environment, &mut Vec::new()).unwrap();
+        let started = TfcFactory::new(read, Some(Arc::new(tfc.clone()))).start().await;
+        assert_eq!(started.is_ok(), works, "{in_file} {in_environment}: {started:?}");
+    }
+}
+
+#[test]
+fn the_configuration_of_the_readme_is_accepted() {
+    let readme = include_str!("../../README.md");
+    let text = readme.split("```hcl\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let loaded = load(text).unwrap_or_else(|errors| {
+        panic!("{}", errors.iter().map(cts_tasks::Diagnostic::render).collect::<String>())
+    });
+    let block = WorkspaceBlock::of(&loaded.config.tasks[0]);
+    assert_eq!((block.execution_mode.as_str(), block.agent_pool_name.as_str()), ("agent", "pool"));
+    // A key that is not known would have been told.
+    let wrong = text.replace("poll_min ", "poll_most ");
+    assert!(load(&wrong).is_err());
+}
+
 fn load(text: &str) -> Result<cts_tasks::config::Loaded, Vec<cts_tasks::Diagnostic>> {
     let source = Source { path: "sync.hcl".into(), text: text.to_owned() };
     let registry = Registry::new().driver(Arc::new(TfcKind::default()));
@@ -272,6 +320,16 @@ fn a_tasks_block_survives_files_and_json() {
         let shown = shown(&task);
         assert!(shown.get("terraform_cloud_workspace").is_none(), "{shown}");
     }
+    // What an answer shows is what a request may say.
+    let whole = json!({"execution_mode": "agent", "agent_pool_id": "apool-1",
+        "agent_pool_name": "pool", "terraform_version": "1.9.4"});
+    let mut body = json!({"name": "db", "module": "m", "condition": {"services": {"names": ["db"]}},
+        "terraform_cloud_workspace": whole.clone()});
+    let first = loaded.rules.check(&ConfigValue::from(body.clone())).unwrap();
+    body["terraform_cloud_workspace"] = shown(&first)["terraform_cloud_workspace"].clone();
+    assert_eq!(body["terraform_cloud_workspace"], whole);
+    let second = loaded.rules.check(&ConfigValue::from(body)).unwrap();
+    assert_eq!(WorkspaceBlock::of(&second), WorkspaceBlock::of(&first));
     let wrong = json!({"name": "db", "module": "m", "condition": {"services": {"names": ["db"]}},
         "terraform_cloud_workspace": {"execution_mode": "local"}});
     let wrong = loaded.rules.check(&ConfigValue::from(wrong)).unwrap_err();

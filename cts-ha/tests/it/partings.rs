@@ -3,12 +3,18 @@
 use std::time::Duration;
 
 use consul_watch::{QueryOptions, WriteOptions, testing::TestConsul, types::SessionRequest};
-use cts_ha::{Candidate, Consul, ConsulElector, Elector as _, Lock, LockOptions, Loss};
+use cts_ha::{
+    Candidate, Consul, ConsulElector, Elector as _, ElectorExt as _, Lock, LockOptions, Loss,
+};
 use tokio::time::timeout;
 
 use crate::place::{Place, cases, eventually};
 
-cases!(a_candidate_that_leaves_takes_its_session_along, a_grant_that_nobody_waits_for_is_returned);
+cases!(
+    a_candidate_that_leaves_takes_its_session_along,
+    a_grant_that_nobody_waits_for_is_returned,
+    a_leader_that_is_dropped_leaves_nothing_behind
+);
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -60,6 +66,32 @@ async fn a_grant_that_nobody_waits_for_is_returned(place: &Place) {
         .expect("no TTL and no lock-delay passes")
         .unwrap();
     assert_eq!(sessions(place, &name).await, 0);
+    leadership.resign().await;
+}
+
+/// Its work may be dropped where it stands: the farewell is all that has to be awaited.
+async fn a_leader_that_is_dropped_leaves_nothing_behind(place: &Place) {
+    let (key, name) = (place.name("leader"), place.name("working"));
+    let leader = named(place, &place.consul(), &key, &name);
+    let (leads, led) = tokio::sync::oneshot::channel();
+    let mut leads = Some(leads);
+    tokio::select! {
+        _done = leader.run(|_leadership| {
+            leads.take().map_or(Ok(()), |leads| leads.send(())).unwrap();
+            std::future::pending::<()>()
+        }) => unreachable!("the work has no end"),
+        led = led => led.unwrap(),
+    }
+    leader.farewell().await;
+    assert_eq!(sessions(place, &name).await, 0);
+    let next = place.elector(&place.consul(), &key, "next");
+    let leadership = timeout(Duration::from_secs(3), next.campaign())
+        .await
+        .expect("no TTL and no lock-delay passes")
+        .unwrap();
+    // Who leads still is not waited for.
+    timeout(Duration::from_secs(3), next.farewell()).await.expect("nothing to wait for");
+    assert!(leadership.check().is_ok());
     leadership.resign().await;
 }
 

@@ -33,6 +33,11 @@ impl Unusable {
     fn new(path: &Path, problem: impl std::fmt::Display) -> Self {
         Self { path: path.to_owned(), problem: problem.to_string() }
     }
+
+    /// The file, or the directory of files, that is no good.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
 }
 
 /// Reads certificates and key, and checks that they belong together.

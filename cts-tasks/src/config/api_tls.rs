@@ -100,9 +100,17 @@ fn key_pair(
 #[cfg(feature = "api")]
 fn check_loading(tls: &ApiTls, raw: &RawApiTls, findings: &mut Findings) {
     if let Err(unusable) = crate::api::acceptor(tls) {
+        let path = unusable.path();
+        let named = [
+            (path == tls.key, &raw.key),
+            (path == tls.cert, &raw.cert),
+            (tls.ca_cert.as_deref() == Some(path), &raw.ca_cert),
+            (tls.ca_path.as_deref().is_some_and(|folder| path.starts_with(folder)), &raw.ca_path),
+        ];
+        let named = named.into_iter().find_map(|(is, key)| key.as_ref().filter(|_| is));
         findings.error_help(
             format!("unable to load {unusable}"),
-            raw.place.clone(),
+            named.and_then(|key| key.place.clone()).or_else(|| raw.place.clone()),
             "cert, key, ca_cert and the files in ca_path must be PEM, and key that of cert",
         );
     }

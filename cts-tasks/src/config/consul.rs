@@ -1,4 +1,4 @@
-use consul_watch::{Client, ClientConfig, error_chain};
+use consul_watch::{Client, ClientConfig, Error, error_chain};
 use secrecy::SecretString;
 
 use super::{
@@ -8,7 +8,7 @@ use super::{
     },
     decode::{Findings, Spanned},
     environment::Surroundings,
-    raw::{RawAuth, RawConsul, RawRegistration},
+    raw::{RawAuth, RawConsul, RawRegistration, RawTls},
 };
 
 /// How to reach Consul.
@@ -125,25 +125,59 @@ pub(super) fn finalize(
     if let Some(registration) = &raw.service_registration {
         consul.service_registration = finalize_registration(registration, findings);
     }
-    check_consul_address(raw, findings);
+    if check_consul_address(raw, findings)
+        && let Some(tls) = raw.tls.as_ref().filter(|tls| is_tls_enabled(tls))
+    {
+        check_tls(&consul, tls, findings);
+    }
     consul
 }
 
 /// That the address is one. What the environment says has no place, and is
 /// checked when the client is made.
-fn check_consul_address(raw: &RawConsul, findings: &mut Findings) {
+fn check_consul_address(raw: &RawConsul, findings: &mut Findings) -> bool {
     let Some(address) = raw.address.as_ref().filter(|address| !address.value.is_empty()) else {
-        return;
+        return true;
     };
     let mut config = ClientConfig::default();
     config.address.clone_from(&address.value);
-    if let Err(error) = Client::new(config) {
-        findings.error_help(
-            format!("consul.address: {}", error_chain(&error)),
-            address.place.clone(),
-            "write it like localhost:8500, https://consul.example.com or unix:///run/consul.sock",
-        );
-    }
+    let Err(error) = Client::new(config) else { return true };
+    findings.error_help(
+        format!("consul.address: {}", error_chain(&error)),
+        address.place.clone(),
+        "write it like localhost:8500, https://consul.example.com or unix:///run/consul.sock",
+    );
+    false
+}
+
+/// That the files which the block names make a client. One that the environment
+/// names has no place, and is checked when the client is made.
+fn check_tls(consul: &ConsulConfig, raw: &RawTls, findings: &mut Findings) {
+    let Err(Error::Config { setting, problem }) = Client::new(consul.client_config()) else {
+        return;
+    };
+    let named = |key, configured: &Option<Spanned<String>>| {
+        configured.as_ref().map(|configured| (key, configured.place.clone()))
+    };
+    let found = match setting.as_str() {
+        "CONSUL_CACERT" => named("ca_cert", &raw.ca_cert),
+        "CONSUL_CAPATH" => named("ca_path", &raw.ca_path),
+        "CONSUL_CLIENT_CERT" => named("cert", &raw.cert),
+        // Without a key the certificate's file holds both.
+        "CONSUL_CLIENT_KEY" => named("key", &raw.key).or_else(|| named("cert", &raw.cert)),
+        "tls" => named("cert", &raw.cert).or_else(|| named("key", &raw.key)),
+        _ => named("server_name", &raw.server_name),
+    };
+    let Some((key, place)) = found else { return };
+    findings.error_help(
+        format!("consul.tls.{key}: {problem}"),
+        place,
+        if key == "server_name" {
+            "it is the name that the server's certificate is for"
+        } else {
+            "the certificates and the key towards Consul must be readable, in PEM"
+        },
+    );
 }
 
 fn auth(raw: &RawAuth) -> Option<(String, SecretString)> {

@@ -38,7 +38,12 @@ pub(super) fn finalize(
     let vault = vault::finalize(raw.vault.as_ref(), surroundings, findings);
     // A vault block that could not be read is not missing.
     let vault_known = vault.is_some() || findings.incomplete || raw.invalid.contains(&"vault");
+    let before = findings.errors.len();
     let providers = provider::finalize(raw.providers.as_ref(), vault_known, findings);
+    // A block that could not be read is not missing.
+    let providers_known = findings.errors.len() == before
+        && !findings.incomplete
+        && !raw.invalid.contains(&"terraform_provider");
     check_license(raw, findings);
     let kind = driver_kind(raw, registry, findings);
     let shared = Shared {
@@ -53,6 +58,9 @@ pub(super) fn finalize(
     let raw_tasks = raw.tasks.as_ref().map_or(&[][..], |tasks| &tasks.0);
     let tasks::Finalized { tasks, blocks: task_blocks } =
         tasks::finalize(raw_tasks, &shared, findings);
+    if providers_known {
+        tasks::check_aliases(raw_tasks, &providers, findings);
+    }
     let config = Config {
         log_level: log_level(raw, findings),
         port: port(raw, findings),

@@ -80,7 +80,9 @@ impl TaskRules {
             working_dir: &self.config.working_dir,
             task_blocks: self.kind().map_or(&[][..], |kind| kind.task_blocks()).to_vec(),
         };
-        let finalized = tasks::finalize(&[raw], &shared, &mut findings);
+        let raw = [raw];
+        let finalized = tasks::finalize(&raw, &shared, &mut findings);
+        tasks::check_aliases(&raw, &self.config.providers, &mut findings);
         self.check_driver_blocks(&finalized.blocks, &mut findings);
         if let Some(task) = finalized.tasks.first() {
             let others = others.iter().filter(|other| other.name != task.name);

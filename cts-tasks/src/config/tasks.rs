@@ -82,6 +82,30 @@ pub(super) fn finalize(raw: &[RawTask], shared: &Shared<'_>, findings: &mut Find
     finalized
 }
 
+/// That each instance of a provider which a task names by its alias is configured.
+///
+/// Deviation: upstream takes a provider without arguments in its place, so the
+/// task would run with the credentials of nobody knows whom.
+pub(super) fn check_aliases(raw: &[RawTask], providers: &[ProviderBlock], findings: &mut Findings) {
+    for item in raw.iter().filter_map(|raw| raw.providers.as_ref()).flat_map(|named| &named.items) {
+        let id = item.value.as_str();
+        let Some((name, alias)) = id.split_once('.') else { continue };
+        if find_provider(providers, id).is_some() {
+            continue;
+        }
+        findings.error_help(
+            format!(
+                "provider {id:?} is not configured: there is no terraform_provider block {name:?} \
+                 with the alias {alias:?}"
+            ),
+            item.place.clone(),
+            format!(
+                "add terraform_provider \"{name}\" {{ alias = \"{alias}\" }}, or name only {name}"
+            ),
+        );
+    }
+}
+
 /// That no two of `tasks` use one provider that commits by itself.
 pub(super) fn check_auto_commit(
     tasks: &[&Task],

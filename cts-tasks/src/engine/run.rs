@@ -213,6 +213,7 @@ impl Run {
             tracing::info!(task.name = %self.task.name, "scheduled task triggered but had no changes");
             return Ok(End::NothingNew);
         }
+        tracing::info!(task.name = %self.task.name, "executing task");
         self.retrying(stop, || self.attempt(context)).await
     }
 
@@ -222,7 +223,7 @@ impl Run {
         stop: &Stop,
         mut try_once: impl FnMut() -> F + Send,
     ) -> Result<T> {
-        let mut failures: Option<Error> = None;
+        let mut failures = Failures::default();
         for attempt in 0.. {
             let error = match try_once().await {
                 Ok(done) => return Ok(done),
@@ -230,7 +231,7 @@ impl Run {
             };
             let delay = self.retry.delay(attempt, self.shared.random());
             let retryable = error.is_retryable();
-            let error = accumulate(failures.take(), attempt, error);
+            let error = failures.add(attempt, error);
             match delay.filter(|_| retryable) {
                 None => return Err(error),
                 Some(delay) => self.announce(attempt, delay, &error),
@@ -240,9 +241,8 @@ impl Run {
                 () = self.retired.cancelled() => return Err(error),
                 reason = stop.stopped() => return Err(Error::Stopped { reason }),
             }
-            failures = Some(error);
         }
-        Err(failures.unwrap_or(Error::Stopped { reason: StopReason::Shutdown }))
+        Err(Error::Stopped { reason: StopReason::Shutdown })
     }
 
     /// Brings real infrastructure in line with the newest inputs, as far as the
@@ -319,20 +319,30 @@ pub(super) fn superseded() -> Error {
     }
 }
 
-/// Puts the failure of a retry before those that came earlier, as upstream does.
-fn accumulate(earlier: Option<Error>, attempt: u32, error: Error) -> Error {
-    match earlier {
-        None => error,
-        Some(_) if matches!(error, Error::Stopped { .. } | Error::NotPermitted { .. }) => error,
-        Some(earlier) => {
-            let retryable = error.is_retryable();
-            let message = format!(
-                "retry attempt #{attempt} failed '{}': {}",
-                error_chain(&error),
-                error_chain(&earlier)
-            );
-            Error::Driver { message, retryable, source: None }
+/// The failures of one step's tries.
+#[derive(Default)]
+struct Failures {
+    /// What the last try failed with, alone.
+    last: Option<String>,
+    /// What all failed with, the newest first.
+    all: String,
+}
+
+impl Failures {
+    /// Puts the failure of a retry before those that came earlier, as upstream
+    /// does. One that repeats the failure before it does not repeat its text.
+    fn add(&mut self, attempt: u32, error: Error) -> Error {
+        let text = error_chain(&error);
+        let Some(last) = self.last.replace(text.clone()) else {
+            self.all = text;
+            return error;
+        };
+        if matches!(error, Error::Stopped { .. } | Error::NotPermitted { .. }) {
+            return error;
         }
+        let shown = if last == text { "with the same error" } else { &text };
+        self.all = format!("retry attempt #{attempt} failed '{shown}': {}", self.all);
+        Error::Driver { message: self.all.clone(), retryable: error.is_retryable(), source: None }
     }
 }
 

@@ -187,7 +187,6 @@ impl Worker {
             );
             return Ok(());
         }
-        tracing::info!(task.name = %self.task.name, "executing task");
         self.run(Retry::NEVER, false).finish(stop).await
     }
 
@@ -386,7 +385,6 @@ impl Worker {
     }
 
     fn start_run(&self, trigger: Trigger, stop: Stop) -> BoxFuture<'static, Done> {
-        tracing::info!(task.name = %self.task.name, "executing task");
         let cause = if trigger == Trigger::Change { "change" } else { "schedule" };
         measure::triggered(&self.task.name, cause);
         let run = self.run(self.shared.options.retry, trigger == Trigger::Schedule);

@@ -50,7 +50,9 @@ fn message(answer: &Value) -> &str {
 
 #[tokio::test]
 async fn a_task_is_created_shown_as_sent_and_runs_when_triggered() {
-    let (scene, api, running) = running().await;
+    let settings =
+        "buffer_period { enabled = false }\nterraform_provider \"aws\" { alias = \"a\" }";
+    let (scene, api, running) = running_with(settings).await;
     let sent = json!({
         "name": "t", "description": "d", "enabled": true, "module": "org/m/cts",
         "version": "1.0.0", "providers": ["aws.a"],
@@ -71,6 +73,21 @@ async fn a_task_is_created_shown_as_sent_and_runs_when_triggered() {
     assert_eq!(scene.driver.applies("t").len(), 0);
     scene.put("web", 2);
     assert_eq!(ids(&scene.driver.wait_for_applies("t", 1).await[0]), ["web-1", "web-2"]);
+    scene.end(running).await;
+}
+
+#[tokio::test]
+async fn an_alias_that_is_not_configured_is_refused() {
+    let settings = "terraform_provider \"aws\" { alias = \"a\" }";
+    let (scene, api, running) = running_with(settings).await;
+    let mut sent = task();
+    sent["providers"] = json!(["aws.b"]);
+    let (status, answer) = post(&api, "", &sent).await;
+    let expected = "provider \"aws.b\" is not configured: there is no terraform_provider block \
+                    \"aws\" with the alias \"b\"";
+    assert_eq!(status, 400);
+    assert!(message(&answer).contains(expected), "{answer}");
+    assert_eq!(api.get("/v1/tasks/t").await.0, 404);
     scene.end(running).await;
 }
 
@@ -130,7 +147,6 @@ async fn a_name_that_is_taken_and_an_empty_body_are_refused() {
     scene.end(running).await;
 }
 
-/// Spec: CTS76
 /// Commands send to the log with the request's id.
 #[tokio::test]
 async fn a_refused_change_is_in_the_log_with_its_request_and_a_question_is_not() {
@@ -150,6 +166,7 @@ async fn a_refused_change_is_in_the_log_with_its_request_and_a_question_is_not()
     scene.end(running).await;
 }
 
+/// Spec: CTS76
 #[tokio::test]
 async fn what_does_not_match_the_schema_is_refused_with_its_place() {
     let (scene, api, running) = running().await;

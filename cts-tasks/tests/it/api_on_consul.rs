@@ -16,6 +16,7 @@ use tokio::time::sleep;
 
 use crate::{
     authority::{Authority, tls},
+    both::in_time,
     config::support::{AnyDriver, loader_of, source, task},
 };
 
@@ -55,6 +56,18 @@ fn daemon(consul: &Client, change: impl FnOnce(&mut Config)) -> Daemon {
     Daemon::with_client(config, Arc::new(RecordingDriver::default()), options, consul.clone())
 }
 
+/// Runs a daemon for as long as somebody works with it. One that ends by itself
+/// is not waited for.
+async fn beside(daemon: Daemon, stop: &Stop, work: impl Future<Output = ()>) {
+    let mut running = Box::pin(daemon.run(stop));
+    let work = Box::pin(in_time(work));
+    tokio::select! {
+        ended = &mut running => panic!("the daemon has ended: {ended:?}"),
+        () = work => stop.stop(StopReason::Shutdown),
+    }
+    running.await.unwrap();
+}
+
 fn client(port: u16) -> cts_tasks::client::Client {
     let mut config = ClientConfig::default();
     config.address = format!("http://localhost:{port}");
@@ -80,7 +93,7 @@ async fn refuses(api: &cts_tasks::client::Client) {
 async fn lives(consul: &Client) {
     let stop = Stop::new();
     let daemon = daemon(consul, |_| ());
-    let (ended, ()) = tokio::join!(daemon.run(&stop), async {
+    Box::pin(beside(daemon, &stop, async {
         let api = client(registered_port(consul).await);
         refuses(&api).await;
         let right = TaskDocument::from(&task("condition \"consul-kv\" { path = \"k\" }"));
@@ -93,9 +106,8 @@ async fn lives(consul: &Client) {
             sleep(Duration::from_millis(10)).await;
         }
         api.health().await.unwrap();
-        stop.stop(StopReason::Shutdown);
-    });
-    ended.unwrap();
+    }))
+    .await;
 }
 
 /// Spec: CTS65, CTS78
@@ -126,14 +138,13 @@ async fn a_real_agent_finds_the_registered_api_healthy() {
         let daemon = daemon(&consul_client, |config| {
             config.tls = secured.then(|| tls(&pair, ""));
         });
-        let (ended, ()) = tokio::join!(daemon.run(&stop), async {
+        Box::pin(beside(daemon, &stop, async {
             registered_port(&consul_client).await;
             while health(&consul_client).await != HealthStatus::Passing {
                 sleep(Duration::from_millis(50)).await;
             }
-            stop.stop(StopReason::Shutdown);
-        });
-        ended.unwrap();
+        }))
+        .await;
         let services = consul_client.agent_services(&QueryOptions::default()).await.unwrap();
         assert!(!services.contains_key("cts-01"), "deregistered");
     }

@@ -39,6 +39,7 @@ async fn tasks_are_shown_as_configured() {
     let config = load(
         r#"
         buffer_period { min = "7s" }
+        terraform_provider "aws" { alias = "b" }
         task {
           name = "a"
           description = "first"

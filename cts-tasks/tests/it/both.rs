@@ -1,5 +1,7 @@
 //! Cases that run on the double, and on a real agent where there is one.
 
+use std::time::Duration;
+
 use consul_watch::{
     Client,
     testing::{TestConsul, parts::Suite, real},
@@ -24,6 +26,14 @@ pub(crate) async fn real(case: &str) -> Option<Consul> {
     Some(Consul { client: consul.client(), _real: Some(consul) })
 }
 
+/// How long a case on a real agent may take. They take seconds; one that waits
+/// for what never comes shall fail, and say which it is.
+const LIMIT: Duration = Duration::from_mins(3);
+
+pub(crate) async fn in_time<T>(case: impl Future<Output = T>) -> T {
+    tokio::time::timeout(LIMIT, case).await.expect("what the case waits for does not come")
+}
+
 /// Makes two tests of an `async fn(Client)`.
 macro_rules! on_both {
     ($($(#[$doc:meta])* $case:ident, $double:ident, $real:ident;)*) => { $(
@@ -38,7 +48,7 @@ macro_rules! on_both {
         #[tokio::test]
         async fn $real() {
             let Some(consul) = crate::both::real(stringify!($case)).await else { return };
-            $case(consul.client.clone()).await;
+            crate::both::in_time($case(consul.client.clone())).await;
         }
     )* };
 }

@@ -9,7 +9,10 @@ use cts_tasks::{
 };
 use tokio::{task::JoinHandle, time::sleep};
 
-use crate::scene::{Scene, ids, on};
+use crate::{
+    logs::Log,
+    scene::{Scene, ids, on},
+};
 
 fn name(text: &str) -> TaskName {
     text.parse().unwrap()
@@ -367,7 +370,9 @@ async fn a_task_runs_by_hand_without_any_change_unless_it_is_disabled() {
     let scene = Scene::new();
     scene.put("web", 1);
     let running = scene.start(vec![on("t", &["web"])]).await;
+    let log = Log::start();
     scene.engine.run_now(&name("t")).await.unwrap();
+    assert_eq!(log.with("executing task").len(), 1, "as for every other run");
     assert_eq!(scene.driver.applies("t").len(), 2);
     assert_eq!(scene.events("t").len(), 2);
     scene.driver.fail_next("t", "no", true);

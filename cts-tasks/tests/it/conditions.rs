@@ -81,6 +81,30 @@ async fn what_is_only_an_input_is_fresh_at_the_next_run() {
     scene.end(running).await;
 }
 
+/// Spec: CTS27
+#[tokio::test(start_paused = true)]
+async fn tasks_with_deprecated_names_run_in_once_mode() {
+    let config = crate::config::support::load(
+        "service {\n id = \"web-id\"\n name = \"web\"\n cts_user_defined_meta { a = \"b\" }\n}\n\
+         task {\n name = \"t\"\n source = \"./m\"\n services = [\"web-id\"]\n}\n\
+         task {\n name = \"u\"\n source = \"./m\"\n\
+         condition \"catalog-services\" {\n regexp = \"^web\"\n source_includes_var = true\n}\n\
+         source_input \"consul-kv\" { path = \"k\" }\n}\n",
+    );
+    assert_eq!(config.warnings.len(), 6);
+    let scene = Scene::new();
+    scene.put("web", 1);
+    scene.consul.kv_put("k", "v");
+    scene.engine.load(config.tasks, &scene.stop).await.unwrap();
+    scene.engine.once(&scene.stop).await.unwrap();
+    let (t, u) = (scene.driver.applies("t"), scene.driver.applies("u"));
+    assert_eq!((t.len(), u.len()), (1, 1));
+    assert_eq!(ids(&t[0]), ["web-1"]);
+    assert_eq!(t[0].services.as_ref().unwrap()[0].cts_user_defined_meta["a"], "b");
+    assert!(u[0].catalog_services.as_ref().unwrap().contains_key("web"));
+    assert_eq!(u[0].consul_kv.as_ref().unwrap()[0].path, "k");
+}
+
 /// Spec: CTS49
 #[tokio::test(start_paused = true)]
 async fn once_runs_scheduled_tasks_once_too() {

@@ -130,6 +130,41 @@ async fn a_failed_run_is_tried_three_times_and_is_one_event() {
     scene.end(running).await;
 }
 
+/// A tool's long report stands once, however often it was the same.
+#[tokio::test(start_paused = true)]
+async fn an_error_that_repeats_is_told_once() {
+    let scene = Scene::new();
+    scene.put("web", 1);
+    let running = scene.start(vec![on("t", &["web"])]).await;
+    for (number, (messages, expected)) in [
+        (
+            ["same", "same", "same"],
+            "retry attempt #2 failed 'with the same error': \
+             retry attempt #1 failed 'with the same error': same",
+        ),
+        (
+            ["one", "same", "same"],
+            "retry attempt #2 failed 'with the same error': retry attempt #1 failed 'same': one",
+        ),
+        (
+            ["same", "other", "same"],
+            "retry attempt #2 failed 'same': retry attempt #1 failed 'other': same",
+        ),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        for message in messages {
+            scene.driver.fail_next("t", message, true);
+        }
+        let number = u16::try_from(number).unwrap();
+        scene.put("web", 2 + number);
+        let events = scene.wait_for_events("t", 2 + usize::from(number)).await;
+        assert_eq!(events[0].error.as_ref().unwrap().message, expected);
+    }
+    scene.end(running).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_retry_takes_the_newest_inputs_and_what_it_took_triggers_no_further_run() {
     let scene = Scene::new();

@@ -1,6 +1,7 @@
 //! Integration tests of the crate.
 #![expect(
     clippy::unwrap_used,
+    clippy::expect_used,
     clippy::panic,
     clippy::indexing_slicing,
     reason = "fixtures of tests"
@@ -14,6 +15,7 @@ mod api_server;
 mod api_tasks;
 mod authority;
 mod both;
+mod changes_on_consul;
 mod client;
 mod commands;
 mod conditions;

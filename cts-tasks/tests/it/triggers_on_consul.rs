@@ -24,17 +24,18 @@ on_both! {
     refused_queries, refused_queries_on_the_double, refused_queries_on_a_real_consul;
 }
 
-struct Site {
+/// An engine that runs on a Consul, whichever it is.
+pub(crate) struct Site {
     consul: Client,
-    driver: RecordingDriver,
-    engine: Engine,
+    pub(crate) driver: RecordingDriver,
+    pub(crate) engine: Engine,
     stop: Stop,
     running: JoinHandle<Result<()>>,
 }
 
 impl Site {
     /// An engine in which each of `tasks` has run once.
-    async fn start(consul: Client, tasks: Vec<Task>) -> Self {
+    pub(crate) async fn start(consul: Client, tasks: Vec<Task>) -> Self {
         let driver = RecordingDriver::default();
         let watcher = Watcher::new(consul.clone());
         let engine =
@@ -68,13 +69,25 @@ impl Site {
         applies.iter().map(text).collect()
     }
 
-    async fn end(self) {
+    pub(crate) fn has(&self, task: &str) -> bool {
+        self.engine.state(|state| state.tasks.iter().any(|known| known.name.as_str() == task))
+    }
+
+    /// How many events of a task are stored.
+    pub(crate) fn events(&self, task: &str) -> usize {
+        self.engine.state(|state| {
+            let mut found = state.events.iter().filter(|(name, _)| name.as_str() == task);
+            found.next().map_or(0, |(_, events)| events.len())
+        })
+    }
+
+    pub(crate) async fn end(self) {
         self.stop.stop(StopReason::Shutdown);
         self.running.await.unwrap().unwrap();
     }
 }
 
-fn named(name: &str, condition: &str) -> Task {
+pub(crate) fn named(name: &str, condition: &str) -> Task {
     let mut task = task(&format!("buffer_period {{ enabled = false }}\ncondition {condition}"));
     task.name = name.parse().unwrap();
     task

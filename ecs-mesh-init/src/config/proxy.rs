@@ -48,7 +48,7 @@ impl Default for ProxyConfig {
 #[serde(rename_all = "camelCase", default)]
 #[non_exhaustive]
 pub struct UpstreamConfig {
-    /// `service` (also when empty) or `prepared_query`.
+    /// `service` or `prepared_query`; empty is a service.
     pub destination_type: String,
     /// Enterprise namespace of the destination.
     pub destination_namespace: String,

@@ -30,8 +30,7 @@ impl MeshInit {
             Some(login) => Some(self.early_login(login, task, &plan, stop).await?),
             None => None,
         };
-        let mut config = ClientConfig::from_vars(&*self.vars)
-            .map_err(|error| Error::consul("making a client of the agent", error))?;
+        let mut config = self.agent_config()?;
         config.token.clone_from(&token);
         let client = Client::new(config)
             .map_err(|error| Error::consul("making a client of the agent", error))?;
@@ -54,6 +53,15 @@ impl MeshInit {
         let bootstrap = fetched.options.render(&*self.vars)?;
         let text = bootstrap.to_text().into_bytes();
         files::write(self.in_volume(BOOTSTRAP_FILE), text, files::SHARED).await
+    }
+
+    /// How the agent is reached, by the standard variables. An authority that is not there is told
+    /// in upstream's words, also when the agent is reached without TLS.
+    pub(super) fn agent_config(&self) -> Result<ClientConfig> {
+        let config = ClientConfig::from_vars(&*self.vars)
+            .map_err(|error| Error::consul("making a client of the agent", error))?;
+        authority_pem(config.tls.ca_file.as_deref(), config.tls.ca_path.as_deref())?;
+        Ok(config)
     }
 
     /// Where Envoy reaches the agent. Deviation: `CONSUL_GRPC_ADDR` counts; upstream's mesh-init

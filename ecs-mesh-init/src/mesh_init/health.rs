@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use consul_watch::{Client, ClientConfig};
+use consul_watch::Client;
 use tokio_util::sync::CancellationToken;
 
 use super::MeshInit;
@@ -19,7 +19,7 @@ impl MeshInit {
     ///
     /// As [`MeshInit::run`].
     pub async fn health_sync(&self, stop: &CancellationToken) -> Result<HealthSync> {
-        let task = self.metadata.task().await?;
+        let task = self.task(stop).await?;
         let config = &self.config;
         let plan = TaskPlan::new(config, &task, self.var("AWS_REGION").as_deref())?;
         let (registrar, logout): (Arc<dyn Registrar>, Option<Logout>) = match config.generation {
@@ -49,11 +49,10 @@ impl MeshInit {
 
     /// A client of the agent, with the token that mesh-init left in the volume.
     fn agent_client(&self) -> Result<Client> {
-        let failed = |error| Error::consul("making a client of the agent", error);
-        let mut config = ClientConfig::from_vars(&*self.vars).map_err(failed)?;
+        let mut config = self.agent_config()?;
         if self.config.login().is_some() {
             config.token_file = Some(token_file(&self.config.bootstrap_dir));
         }
-        Client::new(config).map_err(failed)
+        Client::new(config).map_err(|error| Error::consul("making a client of the agent", error))
     }
 }

@@ -30,10 +30,16 @@ impl HttpTaskMetadata {
     ///
     /// # Errors
     ///
-    /// [`Error::Input`] when the variable is not set.
+    /// [`Error::Input`] when the variable is not set, or no address of HTTP.
     pub fn from_vars(lookup: impl Fn(&str) -> Option<String>) -> Result<Self> {
         match lookup(METADATA_VARIABLE).filter(|address| !address.is_empty()) {
-            Some(address) => Self::new(&address),
+            Some(address) if address.starts_with("http://") || address.starts_with("https://") => {
+                Self::new(&address)
+            }
+            Some(other) => Err(Error::input(format!(
+                "{METADATA_VARIABLE} is {other:?}, but must begin with http://; ECS sets it to an address \
+                 such as http://169.254.170.2/v4/ID"
+            ))),
             None => Err(Error::input(format!("{METADATA_VARIABLE} env var not set"))),
         }
     }
@@ -72,7 +78,7 @@ impl TaskMetadata for HttpTaskMetadata {
             .send()
             .await
             .and_then(Response::error_for_status)
-            .map_err(|error| failed("calling metadata uri", error.without_url()))?;
+            .map_err(|error| failed("calling metadata uri", error))?;
         Task::parse(&body(response).await?)
     }
 }
@@ -80,9 +86,7 @@ impl TaskMetadata for HttpTaskMetadata {
 async fn body(mut response: Response) -> Result<Vec<u8>> {
     const STEP: &str = "reading metadata uri response body";
     let mut body = Vec::new();
-    while let Some(chunk) =
-        response.chunk().await.map_err(|error| failed(STEP, error.without_url()))?
-    {
+    while let Some(chunk) = response.chunk().await.map_err(|error| failed(STEP, error))? {
         body.extend_from_slice(&chunk);
         if body.len() > SIZE_LIMIT {
             return Err(failed(STEP, "the answer is larger than 8 MiB"));

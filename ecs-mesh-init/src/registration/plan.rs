@@ -39,13 +39,23 @@ impl TaskPlan {
     ///
     /// # Errors
     ///
-    /// [`Error::Input`] when the configuration has neither a service nor a gateway.
+    /// [`Error::Input`] when the configuration has neither a service nor a gateway, or the metadata
+    /// lacks what ids and names are made of.
+    ///
+    /// Deviation: upstream makes ids such as `-` of metadata that is empty.
     ///
     /// Source: consul-ecs 0.10 and 0.6 `subcommand/mesh-init/command.go`.
     pub fn new(config: &Config, task: &Task, aws_region: Option<&str>) -> Result<Self> {
+        if task.id().is_empty() {
+            return Err(Error::input(format!(
+                "the task's metadata has no task id, with which the ids of its services end: TaskARN is {:?}; \
+                 is this the address of a task's metadata?",
+                task.task_arn
+            )));
+        }
         let planner = Planner { config, task, aws_region };
         let (service, proxy) = match (&config.gateway, &config.service) {
-            (Some(gateway), _) => (None, planner.gateway(gateway)),
+            (Some(gateway), _) => (None, planner.gateway(gateway)?),
             (None, Some(settings)) => {
                 let service = planner.service(settings)?;
                 let proxy = planner.sidecar(settings, &service);
@@ -77,12 +87,21 @@ impl Planner<'_> {
         self.config.generation == Generation::Current
     }
 
+    /// The configured name, or the family: in lower case, but for early gateways.
+    fn name(&self, owner: &str, configured: &str) -> Result<String> {
+        let family = &self.task.family;
+        match (configured.is_empty(), family.is_empty()) {
+            (false, _) => Ok(configured.to_owned()),
+            (true, true) => Err(Error::input(format!(
+                "{owner}.name is not set, and the task's metadata has no Family to take it from; set {owner}.name"
+            ))),
+            (true, false) if owner == "gateway" && !self.is_current() => Ok(family.clone()),
+            (true, false) => Ok(family.to_lowercase()),
+        }
+    }
+
     fn service(&self, settings: &ServiceConfig) -> Result<MeshService> {
-        let name = if settings.name.is_empty() {
-            self.task.family.to_lowercase()
-        } else {
-            settings.name.clone()
-        };
+        let name = self.name("service", &settings.name)?;
         let mut checks: Vec<MeshCheck> = self
             .config
             .health_sync_containers
@@ -161,12 +180,8 @@ impl Planner<'_> {
         }
     }
 
-    fn gateway(&self, gateway: &GatewayConfig) -> MeshService {
-        let name = match (gateway.name.is_empty(), self.is_current()) {
-            (false, _) => gateway.name.clone(),
-            (true, true) => self.task.family.to_lowercase(),
-            (true, false) => self.task.family.clone(),
-        };
+    fn gateway(&self, gateway: &GatewayConfig) -> Result<MeshService> {
+        let name = self.name("gateway", &gateway.name)?;
         let mut body = ServiceProxy::default();
         body.config.clone_from(&gateway.proxy.config);
         let has_addresses = gateway.kind == GatewayKind::MeshGateway;
@@ -186,7 +201,7 @@ impl Planner<'_> {
             let host = address.as_deref().unwrap_or_else(|| self.task.node_ip());
             vec![listener_check(&format!("{} listener", gateway.kind.as_str()), host, port)]
         };
-        MeshService {
+        Ok(MeshService {
             kind: gateway.kind.service_kind(),
             id: format!("{name}-{}", self.task.id()),
             name,
@@ -201,7 +216,7 @@ impl Planner<'_> {
             partition: some(&gateway.partition),
             checks,
             ..MeshService::default()
-        }
+        })
     }
 
     /// Which task it is, and over it what the user says.
@@ -248,9 +263,12 @@ fn mesh_gateway(mode: Option<&str>) -> MeshGateway {
     gateway
 }
 
+/// Deviation: a type that is not set is sent as `service`, which it means. Upstream leaves that to
+/// the server, and an old one (1.8.7) stores nothing when it is registered in the catalog.
 fn upstream(config: &UpstreamConfig) -> Upstream {
     let mut upstream = Upstream::default();
-    upstream.destination_type.clone_from(&config.destination_type);
+    let kind = some(&config.destination_type);
+    upstream.destination_type = kind.unwrap_or_else(|| "service".to_owned());
     upstream.destination_namespace.clone_from(&config.destination_namespace);
     upstream.destination_partition.clone_from(&config.destination_partition);
     upstream.destination_peer.clone_from(&config.destination_peer);

@@ -1,4 +1,4 @@
-use std::{fmt, future::Future, time::Duration};
+use std::{future::Future, time::Duration};
 
 use consul_watch::{Backoff, Jitter};
 use tokio::time::{Instant, sleep};
@@ -80,7 +80,6 @@ where
             }
             tracing::warn!(
                 error = &error as &dyn std::error::Error,
-                cause = %Chain(&error),
                 attempt = tried,
                 delay_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX),
                 "{operation} failed; retrying"
@@ -103,23 +102,6 @@ fn is_hopeless(error: &Error) -> bool {
         }
         Error::Config { .. } | Error::Input { .. } | Error::Stopped { .. } => true,
         other => !other.is_retryable(),
-    }
-}
-
-/// The causes of an error in one line.
-struct Chain<'a>(&'a (dyn std::error::Error + 'static));
-
-impl fmt::Display for Chain<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut next = self.0.source();
-        while let Some(cause) = next {
-            write!(f, "{cause}")?;
-            next = cause.source();
-            if next.is_some() {
-                f.write_str(": ")?;
-            }
-        }
-        Ok(())
     }
 }
 

@@ -1,12 +1,15 @@
 //! mesh-init where ACLs are on and nothing is allowed by default: a token with exactly the needed
 //! rules suffices, and with one rule less the error says which call was refused.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::{
+    sync::atomic::{AtomicU32, Ordering},
+    time::Duration,
+};
 
 use consul_watch::{
-    Client, WriteOptions,
+    Client, QueryOptions, WriteOptions,
     testing::{DefaultPolicy, ServedConsul, TestConsul, parts::Suite, real::Consul},
-    types::{AclLink, AclPolicy, AclTokenRequest},
+    types::{AclLink, AclPolicy, AclTokenRequest, HealthStatus},
 };
 use ecs_mesh_init::{
     Error,
@@ -16,7 +19,10 @@ use secrecy::ExposeSecret as _;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use crate::volume::{NODE, Volume};
+use crate::{
+    servers::{checks_until, containers},
+    volume::{NODE, Volume},
+};
 
 const SUITE: Suite = Suite("ecs-mesh-init with ACLs");
 const MANAGEMENT: &str = "5e6f9a52-27f9-4a4e-8f0c-6a1f7f9f3c11";
@@ -124,6 +130,41 @@ async fn the_catalog_asks_for_write_on_both_names_and_a_new_node(management: &Cl
     needs_exactly(management, &config, ("AWS_REGION", String::new()), &rules).await;
 }
 
+/// Without the node's rule Consul hides the checks from health-sync.
+async fn health_sync_also_asks_to_read_the_node(management: &Client) {
+    let port = management.address().rsplit_once(':').unwrap().1.to_owned();
+    let config = format!(
+        r#"{{"bootstrapDir":"$DIR","consulServers":{{"hosts":"127.0.0.1","defaults":{{"tls":false}},
+        "http":{{"https":false,"port":{port}}}}},"service":{{"port":8080}},"healthSyncContainers":["app"],
+        "transparentProxy":{{"enabled":false}}}}"#
+    );
+    let volume = Volume::new();
+    containers(&volume, "HEALTHY", "RUNNING");
+    let vars = [("CONSUL_HTTP_TOKEN", MANAGEMENT.to_owned())];
+    volume.run(&config, &vars).run(CancellationToken::new()).await.unwrap();
+    let both = [SERVICE.to_owned(), SIDECAR.to_owned()];
+    let sync = async |rules: &[String], stop: &CancellationToken| {
+        let vars = [("CONSUL_HTTP_TOKEN", token(management, rules).await)];
+        let mut sync = volume.run(&config, &vars).health_sync(stop).await.unwrap();
+        sync.period = Duration::from_millis(10);
+        sync
+    };
+    let stop = CancellationToken::new();
+    let error = sync(&both, &stop).await.run(stop.clone()).await.unwrap_err().to_string();
+    assert!(error.contains("but 0 can be read") && error.contains("node:read"), "{error}");
+
+    let node = format!("node {NODE:?} {{ policy = \"read\" }}");
+    let running = sync(&[&both[..], &[node]].concat(), &stop).await.run(stop.clone());
+    let running = tokio::spawn(running);
+    checks_until(management, |check| check.status == HealthStatus::Passing).await;
+    stop.cancel();
+    checks_until(management, |check| check.status == HealthStatus::Critical).await;
+    containers(&volume, "HEALTHY", "STOPPED");
+    running.await.unwrap().unwrap();
+    let left = management.catalog_service("web", &QueryOptions::default()).await.unwrap().value;
+    assert!(left.iter().all(|service| service.node != NODE), "{left:?}");
+}
+
 /// Without a token a document is made all the same, and a warning comes with it.
 async fn a_missing_token_is_warned_of(management: &Client) {
     let config = r#"{"bootstrapDir":"$DIR","service":{"port":8080}}"#;
@@ -149,6 +190,7 @@ async fn rules_on_a_double() {
     let consul = Sealed::double(DefaultPolicy::Deny).await;
     an_agent_asks_for_write_on_both_names(&consul.client()).await;
     the_catalog_asks_for_write_on_both_names_and_a_new_node(&consul.client()).await;
+    health_sync_also_asks_to_read_the_node(&consul.client()).await;
 }
 
 #[tokio::test]
@@ -156,6 +198,7 @@ async fn rules_on_a_real_consul() {
     let Some(consul) = Sealed::real("rules", DefaultPolicy::Deny).await else { return };
     an_agent_asks_for_write_on_both_names(&consul.client()).await;
     the_catalog_asks_for_write_on_both_names_and_a_new_node(&consul.client()).await;
+    health_sync_also_asks_to_read_the_node(&consul.client()).await;
 }
 
 /// Spec: MI45

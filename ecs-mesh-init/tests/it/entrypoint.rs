@@ -208,6 +208,29 @@ async fn other_signals_reach_the_application_at_any_time() {
     assert_eq!(app(Duration::ZERO, &[Signal::SIGTERM, Signal::SIGINT], false).await, 42);
 }
 
+/// An application that goes on after the delay's SIGTERM still gets the others.
+///
+/// Spec: MI37
+#[tokio::test]
+async fn other_signals_reach_the_application_after_the_delay() {
+    let script = Script::new();
+    let (sender, mut signals) = mpsc::channel(1);
+    let ready = script.pipe("ready").display().to_string();
+    let command = sh(&format!(
+        "trap 'echo terminated >{ready}' TERM; trap 'exit 42' INT; echo ready >{ready}; while :; do sleep 0.02; done"
+    ));
+    let steps = async {
+        script.is_ready().await;
+        sender.send(Signal::SIGTERM).await.unwrap();
+        let said = tokio::fs::read_to_string(script.pipe("ready")).await.unwrap();
+        assert_eq!(said, "terminated\n");
+        sender.send(Signal::SIGINT).await.unwrap();
+    };
+    let options = AppOptions::after(SHORT);
+    let (code, ()) = tokio::join!(run_app(&command, options, &mut signals), steps);
+    assert_eq!(code.unwrap(), 42);
+}
+
 /// Spec: MI38
 #[tokio::test]
 async fn a_port_can_be_connected_to_or_not() {

@@ -21,9 +21,11 @@ use serde_json::json;
 use tokio::{task::JoinHandle, time::sleep};
 use tokio_util::sync::CancellationToken;
 
-const NODE: &str = "arn:aws:ecs:us-east-1:1:cluster/test";
+use crate::log::Log;
 
-fn document(containers: &[(&str, &str)]) -> Vec<u8> {
+pub(crate) const NODE: &str = "arn:aws:ecs:us-east-1:1:cluster/test";
+
+pub(crate) fn document(containers: &[(&str, &str)]) -> Vec<u8> {
     let containers: Vec<_> = containers
         .iter()
         .map(|(name, status)| {
@@ -146,7 +148,7 @@ impl Running {
     }
 }
 
-const HEALTHY: &[(&str, &str)] =
+pub(crate) const HEALTHY: &[(&str, &str)] =
     &[("app", "HEALTHY"), ("log", "HEALTHY"), ("consul-dataplane", "HEALTHY")];
 const PASSING: (HealthStatus, HealthStatus) = (HealthStatus::Passing, HealthStatus::Passing);
 const CRITICAL: (HealthStatus, HealthStatus) = (HealthStatus::Critical, HealthStatus::Critical);
@@ -177,16 +179,22 @@ async fn what_has_not_changed_is_not_written() {
 /// Spec: MI31
 #[tokio::test(start_paused = true)]
 async fn a_write_that_failed_is_tried_again() {
+    const UPDATED: &str = "container health check updated in Consul";
+    let log = Log::default();
+    let _logged = tracing::subscriber::set_default(log.clone());
     let running = Running::start(false, &[("app", "UNHEALTHY")]).await;
     assert_eq!(running.writes(), [4]);
+    assert!(log.has(UPDATED));
     *running.registrar.fails.lock().unwrap() = true;
     running.set(HEALTHY);
     running.tick().await;
     running.tick().await;
     assert_eq!(running.app().await, HealthStatus::Critical);
     assert!(running.writes().len() >= 2);
+    assert!(!log.has(UPDATED), "nothing was");
     *running.registrar.fails.lock().unwrap() = false;
     running.tick().await;
+    assert!(log.has(UPDATED));
     assert_eq!((running.app().await, running.proxy().await), (HealthStatus::Passing, PASSING));
 }
 
@@ -213,6 +221,10 @@ async fn the_changes_of_one_moment_are_one_write() {
     running.tick().await;
     assert_eq!(running.writes(), [4]);
     assert_eq!((running.app().await, running.proxy().await), (HealthStatus::Critical, CRITICAL));
+    let mut all = running.checks("web").await;
+    all.extend(running.checks("web-sidecar-proxy").await);
+    assert_eq!(all.len(), 4);
+    assert!(all.iter().all(|check| check.modify_index == all[0].modify_index), "{all:?}");
     running.set(&[("app", "HEALTHY"), ("log", "HEALTHY"), ("consul-dataplane", "UNHEALTHY")]);
     running.tick().await;
     assert_eq!(running.writes(), [2], "the proxy does not touch the applications' checks");

@@ -10,16 +10,21 @@
 mod acl;
 mod entrypoint;
 mod envoy;
+mod gateways;
 mod golden;
+mod health_start;
 mod health_sync;
+mod log;
 #[cfg(feature = "iam-auth")]
 mod login;
 mod lookup;
 mod mesh_init;
 mod metadata;
 mod namespace;
+mod read_back;
 mod registrar;
 mod schema;
 mod servers;
+mod service_defaults;
 mod settings;
 mod volume;

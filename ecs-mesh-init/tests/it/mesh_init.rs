@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use wiremock::{
     Mock, MockServer, ResponseTemplate,
-    matchers::{body_partial_json, header, method, path},
+    matchers::{header, method, path},
 };
 
 use crate::volume::{Counted, NODE, Volume};
@@ -71,7 +71,8 @@ async fn an_agent_that_is_real() {
     joins_through_an_agent(&consul.client()).await;
 }
 
-fn current(address: &str, extra: &str) -> String {
+/// A configuration of the current generation for a server at this address.
+pub(crate) fn current(address: &str, extra: &str) -> String {
     let port = address.rsplit_once(':').unwrap().1;
     format!(
         r#"{{"bootstrapDir":"$DIR","consulServers":{{"hosts":"127.0.0.1","defaults":{{"tls":false}},
@@ -212,45 +213,8 @@ async fn traffic_is_redirected_and_names_are_asked_of_consul() {
     assert_eq!(resolv, "nameserver 127.0.0.1\nnameserver 10.0.0.2\n");
 }
 
-async fn mount(server: &MockServer, how: &str, at: &str, answer: ResponseTemplate) {
+pub(crate) async fn mount(server: &MockServer, how: &str, at: &str, answer: ResponseTemplate) {
     Mock::given(method(how)).and(path(at)).respond_with(answer).mount(server).await;
-}
-
-/// Spec: MI16, MI20
-#[tokio::test]
-async fn a_login_gives_the_token_for_registration_and_is_undone() {
-    let server = MockServer::start().await;
-    let ok = |body: Value| ResponseTemplate::new(200).set_body_json(body);
-    mount(&server, "GET", "/v1/status/leader", ok(json!("127.0.0.1:8300"))).await;
-    Mock::given(method("POST"))
-        .and(path("/v1/acl/login"))
-        .and(body_partial_json(json!({"AuthMethod": "iam-ecs-service-token", "BearerToken": "bearer-0", "Meta": {
-            "consul.hashicorp.com/task-id": "abcdef", "consul.hashicorp.com/cluster": NODE, "own": "1"}})))
-        .respond_with(ok(json!({"AccessorID": "a", "SecretID": "planted-token"})))
-        .expect(1)
-        .mount(&server)
-        .await;
-    for (at, how, times) in [("/v1/catalog/register", "PUT", 1), ("/v1/acl/logout", "POST", 1)] {
-        Mock::given(method(how))
-            .and(path(at))
-            .and(header("x-consul-token", "planted-token"))
-            .respond_with(ok(json!(true)))
-            .expect(times)
-            .mount(&server)
-            .await;
-    }
-    let volume = Volume::new();
-    let config = current(
-        &server.uri(),
-        r#","gateway":{"kind":"terminating-gateway"},"consulLogin":{"enabled":true,"meta":{"own":"1"}}"#,
-    );
-    let mut run = volume.run(&config, &[]);
-    run.bearer_tokens = Some(Arc::new(Counted::default()));
-    run.run(CancellationToken::new()).await.unwrap();
-    let login = &volume.read("consul-dataplane.json")["consul"]["credentials"]["login"];
-    assert_eq!((&login["bearerToken"], &login["datacenter"]), (&json!("bearer-1"), &json!("")));
-    let error = volume.run(&config, &[]).run(CancellationToken::new()).await.unwrap_err();
-    assert!(error.to_string().contains("iam-auth"), "{error}");
 }
 
 /// A token in the environment is used as it is: nobody logs in or out, and the dataplane gets it.
@@ -376,31 +340,6 @@ async fn an_early_login_leaves_the_token_in_a_file() {
     assert_eq!(metadata[0]["value"], "planted-token");
 }
 
-/// Spec: MI23
-#[tokio::test]
-async fn service_defaults_get_a_passive_health_check() {
-    let server = MockServer::start().await;
-    let ok = |body: Value| ResponseTemplate::new(200).set_body_json(body);
-    mount(&server, "GET", "/v1/status/leader", ok(json!("127.0.0.1:8300"))).await;
-    mount(&server, "PUT", "/v1/catalog/register", ok(json!(true))).await;
-    let missing = ResponseTemplate::new(404)
-        .set_body_string(r#"Config entry not found for "service-defaults" / "web""#);
-    mount(&server, "GET", "/v1/config/service-defaults/web", missing).await;
-    Mock::given(method("PUT"))
-        .and(path("/v1/config"))
-        .and(body_partial_json(json!({"Kind": "service-defaults", "Name": "web",
-            "UpstreamConfig": {"Defaults": {"PassiveHealthCheck": {"MaxFailures": 5}}}})))
-        .respond_with(ok(json!(true)))
-        .expect(1)
-        .mount(&server)
-        .await;
-    let config = current(
-        &server.uri(),
-        r#","service":{"port":1,"networkResilienceConfig":{"enabled":true}},"transparentProxy":{"enabled":false}"#,
-    );
-    Volume::new().run(&config, &[]).run(CancellationToken::new()).await.unwrap();
-}
-
 #[tokio::test]
 async fn what_cannot_be_written_or_asked_is_an_error_and_leaves_no_half_file() {
     let consul = double().await;
@@ -422,6 +361,29 @@ async fn what_cannot_be_written_or_asked_is_an_error_and_leaves_no_half_file() {
     let error = volume.run(&config, &[]).run(CancellationToken::new()).await.unwrap_err();
     assert!(matches!(error, Error::Metadata { .. }));
     assert!(!Path::new(&volume.path("missing")).exists());
+}
+
+/// The client of the agent wants its authority in any case, as upstream's does.
+///
+/// Spec: MI44
+#[tokio::test]
+async fn an_authority_that_is_not_there_is_named_in_upstreams_words() {
+    let cases = [
+        ("CONSUL_CACERT", "Error loading CA File: open some/path: no such file or directory"),
+        ("CONSUL_CAPATH", "lstat some/path: no such file or directory"),
+    ];
+    for (variable, expected) in cases {
+        for address in ["http://127.0.0.1:9", "https://127.0.0.1:9"] {
+            let vars =
+                [("CONSUL_HTTP_ADDR", address.to_owned()), (variable, "some/path".to_owned())];
+            let error =
+                Volume::new().run(EARLY, &vars).run(CancellationToken::new()).await.unwrap_err();
+            assert!(error.to_string().ends_with(expected), "{error}");
+            let stop = CancellationToken::new();
+            let error = Volume::new().run(EARLY, &vars).health_sync(&stop).await.unwrap_err();
+            assert!(error.to_string().ends_with(expected), "{error}");
+        }
+    }
 }
 
 #[tokio::test]

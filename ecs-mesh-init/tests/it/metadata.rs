@@ -49,9 +49,15 @@ async fn a_slow_wrong_or_absent_endpoint_is_an_error() {
     assert_eq!(step(&metadata.task().await.unwrap_err()), "unmarshalling metadata uri response");
     drop(server);
     let absent = HttpTaskMetadata::new("http://127.0.0.1:9").unwrap();
-    assert_eq!(step(&absent.task().await.unwrap_err()), "calling metadata uri");
+    let error = absent.task().await.unwrap_err();
+    assert_eq!(step(&error), "calling metadata uri");
+    let text = consul_watch::error_chain(&error);
+    assert!(text.contains("http://127.0.0.1:9/task") && text.contains("refused"), "{text}");
     let error = HttpTaskMetadata::from_vars(|_| None).unwrap_err();
     assert_eq!(error.to_string(), "ECS_CONTAINER_METADATA_URI_V4 env var not set");
+    let error = HttpTaskMetadata::from_vars(|_| Some("169.254.170.2".to_owned())).unwrap_err();
+    let text = error.to_string();
+    assert!(text.contains(r#"is "169.254.170.2", but must begin with http://"#), "{text}");
 }
 
 #[tokio::test]

@@ -87,7 +87,7 @@ fn task(volume: &Volume, port: u16) -> MeshInit {
 }
 
 /// What ECS says of the task from now on.
-fn containers(volume: &Volume, app: &str, dataplane: &str) {
+pub(crate) fn containers(volume: &Volume, app: &str, dataplane: &str) {
     let document = json!({
         "Cluster": "test", "TaskARN": "arn:aws:ecs:us-east-1:123456789:task/test/abcdef", "Family": "Web",
         "Containers": [
@@ -101,7 +101,7 @@ fn containers(volume: &Volume, app: &str, dataplane: &str) {
 }
 
 /// Waits until all checks of the service are as expected.
-async fn checks_until(admin: &Client, expected: impl Fn(&HealthCheck) -> bool) {
+pub(crate) async fn checks_until(admin: &Client, expected: impl Fn(&HealthCheck) -> bool) {
     let mut options = QueryOptions::default();
     options.wait = Some(Duration::from_secs(30));
     loop {

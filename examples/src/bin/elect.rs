@@ -8,9 +8,7 @@
 use std::time::Duration;
 
 use consul_watch::Client;
-use cts_ha::{
-    Candidate, Consul, ConsulElector, ElectionOptions, Elector as _, ElectorExt as _, Leadership,
-};
+use cts_ha::{Candidate, Consul, ConsulElector, ElectionOptions, ElectorExt as _, Leadership};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -30,19 +28,14 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
             tokio::select! {
                 () = tokio::time::sleep(Duration::from_secs(1)) => {}
                 () = leadership.ended().cancelled() => println!("leads no more"),
-                _ = tokio::signal::ctrl_c() => break,
             }
         }
     });
-    let interrupted = async {
-        drop(tokio::signal::ctrl_c().await);
-        if elector.leader().is_some_and(|leader| leader.id == name) {
-            std::future::pending::<()>().await; // the work ends, and leadership is given up
-        }
-    };
     tokio::select! {
         done = work => done?,
-        () = interrupted => {}
+        interrupted = tokio::signal::ctrl_c() => interrupted?,
     }
+    // The others need not wait for the end of a session.
+    elector.farewell().await;
     Ok(())
 }

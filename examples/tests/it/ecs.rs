@@ -49,8 +49,34 @@ async fn exit_codes_are_those_of_upstream() {
     assert_eq!(code(&["envoy-entrypoint", "sh", "-c", "exit 9"]).await, Some(9));
     assert_eq!(code(&["app-entrypoint", "-shutdown-delay", "asdf", "true"]).await, Some(1));
     assert_eq!(code(&["net-dial"]).await, Some(1));
+    let (code_of_dial, text) = complaint(&run(&["net-dial", "nobody"], &[]).await);
+    assert_eq!(code_of_dial, Some(2));
+    assert!(text.contains("cannot connect to nobody: "), "{text}");
     assert_eq!(code(&["version"]).await, Some(0));
     assert_eq!(code(&["nothing"]).await, Some(1));
+}
+
+#[tokio::test]
+async fn each_command_has_help() {
+    let help = run(&["--help"], &[]).await;
+    assert_eq!(help.status.code(), Some(0));
+    let list = String::from_utf8_lossy(&help.stdout).into_owned();
+    let commands =
+        list.lines().filter_map(|line| line.strip_prefix("    ")?.split_whitespace().next());
+    let commands: Vec<&str> = commands.filter(|command| *command != "version").collect();
+    assert_eq!(commands.len(), 5, "{list}");
+    for command in commands {
+        for flag in ["-h", "-help", "--help"] {
+            let output = run(&[command, flag], &[]).await;
+            let text = String::from_utf8_lossy(&output.stdout).into_owned();
+            assert_eq!(output.status.code(), Some(0), "{command} {flag}");
+            assert!(text.starts_with(&format!("Usage: consul-ecs {command}")), "{text}");
+            assert!(output.stderr.is_empty());
+        }
+    }
+    // What stands behind a program is the program's.
+    let output = run(&["app-entrypoint", "echo", "--help"], &[("PATH", "/usr/bin:/bin")]).await;
+    assert!(!String::from_utf8_lossy(&output.stdout).contains("app-entrypoint"));
 }
 
 #[tokio::test]

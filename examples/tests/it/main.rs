@@ -3,24 +3,45 @@
 
 #[cfg(feature = "acl-controller")]
 mod acl;
+#[cfg(feature = "terraform-sync")]
 mod bad_input;
+#[cfg(feature = "terraform-sync")]
 mod cluster;
 #[cfg(feature = "ecs")]
 mod ecs;
+#[cfg(all(feature = "elect", feature = "terraform-sync"))]
+mod elect;
+#[cfg(feature = "terraform-sync")]
 mod end_to_end;
+#[cfg(feature = "terraform-sync")]
+mod guard;
+#[cfg(feature = "terraform-sync")]
 mod kill;
 #[cfg(feature = "ecs")]
 mod mesh;
+#[cfg(feature = "terraform-sync")]
 mod operator;
+#[cfg(feature = "terraform-sync")]
 mod parts;
+#[cfg(feature = "terraform-sync")]
 mod reload;
 #[cfg(feature = "resource-store")]
 mod resource;
+#[cfg(all(feature = "resource-store", feature = "terraform-sync"))]
+mod resource_server;
+#[cfg(feature = "terraform-sync")]
 mod secured;
+#[cfg(all(feature = "elect", feature = "resource-store", feature = "terraform-sync"))]
+mod singleton;
+#[cfg(feature = "terraform-sync")]
 mod sync;
 #[cfg(feature = "terraform-sync")]
 mod tfc;
 #[cfg(feature = "terraform-sync")]
 mod tfc_trouble;
+#[cfg(feature = "terraform-sync")]
 mod trouble;
+#[cfg(all(feature = "resource-store", feature = "terraform-sync"))]
+mod wire;
+#[cfg(feature = "terraform-sync")]
 mod world;

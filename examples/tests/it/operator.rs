@@ -1,6 +1,6 @@
 //! The life of a task, as an operator leads it on the command line.
 
-use std::{fs, process::Stdio};
+use std::{fs, path::Path, process::Stdio};
 
 use consul_watch::{Client, types::HealthStatus};
 use regex::Regex;
@@ -252,83 +252,75 @@ async fn a_plan_that_waits_is_shown_approved_and_discarded_on_the_command_line()
     assert_eq!(sync.end("-TERM").await.code(), Some(0), "{}", sync.log());
 }
 
+/// A command with a daemon that is not there: its status, and what it says.
+async fn refused(folder: &Path, arguments: &[&str], code: i32, parts: &[&str]) {
+    let output = Command::new(env!("CARGO_BIN_EXE_consul-terraform-sync"))
+        .args(arguments)
+        .current_dir(folder)
+        .env("CTS_ADDRESS", "http://127.0.0.1:9")
+        .stdin(Stdio::null())
+        .output()
+        .await
+        .unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
+    // Lines are broken where they are long.
+    let flat = said.split_whitespace().collect::<Vec<_>>().join(" ");
+    for part in parts {
+        assert!(flat.contains(part), "{arguments:?}: {said}");
+    }
+}
+
 #[tokio::test]
 async fn mistakes_of_commands_tell_what_to_do() {
     let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
-    fs::write(folder.join("two.hcl"), "task {\n  name = \"a\"\n}\ntask {\n  name = \"b\"\n}\n")
-        .unwrap();
-    fs::write(folder.join("none.hcl"), "port = 1\n").unwrap();
-    fs::write(
-        folder.join("old.hcl"),
-        "task {\n  name = \"a\"\n  source = \"./m\"\n  condition \"services\" {\n    names = [\"x\"]\n  }\n}\n",
-    )
-    .unwrap();
     for (arguments, code, parts) in [
+        (&["enable", "web"][..], 11, &["unable to generate plan for 'web'", "-http-addr"][..]),
+        (&["disable", "web"], 11, &["unable to disable 'web'", "Connection refused"]),
+        (&["delete", "-auto-approve", "web"], 11, &["unable to delete 'web'"]),
+        (&["enable"], 13, &["this command requires one argument: [options] <task name>"]),
+        (&["enable", "-http-addr=localhost:1", "web"], 14, &["unknown protocol scheme:"]),
+        (&["enable", "-http-addr=http://", "web"], 14, &["invalid address, host value is empty"]),
         (
-            &["task", "enable", "web"][..],
-            11,
-            &["unable to generate plan for 'web'", "-http-addr"][..],
-        ),
-        (&["task", "disable", "web"], 11, &["unable to disable 'web'", "Connection refused"]),
-        (&["task", "delete", "-auto-approve", "web"], 11, &["unable to delete 'web'"]),
-        (&["task", "enable"], 13, &["this command requires one argument: [options] <task name>"]),
-        (&["task", "enable", "-http-addr=localhost:1", "web"], 14, &["unknown protocol scheme: "]),
-        (
-            &["task", "enable", "-http-addr=http://", "web"],
-            14,
-            &["invalid address, host value is empty"],
-        ),
-        (
-            &["task", "enable", "-client-cert=x", "web"],
+            &["enable", "-client-cert=x", "web"],
             14,
             &["both client cert and client key must be provided"],
         ),
         (
-            &[
-                "task",
-                "enable",
-                "-http-addr=https://localhost:9",
-                "-ca-cert=/nowhere/at/all/ca.pem",
-                "web",
-            ],
+            &["enable", "-http-addr=https://localhost:9", "-ca-cert=/nowhere/at/all/ca.pem", "web"],
             14,
             &["/nowhere/at/all/ca.pem"],
         ),
+    ] {
+        refused(folder.path(), &[&["task"], arguments].concat(), code, parts).await;
+    }
+}
+
+#[tokio::test]
+async fn mistakes_in_task_files_tell_what_to_do() {
+    const CONDITION: &str = "condition \"services\" {\n    names = [\"x\"]\n  }";
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let old = format!("task {{\n  name = \"a\"\n  source = \"./m\"\n  {CONDITION}\n}}\n");
+    let own = format!(
+        "task {{\n  name = \"a\"\n  module = \"org/m\"\n  working_dir = \"own\"\n  {CONDITION}\n}}\n"
+    );
+    for (file, text, parts) in [
+        ("own", own.as_str(), &["working_dir has no effect here", "-http-addr"][..]),
         (
-            &["task", "create", "-task-file=two.hcl"],
-            11,
+            "two",
+            "task {\n  name = \"a\"\n}\ntask {\n  name = \"b\"\n}\n",
             &[
                 "Error: unable to create request",
                 "task file 'two.hcl' cannot contain more than 1 task, contains 2 tasks",
             ],
         ),
-        (
-            &["task", "create", "-task-file=none.hcl"],
-            11,
-            &["does not contain a task, must contain at least one task"],
-        ),
-        (&["task", "create", "-task-file=gone.hcl"], 11, &["gone.hcl"]),
-        (
-            &["task", "create", "-task-file=old.hcl"],
-            11,
-            &["unable to create request", "old.hcl:3:", "module"],
-        ),
+        ("none", "port = 1\n", &["does not contain a task, must contain at least one task"]),
+        ("old", &old, &["unable to create request", "old.hcl:3:", "module"]),
     ] {
-        let output = Command::new(env!("CARGO_BIN_EXE_consul-terraform-sync"))
-            .args(arguments)
-            .current_dir(folder)
-            .env("CTS_ADDRESS", "http://127.0.0.1:9")
-            .stdin(Stdio::null())
-            .output()
-            .await
-            .unwrap();
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
-        // Lines are broken where they are long.
-        let flat = said.split_whitespace().collect::<Vec<_>>().join(" ");
-        for part in parts {
-            assert!(flat.contains(part.trim()), "{arguments:?}: {said}");
-        }
+        fs::write(folder.join(format!("{file}.hcl")), text).unwrap();
+        let argument = format!("-task-file={file}.hcl");
+        refused(folder, &["task", "create", &argument], 11, parts).await;
     }
+    refused(folder, &["task", "create", "-task-file=gone.hcl"], 11, &["gone.hcl"]).await;
 }

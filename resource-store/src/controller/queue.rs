@@ -95,17 +95,19 @@ impl<T: QueueItem> WorkQueue<T> {
     }
 
     /// Waits for an item to work at; none after a shutdown, when nothing is
-    /// left. Dropping the future loses nothing.
+    /// left. Several workers may wait. Dropping the future loses nothing.
     pub async fn get(&self) -> Option<T> {
         loop {
             let next_due = {
                 let mut state = self.lock();
                 state.add_due(Instant::now());
-                if let Some(item) = state.take() {
-                    return Some(item);
-                }
-                if state.shut_down {
-                    return None;
+                let item = state.take();
+                if item.is_some() || state.shut_down {
+                    // One call may have stood for several: the next worker looks, too.
+                    if state.shut_down || !state.ready.is_empty() {
+                        self.changed.notify_one();
+                    }
+                    return item;
                 }
                 state.deferred.keys().next().map(|(due, _)| *due)
             };
@@ -265,6 +267,20 @@ mod tests {
         queue.get().await.unwrap();
         queue.get().await.unwrap();
         assert_eq!(start.elapsed().as_millis(), 1, "each key has its own delay");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn every_worker_hears_of_a_shutdown() {
+        let queue = queue();
+        queue.add(Item("a", 1));
+        let workers = async { tokio::join!(queue.get(), queue.get(), queue.get()) };
+        let ending = async {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            queue.shut_down();
+        };
+        let all = async { tokio::join!(workers, ending).0 };
+        let got = tokio::time::timeout(Duration::from_mins(1), all).await.unwrap();
+        assert_eq!(got, (Some(Item("a", 1)), None, None));
     }
 
     #[tokio::test]

@@ -23,7 +23,7 @@ pub struct ServerConfig {
     /// default.
     pub max_streams_per_connection: u32,
     /// How long a call, or the beginning of a watch, may take; one minute by
-    /// default.
+    /// default. What takes longer ends with `CANCELLED`.
     pub request_timeout: Duration,
     /// How often an idle connection is checked; 30 seconds by default.
     pub keepalive_interval: Duration,

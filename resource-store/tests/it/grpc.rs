@@ -1,5 +1,7 @@
 //! The service over sockets: gRPC server and client.
 
+mod limits;
+
 use std::{sync::Arc, time::Duration};
 
 use futures::StreamExt as _;
@@ -43,6 +45,15 @@ async fn start(service: ResourceService, mut config: ServerConfig) -> Running {
 
 fn client(server: &Running) -> GrpcClient {
     GrpcClient::new(&GrpcClientConfig::new(&format!("http://{}", server.address))).unwrap()
+}
+
+const SERVICE: &str = "hashicorp.consul.resource.ResourceService";
+
+/// A connection for clients other than ours.
+fn channel(server: &Running) -> tonic::transport::Channel {
+    tonic::transport::Endpoint::from_shared(format!("http://{}", server.address))
+        .unwrap()
+        .connect_lazy()
 }
 
 fn watch_artists() -> WatchListRequest {
@@ -122,11 +133,8 @@ async fn metadata_carries_the_token() {
     let tokens = StaticTokens::default().with_token(token(), rules, pb::Tenancy::default());
     let server = start(builder().authorization(tokens).build(), ServerConfig::default()).await;
     let anonymous = client(&server);
-    assert_fails(
-        anonymous.write(artist("korn")).await,
-        Code::PermissionDenied,
-        "anonymous token lacks",
-    );
+    let text = denied("key:write", "resource/demo.v2.Artist/korn");
+    assert_fails(anonymous.write(artist("korn")).await, Code::PermissionDenied, &text);
     let known = client(&server).with_context(RequestContext::anonymous().with_token(token()));
     known.write(artist("korn")).await.unwrap();
     assert!(!format!("{known:?}").contains("s3cret"));
@@ -139,7 +147,9 @@ async fn oversized_messages_are_refused() {
     let server = start(service(), config).await;
     let mut large = artist("korn");
     large.metadata.insert("large".to_owned(), "x".repeat(20_000));
-    assert_fails(client(&server).write(large).await, Code::OutOfRange, "too large");
+    let refused = client(&server).write(large).await.unwrap_err();
+    assert_eq!(refused.code(), Code::OutOfRange);
+    assert!(refused.message().contains("the limit is: 10000 bytes"), "{refused}");
     client(&server).write(artist("korn")).await.unwrap();
 }
 
@@ -155,15 +165,56 @@ async fn a_server_that_stops_ends_watches_and_finishes() {
 }
 
 #[tokio::test]
-async fn health_and_reflection_answer() {
+async fn health_is_told() {
     use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
     let server = start(service(), ServerConfig::default()).await;
-    let channel = tonic::transport::Endpoint::from_shared(format!("http://{}", server.address))
-        .unwrap()
-        .connect_lazy();
-    let service = "hashicorp.consul.resource.ResourceService".to_owned();
-    let status = HealthClient::new(channel).check(HealthCheckRequest { service }).await.unwrap();
-    assert_eq!(status.into_inner().status, 1);
+    let service = SERVICE.to_owned();
+    let status = HealthClient::new(channel(&server)).check(HealthCheckRequest { service }).await;
+    assert_eq!(status.unwrap().into_inner().status, 1);
+}
+
+/// The descriptors have the names of files that upstream's have.
+#[tokio::test]
+async fn reflection_describes_the_service() {
+    use resource_store::prost::Message as _;
+    use tonic_reflection::pb::v1::{
+        ServerReflectionRequest, server_reflection_client::ServerReflectionClient,
+        server_reflection_request::MessageRequest, server_reflection_response::MessageResponse,
+    };
+    let server = start(service(), ServerConfig::default()).await;
+    let mut client = ServerReflectionClient::new(channel(&server));
+    let mut ask = async |message_request| {
+        let request =
+            ServerReflectionRequest { host: String::new(), message_request: Some(message_request) };
+        let answers = client.server_reflection_info(futures::stream::iter([request])).await;
+        let answer = answers.unwrap().into_inner().message().await.unwrap().unwrap();
+        answer.message_response.unwrap()
+    };
+    let MessageResponse::ListServicesResponse(services) =
+        ask(MessageRequest::ListServices(String::new())).await
+    else {
+        panic!("no list of services");
+    };
+    assert!(services.service.iter().any(|service| service.name == SERVICE), "{services:?}");
+    for (symbol, file) in [
+        (SERVICE, "pbresource/resource.proto"),
+        ("hashicorp.consul.resource.ResourceTypeSpec", "pbresource/annotations.proto"),
+        ("hashicorp.consul.internal.ratelimit.Spec", "annotations/ratelimit/ratelimit.proto"),
+        ("hashicorp.consul.internal.demo.v1.Artist", "private/pbdemo/v1/demo.proto"),
+        ("hashicorp.consul.internal.demo.v2.Artist", "private/pbdemo/v2/demo.proto"),
+    ] {
+        let MessageResponse::FileDescriptorResponse(found) =
+            ask(MessageRequest::FileContainingSymbol(symbol.to_owned())).await
+        else {
+            panic!("{symbol} is not described");
+        };
+        let files: Vec<_> = found
+            .file_descriptor_proto
+            .iter()
+            .map(|bytes| prost_types::FileDescriptorProto::decode(bytes.as_slice()).unwrap())
+            .collect();
+        assert_eq!(files[0].name(), file);
+    }
 }
 
 /// A certificate authority, and what it signs.

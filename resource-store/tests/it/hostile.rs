@@ -175,3 +175,116 @@ proptest! {
         }
     }
 }
+
+#[cfg(feature = "http")]
+mod over_http {
+    use axum::{
+        Router,
+        body::{Body, to_bytes},
+        http::{Method, Request, StatusCode},
+    };
+    use resource_store::http::HttpApi;
+    use tower::ServiceExt as _;
+
+    use super::*;
+
+    /// Text as a segment of a path or a part of a query may carry it.
+    fn encoded(text: &str) -> String {
+        percent_encoding::utf8_percent_encode(text, percent_encoding::NON_ALPHANUMERIC).to_string()
+    }
+
+    /// Paths that name a resource or a list, nearly do, or do not.
+    fn path() -> impl Strategy<Value = String> {
+        let fixed = select(vec!["demo", "v2", "v1", "artist", "concept", "korn", "", ".", "%ff"]);
+        let segment = prop_oneof![
+            4 => fixed.prop_map(str::to_owned),
+            1 => word().prop_map(|text| encoded(&text)),
+        ];
+        let begun = select(vec!["/api/demo/v2/artist", "/api/demo/v2/festival", "/api"]);
+        (begun, collection::vec(segment, 0..4))
+            .prop_map(|(begun, rest)| rest.iter().fold(begun.to_owned(), |path, s| path + "/" + s))
+    }
+
+    fn query() -> impl Strategy<Value = String> {
+        let key = select(vec![
+            "partition",
+            "namespace",
+            "ns",
+            "version",
+            "name_prefix",
+            "consistent",
+            "token",
+            "%",
+        ]);
+        let pair = (key, word()).prop_map(|(key, value)| format!("{key}={}", encoded(&value)));
+        collection::vec(pair, 0..4).prop_map(|pairs| pairs.join("&"))
+    }
+
+    /// Bodies that are fine, nearly fine, or bytes.
+    fn body() -> impl Strategy<Value = Vec<u8>> {
+        let pieces = select(vec![
+            "{",
+            "}",
+            "[",
+            "]",
+            ",",
+            ":",
+            "null",
+            "1e999",
+            "\"data\"",
+            "\"owner\"",
+            "\"metadata\"",
+            "\"name\"",
+            "\"finalizers\"",
+            "\"@type\"",
+            "\"\\ud800\"",
+            "{\"data\": {}}",
+        ]);
+        let valid = r#"{"metadata": {"a": "b"}, "data": {"name": "x", "genre": "GENRE_JAZZ"}}"#;
+        prop_oneof![
+            2 => Just(valid.as_bytes().to_vec()),
+            2 => collection::vec(pieces, 0..12).prop_map(|pieces| pieces.concat().into_bytes()),
+            1 => collection::vec(any::<u8>(), 0..64),
+            1 => (0..valid.len(), any::<u8>()).prop_map(|(place, byte)| {
+                let mut bytes = valid.as_bytes().to_vec();
+                bytes[place] = byte;
+                bytes
+            }),
+        ]
+    }
+
+    async fn answer(router: &Router, request: Request<Body>) -> (StatusCode, Vec<u8>) {
+        let response = router.clone().oneshot(request).await.unwrap();
+        let status = response.status();
+        (status, to_bytes(response.into_body(), usize::MAX).await.unwrap().to_vec())
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn every_request_gets_an_answer(
+            method in select(vec![Method::GET, Method::PUT, Method::DELETE, Method::POST]),
+            path in path(), query in query(), body in body(),
+        ) {
+            block_on(async {
+                let service = service();
+                service.put(artist("korn")).await.unwrap();
+                let router = HttpApi::new(service).unwrap().into_router();
+                let uri = format!("{path}?{query}");
+                let request = Request::builder().method(method).uri(&uri).body(Body::from(body));
+                let (status, body) = answer(&router, request.unwrap()).await;
+                let text = String::from_utf8(body).unwrap();
+                let known = match status.as_u16() {
+                    200 => serde_json::from_str::<serde_json::Value>(&text).is_ok(),
+                    204 | 404 | 405 if text.is_empty() => true,
+                    400 if text.starts_with("Request body ") => true,
+                    // A version that is named and refused: 409; a uid cannot be named.
+                    400 | 404 | 409 => text.starts_with("rpc error: code = "),
+                    _ => false,
+                };
+                assert!(known, "{uri}: {status} {text}");
+            });
+        }
+    }
+}

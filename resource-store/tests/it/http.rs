@@ -67,9 +67,11 @@ fn artist_body(name: &str) -> String {
     json!({"metadata": {"foo": "bar"}, "data": {"name": name, "genre": "GENRE_METAL"}}).to_string()
 }
 
-fn assert_refused(answer: &Answer, status: StatusCode, text: &str) {
-    assert_eq!(answer.0, status, "{}", answer.1);
-    assert!(answer.1.contains(text), "{text:?} is not in {:?}", answer.1);
+/// Asserts the status, and exactly this code and message.
+#[track_caller]
+fn assert_refused(answer: &Answer, status: StatusCode, code: &str, message: &str) {
+    let text = format!("rpc error: code = {code} desc = {message}");
+    assert_eq!((answer.0, answer.1.as_str()), (status, text.as_str()));
 }
 
 /// Spec: RS91
@@ -77,11 +79,11 @@ fn assert_refused(answer: &Answer, status: StatusCode, text: &str) {
 async fn a_name_is_required() {
     let path = "/api/demo/v2/artist/?partition=default&namespace=default";
     let answer = Api::open().send("PUT", path, &artist_body("Korn")).await;
-    let text = "rpc error: code = InvalidArgument desc = resource.id.name invalid";
-    assert_refused(&answer, StatusCode::BAD_REQUEST, text);
+    let text = name_invalid("resource.id.name", "");
+    assert_refused(&answer, StatusCode::BAD_REQUEST, "InvalidArgument", &text);
     let answer = Api::open().send("DELETE", path, "").await;
-    let text = "rpc error: code = InvalidArgument desc = id.name invalid";
-    assert_refused(&answer, StatusCode::BAD_REQUEST, text);
+    let text = name_invalid("id.name", "");
+    assert_refused(&answer, StatusCode::BAD_REQUEST, "InvalidArgument", &text);
 }
 
 /// Spec: RS92
@@ -116,15 +118,21 @@ async fn rights_are_those_of_the_token() {
     let api = Api::new(&builder().authorization(tokens).build());
     let reader = Api { token: "reader", ..api.clone() };
     let writer = Api { token: "writer", ..api.clone() };
-    let denied = "rpc error: code = PermissionDenied desc = Permission denied";
+    let all = "resource/demo.v2.Artist";
+    let lacks = |permission, key| {
+        format!(
+            "Permission denied: token with AccessorID 'a' lacks permission '{permission}' on {key:?}"
+        )
+    };
+    let write = lacks("key:write", "resource/demo.v2.Artist/korn");
     writer.put_artist(KORN).await;
-    for answer in [
-        reader.send("PUT", KORN, &artist_body("Korn")).await,
-        api.get(KORN).await,
-        reader.get(ARTISTS).await,
-        reader.send("DELETE", KORN, "").await,
+    for (answer, text) in [
+        (reader.send("PUT", KORN, &artist_body("Korn")).await, &write),
+        (api.get(KORN).await, &denied("key:read", "resource/demo.v2.Artist/korn")),
+        (reader.get(ARTISTS).await, &lacks("key:list", all)),
+        (reader.send("DELETE", KORN, "").await, &write),
     ] {
-        assert_refused(&answer, StatusCode::FORBIDDEN, denied);
+        assert_refused(&answer, StatusCode::FORBIDDEN, "PermissionDenied", text);
     }
     assert_eq!(reader.get(KORN).await.0, StatusCode::OK);
     assert_eq!(api.get(&format!("{KORN}&token=reader")).await.0, StatusCode::OK);
@@ -151,8 +159,7 @@ async fn a_put_may_be_conditional() {
         api.send("PUT", &format!("{KORN}&version={version}"), &artist_body("Korn")).await;
     assert_eq!(status, StatusCode::OK);
     let answer = api.send("PUT", &format!("{KORN}&version=1"), &artist_body("Korn")).await;
-    let text = "rpc error: code = Aborted desc = CAS operation failed";
-    assert_refused(&answer, StatusCode::CONFLICT, text);
+    assert_refused(&answer, StatusCode::CONFLICT, "Aborted", CAS_FAILED);
 }
 
 /// Spec: RS96
@@ -192,10 +199,7 @@ async fn a_get_gives_what_a_put_gave() {
 #[tokio::test]
 async fn unknown_resources_and_types_are_not_found() {
     let answer = Api::open().get(KORN).await;
-    assert_eq!(
-        answer,
-        (StatusCode::NOT_FOUND, "rpc error: code = NotFound desc = resource not found".to_owned())
-    );
+    assert_refused(&answer, StatusCode::NOT_FOUND, "NotFound", "resource not found");
     for path in ["/api/demo/v9/artist/korn", "/api/demo/v2/Artist/korn", "/api/demo", "/other"] {
         assert_eq!(Api::open().get(path).await.0, StatusCode::NOT_FOUND, "{path}");
     }
@@ -219,7 +223,8 @@ async fn deletes_with_and_without_version() {
         assert_eq!(answer.0, expected, "{query} {parity:?}");
         if expected == StatusCode::NO_CONTENT {
             assert_eq!(answer.1, "");
-            assert_refused(&api.get(KORN).await, StatusCode::NOT_FOUND, "resource not found");
+            let gone = api.get(KORN).await;
+            assert_refused(&gone, StatusCode::NOT_FOUND, "NotFound", "resource not found");
         }
     }
 }

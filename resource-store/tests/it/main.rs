@@ -24,3 +24,4 @@ mod service;
 mod support;
 mod test_kit;
 mod topic_model;
+mod wire_model;

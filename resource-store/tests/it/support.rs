@@ -170,19 +170,36 @@ pub(crate) fn status_of(resource: &pb::Resource) -> Status {
     }
 }
 
-/// Asserts that a call failed with the code, and a message with the text in it.
+/// What a conditional change is told that comes too late.
+pub(crate) const CAS_FAILED: &str =
+    "CAS operation failed because the given version doesn't match what is stored";
+
+/// What a field is told whose value is no name.
+pub(crate) fn name_invalid(field: &str, got: &str) -> String {
+    format!(
+        "{field} invalid: a resource name must consist of lower case alphanumeric characters or \
+         '-', must start and end with an alphanumeric character and be less than 64 characters, \
+         got: {got:?}"
+    )
+}
+
+/// What the anonymous token is told that lacks a permission on a key.
+pub(crate) fn denied(permission: &str, key: &str) -> String {
+    format!("Permission denied: anonymous token lacks permission '{permission}' on {key:?}")
+}
+
+/// Asserts that a call failed with the code, and exactly this message.
 #[track_caller]
 pub(crate) fn assert_fails<T: std::fmt::Debug>(
     result: Result<T, RpcError>,
     code: Code,
-    text: &str,
+    message: &str,
 ) {
     let error = match result {
         Ok(value) => panic!("no failure but {value:?}"),
         Err(error) => error,
     };
-    assert_eq!(error.code(), code, "{error}");
-    assert!(error.message().contains(text), "{text:?} is not in {error}");
+    assert_eq!((error.code(), error.message()), (code, message));
 }
 
 /// The next event of a watch.

@@ -124,3 +124,71 @@ fn a_snapshot_and_what_follows_miss_nothing() {
         2_000,
     );
 }
+
+/// Whether the checker finds a schedule in which `body` fails.
+fn is_found(body: impl Fn() + Send + Sync + 'static) -> bool {
+    let check = std::panic::AssertUnwindSafe(|| shuttle::check_random(body, 2_000));
+    std::panic::catch_unwind(check).is_err()
+}
+
+/// The order of [`a_snapshot_and_what_follows_miss_nothing`] turned round on one
+/// side: what a reader sees then has a gap.
+#[test]
+fn planted_wrong_orders_are_found() {
+    let snapshot_before_subscribing = || {
+        let topic = Arc::new(Topic::new(16));
+        let state = Arc::new(Mutex::new(0_u64));
+        let writer = {
+            let (topic, state) = (Arc::clone(&topic), Arc::clone(&state));
+            thread::spawn(move || {
+                *lock(&state) = 1;
+                topic.publish(1);
+            })
+        };
+        let snapshot = *lock(&state);
+        let mut reader = topic.subscribe();
+        writer.join().unwrap();
+        topic.publish(2);
+        let seen = block_on(read(&mut reader)).unwrap();
+        assert_eq!(seen.into_iter().find(|index| *index > snapshot), Some(snapshot + 1));
+    };
+    assert!(is_found(snapshot_before_subscribing));
+
+    let publish_before_commit = || {
+        let topic = Arc::new(Topic::new(16));
+        let state = Arc::new(Mutex::new(0_u64));
+        let mut reader = topic.subscribe();
+        let writer = {
+            let (topic, state) = (Arc::clone(&topic), Arc::clone(&state));
+            thread::spawn(move || {
+                topic.publish(1);
+                *lock(&state) = 1;
+            })
+        };
+        let seen = block_on(read(&mut reader)).unwrap();
+        assert!(*lock(&state) >= seen[0], "a read after an event is older than the event");
+        writer.join().unwrap();
+    };
+    assert!(is_found(publish_before_commit));
+}
+
+/// A reader whose waker goes nowhere waits for ever in some schedules.
+#[test]
+fn planted_lost_wakeups_are_found() {
+    let deaf_reader = || {
+        let topic = Arc::new(Topic::new(16));
+        let mut reader = topic.subscribe();
+        let writer = {
+            let topic = Arc::clone(&topic);
+            thread::spawn(move || topic.publish(1))
+        };
+        let mut got = VecDeque::new();
+        let read = poll_fn(|_cx| {
+            let mut deaf = std::task::Context::from_waker(std::task::Waker::noop());
+            reader.poll_read(&mut deaf, &mut got, 1)
+        });
+        block_on(read).unwrap();
+        writer.join().unwrap();
+    };
+    assert!(is_found(deaf_reader));
+}

@@ -45,11 +45,14 @@ impl Ask<'_> {
 
     /// Instances of a service that can be seen and are asked for, and whether
     /// any was left out because it may not be seen.
-    fn instances(&self, state: &State, name: &str, connect: bool, health: bool) -> Instances {
-        let (mut found, seen) = state.instances(name, connect, health);
+    fn instances(&self, state: &State, name: &str, lookup: Lookup, health: bool) -> Instances {
+        let (mut found, seen) = match lookup {
+            Lookup::Ingress => state.ingress_instances(name),
+            _ => state.instances(name, lookup == Lookup::Connect, health),
+        };
         let all = found.len();
         // Who looks for proxies needs to see the service itself.
-        let sees_target = !connect || self.sees_service(name);
+        let sees_target = lookup == Lookup::Service || self.sees_service(name);
         found.retain(|entry| {
             sees_target
                 && self.sees_node(&entry.node.name)
@@ -63,6 +66,17 @@ impl Ask<'_> {
     fn list(&self, list: Vec<Value>, seen: Seen, left_out: bool) -> Reply {
         Reply::json(&Value::Array(list)).filtered(self.who, left_out).at(seen)
     }
+}
+
+/// What is looked for under a service's name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Lookup {
+    /// Its instances.
+    Service,
+    /// What reaches it through the mesh.
+    Connect,
+    /// The gateways that lead to it from outside the mesh.
+    Ingress,
 }
 
 struct Instances {
@@ -92,11 +106,13 @@ pub(super) fn catalog(state: &mut State, ask: Ask<'_>, rest: &str) -> Option<Rep
         ("GET", ("datacenters", "")) => Reply::json(&json!(["dc1"])),
         ("GET", ("nodes", "")) => nodes(state, ask).into(),
         ("GET", ("services", "")) => services(state, ask).into(),
-        ("GET", ("service" | "connect" | "node" | "node-services" | "gateway-services", "")) => {
+        ("GET", ("gateway-services", "")) => Reply::text(400, "Missing gateway name"),
+        ("GET", ("gateway-services", name)) => gateway_services(state, ask, name).into(),
+        ("GET", ("service" | "connect" | "node" | "node-services", "")) => {
             Reply::text(400, "Missing service name")
         }
-        ("GET", ("service", name)) => service(state, ask, name, false).into(),
-        ("GET", ("connect", name)) => service(state, ask, name, true).into(),
+        ("GET", ("service", name)) => service(state, ask, name, Lookup::Service).into(),
+        ("GET", ("connect", name)) => service(state, ask, name, Lookup::Connect).into(),
         ("GET", ("node", name)) => node(state, ask, name).into(),
         ("GET", ("node-services", name)) => node_services(state, ask, name).into(),
         _ => return None,
@@ -128,10 +144,22 @@ fn services(state: &State, ask: Ask<'_>) -> Result<Reply, Refused> {
     Ok(Reply::json(&json!(services)).filtered(ask.who, left_out).at(seen))
 }
 
-fn service(state: &State, ask: Ask<'_>, name: &str, connect: bool) -> Result<Reply, Refused> {
-    let Instances { found, seen, left_out } = ask.instances(state, name, connect, false);
+fn service(state: &State, ask: Ask<'_>, name: &str, lookup: Lookup) -> Result<Reply, Refused> {
+    let Instances { found, seen, left_out } = ask.instances(state, name, lookup, false);
     let list = found.iter().map(|entry| catalog_entry(&entry.node, &entry.service)).collect();
     Ok(ask.list(ask.call.narrow(list, schema::catalog_service)?, seen, left_out))
+}
+
+/// The services that a gateway stands for. Who asks must see the gateway.
+fn gateway_services(state: &State, ask: Ask<'_>, gateway: &str) -> Result<Reply, Refused> {
+    ask.who.require(Resource::Service, gateway, Access::Read)?;
+    let (mut found, seen) = state.gateway_services(gateway);
+    let all = found.len();
+    found.retain(|(service, _)| ask.sees_service(service));
+    let left_out = found.len() < all;
+    let list: Vec<Value> = found.into_iter().map(|(_, json)| json).collect();
+    let value = if list.is_empty() { Value::Null } else { Value::Array(list) };
+    Ok(Reply::json(&value).filtered(ask.who, left_out).at(seen))
 }
 
 /// A node with its services, unless it may not be seen.
@@ -194,7 +222,9 @@ pub(super) fn health(state: &State, ask: Ask<'_>, rest: &str) -> Option<Reply> {
     }
     let (kind, name) = rest.split_once('/')?;
     let reply = match kind {
-        "service" | "connect" => instances(state, ask, name, kind == "connect"),
+        "service" => instances(state, ask, name, Lookup::Service),
+        "connect" => instances(state, ask, name, Lookup::Connect),
+        "ingress" => instances(state, ask, name, Lookup::Ingress),
         "checks" => checks(state, ask, Checks::OfService(name)),
         "node" => checks(state, ask, Checks::OfNode(name)),
         "state" => checks(state, ask, Checks::InState(name)),
@@ -221,16 +251,16 @@ pub(super) fn only_passing(ask: Ask<'_>) -> Result<bool, Refused> {
     }
 }
 
-fn instances(state: &State, ask: Ask<'_>, name: &str, connect: bool) -> Result<Reply, Refused> {
+fn instances(state: &State, ask: Ask<'_>, name: &str, lookup: Lookup) -> Result<Reply, Refused> {
     if name.is_empty() {
         return Err(Refused::new(400, "Missing service name"));
     }
     let passing = only_passing(ask)?;
-    if connect && !state.is_1_8() {
+    if lookup != Lookup::Service && !state.is_1_8() {
         // Servers before 1.16 answer an empty list.
         ask.who.require(Resource::Service, name, Access::Read)?;
     }
-    let Instances { mut found, seen, left_out } = ask.instances(state, name, connect, true);
+    let Instances { mut found, seen, left_out } = ask.instances(state, name, lookup, true);
     found.retain(|entry| {
         !passing || entry.checks.iter().all(|check| check.status == HealthStatus::Passing)
     });

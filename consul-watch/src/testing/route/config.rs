@@ -67,7 +67,7 @@ fn get(state: &State, ask: Ask<'_>, kind: &str, name: &str) -> Result<Reply, Ref
         || Reply::text(404, format!("Config entry not found for {kind:?} / {name:?}")),
         |entry| Reply::json(&entry),
     );
-    Ok(reply.at(seen))
+    Ok(reply.at(seen).clinging(state.is_1_8()))
 }
 
 fn put(state: &mut State, ask: Ask<'_>) -> Result<Reply, Refused> {
@@ -93,7 +93,7 @@ fn delete(state: &mut State, ask: Ask<'_>, kind: &str, name: &str) -> Result<Rep
     known(state, 400, kind)?;
     let cas = ask.call.param("cas").map(number).transpose()?;
     require(ask.who, state.is_1_8(), kind, name, Access::Write)?;
-    let done = state.config_delete(kind, name, cas);
+    let done = state.config_delete(kind, name, cas)?;
     let conditional = cas.is_some() && !state.is_1_8();
     Ok(Reply::json(&if conditional { done.into() } else { json!({}) }))
 }

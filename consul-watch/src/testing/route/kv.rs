@@ -5,10 +5,10 @@ use super::{Ask, call::number};
 use crate::testing::{
     acl::{Access, Resource},
     answer::Reply,
-    state::{KvCondition, Refused, State, TxnStep},
+    state::{KvCondition, Refused, State},
 };
 
-const VALUE_LIMIT: usize = 512 * 1024;
+pub(super) const VALUE_LIMIT: usize = 512 * 1024;
 
 pub(super) fn answer(state: &mut State, ask: Ask<'_>, key: &str) -> Reply {
     match ask.call.method {
@@ -123,50 +123,4 @@ fn delete(state: &mut State, ask: Ask<'_>, key: &str) -> Result<bool, Refused> {
     who.require_tree(key)?;
     state.kv_delete_tree(key);
     Ok(true)
-}
-
-pub(super) fn transact(state: &mut State, ask: Ask<'_>) -> Reply {
-    #[derive(serde::Deserialize)]
-    struct Step {
-        #[serde(rename = "KV")]
-        kv: TxnStep,
-    }
-    let Ask { call, who, now } = ask;
-    if call.body.len() > VALUE_LIMIT {
-        let text = format!(
-            "Request body({} bytes) too large, max size: {VALUE_LIMIT} bytes.",
-            call.body.len()
-        );
-        return Reply::text(413, text);
-    }
-    let steps: Vec<TxnStep> = match serde_json::from_slice::<Vec<Step>>(&call.body) {
-        Ok(steps) => steps.into_iter().map(|step| step.kv).collect(),
-        Err(error) => return Reply::text(400, format!("Failed to parse body: {error}")),
-    };
-    let limit = state.txn_limit();
-    if steps.len() > limit {
-        let text = format!("Transaction contains too many operations ({} > {limit})", steps.len());
-        return Reply::text(413, text);
-    }
-    let denied: Vec<(usize, String)> = steps
-        .iter()
-        .enumerate()
-        .filter_map(|(at, step)| step.vet(who).err().map(|refused| (at, refused.text)))
-        .collect();
-    let outcome = if denied.is_empty() { state.transact(&steps, now) } else { Err(denied) };
-    match outcome {
-        Ok(mut found) => {
-            // What may not be read is left out without a word.
-            found.retain(|pair| who.allows(Resource::Key, &pair.key, Access::Read));
-            let results: Vec<Value> = found.iter().map(|pair| json!({ "KV": pair })).collect();
-            Reply::json(&json!({ "Results": results, "Errors": null }))
-        }
-        Err(failed) => {
-            let errors: Vec<Value> =
-                failed.iter().map(|(at, what)| json!({ "OpIndex": at, "What": what })).collect();
-            let mut reply = Reply::json(&json!({ "Results": null, "Errors": errors }));
-            reply.status = 409;
-            reply
-        }
-    }
 }

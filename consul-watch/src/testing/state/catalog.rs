@@ -275,11 +275,12 @@ impl State {
         service.modify_index = index;
         self.tables.services = index;
         self.service_indexes.insert(service.name.clone(), index);
-        record.services.insert(service.id.clone(), service);
+        record.services.insert(service.id.clone(), service.clone());
         if !self.is_1_8() {
             self.tables.nodes = index;
             self.node_indexes.insert(key, index);
         }
+        self.service_appeared(&service, index);
     }
 
     pub(super) fn put_check(
@@ -360,6 +361,7 @@ impl State {
         } else {
             self.service_indexes.remove(&service.name);
             self.service_extinction = index;
+            self.service_vanished(&service.name, index);
         }
     }
 
@@ -380,7 +382,7 @@ impl State {
         self.end_bound_sessions(node, Some(id), index, now);
     }
 
-    fn remove_node(&mut self, node: &str, index: u64, now: Instant) {
+    pub(super) fn remove_node(&mut self, node: &str, index: u64, now: Instant) {
         let key = node.to_lowercase();
         let Some(record) = self.nodes.get(&key) else {
             return;
@@ -474,6 +476,13 @@ impl State {
                         .cloned()
                         .collect(),
                 });
+            }
+        }
+        if connect {
+            let (gateways, seen) = self.terminating_instances(name);
+            if !gateways.is_empty() {
+                index = index.max(seen.index);
+                entries.extend(gateways);
             }
         }
         if entries.is_empty() {

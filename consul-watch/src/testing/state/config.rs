@@ -92,6 +92,15 @@ impl NewEntry {
                 body.entry(always).or_insert_with(|| json!({}));
             }
         }
+        if kind == "ingress-gateway" {
+            body.entry("TLS").or_insert_with(|| json!({ "Enabled": false }));
+            let listeners = body.get_mut("Listeners").and_then(Value::as_array_mut);
+            for listener in listeners.into_iter().flatten().filter_map(Value::as_object_mut) {
+                let protocol = listener.get("Protocol").and_then(Value::as_str).unwrap_or_default();
+                let protocol = if protocol.is_empty() { "tcp" } else { protocol }.to_lowercase();
+                listener.insert("Protocol".to_owned(), json!(protocol));
+            }
+        }
         if kind == "service-defaults"
             && let Some(Value::String(protocol)) = body.get_mut("Protocol")
         {
@@ -130,6 +139,18 @@ impl NewEntry {
         }
         Ok(())
     }
+}
+
+/// Kinds that discovery chains are made of.
+fn shapes_chains(kind: &str) -> bool {
+    matches!(
+        kind,
+        "proxy-defaults"
+            | "service-defaults"
+            | "service-resolver"
+            | "service-router"
+            | "service-splitter"
+    )
 }
 
 fn service(of: &Value) -> Option<String> {
@@ -172,6 +193,7 @@ impl State {
         cas: Option<u64>,
     ) -> Result<bool, Refused> {
         new.check()?;
+        self.check_gateway(&new.kind, &new.name, &new.fields)?;
         let same_is_skipped = !self.is_1_8();
         let key = (new.kind, new.name);
         let old = self.config.entries.get(&key);
@@ -184,9 +206,34 @@ impl State {
             return Ok(false);
         }
         let created = stamp.map_or(index, |(created, _)| created);
+        self.try_entry(&key, &new.fields)?;
+        let same = self.config.entries.get(&key).is_some_and(|old| old.fields == new.fields);
+        if !same {
+            self.gateway_written(&key.0, &key.1, &new.fields, index);
+        }
         self.config.entries.insert(key, Entry { fields: new.fields, created, modified: index });
         self.config.index = index;
         Ok(true)
+    }
+
+    /// Refuses an entry with which a service could not be reached.
+    fn try_entry(&mut self, key: &(String, String), fields: &JsonObject) -> Result<(), Refused> {
+        if !shapes_chains(&key.0) {
+            return Ok(());
+        }
+        let tried = Entry { fields: fields.clone(), created: 0, modified: 0 };
+        let old = self.config.entries.insert(key.clone(), tried);
+        let checked = self.check_chains();
+        match old {
+            Some(old) => self.config.entries.insert(key.clone(), old),
+            None => self.config.entries.remove(key),
+        };
+        checked
+    }
+
+    /// The index of the last change of any entry.
+    pub(super) fn config_index(&self) -> u64 {
+        self.config.index
     }
 
     /// Deletes an entry; what is not there counts as deleted, unless there is
@@ -196,19 +243,26 @@ impl State {
         kind: &str,
         name: &str,
         cas: Option<u64>,
-    ) -> bool {
+    ) -> Result<bool, Refused> {
         let key = (kind.to_owned(), name.to_owned());
         let modified = self.config.entries.get(&key).map(|entry| entry.modified);
         let index = self.commit();
         if let Some(cas) = cas.filter(|_| !self.is_1_8())
             && modified != Some(cas)
         {
-            return false;
+            return Ok(false);
         }
-        if self.config.entries.remove(&key).is_some() {
+        if let Some(entry) = self.config.entries.remove(&key) {
+            if shapes_chains(kind)
+                && let Err(refused) = self.check_chains()
+            {
+                self.config.entries.insert(key, entry);
+                return Err(refused);
+            }
             self.config.index = index;
+            self.gateway_deleted(kind, name, index);
         }
-        true
+        Ok(true)
     }
 
     pub(super) fn lower_config(&mut self, lower: impl Fn(&mut u64)) {

@@ -84,6 +84,10 @@ fn failed(error: &rcgen::Error) -> Refused {
 }
 
 impl ConnectCa {
+    pub(super) fn set_trust_domain(&mut self, domain: String) {
+        self.trust_domain = domain;
+    }
+
     fn domain(&self) -> String {
         format!("{}.consul", self.trust_domain)
     }
@@ -201,12 +205,16 @@ impl State {
     /// Makes the first authority, unless there is one.
     fn ready_ca(&mut self, now: Instant) -> Result<(), Refused> {
         if self.ca.authorities.is_empty() {
-            self.ca.trust_domain = self.uuid();
             self.ca.serial = BOOT - 1;
             let wall = self.wall(now);
             self.ca.add_authority(wall, BOOT).map_err(|error| failed(&error))?;
         }
         Ok(())
+    }
+
+    /// The domain that the mesh's names end with.
+    pub(super) fn trust_domain(&self) -> String {
+        self.ca.domain()
     }
 
     pub(in crate::testing) fn ca_roots(&mut self, now: Instant) -> Result<(Value, Seen), Refused> {

@@ -9,7 +9,7 @@ use crate::types::{Coordinate, NodeCoordinate};
 const DIMENSIONS: usize = 8;
 
 /// Where gossip has placed the nodes.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Coordinates {
     /// By the nodes' names in lower case.
     all: BTreeMap<String, NodeCoordinate>,

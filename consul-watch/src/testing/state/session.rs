@@ -123,6 +123,7 @@ impl State {
         };
         self.tables.sessions = index;
         self.unlock(id, record.delete_keys, record.session.lock_delay, index, now);
+        self.end_queries_of(id, index);
     }
 
     /// Ends the sessions of a node that depend on a check, or with `None` all of the node's.

@@ -1,44 +1,65 @@
-use bytes::Bytes;
+//! Transactions: all steps at one index, or none of them.
+
+mod catalog;
+mod kv;
+
 use serde::Deserialize;
 use tokio::time::Instant;
 
-use super::{KvCondition, Refused, State};
-use crate::testing::acl::{Access, Authorizer, Resource};
-use crate::types::{KvPair, SessionId, from_base64, nullable};
+use super::{Refused, State};
+use crate::{
+    testing::acl::{Access, Authorizer, Resource},
+    types::{HealthCheck, KvPair, Node, Service},
+};
+use catalog::{CheckStep, NodeStep, ServiceStep};
+use kv::KvStep;
 
-/// A KV step of a transaction, as it comes over the wire.
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "PascalCase")]
+/// A step of a transaction, as it comes over the wire. Consul carries out the
+/// first of its parts, and takes one without any for nothing.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default, deny_unknown_fields)]
 pub(in crate::testing) struct TxnStep {
-    #[serde(default, deserialize_with = "nullable")]
-    verb: String,
-    #[serde(default, deserialize_with = "nullable")]
-    key: String,
-    #[serde(default, deserialize_with = "from_base64")]
-    value: Bytes,
-    #[serde(default, deserialize_with = "nullable")]
-    flags: u64,
-    #[serde(default, deserialize_with = "nullable")]
-    index: u64,
-    #[serde(default, deserialize_with = "nullable")]
-    session: String,
+    #[serde(rename = "KV")]
+    kv: Option<KvStep>,
+    node: Option<NodeStep>,
+    service: Option<ServiceStep>,
+    check: Option<CheckStep>,
+}
+
+/// What a step has read or written.
+#[derive(Debug)]
+pub(in crate::testing) enum TxnFound {
+    Kv(KvPair),
+    Node(Node),
+    Service(Box<Service>),
+    Check(Box<HealthCheck>),
+}
+
+impl TxnFound {
+    /// Whether the token may see it.
+    pub(in crate::testing) fn is_seen_by(&self, who: &Authorizer) -> bool {
+        let (resource, name) = match self {
+            Self::Kv(pair) => (Resource::Key, &pair.key),
+            Self::Node(node) => (Resource::Node, &node.name),
+            Self::Service(service) => (Resource::Service, &service.name),
+            Self::Check(check) if check.service_id.is_empty() => (Resource::Node, &check.node),
+            Self::Check(check) => (Resource::Service, &check.service_name),
+        };
+        who.allows(resource, name, Access::Read)
+    }
 }
 
 impl TxnStep {
-    /// Refuses what the token may not do. Reads of values are not refused:
-    /// their results are left out.
+    /// Refuses what makes no sense, and what the token may not do. Reads are
+    /// not refused: their results are left out.
     pub(in crate::testing) fn vet(&self, who: &Authorizer) -> Result<(), Refused> {
-        match self.verb.as_str() {
-            "get" | "get-or-empty" | "get-tree" => Ok(()),
-            "delete-tree" => who.require_tree(&self.key),
-            "check-session" | "check-index" => who.require(Resource::Key, &self.key, Access::Read),
-            _ => who.require(Resource::Key, &self.key, Access::Write),
+        match self {
+            Self { kv: Some(step), .. } => step.vet(who),
+            Self { node: Some(step), .. } => step.vet(who),
+            Self { service: Some(step), .. } => step.vet(who),
+            Self { check: Some(step), .. } => step.vet(who),
+            Self { .. } => Ok(()),
         }
-    }
-
-    /// Whether the step gives its value back.
-    fn reads(&self) -> bool {
-        self.verb.starts_with("get")
     }
 }
 
@@ -53,130 +74,42 @@ impl State {
         &mut self,
         steps: &[TxnStep],
         now: Instant,
-    ) -> Result<Vec<KvPair>, Vec<(usize, String)>> {
-        let before = (self.keys.clone(), self.tombstones.clone(), self.tables, self.index);
+    ) -> Result<Vec<TxnFound>, Vec<(usize, String)>> {
+        let before = self.contents();
+        let index = self.index;
         let (mut found, mut failed) = (Vec::new(), Vec::new());
         for (at, step) in steps.iter().enumerate() {
             // Every step takes the same index.
-            self.index = before.3;
+            self.index = index;
             match self.step(step, now) {
-                Ok(mut pairs) => {
-                    if !step.reads() {
-                        for pair in &mut pairs {
-                            pair.value = Bytes::new();
-                        }
-                    }
-                    found.append(&mut pairs);
-                }
+                Ok(mut objects) => found.append(&mut objects),
                 Err(what) => failed.push((at, what)),
             }
         }
-        self.index = before.3 + 1;
+        self.index = index + 1;
         if failed.is_empty() {
             return Ok(found);
         }
-        (self.keys, self.tombstones, self.tables) = (before.0, before.1, before.2);
+        self.put_back(before);
         Err(failed)
     }
 
-    fn step(&mut self, step: &TxnStep, now: Instant) -> Result<Vec<KvPair>, String> {
-        let TxnStep { verb, key, session, .. } = step;
-        if key.is_empty() && !matches!(verb.as_str(), "get-tree" | "delete-tree") {
-            return Err("Must provide key".to_owned());
-        }
-        let pair = self.kv_get(key).0;
-        let missing = || format!("key {key:?} doesn't exist");
-        match verb.as_str() {
-            "set" | "cas" | "lock" | "unlock" => return self.write_step(step, now),
-            "get" => return pair.map(|pair| vec![pair]).ok_or_else(missing),
-            "get-or-empty" if !self.is_1_8() => {
-                return Ok(vec![
-                    pair.unwrap_or_else(|| KvPair { key: key.clone(), ..KvPair::default() }),
-                ]);
+    fn step(&mut self, step: &TxnStep, now: Instant) -> Result<Vec<TxnFound>, String> {
+        let one = |found: Option<TxnFound>| found.into_iter().collect();
+        match step {
+            TxnStep { kv: Some(step), .. } => {
+                self.kv_step(step, now).map(|pairs| pairs.into_iter().map(TxnFound::Kv).collect())
             }
-            "get-tree" => return Ok(self.kv_list(key).0),
-            "check-session" => {
-                let holder = pair
-                    .ok_or_else(|| format!("failed to check session, key {key:?} doesn't exist"))?
-                    .session;
-                let current = holder.as_ref().map_or("", SessionId::as_str);
-                if current != session {
-                    return Err(format!(
-                        "failed session check for key {key:?}, current session {current:?} != {session:?}"
-                    ));
-                }
+            TxnStep { node: Some(step), .. } => {
+                self.node_step(step, now).map(|node| one(node.map(TxnFound::Node)))
             }
-            "check-index" => {
-                let pair = pair
-                    .ok_or_else(|| format!("failed to check index, key {key:?} doesn't exist"))?;
-                if pair.modify_index != step.index {
-                    let (is, wanted) = (pair.modify_index, step.index);
-                    return Err(format!(
-                        "failed index check for key {key:?}, current modify index {is} != {wanted}"
-                    ));
-                }
-                return Ok(vec![pair]);
-            }
-            "check-not-exists" => {
-                if pair.is_some() {
-                    return Err(format!("key {key:?} exists"));
-                }
-                return Ok(Vec::new());
-            }
-            "delete" => {
-                self.kv_delete(key, None);
-                return Ok(Vec::new());
-            }
-            "delete-cas" => {
-                let done = self.kv_delete(key, Some(step.index));
-                return if done {
-                    Ok(Vec::new())
-                } else {
-                    Err(format!("failed to delete key {key:?}, index is stale"))
-                };
-            }
-            "delete-tree" => {
-                self.kv_delete_tree(key);
-                return Ok(Vec::new());
-            }
-            other => return Err(format!("unknown KV verb {other:?}")),
-        }
-        Ok(self.kv_get(key).0.into_iter().collect())
-    }
-
-    fn write_step(&mut self, step: &TxnStep, now: Instant) -> Result<Vec<KvPair>, String> {
-        let TxnStep { verb, key, .. } = step;
-        let (condition, what) = match verb.as_str() {
-            "cas" => {
-                let condition = KvCondition { cas: Some(step.index), ..KvCondition::default() };
-                (condition, format!("failed to set key {key:?}, index is stale"))
-            }
-            "lock" => {
-                let condition =
-                    KvCondition { acquire: Some(step.session.clone()), ..KvCondition::default() };
-                (condition, format!("failed to lock key {key:?}, lock is already held"))
-            }
-            "unlock" => {
-                let condition =
-                    KvCondition { release: Some(step.session.clone()), ..KvCondition::default() };
-                (
-                    condition,
-                    format!(
-                        "failed to unlock key {key:?}, lock isn't held, or is held by another session"
-                    ),
-                )
-            }
-            _ => (KvCondition::default(), String::new()),
-        };
-        let delayed = verb == "lock"
-            && self.kv_get(key).0.is_none_or(|pair| pair.session.is_none())
-            && self.is_delayed(key, now);
-        let what =
-            if delayed { format!("failed to lock key {key:?} due to lock delay") } else { what };
-        match self.kv_put(key, step.value.clone(), step.flags, &condition, now) {
-            Ok(true) => Ok(self.kv_get(key).0.into_iter().collect()),
-            Ok(false) => Err(what),
-            Err(refused) => Err(refused.text),
+            TxnStep { service: Some(step), .. } => self
+                .service_step(step, now)
+                .map(|service| one(service.map(|service| TxnFound::Service(Box::new(service))))),
+            TxnStep { check: Some(step), .. } => self
+                .check_step(step, now)
+                .map(|check| one(check.map(|check| TxnFound::Check(Box::new(check))))),
+            TxnStep { .. } => Ok(Vec::new()),
         }
     }
 }

@@ -1,5 +1,10 @@
-use consul_watch::{Client, QueryOptions, Result, WriteOptions, types::ConfigEntry};
+use std::time::Duration;
+
+use consul_watch::{
+    Client, QueryOptions, Result, Watcher, WriteOptions, query, types::ConfigEntry,
+};
 use serde_json::json;
+use tokio::time::Instant;
 
 use super::{Env, acl::holder, status};
 
@@ -9,6 +14,7 @@ super::cases![
     what_is_refused,
     a_blocked_read_of_an_entry,
     a_blocked_read_of_a_kind,
+    a_watch_sees_that_its_entry_is_deleted,
 ];
 
 mod sealed {
@@ -126,10 +132,32 @@ async fn a_blocked_read_of_an_entry(env: &Env) {
     env.observe(one.clone(), set(&env.client, &other)).await.assert_idle();
     let seen = env.observe(one, delete(env, &entry.kind, &entry.name)).await;
     seen.assert_woken();
-    // A real 1.8 wakes the read with the entry that is no more.
-    assert!(seen.last.is_none() || (env.is_1_8 && env.double.is_none()));
+    // Servers of old wake the read with the entry that is no more.
+    assert_eq!(seen.last.is_some(), env.is_1_8);
     assert_eq!(get(env, &entry.kind, &entry.name).await, None);
     delete(env, &other.kind, &other.name).await;
+}
+
+async fn a_watch_sees_that_its_entry_is_deleted(env: &Env) {
+    let entry = defaults(&env.name("web"), "http");
+    set(&env.client, &entry).await.unwrap();
+    let watcher = Watcher::new(env.client.clone());
+    let mut watch = watcher.watch(query::ConfigEntry::new(&entry.kind, &entry.name));
+    assert!(watch.changed().await.unwrap().data.is_some());
+    // A read that comes after the deletion shows it anyway; this one is under way.
+    if let Some(double) = &env.double {
+        double.wait_for_blocked(1).await;
+    } else {
+        while watch.state().requests < 2 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        // Gives it time to arrive.
+        assert!(get(env, &entry.kind, &entry.name).await.is_some());
+    }
+    let start = Instant::now();
+    delete(env, &entry.kind, &entry.name).await;
+    assert!(watch.changed().await.unwrap().data.is_none());
+    assert!(start.elapsed() < Duration::from_secs(30), "only when the wait was over");
 }
 
 async fn a_blocked_read_of_a_kind(env: &Env) {

@@ -6,6 +6,7 @@ use cts_tasks::{Config, ConfigValue, DriverKind, Literal, config::Registry};
 use secrecy::ExposeSecret;
 
 use super::support::{AnyDriver, loader, loader_of, short, show, source, try_load};
+use crate::authority::Authority;
 
 fn write(directory: &Path, name: &str, text: &str) {
     fs::write(directory.join(name), text).unwrap();
@@ -79,10 +80,26 @@ fn a_path_that_does_not_exist_is_an_error() {
 /// Spec: CTS4
 #[test]
 fn a_long_file_in_hcl_and_its_equal_in_json_give_the_same() {
-    let load = |path: &str, text: &str| match loader().load_sources(vec![source(path, text)]) {
-        Ok(loaded) => loaded.config,
-        Err(errors) => panic!("{}", show(&errors)),
+    let authority = Authority::new();
+    let pair = authority.sign("client", &["cts"]);
+    let named = |text: &str| {
+        let files = [
+            (" \"ca_cert\"", authority.ca_file()),
+            (" \"ca_path\"", authority.ca_path()),
+            (" \"client_cert\"", pair.cert.clone()),
+            (" \"client_key\"", pair.key.clone()),
+        ];
+        files.iter().fold(text.to_owned(), |text, (name, file)| {
+            [':', '='].iter().fold(text, |text, sign| {
+                text.replace(&format!("{sign}{name}"), &format!("{sign} \"{}\"", file.display()))
+            })
+        })
     };
+    let load =
+        |path: &str, text: &str| match loader().load_sources(vec![source(path, &named(text))]) {
+            Ok(loaded) => loaded.config,
+            Err(errors) => panic!("{}", show(&errors)),
+        };
     let hcl = load("long.hcl", include_str!("../../data/long.hcl"));
     let json = load("long.json", include_str!("../../data/long.json"));
     assert_eq!(everything(&hcl), everything(&json));

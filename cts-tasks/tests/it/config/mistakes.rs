@@ -168,6 +168,10 @@ const TASK_MISTAKES: &[(&str, &str)] = &[
         "test.hcl:5:19: unable to read variable file /no/file: No such file or directory (os error 2)",
     ),
     (
+        "services = [\"a\"]\nproviders = [\"x\", \"aws.b\"]",
+        "test.hcl:5:19: provider \"aws.b\" is not configured: there is no terraform_provider block \"aws\" with the alias \"b\"",
+    ),
+    (
         "services = [\"a\"]\nterraform_version = \"1.0.0\"",
         "test.hcl:5:1: unsupported configuration 'terraform_version' for task \"t\"",
     ),

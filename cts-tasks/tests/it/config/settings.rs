@@ -174,7 +174,13 @@ fn tls_towards_consul_is_enabled_by_any_key() {
     assert!(tls("").is_none());
     assert!(!tls("verify = false").unwrap().verify);
     assert!(tls("enabled = false\nverify = true").is_none());
-    assert_eq!(tls("cert = \"both.pem\"").unwrap().cert.unwrap().to_str(), Some("both.pem"));
+    let authority = Authority::new();
+    let pair = authority.sign("client", &["cts"]);
+    let both = [fs::read(&pair.cert).unwrap(), fs::read(&pair.key).unwrap()].concat();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("both.pem");
+    fs::write(&file, both).unwrap();
+    assert_eq!(tls(&format!("cert = {file:?}")).unwrap().cert, Some(file));
 }
 
 #[test]
@@ -233,12 +239,77 @@ fn tls_of_the_api_needs_a_key_pair() {
     );
     let others = other.key.display();
     let mixed = error(&format!("tls {{\n cert = \"{cert}\"\n key = \"{others}\"\n}}"));
-    assert!(mixed.contains(&format!("{others}: not the key of the certificate")), "{mixed}");
+    let expected = format!("test.hcl:3:8: unable to load {others}: not the key of the certificate");
+    assert!(mixed.starts_with(&expected), "{mixed}");
     fs::write(&other.cert, "-----BEGIN CERTIFICATE-----\n").unwrap();
     let (cut, key) = (other.cert.display(), other.key.display());
     let cut_off = error(&format!("tls {{\n cert = \"{cut}\"\n key = \"{key}\"\n}}"));
     assert!(cut_off.ends_with("not valid PEM: its end marker is missing"), "{cut_off}");
     assert!(load("tls { enabled = false cert = \"x\" }").tls.is_none());
+}
+
+/// What is wrong with a file is told where the configuration names it.
+#[test]
+fn files_of_tls_blocks_are_refused_where_they_are_named() {
+    let authority = Authority::new();
+    let pair = authority.sign("client", &["cts"]);
+    let (ca, cert, key) = (authority.ca_file(), pair.cert.display(), pair.key.display());
+    let ca = ca.display();
+    let text = |body: &str| format!("consul {{\n tls {{\n{body}\n }}\n}}");
+    assert!(
+        load(&text(&format!("ca_cert = \"{ca}\"\ncert = \"{cert}\"\nkey = \"{key}\"")))
+            .consul
+            .tls
+            .is_some()
+    );
+    let missing = "No such file or directory (os error 2)";
+    for (body, expected) in [
+        (
+            "verify = true\nca_cert = \"/no/ca\"".to_owned(),
+            format!("test.hcl:4:11: consul.tls.ca_cert: cannot read /no/ca: {missing}"),
+        ),
+        (
+            format!("ca_cert = \"{key}\""),
+            format!("test.hcl:3:11: consul.tls.ca_cert: {key} holds no certificate"),
+        ),
+        (
+            "ca_path = \"/no/folder\"".to_owned(),
+            format!("test.hcl:3:11: consul.tls.ca_path: /no/folder: {missing}"),
+        ),
+        (
+            format!("cert = \"/no/cert\"\nkey = \"{key}\""),
+            format!("test.hcl:3:8: consul.tls.cert: cannot read /no/cert: {missing}"),
+        ),
+        (
+            format!("cert = \"{cert}\"\nkey = \"/no/key\""),
+            format!("test.hcl:4:7: consul.tls.key: cannot read /no/key: {missing}"),
+        ),
+        (
+            format!("key = \"{key}\""),
+            "test.hcl:3:7: consul.tls.key: both client cert and client key must be provided"
+                .to_owned(),
+        ),
+    ] {
+        assert_eq!(error(&text(&body)), expected);
+    }
+    // A certificate that is to hold its key, and does not.
+    let alone = error(&text(&format!("cert = \"{cert}\"")));
+    assert!(alone.starts_with("test.hcl:3:8: consul.tls.cert: "), "{alone}");
+    let api = |rest: &str| format!("tls {{\n cert = \"{cert}\"\n key = \"{key}\"\n{rest}\n}}");
+    let mutual = |rest: &str| error(&api(&format!(" verify_incoming = true\n{rest}")));
+    assert_eq!(
+        mutual(" ca_cert = \"/no/ca\""),
+        format!("test.hcl:5:12: unable to load /no/ca: cannot be read: {missing}")
+    );
+    let folder = authority.ca_path();
+    fs::write(folder.join("b.pem"), "-----BEGIN CERTIFICATE-----\n").unwrap();
+    assert_eq!(
+        mutual(&format!(" ca_path = \"{}\"", folder.display())),
+        format!(
+            "test.hcl:5:12: unable to load {}: not valid PEM: its end marker is missing",
+            folder.join("b.pem").display()
+        )
+    );
 }
 
 #[test]

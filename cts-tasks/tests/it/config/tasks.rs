@@ -51,12 +51,34 @@ fn providers_of_one_name_need_an_alias() {
 /// Spec: CTS19
 #[test]
 fn a_task_uses_one_instance_of_a_provider() {
-    let text = task_text(&format!("{SERVICES}providers = [\"aws.a\", \"aws.b\"]"));
-    assert_eq!(error(&text), "test.hcl:5:23: only one provider instance per task");
+    let block = "terraform_provider \"aws\" { alias = \"a\" }\n";
+    let text = task_text(&format!("{SERVICES}providers = [\"aws.a\", \"aws\"]"));
     assert_eq!(
-        task(&format!("{SERVICES}providers = [\"aws.a\", \"b\"]")).providers,
-        ["aws.a", "b"]
+        error(&format!("{block}{text}")),
+        "test.hcl:6:23: only one provider instance per task"
     );
+    let text = task_text(&format!("{SERVICES}providers = [\"aws.a\", \"b\"]"));
+    assert_eq!(load(&format!("{block}{text}")).tasks[0].providers, ["aws.a", "b"]);
+}
+
+/// A provider of which no block tells has no arguments; an alias must have its block.
+#[test]
+fn an_alias_without_a_block_is_refused() {
+    let text = task_text(&format!("{SERVICES}providers = [\"aws.b\"]"));
+    let block = |alias: &str| format!("terraform_provider \"aws\" {{ alias = \"{alias}\" }}\n");
+    let missing = "provider \"aws.b\" is not configured: there is no terraform_provider block \
+                   \"aws\" with the alias \"b\"";
+    assert_eq!(error(&format!("{}{text}", block("a"))), format!("test.hcl:6:14: {missing}"));
+    assert_eq!(load(&format!("{}{text}", block("b"))).tasks[0].providers, ["aws.b"]);
+    // A block that has a mistake of its own is not missing.
+    let faulty = "terraform_provider \"aws\" { alias = \"b\" task_env = 1 }\n";
+    let errors = errors(&format!("{faulty}{text}"));
+    assert_eq!(errors.len(), 1, "{errors:?}");
+    // The daemon has the blocks, not the file for `task create`.
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("task.hcl");
+    fs::write(&file, text).unwrap();
+    assert_eq!(loader().load_task(&file).unwrap().providers, ["aws.b"]);
 }
 
 #[test]

@@ -140,15 +140,17 @@ fn a_name_is_taken_as_configured_or_from_the_family_in_lower_case() {
 
 /// Spec: MI17
 #[test]
-fn an_upstream_without_a_type_leaves_it_to_consul() {
-    let plan = plan(&current(
-        r#","service":{"port":1},"proxy":{"upstreams":[{"destinationName":"b","localBindPort":1,"destinationPeer":"p"}]}"#,
-    ));
-    let proxy = catalog(&plan.proxy);
-    assert_eq!(
-        proxy["Service"]["Proxy"]["Upstreams"],
-        json!([{"DestinationName": "b", "LocalBindPort": 1, "DestinationPeer": "p"}])
-    );
+fn an_upstream_without_a_type_is_a_service() {
+    for kind in ["", r#""destinationType":null,"#] {
+        let plan = plan(&current(&format!(
+            r#","service":{{"port":1}},"proxy":{{"upstreams":[{{{kind}"destinationName":"b","localBindPort":1,"destinationPeer":"p"}}]}}"#
+        )));
+        let proxy = catalog(&plan.proxy);
+        assert_eq!(
+            proxy["Service"]["Proxy"]["Upstreams"],
+            json!([{"DestinationType": "service", "DestinationName": "b", "LocalBindPort": 1, "DestinationPeer": "p"}])
+        );
+    }
 }
 
 /// Spec: MI18
@@ -241,4 +243,28 @@ fn the_user_wins_over_the_tasks_meta() {
 fn a_task_that_is_nothing_is_an_error() {
     let config = Config::parse(&current("")).unwrap();
     assert!(TaskPlan::new(&config, &task(), None).unwrap_err().to_string().contains("neither"));
+}
+
+#[test]
+fn metadata_that_names_no_task_is_an_error_that_says_what_is_missing() {
+    let error = |config: &str, metadata: &str| {
+        let task = Task::parse(metadata.as_bytes()).unwrap();
+        TaskPlan::new(&Config::parse(config).unwrap(), &task, None).unwrap_err().to_string()
+    };
+    let service = r#"{"bootstrapDir":"/c","service":{"port":1}}"#;
+    for metadata in ["{}", r#"{"Family":"web"}"#, r#"{"Family":"web","TaskARN":null}"#] {
+        let text = error(service, metadata);
+        assert!(text.contains(r#"TaskARN is """#), "{text}");
+    }
+    let text = error(service, r#"{"Family":"web","TaskARN":"arn:aws:ecs:us-east-1:1:task/"}"#);
+    assert!(text.contains(r#"TaskARN is "arn:aws:ecs:us-east-1:1:task/""#), "{text}");
+
+    let unnamed = r#"{"TaskARN":"arn:aws:ecs:us-east-1:1:task/test/abcdef"}"#;
+    let text = error(service, unnamed);
+    assert!(text.contains("no Family") && text.ends_with("set service.name"), "{text}");
+    let text = error(&current(r#","gateway":{"kind":"mesh-gateway"}"#), unnamed);
+    assert!(text.contains("no Family") && text.ends_with("set gateway.name"), "{text}");
+    let named = Config::parse(&current(r#","service":{"port":1,"name":"own"}"#)).unwrap();
+    let plan = TaskPlan::new(&named, &Task::parse(unnamed.as_bytes()).unwrap(), None).unwrap();
+    assert_eq!(plan.proxy.id, "own-abcdef-sidecar-proxy");
 }

@@ -3,7 +3,7 @@ use std::{ffi::OsString, future::Future, path::PathBuf, sync::Arc, time::Duratio
 use async_trait::async_trait;
 use ecs_mesh_init::{
     Config, Error, MeshInit, Result, Vars,
-    config::{CONFIG_VARIABLE, Generation},
+    config::{CONFIG_VARIABLE, Generation, LogLevel},
     entrypoint::{AppOptions, Arguments, SystemSignals, no_arguments, run_app, run_envoy},
     login::AwsBearerTokens,
     mesh_init::own_program,
@@ -12,20 +12,21 @@ use ecs_mesh_init::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::{failure::Failure, logging};
-
-const USAGE: &str = "Usage: consul-ecs <command> [<args>]
-
-Available commands are:
-    app-entrypoint      Runs an application, and delays its end
-    envoy-entrypoint    Runs the proxy until the applications have stopped
-    health-sync         Copies the health of containers to Consul
-    mesh-init           Brings the task into the mesh
-    net-dial            Tells whether a port can be connected to
-    version             Prints the version";
+use crate::{
+    failure::Failure,
+    logging,
+    usage::{self, USAGE},
+};
 
 /// Runs a subcommand and gives its exit code.
 pub(crate) fn run(subcommand: Option<&str>, arguments: Vec<OsString>) -> Result<u8, Failure> {
+    let help = subcommand.and_then(usage::of);
+    if let (Some(help), Some(first)) = (help, arguments.first())
+        && usage::is_asked_for(&first.to_string_lossy())
+    {
+        print(help);
+        return Ok(0);
+    }
     match subcommand {
         Some("mesh-init") => {
             let mesh = task(&arguments)?;
@@ -38,6 +39,7 @@ pub(crate) fn run(subcommand: Option<&str>, arguments: Vec<OsString>) -> Result<
         Some("envoy-entrypoint") => entrypoint(arguments, true),
         Some("app-entrypoint") => entrypoint(arguments, false),
         Some("net-dial") => {
+            logging::start(LogLevel::default());
             let result = runtime()?.block_on(net_dial(&texts(&arguments)));
             result.map_err(|error| Failure::early(&error))
         }
@@ -45,7 +47,7 @@ pub(crate) fn run(subcommand: Option<&str>, arguments: Vec<OsString>) -> Result<
             print(&format!("v{}", env!("CARGO_PKG_VERSION")));
             Ok(0)
         }
-        Some("-h" | "-help" | "--help") => {
+        Some(argument) if usage::is_asked_for(argument) => {
             print(&usage());
             Ok(0)
         }

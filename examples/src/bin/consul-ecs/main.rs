@@ -11,6 +11,7 @@ mod commands;
 mod controllers;
 mod failure;
 mod logging;
+mod usage;
 
 use std::{ffi::OsString, process::ExitCode};
 

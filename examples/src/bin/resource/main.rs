@@ -14,7 +14,10 @@ mod http;
 mod input;
 mod types;
 
-use std::process::ExitCode;
+use std::{
+    io::{self, Write as _},
+    process::ExitCode,
+};
 
 const USAGE: &str = "Usage: resource <command> [<args>]
 
@@ -35,20 +38,27 @@ Over HTTP also: -http-addr -tls-server-name -datacenter
 Over gRPC also: -grpc-addr -grpc-tls, and for list-grpc -p <name prefix>";
 
 #[tokio::main]
-#[expect(clippy::print_stdout, clippy::print_stderr, reason = "what a command says")]
+#[expect(clippy::print_stderr, reason = "what a command says")]
 async fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
     let command = arguments.next().unwrap_or_default();
     let arguments: Vec<String> = arguments.collect();
-    match run(&command, &arguments).await {
-        Ok(text) => {
-            println!("{text}");
-            ExitCode::SUCCESS
-        }
+    match run(&command, &arguments).await.and_then(|text| print(&text)) {
+        Ok(()) => ExitCode::SUCCESS,
         Err(text) => {
             eprintln!("{text}");
             ExitCode::FAILURE
         }
+    }
+}
+
+/// Prints a line. Whoever reads may stop early, as `head` does.
+fn print(text: &str) -> Result<(), String> {
+    match writeln!(io::stdout(), "{text}") {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(format!("the output cannot be written: {error}"))
+        }
+        _ => Ok(()),
     }
 }
 

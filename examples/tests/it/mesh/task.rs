@@ -72,17 +72,27 @@ impl EcsTask {
         self.metadata.received_requests().await.unwrap().len()
     }
 
-    fn command(&self, program: PathBuf, arguments: &[&str]) -> Command {
+    /// Sets all that ECS says.
+    pub(super) fn describe(&self, document: Value) {
+        *self.document.lock().unwrap() = document;
+    }
+
+    /// A container's command, with the task's variables.
+    pub(super) fn command(&self, program: PathBuf, arguments: &[&str]) -> Command {
         let mut command = Command::new(program);
         command.args(arguments).env_clear().env("PATH", std::env::var_os("PATH").unwrap());
         command.envs(self.vars.iter().cloned()).stdin(Stdio::null()).kill_on_drop(true);
         command
     }
 
+    /// A container of the image.
+    pub(super) fn image(&self, arguments: &[&str]) -> Command {
+        self.command(PathBuf::from(env!("CARGO_BIN_EXE_consul-ecs")), arguments)
+    }
+
     /// Runs a container of the image to its end, and gives its exit code and log.
     pub(crate) async fn run(&self, arguments: &[&str]) -> (Option<i32>, String) {
-        let image = PathBuf::from(env!("CARGO_BIN_EXE_consul-ecs"));
-        let output = self.command(image, arguments).output().await.unwrap();
+        let output = self.image(arguments).output().await.unwrap();
         (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
     }
 

@@ -114,3 +114,22 @@ async fn tokens_come_from_flags_files_and_the_environment() {
         "{refused}"
     );
 }
+
+/// As under `resource list … | head`, where nobody reads any more.
+#[tokio::test]
+async fn a_reader_that_is_gone_is_no_failure() {
+    let world = World::new().await;
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let output = tokio::process::Command::new(env!("CARGO_BIN_EXE_resource"))
+        .args(["list", "demo.v2.Artist"])
+        .env_clear()
+        .env("CONSUL_HTTP_ADDR", &world.address)
+        .stdout(writer)
+        .stderr(std::process::Stdio::piped())
+        .kill_on_drop(true)
+        .output()
+        .await
+        .unwrap();
+    assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(0), &b""[..]));
+}

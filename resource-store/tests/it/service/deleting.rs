@@ -55,8 +55,7 @@ async fn deleting_what_is_not_there_is_fine() {
 async fn a_wrong_version_aborts_a_delete() {
     let service = service();
     let stored = service.put(artist("korn")).await.unwrap();
-    let text = "CAS operation failed because the given version doesn't match what is stored";
-    assert_fails(service.remove(&id(&stored), "wrong").await, Aborted, text);
+    assert_fails(service.remove(&id(&stored), "wrong").await, Aborted, CAS_FAILED);
     assert!(service.get(&id(&stored)).await.is_ok());
 }
 
@@ -73,7 +72,7 @@ async fn a_version_always_counts() {
         for (target, left) in [(id(&held), true), (id(&free).without_uid(), false)] {
             let result = service.remove(&target, "wrong").await;
             if parity == Parity::Corrected {
-                assert_fails(result, Aborted, "CAS operation failed");
+                assert_fails(result, Aborted, CAS_FAILED);
                 assert!(!service.get(&target).await.unwrap().is_marked_for_deletion());
             } else {
                 result.unwrap();

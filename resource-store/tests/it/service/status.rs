@@ -84,15 +84,16 @@ async fn wrong_values_are_refused() {
     .await;
     for bad in ["MixedCase".to_owned(), "a".repeat(64)] {
         let prefix = "status.conditions[0].resource";
-        refused(|r| of_reference(r).name = bad.clone(), &format!("{prefix}.name invalid")).await;
+        let text = |field| name_invalid(&format!("{prefix}.{field}"), &bad);
+        refused(|r| of_reference(r).name = bad.clone(), &text("name")).await;
         refused(
             |r| of_reference(r).tenancy = Some(Tenancy::new(&bad, "default")),
-            &format!("{prefix}.tenancy.partition invalid"),
+            &text("tenancy.partition"),
         )
         .await;
         refused(
             |r| of_reference(r).tenancy = Some(Tenancy::new("default", &bad)),
-            &format!("{prefix}.tenancy.namespace invalid"),
+            &text("tenancy.namespace"),
         )
         .await;
     }
@@ -150,11 +151,7 @@ async fn wrong_versions_and_unknown_resources_fail() {
     let stored = service.put(artist("korn")).await.unwrap();
     let status = || status_of(&stored);
     let wrong = service.set_status(&id(&stored), "nope", "key", status()).await;
-    assert_fails(
-        wrong,
-        Aborted,
-        "CAS operation failed because the given version doesn't match what is stored",
-    );
+    assert_fails(wrong, Aborted, CAS_FAILED);
     let unknown = id(&artist("muse")).with_uid(stored.uid());
     assert_fails(
         service.set_status(&unknown, "", "key", status()).await,

@@ -50,10 +50,9 @@ async fn an_update_keeps_the_uid_and_changes_version_and_generation() {
 async fn a_wrong_version_aborts() {
     let service = service();
     let wrong = pb::Resource { version: "wrong-version".to_owned(), ..artist("korn") };
-    let text = "CAS operation failed because the given version doesn't match what is stored";
-    assert_fails(service.put(wrong.clone()).await, Aborted, text);
+    assert_fails(service.put(wrong.clone()).await, Aborted, CAS_FAILED);
     service.put(artist("korn")).await.unwrap();
-    assert_fails(service.put(wrong).await, Aborted, text);
+    assert_fails(service.put(wrong).await, Aborted, CAS_FAILED);
 }
 
 /// Spec: RS25
@@ -99,7 +98,7 @@ async fn a_deleted_incarnation_does_not_come_back() {
             let text = "write failed because the given uid doesn't match what is stored";
             assert_fails(result, FailedPrecondition, text);
             let with_version = service.put(pb::Resource::clone(&stored)).await;
-            assert_fails(with_version, Aborted, "CAS operation failed");
+            assert_fails(with_version, Aborted, CAS_FAILED);
         } else {
             assert_ne!(result.unwrap().uid(), stored.uid());
         }

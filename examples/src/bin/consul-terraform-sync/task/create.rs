@@ -1,7 +1,7 @@
 use std::{io, path::Path};
 
 use cts_tasks::{
-    FirstRun,
+    Config, FirstRun,
     client::Client,
     config::Loader,
     wire::{TaskDocument, TaskMessage},
@@ -80,6 +80,13 @@ fn read(flags: &CreateFlags, terminal: &mut Terminal<'_>) -> io::Result<Option<T
             "the module '{}' is looked for from the daemon's working directory, not from this one",
             task.module
         ))?;
+    }
+    // The API has no such field.
+    if task.working_dir != Config::default().working_dir.join(task.name.as_str()) {
+        terminal.warn(
+            "working_dir has no effect here: the daemon gives each task that is created a folder \
+             below its own working_dir. A task of the daemon's configuration may have one.",
+        )?;
     }
     Ok(Some(TaskDocument::from(&task)))
 }

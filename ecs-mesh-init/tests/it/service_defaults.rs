@@ -1,0 +1,61 @@
+//! Service defaults that mesh-init completes.
+
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+use wiremock::{
+    Mock, MockServer, ResponseTemplate,
+    matchers::{body_partial_json, method, path},
+};
+
+use crate::{
+    mesh_init::{current, mount},
+    volume::Volume,
+};
+
+/// Runs with service defaults that Consul has, and expects these to be written.
+async fn service_defaults_become(existing: ResponseTemplate, expected: Value) {
+    let server = MockServer::start().await;
+    let ok = |body: Value| ResponseTemplate::new(200).set_body_json(body);
+    mount(&server, "GET", "/v1/status/leader", ok(json!("127.0.0.1:8300"))).await;
+    mount(&server, "PUT", "/v1/catalog/register", ok(json!(true))).await;
+    mount(&server, "GET", "/v1/config/service-defaults/web", existing).await;
+    Mock::given(method("PUT"))
+        .and(path("/v1/config"))
+        .and(body_partial_json(expected))
+        .respond_with(ok(json!(true)))
+        .expect(1)
+        .mount(&server)
+        .await;
+    let config = current(
+        &server.uri(),
+        r#","service":{"port":1,"networkResilienceConfig":{"enabled":true}},"transparentProxy":{"enabled":false}"#,
+    );
+    Volume::new().run(&config, &[]).run(CancellationToken::new()).await.unwrap();
+}
+
+/// Spec: MI23
+#[tokio::test]
+async fn service_defaults_get_a_passive_health_check_unless_they_have_one() {
+    let entry = |rest: Value| {
+        let mut entry = json!({"Kind": "service-defaults", "Name": "web"});
+        entry.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
+        entry
+    };
+    let ok = |body: &Value| ResponseTemplate::new(200).set_body_json(body);
+    let check = json!({"Interval": 10_000_000_000_u64, "MaxFailures": 5,
+        "EnforcingConsecutiveGatewayFailure": 100, "MaxEjectionPercent": 50});
+    let defaults = |check: &Value| json!({"Defaults": {"PassiveHealthCheck": check}});
+    let missing = ResponseTemplate::new(404)
+        .set_body_string(r#"Config entry not found for "service-defaults" / "web""#);
+    service_defaults_become(missing, entry(json!({"UpstreamConfig": defaults(&check)}))).await;
+
+    let existing =
+        entry(json!({"Protocol": "http", "UpstreamConfig": {"Defaults": {"ConnectTimeoutMs": 7}}}));
+    let merged = json!({"Protocol": "http", "UpstreamConfig":
+        {"Defaults": {"ConnectTimeoutMs": 7, "PassiveHealthCheck": check}}});
+    service_defaults_become(ok(&existing), entry(merged)).await;
+
+    // It is written also when nothing changes.
+    let own = entry(json!({"UpstreamConfig": defaults(&json!({"MaxFailures": 1}))}));
+    service_defaults_become(ok(&own), own.clone()).await;
+}

@@ -1,0 +1,78 @@
+//! What `-help` prints, for the binary and for each command.
+
+pub(crate) const USAGE: &str = "Usage: consul-ecs <command> [<args>]
+
+Available commands are:
+    app-entrypoint      Runs an application, and delays its end
+    envoy-entrypoint    Runs the proxy until the applications have stopped
+    health-sync         Copies the health of containers to Consul
+    mesh-init           Brings the task into the mesh
+    net-dial            Tells whether a port can be connected to
+    version             Prints the version
+
+`consul-ecs <command> -help` tells more of each.";
+
+const MESH_INIT: &str = "Usage: consul-ecs mesh-init
+
+Registers the task's service with its sidecar, or its gateway, and leaves in the shared volume what
+the other containers need. Exits with 0 when that is done; what Consul refuses is tried again every
+second, without an end.
+
+Variables:
+    CONSUL_ECS_CONFIG_JSON           What the task is (required)
+    ECS_CONTAINER_METADATA_URI_V4    Where ECS tells of the task (set by ECS)
+
+With `consulServers` in the configuration:
+    CONSUL_HTTP_TOKEN                ACL token, instead of a login
+    CONSUL_HTTPS_CACERT_PEM          Authority of the servers' HTTP, as text
+    CONSUL_GRPC_CACERT_PEM           Authority of the servers' gRPC, as text
+    AWS_REGION                       With it, services state where they run
+Without it, for the agent beside the task:
+    CONSUL_HTTP_ADDR, CONSUL_HTTP_TOKEN, CONSUL_CACERT and the others that Consul knows
+    CONSUL_GRPC_ADDR                 Where Envoy reaches the agent (default: localhost:8502)
+    CONSUL_GRPC_CACERT, CONSUL_GRPC_CAPATH    Authority of that address";
+
+const HEALTH_SYNC: &str = "Usage: consul-ecs health-sync
+
+Copies the ECS health of containers to Consul, every second, until SIGTERM. Then makes all checks
+critical; with `consulServers` in the configuration it also waits until consul-dataplane has stopped,
+and takes the services out of the catalog. Gives the token of a login back.
+
+Variables: as of mesh-init.";
+
+const ENVOY_ENTRYPOINT: &str =
+    "Usage: consul-ecs envoy-entrypoint [-log-level LEVEL] [--] COMMAND [ARGS...]
+
+Runs COMMAND. SIGTERM is kept from it until all applications of the task have stopped, which the
+task's metadata tells; every other signal is passed on. Exits with the command's code.
+
+    -log-level LEVEL    TRACE, DEBUG, INFO (default), WARN or ERROR";
+
+const APP_ENTRYPOINT: &str = "Usage: consul-ecs app-entrypoint [-shutdown-delay TIME] [-log-level LEVEL] [--] COMMAND [ARGS...]
+
+Runs COMMAND. The first SIGTERM is passed on after the delay, and without a delay not at all; every
+other signal is passed on. Exits with the command's code.
+
+    -shutdown-delay TIME    Such as 10s or 1m30s (default: 0s)
+    -log-level LEVEL        TRACE, DEBUG, INFO (default), WARN or ERROR";
+
+const NET_DIAL: &str = "Usage: consul-ecs net-dial HOST:PORT
+
+Exits with 0 when the port can be connected to, with 2 when not.";
+
+/// Whether an argument asks for help.
+pub(crate) fn is_asked_for(argument: &str) -> bool {
+    ["-h", "-help", "--help"].contains(&argument)
+}
+
+/// The help of a command; `None` for one that has none.
+pub(crate) fn of(command: &str) -> Option<&'static str> {
+    match command {
+        "mesh-init" => Some(MESH_INIT),
+        "health-sync" => Some(HEALTH_SYNC),
+        "envoy-entrypoint" => Some(ENVOY_ENTRYPOINT),
+        "app-entrypoint" => Some(APP_ENTRYPOINT),
+        "net-dial" => Some(NET_DIAL),
+        _ => None,
+    }
+}
