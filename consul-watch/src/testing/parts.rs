@@ -42,15 +42,15 @@ impl Part {
     }
 }
 
-/// Looks for a program: first on the path, then in `.tools/bin` of the current
-/// folder or one above it.
+/// Looks for a program: first in `.tools/bin` of the current folder or one above it, where
+/// `scripts/setup-tools` puts what is new enough, then on the path.
 pub fn find(name: &str) -> Option<Part> {
-    let path = which::which(name).ok().or_else(|| {
-        let here = env::current_dir().ok()?;
+    let chosen = env::current_dir().ok().and_then(|here| {
         here.ancestors()
             .map(|folder| folder.join(".tools/bin").join(name))
             .find(|path| path.is_file())
-    })?;
+    });
+    let path = chosen.or_else(|| which::which(name).ok())?;
     let version = version(&path);
     Some(Part { name: name.to_owned(), path, version })
 }
