@@ -682,7 +682,7 @@ async fn the_policy_suffices_and_each_rule_is_needed(consul: &Sealed) {
     // A member under another name cannot be seen.
     let root = consul.manager();
     let client = without(3).await;
-    run_with(ttl, &root, "other", "another-name", async |_leader| {
+    Box::pin(run_with(ttl, &root, "other", "another-name", async |_leader| {
         let mut config = Config::default();
         "less".clone_into(&mut config.id);
         config.consul.service_registration.enabled = false;
@@ -694,7 +694,7 @@ async fn the_policy_suffices_and_each_rule_is_needed(consul: &Sealed) {
             log.text().contains("service:read on \"another-name\"")
         })
         .await;
-    })
+    }))
     .await
     .unwrap();
 }
