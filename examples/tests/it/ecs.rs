@@ -64,7 +64,8 @@ async fn each_command_has_help() {
     let commands =
         list.lines().filter_map(|line| line.strip_prefix("    ")?.split_whitespace().next());
     let commands: Vec<&str> = commands.filter(|command| *command != "version").collect();
-    assert_eq!(commands.len(), 5, "{list}");
+    let count = if cfg!(feature = "acl-controller") { 9 } else { 5 };
+    assert_eq!(commands.len(), count, "{list}");
     for command in commands {
         for flag in ["-h", "-help", "--help"] {
             let output = run(&[command, flag], &[]).await;

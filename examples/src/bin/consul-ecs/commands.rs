@@ -12,11 +12,7 @@ use ecs_mesh_init::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::{
-    failure::Failure,
-    logging,
-    usage::{self, USAGE},
-};
+use crate::{failure::Failure, logging, usage};
 
 /// Runs a subcommand and gives its exit code.
 pub(crate) fn run(subcommand: Option<&str>, arguments: Vec<OsString>) -> Result<u8, Failure> {
@@ -48,23 +44,16 @@ pub(crate) fn run(subcommand: Option<&str>, arguments: Vec<OsString>) -> Result<
             Ok(0)
         }
         Some(argument) if usage::is_asked_for(argument) => {
-            print(&usage());
+            print(&usage::all());
             Ok(0)
         }
-        None => Err(Failure::Early(usage())),
+        None => Err(Failure::Early(usage::all())),
         #[cfg(feature = "acl-controller")]
-        Some(other) if crate::controllers::is_command(other) => {
+        Some(other) if crate::controllers::usage::of(other).is_some() => {
             crate::controllers::run(other, &arguments)
         }
-        Some(other) => Err(Failure::Early(format!("unknown command: {other}\n\n{}", usage()))),
+        Some(other) => Err(Failure::Early(format!("unknown command: {other}\n\n{}", usage::all()))),
     }
-}
-
-fn usage() -> String {
-    #[cfg(feature = "acl-controller")]
-    return format!("{USAGE}{}", crate::controllers::USAGE);
-    #[cfg(not(feature = "acl-controller"))]
-    USAGE.to_owned()
 }
 
 #[expect(clippy::print_stdout, reason = "the answer to a command")]

@@ -4,6 +4,7 @@ mod arguments;
 mod election;
 mod metering;
 mod surroundings;
+pub(crate) mod usage;
 
 use std::{ffi::OsString, sync::Arc};
 
@@ -19,17 +20,6 @@ use crate::{commands::until_terminated, failure::Failure, logging};
 use arguments::Flags;
 use surroundings::Surroundings;
 
-pub(crate) const USAGE: &str = "
-    acl-controller      Makes tokens for services, or sets up logins and cleans up after them,
-                        as of consul-ecs 0.2 to 0.6
-    controller          The same for logins, as of consul-ecs 0.7 and later
-    dry-run COMMAND     Prints what a controller (with its flags) would change
-    cleanup COMMAND     Removes all that a controller made, for a cluster that is taken down;
-                        with -dry-run it only prints it, with -force tasks may still run
-
-Controllers also read CONSUL_ECS_INTERVAL, CONSUL_ECS_CHECK_INTERVAL, CONSUL_ECS_LEADER_KEY,
-CONSUL_ECS_METRICS_ADDRESS and CONSUL_ECS_CLUSTER";
-
 /// Which controller, with what it was told.
 enum Command {
     Early(Flags),
@@ -42,11 +32,6 @@ enum Errand {
     Run,
     DryRun,
     Cleanup { force: bool, dry_run: bool },
-}
-
-/// Whether a subcommand is one of the controllers'.
-pub(crate) fn is_command(name: &str) -> bool {
-    ["acl-controller", "controller", "dry-run", "cleanup"].contains(&name)
 }
 
 /// Runs a controller's command.

@@ -1,6 +1,9 @@
 //! What `-help` prints, for the binary and for each command.
 
-pub(crate) const USAGE: &str = "Usage: consul-ecs <command> [<args>]
+#[cfg(feature = "acl-controller")]
+use crate::controllers;
+
+const LIST: &str = "Usage: consul-ecs <command> [<args>]
 
 Available commands are:
     app-entrypoint      Runs an application, and delays its end
@@ -8,9 +11,7 @@ Available commands are:
     health-sync         Copies the health of containers to Consul
     mesh-init           Brings the task into the mesh
     net-dial            Tells whether a port can be connected to
-    version             Prints the version
-
-`consul-ecs <command> -help` tells more of each.";
+    version             Prints the version";
 
 const MESH_INIT: &str = "Usage: consul-ecs mesh-init
 
@@ -60,6 +61,15 @@ const NET_DIAL: &str = "Usage: consul-ecs net-dial HOST:PORT
 
 Exits with 0 when the port can be connected to, with 2 when not.";
 
+/// The help of the binary.
+pub(crate) fn all() -> String {
+    #[cfg(feature = "acl-controller")]
+    let more = controllers::usage::LIST;
+    #[cfg(not(feature = "acl-controller"))]
+    let more = "";
+    format!("{LIST}{more}\n\n`consul-ecs <command> -help` tells more of each.")
+}
+
 /// Whether an argument asks for help.
 pub(crate) fn is_asked_for(argument: &str) -> bool {
     ["-h", "-help", "--help"].contains(&argument)
@@ -73,6 +83,9 @@ pub(crate) fn of(command: &str) -> Option<&'static str> {
         "envoy-entrypoint" => Some(ENVOY_ENTRYPOINT),
         "app-entrypoint" => Some(APP_ENTRYPOINT),
         "net-dial" => Some(NET_DIAL),
+        #[cfg(feature = "acl-controller")]
+        other => controllers::usage::of(other),
+        #[cfg(not(feature = "acl-controller"))]
         _ => None,
     }
 }
