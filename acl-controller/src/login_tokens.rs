@@ -82,9 +82,11 @@ impl LoginTokenSettings {
         if path.chars().any(|c| c == '*' || c.is_whitespace() || c.is_control()) {
             return Err(config("IAM role path", &format!("{path:?} is not a path of IAM")));
         }
-        let roles = match path.trim_matches('/') {
-            "" => "role/*".to_owned(),
-            inner => format!("role/{inner}/*"),
+        let roles = match (path, path.trim_matches('/')) {
+            ("/", _) => "role/*".to_owned(),
+            // Only who says `/` trusts every role.
+            (_, "") => return Err(config("IAM role path", &format!("{path:?} names no path"))),
+            (_, inner) => format!("role/{inner}/*"),
         };
         Ok(format!("arn:{}:iam::{}:{roles}", owner.partition, owner.account))
     }
@@ -225,8 +227,10 @@ mod tests {
     fn a_path_with_a_wildcard_and_a_cluster_without_account_are_refused() {
         let mut settings = LoginTokenSettings::new("arn:aws-cn:ecs:cn-north-1:1:cluster/c", "x");
         assert_eq!(settings.principal().unwrap(), "arn:aws-cn:iam::1:role/consul-ecs/*");
-        settings.iam_role_path = "/*/".to_owned();
-        assert!(settings.principal().is_err());
+        for path in ["/*/", "//", "///"] {
+            path.clone_into(&mut settings.iam_role_path);
+            assert!(settings.principal().is_err(), "{path}");
+        }
         assert!(LoginTokenSettings::new("prod", "x").principal().is_err());
     }
 }

@@ -118,6 +118,7 @@ impl Task {
 
     /// Whether it is over: it needs its token until then, also while it stops.
     pub fn is_stopped(&self) -> bool {
-        self.last_status == "STOPPED"
+        // ECS shows `DELETED` for a while after it.
+        matches!(self.last_status.as_str(), "STOPPED" | "DELETED")
     }
 }

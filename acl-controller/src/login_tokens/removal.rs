@@ -51,7 +51,9 @@ impl LoginTokens {
     pub(super) async fn remove_all(&self, writer: &Writer, force: bool) -> Result<Report> {
         let picture = if force { self.look_at_consul().await? } else { self.look().await? };
         if !force {
-            crate::reconciler::refuse_running(picture.meshed + picture.undescribed)?;
+            // Also one that lost its tags has the token that it got.
+            let running = picture.tasks.values().filter(|task| task.found).count();
+            crate::reconciler::refuse_running(running + picture.undescribed)?;
         }
         let mut report = Report { resources: picture.tasks.len(), ..Report::default() };
         self.clean_up(writer, picture.tasks.into_iter().collect(), &mut report).await;

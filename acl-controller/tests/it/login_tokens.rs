@@ -159,6 +159,9 @@ async fn a_running_task_keeps_its_token_whatever_its_tags(scene: &Scene) {
     let reconciler = scene.login_tokens();
     pass(&reconciler).await;
     assert!(scene.token(&token).await.is_some());
+    let error = reconciler.cleanup(&Writer::new(), false).await.unwrap_err();
+    assert!(error.to_string().contains("still run"), "{error}");
+    assert!(scene.token(&token).await.is_some());
     scene.tasks.remove(&task.arn);
     pass(&reconciler).await;
     assert!(scene.token(&token).await.is_none());

@@ -1,5 +1,11 @@
 use ecs_mesh_init::config::LogLevel;
-use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::{
+    Layer as _,
+    filter::{LevelFilter, Targets},
+    fmt,
+    layer::SubscriberExt as _,
+    util::SubscriberInitExt as _,
+};
 
 /// Sends the log to standard error, where ECS collects it.
 pub(crate) fn start(level: LogLevel) {
@@ -10,9 +16,12 @@ pub(crate) fn start(level: LogLevel) {
         LogLevel::Warn => LevelFilter::WARN,
         LogLevel::Error => LevelFilter::ERROR,
     };
-    tracing_subscriber::fmt()
-        .with_max_level(level)
-        .with_ansi(false)
-        .with_writer(std::io::stderr)
-        .init();
+    // Libraries below have their say only when something is wrong: that of AWS traces requests,
+    // and they hold secrets.
+    let ours = ["acl_controller", "consul_ecs", "consul_watch", "cts_ha", "ecs_mesh_init", "ha"];
+    let targets = Targets::new()
+        .with_default(level.min(LevelFilter::WARN))
+        .with_targets(ours.map(|target| (target, level)));
+    let lines = fmt::layer().with_ansi(false).with_writer(std::io::stderr);
+    tracing_subscriber::registry().with(lines.with_filter(targets)).init();
 }
