@@ -8,6 +8,7 @@
 //!   take filter expressions where Consul takes them.
 //! - [`real`]: starts a real Consul server that survives restarts.
 //! - [`Program`]: any other server, which ends with the test.
+//! - [`Log`]: takes what a test logs.
 //! - [`parts`]: finds real programs and reports which ones a suite used.
 //! - [`script`]: scripts blocking answers with `wiremock`.
 //! - [`conformance`]: what every [`Query`](crate::Query) must do.
@@ -19,6 +20,7 @@ pub mod conformance;
 mod double;
 mod faults;
 mod filter;
+mod log;
 mod login;
 mod memory;
 pub mod parts;
@@ -32,6 +34,7 @@ mod state;
 pub use clock::TestClock;
 pub use double::{DefaultPolicy, TestConsul, TestConsulBuilder};
 pub use faults::Fault;
+pub use log::Log;
 pub use login::{LoginAttempt, LoginIdentity, LoginVerifier};
 pub use program::Program;
 pub use serve::ServedConsul;

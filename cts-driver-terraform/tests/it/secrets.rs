@@ -1,17 +1,13 @@
 //! A planted secret is found nowhere but where it has to be.
 
-use std::{
-    io::Write,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
-    },
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicUsize, Ordering},
 };
 
-use consul_watch::testing::real::Consul;
+use consul_watch::testing::{Log, real::Consul};
 use cts_tasks::{ApplyRequest, PlanPurpose};
 use serde_json::json;
-use tracing_subscriber::fmt::MakeWriter;
 
 use crate::{
     fixtures::provider,
@@ -19,44 +15,6 @@ use crate::{
 };
 
 const PLANTED: &str = "pl4nted-5ecret";
-
-/// Collects what is logged.
-#[derive(Debug, Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl Log {
-    fn text(&self) -> String {
-        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
-    }
-}
-
-impl Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().write(bytes)
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-impl<'a> MakeWriter<'a> for Log {
-    type Writer = Self;
-
-    fn make_writer(&'a self) -> Self {
-        self.clone()
-    }
-}
-
-fn logged() -> (Log, tracing::subscriber::DefaultGuard) {
-    let log = Log::default();
-    let subscriber = tracing_subscriber::fmt()
-        .with_max_level(tracing::Level::TRACE)
-        .with_writer(log.clone())
-        .with_ansi(false)
-        .finish();
-    (log, tracing::subscriber::set_default(subscriber))
-}
 
 /// Looks at the arguments of all processes until it is told to end.
 struct Scan {
@@ -120,7 +78,7 @@ fn files_with_the_secret(site: &Site) -> Vec<(String, u32)> {
 /// Without this the other tests could pass by looking at nothing.
 #[tokio::test]
 async fn the_control_finds_what_is_planted() {
-    let (log, _guard) = logged();
+    let log = Log::start();
     tracing::info!(token = PLANTED, "planted");
     assert!(log.text().contains(PLANTED));
     // Another word, because the scans of the other tests run meanwhile.
@@ -149,7 +107,7 @@ async fn the_token_of_consul_reaches_the_tool_and_nothing_else() {
             json!({"log": true, "backend": {"consul": {"http_auth": format!("u:{PLANTED}")}}});
         site.consul.address = consul.address();
         site.consul.token = Some(PLANTED.into());
-        let (log, _guard) = logged();
+        let log = Log::start();
         let scan = Scan::start(PLANTED);
         let driver = site.driver(&json!({}));
         driver.prepare(&context()).await.unwrap();
@@ -175,7 +133,7 @@ async fn arguments_of_providers_stand_in_one_file_for_the_owner() {
             provider("terraform", None, &json!({"token": PLANTED, "o": {"k": PLANTED}}));
         secret.task_env.insert("PLANTED_TASK_ENV".into(), PLANTED.into());
         site.providers = vec![secret];
-        let (log, _guard) = logged();
+        let log = Log::start();
         let scan = Scan::start(PLANTED);
         let driver = site.driver(&json!({"providers": ["terraform"]}));
         // The provider knows no arguments, so the module is not valid.
@@ -203,7 +161,7 @@ async fn sensitive_values_of_a_plan_are_not_logged_and_its_text_is() {
              resource \"terraform_data\" \"x\" {{\n  input = sensitive({PLANTED:?})\n}}\n"
         );
         std::fs::write(module.join("main.tf"), text).unwrap();
-        let (log, _guard) = logged();
+        let log = Log::start();
         let driver = site.driver(&json!({"module": module}));
         driver.prepare(&context()).await.unwrap();
         let inputs = services(&[]);
@@ -246,7 +204,7 @@ async fn a_whole_run_tells_no_secret() {
         let template = r#"{{ with secret "secret/a" }}{{ .Data.data.password }}{{ end }}"#;
         secret.task_env.insert("PLANTED".into(), template.into());
         site.providers = vec![secret];
-        let (log, _guard) = logged();
+        let log = Log::start();
         let scan = Scan::start(PLANTED);
         let told = deployment(&site, &consul).await;
         assert!(log.text().contains("Apply complete!"), "the tool's output is logged");

@@ -1,7 +1,8 @@
 //! Planted secrets are found nowhere but where they have to be.
 
-use std::{cell::RefCell, io, path::Path, sync::Once};
+use std::path::Path;
 
+use consul_watch::testing::Log;
 use cts_driver_tfc::{
     Client, ClientOptions, Hostname, HttpPlatform, Settings, TfcFactory, TlsOptions,
     testing::{Fault, TestTfc},
@@ -12,7 +13,6 @@ use cts_tasks::{
 };
 use http::Method;
 use serde_json::json;
-use tracing::Level;
 
 use crate::scene::{inputs, web};
 
@@ -21,47 +21,6 @@ const PLANTED: &str = "pl4nted-5ecret";
 
 /// What must not be seen: the token, values of providers, addresses of archives.
 const SECRETS: [&str; 3] = [TestTfc::TOKEN, PLANTED, "_archivist"];
-
-thread_local! {
-    /// What this thread logs, while somebody wants it.
-    static LINES: RefCell<Option<Vec<u8>>> = const { RefCell::new(None) };
-}
-
-struct ThisThread;
-
-impl io::Write for ThisThread {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        LINES.with_borrow_mut(|lines| {
-            if let Some(lines) = lines {
-                lines.extend_from_slice(bytes);
-            }
-        });
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-/// Takes what this thread logs, at every level. One subscriber serves all
-/// threads, because one that has none may settle for all that a line is of no
-/// interest.
-fn log_everything() {
-    static SUBSCRIBER: Once = Once::new();
-    SUBSCRIBER.call_once(|| {
-        tracing_subscriber::fmt()
-            .with_max_level(Level::TRACE)
-            .with_ansi(false)
-            .with_writer(|| ThisThread)
-            .init();
-    });
-    LINES.set(Some(Vec::new()));
-}
-
-fn logged() -> String {
-    String::from_utf8(LINES.take().unwrap_or_default()).unwrap()
-}
 
 fn seen(text: &str) -> Vec<&'static str> {
     SECRETS.into_iter().filter(|secret| text.contains(secret)).collect()
@@ -94,17 +53,17 @@ fn with_provider() -> Task {
 /// Without this the other test could pass by looking at nothing.
 #[test]
 fn the_control_finds_what_is_planted() {
-    log_everything();
+    let log = Log::start();
     tracing::trace!(token = TestTfc::TOKEN, "planted");
     tracing::error!("see /_archivist/log and {PLANTED}");
-    assert_eq!(seen(&logged()).len(), SECRETS.len());
+    assert_eq!(seen(&log.text()).len(), SECRETS.len());
     assert!(seen("nothing of it").is_empty());
 }
 
 /// Over sockets, so that what libraries say is looked at, too.
 #[tokio::test]
 async fn secrets_stand_in_no_log_error_or_debug_form() {
-    log_everything();
+    let log = Log::start();
     let tfc = TestTfc::new();
     let mut served = tfc.serve().await.unwrap();
     let mut told: Vec<String> = Vec::new();
@@ -180,7 +139,7 @@ async fn secrets_stand_in_no_log_error_or_debug_form() {
     told.push(format!("{client:?} {bare:?} {platform:?} {workspace:?} {version:?} {variables:?}"));
     told.push(format!("{run:?} {report:?}"));
 
-    let log = logged();
+    let log = log.text();
     for line in ["run created", "configuration uploaded", "a request failed, trying again"] {
         assert!(log.contains(line), "{line} is logged");
     }

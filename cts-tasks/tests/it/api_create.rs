@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use consul_watch::testing::Log;
 use cts_tasks::{BufferPeriod, Result, Single, TaskName, config::Registry};
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -10,7 +11,6 @@ use tokio::task::JoinHandle;
 use crate::{
     api::Api,
     config::support::{AnyDriver, loader_of, source},
-    logs::Log,
     scene::{Scene, ids},
 };
 

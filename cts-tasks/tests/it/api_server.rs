@@ -3,6 +3,7 @@
 
 use std::{fs, sync::Arc};
 
+use consul_watch::testing::Log;
 use cts_tasks::{
     ApiServer, Exposition, Single, Stop, StopReason,
     client::{Client, ClientConfig},
@@ -13,7 +14,6 @@ use serde_json::Value;
 use crate::{
     api::Api,
     authority::{Authority, tls},
-    logs::Log,
     scene::Scene,
 };
 

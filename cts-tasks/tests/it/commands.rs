@@ -2,17 +2,14 @@
 
 use std::time::Duration;
 
-use consul_watch::testing::Fault;
+use consul_watch::testing::{Fault, Log};
 use cts_tasks::{
     Condition, Engine, EngineOptions, Error, FirstRun, Retry, Status, StopReason, Task, TaskName,
     testing::Call,
 };
 use tokio::{task::JoinHandle, time::sleep};
 
-use crate::{
-    logs::Log,
-    scene::{Scene, ids, on},
-};
+use crate::scene::{Scene, ids, on};
 
 fn name(text: &str) -> TaskName {
     text.parse().unwrap()

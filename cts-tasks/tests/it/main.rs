@@ -27,7 +27,6 @@ mod drivers;
 mod elsewhere;
 mod engine;
 mod guards;
-mod logs;
 mod measures;
 mod registration;
 mod reload;
