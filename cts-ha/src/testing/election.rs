@@ -78,6 +78,12 @@ async fn lead(arena: &dyn Arena, elector: &dyn Elector) -> Leadership {
         .expect("the candidate may stand")
 }
 
+/// Leads and resigns, without the wait of a failover: nobody else leads.
+async fn takes_over(elector: &dyn Elector) {
+    let campaign = timeout(Duration::from_secs(5), elector.campaign());
+    campaign.await.expect("soon").expect("the candidate may stand").resign().await;
+}
+
 /// At no moment do two lead, and all who want to come to it.
 pub async fn at_most_one_leads(arena: &dyn Arena) {
     let leading = Arc::new(AtomicUsize::new(0));
@@ -215,12 +221,7 @@ pub async fn a_leadership_dropped_is_given_up(arena: &dyn Arena) {
     drop(first);
     assert!(clone.check().is_ok());
     drop(clone);
-    timeout(Duration::from_secs(5), two.campaign())
-        .await
-        .expect("soon")
-        .expect("two may stand")
-        .resign()
-        .await;
+    takes_over(&*two).await;
 }
 
 /// Candidates see who leads, and that nobody does.
@@ -320,12 +321,7 @@ pub async fn work_that_is_dropped_or_panics_is_given_up(arena: &dyn Arena) {
         assert_eq!(ended.is_panic(), panics);
         assert_eq!(kept.loss(), Some(Loss::Resigned));
         assert!(kept.check().is_err());
-        timeout(Duration::from_secs(5), two.campaign())
-            .await
-            .expect("soon")
-            .expect("two may stand")
-            .resign()
-            .await;
+        takes_over(&*two).await;
     }
 }
 
