@@ -2,6 +2,8 @@
 
 mod mirror;
 mod place;
+#[cfg(feature = "verify-signature")]
+mod release_keys;
 
 use std::{
     fmt::Debug,
@@ -13,6 +15,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 pub use self::mirror::ReleaseMirror;
+#[cfg(feature = "verify-signature")]
+pub use self::release_keys::ReleaseKeys;
 use crate::{Result, Version, VersionConstraint};
 
 /// What is installed when the source cannot tell what there is.

@@ -84,6 +84,14 @@ impl DriverKind for TerraformKind {
                     .help("build it with the feature \"download\", or install Terraform by hand"),
             ]);
         }
+        if settings.release_keys().is_some() && !cfg!(feature = "verify-signature") {
+            return Err(vec![
+                Diagnostic::error(
+                    "release_keys of driver \"terraform\": this program checks no signature",
+                )
+                .help("build it with the feature \"verify-signature\""),
+            ]);
+        }
         if settings.version().is_some() && settings.path().is_none() && !settings.install() {
             warnings.push(Diagnostic::warning(
                 "version of driver \"terraform\" is compared with what is found on PATH, and \
@@ -96,7 +104,7 @@ impl DriverKind for TerraformKind {
         options.persist_log |= settings.persist_log();
         #[cfg(feature = "download")]
         if settings.install() {
-            options.installer = Some(installer(&settings));
+            options.installer = Some(installer(&settings)?);
         }
         #[cfg(feature = "panos")]
         let panos = PanosCommit::new(options.environment.clone());
@@ -115,14 +123,35 @@ fn handled(block: &ProviderBlock) -> bool {
 
 /// Installs into the configured path, or where relative paths start.
 #[cfg(feature = "download")]
-fn installer(settings: &Settings) -> Installer {
-    let mirror = settings.release_mirror().unwrap_or(ReleaseMirror::DEFAULT);
-    Installer::new(
-        Arc::new(ReleaseMirror::new(mirror)),
+fn installer(settings: &Settings) -> Result<Installer, Vec<Diagnostic>> {
+    let mirror = ReleaseMirror::new(settings.release_mirror().unwrap_or(ReleaseMirror::DEFAULT));
+    #[cfg(feature = "verify-signature")]
+    let mirror = match settings.release_keys() {
+        Some(path) => mirror.with_keys(release_keys(path)?),
+        None => mirror,
+    };
+    Ok(Installer::new(
+        Arc::new(mirror),
         settings.path().unwrap_or(settings.base_dir()),
         settings.version().cloned(),
         settings.supported_versions().clone(),
-    )
+    ))
+}
+
+#[cfg(feature = "verify-signature")]
+fn release_keys(path: &std::path::Path) -> Result<crate::ReleaseKeys, Vec<Diagnostic>> {
+    let read = std::fs::read_to_string(path)
+        .map_err(|error| error.to_string())
+        .and_then(|armored| crate::ReleaseKeys::read(&armored).map_err(|error| error.to_string()));
+    read.map_err(|problem| {
+        vec![
+            Diagnostic::error(format!(
+                "release_keys of driver \"terraform\": {}: {problem}",
+                path.display()
+            ))
+            .help("it has to hold ASCII-armored public keys, as gpg --armor --export writes them"),
+        ]
+    })
 }
 
 /// Makes the drivers of all tasks; they share settings and binary.

@@ -89,6 +89,8 @@ pub use error::{Error, Result};
 pub use handler::Handler;
 #[cfg(feature = "panos")]
 pub use handler::PanosCommit;
+#[cfg(feature = "verify-signature")]
+pub use install::ReleaseKeys;
 #[cfg(feature = "download")]
 pub use install::{Installer, ReleaseMirror, TerraformSource};
 #[cfg(feature = "cli")]

@@ -48,6 +48,7 @@ pub struct Settings {
     lock_timeout: Duration,
     install: bool,
     release_mirror: Option<String>,
+    release_keys: Option<PathBuf>,
     backend: Backend,
     required_providers: BTreeMap<String, Literal>,
     providers: Vec<ProviderBlock>,
@@ -61,8 +62,8 @@ impl Settings {
     ///
     /// Source: Consul-Terraform-Sync 0.9, `driver "terraform"`.
     ///
-    /// Deviation: `supported_versions`, `lock_timeout`, `install` and
-    /// `release_mirror` are ours. A relative
+    /// Deviation: `supported_versions`, `lock_timeout`, `install`,
+    /// `release_mirror` and `release_keys` are ours. A relative
     /// `path` is made absolute at once. Names that Terraform refuses are
     /// found here instead of at the first run.
     ///
@@ -97,6 +98,7 @@ impl Settings {
             lock_timeout: LOCK_TIMEOUT,
             install: false,
             release_mirror: None,
+            release_keys: None,
             backend: Backend::consul(settings.consul, settings.base_dir),
             required_providers: BTreeMap::new(),
             providers: settings.providers.to_vec(),
@@ -125,6 +127,11 @@ impl Settings {
             "lock_timeout" => reader.duration(entry, &mut self.lock_timeout),
             "install" => reader.boolean(entry, &mut self.install),
             "release_mirror" => self.release_mirror = reader.address(entry),
+            "release_keys" => {
+                if let Some(path) = reader.string(entry) {
+                    self.release_keys = Some(self.base_dir.join(path));
+                }
+            }
             "backend" => backends.extend(reader.labelled(entry)),
             "required_providers" => {
                 self.required_providers.extend(reader.required_providers(entry));
@@ -218,6 +225,11 @@ impl Settings {
     /// The address of the release server that it is installed from, if not the usual one.
     pub fn release_mirror(&self) -> Option<&str> {
         self.release_mirror.as_deref()
+    }
+
+    /// The file with the keys that have to have signed what is installed.
+    pub fn release_keys(&self) -> Option<&Path> {
+        self.release_keys.as_deref()
     }
 
     /// Where the state is kept.

@@ -39,7 +39,6 @@ impl Log {
     }
 
     /// Everything so far: a line for each event, with its level, target and fields.
-    #[expect(clippy::unused_self, reason = "lines are taken only while this lives")]
     pub fn text(&self) -> String {
         LINES.with_borrow(|lines| {
             String::from_utf8_lossy(lines.as_deref().unwrap_or_default()).into_owned()

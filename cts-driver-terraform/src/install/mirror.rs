@@ -27,17 +27,23 @@ const MAX_PROGRAM: usize = 512 << 20;
 /// |---|---|
 /// | `terraform/index.json` | all versions, as keys of `versions` |
 /// | `terraform/V/terraform_V_SHA256SUMS` | checksums |
+/// | `terraform/V/terraform_V_SHA256SUMS.sig` | their signature, if it is checked |
 /// | `terraform/V/terraform_V_OS_ARCH.zip` | the program |
 ///
-/// The archive has to have the checksum that the list gives. The list's
-/// signature is not checked, so the server and the way to it have to be
-/// trusted: use an `https` address.
+/// The archive has to have the checksum that the list gives. The list has to be
+/// signed with one of the keys that `with_keys` (feature `verify-signature`)
+/// names. Without keys the server and the way to it have to be trusted: use an
+/// `https` address.
 ///
-/// Deviation: upstream checks the signature, and asks another server for the
-/// newest version.
+/// Source: Consul-Terraform-Sync 0.9, installation of Terraform.
+///
+/// Deviation: upstream has the key of `HashiCorp` built in, which ends its life
+/// before a program does; and it asks another server for the newest version.
 #[derive(Debug, Clone)]
 pub struct ReleaseMirror {
     address: String,
+    #[cfg(feature = "verify-signature")]
+    keys: Option<super::ReleaseKeys>,
     http: OnceCell<reqwest::Client>,
 }
 
@@ -47,7 +53,37 @@ impl ReleaseMirror {
 
     /// The server at this address.
     pub fn new(address: impl Into<String>) -> Self {
-        Self { address: address.into().trim_end_matches('/').to_owned(), http: OnceCell::new() }
+        Self {
+            address: address.into().trim_end_matches('/').to_owned(),
+            #[cfg(feature = "verify-signature")]
+            keys: None,
+            http: OnceCell::new(),
+        }
+    }
+
+    /// Takes only checksums that one of these keys has signed.
+    #[cfg(feature = "verify-signature")]
+    #[must_use]
+    pub fn with_keys(mut self, keys: super::ReleaseKeys) -> Self {
+        self.keys = Some(keys);
+        self
+    }
+
+    /// The list of checksums of a version, after a check of its signature.
+    async fn checksums(&self, version: &Version) -> Result<Bytes> {
+        let path = format!("{version}/terraform_{version}_SHA256SUMS");
+        let sums = self.get(&path, MAX_TEXT).await?;
+        #[cfg(feature = "verify-signature")]
+        if let Some(keys) = &self.keys {
+            let signature = self.get(&format!("{path}.sig"), MAX_TEXT).await?;
+            keys.check(&sums, &signature).map_err(|problem| wrong(&path, problem, false))?;
+            return Ok(sums);
+        }
+        tracing::warn!(
+            list = path,
+            "the signature of the checksums is not checked: there are no release_keys"
+        );
+        Ok(sums)
     }
 
     fn http(&self) -> impl Future<Output = Result<&reqwest::Client>> {
@@ -93,7 +129,7 @@ impl TerraformSource for ReleaseMirror {
 
     async fn program(&self, version: &Version) -> Result<Bytes> {
         let name = format!("terraform_{version}_{}_{}.zip", system(), architecture());
-        let sums = self.get(&format!("{version}/terraform_{version}_SHA256SUMS"), MAX_TEXT).await?;
+        let sums = self.checksums(version).await?;
         let sums = String::from_utf8_lossy(&sums);
         let expected = sums.lines().find_map(|line| {
             let (sum, file) = line.split_once(char::is_whitespace)?;

@@ -149,3 +149,70 @@ async fn what_is_there_is_used_and_nothing_is_installed_unasked() {
     site.factory().start().await.unwrap();
     assert!(server.received_requests().await.unwrap().is_empty());
 }
+
+/// Serves the checksums and the archive of the test data, with this signature.
+#[cfg(feature = "verify-signature")]
+async fn serve_signed(server: &MockServer, signature: Option<&[u8]>) {
+    let sums = include_bytes!("../data/release/SHA256SUMS").to_vec();
+    serve(server, "1.5.7/terraform_1.5.7_SHA256SUMS", sums, 1).await;
+    let archive = include_bytes!("../data/release/terraform_1.5.7.zip").to_vec();
+    serve(server, &format!("1.5.7/{}", zip_name("1.5.7")), archive, u64::from(signature.is_some()))
+        .await;
+    if let Some(signature) = signature {
+        serve(server, "1.5.7/terraform_1.5.7_SHA256SUMS.sig", signature.to_vec(), 1).await;
+    }
+}
+
+#[cfg(feature = "verify-signature")]
+#[tokio::test]
+async fn checksums_are_taken_only_with_a_signature_where_keys_are_given() {
+    let keys = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/release/current.asc");
+    let block = json!({"version": "1.5.7", "release_keys": keys});
+
+    let server = MockServer::start().await;
+    serve_signed(&server, Some(include_bytes!("../data/release/current.sig"))).await;
+    let root = tempfile::tempdir().unwrap();
+    site(&server, root.path(), &block).factory().start().await.unwrap();
+
+    // Another's signature, and none.
+    let server = MockServer::start().await;
+    serve_signed(&server, None).await;
+    serve(
+        &server,
+        "1.5.7/terraform_1.5.7_SHA256SUMS.sig",
+        include_bytes!("../data/release/revoked.sig").to_vec(),
+        1,
+    )
+    .await;
+    let root = tempfile::tempdir().unwrap();
+    let error = site(&server, root.path(), &block).factory().start().await.unwrap_err().to_string();
+    assert!(
+        error.contains("1.5.7/terraform_1.5.7_SHA256SUMS: none of the release keys"),
+        "{error}"
+    );
+    assert!(!root.path().join("bin").exists(), "nothing half done");
+
+    let server = MockServer::start().await;
+    serve_signed(&server, None).await;
+    let error = site(&server, root.path(), &block).factory().start().await.unwrap_err().to_string();
+    assert!(error.ends_with("_SHA256SUMS.sig: the server answered 404 Not Found"), "{error}");
+}
+
+#[tokio::test]
+async fn release_keys_that_cannot_be_used_stop_the_start() {
+    let server = MockServer::start().await;
+    let root = tempfile::tempdir().unwrap();
+    let site = site(&server, root.path(), &json!({"release_keys": "keys.asc"}));
+    let refused = || {
+        let errors = site.try_factory().unwrap_err();
+        errors.iter().map(ToString::to_string).collect::<Vec<_>>().concat()
+    };
+    let keys = root.path().join("keys.asc").display().to_string();
+    if cfg!(feature = "verify-signature") {
+        assert!(refused().contains(&format!("{keys}: No such file or directory")), "{}", refused());
+        std::fs::write(&keys, "no keys").unwrap();
+        assert!(refused().contains(&format!("{keys}: cannot install Terraform")), "{}", refused());
+    } else {
+        assert!(refused().contains("this program checks no signature"), "{}", refused());
+    }
+}

@@ -9,8 +9,8 @@ use std::{
 use consul_watch::testing::parts::{Part, Suite};
 use cts_driver_terraform::{CliOptions, TerraformKind};
 use cts_tasks::{
-    ConfigValue, ConsulConfig, Driver, DriverFactory, DriverKind as _, DriverSettings, Outcome,
-    ProviderBlock, RunContext, ServiceInstance, Task, TaskInputs,
+    ConfigValue, ConsulConfig, Diagnostic, Driver, DriverFactory, DriverKind as _, DriverSettings,
+    Outcome, ProviderBlock, RunContext, ServiceInstance, Task, TaskInputs,
     config::{Entry, ValueKind, VaultConfig},
 };
 use serde_json::{Value as Json, json};
@@ -122,12 +122,16 @@ impl Site {
     }
 
     pub(crate) fn factory(&self) -> Arc<dyn DriverFactory> {
+        self.try_factory().unwrap()
+    }
+
+    pub(crate) fn try_factory(&self) -> Result<Arc<dyn DriverFactory>, Vec<Diagnostic>> {
         let body = body(&self.driver_block);
         let mut settings = DriverSettings::new(&self.consul, self.path());
         settings.body = Some(&body);
         settings.providers = &self.providers;
         settings.vault = self.vault.as_ref();
-        TerraformKind::new(self.options.clone()).configure(settings, &mut Vec::new()).unwrap()
+        TerraformKind::new(self.options.clone()).configure(settings, &mut Vec::new())
     }
 
     pub(crate) fn driver(&self, overrides: &Json) -> Arc<dyn Driver> {
