@@ -9,7 +9,10 @@ use consul_watch::{
 use secrecy::ExposeSecret as _;
 use serde_json::json;
 
-use crate::scene::{Scene, check, pass, read, shown, write};
+use crate::{
+    log::logged,
+    scene::{Scene, check, pass, read, shown, write},
+};
 
 const METHOD: &str = "iam-ecs-service-token";
 
@@ -349,4 +352,37 @@ async fn a_binding_rule_that_was_changed_is_put_right_and_a_second_one_goes() {
     assert_eq!(rules.len(), 5, "four of ours and the operator's");
     let mended = rules.iter().find(|rule| rule.id == gateway.id).unwrap();
     assert_eq!(mended.selector, right);
+}
+
+/// Earlier releases trusted every role where no path was given, and what they wrote stays.
+#[test]
+fn trust_in_every_role_is_warned_of() {
+    let wide = "arn:aws:iam::123456789012:role/*";
+    let log = logged(async || {
+        let scene = scene();
+        prepare(&scene.login_tokens()).await;
+        let found = scene.client.acl_auth_method(METHOD, &read()).await.unwrap();
+        let mut method = found.value.unwrap();
+        let mut config = method.config.expose().clone();
+        let own = "arn:aws:iam::123456789012:role/consul-ecs/*";
+        config.insert("BoundIAMPrincipalARNs".into(), json!([wide, own]));
+        method.config = config.into();
+        scene.client.acl_auth_method_update(&method, &write()).await.unwrap();
+        check(&scene.login_tokens()).await;
+        assert_eq!(self::config(&scene).await["BoundIAMPrincipalARNs"], json!([wide, own]));
+    });
+    let warnings = |log: &str| {
+        let lines = log.lines().filter(|line| line.contains("trusts every role"));
+        lines.filter(|line| line.contains("WARN") && line.contains(wide)).count()
+    };
+    assert!(warnings(&log) > 0, "{log}");
+    // Who asks for it is not warned.
+    let log = logged(async || {
+        let scene = scene();
+        let reconciler = with(&scene, |settings| settings.iam_role_path = "/".to_owned());
+        prepare(&reconciler).await;
+        check(&reconciler).await;
+        assert_eq!(config(&scene).await["BoundIAMPrincipalARNs"], json!([wide]));
+    });
+    assert_eq!(warnings(&log), 0, "{log}");
 }

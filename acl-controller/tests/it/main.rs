@@ -15,6 +15,7 @@ mod controller;
 mod defects;
 mod enterprise;
 mod interrupted;
+mod log;
 mod login_setup;
 mod login_tokens;
 mod planted;
