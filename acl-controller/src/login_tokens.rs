@@ -132,7 +132,7 @@ impl LoginTokens {
         if settings.registration == Registration::Catalog && settings.node_address.is_empty() {
             return Err(config("node address", "it is empty; give the controller's own address"));
         }
-        let tenancy = Tenancy::new(settings.partition.clone());
+        let tenancy = Tenancy::new(settings.partition.clone())?;
         Ok(Self { consul, tasks, settings, principal, tenancy, doubts: Mutex::default() })
     }
 
