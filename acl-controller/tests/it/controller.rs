@@ -227,8 +227,14 @@ async fn once_and_cleanup_tell_what_they_did() {
     scene.start("1", &web);
     let mut dry = ControllerOptions::default();
     dry.dry_run = true;
-    let told = Controller::new(scene.service_tokens(), dry).once().await.unwrap();
-    assert_eq!(told.changes.len(), 3);
+    let mut settings = scene.settings();
+    settings.client_secret = Some(scene.secret("clients"));
+    let told = Controller::new(scene.service_tokens_with(settings), dry.clone()).once().await;
+    // The preparation and the pass both miss what the clients need.
+    let told = told.unwrap().changes;
+    assert_eq!(told.len(), 3 + 3, "{told:?}");
+    let told = Controller::new(scene.login_tokens(), dry).once().await.unwrap().changes;
+    assert_eq!(told.len(), 2 + 3 + 1 + 4 + 2 + 1, "{told:?}");
     assert!(scene.tokens().await.is_empty());
     let controller = Controller::new(scene.service_tokens(), ControllerOptions::default());
     assert_eq!(controller.once().await.unwrap().changes.len(), 3);
