@@ -21,7 +21,7 @@ use tempfile::TempDir;
 use wiremock::{Mock, MockServer, ResponseTemplate, matchers::path};
 
 use super::{
-    leaks::{Place as Sight, assert_search_is_worth_something, leaks},
+    leaks::{UNKNOWN, assert_search_is_worth_something, assert_told, leaks, outlets},
     process::Launch,
     world::{AWS_SECRET_KEY, AWS_SESSION_TOKEN, CLUSTER, MANAGEMENT, SUITE, eventually},
 };
@@ -337,9 +337,6 @@ async fn secrets(place: &Place, task: &Task) -> BTreeSet<String> {
     secrets
 }
 
-/// A token that Consul does not know.
-const UNKNOWN: &str = "5f0e2b9a-unknown-management-token";
-
 #[tokio::test]
 async fn nothing_that_leaves_the_controller_of_logins_holds_a_secret() {
     let Some(part) = SUITE.part("moto_server", "secrets of logins") else { return };
@@ -378,41 +375,19 @@ async fn nothing_that_leaves_the_controller_of_logins_holds_a_secret() {
     place.ecs("StopTask", stop).await;
     eventually("the token is gone", async || place.tasks_in_consul().await.0.is_empty()).await;
 
-    let metrics = reqwest::get(format!("http://{metrics}/metrics")).await.unwrap();
-    let metrics = metrics.text().await.unwrap();
-    let arguments = std::fs::read_to_string(format!("/proc/{}/cmdline", running.id())).unwrap();
-    assert_eq!(running.terminate().await, Some(0));
-    let (_, planned, planning) = controller.run(&["dry-run"]).await;
-    let (_, refused, refusing) = {
-        let mut unknown = controller.clone();
-        unknown.var("CONSUL_HTTP_TOKEN", UNKNOWN);
-        unknown.run(&["dry-run"]).await
-    };
-    let (code, cleaned, cleaning) = controller.run(&["cleanup"]).await;
-    assert_eq!(code, Some(0), "{cleaning}");
-    let log = controller.printed();
-    for (text, sign) in [
-        (&log, "DEBUG"),
-        (&log, "delete token"),
-        (&log, "create auth-method"),
-        (&metrics, "acl_controller_changes_total"),
-        (&arguments, "controller"),
-        (&refusing, "ERROR"),
-        (&cleaned, "delete node"),
-    ] {
-        assert!(text.contains(sign), "it does not look like one: {sign}: {text}");
-    }
-    let places: Vec<Sight> = vec![
-        ("the log", log),
-        ("the metrics", metrics),
-        ("the arguments", arguments),
-        ("what a dry run prints", planned),
-        ("the log of a dry run", planning),
-        ("what a refused dry run prints", refused),
-        ("the log of a refused dry run", refusing),
-        ("what a clean-up prints", cleaned),
-        ("the log of a clean-up", cleaning),
-    ];
+    let places = outlets(&controller, running, &metrics, &["cleanup"]).await;
+    assert_told(
+        &places,
+        &[
+            ("the log", "DEBUG"),
+            ("the log", "create auth-method"),
+            ("the log", "delete token"),
+            ("the metrics", "acl_controller_changes_total"),
+            ("the arguments", "controller"),
+            ("the log of a refused dry run", "ERROR"),
+            ("what a clean-up prints", "delete node"),
+        ],
+    );
     assert_eq!(leaks(&places, &secrets), Vec::<String>::new());
     assert_search_is_worth_something(places, &secrets);
 }
