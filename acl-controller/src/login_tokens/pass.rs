@@ -12,7 +12,17 @@ impl LoginTokens {
             // Without the partition there is nothing to list.
             report.errors.extend(self.set_up(writer).await.err());
         }
-        let picture = self.look().await.map_err(|error| Error::step("listing resources", error))?;
+        let picture = match self.look().await {
+            Ok(picture) => picture,
+            Err(error) => {
+                let error = Error::step("listing resources", error);
+                if report.errors.is_empty() {
+                    return Err(error);
+                }
+                report.errors.push(error);
+                return Err(Error::Several { errors: report.errors });
+            }
+        };
         (report.tasks, report.skipped) = (picture.meshed, picture.skipped);
         report.resources = picture.tasks.len();
         if self.has_node() && !picture.node_exists {

@@ -1,5 +1,7 @@
 //! The token that the clients of a cluster share.
 
+use std::sync::atomic::{AtomicU8, Ordering};
+
 use acl_controller::{Reconciler as _, Writer};
 use consul_watch::types::{AclLink, AclPolicy, AclTokenRequest};
 
@@ -145,11 +147,10 @@ async fn a_policy_or_a_link_that_was_deleted_comes_back(scene: &Scene) {
     let create = format!("create policy {}", policy(scene));
     let update = format!("update token Consul clients ({accessor})");
     let own = scene.client.with_token(Some(before.1.as_str().into())).unwrap();
-    let times = std::cell::Cell::new(0);
+    let times = AtomicU8::new(1);
     let may_write_nodes = async || {
         // Consul asks for no right where nothing changes.
-        times.set(times.get() + 1);
-        let address = format!("10.0.0.{}", times.get());
+        let address = format!("10.0.0.{}", times.fetch_add(1, Ordering::Relaxed));
         let node = consul_watch::types::CatalogRegistration::new(scene.name("node"), address);
         own.catalog_register(&node).await.is_ok()
     };
@@ -161,7 +162,7 @@ async fn a_policy_or_a_link_that_was_deleted_comes_back(scene: &Scene) {
         let bare = AclTokenRequest::new("ECS Consul client Token");
         scene.client.acl_token_update(&accessor, &bare, &write()).await.unwrap();
         assert!(!may_write_nodes().await);
-        assert_eq!(again().await, [update.clone()]);
+        assert_eq!(again().await, std::slice::from_ref(&update));
         assert!(may_write_nodes().await);
         assert_eq!(again().await, Vec::<String>::new());
     }

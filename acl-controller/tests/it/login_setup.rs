@@ -3,7 +3,7 @@
 use acl_controller::{LoginTokenSettings, LoginTokens, Reconciler as _, Registration, Writer};
 use consul_watch::{
     client::AclTokenFilter,
-    testing::{Behaviour, LoginAttempt, LoginIdentity},
+    testing::{Behaviour, Fault, LoginAttempt, LoginIdentity},
     types::{AclLogin, AclPolicy, AclRole, BindType, CatalogDeregistration, JsonObject},
 };
 use secrecy::ExposeSecret as _;
@@ -385,4 +385,15 @@ fn trust_in_every_role_is_warned_of() {
         assert_eq!(config(&scene).await["BoundIAMPrincipalARNs"], json!([wide]));
     });
     assert_eq!(warnings(&log), 0, "{log}");
+}
+
+#[tokio::test]
+async fn what_could_not_be_set_up_is_told_also_when_nothing_can_be_listed() {
+    let scene = scene();
+    let double = scene.double.clone().unwrap();
+    double.inject_always(Some(Fault::status(500, "No cluster leader")));
+    let error = scene.login_tokens().pass(&Writer::new(), true).await.unwrap_err().to_string();
+    for step in ["reading the agent's configuration", "listing resources"] {
+        assert!(error.contains(step), "{error}");
+    }
 }
