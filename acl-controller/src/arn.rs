@@ -52,6 +52,19 @@ pub(crate) fn task_id(arn: &str) -> Result<&str> {
     id.ok_or_else(|| Error::input(format!("cannot determine task id from task arn {arn:?}")))
 }
 
+/// Whether one of two texts is the ARN of a cluster and the other its name.
+pub(crate) fn is_cluster_in_other_form(one: &str, other: &str) -> bool {
+    let name = |arn: &str| {
+        let (owner, name) = arn.split_once(":cluster/")?;
+        owner.starts_with("arn:").then(|| name.to_owned())
+    };
+    match (name(one), name(other)) {
+        (Some(name), None) => name == other,
+        (None, Some(name)) => name == one,
+        _ => false,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -86,6 +99,16 @@ mod tests {
         for bad in ["prod", "arn:aws:ecs:us-east-1", "arn:aws:ecs:r:*:cluster/x", "arn::ecs:r:1:x"]
         {
             assert!(super::owner(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_cluster_has_two_forms() {
+        let arn = "arn:aws:ecs:us-east-1:1:cluster/prod";
+        assert!(is_cluster_in_other_form(arn, "prod") && is_cluster_in_other_form("prod", arn));
+        let other = "arn:aws:ecs:us-east-1:2:cluster/prod";
+        for (one, two) in [(arn, arn), ("prod", "prod"), (arn, other), (arn, "prod-2"), ("", arn)] {
+            assert!(!is_cluster_in_other_form(one, two), "{one} {two}");
         }
     }
 

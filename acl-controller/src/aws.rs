@@ -18,6 +18,7 @@
 
 mod call;
 mod connection;
+mod pages;
 mod secrets;
 mod tasks;
 

@@ -101,9 +101,10 @@ fn config(setting: &str, problem: &str) -> Error {
 /// A token is removed when its description says that it came from a login of a task of exactly
 /// this cluster, and that task is not listed or has stopped.
 ///
-/// Deviation: unlike upstream it counts a task as gone only when it has stopped, is not kept from
-/// its work by one foreign service on the node, keeps the tokens of a running task whatever its tags, reports every failure, merges into the settings
-/// of auth methods, and makes again what is deleted while it runs.
+/// Deviation: unlike upstream it counts a task as gone only when it has stopped, and looks twice; is
+/// not kept from its work by one foreign service on the node; keeps the tokens of a running task
+/// whatever its tags; reports every failure; merges into the settings of auth methods, and warns of
+/// one that trusts every role; and makes again what is deleted while it runs.
 ///
 /// Source: consul-ecs 0.5 and 0.6 `subcommand/acl-controller`, 0.7 to 0.10
 /// `subcommand/controller`, `controller`.
@@ -132,7 +133,7 @@ impl LoginTokens {
         if settings.registration == Registration::Catalog && settings.node_address.is_empty() {
             return Err(config("node address", "it is empty; give the controller's own address"));
         }
-        let tenancy = Tenancy::new(settings.partition.clone());
+        let tenancy = Tenancy::new(settings.partition.clone())?;
         Ok(Self { consul, tasks, settings, principal, tenancy, doubts: Mutex::default() })
     }
 

@@ -32,6 +32,12 @@ impl Subject {
     }
 }
 
+/// Whether a text can stand in a rule and in the name of a policy without saying more there.
+pub(crate) fn is_plain(text: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+    !text.is_empty() && text.chars().all(plain)
+}
+
 impl fmt::Display for ServiceName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.name)?;
@@ -63,11 +69,15 @@ impl ServiceName {
 
     /// Names stand in rules and in names of policies, so they must not be able to say more there.
     fn check(&self) -> Result<()> {
-        let namespace = self.place.as_ref().map(|(_, namespace)| namespace);
-        for (what, text) in [("service name", Some(&self.name)), ("namespace", namespace)] {
+        let (partition, namespace) = self.place.as_ref().map(|(a, b)| (a, b)).unzip();
+        let names = [
+            ("service name", Some(&self.name)),
+            ("namespace", namespace),
+            ("partition", partition),
+        ];
+        for (what, text) in names {
             let Some(text) = text else { continue };
-            let known = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
-            if text.is_empty() || !text.chars().all(known) || self.policy_name().len() > 128 {
+            if !is_plain(text) || self.policy_name().len() > 128 {
                 return Err(Error::input(format!(
                     "{what} {text:?}: only letters, digits, '-' and '_' can stand in the name of a policy, which has at most 128 characters"
                 )));
@@ -116,15 +126,26 @@ impl ServiceName {
         cluster: &str,
         with_partitions: bool,
     ) -> Option<Self> {
+        let (service, of) = Self::parse(subject, description, with_partitions)?;
+        (of == cluster).then_some(service)
+    }
+
+    /// Reads a description of whichever cluster, and the cluster.
+    pub(crate) fn parse(
+        subject: Subject,
+        description: &str,
+        with_partitions: bool,
+    ) -> Option<(Self, &str)> {
         let mut words = description.split_whitespace();
         let mut word = || words.next();
         if word()? != subject.as_str() || word()? != "for" {
             return None;
         }
         let name = word()?.to_owned();
-        if word()? != "service" || word()? != CLUSTER || word()? != cluster {
+        if word()? != "service" || word()? != CLUSTER {
             return None;
         }
+        let cluster = word()?;
         let place = if with_partitions {
             (word()? == PARTITION).then_some(())?;
             let partition = word()?.to_owned();
@@ -134,7 +155,7 @@ impl ServiceName {
             None
         };
         let service = Self { name, place };
-        (words.next().is_none() && service.check().is_ok()).then_some(service)
+        (words.next().is_none() && service.check().is_ok()).then_some((service, cluster))
     }
 }
 
@@ -205,6 +226,9 @@ mod tests {
             assert!(ServiceName::of_task(&task(name), None).is_err(), "{name}");
         }
         assert!(ServiceName::of_task(&task("Web_1-x"), None).unwrap().is_some());
+        // Nor can a description bring one in.
+        let odd = service(Some(("p\"{}", "n"))).description(Subject::Policy, "c1");
+        assert_eq!(ServiceName::from_description(Subject::Policy, &odd, "c1", true), None);
     }
 
     #[test]

@@ -109,7 +109,7 @@ impl ServiceTokens {
         settings: ServiceTokenSettings,
     ) -> Result<Self> {
         settings.check()?;
-        let tenancy = Tenancy::new(settings.partition.clone());
+        let tenancy = Tenancy::new(settings.partition.clone())?;
         Ok(Self { consul, tasks, secrets, settings, tenancy, memory: Mutex::default() })
     }
 

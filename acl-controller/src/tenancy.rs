@@ -7,7 +7,10 @@ use consul_watch::{
     types::{AclLink, AclPolicy, Namespace, Partition},
 };
 
-use crate::{Action, Change, Consul, Error, Object, Result, Writer, consul::is_taken, rules};
+use crate::{
+    Action, Change, Consul, Error, Object, Result, Writer, consul::is_taken, rules,
+    service_name::is_plain,
+};
 
 /// The policy that lets services of one namespace find those of the others.
 pub(crate) const CROSS_NAMESPACE_READ: &str = "cross-namespace-read";
@@ -18,7 +21,8 @@ const DEFAULT: &str = "default";
 ///
 /// # Errors
 ///
-/// [`Error::Config`] for a partition where they are not enabled.
+/// [`Error::Config`] for a partition where they are not enabled, and for a name that no partition
+/// can have.
 ///
 /// ```
 /// use acl_controller::partition;
@@ -32,7 +36,7 @@ pub fn partition(enabled: bool, name: &str) -> Result<Option<String>> {
     match (enabled, name) {
         (false, "") => Ok(None),
         (true, "") => Ok(Some(DEFAULT.to_owned())),
-        (true, name) => Ok(Some(name.to_owned())),
+        (true, name) => check_name(name).map(|()| Some(name.to_owned())),
         (false, name) => Err(Error::Config {
             setting: "partition".to_owned(),
             problem: format!(
@@ -42,6 +46,19 @@ pub fn partition(enabled: bool, name: &str) -> Result<Option<String>> {
     }
 }
 
+/// The name stands in rules, so it must not be able to say more there.
+fn check_name(name: &str) -> Result<()> {
+    if is_plain(name) && name.len() <= 64 {
+        return Ok(());
+    }
+    Err(Error::Config {
+        setting: "partition".to_owned(),
+        problem: format!(
+            "{name:?} is no name of a partition: letters, digits, '-' and '_', at most 64 characters"
+        ),
+    })
+}
+
 /// Where a controller's objects are in Consul.
 #[derive(Debug, Clone)]
 pub(crate) struct Tenancy {
@@ -49,8 +66,10 @@ pub(crate) struct Tenancy {
 }
 
 impl Tenancy {
-    pub(crate) fn new(partition: Option<String>) -> Self {
-        Self { partition: partition.filter(|name| !name.is_empty()) }
+    pub(crate) fn new(partition: Option<String>) -> Result<Self> {
+        let partition = partition.filter(|name| !name.is_empty());
+        partition.as_deref().map_or(Ok(()), check_name)?;
+        Ok(Self { partition })
     }
 
     pub(crate) fn partition(&self) -> Option<&str> {

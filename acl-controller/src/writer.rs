@@ -128,7 +128,8 @@ impl Writer {
         self.changes.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes a change; `None` in a dry run, in which `call` is not awaited.
+    /// Makes a change; `None` in a dry run, in which `call` is not awaited. A dry run keeps a change
+    /// once, however often it comes: nothing was done about it the first time.
     ///
     /// # Errors
     ///
@@ -138,16 +139,18 @@ impl Writer {
         change: Change,
         call: impl Future<Output = Result<T>> + Send,
     ) -> Result<Option<T>> {
-        let done = if self.dry_run {
-            tracing::info!(change = %change, "would change");
-            None
-        } else {
-            let done = call.await?;
-            tracing::info!(change = %change, "changed");
-            telemetry::changed(&change);
-            Some(done)
-        };
+        if self.dry_run {
+            let mut changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
+            if !changes.contains(&change) {
+                tracing::info!(change = %change, "would change");
+                changes.push(change);
+            }
+            return Ok(None);
+        }
+        let done = call.await?;
+        tracing::info!(change = %change, "changed");
+        telemetry::changed(&change);
         self.changes.lock().unwrap_or_else(PoisonError::into_inner).push(change);
-        Ok(done)
+        Ok(Some(done))
     }
 }

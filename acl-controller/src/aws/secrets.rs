@@ -8,7 +8,10 @@ use aws_sdk_secretsmanager::{
 use secrecy::{ExposeSecret as _, SecretString};
 use sha2::{Digest as _, Sha256};
 
-use super::call::CallError;
+use super::{
+    call::CallError,
+    pages::{Circle, Pages},
+};
 use crate::{
     Error, Result, SecretStore,
     secret_store::{Replaced, SecretVersion, StoredSecret},
@@ -84,25 +87,24 @@ impl SecretsManager {
             .set_values(Some(names.iter().map(|&name| name.to_owned()).collect()))
             .build();
         let mut entries = Vec::new();
-        let mut token: Option<String> = None;
+        let mut pages = Pages::default();
         loop {
             let request = self.client.list_secrets().filters(filter.clone()).max_results(100);
-            let answer = request.set_next_token(token.clone()).send().await;
+            let answer = request.set_next_token(pages.token()).send().await;
             let page = match answer.map_err(CallError::from) {
                 Ok(page) => page,
                 Err(error) if error.is("AccessDeniedException") => return Ok(None),
                 Err(error) => return Err(error.during("listing secrets")),
             };
             entries.extend(page.secret_list.unwrap_or_default());
-            let next = page.next_token.filter(|next| !next.is_empty());
-            if next.is_none() {
-                return Ok(Some(entries));
+            match pages.advance(page.next_token) {
+                Ok(true) => {}
+                Ok(false) => return Ok(Some(entries)),
+                Err(Circle) => {
+                    let problem = "listing secrets: Secrets Manager gives a page again".to_owned();
+                    return Err(Error::Input { problem });
+                }
             }
-            if next == token {
-                let problem = "listing secrets: Secrets Manager gives a page again".to_owned();
-                return Err(Error::Input { problem });
-            }
-            token = next;
         }
     }
 }

@@ -6,7 +6,10 @@ use aws_sdk_ecs::{
     types::{DesiredStatus, Task as EcsTask, TaskField},
 };
 
-use super::call::CallError;
+use super::{
+    call::CallError,
+    pages::{Circle, Pages},
+};
 use crate::{
     Error, Result, TaskSource,
     task::{Task, TaskListing, Undescribed},
@@ -14,6 +17,8 @@ use crate::{
 
 /// How many tasks `DescribeTasks` takes.
 const BATCH: usize = 100;
+/// Why `DescribeTasks` does not describe a task that ECS does not have.
+const MISSING: &str = "MISSING";
 
 /// The tasks of one ECS cluster.
 ///
@@ -35,37 +40,41 @@ impl EcsTasks {
     }
 
     async fn add(&self, status: &DesiredStatus, found: &mut Found) -> Result<()> {
-        let mut token: Option<String> = None;
+        let mut pages = Pages::default();
         loop {
             let page = self
                 .client
                 .list_tasks()
                 .cluster(&self.cluster)
                 .desired_status(status.clone())
-                .set_next_token(token.clone())
+                .set_next_token(pages.token())
                 .send()
                 .await
                 .map_err(|error| self.failed("listing", error))?;
             // A page may be empty and yet not be the last.
             for arns in page.task_arns().chunks(BATCH) {
-                self.describe(arns, found).await?;
+                self.describe(status, arns, found).await?;
             }
-            let next = page.next_token.filter(|next| !next.is_empty());
-            if next.is_none() {
-                return Ok(());
+            match pages.advance(page.next_token) {
+                Ok(true) => {}
+                Ok(false) => return Ok(()),
+                Err(Circle) => {
+                    let problem = format!(
+                        "listing tasks of the cluster {}: ECS gives a page again",
+                        self.cluster
+                    );
+                    return Err(Error::Input { problem });
+                }
             }
-            if next == token {
-                let problem = format!(
-                    "listing tasks of the cluster {}: ECS gives a page again",
-                    self.cluster
-                );
-                return Err(Error::Input { problem });
-            }
-            token = next;
         }
     }
 
-    async fn describe(&self, arns: &[String], found: &mut Found) -> Result<()> {
+    async fn describe(
+        &self,
+        status: &DesiredStatus,
+        arns: &[String],
+        found: &mut Found,
+    ) -> Result<()> {
         let answer = self
             .client
             .describe_tasks()
@@ -79,7 +88,14 @@ impl EcsTasks {
         for failure in answer.failures() {
             let arn = failure.arn().unwrap_or_default();
             unanswered.remove(arn);
-            found.undescribed(arn, failure.reason().unwrap_or("no reason given"));
+            let reason = failure.reason().unwrap_or("no reason given");
+            // ECS forgets a task an hour after it has stopped, also between the two calls. Of one
+            // that was to run it says nothing of the kind.
+            if reason == MISSING && *status == DesiredStatus::Stopped {
+                tracing::debug!(task.arn = arn, "a stopped task was forgotten meanwhile");
+            } else {
+                found.undescribed(arn, reason);
+            }
         }
         for task in answer.tasks.unwrap_or_default() {
             unanswered.remove(task.task_arn().unwrap_or_default());

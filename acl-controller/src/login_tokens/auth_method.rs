@@ -62,7 +62,7 @@ impl LoginTokens {
             let found = found.map_err(Error::consul(format!("reading auth method {name}")))?.value;
             let (action, method) = match found {
                 None => (Action::Create, wanted.clone()),
-                Some(found) => match merge(&found, wanted) {
+                Some(found) => match self.merge_and_warn(&found, wanted) {
                     Some(merged) => (Action::Update, merged),
                     None => return Ok(()),
                 },
@@ -81,6 +81,31 @@ impl LoginTokens {
         }
         Ok(())
     }
+
+    fn merge_and_warn(
+        &self,
+        stored: &AclAuthMethod,
+        wanted: &AclAuthMethod,
+    ) -> Option<AclAuthMethod> {
+        for principal in wide_principals(stored).filter(|it| *it != self.principal) {
+            tracing::warn!(
+                auth_method = stored.name,
+                principal,
+                "the auth method trusts every role of an account, maybe since an earlier release; if nobody needs that, take it out of {PRINCIPALS}"
+            );
+        }
+        merge(stored, wanted)
+    }
+}
+
+/// Whom an auth method trusts by a pattern without a path.
+fn wide_principals(method: &AclAuthMethod) -> impl Iterator<Item = &str> {
+    let list = method.config.expose().get(PRINCIPALS).and_then(Value::as_array);
+    let texts = list.into_iter().flatten().filter_map(Value::as_str);
+    texts.filter(|arn| {
+        let begin = arn.splitn(6, ':').nth(5).and_then(|resource| resource.strip_suffix('*'));
+        begin.is_some_and(|begin| ["role/", "user/"].iter().any(|kind| kind.starts_with(begin)))
+    })
 }
 
 /// The stored auth method with what it lacks; `None` when it lacks nothing.
@@ -175,6 +200,19 @@ mod tests {
         }
         let (found, problem) = texts(Some(&json!([1, 2])));
         assert!(found.is_empty() && problem.is_some());
+    }
+
+    #[test]
+    fn a_pattern_without_a_path_is_wide() {
+        let account = "arn:aws:iam::123456789012:";
+        let arns = ["role/*", "role/consul-ecs/*", "role/web", "user/*", "*", "ro*", "role/c*"];
+        let arns: Vec<String> = arns.iter().map(|arn| format!("{account}{arn}")).collect();
+        let mut config = JsonObject::new();
+        config.insert(PRINCIPALS.to_owned(), json!(arns));
+        let method = AclAuthMethod::new("m", "aws-iam", config);
+        let wide: Vec<&str> =
+            wide_principals(&method).filter_map(|arn| arn.strip_prefix(account)).collect();
+        assert_eq!(wide, ["role/*", "user/*", "*", "ro*"]);
     }
 
     /// Spec: ACL37

@@ -78,7 +78,8 @@ impl LoginTokens {
         }
         // Two controllers that started together have each made one.
         for twin in found {
-            let change = Change::new(Action::Delete, Object::BindingRule, name);
+            let twin_name = format!("{name} ({})", twin.id);
+            let change = Change::new(Action::Delete, Object::BindingRule, twin_name);
             let gone = writer.write(change, async {
                 let gone = self.consul.acl_binding_rule_delete(&twin.id, &write).await;
                 gone.map_err(Error::consul(format!("deleting binding rule {}", twin.id)))

@@ -1,20 +1,30 @@
+use std::collections::HashSet;
+
 use futures::{StreamExt as _, stream};
 
 use super::{LoginTokens, listing::TaskState};
-use crate::{Error, Report, Result, Writer, outage::Outage};
+use crate::{Error, Report, Result, Writer, arn, outage::Outage};
 
 impl LoginTokens {
     pub(super) async fn run_pass(&self, writer: &Writer, check: bool) -> Result<Report> {
-        let picture = self.look().await.map_err(|error| Error::step("listing resources", error))?;
-        let mut report = Report {
-            tasks: picture.meshed,
-            skipped: picture.skipped,
-            resources: picture.tasks.len(),
-            ..Report::default()
-        };
+        let mut report = Report::default();
         if check {
+            // Without the partition there is nothing to list.
             report.errors.extend(self.set_up(writer).await.err());
         }
+        let picture = match self.look().await {
+            Ok(picture) => picture,
+            Err(error) => {
+                let error = Error::step("listing resources", error);
+                if report.errors.is_empty() {
+                    return Err(error);
+                }
+                report.errors.push(error);
+                return Err(Error::Several { errors: report.errors });
+            }
+        };
+        (report.tasks, report.skipped) = (picture.meshed, picture.skipped);
+        report.resources = picture.tasks.len();
         if self.has_node() && !picture.node_exists {
             report.errors.extend(self.register_node(writer).await.err());
         }
@@ -28,9 +38,32 @@ impl LoginTokens {
             )
             .await;
         report.errors.extend(namespaces.err());
-        let gone = picture.tasks.into_iter().filter(|(_, state)| !state.found);
-        self.clean_up(writer, gone.collect(), &mut report).await;
+        let gone = picture.tasks.into_iter().filter(|(_, state)| !state.found).collect();
+        match self.confirm_gone(gone).await {
+            Ok(gone) => self.clean_up(writer, gone, &mut report).await,
+            Err(error) => {
+                report.errors.push(Error::step("listing resources before deleting", error));
+            }
+        }
         Ok(report)
+    }
+
+    /// Looks at the tasks once more before anything of theirs is removed: a list in which one that
+    /// has just started, or is on its way from one page to another, is missing does no harm.
+    async fn confirm_gone(
+        &self,
+        mut gone: Vec<(String, TaskState)>,
+    ) -> Result<Vec<(String, TaskState)>> {
+        if gone.is_empty() {
+            return Ok(gone);
+        }
+        let listing = self.tasks.tasks().await?;
+        let doubtful = self.doubts().again(&listing.undescribed);
+        let running = listing.tasks.iter().filter(|task| !task.is_stopped());
+        let arns = running.map(|task| &task.arn).chain(&doubtful);
+        let alive: HashSet<&str> = arns.filter_map(|arn| arn::task_id(arn).ok()).collect();
+        gone.retain(|(id, _)| !alive.contains(id.as_str()));
+        Ok(gone)
     }
 
     /// Removes what is left of tasks, some at a time. One that fails does not stop the others,

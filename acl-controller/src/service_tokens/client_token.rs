@@ -1,37 +1,72 @@
+use std::collections::{BTreeSet, HashSet};
+
 use consul_watch::{
     client::AclTokenFilter,
     types::{AclLink, AclPolicy, AclToken, AclTokenEntry, AclTokenRequest},
 };
 
-use super::{ServiceTokens, secret::secret_of};
+use super::{ServiceTokens, listing::Picture, secret::secret_of};
 use crate::{
     Action, Change, Error, Object, Result, Writer,
     consul::is_taken,
     rules,
-    secret_store::Replaced,
+    secret_store::{Replaced, StoredSecret},
     tenancy::ensure_policy,
     token_ids::{Said, TokenIds},
 };
 
 const DESCRIPTION: &str = "ECS Consul client Token";
+/// What stands behind a cluster's prefix in the name of its clients' policy.
+const POLICY: &str = "-consul-client-policy";
 const ATTEMPTS: usize = 5;
+
+/// What the clients' secret is to do next.
+enum Next {
+    /// It holds the ids of this token.
+    Keep(Box<AclToken>),
+    /// It has to hold the ids of this token.
+    Restore(Box<AclToken>),
+    /// It holds these ids of another controller, and the token for them is to be made.
+    Make(TokenIds),
+    /// It has to hold new ids.
+    Fill,
+}
 
 impl ServiceTokens {
     fn client_policy(&self) -> String {
-        format!("{}-consul-client-policy", self.settings.secret_prefix)
+        format!("{}{POLICY}", self.settings.secret_prefix)
     }
 
-    /// Makes the token that all Consul clients share, unless its secret holds one that Consul
-    /// knows.
+    /// Makes the token that all Consul clients share, unless its secret holds one; gives it its
+    /// policy back.
     ///
     /// Deviation: the ids are written into the secret before the token is made, as for services,
-    /// so that a crash leaves no token behind that nobody knows.
+    /// so that a crash leaves no token behind that nobody knows. Only a token that a controller
+    /// has made for clients is taken, where upstream takes whatever token the secret names.
     pub(super) async fn ensure_client_token(&self, writer: &Writer) -> Result<()> {
         let Some(name) = self.settings.client_secret.clone() else { return Ok(()) };
         let made = self.find_or_make_client_token(writer, &name).await;
         let accessor = made.map_err(|error| Error::step("Consul client token", error))?;
         self.memory().client_accessor = accessor;
         Ok(())
+    }
+
+    /// The same in a pass, as far as lists show a need or `check` asks for it.
+    pub(super) async fn keep_client_token(
+        &self,
+        writer: &Writer,
+        picture: &Picture,
+        check: bool,
+    ) -> Result<()> {
+        let own = self.memory().client_accessor.clone();
+        let is_sound = picture
+            .clients
+            .iter()
+            .any(|token| Some(&token.accessor_id) == own.as_ref() && self.is_linked(token));
+        if check || !is_sound {
+            self.ensure_client_token(writer).await?;
+        }
+        self.remove_surplus_clients(writer, picture).await
     }
 
     async fn find_or_make_client_token(
@@ -43,49 +78,45 @@ impl ServiceTokens {
         let mut lost = false;
         for _ in 0..ATTEMPTS {
             let stored = self.read_secret(name).await?;
-            let said = Said::read(stored.value.as_ref());
-            let ids = match said {
-                Said::Ids(ids) if self.is_client_token(&ids).await? => {
-                    return Ok(Some(ids.accessor));
+            let next = self.next_client_ids(name, &stored, lost).await?;
+            self.ensure_client_policy(writer).await?;
+            let ids = match next {
+                Next::Keep(token) => {
+                    self.ensure_client_link(writer, &token).await?;
+                    return Ok(Some(token.accessor_id));
                 }
-                Said::Ids(ids) if lost => Some(ids),
-                Said::Ids(_) | Said::Nothing | Said::Foreign(_) => {
-                    match (self.existing_client_token().await?, said) {
-                        (Some(found), _) => {
-                            let written =
-                                self.write_secret(writer, name, &stored.version, &found).await?;
-                            if matches!(written, Some(Replaced::Conflict)) {
-                                lost = true;
-                                continue;
-                            }
-                            return Ok(Some(found.accessor));
+                Next::Restore(token) => {
+                    self.ensure_client_link(writer, &token).await?;
+                    let secret = secret_of(&token)?.clone();
+                    let ids = TokenIds { accessor: token.accessor_id, secret };
+                    match self.write_secret(writer, name, &stored.version, &ids).await? {
+                        Some(Replaced::Conflict) => {
+                            lost = true;
+                            continue;
                         }
-                        (None, Said::Foreign(reason)) => {
-                            return Err(Error::input(format!(
-                                "unmarshalling Consul client secret value JSON: {name}: {reason}; to let the controller fill it, make it {{}}"
-                            )));
-                        }
-                        (None, _) => None,
+                        _ => return Ok(Some(ids.accessor)),
                     }
                 }
+                Next::Make(ids) => ids,
+                Next::Fill => {
+                    let ids = TokenIds::generate();
+                    let written = self.write_secret(writer, name, &stored.version, &ids).await?;
+                    if matches!(written, Some(Replaced::Conflict)) {
+                        lost = true;
+                        continue;
+                    }
+                    ids
+                }
             };
-            self.ensure_client_policy(writer).await?;
-            let held = ids.is_some();
-            let ids = ids.unwrap_or_else(TokenIds::generate);
-            let written = if held {
-                None
-            } else {
-                self.write_secret(writer, name, &stored.version, &ids).await?
-            };
-            if matches!(written, Some(Replaced::Conflict)) {
-                lost = true;
-                continue;
-            }
             self.create_client_token(writer, &ids).await?;
-            if writer.is_dry_run() || self.is_in_secret(name, &ids).await? {
-                return Ok(Some(ids.accessor).filter(|_| !writer.is_dry_run()));
+            if writer.is_dry_run() {
+                return Ok(None);
             }
-            self.take_back(&ids).await?;
+            if self.is_in_secret(name, &ids).await? {
+                return Ok(Some(ids.accessor));
+            }
+            // Deletes the token that was made for ids which the secret does not hold any more.
+            self.delete_client_token(writer, &ids.accessor).await?;
             lost = true;
         }
         Err(Error::Other {
@@ -96,11 +127,37 @@ impl ServiceTokens {
         })
     }
 
-    /// Whether Consul has a token with these ids. What it may do is not looked at.
-    async fn is_client_token(&self, ids: &TokenIds) -> Result<bool> {
-        match self.read_token(&ids.accessor).await? {
-            Some(token) => Ok(token.secret_id.as_ref().is_none_or(|secret| ids.has_secret(secret))),
-            None => Ok(false),
+    async fn next_client_ids(&self, name: &str, stored: &StoredSecret, lost: bool) -> Result<Next> {
+        let said = Said::read(stored.value.as_ref());
+        if let Said::Ids(ids) = &said {
+            match self.read_token(&ids.accessor).await? {
+                Some(token) if self.is_own_client(&token.description, &token.policies) => {
+                    let holds_secret = ids.has_secret(secret_of(&token)?);
+                    let token = Box::new(token);
+                    return Ok(if holds_secret { Next::Keep(token) } else { Next::Restore(token) });
+                }
+                Some(token) if token.description == DESCRIPTION => {
+                    return Err(Error::input(format!(
+                        "the secret {name} holds the token {} of another cluster's clients ({}); give each cluster a secret of its own",
+                        token.accessor_id,
+                        names(&token.policies)
+                    )));
+                }
+                Some(token) => tracing::warn!(
+                    secret = name,
+                    token.accessor_id,
+                    "the secret names a token that is not for Consul clients; it is replaced"
+                ),
+                None if lost => return Ok(Next::Make(ids.clone())),
+                None => {}
+            }
+        }
+        match (self.existing_client_token().await?, said) {
+            (Some(token), _) => Ok(Next::Restore(Box::new(token))),
+            (None, Said::Foreign(reason)) => Err(Error::input(format!(
+                "unmarshalling Consul client secret value JSON: {name}: {reason}; to let the controller fill it, make it {{}}"
+            ))),
+            (None, _) => Ok(Next::Fill),
         }
     }
 
@@ -110,23 +167,61 @@ impl ServiceTokens {
         Ok(matches!(said, Said::Ids(found) if found.accessor == ids.accessor))
     }
 
-    /// A token that an earlier run has made, whatever became of the secret.
-    async fn existing_client_token(&self) -> Result<Option<TokenIds>> {
-        let tokens = self.consul.acl_tokens(&AclTokenFilter::default(), &self.tenancy.home()).await;
-        let mut tokens = tokens.map_err(Error::consul("listing tokens"))?.value;
-        tokens.retain(|token| self.is_clients(token));
+    /// A token that this or an earlier run has made, whatever became of the secret.
+    async fn existing_client_token(&self) -> Result<Option<AclToken>> {
+        let known = self.memory().client_accessor.clone();
+        let mut tokens = self.client_tokens().await?;
+        // Without its policy only the one that this run has seen is known as the cluster's.
+        tokens.retain(|token| {
+            self.is_linked(token)
+                || (Some(&token.accessor_id) == known.as_ref()
+                    && self.is_own_client(&token.description, &token.policies))
+        });
         tokens.sort_by_key(|token| (token.create_index, token.accessor_id.clone()));
-        let Some(oldest) = tokens.first() else { return Ok(None) };
-        let token: Option<AclToken> = self.read_token(&oldest.accessor_id).await?;
-        let Some(token) = token else { return Ok(None) };
-        let secret = secret_of(&token)?.clone();
-        Ok(Some(TokenIds { accessor: token.accessor_id, secret }))
+        match tokens.first() {
+            Some(oldest) => self.read_token(&oldest.accessor_id).await,
+            None => Ok(None),
+        }
     }
 
-    /// Whether a token is this cluster's clients': the policy's name begins with its prefix.
-    fn is_clients(&self, token: &AclTokenEntry) -> bool {
+    /// The tokens of all clusters' clients.
+    async fn client_tokens(&self) -> Result<Vec<AclTokenEntry>> {
+        let tokens = self.consul.acl_tokens(&AclTokenFilter::default(), &self.tenancy.home()).await;
+        let mut tokens = tokens.map_err(Error::consul("listing tokens"))?.value;
+        tokens.retain(is_for_clients);
+        Ok(tokens)
+    }
+
+    /// Whether a token of clients has this cluster's policy, whose name begins with its prefix.
+    fn is_linked(&self, token: &AclTokenEntry) -> bool {
         let policy = self.client_policy();
-        token.description == DESCRIPTION && token.policies.iter().any(|link| link.name == policy)
+        token.policies.iter().any(|link| link.name == policy)
+    }
+
+    /// Whether a token may be this cluster's clients': a controller has made it, and it does not
+    /// have another cluster's policy. The policy of its own may have been deleted.
+    fn is_own_client(&self, description: &str, policies: &[AclLink]) -> bool {
+        let own = self.client_policy();
+        let is_linked = policies.iter().any(|link| link.name == own);
+        let others = policies.iter().any(|link| link.name.ends_with(POLICY));
+        description == DESCRIPTION && (is_linked || !others)
+    }
+
+    /// A policy that was deleted takes the links to it along.
+    async fn ensure_client_link(&self, writer: &Writer, token: &AclToken) -> Result<()> {
+        let (id, policy) = (&token.accessor_id, self.client_policy());
+        if token.policies.iter().any(|link| link.name == policy) {
+            return Ok(());
+        }
+        let mut request = AclTokenRequest::from(token);
+        request.policies.push(AclLink::name(policy));
+        let change = Change::new(Action::Update, Object::Token, shown(id));
+        let write = self.tenancy.home_write();
+        let updated = writer.write(change, async {
+            let updated = self.consul.acl_token_update(id, &request, &write).await;
+            updated.map_err(Error::consul("updating Consul client token"))
+        });
+        updated.await.map(drop)
     }
 
     async fn ensure_client_policy(&self, writer: &Writer) -> Result<()> {
@@ -142,9 +237,8 @@ impl ServiceTokens {
         request.accessor_id = Some(ids.accessor.clone());
         request.secret_id = Some(ids.secret.clone());
         request.policies.push(AclLink::name(self.client_policy()));
-        let shown = if writer.is_dry_run() { "new ids" } else { &ids.accessor };
-        let change =
-            Change::new(Action::Create, Object::Token, format!("Consul clients ({shown})"));
+        let name = shown(if writer.is_dry_run() { "new ids" } else { &ids.accessor });
+        let change = Change::new(Action::Create, Object::Token, name);
         let write = self.tenancy.home_write();
         let made = writer.write(change, async {
             match self.consul.acl_token_create(&request, &write).await {
@@ -157,32 +251,72 @@ impl ServiceTokens {
         made.await.map(drop)
     }
 
-    /// Deletes the token that was made for ids which the secret does not hold any more.
-    async fn take_back(&self, ids: &TokenIds) -> Result<()> {
-        let gone = self.consul.acl_token_delete(&ids.accessor, &self.tenancy.home_write()).await;
-        gone.map_err(Error::consul(format!("deleting token {}", ids.accessor)))
+    async fn delete_client_token(&self, writer: &Writer, id: &str) -> Result<()> {
+        let write = self.tenancy.home_write();
+        let gone = writer.write(Change::new(Action::Delete, Object::Token, shown(id)), async {
+            let gone = self.consul.acl_token_delete(id, &write).await;
+            gone.map_err(Error::consul(format!("deleting token {id}")))
+        });
+        gone.await.map(drop)
     }
 
-    /// Removes the clients' tokens and their policy.
-    pub(super) async fn remove_client_token(&self, writer: &Writer) -> Result<()> {
-        if self.settings.client_secret.is_none() {
-            return Ok(());
+    /// Deletes tokens of the clients beside the one in the secret, which a crash or a hand may have
+    /// left, once no task runs any more that may have got one.
+    async fn remove_surplus_clients(&self, writer: &Writer, picture: &Picture) -> Result<()> {
+        let unused: Vec<&str> = {
+            let mut memory = self.memory();
+            let Some(own) = memory.client_accessor.clone() else { return Ok(()) };
+            if !picture.accessors.contains(&own) || !picture.running.undescribed.is_empty() {
+                return Ok(());
+            }
+            let running: HashSet<&String> = picture.running.services.values().flatten().collect();
+            let others = picture
+                .clients
+                .iter()
+                .filter(|token| token.accessor_id != own && self.is_linked(token))
+                .map(|token| token.accessor_id.as_str());
+            others
+                .filter(|id| {
+                    let all = || running.iter().map(|&task| task.clone()).collect();
+                    let tasks = memory.surplus.entry((*id).to_owned()).or_insert_with(all);
+                    !tasks.iter().any(|task| running.contains(task))
+                })
+                .collect()
+        };
+        for id in unused {
+            self.delete_client_token(writer, id).await?;
         }
-        let (read, write) = (self.tenancy.home(), self.tenancy.home_write());
-        let tokens = self.consul.acl_tokens(&AclTokenFilter::default(), &read).await;
-        for token in tokens.map_err(Error::consul("listing tokens"))?.value {
-            if self.is_clients(&token) {
-                let id = &token.accessor_id;
-                let change =
-                    Change::new(Action::Delete, Object::Token, format!("Consul clients ({id})"));
-                let gone = writer.write(change, async {
-                    let gone = self.consul.acl_token_delete(id, &write).await;
-                    gone.map_err(Error::consul(format!("deleting token {id}")))
-                });
-                gone.await?;
+        Ok(())
+    }
+
+    /// Removes the clients' tokens and their policy. What fails does not keep the rest from being
+    /// done.
+    pub(super) async fn remove_client_token(&self, writer: &Writer) -> Result<()> {
+        let Some(secret) = &self.settings.client_secret else { return Ok(()) };
+        let tokens = self.client_tokens().await?;
+        let mut doomed: BTreeSet<String> = tokens
+            .iter()
+            .filter(|token| self.is_linked(token))
+            .map(|token| token.accessor_id.clone())
+            .collect();
+        let mut errors = Vec::new();
+        match self.client_token_of_secret(secret).await {
+            Ok(named) => doomed.extend(named),
+            Err(error) => errors.push(error),
+        }
+        for token in tokens.iter().filter(|token| token.policies.is_empty()) {
+            if !doomed.contains(&token.accessor_id) {
+                tracing::warn!(
+                    token.accessor_id,
+                    "a token of Consul clients without a policy stays: nothing says of which cluster"
+                );
             }
         }
-        let name = self.client_policy();
+        for id in &doomed {
+            errors.extend(self.delete_client_token(writer, id).await.err());
+        }
+        let (name, read, write) =
+            (self.client_policy(), self.tenancy.home(), self.tenancy.home_write());
         let policy = self.consul.acl_policy_by_name(&name, &read).await;
         if let Some(policy) = policy.map_err(Error::consul(format!("reading policy {name}")))?.value
         {
@@ -190,9 +324,37 @@ impl ServiceTokens {
                 let gone = self.consul.acl_policy_delete(&policy.id, &write).await;
                 gone.map_err(Error::consul(format!("deleting policy {name}")))
             });
-            gone.await?;
+            errors.extend(gone.await.err());
         }
         self.memory().client_accessor = None;
-        Ok(())
+        Error::several(errors).map_or(Ok(()), Err)
     }
+
+    /// The token that the clients' secret names, if it is theirs. The secret may be gone already.
+    async fn client_token_of_secret(&self, name: &str) -> Result<Option<String>> {
+        let stored = self.secrets.get(name).await;
+        let stored =
+            stored.map_err(|error| Error::step(format!("retrieving secret {name}"), error))?;
+        let Some(Said::Ids(ids)) = stored.map(|stored| Said::read(stored.value.as_ref())) else {
+            return Ok(None);
+        };
+        let token = self.read_token(&ids.accessor).await?;
+        let own = token.filter(|token| self.is_own_client(&token.description, &token.policies));
+        Ok(own.map(|token| token.accessor_id))
+    }
+}
+
+/// Whether a controller of this or another cluster has made a token for its clients.
+pub(super) fn is_for_clients(token: &AclTokenEntry) -> bool {
+    token.description == DESCRIPTION
+}
+
+/// How a change of a token is shown.
+fn shown(accessor: &str) -> String {
+    format!("Consul clients ({accessor})")
+}
+
+fn names(policies: &[AclLink]) -> String {
+    let names: Vec<&str> = policies.iter().map(|link| link.name.as_str()).collect();
+    names.join(", ")
 }

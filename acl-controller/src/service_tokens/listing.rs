@@ -5,11 +5,11 @@ use consul_watch::{
     types::{AclPolicy, AclTokenEntry, Namespace},
 };
 
-use super::ServiceTokens;
+use super::{ServiceTokens, client_token::is_for_clients};
 use crate::{
     Error, Result, mesh_task,
     service_name::{ServiceName, Subject},
-    task::TaskListing,
+    task::{Task, TaskListing},
 };
 
 /// What there is of one service.
@@ -19,6 +19,8 @@ pub(super) struct ServiceState {
     pub(super) tasks: Vec<String>,
     pub(super) tokens: Vec<Located<AclTokenEntry>>,
     pub(super) policies: Vec<Located<AclPolicy>>,
+    /// Other services with tasks whose secret would be the same one, and come before this one.
+    pub(super) rivals: Vec<ServiceName>,
 }
 
 /// An object and the namespace that it was found in.
@@ -35,6 +37,8 @@ pub(super) struct Picture {
     pub(super) namespaces: Vec<Namespace>,
     /// Every token of Consul, also of others.
     pub(super) accessors: HashSet<String>,
+    /// Tokens of all clusters' clients.
+    pub(super) clients: Vec<AclTokenEntry>,
     pub(super) running: Running,
 }
 
@@ -47,8 +51,16 @@ pub(super) struct Running {
     pub(super) skipped: usize,
     /// Why the first one was passed over.
     pub(super) problem: Option<Error>,
-    /// Tasks that may belong to any service.
+    /// Tasks that may belong to any service, for which deletions wait.
     pub(super) undescribed: Vec<String>,
+}
+
+impl Running {
+    fn add(&mut self, task: &str, services: &[ServiceName]) {
+        for service in services {
+            self.services.entry(service.clone()).or_default().push(task.to_owned());
+        }
+    }
 }
 
 impl ServiceTokens {
@@ -65,15 +77,52 @@ impl ServiceTokens {
         for (service, tasks) in &picture.running.services {
             picture.services.entry(service.clone()).or_default().tasks.clone_from(tasks);
         }
+        self.find_rivals(&mut picture);
         self.note(&picture);
         Ok(picture)
     }
 
+    /// Names of services, namespaces and the partition are joined by hyphens to the name of a
+    /// secret, so that `a-b` in `c` has the same as `a` in `b-c`. The only one that has a token
+    /// keeps the secret; where that does not decide it, nobody gets it.
+    ///
+    /// Deviation: upstream lets them overwrite each other's tokens.
+    fn find_rivals(&self, picture: &mut Picture) {
+        let mut by_secret: BTreeMap<String, Vec<ServiceName>> = BTreeMap::new();
+        for (service, _) in picture.services.iter().filter(|(_, state)| !state.tasks.is_empty()) {
+            let secret = service.secret_name(&self.settings.secret_prefix);
+            by_secret.entry(secret).or_default().push(service.clone());
+        }
+        for together in by_secret.into_values().filter(|services| services.len() > 1) {
+            let has_token = |service: &&ServiceName| {
+                picture.services.get(service).is_some_and(|state| !state.tokens.is_empty())
+            };
+            let mut owners = together.iter().filter(has_token);
+            let owner = owners.next().filter(|_| owners.next().is_none()).cloned();
+            for service in together.iter().filter(|service| Some(*service) != owner.as_ref()) {
+                if let Some(state) = picture.services.get_mut(service) {
+                    state.rivals = together.iter().filter(|it| *it != service).cloned().collect();
+                }
+            }
+        }
+    }
+
     pub(super) async fn look_into(&self, namespace: &str, picture: &mut Picture) -> Result<()> {
+        let read = |subject, text: &str| self.read_description(subject, text);
+        self.look_for(namespace, picture, read).await
+    }
+
+    /// The same for those objects whose description `read` takes for a service's.
+    pub(super) async fn look_for(
+        &self,
+        namespace: &str,
+        picture: &mut Picture,
+        read: impl Fn(Subject, &str) -> Option<ServiceName> + Send,
+    ) -> Result<()> {
         let options = self.tenancy.read(namespace);
         let policies = self.consul.acl_policies(&options).await;
         for policy in policies.map_err(Error::consul("listing policies"))?.value {
-            if let Some(service) = self.read_description(Subject::Policy, &policy.description) {
+            if let Some(service) = read(Subject::Policy, &policy.description) {
                 let found = Located { object: policy, namespace: namespace.to_owned() };
                 picture.services.entry(service).or_default().policies.push(found);
             }
@@ -81,9 +130,11 @@ impl ServiceTokens {
         let tokens = self.consul.acl_tokens(&AclTokenFilter::default(), &options).await;
         for token in tokens.map_err(Error::consul("listing tokens"))?.value {
             picture.accessors.insert(token.accessor_id.clone());
-            if let Some(service) = self.read_description(Subject::Token, &token.description) {
+            if let Some(service) = read(Subject::Token, &token.description) {
                 let found = Located { object: token, namespace: namespace.to_owned() };
                 picture.services.entry(service).or_default().tokens.push(found);
+            } else if is_for_clients(&token) {
+                picture.clients.push(token);
             }
         }
         Ok(())
@@ -95,34 +146,69 @@ impl ServiceTokens {
     }
 
     /// What runs; `first` for the first listing of a pass.
+    ///
+    /// A task that runs keeps every service that it ever had: it got their tokens, whatever its
+    /// tags say now.
+    ///
+    /// Deviation: upstream deletes the token of a running task when its tags change.
     pub(super) async fn look_at_tasks(&self, first: bool) -> Result<Running> {
         let TaskListing { tasks, undescribed } = self.tasks.tasks().await?;
-        let undescribed = {
-            let mut memory = self.memory();
-            if first {
-                memory.doubts.next_pass(&undescribed)
-            } else {
-                memory.doubts.again(&undescribed)
+        let mut running = Running::default();
+        let mut memory = self.memory();
+        let mut known = std::mem::take(&mut memory.services);
+        let mut still = HashMap::with_capacity(tasks.len());
+        for task in tasks.iter().filter(|task| !task.is_stopped()) {
+            let mut services = known.remove(&task.arn).unwrap_or_default();
+            if let Some(service) = self.service_of(task, &mut running)
+                && !services.contains(&service)
+            {
+                services.push(service);
             }
-        };
-        let mut running = Running { undescribed, ..Running::default() };
-        for task in tasks.iter().filter(|task| mesh_task::is_meshed(task)) {
-            match ServiceName::of_task(task, self.tenancy.partition()) {
-                Ok(Some(service)) => {
-                    running.meshed += 1;
-                    running.services.entry(service).or_default().push(task.arn.clone());
-                }
-                Ok(None) => {
-                    tracing::debug!(task.arn, "skipping task in external partition");
-                }
-                Err(error) => {
-                    tracing::debug!(task.arn, error = %error, "couldn't get service name from task");
-                    running.skipped += 1;
-                    running.problem.get_or_insert(Error::step(format!("task {}", task.arn), error));
-                }
+            running.add(&task.arn, &services);
+            if !services.is_empty() && !task.arn.is_empty() {
+                still.insert(task.arn.clone(), services);
             }
         }
+        let doubtful = if first {
+            memory.doubts.next_pass(&undescribed)
+        } else {
+            memory.doubts.again(&undescribed)
+        };
+        for arn in doubtful {
+            match known.remove(&arn) {
+                Some(services) => {
+                    running.add(&arn, &services);
+                    still.insert(arn, services);
+                }
+                None if still.contains_key(&arn) => {}
+                None => running.undescribed.push(arn),
+            }
+        }
+        memory.services = still;
+        if !memory.doubts.holds_up(running.undescribed.len(), first) {
+            running.undescribed.clear();
+        }
         Ok(running)
+    }
+
+    /// The service that a task is of now.
+    fn service_of(&self, task: &Task, running: &mut Running) -> Option<ServiceName> {
+        if !mesh_task::is_meshed(task) {
+            return None;
+        }
+        match ServiceName::of_task(task, self.tenancy.partition()) {
+            Ok(Some(service)) => {
+                running.meshed += 1;
+                return Some(service);
+            }
+            Ok(None) => tracing::debug!(task.arn, "skipping task in external partition"),
+            Err(error) => {
+                tracing::debug!(task.arn, error = %error, "couldn't get service name from task");
+                running.skipped += 1;
+                running.problem.get_or_insert(Error::step(format!("task {}", task.arn), error));
+            }
+        }
+        None
     }
 
     /// Remembers what later passes compare with.

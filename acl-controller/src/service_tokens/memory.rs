@@ -12,6 +12,8 @@ pub(super) struct Memory {
     pub(super) pass: u64,
     /// The token of the clients.
     pub(super) client_accessor: Option<String>,
+    /// The services that each running task, by ARN, had so far.
+    pub(super) services: HashMap<String, Vec<ServiceName>>,
     /// Secrets that were found to hold the ids of their service's token.
     pub(super) verified: HashMap<ServiceName, Verified>,
     /// The hash of each policy, by id, with which its rules were found to be right.

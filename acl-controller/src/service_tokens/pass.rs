@@ -23,6 +23,10 @@ enum Outcome {
 
 impl ServiceTokens {
     pub(super) async fn run_pass(&self, writer: &Writer, check: bool) -> Result<Report> {
+        if check {
+            // Without it there is nothing to list.
+            self.tenancy.ensure_partition(self.consul(), writer).await?;
+        }
         let picture = self.look().await.map_err(|error| Error::step("listing resources", error))?;
         let mut report = Report {
             tasks: picture.running.meshed,
@@ -47,19 +51,6 @@ impl ServiceTokens {
         self.work_off(writer, work, check, &mut report).await;
         self.remove_surplus(writer, &picture, &mut report).await;
         Ok(report)
-    }
-
-    async fn keep_client_token(
-        &self,
-        writer: &Writer,
-        picture: &Picture,
-        check: bool,
-    ) -> Result<()> {
-        let accessor = self.memory().client_accessor.clone();
-        if !check && accessor.is_some_and(|id| picture.accessors.contains(&id)) {
-            return Ok(());
-        }
-        self.ensure_client_token(writer).await
     }
 
     async fn reconcile_namespaces(&self, writer: &Writer, picture: &Picture) -> Result<()> {
@@ -203,6 +194,7 @@ impl ServiceTokens {
         state: &ServiceState,
         check: bool,
     ) -> Result<()> {
+        self.refuse_shared_secret(service, state)?;
         let policy = self.ensure_service_policy(writer, service, state, check).await?;
         let verified = self.ensure_ids_and_token(writer, service, state, &policy).await?;
         self.memory().succeeded(service, verified);

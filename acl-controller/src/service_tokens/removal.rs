@@ -1,4 +1,7 @@
-use std::collections::HashSet;
+use std::{
+    collections::{BTreeMap, BTreeSet, HashSet},
+    sync::{Mutex, PoisonError},
+};
 
 use super::{
     ServiceTokens,
@@ -6,8 +9,9 @@ use super::{
     token::token_name,
 };
 use crate::{
-    Action, Change, Error, Object, Report, Result, Writer,
+    Action, Change, Error, Object, Report, Result, Writer, arn,
     service_name::{ServiceName, Subject},
+    token_ids::Said,
 };
 use consul_watch::types::AclTokenEntry;
 
@@ -104,17 +108,86 @@ impl ServiceTokens {
         for namespace in picture.namespaces.clone() {
             self.look_into(&namespace.name, &mut picture).await?;
         }
-        let mut report = Report { resources: picture.services.len(), ..Report::default() };
+        let namesakes = self.look_for_namesakes(&picture).await?;
         if !force {
             let running = self.look_at_tasks(true).await?;
-            crate::reconciler::refuse_running(running.meshed + running.undescribed.len())?;
+            let tasks: HashSet<&String> = running.services.values().flatten().collect();
+            crate::reconciler::refuse_running(tasks.len() + running.undescribed.len())?;
         }
+        let mut report = Report { resources: picture.services.len(), ..Report::default() };
+        self.delete_all(writer, &picture, &mut report).await;
+        for (name, namesake) in namesakes {
+            match self.is_proven(&namesake).await {
+                Ok(true) => {
+                    report.resources += namesake.services.len();
+                    self.delete_all(writer, &namesake, &mut report).await;
+                }
+                Ok(false) => report.errors.push(Error::input(format!(
+                    "{} services of the cluster {name} have tokens or policies, and no secret says whether it is the same as {}; if it is, clean up once more with the cluster given as {name}",
+                    namesake.services.len(),
+                    self.settings.cluster
+                ))),
+                Err(error) => report.errors.push(error),
+            }
+        }
+        report.errors.extend(self.remove_client_token(writer).await.err());
+        Ok(report)
+    }
+
+    async fn delete_all(&self, writer: &Writer, picture: &Picture, report: &mut Report) {
         for (service, state) in &picture.services {
             if let Err(error) = self.delete(writer, state).await {
                 report.errors.push(Error::step(format!("removing service {service}"), error));
             }
         }
-        report.errors.extend(self.remove_client_token(writer).await.err());
-        Ok(report)
+    }
+
+    /// What there is of clusters with the same name in the other form, name or ARN: on EC2 the
+    /// task's metadata give the one, on Fargate the other, and who cleans up may not know which.
+    async fn look_for_namesakes(&self, own: &Picture) -> Result<BTreeMap<String, Picture>> {
+        let clusters = Mutex::new(BTreeSet::new());
+        for namespace in &own.namespaces {
+            let note = |subject, text: &str| {
+                let (service, cluster) = ServiceName::parse(subject, text, self.with_partitions())?;
+                let alike = arn::is_cluster_in_other_form(&self.settings.cluster, cluster);
+                if alike {
+                    let mut clusters = clusters.lock().unwrap_or_else(PoisonError::into_inner);
+                    clusters.insert(cluster.to_owned());
+                }
+                alike.then_some(service)
+            };
+            self.look_for(&namespace.name, &mut Picture::default(), note).await?;
+        }
+        let mut found = BTreeMap::new();
+        for cluster in clusters.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            let mut picture = Picture::default();
+            for namespace in &own.namespaces {
+                let read = |subject, text: &str| {
+                    let partitions = self.with_partitions();
+                    ServiceName::from_description(subject, text, &cluster, partitions)
+                };
+                self.look_for(&namespace.name, &mut picture, read).await?;
+            }
+            found.insert(cluster, picture);
+        }
+        Ok(found)
+    }
+
+    /// Whether what there is of a cluster is this one's: one of our secrets holds one of its tokens.
+    /// Another account may have a cluster with the same name.
+    async fn is_proven(&self, namesake: &Picture) -> Result<bool> {
+        for (service, state) in &namesake.services {
+            let name = service.secret_name(&self.settings.secret_prefix);
+            let stored = self.secrets.get(&name).await;
+            let stored =
+                stored.map_err(|error| Error::step(format!("retrieving secret {name}"), error))?;
+            let Some(Said::Ids(ids)) = stored.map(|it| Said::read(it.value.as_ref())) else {
+                continue;
+            };
+            if state.tokens.iter().any(|token| token.object.accessor_id == ids.accessor) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 }

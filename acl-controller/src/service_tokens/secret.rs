@@ -23,6 +23,28 @@ enum Next {
 }
 
 impl ServiceTokens {
+    /// A secret is for one: another one's token is not overwritten.
+    pub(super) fn refuse_shared_secret(
+        &self,
+        service: &ServiceName,
+        state: &ServiceState,
+    ) -> Result<()> {
+        let name = service.secret_name(&self.settings.secret_prefix);
+        let refuse = |whose: &str| {
+            Err(Error::input(format!(
+                "its secret {name} would also be that of {whose}; give one of them another name"
+            )))
+        };
+        if self.settings.client_secret.as_deref().is_some_and(|clients| is_same(clients, &name)) {
+            return refuse("the Consul clients");
+        }
+        if state.rivals.is_empty() {
+            return Ok(());
+        }
+        let rivals: Vec<String> = state.rivals.iter().map(ToString::to_string).collect();
+        refuse(&format!("service {}", rivals.join(", ")))
+    }
+
     /// Brings secret and token of a service in line; `None` in a dry run that would change them.
     pub(super) async fn ensure_ids_and_token(
         &self,
@@ -169,6 +191,18 @@ impl ServiceTokens {
     }
 }
 
+/// Whether a secret, given by name or ARN, is the one with this name. An ARN has a hyphen and six
+/// random characters behind the name.
+fn is_same(name_or_arn: &str, name: &str) -> bool {
+    let by_arn = name_or_arn.strip_prefix("arn:").and_then(|arn| arn.split_once(":secret:"));
+    match by_arn.and_then(|(_, rest)| rest.strip_prefix(name)) {
+        Some(rest) => {
+            rest.is_empty() || rest.strip_prefix('-').is_some_and(|random| random.len() == 6)
+        }
+        None => name_or_arn == name,
+    }
+}
+
 /// The secret of a token, which only those see who may write ACLs.
 pub(super) fn secret_of(token: &AclToken) -> Result<&SecretString> {
     token.secret_id.as_ref().ok_or_else(|| {
@@ -177,4 +211,20 @@ pub(super) fn secret_of(token: &AclToken) -> Result<&SecretString> {
             token.accessor_id
         ))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_arn_is_of_the_secret_with_its_name() {
+        let arn = "arn:aws:secretsmanager:eu-central-1:1:secret:prod-client";
+        for same in ["prod-client", arn, &format!("{arn}-AbCdEf")] {
+            assert!(is_same(same, "prod-client"), "{same}");
+        }
+        for other in ["prod", "prod-clients", &format!("{arn}s"), &format!("{arn}-x-AbCdEf")] {
+            assert!(!is_same(other, "prod-client"), "{other}");
+        }
+    }
 }

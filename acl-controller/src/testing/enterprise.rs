@@ -86,6 +86,11 @@ impl EnterpriseConsul {
         self.add(name, json!({ "Name": DEFAULT }));
     }
 
+    /// Removes a partition with all that is in it.
+    pub fn delete_partition(&self, name: &str) {
+        self.state().scopes.retain(|(partition, _), _| partition != name);
+    }
+
     /// Makes a namespace.
     pub fn create_namespace(&self, partition: &str, name: &str) {
         self.add(partition, json!({ "Name": name }));
@@ -213,6 +218,10 @@ impl EnterpriseConsul {
                 }
                 self.create_partition(&name);
                 json!({ "Name": name })
+            }
+            ("GET", "/v1/namespaces") if self.scope(&partition, DEFAULT).is_none() => {
+                let text = format!("partition {partition:?} does not exist");
+                return Some(answer(StatusCode::INTERNAL_SERVER_ERROR, text));
             }
             ("GET", "/v1/namespaces") => Value::Array(self.namespaces(&partition)),
             ("PUT", "/v1/namespace") => {

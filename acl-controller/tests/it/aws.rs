@@ -1,6 +1,7 @@
 //! ECS and Secrets Manager: on moto, and on stubs for what moto cannot do.
 
 mod on_moto;
+mod scale;
 mod secrets;
 mod secrets_stub;
 mod stub;

@@ -187,6 +187,28 @@ fn a_partition_that_is_not_enabled_is_a_startup_error() {
     assert_eq!(partition(false, "").unwrap(), None);
 }
 
+/// The name stands in rules: it must not be able to say more there than a name.
+#[test]
+fn a_partition_whose_name_says_more_is_refused() {
+    let names = ["p\" { policy = \"write\" } key_prefix \"", "a b", "p\n", "ü", &"x".repeat(65)];
+    for name in names {
+        let error = partition(true, name).unwrap_err();
+        assert!(error.to_string().contains("is no name of a partition"), "{error}");
+        let scene = Scene::double(Behaviour::Current);
+        let mut settings = scene.settings();
+        settings.partition = Some(name.to_owned());
+        let (consul, tasks) = (Arc::new(scene.client.clone()), Arc::new(scene.tasks.clone()));
+        let secrets = Arc::clone(&scene.secrets);
+        let (reader, listed) = (Arc::clone(&consul), Arc::clone(&tasks));
+        let made = acl_controller::ServiceTokens::new(reader, listed, secrets, settings);
+        assert!(matches!(made, Err(Error::Config { .. })), "{name}");
+        let mut settings = acl_controller::LoginTokenSettings::new(&scene.cluster, "10.0.0.9");
+        settings.partition = Some(name.to_owned());
+        let made = acl_controller::LoginTokens::new(consul, tasks, settings);
+        assert!(matches!(made, Err(Error::Config { .. })), "{name}");
+    }
+}
+
 #[tokio::test]
 async fn a_run_that_cannot_prepare_ends_with_the_error() {
     let scene = Scene::double(Behaviour::Current);
@@ -205,8 +227,14 @@ async fn once_and_cleanup_tell_what_they_did() {
     scene.start("1", &web);
     let mut dry = ControllerOptions::default();
     dry.dry_run = true;
-    let told = Controller::new(scene.service_tokens(), dry).once().await.unwrap();
-    assert_eq!(told.changes.len(), 3);
+    let mut settings = scene.settings();
+    settings.client_secret = Some(scene.secret("clients"));
+    let told = Controller::new(scene.service_tokens_with(settings), dry.clone()).once().await;
+    // The preparation and the pass both miss what the clients need.
+    let told = told.unwrap().changes;
+    assert_eq!(told.len(), 3 + 3, "{told:?}");
+    let told = Controller::new(scene.login_tokens(), dry).once().await.unwrap().changes;
+    assert_eq!(told.len(), 2 + 3 + 1 + 4 + 2 + 1, "{told:?}");
     assert!(scene.tokens().await.is_empty());
     let controller = Controller::new(scene.service_tokens(), ControllerOptions::default());
     assert_eq!(controller.once().await.unwrap().changes.len(), 3);

@@ -3,7 +3,7 @@
 use acl_controller::task::Undescribed;
 use consul_watch::types::{AclPolicy, AclTokenRequest, CatalogRegistration, Service};
 
-use crate::scene::{Scene, pass, try_pass, write};
+use crate::scene::{Running, Scene, pass, try_pass, write};
 
 crate::scene::cases![
     a_cluster_whose_name_begins_alike_keeps_its_tokens,
@@ -12,6 +12,8 @@ crate::scene::cases![
     one_bad_entry_does_not_block_the_clean_up,
     a_policy_of_another_cluster_is_neither_used_nor_deleted,
     a_task_that_cannot_be_described_keeps_its_token,
+    tasks_that_cannot_be_described_hold_nothing_up_for_ever,
+    a_task_whose_tags_change_keeps_its_token,
     every_error_is_told,
 ];
 
@@ -32,16 +34,12 @@ async fn a_cluster_whose_name_begins_alike_keeps_its_tokens(scene: &Scene) {
 
 /// Upstream deletes a token as soon as its task is to stop, although the task still drains.
 async fn a_stopping_task_keeps_its_token(scene: &Scene) {
-    let web = scene.name("web");
-    scene.secret(&web);
-    scene.start("1", &web);
-    let reconciler = scene.service_tokens();
-    pass(&reconciler).await;
+    let Running { web, reconciler, .. } = scene.running().await;
     for status in ["DEACTIVATING", "STOPPING", "DEPROVISIONING"] {
-        scene.tasks.set(scene.task("1", &web).with_last_status(status));
+        scene.tasks.set(scene.task("t1", &web).with_last_status(status));
         assert_eq!(pass(&reconciler).await, Vec::<String>::new(), "{status}");
     }
-    scene.tasks.set(scene.task("1", &web).with_last_status("STOPPED"));
+    scene.tasks.set(scene.task("t1", &web).with_last_status("STOPPED"));
     assert_eq!(pass(&reconciler).await.len(), 2);
 }
 
@@ -105,24 +103,71 @@ async fn a_policy_of_another_cluster_is_neither_used_nor_deleted(scene: &Scene) 
 
 /// Upstream ignores what ECS cannot describe, and takes it for gone.
 async fn a_task_that_cannot_be_described_keeps_its_token(scene: &Scene) {
-    let web = scene.name("web");
-    scene.secret(&web);
-    let task = scene.start("t1", &web);
-    let (service_tokens, login_tokens) = (scene.service_tokens(), scene.login_tokens());
-    pass(&service_tokens).await;
+    let Running { task, reconciler, .. } = scene.running().await;
+    let login_tokens = scene.login_tokens();
     let login = scene.login_task("t1", &scene.cluster).await;
     scene.tasks.remove(&task);
     scene.tasks.set_undescribed(vec![Undescribed::new(&task, "MISSING")]);
     for _ in 0..3 {
-        let (report, changes) = try_pass(&service_tokens, false).await;
+        // Who has seen the task knows what it needs; for others it may need anything.
+        let (report, changes) = try_pass(&reconciler, false).await;
+        assert_eq!((report.postponed, changes.len()), (0, 0));
+        let (report, changes) = try_pass(&scene.service_tokens(), false).await;
         assert_eq!((report.postponed, changes.len()), (1, 0));
         try_pass(&login_tokens, false).await;
         assert!(scene.token(&login).await.is_some());
     }
     // Not for ever.
-    assert_eq!(pass(&service_tokens).await.len(), 2);
+    assert_eq!(pass(&reconciler).await.len(), 2);
     pass(&login_tokens).await;
     assert!(scene.token(&login).await.is_none());
+}
+
+/// Others may come in each pass, and would put deletions off for ever.
+async fn tasks_that_cannot_be_described_hold_nothing_up_for_ever(scene: &Scene) {
+    let Running { web, task, reconciler, .. } = scene.running().await;
+    let api = scene.name("api");
+    scene.secret(&api);
+    scene.start("t2", &api);
+    scene.tasks.remove(&task);
+    let unknown = |pass: u32| {
+        let arn = format!("arn:aws:ecs:us-east-1:123456789012:task/c/unknown-{pass}");
+        scene.tasks.set_undescribed(vec![Undescribed::new(arn, "MISSING")]);
+    };
+    for number in 0..10 {
+        unknown(number);
+        let (report, changes) = try_pass(&reconciler, false).await;
+        assert_eq!(report.postponed, 1, "pass {number}");
+        assert_eq!(changes.len(), if number == 0 { 3 } else { 0 }, "what is to be made is made");
+    }
+    unknown(10);
+    let (report, changes) = try_pass(&reconciler, false).await;
+    assert_eq!((report.postponed, changes.len()), (0, 2), "{web}: {changes:?}");
+}
+
+/// Upstream deletes the token of a running task when the tag of the mesh is taken from it, or
+/// another service is named.
+async fn a_task_whose_tags_change_keeps_its_token(scene: &Scene) {
+    let Running { web, secret, task, reconciler } = scene.running().await;
+    let ids = scene.ids(&secret).await;
+    let mut untagged = scene.task("t1", &web);
+    untagged.tags.clear();
+    scene.tasks.set(untagged);
+    assert_eq!(pass(&reconciler).await, Vec::<String>::new());
+    let api = scene.name("api");
+    scene.secret(&api);
+    let renamed =
+        scene.task("t1", &web).with_tag("consul.hashicorp.com/service-name", api.as_str());
+    scene.tasks.set(renamed);
+    assert_eq!(pass(&reconciler).await.len(), 3, "the other service gets its own");
+    assert_eq!(pass(&reconciler).await, Vec::<String>::new());
+    assert!(scene.may_register(&ids.1, &web).await);
+    // One that is deleted is made again, as long as the task runs.
+    scene.client.acl_token_delete(&ids.0, &write()).await.unwrap();
+    assert_eq!(pass(&reconciler).await, [format!("create token {web} ({})", ids.0)]);
+    scene.tasks.remove(&task);
+    assert_eq!(pass(&reconciler).await.len(), 4);
+    assert!(scene.tokens().await.is_empty());
 }
 
 /// Upstream tells the last error only.

@@ -19,7 +19,7 @@ use consul_watch::{
 use secrecy::ExposeSecret as _;
 use serde_json::json;
 
-use crate::scene::{ROOT, chains, pass, read, shown, try_pass, write};
+use crate::scene::{ROOT, chains, check, pass, read, shown, try_pass, write};
 
 const CLUSTER: &str = "arn:aws:ecs:us-east-1:123456789012:cluster/c1";
 
@@ -372,4 +372,84 @@ async fn logins_are_set_up_in_the_partition() {
     world.login_tokens("default").prepare(&writer).await.unwrap();
     let mesh = default.acl_policy_by_name("consul-ecs-mesh-gateway-policy", &read()).await.unwrap();
     assert!(mesh.value.unwrap().rules.contains("partition_prefix"));
+}
+
+/// Somebody deletes the partition with everything in it.
+///
+/// Spec: ACL34
+#[tokio::test]
+async fn a_partition_that_was_deleted_is_made_again_with_all_that_was_in_it() {
+    let world = Enterprise::new();
+    world.start("1", "web", "part-1", "ns-1");
+    let (logins, services) = (world.login_tokens("part-1"), world.service_tokens(Some("part-1")));
+    logins.prepare(&Writer::new()).await.unwrap();
+    // Once at a start, once by the slower check of a controller that runs.
+    for running in [false, true] {
+        world.consul.delete_partition("part-1");
+        if running {
+            check(&logins).await;
+        } else {
+            let logins = world.login_tokens("part-1");
+            logins.prepare(&Writer::new()).await.unwrap();
+            pass(&logins).await;
+        }
+        let client = world.scope("part-1", "default").client();
+        assert_eq!(client.acl_roles(&read()).await.unwrap().value.len(), 3);
+        assert_eq!(client.acl_auth_methods(&read()).await.unwrap().value.len(), 1);
+        let method = Some("iam-ecs-service-token");
+        assert_eq!(client.acl_binding_rules(method, &read()).await.unwrap().value.len(), 4);
+        let names = world.policy_names("part-1", "default").await;
+        let gateways = names.iter().filter(|name| name.ends_with("-gateway-policy"));
+        assert_eq!(gateways.count(), 2, "{names:?}");
+        assert!(client.catalog_node(CLUSTER, &read()).await.unwrap().value.is_some());
+        assert_eq!(world.namespaces("part-1"), ["default", "ns-1"]);
+
+        world.consul.delete_partition("part-1");
+        check(&services).await;
+        assert_eq!(world.tokens("part-1", "default").await.len(), 1);
+        assert_eq!(world.namespaces("part-1"), ["default", "ns-1"]);
+        logins.prepare(&Writer::new()).await.unwrap();
+    }
+}
+
+/// Upstream lets services overwrite each other's secrets when their names join to the same one.
+#[tokio::test]
+async fn services_whose_secret_would_be_the_same_do_not_overwrite_each_other() {
+    let world = Enterprise::new();
+    world.start("1", "a-b", "default", "c");
+    let reconciler = world.service_tokens(Some("default"));
+    pass(&reconciler).await;
+    let stored = async || {
+        let stored = world.secrets.get("pre-a-b-c-default").await.unwrap().unwrap();
+        stored.value.unwrap().expose_secret().to_owned()
+    };
+    let ids = stored().await;
+    world.tasks.set(Enterprise::task("2", "a", Some("default"), Some("b-c")));
+    for check in [false, true] {
+        // Also a controller that has seen neither.
+        for reconciler in [&reconciler, &world.service_tokens(Some("default"))] {
+            let (report, changes) = try_pass(reconciler, check).await;
+            let errors = chains(&report);
+            if report.postponed == 0 {
+                let expected = "a (default/b-c): its secret pre-a-b-c-default would also be that of service a-b (default/c)";
+                assert!(errors.len() == 1 && errors[0].contains(expected), "{errors:?}");
+            }
+            assert!(changes.iter().all(|change| change.contains("namespace")), "{changes:?}");
+            assert_eq!(stored().await, ids);
+        }
+    }
+    assert_eq!(world.tokens("default", "default").await.len(), 1);
+    // When none of them has a token, none gets one.
+    world.tasks.clear();
+    pass(&world.service_tokens(Some("default"))).await;
+    world.tasks.set(Enterprise::task("2", "a", Some("default"), Some("b-c")));
+    world.tasks.set(Enterprise::task("3", "a-b", Some("default"), Some("c")));
+    let (report, _) = try_pass(&world.service_tokens(Some("default")), false).await;
+    assert_eq!(report.errors.len(), 2, "{:?}", chains(&report));
+    assert!(world.tokens("default", "default").await.is_empty());
+    assert_eq!(stored().await, ids);
+    // One goes, the other gets it.
+    world.tasks.remove(&Enterprise::task("3", "", None, None).arn);
+    pass(&world.service_tokens(Some("default"))).await;
+    assert_eq!(world.tokens("default", "default").await.len(), 1);
 }

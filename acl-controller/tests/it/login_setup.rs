@@ -3,13 +3,16 @@
 use acl_controller::{LoginTokenSettings, LoginTokens, Reconciler as _, Registration, Writer};
 use consul_watch::{
     client::AclTokenFilter,
-    testing::{Behaviour, LoginAttempt, LoginIdentity},
+    testing::{Behaviour, Fault, LoginAttempt, LoginIdentity},
     types::{AclLogin, AclPolicy, AclRole, BindType, CatalogDeregistration, JsonObject},
 };
 use secrecy::ExposeSecret as _;
 use serde_json::json;
 
-use crate::scene::{Scene, check, pass, read, shown, write};
+use crate::{
+    log::logged,
+    scene::{Scene, check, pass, read, shown, write},
+};
 
 const METHOD: &str = "iam-ecs-service-token";
 
@@ -349,4 +352,48 @@ async fn a_binding_rule_that_was_changed_is_put_right_and_a_second_one_goes() {
     assert_eq!(rules.len(), 5, "four of ours and the operator's");
     let mended = rules.iter().find(|rule| rule.id == gateway.id).unwrap();
     assert_eq!(mended.selector, right);
+}
+
+/// Earlier releases trusted every role where no path was given, and what they wrote stays.
+#[test]
+fn trust_in_every_role_is_warned_of() {
+    let wide = "arn:aws:iam::123456789012:role/*";
+    let log = logged(async || {
+        let scene = scene();
+        prepare(&scene.login_tokens()).await;
+        let found = scene.client.acl_auth_method(METHOD, &read()).await.unwrap();
+        let mut method = found.value.unwrap();
+        let mut config = method.config.expose().clone();
+        let own = "arn:aws:iam::123456789012:role/consul-ecs/*";
+        config.insert("BoundIAMPrincipalARNs".into(), json!([wide, own]));
+        method.config = config.into();
+        scene.client.acl_auth_method_update(&method, &write()).await.unwrap();
+        check(&scene.login_tokens()).await;
+        assert_eq!(self::config(&scene).await["BoundIAMPrincipalARNs"], json!([wide, own]));
+    });
+    let warnings = |log: &str| {
+        let lines = log.lines().filter(|line| line.contains("trusts every role"));
+        lines.filter(|line| line.contains("WARN") && line.contains(wide)).count()
+    };
+    assert!(warnings(&log) > 0, "{log}");
+    // Who asks for it is not warned.
+    let log = logged(async || {
+        let scene = scene();
+        let reconciler = with(&scene, |settings| settings.iam_role_path = "/".to_owned());
+        prepare(&reconciler).await;
+        check(&reconciler).await;
+        assert_eq!(config(&scene).await["BoundIAMPrincipalARNs"], json!([wide]));
+    });
+    assert_eq!(warnings(&log), 0, "{log}");
+}
+
+#[tokio::test]
+async fn what_could_not_be_set_up_is_told_also_when_nothing_can_be_listed() {
+    let scene = scene();
+    let double = scene.double.clone().unwrap();
+    double.inject_always(Some(Fault::status(500, "No cluster leader")));
+    let error = scene.login_tokens().pass(&Writer::new(), true).await.unwrap_err().to_string();
+    for step in ["reading the agent's configuration", "listing resources"] {
+        assert!(error.contains(step), "{error}");
+    }
 }

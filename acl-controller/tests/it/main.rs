@@ -10,18 +10,22 @@
 
 #[cfg(feature = "aws-sdk")]
 mod aws;
+mod cleanup;
 mod client_token;
 mod controller;
 mod defects;
 mod enterprise;
 mod interrupted;
+mod log;
 mod login_setup;
 mod login_tokens;
+mod noted_secrets;
 mod planted;
 mod races;
 mod random;
 mod scale;
 mod scene;
+mod second_look;
 mod secret_stores;
 mod service_tokens;
 mod slow_check;

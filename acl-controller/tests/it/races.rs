@@ -7,7 +7,7 @@ use consul_watch::testing::Behaviour;
 
 use crate::{
     interrupted::{How, Interrupted},
-    scene::{Scene, check, pass, try_pass},
+    scene::{Scene, check, pass, shown, try_pass},
 };
 
 crate::scene::cases![two_at_once_make_one_of_each, two_at_once_remove_everything];
@@ -73,9 +73,17 @@ async fn two_that_start_together_make_one_token_for_clients() {
             for _ in 0..delay {
                 tokio::task::yield_now().await;
             }
-            reconciler.prepare(&Writer::new()).await.unwrap();
+            let writer = Writer::new();
+            reconciler.prepare(&writer).await.unwrap();
+            shown(writer)
         };
-        tokio::join!(start(0), start(seed), start(2 * seed));
+        let (one, two, three) = tokio::join!(start(0), start(seed), start(2 * seed));
+        let told: Vec<String> = [one, two, three].concat();
+        let count = |what: &str| told.iter().filter(|change| change.starts_with(what)).count();
+        assert!(
+            count("create token") > count("delete token"),
+            "what is taken back is told: {told:?}"
+        );
         let (accessor, _) = scene.ids(&clients).await;
         let tokens = scene.tokens().await;
         assert_eq!(tokens.len(), 1, "seed {seed}: {tokens:?}");

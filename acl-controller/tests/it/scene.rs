@@ -12,7 +12,7 @@ use std::{
 
 use acl_controller::{
     Change, Error, LoginTokenSettings, LoginTokens, MemorySecrets, Reconciler as _, Report,
-    SecretStore as _, ServiceTokenSettings, ServiceTokens, Writer, task::Task,
+    SecretStore, ServiceTokenSettings, ServiceTokens, TaskSource, Writer, task::Task,
     testing::MemoryTasks,
 };
 use consul_watch::{
@@ -48,6 +48,17 @@ pub(crate) struct Scene {
     pub(crate) prefix: String,
     number: u32,
     _real: Option<MutexGuard<'static, real::Consul>>,
+}
+
+/// A service that has all it needs.
+pub(crate) struct Running {
+    pub(crate) web: String,
+    /// The name of its secret.
+    pub(crate) secret: String,
+    /// ARN of its task.
+    pub(crate) task: String,
+    /// Who gave it all.
+    pub(crate) reconciler: ServiceTokens,
 }
 
 impl Scene {
@@ -105,15 +116,35 @@ impl Scene {
     }
 
     pub(crate) fn service_tokens_with(&self, settings: ServiceTokenSettings) -> ServiceTokens {
-        let secrets = Arc::clone(&self.secrets);
-        let consul = Arc::new(self.client.clone());
-        ServiceTokens::new(consul, Arc::new(self.tasks.clone()), secrets, settings).unwrap()
+        let secrets: Arc<dyn SecretStore> = Arc::clone(&self.secrets) as Arc<dyn SecretStore>;
+        self.service_tokens_of(Arc::new(self.tasks.clone()), secrets, settings)
+    }
+
+    pub(crate) fn service_tokens_of(
+        &self,
+        tasks: Arc<dyn TaskSource>,
+        secrets: Arc<dyn SecretStore>,
+        settings: ServiceTokenSettings,
+    ) -> ServiceTokens {
+        ServiceTokens::new(Arc::new(self.client.clone()), tasks, secrets, settings).unwrap()
     }
 
     pub(crate) fn login_tokens(&self) -> LoginTokens {
+        self.login_tokens_of(Arc::new(self.tasks.clone()))
+    }
+
+    pub(crate) fn login_tokens_of(&self, tasks: Arc<dyn TaskSource>) -> LoginTokens {
         let settings = LoginTokenSettings::new(&self.cluster, "10.0.0.9");
-        let consul = Arc::new(self.client.clone());
-        LoginTokens::new(consul, Arc::new(self.tasks.clone()), settings).unwrap()
+        LoginTokens::new(Arc::new(self.client.clone()), tasks, settings).unwrap()
+    }
+
+    /// A service with a task, after a pass that gave it all it needs.
+    pub(crate) async fn running(&self) -> Running {
+        let web = self.name("web");
+        let (secret, task) = (self.secret(&web), self.start("t1", &web));
+        let reconciler = self.service_tokens();
+        pass(&reconciler).await;
+        Running { web, secret, task, reconciler }
     }
 
     /// A task of the mesh; `id` is its last segment. Returns the task's ARN.

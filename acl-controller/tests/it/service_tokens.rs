@@ -23,6 +23,7 @@ crate::scene::cases![
     a_cleanup_removes_everything_of_the_cluster,
     a_token_of_an_early_release_gets_a_policy,
     an_uppercase_family_is_a_service_of_its_own,
+    a_service_whose_secret_would_be_the_clients_is_refused,
 ];
 
 /// Spec: ACL5
@@ -360,4 +361,19 @@ async fn an_uppercase_family_is_a_service_of_its_own(scene: &Scene) {
     }
     pass(&scene.service_tokens()).await;
     assert_eq!(scene.tokens().await.len(), 2);
+}
+
+async fn a_service_whose_secret_would_be_the_clients_is_refused(scene: &Scene) {
+    let web = scene.name("web");
+    let clients = scene.secret(&web);
+    let mut settings = scene.settings();
+    settings.client_secret = Some(clients.clone());
+    let reconciler = scene.service_tokens_with(settings);
+    crate::scene::prepare(&reconciler).await.unwrap();
+    let ids = scene.ids(&clients).await;
+    scene.start("1", &web);
+    let (report, changes) = try_pass(&reconciler, false).await;
+    let errors = chains(&report);
+    assert!(errors[0].contains("would also be that of the Consul clients"), "{errors:?}");
+    assert_eq!((changes.len(), scene.ids(&clients).await), (0, ids));
 }

@@ -1,21 +1,13 @@
 //! What lists do not show is found by the slower check.
 
-use std::{
-    collections::BTreeMap,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-};
+use std::sync::Arc;
 
-use acl_controller::{
-    Result, SecretStore, ServiceTokens,
-    secret_store::{Replaced, SecretVersion, StoredSecret},
-};
-use async_trait::async_trait;
-use secrecy::SecretString;
+use acl_controller::ServiceTokens;
 
-use crate::scene::{Scene, chains, check, pass, read, try_pass, write};
+use crate::{
+    noted_secrets::{Calls, NotedSecrets},
+    scene::{Running, Scene, chains, check, pass, read, try_pass, write},
+};
 
 crate::scene::cases![
     an_overwritten_secret_is_put_right,
@@ -28,11 +20,7 @@ crate::scene::cases![
 ];
 
 async fn an_overwritten_secret_is_put_right(scene: &Scene) {
-    let web = scene.name("web");
-    let secret = scene.secret(&web);
-    scene.start("1", &web);
-    let reconciler = scene.service_tokens();
-    pass(&reconciler).await;
+    let Running { secret, reconciler, .. } = scene.running().await;
     let before = scene.ids(&secret).await;
     let other = uuid::Uuid::new_v4().to_string();
     let half = format!(r#"{{"accessor_id":"{}","token":"{other}"}}"#, before.0);
@@ -75,11 +63,7 @@ async fn ids_of_another_token_are_not_taken(scene: &Scene) {
 }
 
 async fn a_secret_that_was_deleted_is_filled_when_it_is_back(scene: &Scene) {
-    let web = scene.name("web");
-    let secret = scene.secret(&web);
-    scene.start("1", &web);
-    let reconciler = scene.service_tokens();
-    pass(&reconciler).await;
+    let Running { web, secret, reconciler, .. } = scene.running().await;
     let before = scene.ids(&secret).await;
     scene.secrets.remove(&secret);
     let (report, _) = try_pass(&reconciler, true).await;
@@ -94,11 +78,7 @@ async fn a_secret_that_was_deleted_is_filled_when_it_is_back(scene: &Scene) {
 }
 
 async fn changed_rules_are_repaired(scene: &Scene) {
-    let web = scene.name("web");
-    scene.secret(&web);
-    scene.start("1", &web);
-    let reconciler = scene.service_tokens();
-    pass(&reconciler).await;
+    let Running { web, reconciler, .. } = scene.running().await;
     let name = format!("{web}-service");
     let policy =
         async || scene.client.acl_policy_by_name(&name, &read()).await.unwrap().value.unwrap();
@@ -113,43 +93,17 @@ async fn changed_rules_are_repaired(scene: &Scene) {
     assert_eq!(check(&reconciler).await, [format!("update policy {name}")], "and once more");
 }
 
-/// Counts what is read; can refuse to list.
-#[derive(Debug)]
-struct Counting {
-    inner: Arc<acl_controller::MemorySecrets>,
-    reads: AtomicUsize,
-    lists: bool,
+fn counting(scene: &Scene, lists: bool) -> (Calls, ServiceTokens) {
+    let calls = Calls::default();
+    let inner = Arc::clone(&scene.secrets);
+    let secrets = Arc::new(NotedSecrets { inner, calls: Arc::clone(&calls), lists });
+    (calls, scene.service_tokens_of(Arc::new(scene.tasks.clone()), secrets, scene.settings()))
 }
 
-#[async_trait]
-impl SecretStore for Counting {
-    async fn get(&self, name: &str) -> Result<Option<StoredSecret>> {
-        self.reads.fetch_add(1, Ordering::Relaxed);
-        self.inner.get(name).await
-    }
-
-    async fn replace(
-        &self,
-        name: &str,
-        expected: &SecretVersion,
-        value: &SecretString,
-    ) -> Result<Replaced> {
-        self.inner.replace(name, expected, value).await
-    }
-
-    async fn versions(&self, prefix: &str) -> Result<Option<BTreeMap<String, SecretVersion>>> {
-        if self.lists { self.inner.versions(prefix).await } else { Ok(None) }
-    }
-}
-
-fn counting(scene: &Scene, lists: bool) -> (Arc<Counting>, ServiceTokens) {
-    let store =
-        Arc::new(Counting { inner: Arc::clone(&scene.secrets), reads: AtomicUsize::new(0), lists });
-    let secrets: Arc<dyn SecretStore> = Arc::clone(&store) as Arc<dyn SecretStore>;
-    let consul = Arc::new(scene.client.clone());
-    let tasks = Arc::new(scene.tasks.clone());
-    let reconciler = ServiceTokens::new(consul, tasks, secrets, scene.settings()).unwrap();
-    (store, reconciler)
+/// How often a secret was read since the last time.
+fn reads(calls: &Calls) -> usize {
+    let calls = std::mem::take(&mut *calls.lock().unwrap());
+    calls.iter().filter(|call| call.starts_with("secret get ")).count()
 }
 
 async fn a_normal_pass_reads_no_secret(scene: &Scene) {
@@ -159,8 +113,8 @@ async fn a_normal_pass_reads_no_secret(scene: &Scene) {
         scene.start(service, service);
     }
     pass(&scene.service_tokens()).await;
-    let (store, reconciler) = counting(scene, true);
-    let reads = || store.reads.swap(0, Ordering::Relaxed);
+    let (calls, reconciler) = counting(scene, true);
+    let reads = || reads(&calls);
     pass(&reconciler).await;
     assert_eq!(reads(), 0, "also of a controller that has just started");
     check(&reconciler).await;
@@ -178,23 +132,19 @@ async fn a_store_that_cannot_list_is_read(scene: &Scene) {
     let web = scene.name("web");
     let secret = scene.secret(&web);
     scene.start("1", &web);
-    let (store, reconciler) = counting(scene, false);
+    let (calls, reconciler) = counting(scene, false);
     pass(&reconciler).await;
     let before = scene.ids(&secret).await;
-    store.reads.store(0, Ordering::Relaxed);
+    reads(&calls);
     pass(&reconciler).await;
-    assert_eq!(store.reads.load(Ordering::Relaxed), 0);
+    assert_eq!(reads(&calls), 0);
     scene.secrets.put(&secret, "{}");
     check(&reconciler).await;
     assert_eq!(scene.ids(&secret).await, before);
 }
 
 async fn a_second_token_goes_with_the_tasks_that_may_have_it(scene: &Scene) {
-    let web = scene.name("web");
-    let secret = scene.secret(&web);
-    let old_task = scene.start("1", &web);
-    let reconciler = scene.service_tokens();
-    pass(&reconciler).await;
+    let Running { web, secret, task: old_task, reconciler } = scene.running().await;
     let own = scene.ids(&secret).await.0;
     let own_token = scene.token(&own).await.unwrap();
     let mut second = consul_watch::types::AclTokenRequest::new(own_token.description);

@@ -11,4 +11,5 @@ mod mesh;
 mod process;
 mod proxy;
 mod rights;
+mod trust;
 mod world;

@@ -160,6 +160,19 @@ async fn versions_that_may_not_be_listed_are_not_known() {
 }
 
 #[tokio::test]
+async fn pages_of_secrets_that_lead_in_a_circle_end_the_list() {
+    let calls = AtomicUsize::new(0);
+    let stub = Stub::start(move |_, _| {
+        let next = (calls.fetch_add(1, Ordering::SeqCst) % 2).to_string();
+        ok(&json!({"SecretList": [], "NextToken": next}))
+    })
+    .await;
+    let error = stub.aws(1).await.secrets().versions("prod-").await.unwrap_err();
+    assert!(error.to_string().contains("a page again"), "{error}");
+    assert_eq!(stub.calls().await.len(), 3);
+}
+
+#[tokio::test]
 async fn refusals_name_the_secret_and_say_whether_to_try_again() {
     for (status, code, retryable) in [
         (400, "DecryptionFailure", false),

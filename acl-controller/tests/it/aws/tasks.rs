@@ -160,14 +160,45 @@ async fn a_task_that_cannot_be_described_is_said_to_be_so() {
     assert_eq!(undescribed, [(arn(1).as_str(), "not in the answer"), (arn(2).as_str(), "MISSING")]);
 }
 
+/// ECS forgets stopped tasks, also between its answers: that must not hold anything up. A task that
+/// was to run may run.
 #[tokio::test]
-async fn a_page_that_comes_again_ends_the_listing() {
-    let (result, stub) = listed(3, |action, _| {
-        (action == "ListTasks").then(|| ok(&json!({"taskArns": [], "nextToken": "same"})))
+async fn a_stopped_task_that_was_forgotten_is_no_task_in_doubt() {
+    let (result, _stub) = listed(3, |action, input| match action {
+        "ListTasks" if input["desiredStatus"] == "STOPPED" => {
+            Some(ok(&json!({"taskArns": [arn(2), arn(3), arn(4)]})))
+        }
+        "DescribeTasks" if input["tasks"].as_array().unwrap().len() == 3 => {
+            let failure = |number, reason| json!({"arn": arn(number), "reason": reason});
+            let failures = [failure(2, "MISSING"), failure(3, "MISSING"), failure(4, "BUSY")];
+            Some(ok(&json!({"tasks": [], "failures": failures})))
+        }
+        "DescribeTasks" => {
+            let failures = [json!({"arn": arn(2), "reason": "MISSING"})];
+            Some(ok(&json!({"tasks": [task(&json!(arn(1)), "RUNNING")], "failures": failures})))
+        }
+        _ => None,
     })
     .await;
-    assert!(result.unwrap_err().to_string().contains("a page again"));
-    assert_eq!(stub.calls().await.len(), 2);
+    let listing = result.unwrap();
+    assert_eq!(listing.tasks.len(), 1);
+    let undescribed: Vec<(&str, &str)> =
+        listing.undescribed.iter().map(|task| (task.arn.as_str(), task.reason.as_str())).collect();
+    assert_eq!(undescribed, [(arn(2).as_str(), "MISSING"), (arn(4).as_str(), "BUSY")]);
+}
+
+#[tokio::test]
+async fn pages_that_lead_in_a_circle_end_the_listing() {
+    for length in [1, 2, 3] {
+        let calls = AtomicUsize::new(0);
+        let (result, stub) = listed(3, move |action, _| {
+            let next = (calls.fetch_add(1, Ordering::SeqCst) % length).to_string();
+            (action == "ListTasks").then(|| ok(&json!({"taskArns": [], "nextToken": next})))
+        })
+        .await;
+        assert!(result.unwrap_err().to_string().contains("a page again"));
+        assert_eq!(stub.calls().await.len(), length + 1);
+    }
 }
 
 #[tokio::test]

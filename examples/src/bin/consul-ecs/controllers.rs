@@ -187,6 +187,9 @@ async fn once(
         () = stop.cancelled() => return Err(Failure::Logged("stopped before it was done".into())),
         report = work => report?,
     };
+    if report.changes.is_empty() && report.errors.is_empty() {
+        tracing::info!(resources = report.resources, "there is nothing to change");
+    }
     for change in &report.changes {
         crate::commands::print(&change.to_string());
     }

@@ -51,7 +51,10 @@ async fn a_partition_has_to_be_enabled() {
 async fn what_the_environment_lacks_is_named() {
     let call = ["acl-controller", "-secret-name-prefix=prod"];
     for (vars, expected) in [
-        (&[][..], "ECS_CONTAINER_METADATA_URI_V4 env var not set"),
+        (
+            &[][..],
+            "ECS_CONTAINER_METADATA_URI_V4 env var not set; outside ECS, give the cluster's ARN in CONSUL_ECS_CLUSTER",
+        ),
         (
             &[CLUSTER, ("CONSUL_ECS_INTERVAL", "soon")][..],
             r#"CONSUL_ECS_INTERVAL: "soon" is not a duration such as 10s"#,

@@ -1,7 +1,10 @@
 //! Services come and go while AWS, Consul, people and the controller itself fail at random; after
 //! each quiet moment everything that has to be there is, and nothing else.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use consul_watch::{QueryOptions, WriteOptions, client::AclTokenFilter, types::AclPolicy};
 use fastrand::Rng;
@@ -16,7 +19,7 @@ use super::{
 };
 
 const SERVICES: usize = 50;
-const SHORT: Duration = Duration::from_secs(20);
+const SHORT: Duration = Duration::from_mins(1);
 const LONG: Duration = Duration::from_mins(5);
 /// How long it may take until all is well again, on a busy machine.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -26,33 +29,53 @@ fn service(number: usize) -> String {
 }
 
 /// What is done to the run, beside services that come and go.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Fault {
-    Weather(Weather),
-    RestartConsul { crash: bool },
+    Throttle,
+    LoseAnswers,
+    RestartConsul,
+    CrashConsul,
     DeleteSecret,
     OverwriteSecret,
+    OverwriteClientSecret,
     DeleteToken,
+    DeleteClientToken,
     DeletePolicy,
+    DeleteClientPolicy,
     ChangeRules,
     Kill,
     KillAtWrite,
 }
 
 impl Fault {
+    /// Each kind, with how often it comes among a hundred or so.
+    const ALL: [(Self, u8); 14] = [
+        (Self::Throttle, 14),
+        (Self::LoseAnswers, 10),
+        (Self::RestartConsul, 4),
+        (Self::CrashConsul, 4),
+        (Self::DeleteSecret, 10),
+        (Self::OverwriteSecret, 8),
+        (Self::OverwriteClientSecret, 4),
+        (Self::DeleteToken, 10),
+        (Self::DeleteClientToken, 4),
+        (Self::DeletePolicy, 6),
+        (Self::DeleteClientPolicy, 4),
+        (Self::ChangeRules, 6),
+        (Self::Kill, 12),
+        (Self::KillAtWrite, 12),
+    ];
+
+    /// Every kind once, in a random order.
+    fn each_once(random: &mut Rng) -> Vec<Self> {
+        let mut all = Self::ALL.map(|(fault, _)| fault).to_vec();
+        random.shuffle(&mut all);
+        all
+    }
+
     fn random(random: &mut Rng) -> Self {
-        match random.u8(0..100) {
-            0..14 => Self::Weather(Weather::Throttled(0.1 + random.f64() * 0.8)),
-            14..24 => Self::Weather(Weather::Lossy(0.1 + random.f64() * 0.5)),
-            24..32 => Self::RestartConsul { crash: random.bool() },
-            32..42 => Self::DeleteSecret,
-            42..52 => Self::OverwriteSecret,
-            52..64 => Self::DeleteToken,
-            64..70 => Self::DeletePolicy,
-            70..76 => Self::ChangeRules,
-            76..88 => Self::Kill,
-            _ => Self::KillAtWrite,
-        }
+        let all = Self::ALL.iter().flat_map(|&(fault, often)| (0..often).map(move |_| fault));
+        random.choice(all.collect::<Vec<_>>()).unwrap()
     }
 }
 
@@ -63,6 +86,8 @@ struct Run {
     random: Rng,
     /// Secrets that somebody has deleted.
     gone: BTreeSet<String>,
+    /// Faults that the run has not met yet.
+    unmet: Vec<Fault>,
     counts: Counts,
 }
 
@@ -70,7 +95,7 @@ struct Run {
 struct Counts {
     rounds: usize,
     changes: usize,
-    faults: usize,
+    faults: BTreeMap<Fault, usize>,
     starts: usize,
     slowest: Duration,
 }
@@ -78,13 +103,15 @@ struct Counts {
 impl Run {
     async fn start(world: World, seed: u64) -> Self {
         let launch = world.launch();
-        let random = Rng::with_seed(seed);
+        let mut random = Rng::with_seed(seed);
+        let unmet = Fault::each_once(&mut random);
         let mut run = Self {
             world,
             launch,
             controller: None,
             random,
             gone: BTreeSet::new(),
+            unmet,
             counts: Counts::default(),
         };
         for number in 0..SERVICES {
@@ -136,14 +163,25 @@ impl Run {
         }
     }
 
+    /// First every fault once, then any.
+    fn next_fault(&mut self) -> Fault {
+        self.unmet.pop().unwrap_or_else(|| Fault::random(&mut self.random))
+    }
+
     async fn commit(&mut self, fault: Fault) {
-        self.counts.faults += 1;
+        *self.counts.faults.entry(fault).or_default() += 1;
         match fault {
-            Fault::Weather(weather) => self.world.proxy.set(weather),
-            Fault::RestartConsul { crash } => {
-                if crash {
-                    self.world.consul.kill();
-                }
+            Fault::Throttle => {
+                let share = 0.1 + self.random.f64() * 0.8;
+                self.world.proxy.set(Weather::Throttled(share));
+            }
+            Fault::LoseAnswers => {
+                let share = 0.1 + self.random.f64() * 0.5;
+                self.world.proxy.set(Weather::Lossy(share));
+            }
+            Fault::RestartConsul => self.world.consul.restart().await.unwrap(),
+            Fault::CrashConsul => {
+                self.world.consul.kill();
                 self.world.consul.restart().await.unwrap();
             }
             Fault::DeleteSecret => {
@@ -152,9 +190,20 @@ impl Run {
                     self.world.delete_secret(&secret_of(&service)).await;
                 }
             }
-            Fault::OverwriteSecret => self.overwrite_secret().await,
-            Fault::DeleteToken => self.delete_token().await,
-            Fault::DeletePolicy | Fault::ChangeRules => self.spoil_policy(fault).await,
+            Fault::OverwriteSecret => {
+                let service = self.victim();
+                if !self.gone.contains(&service) {
+                    self.overwrite_secret(&secret_of(&service)).await;
+                }
+            }
+            Fault::OverwriteClientSecret => self.overwrite_secret("prod-client").await,
+            Fault::DeleteToken => self.delete_token("Token for svc-").await,
+            Fault::DeleteClientToken => self.delete_token("ECS Consul client Token").await,
+            Fault::DeletePolicy => self.spoil_policy("Policy for svc-", false).await,
+            Fault::DeleteClientPolicy => {
+                self.spoil_policy("Consul Client Token Policy for ECS", false).await;
+            }
+            Fault::ChangeRules => self.spoil_policy("Policy for svc-", true).await,
             Fault::Kill => self.kill_controller().await,
             Fault::KillAtWrite => {
                 let written = self.world.proxy.next_call("UpdateSecret");
@@ -169,11 +218,7 @@ impl Run {
         }
     }
 
-    async fn overwrite_secret(&mut self) {
-        let service = self.victim();
-        if self.gone.contains(&service) {
-            return;
-        }
+    async fn overwrite_secret(&mut self, name: &str) {
         let id = |random: &mut Rng| {
             format!("{:08x}-0000-4000-8000-{:012x}", random.u32(1..), random.u64(..1 << 48))
         };
@@ -183,18 +228,18 @@ impl Run {
             1 => format!(r#"{{"accessor_id":"{accessor}","token":""}}"#),
             _ => format!(r#"{{"accessor_id":"{accessor}","token":"{token}"}}"#),
         };
-        self.world.write_secret(&secret_of(&service), &value).await;
+        self.world.write_secret(name, &value).await;
     }
 
     /// A token of the controller's, or none when Consul cannot say.
-    async fn delete_token(&mut self) {
+    async fn delete_token(&mut self, of: &str) {
         let client = self.world.client();
         let tokens = client.acl_tokens(&AclTokenFilter::default(), &QueryOptions::default()).await;
         let Ok(tokens) = tokens else { return };
         let own: Vec<String> = tokens
             .value
             .into_iter()
-            .filter(|token| token.description.starts_with("Token for svc-"))
+            .filter(|token| token.description.starts_with(of))
             .map(|token| token.accessor_id)
             .collect();
         if let Some(accessor) = self.random.choice(&own) {
@@ -202,21 +247,21 @@ impl Run {
         }
     }
 
-    async fn spoil_policy(&mut self, fault: Fault) {
+    async fn spoil_policy(&mut self, of: &str, change: bool) {
         let (client, options) = (self.world.client(), WriteOptions::default());
         let Ok(policies) = client.acl_policies(&QueryOptions::default()).await else { return };
         let own: Vec<AclPolicy> = policies
             .value
             .into_iter()
-            .filter(|policy| policy.description.starts_with("Policy for svc-"))
+            .filter(|policy| policy.description.starts_with(of))
             .collect();
         let Some(policy) = self.random.choice(&own) else { return };
-        let done = if matches!(fault, Fault::DeletePolicy) {
-            client.acl_policy_delete(&policy.id, &options).await
-        } else {
+        let done = if change {
             let mut changed = policy.clone();
             changed.rules = String::from(r#"service_prefix "" { policy = "write" }"#);
             client.acl_policy_update(&changed, &options).await.map(drop)
+        } else {
+            client.acl_policy_delete(&policy.id, &options).await
         };
         // The controller may have deleted it in between.
         drop(done);
@@ -292,12 +337,13 @@ impl Run {
 async fn run(world: World, seed: u64, time: Duration) -> Counts {
     let mut run = Run::start(world, seed).await;
     let end = Instant::now() + time;
-    while Instant::now() < end {
+    // Also on a machine that is so slow that the time does not suffice.
+    while Instant::now() < end || !run.unmet.is_empty() {
         run.counts.rounds += 1;
         for _ in 0..run.random.usize(1..4) {
             run.change().await;
             sleep(run.pause()).await;
-            let fault = Fault::random(&mut run.random);
+            let fault = run.next_fault();
             run.commit(fault).await;
             sleep(run.pause()).await;
         }
@@ -319,6 +365,8 @@ async fn what_has_to_be_there_is_whatever_fails() {
     let seed = seed.unwrap_or_else(|| fastrand::u64(..));
     println!("ACL_SEED={seed}");
     let Some(world) = World::start("faults", seed).await else { return };
+    let started = Instant::now();
     let counts = run(world, seed, if long { LONG } else { SHORT }).await;
-    println!("{counts:?}");
+    println!("{} s: {counts:?}", started.elapsed().as_secs());
+    assert_eq!(counts.faults.len(), Fault::ALL.len(), "every kind of fault was met");
 }

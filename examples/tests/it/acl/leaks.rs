@@ -6,22 +6,22 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use consul_watch::{QueryOptions, WriteOptions, client::AclTokenFilter};
 
 use super::{
-    process::Launch,
+    process::{Launch, Process},
     proxy::Weather,
-    world::{AWS_SECRET_KEY, MANAGEMENT, World, eventually, secret_of},
+    world::{AWS_SECRET_KEY, AWS_SESSION_TOKEN, MANAGEMENT, World, eventually, secret_of},
 };
 use crate::mesh::task::free_port;
 
 /// What somebody writes into a secret by mistake.
 const PLANTED: &str = "planted-by-mistake-3b8e";
 /// A token that Consul does not know.
-const UNKNOWN: &str = "4c1d0a7e-unknown-management-token";
+pub(super) const UNKNOWN: &str = "4c1d0a7e-unknown-management-token";
 
 /// Where a secret must not be: what it is called, and what it holds.
-type Place = (&'static str, String);
+pub(super) type Place = (&'static str, String);
 
 /// The places that hold one of the secrets, plain or in base64.
-fn leaks(places: &[Place], secrets: &BTreeSet<String>) -> Vec<String> {
+pub(super) fn leaks(places: &[Place], secrets: &BTreeSet<String>) -> Vec<String> {
     let mut all = Vec::new();
     for (name, text) in places {
         for (number, secret) in secrets.iter().enumerate() {
@@ -35,6 +35,60 @@ fn leaks(places: &[Place], secrets: &BTreeSet<String>) -> Vec<String> {
         }
     }
     all
+}
+
+/// Everything that leaves a controller: ends it, runs its errands, and keeps what each says.
+pub(super) async fn outlets(
+    launch: &Launch,
+    running: Process,
+    metrics: &str,
+    cleanup: &[&str],
+) -> Vec<Place> {
+    let metrics = reqwest::get(format!("http://{metrics}/metrics")).await.unwrap();
+    let metrics = metrics.text().await.unwrap();
+    let arguments = fs::read_to_string(format!("/proc/{}/cmdline", running.id())).unwrap();
+    assert_eq!(running.terminate().await, Some(0));
+    let (_, planned, planning) = launch.run(&["dry-run"]).await;
+    let (_, refused, refusing) = {
+        let mut unknown = launch.clone();
+        unknown.var("CONSUL_HTTP_TOKEN", UNKNOWN);
+        unknown.run(&["dry-run"]).await
+    };
+    let (code, cleaned, cleaning) = launch.run(cleanup).await;
+    assert_eq!(code, Some(0), "{cleaning}");
+    vec![
+        ("the log", launch.printed()),
+        ("the metrics", metrics),
+        ("the arguments", arguments),
+        ("what a dry run prints", planned),
+        ("the log of a dry run", planning),
+        ("what a refused dry run prints", refused),
+        ("the log of a refused dry run", refusing),
+        ("what a clean-up prints", cleaned),
+        ("the log of a clean-up", cleaning),
+    ]
+}
+
+/// That places hold what they are to hold: a controller that says nothing proves nothing.
+pub(super) fn assert_told(places: &[Place], signs: &[(&str, &str)]) {
+    for (name, sign) in signs {
+        let told = places.iter().any(|(place, text)| place == name && text.contains(sign));
+        assert!(told, "{name} lacks {sign}");
+    }
+}
+
+/// That each secret is found in each place where it is planted, and nowhere else.
+pub(super) fn assert_search_is_worth_something(mut places: Vec<Place>, secrets: &BTreeSet<String>) {
+    for (number, secret) in secrets.iter().enumerate() {
+        for (name, text) in &mut places {
+            let before = text.clone();
+            let packed = STANDARD.encode(secret);
+            text.push_str(if number % 2 == 0 { secret } else { &packed });
+            let found = leaks(&[(name, text.clone())], secrets);
+            assert_eq!(found, [format!("{name} holds secret {number}")]);
+            *text = before;
+        }
+    }
 }
 
 /// The secrets of all tokens that there are.
@@ -99,55 +153,22 @@ async fn nothing_that_leaves_the_controller_holds_a_secret() {
     let controller = launch.start();
 
     let mut secrets: BTreeSet<String> =
-        [MANAGEMENT, AWS_SECRET_KEY, PLANTED, UNKNOWN].map(str::to_owned).into();
+        [MANAGEMENT, AWS_SECRET_KEY, AWS_SESSION_TOKEN, PLANTED, UNKNOWN].map(str::to_owned).into();
     trouble(&mut world, &launch, &mut secrets).await;
-    assert!(secrets.len() >= 4 + 4, "there were tokens");
+    assert!(secrets.len() >= 5 + 4, "there were tokens");
 
-    let metrics = reqwest::get(format!("http://{metrics}/metrics")).await.unwrap();
-    let metrics = metrics.text().await.unwrap();
-    let arguments = fs::read_to_string(format!("/proc/{}/cmdline", controller.id())).unwrap();
-    assert_eq!(controller.terminate().await, Some(0));
-    let (_, planned, planning) = launch.run(&["dry-run"]).await;
-    let (_, refused, refusing) = {
-        let mut unknown = launch.clone();
-        unknown.var("CONSUL_HTTP_TOKEN", UNKNOWN);
-        unknown.run(&["dry-run"]).await
-    };
-    let (code, cleaned, cleaning) = launch.run(&["cleanup", "-force"]).await;
-    assert_eq!(code, Some(0), "{cleaning}");
-    let log = launch.printed();
-    for (text, sign) in [
-        (&log, "DEBUG"),
-        (&log, "create token"),
-        (&metrics, "acl_controller_changes_total"),
-        (&arguments, "-secret-name-prefix"),
-        (&refusing, "ERROR"),
-        (&cleaned, "delete token"),
-    ] {
-        assert!(text.contains(sign), "it does not look like one: {sign}");
-    }
-    let mut places: Vec<Place> = vec![
-        ("the log", log),
-        ("the metrics", metrics),
-        ("the arguments", arguments),
-        ("what a dry run prints", planned),
-        ("the log of a dry run", planning),
-        ("what a refused dry run prints", refused),
-        ("the log of a refused dry run", refusing),
-        ("what a clean-up prints", cleaned),
-        ("the log of a clean-up", cleaning),
-    ];
+    let places = outlets(&launch, controller, &metrics, &["cleanup", "-force"]).await;
+    assert_told(
+        &places,
+        &[
+            ("the log", "DEBUG"),
+            ("the log", "create token"),
+            ("the metrics", "acl_controller_changes_total"),
+            ("the arguments", "-secret-name-prefix"),
+            ("the log of a refused dry run", "ERROR"),
+            ("what a clean-up prints", "delete token"),
+        ],
+    );
     assert_eq!(leaks(&places, &secrets), Vec::<String>::new());
-
-    // The search is worth something.
-    for (number, secret) in secrets.iter().enumerate() {
-        for (name, text) in &mut places {
-            let before = text.clone();
-            let packed = STANDARD.encode(secret);
-            text.push_str(if number % 2 == 0 { secret } else { &packed });
-            let found = leaks(&[(name, text.clone())], &secrets);
-            assert_eq!(found, [format!("{name} holds secret {number}")]);
-            *text = before;
-        }
-    }
+    assert_search_is_worth_something(places, &secrets);
 }

@@ -21,9 +21,11 @@ use tempfile::TempDir;
 use wiremock::{Mock, MockServer, ResponseTemplate, matchers::path};
 
 use super::{
+    leaks::{UNKNOWN, assert_search_is_worth_something, assert_told, leaks, outlets},
     process::Launch,
-    world::{CLUSTER, MANAGEMENT, SUITE, eventually},
+    world::{AWS_SECRET_KEY, AWS_SESSION_TOKEN, CLUSTER, MANAGEMENT, SUITE, eventually},
 };
+use crate::mesh::task::free_port;
 
 const TAG: &str = "consul.hashicorp.com.service-name";
 
@@ -143,7 +145,7 @@ impl Place {
 
     fn controller(&self, metadata: &MockServer) -> Launch {
         let config = json!({"bootstrapDir": self.folder.path(), "consulServers": self.servers(),
-            "controller": {"iamRolePath": null}});
+            "logLevel": "TRACE", "controller": {"iamRolePath": null}});
         let mut launch = Launch::new(&["controller"], self.folder.path().join("controller.log"));
         for (name, value) in [
             ("CONSUL_ECS_CONFIG_JSON", config.to_string()),
@@ -151,7 +153,8 @@ impl Place {
             ("ECS_CONTAINER_METADATA_URI_V4", metadata.uri()),
             ("AWS_ENDPOINT_URL", self.moto.endpoint().to_owned()),
             ("AWS_ACCESS_KEY_ID", "AKIAEXAMPLE".to_owned()),
-            ("AWS_SECRET_ACCESS_KEY", "none".to_owned()),
+            ("AWS_SECRET_ACCESS_KEY", AWS_SECRET_KEY.to_owned()),
+            ("AWS_SESSION_TOKEN", AWS_SESSION_TOKEN.to_owned()),
             ("CONSUL_ECS_INTERVAL", "200ms".to_owned()),
         ] {
             launch.var(name, value);
@@ -315,4 +318,76 @@ async fn what_a_dead_task_leaves_is_removed() {
     let (code, _, log) = controller.run(&["cleanup"]).await;
     assert_eq!(code, Some(0), "{log}");
     assert_eq!(place.tasks_in_consul().await, Default::default());
+}
+
+/// The secrets of all tokens, and what tasks log in with.
+async fn secrets(place: &Place, task: &Task) -> BTreeSet<String> {
+    let (client, options) = (place.client(), QueryOptions::default());
+    let mut secrets: BTreeSet<String> =
+        [MANAGEMENT, AWS_SECRET_KEY, AWS_SESSION_TOKEN, UNKNOWN].map(str::to_owned).into();
+    for entry in client.acl_tokens(&AclTokenFilter::default(), &options).await.unwrap().value {
+        let token = client.acl_token(&entry.accessor_id, &options).await.unwrap().value.unwrap();
+        secrets.insert(token.secret_id.unwrap().expose_secret().to_owned());
+    }
+    // That of the anonymous token is known to everybody.
+    secrets.remove("anonymous");
+    let keys = ["AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"];
+    let vars = task.mesh_init.vars.iter().filter(|(name, _)| keys.contains(&name.as_str()));
+    secrets.extend(vars.map(|(_, value)| value.clone()));
+    secrets
+}
+
+#[tokio::test]
+async fn nothing_that_leaves_the_controller_of_logins_holds_a_secret() {
+    let Some(part) = SUITE.part("moto_server", "secrets of logins") else { return };
+    SUITE.double("consul");
+    let place = Place::start(Moto::start(&part.path).await.unwrap()).await;
+    place.role("web", "/consul-ecs/").await;
+    let own = metadata(&format!("{}/0123", CLUSTER.replace(":cluster/", ":task/"))).await;
+    let mut controller = place.controller(&own);
+    let metrics = format!("127.0.0.1:{}", free_port());
+    for (name, value) in [
+        ("CONSUL_ECS_METRICS_ADDRESS", metrics.as_str()),
+        // The library for AWS shows bodies of requests and answers, as far as one lets it speak.
+        ("LOG_SENSITIVE_BODIES", "true"),
+        ("LOG_SIGNABLE_BODY", "true"),
+    ] {
+        controller.var(name, value);
+    }
+    let running = controller.start();
+    eventually("logins are set up", async || {
+        let options = QueryOptions::default();
+        place.client().catalog_node(CLUSTER, &options).await.unwrap().value.is_some()
+    })
+    .await;
+    let task = place.task(0, ("web", "/consul-ecs/")).await;
+    let (code, _, log) = task.mesh_init.run(&[]).await;
+    assert_eq!(code, Some(0), "{log}");
+    let syncing = task.health_sync.start();
+    eventually("the task has a token", async || {
+        place.tasks_in_consul().await.0 == [id(&task)].into()
+    })
+    .await;
+    let secrets = secrets(&place, &task).await;
+    assert!(secrets.len() >= 4 + 1 + 2, "a token of a login, and keys");
+    syncing.kill().await;
+    let stop = json!({"cluster": "prod", "task": task.arn, "reason": "test"});
+    place.ecs("StopTask", stop).await;
+    eventually("the token is gone", async || place.tasks_in_consul().await.0.is_empty()).await;
+
+    let places = outlets(&controller, running, &metrics, &["cleanup"]).await;
+    assert_told(
+        &places,
+        &[
+            ("the log", "DEBUG"),
+            ("the log", "create auth-method"),
+            ("the log", "delete token"),
+            ("the metrics", "acl_controller_changes_total"),
+            ("the arguments", "controller"),
+            ("the log of a refused dry run", "ERROR"),
+            ("what a clean-up prints", "delete node"),
+        ],
+    );
+    assert_eq!(leaks(&places, &secrets), Vec::<String>::new());
+    assert_search_is_worth_something(places, &secrets);
 }

@@ -30,6 +30,8 @@ pub(super) const SUITE: Suite = Suite("acl-controller end to end");
 pub(super) const MANAGEMENT: &str = "9a7d3c54-2b1e-4f7a-8f6d-51c0a1b2c3d4";
 /// The secret half of the controller's AWS key.
 pub(super) const AWS_SECRET_KEY: &str = "aws-secret-key-of-the-controller-8d1f";
+/// Its session token, as that of a task's role has one.
+pub(super) const AWS_SESSION_TOKEN: &str = "aws-session-token-of-the-controller-77c2";
 pub(super) const CLUSTER: &str = "arn:aws:ecs:us-east-1:123456789012:cluster/prod";
 /// A cluster of another controller, whose name begins with that of ours.
 const NEIGHBOUR: &str = "arn:aws:ecs:us-east-1:123456789012:cluster/prod-2";
@@ -125,6 +127,7 @@ impl World {
             ("AWS_ENDPOINT_URL", self.proxy.endpoint().to_owned()),
             ("AWS_ACCESS_KEY_ID", "AKIAEXAMPLE".to_owned()),
             ("AWS_SECRET_ACCESS_KEY", AWS_SECRET_KEY.to_owned()),
+            ("AWS_SESSION_TOKEN", AWS_SESSION_TOKEN.to_owned()),
             ("CONSUL_ECS_INTERVAL", "200ms".to_owned()),
             ("CONSUL_ECS_CHECK_INTERVAL", "2s".to_owned()),
         ] {

@@ -28,10 +28,14 @@ fn var(name: &str) -> Option<String> {
 
 impl Surroundings {
     pub(super) async fn read() -> Result<Self, Failure> {
-        let task = match var(CLUSTER) {
-            Some(cluster) => elsewhere(cluster),
-            None => HttpTaskMetadata::from_vars(var)?.task().await?,
-        };
+        if let Some(cluster) = var(CLUSTER) {
+            return Ok(Self { task: elsewhere(cluster) });
+        }
+        let metadata = HttpTaskMetadata::from_vars(var).map_err(|error| {
+            let told = error_chain(&error);
+            Failure::Logged(format!("{told}; outside ECS, give the cluster's ARN in {CLUSTER}"))
+        })?;
+        let task = metadata.task().await?;
         Ok(Self { task })
     }
 
