@@ -1,5 +1,7 @@
-//! Where resources are kept: the seam, and the backend in memory.
+//! Where resources are kept: the seam, and the backends.
 
+#[cfg(feature = "durable")]
+pub mod durable;
 mod error;
 pub mod memory;
 pub(crate) mod store;

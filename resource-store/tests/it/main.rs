@@ -11,6 +11,8 @@
 )]
 
 mod controller;
+#[cfg(feature = "durable")]
+mod durable_backend;
 #[cfg(feature = "hcl")]
 mod files;
 #[cfg(all(feature = "grpc", feature = "client"))]
