@@ -178,6 +178,53 @@ async fn blocks_of_zeros_or_noise_are_noticed_or_do_no_harm() {
     }
 }
 
+/// Noise under a store that is open and keeps nothing in memory: what it gives
+/// is right or an error, and no panic gets out, neither of readers nor of the
+/// writer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn damage_under_an_open_store_does_not_get_out() {
+    let (_folder, file, stored) = sound().await;
+    let sound = std::fs::read(&file).unwrap();
+    let mut random = fastrand::Rng::with_seed(14);
+    let mut stopped = 0;
+    for round in 0..rounds() / 3 {
+        std::fs::write(&file, &sound).unwrap();
+        let mut options = DurableOptions::default();
+        options.cache_bytes = 0;
+        let store = DurableBackend::open(&file, options).await.unwrap();
+        let mut damaged = std::fs::read(&file).unwrap();
+        // The head stays: it is not read again.
+        for _ in 0..1 + round % 8 {
+            let at = random.usize(1..damaged.len() / 4096) * 4096;
+            let length = random.usize(1..4096);
+            damaged[at..at + length].fill_with(|| random.u8(..));
+        }
+        std::fs::write(&file, &damaged).unwrap();
+        for resource in &stored {
+            match store.read(Consistency::Strong, &id(resource)).await {
+                Ok(read) => assert_eq!(read, *resource),
+                // A key that is missing shows only when all is checked.
+                Err(Error::NotFound) => {}
+                Err(error) => {
+                    assert!(error.to_string().contains("resources.redb"), "{error}");
+                    stopped += usize::from(error.to_string().contains("is used no more"));
+                }
+            }
+        }
+        if let Ok(read) = store.snapshot().await.unwrap().try_collect::<Vec<_>>().await {
+            assert!(read.iter().all(|resource| stored.contains(resource)));
+        }
+        for i in 0..3 {
+            if let Err(error) = store.write_cas(artist(&format!("new-{i}"))).await {
+                assert!(error.to_string().contains("resources.redb"), "{error}");
+            }
+        }
+        // It ends, however; the file is free for the next round then.
+        drop(store.close().await);
+    }
+    assert!(stopped > 0, "nothing ever failed within the storage");
+}
+
 #[tokio::test]
 async fn what_is_no_store_is_refused() {
     let folder = tempfile::tempdir().unwrap();
