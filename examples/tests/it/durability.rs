@@ -76,6 +76,7 @@ impl Kills {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[expect(clippy::print_stdout, reason = "the figures of a long run")]
 async fn what_was_acknowledged_outlives_every_kill() {
     let rounds = if soak() { 200 } else { 20 };
     let mut kills = Kills::new(on);

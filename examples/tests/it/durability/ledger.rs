@@ -38,8 +38,8 @@ fn pattern(number: u64, size: usize) -> String {
 /// The number of content, if it is whole.
 fn number_of(resource: &pb::Resource) -> Result<u64, String> {
     let broken = || format!("{} is half there: {resource:?}", resource.name());
-    let data = Resource::<RecordLabel>::decode(resource).map_err(|_| broken())?.data;
-    let number = data.name.parse().map_err(|_| broken())?;
+    let data = Resource::<RecordLabel>::decode(resource).ok().ok_or_else(broken)?.data;
+    let number = data.name.parse().ok().ok_or_else(broken)?;
     let whole = label(resource.name(), number);
     let same = whole.data == resource.data && whole.metadata == resource.metadata;
     if same { Ok(number) } else { Err(broken()) }
@@ -48,13 +48,20 @@ fn number_of(resource: &pb::Resource) -> Result<u64, String> {
 /// What is stored under a name: nothing, or this number with this version.
 pub(crate) type State = Option<(u64, String)>;
 
+/// What a client asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Asked {
+    Write(u64),
+    Delete,
+}
+
 /// What the client of a name knows.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Known {
     /// What was acknowledged last.
     pub(crate) state: State,
-    /// What was asked for then, without an answer: the number, or a delete.
-    pub(crate) asked: Option<Option<u64>>,
+    /// What was asked for then, without an answer.
+    pub(crate) asked: Option<Asked>,
     pub(crate) resource: Option<pb::Resource>,
 }
 
@@ -144,7 +151,8 @@ impl Ledger {
             self.unknown += usize::from(asked.is_some());
             if now != known.state {
                 // The change that was under way is all there, then.
-                if asked != Some(now.as_ref().map(|(number, _)| *number)) {
+                let done = now.as_ref().map_or(Asked::Delete, |(number, _)| Asked::Write(*number));
+                if asked != Some(done) {
                     return Err(format!(
                         "{name}: {:?} was acknowledged, {asked:?} was asked for then, and {now:?} \
                          is there",
@@ -186,7 +194,7 @@ mod tests {
         let names = [
             ("a".to_owned(), known(Some((3, "13")), None)),
             ("b".to_owned(), known(None, None)),
-            ("c".to_owned(), known(Some((5, "15")), Some(Some(6)))),
+            ("c".to_owned(), known(Some((5, "15")), Some(Asked::Write(6)))),
         ];
         Ledger { names: names.into(), ..Ledger::default() }
     }

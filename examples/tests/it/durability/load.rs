@@ -8,7 +8,7 @@ use std::sync::{
 use resource_store::{Code, GrpcClient, ResourceClient as _, RpcError, pb};
 use tokio::{sync::Notify, task::JoinSet};
 
-use super::ledger::{Known, Ledger, OWNER, label};
+use super::ledger::{Asked, Known, Ledger, OWNER, label};
 use crate::resource_server::ResourceServer;
 
 const CLIENTS: u64 = 6;
@@ -54,7 +54,7 @@ impl Load {
         let mut clients = JoinSet::new();
         for number in 0..CLIENTS {
             let names = (0..NAMES).map(|name| format!("label-{number}-{name}"));
-            let client = Client {
+            let worker = Worker {
                 client: server.client(),
                 owner: owner.id.clone().unwrap(),
                 names: names
@@ -69,7 +69,7 @@ impl Load {
                 next: ledger.next + number,
                 random: random.fork(),
             };
-            clients.spawn(client.work(Arc::clone(&progress)));
+            clients.spawn(worker.work(Arc::clone(&progress)));
         }
         Self { clients, progress }
     }
@@ -94,7 +94,7 @@ impl Load {
                     let number = ledger.saw(resource).unwrap();
                     ledger.next = ledger.next.max(number + 1);
                 }
-                if let Some(Some(number)) = report.known.asked {
+                if let Some(Asked::Write(number)) = report.known.asked {
                     ledger.next = ledger.next.max(number + 1);
                 }
                 ledger.names.insert(report.name, report.known);
@@ -103,7 +103,7 @@ impl Load {
     }
 }
 
-struct Client {
+struct Worker {
     client: GrpcClient,
     owner: pb::Id,
     names: Vec<Report>,
@@ -111,7 +111,7 @@ struct Client {
     random: fastrand::Rng,
 }
 
-impl Client {
+impl Worker {
     async fn work(mut self, progress: Arc<Progress>) -> Vec<Report> {
         while !progress.over.load(Ordering::SeqCst) {
             let name = self.random.usize(..self.names.len());
@@ -133,14 +133,14 @@ impl Client {
         let report = &mut self.names[name];
         let known = &mut report.known;
         if let Some(stored) = known.resource.clone().filter(|_| self.random.u8(..4) == 0) {
-            known.asked = Some(None);
+            known.asked = Some(Asked::Delete);
             let request = pb::DeleteRequest { id: stored.id, version: stored.version };
             self.client.delete(request).await?;
             (known.state, known.resource) = (None, None);
         } else {
             let number = self.next;
             self.next += CLIENTS;
-            known.asked = Some(Some(number));
+            known.asked = Some(Asked::Write(number));
             let whole = label(&report.name, number);
             let resource = match known.resource.clone() {
                 Some(stored) => {
