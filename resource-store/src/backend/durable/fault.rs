@@ -26,8 +26,6 @@ pub(super) enum Fault {
     Storage { file: PathBuf, source: redb::Error },
     #[error("{} is used no more since this happened: {reason}; start again", file.display())]
     Stopped { file: PathBuf, reason: String },
-    #[error("{}: a change within the same transaction failed", file.display())]
-    HalfDone { file: PathBuf },
     #[error("{}: the transaction failed: {reason}", file.display())]
     Transaction { file: PathBuf, reason: String },
     #[error("{} was closed", file.display())]
@@ -71,10 +69,6 @@ impl FileState {
 
     pub(super) fn damaged(&self, what: impl Into<String>) -> Fault {
         Fault::File { file: self.path.clone(), what: what.into() }
-    }
-
-    pub(super) fn half_done(&self) -> Fault {
-        Fault::HalfDone { file: self.path.clone() }
     }
 
     pub(super) fn transaction(&self, reason: &str) -> Fault {

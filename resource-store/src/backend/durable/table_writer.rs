@@ -33,7 +33,8 @@ pub(crate) struct TableWriter<'t> {
     staged: Option<Pair<'t>>,
     index: u64,
     changed: bool,
-    broken: bool,
+    /// Why the transaction cannot be finished.
+    broken: Option<String>,
 }
 
 /// Resources, and the index by owner.
@@ -51,7 +52,7 @@ impl<'t> TableWriter<'t> {
             staged: None,
             index,
             changed: false,
-            broken: false,
+            broken: None,
         }
     }
 
@@ -160,8 +161,8 @@ impl<'t> TableWriter<'t> {
     /// Completes the transaction, short of its commit. Says whether there is
     /// anything to commit.
     pub(super) fn finish(mut self) -> Result<bool> {
-        if self.broken {
-            return Err(self.file.half_done().during("write"));
+        if let Some(reason) = &self.broken {
+            return Err(self.file.transaction(reason).during("write"));
         }
         if self.changed {
             self.set_number(INDEX, self.index)?;
@@ -201,7 +202,8 @@ impl<'t> TableWriter<'t> {
     }
 
     fn broke(&mut self, error: redb::Error) -> Error {
-        self.broken = true;
+        let reason = error.to_string();
+        self.broken.get_or_insert(reason);
         self.file.storage(error).during("write")
     }
 }
