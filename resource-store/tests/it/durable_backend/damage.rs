@@ -73,7 +73,7 @@ fn soak() -> bool {
 
 /// How many places are tried.
 fn rounds() -> usize {
-    if soak() { 20_000 } else { 150 }
+    if soak() { 6_000 } else { 150 }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
