@@ -1,7 +1,10 @@
-//! Where resources are kept: the seam, and the backend in memory.
+//! Where resources are kept: the seam, and the backends.
 
+#[cfg(feature = "durable")]
+pub mod durable;
 mod error;
 pub mod memory;
+pub(crate) mod store;
 
 use std::{fmt, sync::Arc};
 
@@ -182,6 +185,10 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
 
     /// Replaces everything by the given resources, whose versions and uids are
     /// kept, and closes every watch.
+    ///
+    /// Where versions are decimal numbers, those given later are higher than
+    /// any such number among the restored ones, and than any given before: so
+    /// no version ever stands for two contents.
     ///
     /// All or nothing: an error in the stream, or dropping the future before
     /// the end, leaves the store as it was.

@@ -11,6 +11,8 @@
 )]
 
 mod controller;
+#[cfg(feature = "durable")]
+mod durable_backend;
 #[cfg(feature = "hcl")]
 mod files;
 #[cfg(all(feature = "grpc", feature = "client"))]
@@ -24,4 +26,5 @@ mod service;
 mod support;
 mod test_kit;
 mod topic_model;
+mod transfer;
 mod wire_model;
