@@ -188,6 +188,10 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Replaces everything by the given resources, whose versions and uids are
     /// kept, and closes every watch.
     ///
+    /// Where versions are decimal numbers, those given later are higher than
+    /// any such number among the restored ones, and than any given before: so
+    /// no version ever stands for two contents.
+    ///
     /// All or nothing: an error in the stream, or dropping the future before
     /// the end, leaves the store as it was.
     ///

@@ -4,6 +4,10 @@ mod barrier;
 mod channels;
 mod config;
 mod convert;
+#[cfg_attr(
+    not(any(test, feature = "testing")),
+    expect(unreachable_pub, reason = "public for tests only")
+)]
 mod faults;
 mod gate;
 mod lifecycle;
@@ -65,7 +69,7 @@ use crate::{
 ///   restore brings versions of its own; later ones are larger.
 ///
 /// Files: `raft-log.redb` with the log, the vote and which node this is, and
-/// `resources.redb`, which can be made again from other nodes. Only one process
+/// `raft-resources.redb`, which can be made again from other nodes. Only one process
 /// has them open. Each entry and record has a checksum; a damaged one stops the
 /// node, with an error that names it.
 ///

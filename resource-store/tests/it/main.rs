@@ -28,4 +28,5 @@ mod service;
 mod support;
 mod test_kit;
 mod topic_model;
+mod transfer;
 mod wire_model;

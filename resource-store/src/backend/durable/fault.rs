@@ -48,11 +48,17 @@ pub(in crate::backend) struct FileState {
     stopped: OnceLock<String>,
     /// Set once a commit failed: what there was before can still be read.
     read_only: OnceLock<String>,
+    closed: OnceLock<()>,
 }
 
 impl FileState {
     pub(in crate::backend) fn new(path: &Path) -> Self {
-        Self { path: path.to_owned(), stopped: OnceLock::new(), read_only: OnceLock::new() }
+        Self {
+            path: path.to_owned(),
+            stopped: OnceLock::new(),
+            read_only: OnceLock::new(),
+            closed: OnceLock::new(),
+        }
     }
 
     pub(in crate::backend) fn path(&self) -> &Path {
@@ -113,10 +119,19 @@ impl FileState {
     }
 
     fn check(&self, given_up: &OnceLock<String>) -> Result<(), Fault> {
+        if self.closed.get().is_some() {
+            return Err(self.closed());
+        }
         match given_up.get() {
             Some(reason) => Err(Fault::Stopped { file: self.path.clone(), reason: reason.clone() }),
             None => Ok(()),
         }
+    }
+
+    /// Lets nothing more be done, because the file is closed.
+    pub(in crate::backend) fn close(&self) {
+        // Once is enough.
+        self.closed.get_or_init(|| ());
     }
 
     /// Writes to the file, as [`Self::guard`] does, unless a commit failed.
@@ -138,6 +153,15 @@ impl FileState {
         work: impl FnOnce() -> Result<T>,
     ) -> Result<T> {
         self.check(&self.stopped).map_err(|fault| fault.during(operation))?;
+        self.contain(operation, work)
+    }
+
+    /// Works on the file, whatever happened to it.
+    pub(in crate::backend) fn contain<T>(
+        &self,
+        operation: &'static str,
+        work: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
         catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
             let reason = format!("the storage failed within: {}", text_of(&*panic));
             self.stop(&reason);

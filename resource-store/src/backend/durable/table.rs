@@ -159,10 +159,11 @@ impl Table {
     pub(crate) fn close(self) -> Result<()> {
         let Self { database, view } = self;
         let file = &view.file;
-        // Also what may not be written any more is to be closed.
-        file.guard("close", || {
+        let closed = file.contain("close", || {
             database.close().map_err(|error| file.storage(error).during("close"))
-        })
+        });
+        file.close();
+        closed
     }
 }
 

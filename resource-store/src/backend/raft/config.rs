@@ -11,7 +11,7 @@ use crate::backend::store::topics::DEFAULT_WATCH_BUFFER;
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct RaftConfig {
-    /// The folder of the node's files, `raft-log.redb` and `resources.redb`.
+    /// The folder of the node's files, `raft-log.redb` and `raft-resources.redb`.
     /// Made if it is not there. No two nodes share one.
     pub data_dir: PathBuf,
     /// The address to listen at for other nodes: host and port. Port 0 takes

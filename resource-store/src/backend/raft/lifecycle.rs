@@ -40,7 +40,7 @@ use crate::{
 };
 
 const LOG_FILE: &str = "raft-log.redb";
-const TABLE_FILE: &str = "resources.redb";
+const TABLE_FILE: &str = "raft-resources.redb";
 /// How long calls of other nodes may go on after the node was told to stop.
 const DRAIN: Duration = Duration::from_secs(2);
 

@@ -1,0 +1,83 @@
+//! The backend that the command line asks for.
+
+use std::{path::Path, sync::Arc};
+
+use consul_watch::BoxError;
+use resource_store::{
+    backend::{
+        Backend,
+        durable::{DurableBackend, DurableOptions},
+        memory::MemoryBackend,
+        raft::RaftBackend,
+    },
+    controller::Leadership,
+};
+
+use crate::{arguments::StorageOptions, raft::RaftOptions};
+
+/// A backend, and what it needs to be ended well.
+pub(crate) enum Storage {
+    Memory(MemoryBackend),
+    Durable(DurableBackend),
+    Raft(RaftBackend),
+}
+
+impl Storage {
+    pub(crate) async fn open(
+        options: &StorageOptions,
+        raft: &RaftOptions,
+    ) -> Result<Self, BoxError> {
+        if let Some(node) = raft.start(options.data_dir.as_deref()).await? {
+            return Ok(Self::Raft(node));
+        }
+        match &options.data_dir {
+            Some(folder) => Ok(Self::Durable(open_file(folder, options).await?)),
+            None => Ok(Self::Memory(MemoryBackend::new())),
+        }
+    }
+
+    /// What decides where controllers run that are to run once, if this
+    /// process may not be the only one.
+    pub(crate) fn leadership(&self) -> Option<Leadership> {
+        match self {
+            Self::Memory(_) | Self::Durable(_) => None,
+            Self::Raft(backend) => Some(backend.leadership()),
+        }
+    }
+
+    pub(crate) fn backend(&self) -> Arc<dyn Backend> {
+        match self {
+            Self::Memory(backend) => Arc::new(backend.clone()),
+            Self::Durable(backend) => Arc::new(backend.clone()),
+            Self::Raft(backend) => Arc::new(backend.clone()),
+        }
+    }
+
+    /// Whether it lasts longer than this process.
+    pub(crate) fn is_lasting(&self) -> bool {
+        match self {
+            Self::Memory(_) => false,
+            Self::Durable(_) | Self::Raft(_) => true,
+        }
+    }
+
+    /// Brings to the disk what is to be there.
+    pub(crate) async fn close(self) -> Result<(), BoxError> {
+        match self {
+            Self::Memory(_) => {}
+            Self::Durable(backend) => backend.close().await?,
+            Self::Raft(backend) => backend.shutdown().await,
+        }
+        Ok(())
+    }
+}
+
+async fn open_file(folder: &Path, options: &StorageOptions) -> Result<DurableBackend, BoxError> {
+    std::fs::create_dir_all(folder)
+        .map_err(|error| format!("cannot make the folder {}: {error}", folder.display()))?;
+    let mut how = DurableOptions::default();
+    how.sync = options.sync;
+    how.cache_bytes = usize::try_from(options.cache)?.saturating_mul(1 << 20);
+    how.check_on_open = !options.no_check;
+    Ok(DurableBackend::open(folder.join("resources.redb"), how).await?)
+}
