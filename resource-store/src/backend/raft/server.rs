@@ -3,7 +3,7 @@
 use std::sync::{Arc, atomic::Ordering};
 
 use async_trait::async_trait;
-use openraft::raft::AppendEntriesResponse;
+use openraft::{RaftLogReader as _, raft::AppendEntriesResponse};
 use tonic::{Request, Response, Status, Streaming};
 
 use super::{
@@ -11,7 +11,7 @@ use super::{
     members,
     node::{CLUSTER_HEADER, Change, Node, inconsistent},
     snapshot::{Frames, SnapshotData},
-    types::{Snapshot, SnapshotMeta, Vote},
+    types::{Snapshot, SnapshotMeta, Types, Vote},
     wire,
 };
 use crate::{
@@ -108,6 +108,32 @@ impl PeerServer {
         }
     }
 
+    /// Refuses entries in the place of others that were applied. No leader
+    /// sends such; the library would stop the node.
+    async fn check_history(
+        &self,
+        request: &openraft::raft::AppendEntriesRequest<Types>,
+    ) -> Result<(), Status> {
+        let applied = *self.node.machine.applied().borrow();
+        let (Some(first), Some(last)) = (request.entries.first(), request.entries.last()) else {
+            return Ok(());
+        };
+        let (start, end) = (first.log_id.index, applied.min(last.log_id.index + 1));
+        if start >= end {
+            return Ok(());
+        }
+        let known = self.node.log.clone().try_get_log_entries(start..end).await;
+        let known = known.map_err(|e| stopped(&e))?;
+        // Both are without gaps, but the oldest may be gone here.
+        let skip = known.first().map_or(0, |known| known.log_id.index - start);
+        let sent = request.entries.iter().skip(usize::try_from(skip).unwrap_or(usize::MAX));
+        let differs = sent.zip(&known).any(|(sent, known)| sent.log_id != known.log_id);
+        if differs {
+            return Err(malformed(Malformed("other entries in the place of applied ones")));
+        }
+        Ok(())
+    }
+
     async fn receive(
         &self,
         head: peer::SnapshotHead,
@@ -165,6 +191,7 @@ impl PeerService for PeerServer {
         let request = request.into_inner();
         self.check(request.route.as_ref(), From::Leader).await?;
         let request = convert::append(request).map_err(malformed)?;
+        self.check_history(&request).await?;
         let result = match self.node.raft.append_entries(request).await {
             Ok(AppendEntriesResponse::Success | AppendEntriesResponse::PartialSuccess(_)) => {
                 append_response::Result::Accepted(append_response::Accepted {})

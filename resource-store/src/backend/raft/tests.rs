@@ -1,3 +1,4 @@
 //! Tests of the parts of a node.
 
+mod peers;
 mod storage;
