@@ -4,6 +4,8 @@
 pub mod durable;
 mod error;
 pub mod memory;
+#[cfg(feature = "raft")]
+pub mod raft;
 pub(crate) mod store;
 
 use std::{fmt, sync::Arc};

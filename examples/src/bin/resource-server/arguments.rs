@@ -6,6 +6,8 @@ use clap::{Args, Parser, Subcommand};
 use consul_watch::GoDuration;
 use resource_store::backend::durable::SyncPolicy;
 
+use crate::raft::{MembersOptions, RaftOptions, RemoveMemberOptions};
+
 /// Serves resources of the demo types over gRPC, and over HTTP under /api.
 ///
 /// It stops at Ctrl-C or SIGTERM.
@@ -30,6 +32,10 @@ pub(crate) enum Command {
     ///
     /// Nothing is changed if the file is not sound and complete.
     Import(ImportOptions),
+    /// Lists the nodes of a cluster
+    Members(MembersOptions),
+    /// Removes a node from a cluster, before or after it is stopped
+    RemoveMember(RemoveMemberOptions),
 }
 
 #[derive(Debug, Args)]
@@ -53,6 +59,8 @@ pub(crate) struct ExportOptions {
 pub(crate) struct ImportOptions {
     #[command(flatten)]
     pub(crate) storage: StorageOptions,
+    #[command(flatten)]
+    pub(crate) raft: RaftOptions,
     /// Replaces what there is; otherwise the store has to be empty
     #[arg(long)]
     pub(crate) replace: bool,
@@ -71,6 +79,8 @@ pub(crate) struct ServeOptions {
     pub(crate) listen: Option<String>,
     #[command(flatten)]
     pub(crate) storage: StorageOptions,
+    #[command(flatten)]
+    pub(crate) raft: RaftOptions,
 }
 
 /// Where resources are kept.

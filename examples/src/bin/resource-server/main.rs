@@ -4,10 +4,12 @@
 //! Needs nothing. Run it with
 //! `cargo run -p examples --features resource-store --bin resource-server`; the
 //! address to listen at may follow (`127.0.0.1:8502` if not). It prints where it
-//! listens, and stops at Ctrl-C or SIGTERM. `resource-server export` and
+//! listens, and stops at Ctrl-C or SIGTERM. With `--raft` it is one node of
+//! several that keep the resources together. `resource-server export` and
 //! `resource-server import` move resources from one store to another.
 
 mod arguments;
+mod raft;
 mod serve;
 mod storage;
 mod transfer;
@@ -47,5 +49,7 @@ async fn run(command_line: CommandLine) -> Result<(), BoxError> {
         None => serve::serve(command_line.serve).await,
         Some(Command::Export(options)) => transfer::export(&options).await,
         Some(Command::Import(options)) => transfer::import(&options).await,
+        Some(Command::Members(options)) => raft::members(&options).await,
+        Some(Command::RemoveMember(options)) => raft::remove_member(&options).await,
     }
 }

@@ -3,25 +3,45 @@
 use std::{path::Path, sync::Arc};
 
 use consul_watch::BoxError;
-use resource_store::backend::{
-    Backend,
-    durable::{DurableBackend, DurableOptions},
-    memory::MemoryBackend,
+use resource_store::{
+    backend::{
+        Backend,
+        durable::{DurableBackend, DurableOptions},
+        memory::MemoryBackend,
+        raft::RaftBackend,
+    },
+    controller::Leadership,
 };
 
-use crate::arguments::StorageOptions;
+use crate::{arguments::StorageOptions, raft::RaftOptions};
 
 /// A backend, and what it needs to be ended well.
 pub(crate) enum Storage {
     Memory(MemoryBackend),
     Durable(DurableBackend),
+    Raft(RaftBackend),
 }
 
 impl Storage {
-    pub(crate) async fn open(options: &StorageOptions) -> Result<Self, BoxError> {
+    pub(crate) async fn open(
+        options: &StorageOptions,
+        raft: &RaftOptions,
+    ) -> Result<Self, BoxError> {
+        if let Some(node) = raft.start(options.data_dir.as_deref()).await? {
+            return Ok(Self::Raft(node));
+        }
         match &options.data_dir {
             Some(folder) => Ok(Self::Durable(open_file(folder, options).await?)),
             None => Ok(Self::Memory(MemoryBackend::new())),
+        }
+    }
+
+    /// What decides where controllers run that are to run once, if this
+    /// process may not be the only one.
+    pub(crate) fn leadership(&self) -> Option<Leadership> {
+        match self {
+            Self::Memory(_) | Self::Durable(_) => None,
+            Self::Raft(backend) => Some(backend.leadership()),
         }
     }
 
@@ -29,6 +49,7 @@ impl Storage {
         match self {
             Self::Memory(backend) => Arc::new(backend.clone()),
             Self::Durable(backend) => Arc::new(backend.clone()),
+            Self::Raft(backend) => Arc::new(backend.clone()),
         }
     }
 
@@ -36,7 +57,7 @@ impl Storage {
     pub(crate) fn is_lasting(&self) -> bool {
         match self {
             Self::Memory(_) => false,
-            Self::Durable(_) => true,
+            Self::Durable(_) | Self::Raft(_) => true,
         }
     }
 
@@ -45,6 +66,7 @@ impl Storage {
         match self {
             Self::Memory(_) => {}
             Self::Durable(backend) => backend.close().await?,
+            Self::Raft(backend) => backend.shutdown().await,
         }
         Ok(())
     }

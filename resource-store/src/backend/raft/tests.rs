@@ -1,0 +1,4 @@
+//! Tests of the parts of a node.
+
+mod peers;
+mod storage;
