@@ -5,7 +5,11 @@
 //! because followers and the state machine want them next.
 //!
 //! A leader's entries are acknowledged before they are on the disk; what makes
-//! up for it is in [`gate`](super::gate).
+//! up for it is in [`gate`](super::gate). Two things follow for the log. Changes
+//! of the membership have effects as soon as they are in it, so they wait for
+//! the disk. And a leader that starts again may have lost entries which others
+//! hold, so it does not go on leading in its term: it would give their places
+//! to other entries of the same term.
 
 mod cache;
 mod file;
@@ -20,7 +24,7 @@ use std::{
 };
 
 use openraft::{
-    LogState, OptionalSend, RaftLogReader, StorageIOError,
+    EntryPayload, LogState, OptionalSend, RaftLogReader, StorageIOError,
     storage::{LogFlushed, RaftLogStorage},
 };
 use tokio::sync::oneshot;
@@ -64,6 +68,25 @@ struct State {
     committed: Option<LogId>,
     purged: Option<LogId>,
     last: Option<LogId>,
+    /// The end of the last change of the membership, which has to be on the
+    /// disk before anything after it is acknowledged.
+    membership_end: u64,
+}
+
+impl State {
+    /// Takes entries up, which are the last ones from now on. Gives whether
+    /// they may be acknowledged before they are on the disk, which holds the
+    /// entries before `flushed`.
+    fn appends_early(&mut self, node: NodeId, entries: &[Entry], flushed: u64) -> bool {
+        let is_change = |entry: &&Entry| matches!(entry.payload, EntryPayload::Membership(_));
+        if let Some(change) = entries.iter().rev().find(is_change) {
+            self.membership_end = change.log_id.index + 1;
+        }
+        self.last = entries.last().map(|entry| entry.log_id).or(self.last);
+        // A follower has saved the vote of its leader before.
+        let leads = self.vote.is_some_and(|vote| vote.leader_id.node_id == node);
+        leads && self.membership_end <= flushed
+    }
 }
 
 impl Log {
@@ -72,10 +95,11 @@ impl Log {
         let file = Arc::new(LogFile::open(path)?);
         let (vote, committed, purged, last) = file.state()?;
         let node = file.identity().node;
+        let vote = vote.map(|vote| elected_no_more(vote, node));
         let gate = Gate::default();
         let cache = Arc::new(Mutex::new(Cache::default()));
         let writer = Writer::start(Arc::clone(&file), gate.clone(), Arc::clone(&cache))?;
-        let state = Mutex::new(State { vote, committed, purged, last });
+        let state = Mutex::new(State { vote, committed, purged, last, membership_end: 0 });
         Ok(Self { shared: Arc::new(Shared { node, file, writer, gate, cache, state }) })
     }
 
@@ -160,6 +184,11 @@ impl Log {
         self.shared.writer.send(work(done));
         answer.await.unwrap_or_else(|_ended| Err(ended())).map_err(writing)
     }
+}
+
+/// A vote as it counts after a start: who led has to be elected anew.
+fn elected_no_more(vote: Vote, node: NodeId) -> Vote {
+    if vote.leader_id.node_id == node { Vote::new(vote.leader_id.term, node) } else { vote }
 }
 
 fn ended() -> io::Error {
@@ -249,18 +278,14 @@ impl RaftLogStorage<Types> for Log {
             return Ok(());
         };
         let (first, last) = (first.log_id.index, last.log_id);
-        let leads = {
-            let mut state = lock(&self.shared.state);
-            state.last = Some(last);
-            // A follower has saved the vote of its leader before.
-            state.vote.is_some_and(|vote| vote.leader_id.node_id == self.shared.node)
-        };
+        let flushed = lock(&self.shared.cache).flushed_to();
+        let early = lock(&self.shared.state).appends_early(self.shared.node, &entries, flushed);
         let records = entries.iter().map(|e| (e.log_id.index, file::encode(e))).collect();
         for entry in &entries {
             entry.mark_entered();
         }
         lock(&self.shared.cache).push(entries);
-        if leads {
+        if early {
             self.shared.gate.acknowledged_early(first, last.index + 1);
             self.shared.writer.send(Work::Append { records, callback: None });
             callback.log_io_completed(Ok(()));
@@ -285,7 +310,9 @@ impl RaftLogStorage<Types> for Log {
                 }
             }
         };
-        lock(&self.shared.state).last = last;
+        let mut state = lock(&self.shared.state);
+        state.last = last;
+        state.membership_end = state.membership_end.min(log_id.index);
         Ok(())
     }
 
@@ -297,5 +324,44 @@ impl RaftLogStorage<Types> for Log {
         }
         lock(&self.shared.cache).purge(log_id.index);
         self.written(|done| Work::Purge(log_id, done)).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use openraft::CommittedLeaderId;
+
+    use super::*;
+    use crate::backend::raft::types::Membership;
+
+    const NODE: NodeId = 7;
+
+    fn entry(index: u64, payload: EntryPayload<Types>) -> Entry {
+        Entry { log_id: LogId::new(CommittedLeaderId::new(1, NODE), index), payload }
+    }
+
+    #[test]
+    fn changes_of_the_membership_wait_for_the_disk_and_all_after_them() {
+        let members = Membership::new(vec![BTreeSet::from([NODE])], None);
+        let change = |index| [entry(index, EntryPayload::Membership(members.clone()))];
+        let blank = |index| [entry(index, EntryPayload::Blank)];
+        let vote = Some(Vote::new_committed(1, NODE));
+        let mut state = State { vote, ..State::default() };
+        assert!(state.appends_early(NODE, &blank(0), 0));
+        assert!(!state.appends_early(NODE, &change(1), 1));
+        assert!(!state.appends_early(NODE, &blank(2), 1), "the change is not on the disk");
+        assert!(state.appends_early(NODE, &blank(3), 2));
+        assert_eq!(state.last.map(|last| last.index), Some(3));
+        assert!(!state.appends_early(8, &blank(4), 4), "of another leader");
+    }
+
+    #[test]
+    fn who_led_before_a_start_does_not_lead_after_it() {
+        let led = elected_no_more(Vote::new_committed(3, NODE), NODE);
+        assert_eq!(led, Vote::new(3, NODE));
+        let followed = Vote::new_committed(3, 8);
+        assert_eq!(elected_no_more(followed, NODE), followed);
     }
 }

@@ -56,6 +56,11 @@ impl Cache {
         self.trim();
     }
 
+    /// Entries before this index are on the disk; there may be more.
+    pub(super) fn flushed_to(&self) -> u64 {
+        self.flushed
+    }
+
     /// Throws entries from `since` on away.
     pub(super) fn truncate(&mut self, since: u64) {
         while self.entries.back().is_some_and(|entry| entry.log_id.index >= since) {

@@ -293,3 +293,18 @@ async fn the_membership_stands_with_the_resources() {
     assert_eq!(applied, Some(log_id(1, 4)));
     assert_eq!(*stored.membership(), membership);
 }
+
+/// Entries that it sent to others may be lost with a crash. In the same term it would give their
+/// places to other entries.
+#[tokio::test]
+async fn a_leader_that_starts_again_does_not_lead_in_its_term() {
+    let folder = TempDir::new().unwrap();
+    let (mut log, machine) = open(folder.path());
+    let node = log.identity().node;
+    log.save_vote(&Vote::new_committed(4, node)).await.unwrap();
+    assert_eq!(log.read_vote().await.unwrap(), Some(Vote::new_committed(4, node)));
+    log.close().await;
+    drop((log, machine));
+    let (mut log, _machine) = open(folder.path());
+    assert_eq!(log.read_vote().await.unwrap(), Some(Vote::new(4, node)));
+}
