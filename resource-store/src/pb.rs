@@ -8,6 +8,7 @@
 
 #[allow(
     clippy::pedantic,
+    clippy::large_enum_variant,
     clippy::clone_on_ref_ptr,
     clippy::allow_attributes_without_reason,
     missing_docs,

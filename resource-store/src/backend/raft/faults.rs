@@ -10,11 +10,14 @@ use std::{
 use super::types::NodeId;
 use crate::backend::store::sync::lock;
 
+/// Who cannot call whom.
+type Cuts = Mutex<HashSet<(NodeId, NodeId)>>;
+
 /// Faults of the network between nodes of one process, and of a node itself,
 /// for tests. Clones share the network; the lag is of one node.
 #[derive(Debug, Clone, Default)]
 pub struct Faults {
-    cuts: Option<Arc<Mutex<HashSet<(NodeId, NodeId)>>>>,
+    cuts: Option<Arc<Cuts>>,
     lag: Duration,
 }
 

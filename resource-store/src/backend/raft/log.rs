@@ -195,6 +195,7 @@ fn ended() -> io::Error {
     io::Error::other("the writer of the log has ended")
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "it stands in `map_err`")]
 fn writing(error: io::Error) -> StorageError {
     StorageIOError::write_logs(&error).into()
 }

@@ -131,6 +131,10 @@ impl Machine {
 
     /// Begins to take a snapshot from the leader.
     pub(crate) async fn begin_staging(&self) -> Result<()> {
+        #[expect(
+            clippy::redundant_closure_for_method_calls,
+            reason = "the method alone is for one lifetime only"
+        )]
         self.change(false, |writer| writer.clear_staged()).await
     }
 

@@ -181,9 +181,8 @@ where
     let mut places = first.iter().cycle();
     let mut next: Option<String> = None;
     loop {
-        let address = match next.take().or_else(|| places.next().cloned()) {
-            Some(address) => address,
-            None => return Err(inconsistent("no address of another node is known")),
+        let Some(address) = next.take().or_else(|| places.next().cloned()) else {
+            return Err(inconsistent("no address of another node is known"));
         };
         match call(address.clone()).await {
             Answer::Done => return Ok(()),

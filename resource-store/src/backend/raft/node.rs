@@ -190,9 +190,7 @@ impl Node {
                     Err(Failure::NotDone(why)) => reason = why,
                 }
             }
-            if let Err(stopped) = self.running() {
-                return Err(stopped);
-            }
+            self.running()?;
             if Instant::now() >= deadline {
                 return Err(inconsistent(reason));
             }
@@ -298,11 +296,8 @@ impl Node {
             Err(RaftError::APIError(ClientWriteError::ForwardToLeader(_))) => {
                 Err(Failure::NotDone("the node is not the leader".to_owned()))
             }
-            Err(other) => Err(Failure::Failed(Error::Other {
-                operation: "change",
-                retryable: false,
-                source: other.to_string().into(),
-            })),
+            // What is not in the log of the leader has no effect.
+            Err(other) => Err(Failure::NotDone(other.to_string())),
         }
     }
 
@@ -504,7 +499,7 @@ fn read_failure(status: Status) -> Failure {
 
 /// Whether a call failed before anything of it was sent.
 fn never_sent(status: &Status) -> bool {
-    causes(status).any(|cause| cause.is::<tonic::ConnectError>())
+    causes(status).any(<dyn std::error::Error>::is::<tonic::ConnectError>)
 }
 
 fn causes<'e>(

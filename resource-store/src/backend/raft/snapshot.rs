@@ -142,7 +142,9 @@ mod tests {
     fn frames_are_found_wherever_chunks_are_cut() {
         let resources = [demo::artist("korn").encode(), demo::artist("nina").encode()];
         let mut framed = BytesMut::new();
-        resources.iter().for_each(|resource| frame(resource, &mut framed));
+        for resource in &resources {
+            frame(resource, &mut framed);
+        }
         for cut in 0..framed.len() {
             let (mut frames, mut found) = (Frames::default(), Vec::new());
             for part in [&framed[..cut], &framed[cut..]] {

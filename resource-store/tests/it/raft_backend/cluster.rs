@@ -12,7 +12,7 @@ use resource_store::{
 use tempfile::TempDir;
 
 /// How long anything may take.
-pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+pub(super) const PATIENCE: Duration = Duration::from_mins(1);
 
 pub(super) fn kind() -> Type {
     Type::new("test", "v1", "Thing")
@@ -42,7 +42,7 @@ pub(super) struct Cluster {
     nodes: Vec<Option<RaftBackend>>,
     configs: Vec<RaftConfig>,
     pub(super) faults: Faults,
-    _folders: Vec<TempDir>,
+    folders: Vec<TempDir>,
 }
 
 impl Cluster {
@@ -56,12 +56,15 @@ impl Cluster {
         config.election = (Duration::from_millis(250), Duration::from_millis(500));
     }
 
-    pub(super) async fn start_with(nodes: usize, adjust: impl Fn(usize, &mut RaftConfig)) -> Self {
+    pub(super) async fn start_with(
+        nodes: usize,
+        adjust: impl Fn(usize, &mut RaftConfig) + Send + Sync,
+    ) -> Self {
         let mut cluster = Self {
             nodes: Vec::new(),
             configs: Vec::new(),
             faults: Faults::new(),
-            _folders: Vec::new(),
+            folders: Vec::new(),
         };
         for number in 0..nodes {
             cluster.add(|config| adjust(number, config)).await.unwrap();
@@ -70,10 +73,10 @@ impl Cluster {
     }
 
     /// Another node joins; the first one founds the cluster.
-    pub(super) async fn add(&mut self, adjust: impl Fn(&mut RaftConfig)) -> Result<()> {
+    pub(super) async fn add(&mut self, adjust: impl Fn(&mut RaftConfig) + Send) -> Result<()> {
         let folder = folder();
         let mut config = RaftConfig::new(folder.path(), "127.0.0.1:0");
-        config.election = (Duration::from_millis(500), Duration::from_millis(1000));
+        config.election = (Duration::from_millis(500), Duration::from_secs(1));
         config.faults = self.faults.clone();
         adjust(&mut config);
         let start = match self.nodes.iter().flatten().next() {
@@ -84,7 +87,7 @@ impl Cluster {
         config.listen = node.local_addr().to_string();
         self.nodes.push(Some(node));
         self.configs.push(config);
-        self._folders.push(folder);
+        self.folders.push(folder);
         Ok(())
     }
 
@@ -104,8 +107,11 @@ impl Cluster {
     pub(super) async fn leader(&self) -> usize {
         within(async {
             loop {
-                let opinions: Vec<_> =
-                    self.running().filter_map(|n| n.leader()).map(|leader| leader.id).collect();
+                let opinions: Vec<_> = self
+                    .running()
+                    .filter_map(RaftBackend::leader)
+                    .map(|leader| leader.id)
+                    .collect();
                 let found = self.nodes.iter().position(|node| {
                     let id = node.as_ref().map(RaftBackend::node_id);
                     let count = opinions.iter().filter(|opinion| Some(**opinion) == id).count();

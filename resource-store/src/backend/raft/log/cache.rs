@@ -108,8 +108,8 @@ mod tests {
         }
     }
 
-    fn indexes(read: (u64, Vec<Entry>)) -> (u64, Vec<u64>) {
-        (read.0, read.1.iter().map(|entry| entry.log_id.index).collect())
+    fn indexes((from, read): (u64, Vec<Entry>)) -> (u64, Vec<u64>) {
+        (from, read.into_iter().map(|entry| entry.log_id.index).collect())
     }
 
     #[test]

@@ -98,7 +98,7 @@ async fn forwarded_calls_are_answered_by_the_leader_and_never_forwarded_again() 
         name_prefix: "k".to_owned(),
     };
     let listed = leader.list(list.clone()).await.unwrap().into_inner().resources;
-    assert_eq!(listed, [stored.clone()]);
+    assert_eq!(listed, std::slice::from_ref(&stored));
 
     let delete = forwarded::DeleteRequest { id: stored.id.clone(), version: stored.version };
     let mut follower = forwarding(&nodes.follower);
@@ -163,11 +163,12 @@ async fn malformed_calls_are_refused_and_the_node_goes_on() {
     let stored = nodes.leader.write_cas(artist()).await.unwrap();
     nodes.follower.wait_until_caught_up(Duration::from_secs(20)).await.unwrap();
     let node = &nodes.follower.node;
-    let route = Some(peer::Route {
+    let plain_route = peer::Route {
         cluster: node.cluster.load(Ordering::Acquire),
         to: node.id,
         from: nodes.leader.node_id(),
-    });
+    };
+    let route = Some(plain_route);
     let vote = Some(peer::Vote { term: 1 << 40, node: 7, committed: true });
     let log_id = |term, index| Some(peer::LogId { term, leader: 7, index });
     let entry = |term, index| peer::Entry { log_id: log_id(term, index), payload: None };
@@ -217,7 +218,7 @@ async fn malformed_calls_are_refused_and_the_node_goes_on() {
         leader.join(peer::JoinRequest { route, node: joiner }).await.unwrap_err();
     }
     let restore = peer::RestoreRequest {
-        route: Some(peer::Route { to: nodes.leader.node_id(), ..route.unwrap() }),
+        route: Some(peer::Route { to: nodes.leader.node_id(), ..plain_route }),
         resources: vec![0xff; 9].into(),
     };
     peers(&nodes.leader).restore(restore).await.unwrap_err();
