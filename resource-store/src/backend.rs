@@ -2,6 +2,7 @@
 
 mod error;
 pub mod memory;
+pub(crate) mod store;
 
 use std::{fmt, sync::Arc};
 

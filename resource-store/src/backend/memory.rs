@@ -1,39 +1,27 @@
 //! The backend in memory.
 
-mod key;
 mod state;
-mod sync;
-mod topic;
-mod watch;
 
-use std::{
-    collections::HashMap,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicU64, Ordering},
-    },
+use std::sync::{
+    Arc, Mutex,
+    atomic::{AtomicU64, Ordering},
 };
 
 use arc_swap::ArcSwap;
 use async_trait::async_trait;
-use futures::{StreamExt as _, TryStreamExt as _};
+use futures::{StreamExt as _, TryStreamExt as _, stream};
 
-use self::{
-    state::{Change, State},
-    sync::lock,
-    topic::Topic,
-    watch::MemoryWatch,
+use self::state::State;
+use super::{
+    Backend, Consistency, Query, ResourceStream, Result, Watch,
+    store::{
+        change::Change,
+        sync::lock,
+        topics::{DEFAULT_WATCH_BUFFER, Topics},
+        watch::StoreWatch,
+    },
 };
-use super::{Backend, Consistency, Query, ResourceStream, Result, Watch};
-use crate::{
-    pb::{Id, Resource, Type},
-    tenancy::WILDCARD,
-};
-
-/// How many events a topic holds by default.
-const DEFAULT_WATCH_BUFFER: usize = 8192;
-/// From how many topics on the idle ones are thrown out.
-const MANY_TOPICS: usize = 64;
+use crate::pb::{Id, Resource};
 
 /// Keeps resources in memory.
 ///
@@ -61,9 +49,7 @@ struct Shared {
     /// Held while the next state is made and published.
     writer: Mutex<()>,
     versions: AtomicU64,
-    watch_buffer: usize,
-    /// Logs of changes, by kind, and by kind and tenancy.
-    topics: Mutex<HashMap<Vec<u8>, Arc<Topic<Change>>>>,
+    topics: Topics,
 }
 
 impl Default for MemoryBackend {
@@ -87,8 +73,7 @@ impl MemoryBackend {
             current: ArcSwap::from_pointee(State::default()),
             writer: Mutex::new(()),
             versions: AtomicU64::new(0),
-            watch_buffer: events,
-            topics: Mutex::new(HashMap::new()),
+            topics: Topics::new(events),
         };
         Self { shared: Arc::new(shared) }
     }
@@ -117,7 +102,7 @@ impl Shared {
         let (result, change) = change(&mut next)?;
         if let Some(change) = change {
             self.current.store(Arc::new(next));
-            self.publish(&change);
+            self.topics.publish(&change);
         }
         drop(turn);
         // Freeing what only the old state held is not the next writer's wait.
@@ -125,48 +110,12 @@ impl Shared {
         Ok(result)
     }
 
-    fn publish(&self, change: &Change) {
-        let Some(id) = &change.resource.id else { return };
-        let Some(Type { group, kind, .. }) = &id.r#type else { return };
-        let topics = lock(&self.topics);
-        if topics.is_empty() {
-            return;
-        }
-        let tenancy = id.tenancy.clone().unwrap_or_default();
-        let names = [key::kind_topic(group, kind), key::tenancy_topic(group, kind, &tenancy)];
-        let found: Vec<_> =
-            names.iter().filter_map(|name| topics.get(name)).map(Arc::clone).collect();
-        drop(topics);
-        for topic in found {
-            topic.publish(change.clone());
-        }
-    }
-
-    fn subscribe(&self, query: &Query) -> topic::Reader<Change> {
-        let (group, kind) = (&query.kind.group, &query.kind.kind);
-        let wild = query.tenancy.partition == WILDCARD || query.tenancy.namespace == WILDCARD;
-        let name = if wild {
-            key::kind_topic(group, kind)
-        } else {
-            key::tenancy_topic(group, kind, &query.tenancy)
-        };
-        let mut topics = lock(&self.topics);
-        if topics.len() >= MANY_TOPICS {
-            topics.retain(|_, topic| !topic.is_idle());
-        }
-        let topic = topics.entry(name).or_insert_with(|| Arc::new(Topic::new(self.watch_buffer)));
-        topic.subscribe()
-    }
-
     fn replace(&self, mut restored: State) {
         let turn = lock(&self.writer);
         let before = self.current.load_full();
         restored.continue_after(&before);
         self.current.store(Arc::new(restored));
-        let topics = std::mem::take(&mut *lock(&self.topics));
-        for topic in topics.values() {
-            topic.close();
-        }
+        self.topics.close_all();
         drop(turn);
     }
 }
@@ -198,14 +147,15 @@ impl Backend for MemoryBackend {
     }
 
     async fn watch_list(&self, query: &Query) -> Result<Watch> {
-        let reader = self.shared.subscribe(query);
-        let snapshot = self.shared.current.load_full();
-        Ok(MemoryWatch::new(query.clone(), reader, snapshot).boxed())
+        let reader = self.shared.topics.subscribe(query);
+        let state = self.shared.current.load_full();
+        let snapshot = stream::iter(state.pages(query).map(Ok));
+        Ok(StoreWatch::new(query.clone(), reader, state.index(), snapshot).boxed())
     }
 
     async fn snapshot(&self) -> Result<ResourceStream> {
         let resources = self.shared.current.load().resources();
-        Ok(futures::stream::iter(resources.into_iter().map(|(_, resource)| Ok(resource))).boxed())
+        Ok(stream::iter(resources.into_iter().map(|(_, resource)| Ok(resource))).boxed())
     }
 
     async fn restore(&self, mut resources: ResourceStream) -> Result<()> {

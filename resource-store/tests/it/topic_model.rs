@@ -11,7 +11,7 @@ mod sync {
     }
 }
 
-#[path = "../../src/backend/memory/topic.rs"]
+#[path = "../../src/backend/store/topic.rs"]
 mod topic;
 
 use std::{collections::VecDeque, future::poll_fn};

@@ -4,35 +4,17 @@ use std::{collections::VecDeque, ops::Bound, sync::Arc};
 
 use imbl::OrdMap;
 
-use super::key::{self, Key};
 use crate::{
-    backend::{Error, Query, Result, WatchEvent},
+    backend::{
+        Error, Query, Result,
+        store::{
+            change::{Change, ChangeKind},
+            condition,
+            key::{self, Key},
+        },
+    },
     pb::{Id, Resource},
 };
-
-/// One change of the store, as watches see it.
-#[derive(Debug, Clone)]
-pub(super) struct Change {
-    /// The position of the change among all changes.
-    pub(super) index: u64,
-    pub(super) kind: ChangeKind,
-    pub(super) resource: Arc<Resource>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ChangeKind {
-    Upsert,
-    Delete,
-}
-
-impl Change {
-    pub(super) fn into_event(self) -> WatchEvent {
-        match self.kind {
-            ChangeKind::Upsert => WatchEvent::Upsert(self.resource),
-            ChangeKind::Delete => WatchEvent::Delete(self.resource),
-        }
-    }
-}
 
 /// One state of the store. A clone shares everything with its original.
 #[derive(Debug, Clone, Default)]
@@ -51,30 +33,15 @@ impl State {
 
     pub(super) fn read(&self, id: &Id) -> Result<Arc<Resource>> {
         let stored = self.resources.get(key::resource_key(id).as_slice()).ok_or(Error::NotFound)?;
-        if !id.uid.is_empty() && id.uid != stored.uid() {
-            return Err(Error::NotFound);
-        }
-        match (&id.r#type, stored.resource_type()) {
-            (Some(requested), Some(ty)) if requested.group_version != ty.group_version => {
-                Err(Error::GroupVersionMismatch {
-                    requested: Box::new(requested.clone()),
-                    stored: Arc::clone(stored),
-                })
-            }
-            _ => Ok(Arc::clone(stored)),
-        }
+        condition::check_read(stored, id)?;
+        Ok(Arc::clone(stored))
     }
 
     /// Stores a resource under a new version.
     pub(super) fn write(&mut self, mut resource: Resource, new_version: String) -> Result<Change> {
-        let key: Key = resource_key_of(&resource)?.into();
+        let key: Key = condition::key_of(&resource)?.into();
         let stored = self.resources.get(&key);
-        match stored {
-            Some(stored) if stored.uid() != resource.uid() => return Err(Error::WrongUid),
-            Some(stored) if stored.version != resource.version => return Err(Error::CasFailure),
-            None if !resource.version.is_empty() => return Err(Error::CasFailure),
-            Some(_) | None => {}
-        }
+        condition::check_write(stored.map(Arc::as_ref), &resource)?;
         let old_owner = stored.and_then(|stored| stored.owner.clone());
         resource.version = new_version;
         let resource = Arc::new(resource);
@@ -86,11 +53,8 @@ impl State {
     pub(super) fn delete(&mut self, id: &Id, version: &str) -> Result<Option<Change>> {
         let key = key::resource_key(id);
         let Some(stored) = self.resources.get(key.as_slice()) else { return Ok(None) };
-        if stored.uid() != id.uid {
+        if !condition::check_delete(stored, id, version)? {
             return Ok(None);
-        }
-        if stored.version != version {
-            return Err(Error::CasFailure);
         }
         let stored = Arc::clone(stored);
         self.resources.remove(key.as_slice());
@@ -102,7 +66,7 @@ impl State {
 
     /// Takes a resource as it is, for a restored store.
     pub(super) fn insert_restored(&mut self, resource: &Arc<Resource>) -> Result<()> {
-        let key: Key = resource_key_of(resource)?.into();
+        let key: Key = condition::key_of(resource)?.into();
         let old_owner = self.resources.get(&key).and_then(|stored| stored.owner.clone());
         self.put(key, resource, old_owner.as_ref());
         Ok(())
@@ -119,24 +83,16 @@ impl State {
         matching.filter(|resource| query.covers(resource)).cloned().collect()
     }
 
-    /// Puts up to `most` of the listed resources after `last` into `into`.
-    /// Gives the key to go on from, or nothing at the end.
-    pub(super) fn page(
-        &self,
-        prefix: &[u8],
-        last: Option<Vec<u8>>,
-        most: usize,
-        query: &Query,
-        into: &mut VecDeque<Arc<Resource>>,
-    ) -> Option<Vec<u8>> {
-        let mut end = None;
-        for (key, resource) in range(&self.resources, prefix, last).take(most) {
-            end = Some(key);
-            if query.covers(resource) {
-                into.push_back(Arc::clone(resource));
-            }
+    /// What a query matches, page by page, so that it holds no borrow.
+    pub(super) fn pages(self: &Arc<Self>, query: &Query) -> Pages {
+        let prefix = key::query_prefix(query);
+        Pages {
+            state: Arc::clone(self),
+            query: query.clone(),
+            prefix,
+            next: Next::Start,
+            batch: VecDeque::new(),
         }
-        end.map(|key| key.to_vec())
     }
 
     pub(super) fn list_by_owner(&self, owner: &Id) -> Vec<Arc<Resource>> {
@@ -166,14 +122,6 @@ impl State {
     }
 }
 
-fn resource_key_of(resource: &Resource) -> Result<Vec<u8>> {
-    resource.id.as_ref().map(key::resource_key).ok_or_else(|| Error::Other {
-        operation: "write",
-        retryable: false,
-        source: "resource has no id".into(),
-    })
-}
-
 /// The entries whose keys begin with `prefix`, after `last`.
 fn range<'a>(
     map: &'a OrdMap<Key, Arc<Resource>>,
@@ -187,4 +135,54 @@ fn range<'a>(
     let bounds: (Bound<&[u8]>, Bound<&[u8]>) =
         (start.as_ref().map(Vec::as_slice), Bound::Unbounded);
     map.range::<_, [u8]>(bounds).take_while(move |(key, _)| key.starts_with(prefix))
+}
+
+/// How many resources are taken at a time.
+const BATCH: usize = 64;
+
+/// The resources of a state that a query matches.
+#[derive(Debug)]
+pub(super) struct Pages {
+    state: Arc<State>,
+    query: Query,
+    prefix: Vec<u8>,
+    next: Next,
+    batch: VecDeque<Arc<Resource>>,
+}
+
+/// Where the next page begins.
+#[derive(Debug)]
+enum Next {
+    Start,
+    After(Key),
+    End,
+}
+
+impl Pages {
+    /// Takes the next page. Not all in it need match.
+    fn fill(&mut self, last: Option<Vec<u8>>) {
+        for (key, resource) in range(&self.state.resources, &self.prefix, last).take(BATCH) {
+            self.next = Next::After(Arc::clone(key));
+            if self.query.covers(resource) {
+                self.batch.push_back(Arc::clone(resource));
+            }
+        }
+    }
+}
+
+impl Iterator for Pages {
+    type Item = Arc<Resource>;
+
+    fn next(&mut self) -> Option<Arc<Resource>> {
+        loop {
+            if let Some(resource) = self.batch.pop_front() {
+                return Some(resource);
+            }
+            match std::mem::replace(&mut self.next, Next::End) {
+                Next::Start => self.fill(None),
+                Next::After(key) => self.fill(Some(key.to_vec())),
+                Next::End => return None,
+            }
+        }
+    }
 }

@@ -2,7 +2,7 @@ use futures::StreamExt as _;
 
 use super::*;
 use crate::{
-    backend::{Error, WatchEvent},
+    backend::{Error, WatchEvent, store::topics::MANY_TOPICS},
     demo,
     typed::ResourceData as _,
 };
@@ -45,10 +45,11 @@ async fn a_watcher_that_keeps_up_sees_more_than_the_buffer_holds() {
 #[tokio::test]
 async fn changes_between_subscribing_and_the_snapshot_come_once() {
     let backend = MemoryBackend::new();
-    let reader = backend.shared.subscribe(&artists());
+    let reader = backend.shared.topics.subscribe(&artists());
     let stored = put(&backend, "korn").await;
-    let snapshot = backend.shared.current.load_full();
-    let mut watch = MemoryWatch::new(artists(), reader, snapshot);
+    let state = backend.shared.current.load_full();
+    let snapshot = stream::iter(state.pages(&artists()).map(Ok));
+    let mut watch = StoreWatch::new(artists(), reader, state.index(), snapshot);
     let later = put(&backend, "muse").await;
     for expected in
         [WatchEvent::Upsert(stored), WatchEvent::EndOfSnapshot, WatchEvent::Upsert(later)]
@@ -78,7 +79,7 @@ async fn topics_that_nobody_reads_are_thrown_out() {
         query.tenancy.namespace = format!("ns-{i}");
         drop(backend.watch_list(&query).await.unwrap());
     }
-    assert!(lock(&backend.shared.topics).len() <= MANY_TOPICS);
+    assert!(backend.shared.topics.len() <= MANY_TOPICS);
 }
 
 #[tokio::test]

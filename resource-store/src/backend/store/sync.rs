@@ -1,4 +1,4 @@
-//! The locks of this backend, in one place so that a model checker can put its
+//! The locks of backends, in one place so that a model checker can put its
 //! own in their stead.
 
 pub(crate) use std::sync::{Arc, Mutex};

@@ -14,17 +14,17 @@ use crate::{
 };
 
 /// A key of the store; cheap to clone.
-pub(super) type Key = Arc<[u8]>;
+pub(crate) type Key = Arc<[u8]>;
 
 /// The key of a resource: group, kind, partition, namespace, name.
-pub(super) fn resource_key(id: &Id) -> Vec<u8> {
+pub(crate) fn resource_key(id: &Id) -> Vec<u8> {
     let mut key = Vec::with_capacity(96);
     push_id(&mut key, id);
     key
 }
 
 /// The prefix of the keys of all that an owner owns: its key and its uid.
-pub(super) fn owner_prefix(owner: &Id) -> Vec<u8> {
+pub(crate) fn owner_prefix(owner: &Id) -> Vec<u8> {
     let mut key = Vec::with_capacity(192);
     push_id(&mut key, owner);
     push(&mut key, &owner.uid);
@@ -32,14 +32,14 @@ pub(super) fn owner_prefix(owner: &Id) -> Vec<u8> {
 }
 
 /// The key of an owned resource in the index by owner.
-pub(super) fn owned_key(owner: &Id, id: &Id) -> Vec<u8> {
+pub(crate) fn owned_key(owner: &Id, id: &Id) -> Vec<u8> {
     let mut key = owner_prefix(owner);
     push_id(&mut key, id);
     key
 }
 
 /// The prefix of all keys that a query may match: up to its first wildcard.
-pub(super) fn query_prefix(query: &Query) -> Vec<u8> {
+pub(crate) fn query_prefix(query: &Query) -> Vec<u8> {
     let mut key = Vec::with_capacity(96);
     push(&mut key, &query.kind.group);
     push(&mut key, &query.kind.kind);
@@ -54,7 +54,7 @@ pub(super) fn query_prefix(query: &Query) -> Vec<u8> {
 }
 
 /// The topic of all changes to a kind.
-pub(super) fn kind_topic(group: &str, kind: &str) -> Vec<u8> {
+pub(crate) fn kind_topic(group: &str, kind: &str) -> Vec<u8> {
     let mut key = Vec::with_capacity(32);
     push(&mut key, group);
     push(&mut key, kind);
@@ -62,7 +62,7 @@ pub(super) fn kind_topic(group: &str, kind: &str) -> Vec<u8> {
 }
 
 /// The topic of the changes to a kind in one tenancy.
-pub(super) fn tenancy_topic(group: &str, kind: &str, tenancy: &Tenancy) -> Vec<u8> {
+pub(crate) fn tenancy_topic(group: &str, kind: &str, tenancy: &Tenancy) -> Vec<u8> {
     let mut key = kind_topic(group, kind);
     push(&mut key, &tenancy.partition);
     push(&mut key, &tenancy.namespace);

@@ -1,0 +1,9 @@
+//! What backends share: keys, conditions, changes, and how watches follow them.
+
+pub(crate) mod change;
+pub(crate) mod condition;
+pub(crate) mod key;
+pub(crate) mod sync;
+pub(crate) mod topic;
+pub(crate) mod topics;
+pub(crate) mod watch;

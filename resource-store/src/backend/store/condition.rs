@@ -1,0 +1,55 @@
+//! What has to hold for a read, a write and a delete, given what is stored.
+
+use std::sync::Arc;
+
+use super::key;
+use crate::{
+    backend::{Error, Result},
+    pb::{Id, Resource},
+};
+
+/// Whether a read of `id` gives `stored`, which has its key.
+pub(crate) fn check_read(stored: &Arc<Resource>, id: &Id) -> Result<()> {
+    if !id.uid.is_empty() && id.uid != stored.uid() {
+        return Err(Error::NotFound);
+    }
+    match (&id.r#type, stored.resource_type()) {
+        (Some(requested), Some(ty)) if requested.group_version != ty.group_version => {
+            Err(Error::GroupVersionMismatch {
+                requested: Box::new(requested.clone()),
+                stored: Arc::clone(stored),
+            })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whether `resource` may take the place of `stored`, which has its key.
+pub(crate) fn check_write(stored: Option<&Resource>, resource: &Resource) -> Result<()> {
+    match stored {
+        Some(stored) if stored.uid() != resource.uid() => Err(Error::WrongUid),
+        Some(stored) if stored.version != resource.version => Err(Error::CasFailure),
+        None if !resource.version.is_empty() => Err(Error::CasFailure),
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// Whether `stored` is to be deleted; not if it is another incarnation.
+pub(crate) fn check_delete(stored: &Resource, id: &Id, version: &str) -> Result<bool> {
+    if stored.uid() != id.uid {
+        return Ok(false);
+    }
+    if stored.version != version {
+        return Err(Error::CasFailure);
+    }
+    Ok(true)
+}
+
+/// The key of a resource, which must have an id.
+pub(crate) fn key_of(resource: &Resource) -> Result<Vec<u8>> {
+    resource.id.as_ref().map(key::resource_key).ok_or_else(|| Error::Other {
+        operation: "write",
+        retryable: false,
+        source: "resource has no id".into(),
+    })
+}
