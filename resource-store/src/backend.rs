@@ -1,6 +1,8 @@
 //! Where resources are kept: the seam, and the backend in memory.
 
 mod error;
+#[cfg(feature = "etcd")]
+pub mod etcd;
 pub mod memory;
 pub(crate) mod store;
 

@@ -11,6 +11,10 @@
 )]
 
 mod controller;
+#[cfg(feature = "etcd")]
+mod etcd;
+#[cfg(feature = "etcd")]
+mod etcd_backend;
 #[cfg(feature = "hcl")]
 mod files;
 #[cfg(all(feature = "grpc", feature = "client"))]

@@ -1,0 +1,3 @@
+//! The etcd backend and what may happen to etcd.
+
+pub(crate) mod server;
