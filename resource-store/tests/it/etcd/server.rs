@@ -188,7 +188,7 @@ impl Servers {
     }
 
     /// How many keys there are.
-    pub(crate) async fn count(&self) -> u64 {
+    pub(crate) async fn count(&self) -> usize {
         let all = json!({ "key": "AA==", "range_end": "AA==", "count_only": true });
         let range = self.call(0, "/v3/kv/range", all).await;
         range["count"].as_str().map_or(0, |count| count.parse().unwrap())
