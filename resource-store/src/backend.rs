@@ -1,5 +1,7 @@
-//! Where resources are kept: the seam, and the backend in memory.
+//! Where resources are kept: the seam, and the backends.
 
+#[cfg(feature = "durable")]
+pub mod durable;
 mod error;
 #[cfg(feature = "etcd")]
 pub mod etcd;
@@ -185,6 +187,10 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
 
     /// Replaces everything by the given resources, whose versions and uids are
     /// kept, and closes every watch.
+    ///
+    /// Where versions are decimal numbers, those given later are higher than
+    /// any such number among the restored ones, and than any given before: so
+    /// no version ever stands for two contents.
     ///
     /// All or nothing: an error in the stream, or dropping the future before
     /// the end, leaves the store as it was.

@@ -52,6 +52,7 @@ pub mod service;
 mod tenancy;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+pub mod transfer;
 mod typed;
 pub mod validation;
 #[cfg(any(feature = "grpc", feature = "client"))]

@@ -44,11 +44,28 @@ async fn called(arguments: &[&str]) -> Output {
 
 #[tokio::test]
 async fn a_call_that_is_not_right_says_how() {
-    for (arguments, code) in [(vec!["--help"], 0), (vec!["-port"], 1), (vec!["a", "b"], 1)] {
+    for help in ["-h", "-help", "--help"] {
+        let output = called(&[help]).await;
+        assert_eq!(output.status.code(), Some(0), "{help}");
+        let said = String::from_utf8(output.stdout).unwrap();
+        assert!(said.contains("Usage: resource-server [OPTIONS] [ADDRESS]\n"), "{said}");
+        assert!(said.contains("--data-dir <DIR>"), "{said}");
+    }
+    let cases = [
+        (vec!["--port"], "error: unexpected argument '--port' found"),
+        (vec!["a", "b"], "error: unexpected argument 'b' found"),
+        (vec!["a", "--listen", "b"], "error: the argument '[ADDRESS]' cannot be used with"),
+        (vec!["--sync", "never"], "error: the following required arguments were not provided:"),
+        (
+            vec!["--data-dir", "d", "--sync", "often"],
+            "error: invalid value 'often' for '--sync <WHEN>': ",
+        ),
+    ];
+    for (arguments, text) in cases {
         let output = called(&arguments).await;
-        assert_eq!(output.status.code(), Some(code), "{arguments:?}");
-        let said = if code == 0 { output.stdout } else { output.stderr };
-        assert!(said.starts_with(b"Usage: resource-server [ADDRESS]\n"), "{said:?}");
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(said.starts_with(text), "{said}");
     }
 }
 

@@ -79,6 +79,7 @@ macro_rules! storage_conformance {
             snapshots_do_not_show_later_writes
             a_restore_replaces_everything_and_closes_watches
             a_failed_restore_changes_nothing
+            versions_after_a_restore_are_new
         );
     };
     (@cases $fixture:expr, $capabilities:expr; $($case:ident)*) => {$(

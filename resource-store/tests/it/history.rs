@@ -5,11 +5,11 @@
 use std::sync::Arc;
 
 use resource_store::{
-    backend::memory::MemoryBackend,
+    backend::{Backend, memory::MemoryBackend},
     testing::history::{self, Action, History, HistoryOptions, Observed, Operation, WatchLog},
 };
 
-async fn check(backend: MemoryBackend, seed: u64, operations: usize) -> History {
+async fn check(backend: impl Backend, seed: u64, operations: usize) -> History {
     let mut options = HistoryOptions::default();
     options.seed = seed;
     options.operations = operations;
@@ -30,6 +30,31 @@ async fn concurrent_users_see_what_the_contract_allows() {
         let changes =
             history.operations.iter().filter(|o| matches!(o.action, Action::Change { .. }));
         assert!(changes.count() > operations / 20, "writes are refused now and then only");
+    }
+}
+
+/// The same over a file, with each way to sync.
+#[cfg(feature = "durable")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn concurrent_users_of_a_file_see_what_the_contract_allows() {
+    use std::time::Duration;
+
+    use resource_store::backend::durable::{DurableBackend, DurableOptions, SyncPolicy};
+
+    let soak = std::env::var_os("SOAK").is_some_and(|value| value == "1");
+    let operations = if soak { 100_000 } else { 2_000 };
+    let policies =
+        [SyncPolicy::EveryCommit, SyncPolicy::Within(Duration::from_millis(3)), SyncPolicy::Never];
+    for (seed, sync) in (0..).zip(policies) {
+        let folder = tempfile::tempdir().unwrap();
+        let mut options = DurableOptions::default();
+        options.sync = sync;
+        // Restarts of slow watchers, too.
+        options.watch_buffer = if seed == 2 { 8 } else { 8192 };
+        let file = folder.path().join("resources.redb");
+        let backend = DurableBackend::open(&file, options).await.unwrap();
+        check(backend.clone(), seed, operations).await;
+        backend.close().await.unwrap();
     }
 }
 

@@ -11,6 +11,8 @@
 )]
 
 mod controller;
+#[cfg(feature = "durable")]
+mod durable_backend;
 #[cfg(feature = "etcd")]
 mod etcd;
 #[cfg(feature = "etcd")]
@@ -28,4 +30,5 @@ mod service;
 mod support;
 mod test_kit;
 mod topic_model;
+mod transfer;
 mod wire_model;

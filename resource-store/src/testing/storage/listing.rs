@@ -97,3 +97,25 @@ pub async fn a_failed_restore_changes_nothing(backend: Arc<dyn Backend>, _: Capa
     assert_eq!(backend.read(Consistency::Strong, &id_of(&stored)).await.unwrap(), stored);
     assert!(is(&backend.read(Consistency::Strong, &id_of(&other)).await, &Error::NotFound));
 }
+
+/// Versions that are given after a restore go on after those that came with
+/// it, and after those given before.
+pub async fn versions_after_a_restore_are_new(backend: Arc<dyn Backend>, _: Capabilities) {
+    let before =
+        write(&backend, seed::resource(seed::a_v1(), seed::default_tenancy(), "before")).await;
+    let web = seed::resource(seed::a_v1(), seed::default_tenancy(), "web");
+    let restored = Arc::new(Resource { version: "1000000".to_owned(), ..web });
+    backend.restore(stream::iter([Ok(Arc::clone(&restored))]).boxed()).await.unwrap();
+    // A backend whose versions are no numbers has nothing to go on after.
+    let Ok(before) = before.version.parse::<u64>() else { return };
+    for name in ["web-1", "web-2"] {
+        let later =
+            write(&backend, seed::resource(seed::a_v1(), seed::default_tenancy(), name)).await;
+        let number: u64 = later.version.parse().unwrap();
+        assert!(number > before.max(1_000_000), "{number} after {before} and 1000000");
+    }
+    let later = write(&backend, Resource::clone(&restored)).await;
+    let old = backend.write_cas(Resource::clone(&restored)).await;
+    assert!(is(&old, &Error::CasFailure));
+    assert_ne!(later.version, restored.version);
+}

@@ -1,0 +1,74 @@
+//! The command line.
+
+use std::{ffi::OsString, path::PathBuf};
+
+use clap::{Args, Parser};
+use consul_watch::GoDuration;
+use resource_store::backend::durable::SyncPolicy;
+
+/// Serves resources of the demo types over gRPC, and over HTTP under /api.
+///
+/// It stops at Ctrl-C or SIGTERM.
+#[derive(Debug, Parser)]
+#[command(name = "resource-server", args_conflicts_with_subcommands = true)]
+pub(crate) struct CommandLine {
+    #[command(flatten)]
+    pub(crate) serve: ServeOptions,
+}
+
+/// How to serve.
+#[derive(Debug, Args)]
+pub(crate) struct ServeOptions {
+    /// The address to listen at [default: 127.0.0.1:8502]
+    #[arg(conflicts_with = "listen")]
+    pub(crate) address: Option<String>,
+    /// The address to listen at, too
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) listen: Option<String>,
+    #[command(flatten)]
+    pub(crate) storage: StorageOptions,
+}
+
+/// Where resources are kept.
+#[derive(Debug, Args)]
+pub(crate) struct StorageOptions {
+    /// Keeps resources in the file resources.redb of this folder, which is made
+    /// if need be; without it they are in memory
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data_dir: Option<PathBuf>,
+    /// When a change reaches the disk: before it is acknowledged (each-commit);
+    /// a time such as 50ms after it at the latest; or when the operating system
+    /// comes to it (never)
+    #[arg(
+        long, value_name = "WHEN", default_value = "each-commit", value_parser = sync_policy,
+        requires = "data_dir"
+    )]
+    pub(crate) sync: SyncPolicy,
+    /// How much of the file is kept in memory at most, in MiB
+    #[arg(long, value_name = "MIB", default_value_t = 64, requires = "data_dir")]
+    pub(crate) cache: u32,
+    /// Opens the file without checking all of it first
+    #[arg(long, requires = "data_dir")]
+    pub(crate) no_check: bool,
+}
+
+fn sync_policy(text: &str) -> Result<SyncPolicy, String> {
+    match text {
+        "each-commit" => Ok(SyncPolicy::EveryCommit),
+        "never" => Ok(SyncPolicy::Never),
+        _ => {
+            let time: GoDuration = text.parse().map_err(|error| {
+                format!("{error}; each-commit, never, or a time such as 50ms is expected")
+            })?;
+            Ok(SyncPolicy::Within(time.into()))
+        }
+    }
+}
+
+/// One dash does as well as two for help, as with the other programs here.
+pub(crate) fn as_clap_reads(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let two_dashes = |argument: OsString| {
+        if argument == "-help" { OsString::from("--help") } else { argument }
+    };
+    arguments.map(two_dashes).collect()
+}

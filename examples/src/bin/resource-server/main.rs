@@ -1,0 +1,45 @@
+//! A resource server with the demo types: gRPC, and HTTP under `/api`, on one
+//! port. What it holds is in memory, or with `--data-dir` in a file.
+//!
+//! Needs nothing. Run it with
+//! `cargo run -p examples --features resource-store --bin resource-server`; the
+//! address to listen at may follow (`127.0.0.1:8502` if not). It prints where it
+//! listens, and stops at Ctrl-C or SIGTERM.
+
+mod arguments;
+mod serve;
+mod storage;
+
+use std::process::ExitCode;
+
+use clap::{Parser as _, error::ErrorKind};
+use consul_watch::{BoxError, error_chain};
+
+use self::arguments::CommandLine;
+
+#[tokio::main]
+#[expect(clippy::print_stdout, clippy::print_stderr, reason = "what a command says")]
+async fn main() -> ExitCode {
+    let parsed = match CommandLine::try_parse_from(arguments::as_clap_reads(std::env::args_os())) {
+        Ok(parsed) => parsed,
+        Err(error) if error.kind() == ErrorKind::DisplayHelp => {
+            print!("{error}");
+            return ExitCode::SUCCESS;
+        }
+        Err(error) => {
+            eprint!("{error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    match run(parsed).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{}", error_chain(&*error));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(command_line: CommandLine) -> Result<(), BoxError> {
+    serve::serve(command_line.serve).await
+}

@@ -1,0 +1,64 @@
+//! Serving until it is told to stop.
+
+use std::io;
+
+use consul_watch::BoxError;
+use resource_store::{
+    LocalClient, Registry, ResourceService,
+    backend::Backend,
+    controller::{Manager, reaper},
+    demo,
+    server::{Server, ServerConfig},
+};
+use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
+
+use crate::{arguments::ServeOptions, storage::Storage};
+
+pub(crate) async fn serve(options: ServeOptions) -> Result<(), BoxError> {
+    let storage = Storage::open(&options.storage).await?;
+    let mut config = ServerConfig::default();
+    if let Some(address) = options.listen.or(options.address) {
+        config.address = address;
+    }
+    let served = serve_over(storage.backend(), config).await;
+    let closed = storage.close().await;
+    served.and(closed)
+}
+
+#[expect(clippy::print_stdout, reason = "that is how the address is told")]
+async fn serve_over(backend: Arc<dyn Backend>, config: ServerConfig) -> Result<(), BoxError> {
+    let mut registry = Registry::new()?;
+    demo::register(&mut registry)?;
+    let service = ResourceService::builder(registry, backend).build();
+
+    let server = Server::bind(service.clone(), config).await?;
+    let stop = CancellationToken::new();
+    tokio::spawn(stop_at_signal(stop.clone())?);
+    println!("listening at {}", server.local_addr()?);
+
+    let mut manager = Manager::new(LocalClient::new(service));
+    manager.register(reaper::controller())?;
+    manager.register(demo::controller())?;
+    let controllers = tokio::spawn(manager.run(stop.child_token()));
+    server.run(stop.clone()).await?;
+    stop.cancel();
+    controllers.await??;
+    Ok(())
+}
+
+/// Cancels at Ctrl-C or SIGTERM.
+fn stop_at_signal(stop: CancellationToken) -> io::Result<impl Future<Output = ()>> {
+    #[cfg(unix)]
+    let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
+    Ok(async move {
+        #[cfg(unix)]
+        tokio::select! {
+            _ = tokio::signal::ctrl_c() => {}
+            _ = terminate.recv() => {}
+        }
+        #[cfg(not(unix))]
+        let _ignored = tokio::signal::ctrl_c().await;
+        stop.cancel();
+    })
+}

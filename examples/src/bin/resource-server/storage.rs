@@ -1,0 +1,53 @@
+//! The backend that the command line asks for.
+
+use std::{path::Path, sync::Arc};
+
+use consul_watch::BoxError;
+use resource_store::backend::{
+    Backend,
+    durable::{DurableBackend, DurableOptions},
+    memory::MemoryBackend,
+};
+
+use crate::arguments::StorageOptions;
+
+/// A backend, and what it needs to be ended well.
+pub(crate) enum Storage {
+    Memory(MemoryBackend),
+    Durable(DurableBackend),
+}
+
+impl Storage {
+    pub(crate) async fn open(options: &StorageOptions) -> Result<Self, BoxError> {
+        match &options.data_dir {
+            Some(folder) => Ok(Self::Durable(open_file(folder, options).await?)),
+            None => Ok(Self::Memory(MemoryBackend::new())),
+        }
+    }
+
+    pub(crate) fn backend(&self) -> Arc<dyn Backend> {
+        match self {
+            Self::Memory(backend) => Arc::new(backend.clone()),
+            Self::Durable(backend) => Arc::new(backend.clone()),
+        }
+    }
+
+    /// Brings to the disk what is to be there.
+    pub(crate) async fn close(self) -> Result<(), BoxError> {
+        match self {
+            Self::Memory(_) => {}
+            Self::Durable(backend) => backend.close().await?,
+        }
+        Ok(())
+    }
+}
+
+async fn open_file(folder: &Path, options: &StorageOptions) -> Result<DurableBackend, BoxError> {
+    std::fs::create_dir_all(folder)
+        .map_err(|error| format!("cannot make the folder {}: {error}", folder.display()))?;
+    let mut how = DurableOptions::default();
+    how.sync = options.sync;
+    how.cache_bytes = usize::try_from(options.cache)?.saturating_mul(1 << 20);
+    how.check_on_open = !options.no_check;
+    Ok(DurableBackend::open(folder.join("resources.redb"), how).await?)
+}

@@ -1,0 +1,176 @@
+//! What goes wrong with a store file, said so that the file and the record are
+//! named, and what to do.
+
+use std::{
+    any::Any,
+    panic::{AssertUnwindSafe, catch_unwind},
+    path::{Path, PathBuf},
+    sync::OnceLock,
+};
+
+use super::record::Damage;
+use crate::backend::{Error, Result};
+
+/// What went wrong with a store file.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Fault {
+    #[error("{}: {what}: {source}", file.display())]
+    Io { file: PathBuf, what: &'static str, source: std::io::Error },
+    #[error("{} is in use by another process, and only one may have it open", file.display())]
+    InUse { file: PathBuf },
+    #[error("{} is damaged: {what}; replace it by a copy", file.display())]
+    File { file: PathBuf, what: String },
+    #[error("{}: record {record} is damaged: {damage}", file.display())]
+    Record { file: PathBuf, record: String, damage: Damage },
+    #[error("{}: {source}", file.display())]
+    Storage { file: PathBuf, source: redb::Error },
+    #[error("{} is used no more since this happened: {reason}; start again", file.display())]
+    Stopped { file: PathBuf, reason: String },
+    #[error("{}: a change within the same transaction failed", file.display())]
+    HalfDone { file: PathBuf },
+    #[error("{}: the transaction failed: {reason}", file.display())]
+    Transaction { file: PathBuf, reason: String },
+    #[error("{} was closed", file.display())]
+    Closed { file: PathBuf },
+}
+
+impl Fault {
+    pub(super) fn during(self, operation: &'static str) -> Error {
+        Error::Other { operation, retryable: false, source: Box::new(self) }
+    }
+}
+
+/// A file and whether it still may be used.
+#[derive(Debug)]
+pub(super) struct FileState {
+    path: PathBuf,
+    /// Set once the state of the file or of its handle is not known any more.
+    stopped: OnceLock<String>,
+    /// Set once a commit failed: what there was before can still be read.
+    read_only: OnceLock<String>,
+    closed: OnceLock<()>,
+}
+
+impl FileState {
+    pub(super) fn new(path: &Path) -> Self {
+        Self {
+            path: path.to_owned(),
+            stopped: OnceLock::new(),
+            read_only: OnceLock::new(),
+            closed: OnceLock::new(),
+        }
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(super) fn io(&self, what: &'static str, source: std::io::Error) -> Fault {
+        Fault::Io { file: self.path.clone(), what, source }
+    }
+
+    pub(super) fn damaged(&self, what: impl Into<String>) -> Fault {
+        Fault::File { file: self.path.clone(), what: what.into() }
+    }
+
+    pub(super) fn half_done(&self) -> Fault {
+        Fault::HalfDone { file: self.path.clone() }
+    }
+
+    pub(super) fn transaction(&self, reason: &str) -> Fault {
+        Fault::Transaction { file: self.path.clone(), reason: reason.to_owned() }
+    }
+
+    pub(super) fn closed(&self) -> Fault {
+        Fault::Closed { file: self.path.clone() }
+    }
+
+    pub(super) fn record(&self, key: &[u8], damage: Damage) -> Fault {
+        let parts = key.strip_suffix(&[0]).unwrap_or(key).split(|byte| *byte == 0);
+        let parts: Vec<_> = parts.map(|part| part.escape_ascii().to_string()).collect();
+        Fault::Record { file: self.path.clone(), record: parts.join("/"), damage }
+    }
+
+    /// What an error of the storage means.
+    pub(super) fn storage(&self, error: impl Into<redb::Error>) -> Fault {
+        match error.into() {
+            redb::Error::DatabaseAlreadyOpen => Fault::InUse { file: self.path.clone() },
+            redb::Error::Corrupted(what) => {
+                self.stop(&format!("the file is damaged: {what}"));
+                self.damaged(what)
+            }
+            redb::Error::DatabaseClosed => self.closed(),
+            source => Fault::Storage { file: self.path.clone(), source },
+        }
+    }
+
+    /// Lets no more work be done.
+    pub(super) fn stop(&self, reason: &str) {
+        if self.stopped.set(reason.to_owned()).is_ok() {
+            tracing::error!(store.file = %self.path.display(), reason, "store is used no more");
+        }
+    }
+
+    /// Lets no more be written.
+    pub(super) fn stop_writing(&self, reason: &str) {
+        if self.read_only.set(reason.to_owned()).is_ok() {
+            tracing::error!(store.file = %self.path.display(), reason, "store is read-only now");
+        }
+    }
+
+    fn check(&self, given_up: &OnceLock<String>) -> Result<(), Fault> {
+        if self.closed.get().is_some() {
+            return Err(self.closed());
+        }
+        match given_up.get() {
+            Some(reason) => Err(Fault::Stopped { file: self.path.clone(), reason: reason.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    /// Lets nothing more be done, because the file is closed.
+    pub(super) fn close(&self) {
+        // Once is enough.
+        self.closed.get_or_init(|| ());
+    }
+
+    /// Writes to the file, as [`Self::guard`] does, unless a commit failed.
+    pub(super) fn guard_writing<T>(
+        &self,
+        operation: &'static str,
+        work: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        self.check(&self.read_only).map_err(|fault| fault.during(operation))?;
+        self.guard(operation, work)
+    }
+
+    /// Works on the file, unless that was given up. The storage checks pages
+    /// when a file is opened; damage that comes later may make it panic, which
+    /// ends here and lets nothing more be done.
+    pub(super) fn guard<T>(
+        &self,
+        operation: &'static str,
+        work: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        self.check(&self.stopped).map_err(|fault| fault.during(operation))?;
+        self.contain(operation, work)
+    }
+
+    /// Works on the file, whatever happened to it.
+    pub(super) fn contain<T>(
+        &self,
+        operation: &'static str,
+        work: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+            let reason = format!("the storage failed within: {}", text_of(&*panic));
+            self.stop(&reason);
+            Err(Fault::Stopped { file: self.path.clone(), reason }.during(operation))
+        })
+    }
+}
+
+fn text_of(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic without text")
+}
