@@ -71,7 +71,8 @@ impl Default for Shared {
     }
 }
 
-/// A [`TestEtcd`] that listens. Dropping it stops that.
+/// A [`TestEtcd`] that listens. Dropping it ends that; connections that are
+/// there go on.
 #[derive(Debug)]
 pub struct ServedEtcd {
     address: SocketAddr,
@@ -131,8 +132,8 @@ impl TestEtcd {
     }
 }
 
-fn header(revision: i64) -> Option<ResponseHeader> {
-    Some(ResponseHeader { cluster_id: 1, member_id: 1, revision, raft_term: 1 })
+fn header(revision: i64) -> ResponseHeader {
+    ResponseHeader { cluster_id: 1, member_id: 1, revision, raft_term: 1 }
 }
 
 #[tonic::async_trait]
@@ -186,7 +187,8 @@ impl TestEtcd {
         let mut revisions = self.shared.revision.subscribe();
         let now = *revisions.borrow_and_update();
         let mut next = if create.start_revision > 0 { create.start_revision } else { now + 1 };
-        let created = WatchResponse { header: header(now), created: true, ..Default::default() };
+        let created =
+            WatchResponse { header: Some(header(now)), created: true, ..Default::default() };
         responses.send(created).await.ok()?;
         loop {
             let response = self.changes(&create, next);
@@ -204,7 +206,8 @@ impl TestEtcd {
 
     fn changes(&self, create: &WatchCreateRequest, from: i64) -> WatchResponse {
         self.store(|store| {
-            let response = WatchResponse { header: header(store.revision()), ..Default::default() };
+            let response =
+                WatchResponse { header: Some(header(store.revision())), ..Default::default() };
             match store.changes(&create.key, &create.range_end, from) {
                 Ok(events) => WatchResponse { events, ..response },
                 Err(compacted) => {

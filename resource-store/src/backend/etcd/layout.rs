@@ -88,7 +88,9 @@ impl Layout {
 
     fn key(&self, parts: &[&[u8]]) -> Vec<u8> {
         let mut key = self.prefix.clone().into_bytes();
-        parts.iter().for_each(|part| key.extend_from_slice(part));
+        for part in parts {
+            key.extend_from_slice(part);
+        }
         key
     }
 
@@ -110,7 +112,9 @@ impl Layout {
 
     fn in_generation(&self, generation: &Generation, parts: &[&[u8]]) -> Vec<u8> {
         let mut key = self.generation(generation).start;
-        parts.iter().for_each(|part| key.extend_from_slice(part));
+        for part in parts {
+            key.extend_from_slice(part);
+        }
         key
     }
 

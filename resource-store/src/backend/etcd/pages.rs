@@ -61,7 +61,7 @@ impl Pages {
     /// Reads the first page, which decides on the revision.
     pub(super) async fn read<F>(session: &Arc<Session>, request: PagesRequest<F>) -> Result<Self>
     where
-        F: Fn(&Generation) -> KeyRange,
+        F: Fn(&Generation) -> KeyRange + Send + Sync,
     {
         let PagesRequest { consistency, operation, keys_only, range: keys } = request;
         let reads = |generation: &Generation| {

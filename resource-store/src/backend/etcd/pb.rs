@@ -50,11 +50,11 @@ impl RequestOp {
     }
 
     pub(crate) fn range(request: RangeRequest) -> Self {
-        Self { request: Some(Request::RequestRange(request)) }
+        Self { request: Some(Request::Range(request)) }
     }
 
     pub(crate) fn put(key: Vec<u8>, value: Vec<u8>) -> Self {
-        Self { request: Some(Request::RequestPut(PutRequest { key, value })) }
+        Self { request: Some(Request::Put(PutRequest { key, value })) }
     }
 
     pub(crate) fn delete(key: Vec<u8>) -> Self {
@@ -64,7 +64,7 @@ impl RequestOp {
     /// Deletes from a key on to before another.
     pub(crate) fn delete_range(key: Vec<u8>, range_end: Vec<u8>) -> Self {
         let request = DeleteRangeRequest { key, range_end };
-        Self { request: Some(Request::RequestDeleteRange(request)) }
+        Self { request: Some(Request::DeleteRange(request)) }
     }
 }
 
@@ -78,7 +78,7 @@ impl TxnRequest {
     #[must_use]
     pub(crate) fn serializable(mut self) -> Self {
         for operation in self.success.iter_mut().chain(&mut self.failure) {
-            if let Some(Request::RequestRange(range)) = &mut operation.request {
+            if let Some(Request::Range(range)) = &mut operation.request {
                 range.serializable = true;
             }
         }
@@ -95,7 +95,7 @@ impl TxnResponse {
     /// What the ranges of the request found, in their order.
     pub(crate) fn into_ranges(self) -> impl Iterator<Item = RangeResponse> {
         self.responses.into_iter().filter_map(|operation| match operation.response {
-            Some(Response::ResponseRange(range)) => Some(range),
+            Some(Response::Range(range)) => Some(range),
             _ => None,
         })
     }

@@ -49,8 +49,14 @@ struct Restore {
 /// The resources of one transaction, by their keys.
 #[derive(Default)]
 struct Batch {
-    records: BTreeMap<Vec<u8>, (Vec<u8>, Option<Vec<u8>>)>,
+    records: BTreeMap<Vec<u8>, Staged>,
     bytes: usize,
+}
+
+/// A record, and its entry in the index by owner.
+struct Staged {
+    value: Vec<u8>,
+    entry: Option<Vec<u8>>,
 }
 
 impl Restore {
@@ -120,24 +126,24 @@ impl Restore {
         while let Some(resource) = resources.try_next().await? {
             let resource = Resource::clone(&resource);
             let key = key_of(&resource)?;
-            let owned = self.session.layout.owned(&self.generation, &resource);
+            let entry = self.session.layout.owned(&self.generation, &resource);
             let value = record::restored(resource);
-            let bytes = key.len() + value.len() + owned.as_ref().map_or(0, Vec::len);
+            let bytes = key.len() + value.len() + entry.as_ref().map_or(0, Vec::len);
             if batch.records.len() >= BATCH || batch.bytes + bytes > BATCH_BYTES {
                 self.write(std::mem::take(&mut batch)).await?;
             }
             batch.bytes += bytes;
-            batch.records.insert(key, (value, owned));
+            batch.records.insert(key, Staged { value, entry });
         }
         self.write(batch).await
     }
 
     async fn write(&self, batch: Batch) -> Result<()> {
         let mut success = Vec::with_capacity(2 * batch.records.len());
-        for (key, (value, owned)) in batch.records {
+        for (key, Staged { value, entry }) in batch.records {
             let key = self.session.layout.resource_of_key(&self.generation, &key);
             success.push(RequestOp::put(key, value));
-            success.extend(owned.map(|entry| RequestOp::put(entry, Vec::new())));
+            success.extend(entry.map(|entry| RequestOp::put(entry, Vec::new())));
         }
         if success.is_empty() {
             return Ok(());

@@ -148,7 +148,7 @@ impl Session {
         &self,
         consistency: Consistency,
         operation: &'static str,
-        reads: impl Fn(&Generation) -> Vec<RequestOp>,
+        reads: impl Fn(&Generation) -> Vec<RequestOp> + Send + Sync,
     ) -> Result<Guarded> {
         let mut consistency = consistency;
         for _ in 0..RESTARTS {

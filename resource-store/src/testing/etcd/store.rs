@@ -86,7 +86,7 @@ impl Store {
             operations.iter().filter_map(|operation| operation.request.as_ref()).collect();
         let mut put = HashSet::new();
         for request in &requests {
-            if let Request::RequestPut(request) = request
+            if let Request::Put(request) = request
                 && !put.insert(&request.key)
             {
                 return Err(Status::invalid_argument(
@@ -98,19 +98,19 @@ impl Store {
         let mut responses = Vec::new();
         for request in requests {
             let response = match request {
-                Request::RequestRange(range) => Response::ResponseRange(self.range(range)?),
-                Request::RequestPut(put) => {
+                Request::Range(range) => Response::Range(self.range(range)?),
+                Request::Put(put) => {
                     self.put(&put.key, &put.value, next);
-                    Response::ResponsePut(PutResponse::default())
+                    Response::Put(PutResponse::default())
                 }
-                Request::RequestDeleteRange(range) => {
+                Request::DeleteRange(range) => {
                     let deleted = self.delete(&range.key, &range.range_end, next);
-                    Response::ResponseDeleteRange(DeleteRangeResponse { header: None, deleted })
+                    Response::DeleteRange(DeleteRangeResponse { header: None, deleted })
                 }
             };
             responses.push(ResponseOp { response: Some(response) });
         }
-        Ok(TxnResponse { header: header(self.revision), succeeded, responses })
+        Ok(TxnResponse { header: Some(header(self.revision)), succeeded, responses })
     }
 
     fn holds(&self, compare: &Compare) -> bool {
@@ -151,7 +151,9 @@ impl Store {
         let limit = usize::try_from(request.limit).ok().filter(|limit| *limit > 0);
         let mut kvs: Vec<_> = found.into_iter().take(limit.unwrap_or(usize::MAX)).collect();
         if request.keys_only {
-            kvs.iter_mut().for_each(|kv| kv.value.clear());
+            for kv in &mut kvs {
+                kv.value.clear();
+            }
         }
         let more = kvs.len() < count;
         Ok(RangeResponse { header: None, kvs, more, count: i64::try_from(count).unwrap_or(0) })
