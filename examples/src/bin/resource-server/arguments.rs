@@ -6,6 +6,8 @@ use clap::{Args, Parser};
 use consul_watch::GoDuration;
 use resource_store::backend::durable::SyncPolicy;
 
+use crate::etcd::EtcdOptions;
+
 /// Serves resources of the demo types over gRPC, and over HTTP under /api.
 ///
 /// It stops at Ctrl-C or SIGTERM.
@@ -50,6 +52,8 @@ pub(crate) struct StorageOptions {
     /// Opens the file without checking all of it first
     #[arg(long, requires = "data_dir")]
     pub(crate) no_check: bool,
+    #[command(flatten)]
+    pub(crate) etcd: EtcdOptions,
 }
 
 fn sync_policy(text: &str) -> Result<SyncPolicy, String> {

@@ -1,5 +1,6 @@
 //! A resource server with the demo types: gRPC, and HTTP under `/api`, on one
-//! port. What it holds is in memory, or with `--data-dir` in a file.
+//! port. What it holds is in memory, with `--data-dir` in a file, or with `--etcd`
+//! in an etcd.
 //!
 //! Needs nothing. Run it with
 //! `cargo run -p examples --features resource-store --bin resource-server`; the
@@ -7,6 +8,7 @@
 //! listens, and stops at Ctrl-C or SIGTERM.
 
 mod arguments;
+mod etcd;
 mod serve;
 mod storage;
 

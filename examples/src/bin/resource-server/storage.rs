@@ -6,19 +6,24 @@ use consul_watch::BoxError;
 use resource_store::backend::{
     Backend,
     durable::{DurableBackend, DurableOptions},
+    etcd::EtcdBackend,
     memory::MemoryBackend,
 };
 
-use crate::arguments::StorageOptions;
+use crate::{arguments::StorageOptions, etcd};
 
 /// A backend, and what it needs to be ended well.
 pub(crate) enum Storage {
     Memory(MemoryBackend),
     Durable(DurableBackend),
+    Etcd(EtcdBackend),
 }
 
 impl Storage {
     pub(crate) async fn open(options: &StorageOptions) -> Result<Self, BoxError> {
+        if let Some(backend) = etcd::open(&options.etcd).await? {
+            return Ok(Self::Etcd(backend));
+        }
         match &options.data_dir {
             Some(folder) => Ok(Self::Durable(open_file(folder, options).await?)),
             None => Ok(Self::Memory(MemoryBackend::new())),
@@ -29,13 +34,14 @@ impl Storage {
         match self {
             Self::Memory(backend) => Arc::new(backend.clone()),
             Self::Durable(backend) => Arc::new(backend.clone()),
+            Self::Etcd(backend) => Arc::new(backend.clone()),
         }
     }
 
     /// Brings to the disk what is to be there.
     pub(crate) async fn close(self) -> Result<(), BoxError> {
         match self {
-            Self::Memory(_) => {}
+            Self::Memory(_) | Self::Etcd(_) => {}
             Self::Durable(backend) => backend.close().await?,
         }
         Ok(())
