@@ -1,9 +1,14 @@
 //! Prints how fast the store is in one process.
 //!
-//! `cargo bench -p resource-store`; `-- N` sets how many resources there are
-//! (100,000 by default).
+//! `cargo bench -p resource-store --all-features`; `-- N` sets how many resources
+//! there are (100,000 by default), and `-- durable` leaves it at the durable
+//! backend.
 
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a program for people at a terminal")]
+
+#[cfg(feature = "durable")]
+#[path = "figures/durable.rs"]
+mod durable;
 
 use std::{future::Future, sync::Arc, time::Duration};
 
@@ -23,7 +28,14 @@ fn main() {
     let count = std::env::args().find_map(|arg| arg.parse().ok()).unwrap_or(100_000);
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    runtime.block_on(figures(count));
+    let all = !std::env::args().any(|arg| arg == "durable");
+    runtime.block_on(async {
+        if all {
+            figures(count).await;
+        }
+        #[cfg(feature = "durable")]
+        durable::figures().await;
+    });
 }
 
 /// A service over memory with `count` artists, of which each tenth is owned by

@@ -147,21 +147,12 @@ pub fn export(resources: ResourceStream) -> impl Stream<Item = Result<Vec<u8>>> 
             bytes.extend_from_slice(MAGIC);
             bytes.push(FORMAT);
         }
-        match resources.try_next().await? {
-            Some(resource) => {
-                push_frame(
-                    &mut bytes,
-                    &mut hasher,
-                    length_of(&resource)?,
-                    &resource.encode_to_vec(),
-                );
-                Ok(Some((bytes, Some((resources, hasher, count + 1)))))
-            }
-            None => {
-                push_frame(&mut bytes, &mut hasher, END, &count.to_le_bytes());
-                Ok(Some((bytes, None)))
-            }
-        }
+        let Some(resource) = resources.try_next().await? else {
+            push_frame(&mut bytes, &mut hasher, END, &count.to_le_bytes());
+            return Ok(Some((bytes, None)));
+        };
+        push_frame(&mut bytes, &mut hasher, length_of(&resource)?, &resource.encode_to_vec());
+        Ok(Some((bytes, Some((resources, hasher, count + 1)))))
     })
 }
 

@@ -7,6 +7,8 @@ mod acl;
 mod bad_input;
 #[cfg(feature = "terraform-sync")]
 mod cluster;
+#[cfg(all(feature = "resource-store", feature = "terraform-sync"))]
+mod durability;
 #[cfg(feature = "ecs")]
 mod ecs;
 #[cfg(all(feature = "elect", feature = "terraform-sync"))]

@@ -198,11 +198,11 @@ impl Backend for DurableBackend {
     }
 
     async fn write_cas(&self, resource: Resource) -> Result<Arc<Resource>> {
-        self.change(|reply| Request::Write(resource, reply)).await
+        self.change(|reply| Request::Write(Box::new(resource), reply)).await
     }
 
     async fn delete_cas(&self, id: &Id, version: &str) -> Result<()> {
-        self.change(|reply| Request::Delete(id.clone(), version.to_owned(), reply)).await
+        self.change(|reply| Request::Delete(Box::new(id.clone()), version.to_owned(), reply)).await
     }
 
     async fn list(&self, _: Consistency, query: &Query) -> Result<Vec<Arc<Resource>>> {

@@ -70,7 +70,7 @@ async fn contents(backend: &dyn Backend) -> Vec<Arc<Resource>> {
 #[tokio::test]
 async fn what_was_acknowledged_is_there_after_a_restart() {
     for sync in
-        [SyncPolicy::EveryCommit, SyncPolicy::Within(Duration::from_secs(60)), SyncPolicy::Never]
+        [SyncPolicy::EveryCommit, SyncPolicy::Within(Duration::from_mins(1)), SyncPolicy::Never]
     {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("resources.redb");
@@ -94,7 +94,7 @@ async fn what_was_acknowledged_is_there_after_a_restart() {
 async fn versions_are_not_given_twice_after_a_crash() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("resources.redb");
-    let later = SyncPolicy::Within(Duration::from_secs(3600));
+    let later = SyncPolicy::Within(Duration::from_hours(1));
     let store = open_file(&file, later).await.unwrap();
     store.write_cas(artist("first")).await.unwrap();
     let lost = store.write_cas(artist("korn")).await.unwrap();

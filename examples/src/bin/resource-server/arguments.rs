@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, path::PathBuf};
 
-use clap::{Args, Parser};
+use clap::{Args, Parser, Subcommand};
 use consul_watch::GoDuration;
 use resource_store::backend::durable::SyncPolicy;
 
@@ -16,6 +16,50 @@ use crate::etcd::EtcdOptions;
 pub(crate) struct CommandLine {
     #[command(flatten)]
     pub(crate) serve: ServeOptions,
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+}
+
+/// What else there is to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Writes all resources to a file
+    ///
+    /// Import that file to move them to another store. Uid, generation, owner,
+    /// metadata and status stay what they are; versions change.
+    Export(ExportOptions),
+    /// Replaces what a store holds by the resources of an exported file
+    ///
+    /// Nothing is changed if the file is not sound and complete.
+    Import(ImportOptions),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ExportOptions {
+    #[command(flatten)]
+    pub(crate) storage: StorageOptions,
+    /// Exports from the server at this address in place of a folder: the
+    /// resources of one demo type after the other, each type as of one moment
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        required_unless_present = "data_dir",
+        conflicts_with = "data_dir"
+    )]
+    pub(crate) server: Option<String>,
+    /// The file to write; - is the standard output
+    pub(crate) file: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ImportOptions {
+    #[command(flatten)]
+    pub(crate) storage: StorageOptions,
+    /// Replaces what there is; otherwise the store has to be empty
+    #[arg(long)]
+    pub(crate) replace: bool,
+    /// The file to read; - is the standard input
+    pub(crate) file: PathBuf,
 }
 
 /// How to serve.

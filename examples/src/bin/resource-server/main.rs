@@ -5,19 +5,21 @@
 //! Needs nothing. Run it with
 //! `cargo run -p examples --features resource-store --bin resource-server`; the
 //! address to listen at may follow (`127.0.0.1:8502` if not). It prints where it
-//! listens, and stops at Ctrl-C or SIGTERM.
+//! listens, and stops at Ctrl-C or SIGTERM. `resource-server export` and
+//! `resource-server import` move resources from one store to another.
 
 mod arguments;
 mod etcd;
 mod serve;
 mod storage;
+mod transfer;
 
 use std::process::ExitCode;
 
 use clap::{Parser as _, error::ErrorKind};
 use consul_watch::{BoxError, error_chain};
 
-use self::arguments::CommandLine;
+use self::arguments::{Command, CommandLine};
 
 #[tokio::main]
 #[expect(clippy::print_stdout, clippy::print_stderr, reason = "what a command says")]
@@ -43,5 +45,9 @@ async fn main() -> ExitCode {
 }
 
 async fn run(command_line: CommandLine) -> Result<(), BoxError> {
-    serve::serve(command_line.serve).await
+    match command_line.command {
+        None => serve::serve(command_line.serve).await,
+        Some(Command::Export(options)) => transfer::export(&options).await,
+        Some(Command::Import(options)) => transfer::import(&options).await,
+    }
 }

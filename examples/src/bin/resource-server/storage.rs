@@ -38,6 +38,14 @@ impl Storage {
         }
     }
 
+    /// Whether it lasts longer than this process.
+    pub(crate) fn is_lasting(&self) -> bool {
+        match self {
+            Self::Memory(_) => false,
+            Self::Durable(_) => true,
+        }
+    }
+
     /// Brings to the disk what is to be there.
     pub(crate) async fn close(self) -> Result<(), BoxError> {
         match self {

@@ -43,9 +43,10 @@ pub struct DurableOptions {
     /// default. Half or more of it serves reads, the rest a transaction.
     pub cache_bytes: usize,
     /// Whether all of the file is checked when it is opened, which reads it
-    /// once; true by default. Without it, damage to the file's inner pages
-    /// shows only when they are read, and may then hide records or make the
-    /// store stop; damage to a record is always found.
+    /// once; true by default. Damage to the file's inner pages that is not
+    /// found so, because it came later or this is off, shows only when they are
+    /// read, and may then hide records or make the store stop; damage to a
+    /// record is always found.
     pub check_on_open: bool,
     /// By how many changes of what they watch watchers may fall behind before
     /// they have to start anew; 8192 by default. See

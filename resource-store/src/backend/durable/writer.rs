@@ -3,12 +3,9 @@
 //! All changes that wait share one transaction, and one sync: the longer a sync
 //! takes, the more changes share the next.
 
-use std::{
-    sync::{
-        Arc,
-        mpsc::{Receiver, RecvTimeoutError},
-    },
-    time::Duration,
+use std::sync::{
+    Arc,
+    mpsc::{Receiver, RecvTimeoutError},
 };
 
 use prost::Message as _;
@@ -44,8 +41,8 @@ pub(super) enum Job {
 
 /// One change.
 pub(super) enum Request {
-    Write(Resource, Reply<Arc<Resource>>),
-    Delete(Id, String, Reply<()>),
+    Write(Box<Resource>, Reply<Arc<Resource>>),
+    Delete(Box<Id>, String, Reply<()>),
 }
 
 /// What a restore consists of.
@@ -95,21 +92,17 @@ impl Writer {
     /// more.
     pub(super) fn run(mut self) {
         let closing = loop {
-            match self.next() {
-                Ok(Some(Job::Change(first, permit))) => {
-                    let next = self.batch(first, permit);
-                    match next.map(|job| self.apart(job)) {
-                        Some(Some(reply)) => break Some(reply),
-                        Some(None) | None => {}
-                    }
+            let apart = match self.next() {
+                Ok(Some(Job::Change(first, permit))) => self.batch(first, permit),
+                Ok(Some(job)) => Some(job),
+                Ok(None) => {
+                    self.sync_now();
+                    None
                 }
-                Ok(Some(job)) => {
-                    if let Some(reply) = self.apart(job) {
-                        break Some(reply);
-                    }
-                }
-                Ok(None) => self.sync_now(),
                 Err(_) => break None,
+            };
+            if let Some(reply) = apart.and_then(|job| self.apart(job)) {
+                break Some(reply);
             }
         };
         let closed = self.table.close();
@@ -127,7 +120,7 @@ impl Writer {
     /// The next job; none when it is time to sync.
     fn next(&self) -> Result<Option<Job>, RecvTimeoutError> {
         let Some(due) = self.sync_due else {
-            return self.jobs.recv().map(Some).map_err(|_| RecvTimeoutError::Disconnected);
+            return Ok(Some(self.jobs.recv()?));
         };
         match self.jobs.recv_timeout(due.saturating_duration_since(Instant::now())) {
             Err(RecvTimeoutError::Timeout) => Ok(None),
@@ -253,11 +246,9 @@ impl Writer {
     }
 
     fn sync_now(&mut self) {
-        // A failure makes the table read-only, which the next writer is told.
-        if self.table.sync().is_ok() {
-            self.sync_due = None;
-        } else {
-            self.sync_due = Instant::now().checked_add(Duration::from_secs(1));
+        self.sync_due = None;
+        if let Err(error) = self.table.sync() {
+            tracing::error!(error = &error as &dyn std::error::Error, "store not synced");
         }
     }
 }
@@ -273,7 +264,7 @@ impl Request {
     fn attempt(self, writer: &mut TableWriter<'_>, versions: &mut Versions) -> Tried {
         match self {
             Self::Write(resource, reply) => {
-                Tried::Write(versions.next().and_then(|n| writer.write(resource, n)), reply)
+                Tried::Write(versions.next().and_then(|n| writer.write(*resource, n)), reply)
             }
             Self::Delete(id, version, reply) => {
                 Tried::Delete(versions.next().and_then(|n| writer.delete(&id, &version, n)), reply)
