@@ -5,12 +5,14 @@
 
 use std::{env, error::Error, fs, path::PathBuf};
 
-const FILES: [&str; 5] = [
+const FILES: [&str; 7] = [
     "annotations/ratelimit/ratelimit.proto",
     "pbresource/annotations.proto",
     "pbresource/resource.proto",
     "private/pbdemo/v1/demo.proto",
     "private/pbdemo/v2/demo.proto",
+    "private/pbpeer/peer.proto",
+    "private/pbstorage/raft.proto",
 ];
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -26,6 +28,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         .build_client(feature("CLIENT"))
         .build_transport(false)
         .btree_map(".")
+        .bytes(".resource_store.peer")
         .compile_well_known_types(false)
         .include_file("packages.rs")
         .compile_fds(described)?;

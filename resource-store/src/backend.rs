@@ -6,6 +6,8 @@ mod error;
 #[cfg(feature = "etcd")]
 pub mod etcd;
 pub mod memory;
+#[cfg(feature = "raft")]
+pub mod raft;
 pub(crate) mod store;
 
 use std::{fmt, sync::Arc};

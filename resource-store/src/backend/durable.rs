@@ -1,8 +1,8 @@
 //! The backend that keeps resources in one file.
 
-mod fault;
+pub(in crate::backend) mod fault;
 mod options;
-mod record;
+pub(in crate::backend) mod record;
 pub(crate) mod table;
 pub(crate) mod table_writer;
 mod unsynced;

@@ -26,6 +26,8 @@ mod hostile;
 #[cfg(feature = "http")]
 mod http;
 mod memory_backend;
+#[cfg(feature = "raft")]
+mod raft_backend;
 mod service;
 mod support;
 mod test_kit;

@@ -6,7 +6,10 @@ use clap::{Args, Parser, Subcommand};
 use consul_watch::GoDuration;
 use resource_store::backend::durable::SyncPolicy;
 
-use crate::etcd::EtcdOptions;
+use crate::{
+    etcd::EtcdOptions,
+    raft::{MembersOptions, RaftOptions, RemoveMemberOptions},
+};
 
 /// Serves resources of the demo types over gRPC, and over HTTP under /api.
 ///
@@ -32,6 +35,10 @@ pub(crate) enum Command {
     ///
     /// Nothing is changed if the file is not sound and complete.
     Import(ImportOptions),
+    /// Lists the nodes of a cluster
+    Members(MembersOptions),
+    /// Removes a node from a cluster, before or after it is stopped
+    RemoveMember(RemoveMemberOptions),
 }
 
 #[derive(Debug, Args)]
@@ -55,6 +62,8 @@ pub(crate) struct ExportOptions {
 pub(crate) struct ImportOptions {
     #[command(flatten)]
     pub(crate) storage: StorageOptions,
+    #[command(flatten)]
+    pub(crate) raft: RaftOptions,
     /// Replaces what there is; otherwise the store has to be empty
     #[arg(long)]
     pub(crate) replace: bool,
@@ -73,6 +82,8 @@ pub(crate) struct ServeOptions {
     pub(crate) listen: Option<String>,
     #[command(flatten)]
     pub(crate) storage: StorageOptions,
+    #[command(flatten)]
+    pub(crate) raft: RaftOptions,
 }
 
 /// Where resources are kept.
@@ -93,11 +104,11 @@ pub(crate) struct StorageOptions {
     /// How much of the file is kept in memory at most, in MiB
     #[arg(long, value_name = "MIB", default_value_t = 64, requires = "data_dir")]
     pub(crate) cache: u32,
+    #[command(flatten)]
+    pub(crate) etcd: EtcdOptions,
     /// Opens the file without checking all of it first
     #[arg(long, requires = "data_dir")]
     pub(crate) no_check: bool,
-    #[command(flatten)]
-    pub(crate) etcd: EtcdOptions,
 }
 
 fn sync_policy(text: &str) -> Result<SyncPolicy, String> {

@@ -16,7 +16,7 @@ pub(crate) struct EtcdOptions {
     /// What the keys in etcd begin with
     #[arg(long, value_name = "PREFIX", default_value = "resource-store/", requires = "etcd")]
     pub(crate) etcd_prefix: String,
-    /// The user of etcd, whose password is in the variable ETCD_PASSWORD
+    /// The user of etcd, whose password is in the variable `ETCD_PASSWORD`
     #[arg(long, value_name = "NAME", requires = "etcd")]
     pub(crate) etcd_user: Option<String>,
     /// The certificates that may sign those of the members

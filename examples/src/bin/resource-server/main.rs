@@ -1,15 +1,17 @@
 //! A resource server with the demo types: gRPC, and HTTP under `/api`, on one
-//! port. What it holds is in memory, with `--data-dir` in a file, or with `--etcd`
-//! in an etcd.
+//! port. What it holds is in memory, with `--data-dir` in a file, or
+//! with `--etcd` in an etcd.
 //!
 //! Needs nothing. Run it with
 //! `cargo run -p examples --features resource-store --bin resource-server`; the
 //! address to listen at may follow (`127.0.0.1:8502` if not). It prints where it
-//! listens, and stops at Ctrl-C or SIGTERM. `resource-server export` and
+//! listens, and stops at Ctrl-C or SIGTERM. With `--raft` it is one node of
+//! several that keep the resources together. `resource-server export` and
 //! `resource-server import` move resources from one store to another.
 
 mod arguments;
 mod etcd;
+mod raft;
 mod serve;
 mod storage;
 mod transfer;
@@ -49,5 +51,7 @@ async fn run(command_line: CommandLine) -> Result<(), BoxError> {
         None => serve::serve(command_line.serve).await,
         Some(Command::Export(options)) => transfer::export(&options).await,
         Some(Command::Import(options)) => transfer::import(&options).await,
+        Some(Command::Members(options)) => raft::members(&options).await,
+        Some(Command::RemoveMember(options)) => raft::remove_member(&options).await,
     }
 }

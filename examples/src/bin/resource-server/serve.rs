@@ -6,7 +6,7 @@ use consul_watch::BoxError;
 use resource_store::{
     LocalClient, Registry, ResourceService,
     backend::Backend,
-    controller::{Manager, reaper},
+    controller::{Leadership, Manager, reaper},
     demo,
     server::{Server, ServerConfig},
 };
@@ -16,18 +16,22 @@ use tokio_util::sync::CancellationToken;
 use crate::{arguments::ServeOptions, storage::Storage};
 
 pub(crate) async fn serve(options: ServeOptions) -> Result<(), BoxError> {
-    let storage = Storage::open(&options.storage).await?;
+    let storage = Storage::open(&options.storage, &options.raft).await?;
     let mut config = ServerConfig::default();
     if let Some(address) = options.listen.or(options.address) {
         config.address = address;
     }
-    let served = serve_over(storage.backend(), config).await;
+    let served = serve_over(storage.backend(), storage.leadership(), config).await;
     let closed = storage.close().await;
     served.and(closed)
 }
 
 #[expect(clippy::print_stdout, reason = "that is how the address is told")]
-async fn serve_over(backend: Arc<dyn Backend>, config: ServerConfig) -> Result<(), BoxError> {
+async fn serve_over(
+    backend: Arc<dyn Backend>,
+    leadership: Option<Leadership>,
+    config: ServerConfig,
+) -> Result<(), BoxError> {
     let mut registry = Registry::new()?;
     demo::register(&mut registry)?;
     let service = ResourceService::builder(registry, backend).build();
@@ -38,6 +42,9 @@ async fn serve_over(backend: Arc<dyn Backend>, config: ServerConfig) -> Result<(
     println!("listening at {}", server.local_addr()?);
 
     let mut manager = Manager::new(LocalClient::new(service));
+    if let Some(leadership) = leadership {
+        manager = manager.with_lease(leadership);
+    }
     manager.register(reaper::controller())?;
     manager.register(demo::controller())?;
     let controllers = tokio::spawn(manager.run(stop.child_token()));

@@ -3,24 +3,35 @@
 use std::{path::Path, sync::Arc};
 
 use consul_watch::BoxError;
-use resource_store::backend::{
-    Backend,
-    durable::{DurableBackend, DurableOptions},
-    etcd::EtcdBackend,
-    memory::MemoryBackend,
+use resource_store::{
+    backend::{
+        Backend,
+        durable::{DurableBackend, DurableOptions},
+        etcd::EtcdBackend,
+        memory::MemoryBackend,
+        raft::RaftBackend,
+    },
+    controller::Leadership,
 };
 
-use crate::{arguments::StorageOptions, etcd};
+use crate::{arguments::StorageOptions, etcd, raft::RaftOptions};
 
 /// A backend, and what it needs to be ended well.
 pub(crate) enum Storage {
     Memory(MemoryBackend),
     Durable(DurableBackend),
+    Raft(RaftBackend),
     Etcd(EtcdBackend),
 }
 
 impl Storage {
-    pub(crate) async fn open(options: &StorageOptions) -> Result<Self, BoxError> {
+    pub(crate) async fn open(
+        options: &StorageOptions,
+        raft: &RaftOptions,
+    ) -> Result<Self, BoxError> {
+        if let Some(node) = raft.start(options.data_dir.as_deref()).await? {
+            return Ok(Self::Raft(node));
+        }
         if let Some(backend) = etcd::open(&options.etcd).await? {
             return Ok(Self::Etcd(backend));
         }
@@ -30,10 +41,20 @@ impl Storage {
         }
     }
 
+    /// What decides where controllers run that are to run once, if this
+    /// process may not be the only one.
+    pub(crate) fn leadership(&self) -> Option<Leadership> {
+        match self {
+            Self::Memory(_) | Self::Durable(_) | Self::Etcd(_) => None,
+            Self::Raft(backend) => Some(backend.leadership()),
+        }
+    }
+
     pub(crate) fn backend(&self) -> Arc<dyn Backend> {
         match self {
             Self::Memory(backend) => Arc::new(backend.clone()),
             Self::Durable(backend) => Arc::new(backend.clone()),
+            Self::Raft(backend) => Arc::new(backend.clone()),
             Self::Etcd(backend) => Arc::new(backend.clone()),
         }
     }
@@ -42,7 +63,7 @@ impl Storage {
     pub(crate) fn is_lasting(&self) -> bool {
         match self {
             Self::Memory(_) => false,
-            Self::Durable(_) => true,
+            Self::Durable(_) | Self::Raft(_) | Self::Etcd(_) => true,
         }
     }
 
@@ -51,6 +72,7 @@ impl Storage {
         match self {
             Self::Memory(_) | Self::Etcd(_) => {}
             Self::Durable(backend) => backend.close().await?,
+            Self::Raft(backend) => backend.shutdown().await,
         }
         Ok(())
     }

@@ -19,6 +19,7 @@ use resource_store::{
 
 use crate::{
     arguments::{ExportOptions, ImportOptions},
+    raft::RaftOptions,
     storage::Storage,
 };
 
@@ -29,7 +30,7 @@ pub(crate) async fn export(options: &ExportOptions) -> Result<(), BoxError> {
     if let Some(address) = &options.server {
         return write(from_server(address)?, &options.file).await;
     }
-    let storage = Storage::open(&options.storage).await?;
+    let storage = Storage::open(&options.storage, &RaftOptions::default()).await?;
     let written = match storage.backend().snapshot().await {
         Ok(resources) => write(resources, &options.file).await,
         Err(error) => Err(error.into()),
@@ -84,7 +85,7 @@ fn into_backend_error(error: resource_store::RpcError) -> resource_store::backen
 async fn write(resources: ResourceStream, file: &Path) -> Result<(), BoxError> {
     let chunks = std::pin::pin!(transfer::export(resources));
     if file == Path::new("-") {
-        return write_all(chunks, &mut io::stdout()).await;
+        return write_all(chunks, &mut io::stdout().lock()).await;
     }
     let failed = |error| format!("{} cannot be written: {error}", file.display());
     let mut aside = file.as_os_str().to_owned();
@@ -119,7 +120,7 @@ async fn write_all(
 
 pub(crate) async fn import(options: &ImportOptions) -> Result<(), BoxError> {
     let file = source(&options.file)?;
-    let storage = Storage::open(&options.storage).await?;
+    let storage = Storage::open(&options.storage, &options.raft).await?;
     let imported = import_into(&storage, options, file).await;
     let closed = storage.close().await;
     imported.and(closed)

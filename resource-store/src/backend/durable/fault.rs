@@ -13,7 +13,7 @@ use crate::backend::{Error, Result};
 
 /// What went wrong with a store file.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Fault {
+pub(in crate::backend) enum Fault {
     #[error("{}: {what}: {source}", file.display())]
     Io { file: PathBuf, what: &'static str, source: std::io::Error },
     #[error("{} is in use by another process, and only one may have it open", file.display())]
@@ -35,14 +35,14 @@ pub(super) enum Fault {
 }
 
 impl Fault {
-    pub(super) fn during(self, operation: &'static str) -> Error {
+    pub(in crate::backend) fn during(self, operation: &'static str) -> Error {
         Error::Other { operation, retryable: false, source: Box::new(self) }
     }
 }
 
 /// A file and whether it still may be used.
 #[derive(Debug)]
-pub(super) struct FileState {
+pub(in crate::backend) struct FileState {
     path: PathBuf,
     /// Set once the state of the file or of its handle is not known any more.
     stopped: OnceLock<String>,
@@ -52,7 +52,7 @@ pub(super) struct FileState {
 }
 
 impl FileState {
-    pub(super) fn new(path: &Path) -> Self {
+    pub(in crate::backend) fn new(path: &Path) -> Self {
         Self {
             path: path.to_owned(),
             stopped: OnceLock::new(),
@@ -61,38 +61,38 @@ impl FileState {
         }
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(in crate::backend) fn path(&self) -> &Path {
         &self.path
     }
 
-    pub(super) fn io(&self, what: &'static str, source: std::io::Error) -> Fault {
+    pub(in crate::backend) fn io(&self, what: &'static str, source: std::io::Error) -> Fault {
         Fault::Io { file: self.path.clone(), what, source }
     }
 
-    pub(super) fn damaged(&self, what: impl Into<String>) -> Fault {
+    pub(in crate::backend) fn damaged(&self, what: impl Into<String>) -> Fault {
         Fault::File { file: self.path.clone(), what: what.into() }
     }
 
-    pub(super) fn half_done(&self) -> Fault {
+    pub(in crate::backend) fn half_done(&self) -> Fault {
         Fault::HalfDone { file: self.path.clone() }
     }
 
-    pub(super) fn transaction(&self, reason: &str) -> Fault {
+    pub(in crate::backend) fn transaction(&self, reason: &str) -> Fault {
         Fault::Transaction { file: self.path.clone(), reason: reason.to_owned() }
     }
 
-    pub(super) fn closed(&self) -> Fault {
+    pub(in crate::backend) fn closed(&self) -> Fault {
         Fault::Closed { file: self.path.clone() }
     }
 
-    pub(super) fn record(&self, key: &[u8], damage: Damage) -> Fault {
+    pub(in crate::backend) fn record(&self, key: &[u8], damage: Damage) -> Fault {
         let parts = key.strip_suffix(&[0]).unwrap_or(key).split(|byte| *byte == 0);
         let parts: Vec<_> = parts.map(|part| part.escape_ascii().to_string()).collect();
         Fault::Record { file: self.path.clone(), record: parts.join("/"), damage }
     }
 
     /// What an error of the storage means.
-    pub(super) fn storage(&self, error: impl Into<redb::Error>) -> Fault {
+    pub(in crate::backend) fn storage(&self, error: impl Into<redb::Error>) -> Fault {
         match error.into() {
             redb::Error::DatabaseAlreadyOpen => Fault::InUse { file: self.path.clone() },
             redb::Error::Corrupted(what) => {
@@ -105,14 +105,14 @@ impl FileState {
     }
 
     /// Lets no more work be done.
-    pub(super) fn stop(&self, reason: &str) {
+    pub(in crate::backend) fn stop(&self, reason: &str) {
         if self.stopped.set(reason.to_owned()).is_ok() {
             tracing::error!(store.file = %self.path.display(), reason, "store is used no more");
         }
     }
 
     /// Lets no more be written.
-    pub(super) fn stop_writing(&self, reason: &str) {
+    pub(in crate::backend) fn stop_writing(&self, reason: &str) {
         if self.read_only.set(reason.to_owned()).is_ok() {
             tracing::error!(store.file = %self.path.display(), reason, "store is read-only now");
         }
@@ -129,13 +129,13 @@ impl FileState {
     }
 
     /// Lets nothing more be done, because the file is closed.
-    pub(super) fn close(&self) {
+    pub(in crate::backend) fn close(&self) {
         // Once is enough.
         self.closed.get_or_init(|| ());
     }
 
     /// Writes to the file, as [`Self::guard`] does, unless a commit failed.
-    pub(super) fn guard_writing<T>(
+    pub(in crate::backend) fn guard_writing<T>(
         &self,
         operation: &'static str,
         work: impl FnOnce() -> Result<T>,
@@ -147,7 +147,7 @@ impl FileState {
     /// Works on the file, unless that was given up. The storage checks pages
     /// when a file is opened; damage that comes later may make it panic, which
     /// ends here and lets nothing more be done.
-    pub(super) fn guard<T>(
+    pub(in crate::backend) fn guard<T>(
         &self,
         operation: &'static str,
         work: impl FnOnce() -> Result<T>,
@@ -157,7 +157,7 @@ impl FileState {
     }
 
     /// Works on the file, whatever happened to it.
-    pub(super) fn contain<T>(
+    pub(in crate::backend) fn contain<T>(
         &self,
         operation: &'static str,
         work: impl FnOnce() -> Result<T>,

@@ -16,7 +16,7 @@ const HEAD: usize = 5;
 
 /// Why a record is not to be trusted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Damage {
+pub(in crate::backend) enum Damage {
     #[error("it has {0} bytes, which is less than its head")]
     Short(usize),
     #[error("its checksum is {found:08x}, but its content gives {computed:08x}")]
@@ -40,7 +40,7 @@ fn checksum(key: &[u8], format: u8, payload: &[u8]) -> u32 {
 }
 
 /// The record of a payload.
-pub(super) fn seal(key: &[u8], write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+pub(in crate::backend) fn seal(key: &[u8], write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     let mut record = vec![FORMAT; HEAD];
     write(&mut record);
     let (head, payload) = record.split_at_mut(HEAD);
@@ -51,7 +51,7 @@ pub(super) fn seal(key: &[u8], write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
 }
 
 /// The payload of a record.
-pub(super) fn unseal<'r>(key: &[u8], record: &'r [u8]) -> Result<&'r [u8], Damage> {
+pub(in crate::backend) fn unseal<'r>(key: &[u8], record: &'r [u8]) -> Result<&'r [u8], Damage> {
     let Some((&[format, ref sum @ ..], payload)) = record.split_first_chunk::<HEAD>() else {
         return Err(Damage::Short(record.len()));
     };
@@ -66,12 +66,15 @@ pub(super) fn unseal<'r>(key: &[u8], record: &'r [u8]) -> Result<&'r [u8], Damag
 }
 
 /// The record of a resource.
-pub(super) fn seal_resource(key: &[u8], resource: &Resource) -> Vec<u8> {
+pub(in crate::backend) fn seal_resource(key: &[u8], resource: &Resource) -> Vec<u8> {
     seal(key, |record| record.extend_from_slice(&resource.encode_to_vec()))
 }
 
 /// The resource in a record.
-pub(super) fn unseal_resource(key: &[u8], record: &[u8]) -> Result<Arc<Resource>, Damage> {
+pub(in crate::backend) fn unseal_resource(
+    key: &[u8],
+    record: &[u8],
+) -> Result<Arc<Resource>, Damage> {
     let resource = Resource::decode(unseal(key, record)?)?;
     let stands_for = resource.id.as_ref().map(key::resource_key);
     if stands_for.as_deref() == Some(key) { Ok(Arc::new(resource)) } else { Err(Damage::WrongKey) }

@@ -454,7 +454,7 @@ impl TableSnapshot {
 }
 
 /// Runs what blocks away from the executor.
-pub(super) async fn blocking<T: Send + 'static>(
+pub(in crate::backend) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {
     tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| {

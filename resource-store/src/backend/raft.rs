@@ -1,0 +1,282 @@
+//! The backend that several nodes keep together, by Raft.
+
+mod barrier;
+mod channels;
+mod config;
+mod convert;
+#[cfg_attr(
+    not(any(test, feature = "testing")),
+    expect(unreachable_pub, reason = "public for tests only")
+)]
+mod faults;
+mod gate;
+mod lifecycle;
+mod log;
+mod machine;
+mod members;
+mod network;
+mod node;
+mod retired;
+mod server;
+mod snapshot;
+#[cfg(test)]
+mod tests;
+mod types;
+mod wire;
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+pub use config::{PeerTls, RaftConfig, Start};
+#[cfg(any(test, feature = "testing"))]
+pub use faults::Faults;
+use futures::TryStreamExt as _;
+pub use members::Member;
+use prost::Message as _;
+pub use retired::RetiredTypes;
+use tokio_util::sync::DropGuard;
+
+use self::{
+    channels::Channels,
+    lifecycle::Ended,
+    node::{Change, Node},
+    types::Content,
+};
+use super::{Backend, Consistency, Error, Query, ResourceStream, Result, Watch};
+use crate::{
+    controller::Leadership,
+    pb::{Id, Resource, generated::resource_store::peer::v1 as peer},
+};
+
+/// One node of a cluster that keeps resources together.
+///
+/// Writes, and strong reads, need a majority of the nodes, and one of them as
+/// the leader; any node takes them, and asks the leader. Eventual reads and
+/// watches are answered from what the node itself holds.
+///
+/// - A write is acknowledged once a majority has it on disk. If the leader is
+///   lost meanwhile its outcome may be unknown: that is an error which cannot
+///   be retried and says so, and nothing is ever done twice in silence.
+///   [`Error::Inconsistent`] means that nothing was done.
+/// - A strong read is answered by this node, once it has applied all that the
+///   leader had committed when the read began, and the leader has heard from a
+///   majority since. Reads that come at the same time share that round.
+/// - Watches follow the log of this node, so they see commits in order and
+///   never go back, whoever leads. They close when the node installs a
+///   snapshot because it was far behind, when the store is restored, when
+///   they fall behind, and when the node stops.
+/// - Versions are the positions of entries in the log, as decimal numbers. A
+///   restore brings versions of its own; later ones are larger.
+///
+/// Files: `raft-log.redb` with the log, the vote and which node this is, and
+/// `raft-resources.redb`, which can be made again from other nodes. Only one process
+/// has them open. Each entry and record has a checksum; a damaged one stops the
+/// node, with an error that names it.
+///
+/// A clone is another handle to the same node. When the last is dropped the
+/// node stops; [`Self::shutdown`] waits for that.
+///
+/// Source: `internal/storage/raft`, Consul 1.21.
+/// Deviation: a follower does not have the leader answer strong reads, but asks
+/// it how far the log is and answers itself, unless it is far behind. So the
+/// leader is spared, and lists have no limit of size. Nodes speak gRPC on a
+/// port of their own.
+#[derive(Debug, Clone)]
+pub struct RaftBackend {
+    node: Arc<Node>,
+    listens: SocketAddr,
+    ended: Ended,
+    /// Stops the node when the last handle is dropped.
+    _stop: Arc<DropGuard>,
+}
+
+impl RaftBackend {
+    /// Starts a node. With [`Start::Join`] it ends once the node is a member
+    /// that votes, which takes as long as it takes to get all data.
+    ///
+    /// # Errors
+    ///
+    /// If a file or the address cannot be used, certificates are malformed, the
+    /// cluster to join does not answer for longer than `write_timeout`, or a
+    /// node that belongs to no cluster is to resume.
+    pub async fn start(config: RaftConfig, start: Start) -> Result<Self> {
+        lifecycle::start(config, start).await
+    }
+
+    /// Which node this is. It is made once and then kept in its files.
+    pub fn node_id(&self) -> u64 {
+        self.node.id
+    }
+
+    /// Where the node listens for others.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.listens
+    }
+
+    /// The nodes of the cluster, as this one knows them.
+    pub fn members(&self) -> Vec<Member> {
+        members::members(&self.node)
+    }
+
+    /// The leader, as this node knows it.
+    pub fn leader(&self) -> Option<Member> {
+        self.members().into_iter().find(|member| member.leader)
+    }
+
+    /// Whether this node leads: a [`Lease`](crate::controller::Lease) for
+    /// controllers that are to run once in the cluster. It is given back when
+    /// the node has heard from no majority for the time of an election.
+    pub fn leadership(&self) -> Leadership {
+        self.node.leadership.clone()
+    }
+
+    /// Removes a node from the cluster. It has to be stopped, too: it does not
+    /// hear of it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Inconsistent`] if no leader did it in time; another one if it
+    /// is the only node that votes.
+    pub async fn remove_member(&self, id: u64) -> Result<()> {
+        let mut through = vec![self.node.address.clone()];
+        through.extend(self.members().into_iter().map(|member| member.address));
+        let cluster = self.node.log.identity().cluster;
+        let patience = self.node.config.write_timeout;
+        members::remove_through(&self.node.network.channels, &through, cluster, id, patience).await
+    }
+
+    /// Waits until this node has all that was committed when this was called,
+    /// so that eventual reads after a restart are not older than before it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Inconsistent`] after `limit`.
+    pub async fn wait_until_caught_up(&self, limit: Duration) -> Result<()> {
+        let caught_up = async {
+            loop {
+                match self.node.catch_up().await {
+                    Ok(true) => return Ok(()),
+                    Ok(false) => {}
+                    Err(error) if error.is_retryable() => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        };
+        tokio::time::timeout(limit, caught_up).await.unwrap_or_else(|_too_long| {
+            Err(node::inconsistent("the node does not catch up with the cluster"))
+        })
+    }
+
+    /// Stops the node: open watches end, calls fail, files are closed. Waits
+    /// until all that is done. Handles that are left are of no use.
+    pub async fn shutdown(&self) {
+        self.ended.stop_and_wait().await;
+    }
+
+    /// Removes a node from a cluster that this process is no part of, through
+    /// the node at `address`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::remove_member`]; also if no node answers within `patience`.
+    pub async fn remove_member_at(
+        address: &str,
+        tls: Option<&PeerTls>,
+        id: u64,
+        patience: Duration,
+    ) -> Result<()> {
+        let channels = Channels::new(tls);
+        members::remove_through(&channels, &[address.to_owned()], 0, id, patience).await
+    }
+
+    /// The nodes of a cluster that this process is no part of, as the node at
+    /// `address` knows them.
+    ///
+    /// # Errors
+    ///
+    /// If that node does not answer.
+    pub async fn members_at(address: &str, tls: Option<&PeerTls>) -> Result<Vec<Member>> {
+        members::members_at(&Channels::new(tls), address).await
+    }
+
+    /// Whether a strong read can be answered here; else the leader has to.
+    async fn is_current(&self, consistency: Consistency) -> Result<bool> {
+        match consistency {
+            Consistency::Eventual => Ok(true),
+            Consistency::Strong => self.node.catch_up().await,
+        }
+    }
+}
+
+#[async_trait]
+impl Backend for RaftBackend {
+    async fn read(&self, consistency: Consistency, id: &Id) -> Result<Arc<Resource>> {
+        if self.is_current(consistency).await? {
+            self.node.machine.current().read(id)
+        } else {
+            self.node.forward_read(id).await
+        }
+    }
+
+    async fn write_cas(&self, resource: Resource) -> Result<Arc<Resource>> {
+        if resource.id.is_none() {
+            return Err(nothing("resource has no id"));
+        }
+        let written = self.node.change(Change::Write(Box::new(resource))).await?;
+        written.ok_or_else(|| nothing("the leader sent no resource"))
+    }
+
+    async fn delete_cas(&self, id: &Id, version: &str) -> Result<()> {
+        self.node.change(Change::Delete(id.clone(), version.to_owned())).await.map(drop)
+    }
+
+    async fn list(&self, consistency: Consistency, query: &Query) -> Result<Vec<Arc<Resource>>> {
+        if self.is_current(consistency).await? {
+            self.node.list_here(query.clone()).await
+        } else {
+            self.node.forward_list(query).await
+        }
+    }
+
+    async fn list_by_owner(&self, owner: &Id) -> Result<Vec<Arc<Resource>>> {
+        self.node.list_by_owner(owner.clone()).await
+    }
+
+    async fn watch_list(&self, query: &Query) -> Result<Watch> {
+        Ok(self.node.machine.watch(query))
+    }
+
+    async fn snapshot(&self) -> Result<ResourceStream> {
+        Ok(self.node.machine.current().stream(None))
+    }
+
+    /// Through the log, as one entry, so that all nodes restore at the same
+    /// place: what is restored is limited to `max_resource_bytes` in all.
+    async fn restore(&self, mut resources: ResourceStream) -> Result<()> {
+        let most = self.node.config.max_resource_bytes;
+        let (mut restore, mut bytes) = (peer::Restore::default(), 0);
+        while let Some(resource) = resources.try_next().await? {
+            bytes += resource.encoded_len();
+            if bytes > most {
+                return Err(Error::Other {
+                    operation: "restore",
+                    retryable: false,
+                    source: format!(
+                        "a cluster restores at most {most} bytes at once; write the resources \
+                         one by one instead"
+                    )
+                    .into(),
+                });
+            }
+            if resource.id.is_none() {
+                return Err(nothing("resource has no id"));
+            }
+            restore.resources.push(Resource::clone(&resource));
+        }
+        self.node.restore(&Content::restore(&restore)).await
+    }
+}
+
+fn nothing(text: &'static str) -> Error {
+    Error::Other { operation: "write", retryable: false, source: text.into() }
+}

@@ -1,0 +1,104 @@
+//! Connections to other nodes.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use secrecy::ExposeSecret as _;
+use tonic::transport::{
+    Certificate, Channel, ClientTlsConfig, Endpoint, Identity, ServerTlsConfig,
+};
+
+use super::config::PeerTls;
+use crate::{
+    backend::store::sync::lock,
+    pb::generated::{
+        hashicorp::consul::internal::storage::raft::forwarding_service_client::ForwardingServiceClient,
+        resource_store::peer::v1::peer_service_client::PeerServiceClient,
+    },
+};
+
+/// The largest message that nodes take: a resource as large as they come, or
+/// several small ones.
+pub(crate) const MAX_MESSAGE: usize = 128 << 20;
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+const KEEPALIVE: Duration = Duration::from_secs(5);
+/// How much may be under way, so that large messages are not slow.
+const WINDOW: u32 = 4 << 20;
+
+/// One connection to each address. A clone shares them.
+#[derive(Debug, Clone)]
+pub(crate) struct Channels {
+    tls: Option<Arc<ClientTlsConfig>>,
+    open: Arc<Mutex<HashMap<String, Channel>>>,
+}
+
+impl Channels {
+    pub(crate) fn new(tls: Option<&PeerTls>) -> Self {
+        let tls = tls.map(client_tls).map(Arc::new);
+        Self { tls, open: Arc::default() }
+    }
+
+    /// The connection to an address, made when it is first used, and again when
+    /// it breaks.
+    pub(crate) fn to(&self, address: &str) -> Result<Channel, tonic::transport::Error> {
+        if let Some(channel) = lock(&self.open).get(address) {
+            return Ok(channel.clone());
+        }
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        let mut endpoint = Endpoint::from_shared(format!("{scheme}://{address}"))?
+            .connect_timeout(CONNECT_TIMEOUT)
+            .tcp_nodelay(true)
+            .http2_keep_alive_interval(KEEPALIVE)
+            .keep_alive_timeout(KEEPALIVE)
+            .keep_alive_while_idle(true)
+            .initial_stream_window_size(WINDOW)
+            .initial_connection_window_size(WINDOW);
+        if let Some(tls) = &self.tls {
+            endpoint = endpoint.tls_config(ClientTlsConfig::clone(tls))?;
+        }
+        let channel = endpoint.connect_lazy();
+        lock(&self.open).insert(address.to_owned(), channel.clone());
+        Ok(channel)
+    }
+
+    /// Closes the connection to an address, once its calls are over.
+    pub(crate) fn close(&self, address: &str) {
+        lock(&self.open).remove(address);
+    }
+
+    pub(crate) fn close_all(&self) {
+        lock(&self.open).clear();
+    }
+}
+
+pub(crate) fn peer_client(channel: Channel) -> PeerServiceClient<Channel> {
+    PeerServiceClient::new(channel)
+        .max_decoding_message_size(MAX_MESSAGE)
+        .max_encoding_message_size(MAX_MESSAGE)
+}
+
+pub(crate) fn forwarding_client(channel: Channel) -> ForwardingServiceClient<Channel> {
+    ForwardingServiceClient::new(channel)
+        .max_decoding_message_size(MAX_MESSAGE)
+        .max_encoding_message_size(MAX_MESSAGE)
+}
+
+fn client_tls(tls: &PeerTls) -> ClientTlsConfig {
+    let config = ClientTlsConfig::new()
+        .ca_certificate(Certificate::from_pem(&tls.ca_pem))
+        .identity(Identity::from_pem(&tls.certificate_pem, tls.key_pem.expose_secret()));
+    match &tls.server_name {
+        Some(name) => config.domain_name(name),
+        None => config,
+    }
+}
+
+pub(crate) fn server_tls(tls: &PeerTls) -> ServerTlsConfig {
+    ServerTlsConfig::new()
+        .identity(Identity::from_pem(&tls.certificate_pem, tls.key_pem.expose_secret()))
+        .client_ca_root(Certificate::from_pem(&tls.ca_pem))
+}

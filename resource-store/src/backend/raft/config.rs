@@ -1,0 +1,121 @@
+//! How a node of a Raft cluster runs.
+
+use std::{path::PathBuf, time::Duration};
+
+use secrecy::SecretString;
+
+use super::{faults::Faults, retired::RetiredTypes};
+use crate::backend::store::topics::DEFAULT_WATCH_BUFFER;
+
+/// How a node of a Raft cluster runs.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct RaftConfig {
+    /// The folder of the node's files, `raft-log.redb` and `raft-resources.redb`.
+    /// Made if it is not there. No two nodes share one.
+    pub data_dir: PathBuf,
+    /// The address to listen at for other nodes: host and port. Port 0 takes
+    /// any that is free, which another start will not get again.
+    pub listen: String,
+    /// The address at which other nodes reach this one, if it is not the one it
+    /// listens at.
+    pub advertise: Option<String>,
+    /// Certificates for the connections between nodes; none by default, which
+    /// means plain text and that whoever reaches the port is trusted.
+    pub tls: Option<PeerTls>,
+    /// How often the leader shows that it is there; 100 ms by default.
+    pub heartbeat: Duration,
+    /// After how long without a leader others want to become one: a random time
+    /// between the two, after a lease of the longer one; 300 to 600 ms by
+    /// default. A leader that is lost is so replaced after about a second.
+    pub election: (Duration, Duration),
+    /// How long a call waits for a leader, or for this node to catch up, before
+    /// it fails with `Inconsistent`; 5 seconds by default.
+    pub patience: Duration,
+    /// How long a write waits for its end, once it may have an effect; after
+    /// that its outcome is unknown. 30 seconds by default.
+    pub write_timeout: Duration,
+    /// After how many entries a snapshot is taken, so that the log before it
+    /// can go; 20,000 by default.
+    pub snapshot_after_entries: u64,
+    /// How many entries before a snapshot are kept for nodes that are a little
+    /// behind; 10,000 by default. A node that needs older ones gets a snapshot.
+    pub keep_entries: u64,
+    /// The largest resource that is written, in bytes; 64 MiB by default.
+    pub max_resource_bytes: usize,
+    /// How far watchers may fall behind, in changes; 8192 by default.
+    pub watch_buffer: usize,
+    /// Types whose entries in the log have no effect. The same on all nodes.
+    pub retired: RetiredTypes,
+    /// Faults for tests.
+    #[cfg(any(test, feature = "testing"))]
+    pub faults: Faults,
+}
+
+impl RaftConfig {
+    /// A node with its files in `data_dir`, at the address `listen`.
+    pub fn new(data_dir: impl Into<PathBuf>, listen: &str) -> Self {
+        Self {
+            data_dir: data_dir.into(),
+            listen: listen.to_owned(),
+            advertise: None,
+            tls: None,
+            heartbeat: Duration::from_millis(100),
+            election: (Duration::from_millis(300), Duration::from_millis(600)),
+            patience: Duration::from_secs(5),
+            write_timeout: Duration::from_secs(30),
+            snapshot_after_entries: 20_000,
+            keep_entries: 10_000,
+            max_resource_bytes: 64 << 20,
+            watch_buffer: DEFAULT_WATCH_BUFFER,
+            retired: RetiredTypes::default(),
+            #[cfg(any(test, feature = "testing"))]
+            faults: Faults::default(),
+        }
+    }
+
+    pub(crate) fn faults(&self) -> Faults {
+        #[cfg(any(test, feature = "testing"))]
+        let faults = self.faults.clone();
+        #[cfg(not(any(test, feature = "testing")))]
+        let faults = Faults::default();
+        faults
+    }
+}
+
+/// The certificates of a node, in PEM. Both sides of a connection show theirs.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct PeerTls {
+    /// The certificates that sign those of the nodes. Whoever has a certificate
+    /// that they signed is a node: sign nothing else with them.
+    pub ca_pem: String,
+    /// The certificate of this node, followed by those between it and the root.
+    pub certificate_pem: String,
+    /// The key of this node.
+    pub key_pem: SecretString,
+    /// The name in the certificates of the nodes, if it is not the host of
+    /// their addresses.
+    pub server_name: Option<String>,
+}
+
+impl PeerTls {
+    /// Certificates whose names are the hosts of the nodes.
+    pub fn new(ca_pem: String, certificate_pem: String, key_pem: SecretString) -> Self {
+        Self { ca_pem, certificate_pem, key_pem, server_name: None }
+    }
+}
+
+/// How a node comes to its cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Start {
+    /// It makes a cluster of its own, which others then join. Of no effect on
+    /// a node that belongs to one.
+    Bootstrap,
+    /// It joins a cluster through the node at an address. Of no effect on a
+    /// node that belongs to one, but that a new address of its own is told.
+    Join(String),
+    /// It belongs to a cluster already.
+    Resume,
+}

@@ -1,0 +1,331 @@
+//! Starting and stopping a node.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use futures::StreamExt as _;
+use openraft::{Config, ServerState, SnapshotPolicy};
+use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
+use tokio_stream::wrappers::TcpListenerStream;
+use tokio_util::sync::CancellationToken;
+use tonic::transport::Server;
+
+use super::{
+    RaftBackend,
+    channels::{self, Channels, MAX_MESSAGE},
+    config::{RaftConfig, Start},
+    log::Log,
+    machine::Machine,
+    members,
+    network::Network,
+    node::{Barriers, Node},
+    server::PeerServer,
+    types::{Peer, Raft},
+};
+use crate::{
+    backend::{Error, Query, Result, durable::table::blocking},
+    controller::Leadership,
+    pb::{
+        Id, Resource,
+        generated::{
+            hashicorp::consul::internal::storage::raft::forwarding_service_server::ForwardingServiceServer,
+            resource_store::peer::v1::peer_service_server::PeerServiceServer,
+        },
+    },
+};
+
+const LOG_FILE: &str = "raft-log.redb";
+const TABLE_FILE: &str = "raft-resources.redb";
+/// How long calls of other nodes may go on after the node was told to stop.
+const DRAIN: Duration = Duration::from_secs(2);
+
+/// Says when a node has stopped.
+#[derive(Debug, Clone)]
+pub(super) struct Ended {
+    stop: CancellationToken,
+    ended: watch::Receiver<bool>,
+}
+
+impl Ended {
+    pub(super) async fn stop_and_wait(&self) {
+        self.stop.cancel();
+        if self.ended.clone().wait_for(|ended| *ended).await.is_err() {
+            tracing::debug!("the node had ended before");
+        }
+    }
+}
+
+fn failed(
+    operation: &'static str,
+    source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+) -> Error {
+    Error::Other { operation, retryable: false, source: source.into() }
+}
+
+fn library_config(config: &RaftConfig) -> Result<Config> {
+    let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+    let config = Config {
+        cluster_name: "resource-store".to_owned(),
+        heartbeat_interval: millis(config.heartbeat),
+        election_timeout_min: millis(config.election.0),
+        election_timeout_max: millis(config.election.1),
+        max_payload_entries: 4096,
+        replication_lag_threshold: config.snapshot_after_entries.max(config.keep_entries),
+        snapshot_policy: SnapshotPolicy::LogsSinceLast(config.snapshot_after_entries),
+        max_in_snapshot_log_to_keep: config.keep_entries,
+        ..Config::default()
+    };
+    config.validate().map_err(|e| failed("configure", e.to_string()))
+}
+
+pub(super) async fn start(config: RaftConfig, start: Start) -> Result<RaftBackend> {
+    let library = library_config(&config)?;
+    let (log, machine) = open_files(&config).await?;
+    let identity = log.identity();
+    if start == Start::Resume && identity.cluster == 0 {
+        let text = format!(
+            "the node in {} belongs to no cluster yet; bootstrap one or join one",
+            config.data_dir.display()
+        );
+        return Err(failed("start", text));
+    }
+    let listener = TcpListener::bind(&config.listen)
+        .await
+        .map_err(|e| failed("listen", format!("{}: {e}", config.listen)))?;
+    let listens = listener.local_addr().map_err(|e| failed("listen", e))?;
+    let address = config.advertise.clone().unwrap_or_else(|| listens.to_string());
+
+    let cluster = Arc::new(AtomicU64::new(identity.cluster));
+    let network = Network {
+        node: identity.node,
+        cluster: Arc::clone(&cluster),
+        channels: Channels::new(config.tls.as_ref()),
+        gate: log.gate().clone(),
+        faults: config.faults(),
+    };
+    let raft =
+        Raft::new(identity.node, Arc::new(library), network.clone(), log.clone(), machine.clone());
+    let raft = raft.await.map_err(|e| failed("start", e.to_string()))?;
+    let node = Arc::new(Node {
+        id: identity.node,
+        address,
+        cluster,
+        forwarding: Channels::new(config.tls.as_ref()),
+        config,
+        raft,
+        log,
+        machine,
+        network,
+        leadership: Leadership::default(),
+        receiving: tokio::sync::Mutex::default(),
+        changing_members: tokio::sync::Mutex::default(),
+        barriers: Barriers::default(),
+    });
+
+    let stop = CancellationToken::new();
+    let serving = serve(&node, listener, stop.child_token())?;
+    let (tell_end, ended) = watch::channel(false);
+    let ended = Ended { stop: stop.clone(), ended };
+    tokio::spawn(run(Arc::clone(&node), stop.clone(), serving, tell_end));
+    let backend = RaftBackend { node, listens, ended, _stop: Arc::new(stop.drop_guard()) };
+    if let Err(error) = enter(&backend.node, start).await {
+        backend.shutdown().await;
+        return Err(error);
+    }
+    Ok(backend)
+}
+
+async fn open_files(config: &RaftConfig) -> Result<(Log, Machine)> {
+    let config = config.clone();
+    blocking(move || {
+        std::fs::create_dir_all(&config.data_dir)
+            .map_err(|e| failed("open", format!("{}: {e}", config.data_dir.display())))?;
+        let log = Log::open(&config.data_dir.join(LOG_FILE))?;
+        let machine = Machine::open(
+            &config.data_dir.join(TABLE_FILE),
+            config.watch_buffer,
+            config.retired.clone(),
+            log.gate().clone(),
+            config.faults(),
+        )?;
+        Ok((log, machine))
+    })
+    .await
+}
+
+/// Comes to the cluster.
+async fn enter(node: &Arc<Node>, start: Start) -> Result<()> {
+    let known = node.cluster.load(Ordering::Acquire) != 0;
+    let member = members::members(node).into_iter().find(|member| member.id == node.id);
+    match (start, member) {
+        (_, Some(member)) => {
+            if member.address != node.address {
+                tokio::spawn(announce(Arc::clone(node)));
+            }
+            Ok(())
+        }
+        (Start::Bootstrap, None) if !node.log.is_used() => {
+            if !known {
+                node.adopt_cluster(fastrand::u64(1..)).await?;
+            }
+            let peer = Peer { address: node.address.clone() };
+            let members = std::collections::BTreeMap::from([(node.id, peer)]);
+            node.raft.initialize(members).await.map_err(|e| failed("bootstrap", e.to_string()))
+        }
+        (Start::Join(through), None) => members::join(node, &[through]).await,
+        // It was about to join, or was removed; the leader knows.
+        (Start::Bootstrap | Start::Resume, None) => Ok(()),
+    }
+}
+
+/// Tells the cluster the new address of this node.
+async fn announce(node: Arc<Node>) {
+    loop {
+        let others: Vec<_> = members::members(&node)
+            .into_iter()
+            .filter(|member| member.id != node.id)
+            .map(|member| member.address)
+            .collect();
+        if others.is_empty() || members::join(&node, &others).await.is_ok() {
+            return;
+        }
+        if node.raft.metrics().borrow().running_state.is_err() {
+            return;
+        }
+    }
+}
+
+fn serve(
+    node: &Arc<Node>,
+    listener: TcpListener,
+    stop: CancellationToken,
+) -> Result<JoinHandle<()>> {
+    let mut server = Server::builder()
+        .initial_stream_window_size(4 << 20)
+        .initial_connection_window_size(4 << 20)
+        .http2_keepalive_interval(Some(Duration::from_secs(10)));
+    if let Some(tls) = &node.config.tls {
+        let tls = channels::server_tls(tls);
+        server = server.tls_config(tls).map_err(|e| failed("configure TLS", e))?;
+    }
+    let answers = PeerServer { node: Arc::clone(node) };
+    let router = server
+        .add_service(
+            PeerServiceServer::new(answers.clone())
+                .max_decoding_message_size(MAX_MESSAGE)
+                .max_encoding_message_size(MAX_MESSAGE),
+        )
+        .add_service(
+            ForwardingServiceServer::new(answers)
+                .max_decoding_message_size(MAX_MESSAGE)
+                .max_encoding_message_size(MAX_MESSAGE),
+        );
+    let incoming = TcpListenerStream::new(listener).map(|socket| {
+        let socket = socket?;
+        socket.set_nodelay(true)?;
+        Ok::<_, std::io::Error>(socket)
+    });
+    Ok(tokio::spawn(async move {
+        let stopped = stop.clone();
+        let serving = router.serve_with_incoming_shutdown(incoming, stop.cancelled_owned());
+        let too_late = async {
+            stopped.cancelled().await;
+            tokio::time::sleep(DRAIN).await;
+        };
+        tokio::select! {
+            served = serving => if let Err(error) = served {
+                tracing::error!(%error, "the node cannot listen for others any more");
+            },
+            () = too_late => tracing::debug!("calls of other nodes are cut off"),
+        }
+    }))
+}
+
+/// Watches over the node until it is told to stop, and then stops it.
+async fn run(
+    node: Arc<Node>,
+    stop: CancellationToken,
+    serving: JoinHandle<()>,
+    tell_end: watch::Sender<bool>,
+) {
+    tokio::select! {
+        () = follow_leader(&node) => tracing::error!("the node has stopped by itself"),
+        () = stop.cancelled() => {}
+    }
+    node.leadership.set(false);
+    stop.cancelled().await;
+    if let Err(error) = node.raft.shutdown().await {
+        tracing::error!(%error, "the node did not stop in order");
+    }
+    node.forwarding.close_all();
+    node.network.channels.close_all();
+    if let Err(error) = serving.await {
+        tracing::error!(%error, "listening for other nodes failed");
+    }
+    if let Err(error) = node.machine.close().await {
+        tracing::error!(%error, "the file of resources was not closed in order");
+    }
+    node.log.close().await;
+    tell_end.send_replace(true);
+}
+
+/// Gives and takes the leadership, and closes connections to old leaders, until
+/// the node fails.
+async fn follow_leader(node: &Node) {
+    let mut metrics = node.raft.metrics();
+    let longest = u64::try_from(node.config.election.1.as_millis()).unwrap_or(u64::MAX);
+    let (mut leader, mut leads) = (None, false);
+    loop {
+        let (now_leader, now_leads) = {
+            let metrics = metrics.borrow_and_update();
+            if let Err(error) = &metrics.running_state {
+                tracing::error!(%error, "the node cannot go on");
+                return;
+            }
+            let heard = metrics.millis_since_quorum_ack.is_some_and(|millis| millis < longest);
+            let leads = metrics.state == ServerState::Leader && heard;
+            (metrics.current_leader, leads)
+        };
+        if now_leader != leader {
+            leader = now_leader;
+            node.forwarding.close_all();
+            tracing::info!(node = node.id, ?leader, "the leader has changed");
+        }
+        if now_leads != leads {
+            leads = now_leads;
+            node.leadership.set(leads);
+        }
+        // Without news, time alone may end a leadership.
+        let changed = tokio::time::timeout(node.config.heartbeat, metrics.changed()).await;
+        if matches!(changed, Ok(Err(_))) {
+            return;
+        }
+    }
+}
+
+impl Node {
+    /// Belongs to a cluster from now on.
+    pub(crate) async fn adopt_cluster(&self, cluster: u64) -> Result<()> {
+        if self.cluster.load(Ordering::Acquire) == cluster {
+            return Ok(());
+        }
+        self.log.set_cluster(cluster).await?;
+        self.cluster.store(cluster, Ordering::Release);
+        Ok(())
+    }
+
+    pub(crate) async fn list_here(&self, query: Query) -> Result<Vec<Arc<Resource>>> {
+        let view = self.machine.current();
+        blocking(move || view.list(&query)).await
+    }
+
+    pub(crate) async fn list_by_owner(&self, owner: Id) -> Result<Vec<Arc<Resource>>> {
+        let view = self.machine.current();
+        blocking(move || view.list_by_owner(&owner)).await
+    }
+}

@@ -1,0 +1,471 @@
+//! The state machine: applies the entries of the log to a table of resources.
+//!
+//! What an entry does depends on the entries before it only, so all nodes hold
+//! the same. A refused change is an answer: the entry stays in the log and
+//! changes nothing. Versions are the positions of entries in the log.
+//!
+//! The last applied entry and the membership stand in the same transaction as
+//! the resources. Most transactions wait for no disk: what a crash takes away
+//! is applied again from the log, whose entries are on the disk. Now and then,
+//! and before each snapshot, one does wait; the log is cut off only up to a
+//! snapshot, so it always reaches back far enough.
+
+use std::{
+    path::Path,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use bytes::Bytes;
+use futures::{StreamExt as _, TryStreamExt as _};
+use openraft::{
+    EntryPayload, OptionalSend, RaftSnapshotBuilder, StorageIOError, storage::RaftStateMachine,
+};
+use prost::Message as _;
+use tokio::sync::watch;
+
+use super::{
+    convert,
+    faults::Faults,
+    gate::Gate,
+    retired::RetiredTypes,
+    snapshot::SnapshotData,
+    types::{
+        Content, Entry, EntryExt as _, LogId, Outcome, Peer, Snapshot, SnapshotMeta, StorageError,
+        StoredMembership, Types,
+    },
+};
+use crate::{
+    backend::{
+        Error, Query, ResourceStream, Result, Watch,
+        durable::{
+            table::{Table, TableOptions, TableSnapshot, TableView, blocking},
+            table_writer::TableWriter,
+        },
+        store::{change::Change, sync::lock, topics::Topics, watch::StoreWatch},
+    },
+    pb::{
+        Resource, Type,
+        generated::{
+            hashicorp::consul::internal::storage::raft::{self as wire, LogType, log::Request},
+            resource_store::peer::v1 as peer,
+        },
+    },
+};
+
+const APPLIED: &[u8] = b"raft applied";
+const MEMBERSHIP: &[u8] = b"raft membership";
+const VERSION_OFFSET: &[u8] = b"raft version offset";
+
+/// After how many bytes of entries the table waits for the disk.
+const SYNC_BYTES: u64 = 64 << 20;
+/// How much of the file is kept in memory.
+const CACHE_BYTES: usize = 64 << 20;
+/// How many bytes of a snapshot are staged in one transaction, about.
+const STAGE_RESOURCES: usize = 2000;
+
+/// What a node holds. A clone is another handle.
+#[derive(Debug, Clone)]
+pub(crate) struct Machine {
+    shared: Arc<Shared>,
+    gate: Gate,
+}
+
+#[derive(Debug)]
+struct Shared {
+    /// Taken when it is closed.
+    table: Mutex<Option<Arc<Table>>>,
+    view: Arc<TableView>,
+    topics: Topics,
+    retired: RetiredTypes,
+    faults: Faults,
+    /// The index of the last applied entry, plus one.
+    applied: watch::Sender<u64>,
+    /// How many bytes were applied since the table waited for the disk.
+    unsynced: AtomicU64,
+}
+
+impl Machine {
+    /// Opens what is there, or makes an empty one. Blocks.
+    pub(crate) fn open(
+        path: &Path,
+        watch_buffer: usize,
+        retired: RetiredTypes,
+        gate: Gate,
+        faults: Faults,
+    ) -> Result<Self> {
+        let options = TableOptions { cache_bytes: CACHE_BYTES, check: false, synced: true };
+        let table = Table::open(path, &options)?;
+        let (applied, _) = applied_state(&table.current())?;
+        let shared = Shared {
+            view: table.view(),
+            table: Mutex::new(Some(Arc::new(table))),
+            topics: Topics::new(watch_buffer),
+            retired,
+            faults,
+            applied: watch::Sender::new(applied.map_or(0, |applied| applied.index + 1)),
+            unsynced: AtomicU64::new(0),
+        };
+        Ok(Self { shared: Arc::new(shared), gate })
+    }
+
+    /// What is there now.
+    pub(crate) fn current(&self) -> Arc<TableSnapshot> {
+        self.shared.view.current()
+    }
+
+    /// The index of the last applied entry, plus one, as it grows.
+    pub(crate) fn applied(&self) -> watch::Receiver<u64> {
+        self.shared.applied.subscribe()
+    }
+
+    pub(crate) fn watch(&self, query: &Query) -> Watch {
+        let reader = self.shared.topics.subscribe(query);
+        let snapshot = self.current();
+        let index = snapshot.index();
+        let resources = snapshot.stream(Some(query.clone()));
+        StoreWatch::new(query.clone(), reader, index, resources).boxed()
+    }
+
+    /// Begins to take a snapshot from the leader.
+    pub(crate) async fn begin_staging(&self) -> Result<()> {
+        self.change(false, |writer| writer.clear_staged()).await
+    }
+
+    /// Takes a part of a snapshot.
+    pub(crate) async fn stage(&self, resources: Vec<Arc<Resource>>) -> Result<()> {
+        self.change(false, move |writer| {
+            resources.iter().try_for_each(|resource| writer.stage(resource))
+        })
+        .await
+    }
+
+    /// Takes all of a snapshot.
+    async fn stage_all(&self, resources: ResourceStream) -> Result<()> {
+        self.begin_staging().await?;
+        let mut parts = resources.try_chunks(STAGE_RESOURCES);
+        while let Some(part) = parts.try_next().await.map_err(|error| error.1)? {
+            self.stage(part).await?;
+        }
+        Ok(())
+    }
+
+    /// Ends all watches, and closes the file.
+    pub(crate) async fn close(&self) -> Result<()> {
+        self.shared.topics.close_all();
+        let Some(table) = lock(&self.shared.table).take() else { return Ok(()) };
+        blocking(move || {
+            // Whoever is at work with the table closes it by being the last.
+            Arc::into_inner(table).map_or(Ok(()), Table::close)
+        })
+        .await
+    }
+
+    fn table(&self) -> Result<Arc<Table>> {
+        let closed = || Error::Other {
+            operation: "write",
+            retryable: false,
+            source: "the node was shut down".into(),
+        };
+        lock(&self.shared.table).clone().ok_or_else(closed)
+    }
+
+    async fn change<T: Send + 'static>(
+        &self,
+        durable: bool,
+        work: impl FnOnce(&mut TableWriter<'_>) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let table = self.table()?;
+        blocking(move || table.change(durable, work)).await
+    }
+
+    /// A view whose content, as long as it may be told of, is on the disk.
+    async fn durable_view(&self) -> Result<Arc<TableSnapshot>> {
+        let view = self.current();
+        self.change(true, |_| Ok(())).await?;
+        Ok(view)
+    }
+
+    async fn apply_all(&self, entries: Vec<Entry>) -> Result<Vec<Outcome>> {
+        let Some(last) = entries.last().map(|entry| entry.log_id) else { return Ok(Vec::new()) };
+        let bytes: usize = entries.iter().map(Entry::bytes).sum();
+        let bytes = bytes as u64;
+        let unsynced = self.shared.unsynced.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        let durable = unsynced >= SYNC_BYTES;
+        if durable {
+            self.shared.unsynced.store(0, Ordering::Relaxed);
+        }
+        let (table, shared) = (self.table()?, Arc::clone(&self.shared));
+        blocking(move || {
+            let version_offset = version_offset(&table.current())?;
+            let (outcomes, changes) = table.change(durable, |writer| {
+                let mut applying = Applying {
+                    writer,
+                    retired: &shared.retired,
+                    version_offset,
+                    changes: Vec::new(),
+                };
+                let outcomes: Vec<_> =
+                    entries.into_iter().map(|e| applying.apply(e)).collect::<Result<_>>()?;
+                let changes = applying.changes;
+                writer.set_meta(APPLIED, &convert::from_log_id(&last).encode_to_vec())?;
+                Ok((outcomes, changes))
+            })?;
+            // After the change can be read, and in the order of the log: there
+            // is one caller only.
+            for change in &changes {
+                match change {
+                    Told::Change(change) => shared.topics.publish(change),
+                    Told::Restored => shared.topics.close_all(),
+                }
+            }
+            shared.applied.send_replace(last.index + 1);
+            Ok(outcomes)
+        })
+        .await
+    }
+
+    async fn adopt(&self, meta: SnapshotMeta, version_offset: u64) -> Result<()> {
+        let index = meta.last_log_id.map_or(0, |last| last.index);
+        let applied = meta.last_log_id.as_ref().map(convert::from_log_id).unwrap_or_default();
+        let membership = convert::from_stored_membership(&meta.last_membership);
+        self.change(true, move |writer| {
+            writer.adopt_staged(index.saturating_add(version_offset))?;
+            writer.set_number(VERSION_OFFSET, version_offset)?;
+            writer.set_meta(APPLIED, &applied.encode_to_vec())?;
+            writer.set_meta(MEMBERSHIP, &membership.encode_to_vec())
+        })
+        .await?;
+        self.shared.topics.close_all();
+        self.shared.applied.send_replace(index + 1);
+        Ok(())
+    }
+}
+
+/// Applies entries within one transaction.
+struct Applying<'a, 't> {
+    writer: &'a mut TableWriter<'t>,
+    retired: &'a RetiredTypes,
+    version_offset: u64,
+    changes: Vec<Told>,
+}
+
+/// What watches are told.
+enum Told {
+    Change(Change),
+    Restored,
+}
+
+impl Applying<'_, '_> {
+    /// Only what is not the entry's fault is an error: then this node must not
+    /// go on, because it would come to differ from the others.
+    fn apply(&mut self, entry: Entry) -> Result<Outcome> {
+        match entry.payload {
+            EntryPayload::Blank => Ok(Outcome::Nothing),
+            EntryPayload::Normal(proposal) => {
+                let index = entry.log_id.index.saturating_add(self.version_offset);
+                match &proposal.content {
+                    Content::Log(log) => self.apply_log(log, index),
+                    Content::Restore(restore) => self.restore(restore, entry.log_id.index, index),
+                }
+            }
+            EntryPayload::Membership(membership) => {
+                let stored = StoredMembership::new(Some(entry.log_id), membership);
+                let message = convert::from_stored_membership(&stored);
+                self.writer.set_meta(MEMBERSHIP, &message.encode_to_vec())?;
+                Ok(Outcome::Nothing)
+            }
+        }
+    }
+
+    /// Puts other resources in the place of all. Versions count on from the
+    /// highest one that came, so that none comes twice.
+    fn restore(&mut self, restore: &Bytes, entry: u64, index: u64) -> Result<Outcome> {
+        let restore = match peer::Restore::decode(restore.clone()) {
+            Ok(restore) if restore.resources.iter().all(|resource| resource.id.is_some()) => {
+                restore
+            }
+            Ok(_) => return Ok(Outcome::Malformed("resource has no id".to_owned())),
+            Err(error) => {
+                return Ok(Outcome::Malformed(format!("failed to decode request: {error}")));
+            }
+        };
+        self.writer.clear_staged()?;
+        let mut highest = index;
+        for resource in restore.resources {
+            highest = highest.max(resource.version.parse().unwrap_or(0));
+            self.writer.stage(&Arc::new(resource))?;
+        }
+        self.version_offset = highest.saturating_sub(entry);
+        self.writer.adopt_staged(highest)?;
+        self.writer.set_number(VERSION_OFFSET, self.version_offset)?;
+        self.changes.push(Told::Restored);
+        Ok(Outcome::Restored)
+    }
+
+    fn apply_log(&mut self, log: &Bytes, index: u64) -> Result<Outcome> {
+        let log = match wire::Log::decode(log.clone()) {
+            Ok(log) => log,
+            Err(error) => {
+                return Ok(Outcome::Malformed(format!("failed to decode request: {error}")));
+            }
+        };
+        match (LogType::try_from(log.r#type), log.request) {
+            (
+                Ok(LogType::Write),
+                Some(Request::Write(wire::WriteRequest { resource: Some(resource) })),
+            ) => self.write(resource, index),
+            (
+                Ok(LogType::Delete),
+                Some(Request::Delete(wire::DeleteRequest { id: Some(id), version })),
+            ) => {
+                if self.is_retired(id.r#type.as_ref()) {
+                    return Ok(Outcome::Deleted(Ok(())));
+                }
+                let deleted = answer(self.writer.delete(&id, &version, index))?;
+                Ok(Outcome::Deleted(
+                    deleted.map(|change| self.changes.extend(change.map(Told::Change))),
+                ))
+            }
+            (Ok(LogType::Write | LogType::Delete), _) => {
+                Ok(Outcome::Malformed("request without content".to_owned()))
+            }
+            (Ok(LogType::Unspecified) | Err(_), _) => {
+                Ok(Outcome::Malformed(format!("unexpected request type: {}", log.r#type)))
+            }
+        }
+    }
+
+    fn write(&mut self, resource: Resource, index: u64) -> Result<Outcome> {
+        if resource.id.is_none() {
+            return Ok(Outcome::Malformed("resource has no id".to_owned()));
+        }
+        if self.is_retired(resource.resource_type()) {
+            return Ok(Outcome::Written(Ok(Arc::new(resource))));
+        }
+        let written = answer(self.writer.write(resource, index))?;
+        Ok(Outcome::Written(written.map(|change| {
+            let stored = Arc::clone(&change.resource);
+            self.changes.push(Told::Change(change));
+            stored
+        })))
+    }
+
+    fn is_retired(&self, ty: Option<&Type>) -> bool {
+        let retired = ty.filter(|ty| self.retired.contains(ty));
+        if let Some(ty) = retired {
+            tracing::warn!(r#type = %ty, "ignoring operation for retired type");
+        }
+        retired.is_some()
+    }
+}
+
+/// Tells a refusal, which is an answer, from a failure of this node.
+fn answer<T>(result: Result<T>) -> Result<Result<T>> {
+    match result {
+        Ok(value) => Ok(Ok(value)),
+        Err(refused @ (Error::CasFailure | Error::WrongUid)) => Ok(Err(refused)),
+        Err(failed) => Err(failed),
+    }
+}
+
+fn applied_state(view: &TableSnapshot) -> Result<(Option<LogId>, StoredMembership)> {
+    let bad = |what: String| Error::Other {
+        operation: "read",
+        retryable: false,
+        source: format!("what was applied last is not readable: {what}").into(),
+    };
+    let applied = view.meta(APPLIED)?;
+    let applied = applied.map(|bytes| peer::LogId::decode(bytes.as_slice())).transpose();
+    let applied = applied.map_err(|e| bad(e.to_string()))?;
+    let applied = convert::optional_log_id(applied).map_err(|e| bad(e.to_string()))?;
+    let membership = view.meta(MEMBERSHIP)?;
+    let membership =
+        membership.map(|bytes| peer::StoredMembership::decode(bytes.as_slice())).transpose();
+    let membership = membership.map_err(|e| bad(e.to_string()))?;
+    let membership = convert::stored_membership(membership).map_err(|e| bad(e.to_string()))?;
+    Ok((applied, membership))
+}
+
+/// By how much versions are larger than the index of their entry: a restore
+/// brings versions, and none of them may come again.
+pub(crate) fn version_offset(view: &TableSnapshot) -> Result<u64> {
+    Ok(view.number(VERSION_OFFSET)?.unwrap_or(0))
+}
+
+fn snapshot_of(view: Arc<TableSnapshot>) -> Result<Snapshot> {
+    let (last_log_id, last_membership) = applied_state(&view)?;
+    let snapshot_id = last_log_id.map(|id| id.to_string()).unwrap_or_default();
+    let meta = SnapshotMeta { last_log_id, last_membership, snapshot_id };
+    Ok(Snapshot { meta, snapshot: Box::new(SnapshotData::View(view)) })
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "it stands in `map_err`")]
+fn writing(error: Error) -> StorageError {
+    StorageIOError::write_state_machine(&error).into()
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "it stands in `map_err`")]
+fn reading(error: Error) -> StorageError {
+    StorageIOError::read_state_machine(&error).into()
+}
+
+impl RaftSnapshotBuilder<Types> for Machine {
+    async fn build_snapshot(&mut self) -> Result<Snapshot, StorageError> {
+        self.durable_view().await.and_then(snapshot_of).map_err(writing)
+    }
+}
+
+impl RaftStateMachine<Types> for Machine {
+    type SnapshotBuilder = Self;
+
+    async fn applied_state(&mut self) -> Result<(Option<LogId>, StoredMembership), StorageError> {
+        applied_state(&self.current()).map_err(reading)
+    }
+
+    async fn apply<I>(&mut self, entries: I) -> Result<Vec<Outcome>, StorageError>
+    where
+        I: IntoIterator<Item = Entry> + OptionalSend,
+        I::IntoIter: OptionalSend,
+    {
+        let entries: Vec<Entry> = entries.into_iter().collect();
+        if let Some(last) = entries.last() {
+            let passed = self.gate.pass(last.log_id.index).await;
+            passed.map_err(|closed| StorageIOError::write_logs(&closed))?;
+        }
+        self.shared.faults.lag().await;
+        self.apply_all(entries).await.map_err(writing)
+    }
+
+    async fn get_snapshot_builder(&mut self) -> Self {
+        self.clone()
+    }
+
+    async fn begin_receiving_snapshot(&mut self) -> Result<Box<SnapshotData>, StorageError> {
+        self.begin_staging().await.map_err(writing)?;
+        Ok(Box::new(SnapshotData::Staged { version_offset: 0 }))
+    }
+
+    async fn install_snapshot(
+        &mut self,
+        meta: &openraft::SnapshotMeta<u64, Peer>,
+        snapshot: Box<SnapshotData>,
+    ) -> Result<(), StorageError> {
+        let version_offset = match *snapshot {
+            SnapshotData::Staged { version_offset } => version_offset,
+            SnapshotData::View(view) => {
+                let version_offset = version_offset(&view).map_err(reading)?;
+                self.stage_all(view.stream(None)).await.map_err(writing)?;
+                version_offset
+            }
+        };
+        self.adopt(meta.clone(), version_offset).await.map_err(writing)
+    }
+
+    async fn get_current_snapshot(&mut self) -> Result<Option<Snapshot>, StorageError> {
+        let snapshot = self.durable_view().await.and_then(snapshot_of).map_err(writing)?;
+        Ok(snapshot.meta.last_log_id.is_some().then_some(snapshot))
+    }
+}

@@ -1,0 +1,279 @@
+//! Who belongs to a cluster: taking nodes in, removing them, listing them.
+
+use std::{collections::BTreeSet, future::Future, sync::atomic::Ordering, time::Duration};
+
+use openraft::{
+    ChangeMembers,
+    error::{ClientWriteError, RaftError},
+};
+use tokio::time::Instant;
+
+use super::{
+    channels::{self, Channels},
+    convert,
+    node::{Node, chain, inconsistent},
+    types::{NodeId, Peer},
+};
+use crate::{
+    backend::{Error, Result},
+    pb::generated::resource_store::peer::v1 as peer,
+};
+
+/// A node that lacks no more entries than this may vote.
+const NEARLY_THERE: u64 = 1000;
+/// How long the leader waits for a new node to come so far, before it is asked
+/// again.
+const CATCH_UP: Duration = Duration::from_secs(2);
+/// How often a node asks to be taken in.
+const ASK_AGAIN: Duration = Duration::from_millis(200);
+
+/// A node of a cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Member {
+    /// Which.
+    pub id: u64,
+    /// The address for other nodes.
+    pub address: String,
+    /// Whether it votes. A node that does not is about to be taken in.
+    pub voter: bool,
+    /// Whether it leads.
+    pub leader: bool,
+}
+
+pub(crate) fn members(node: &Node) -> Vec<Member> {
+    let metrics = node.raft.metrics();
+    let metrics = metrics.borrow();
+    let membership = metrics.membership_config.membership();
+    let voters: BTreeSet<_> = membership.voter_ids().collect();
+    let member = |(id, peer): (&NodeId, &Peer)| Member {
+        id: *id,
+        address: peer.address.clone(),
+        voter: voters.contains(id),
+        leader: metrics.current_leader == Some(*id),
+    };
+    membership.nodes().map(member).collect()
+}
+
+pub(crate) fn list(node: &Node) -> peer::MembersResponse {
+    let member = |member: Member| peer::Member {
+        node: Some(peer::Node { id: member.id, address: member.address }),
+        voter: member.voter,
+        leader: member.leader,
+    };
+    peer::MembersResponse {
+        cluster: node.cluster.load(Ordering::Acquire),
+        members: members(node).into_iter().map(member).collect(),
+    }
+}
+
+/// The leader, if it is another node.
+fn another_leader(node: &Node) -> Result<Option<peer::Node>> {
+    match node.leader() {
+        Some((id, _)) if id == node.id => Ok(None),
+        Some((id, peer)) => Ok(Some(convert::from_node(id, &peer))),
+        None => Err(inconsistent("no leader is known")),
+    }
+}
+
+async fn change(node: &Node, change: ChangeMembers<NodeId, Peer>, retain: bool) -> Result<()> {
+    let changing = node.raft.change_membership(change, retain);
+    match tokio::time::timeout(node.config.write_timeout, changing).await {
+        Ok(Ok(_)) => Ok(()),
+        Ok(Err(RaftError::APIError(ClientWriteError::ForwardToLeader(_)))) => {
+            Err(inconsistent("the node is not the leader any more"))
+        }
+        Ok(Err(error)) => Err(inconsistent(format!("the membership cannot be changed: {error}"))),
+        Err(_too_long) => Err(inconsistent("no majority confirmed the membership in time")),
+    }
+}
+
+/// Takes a node in, or learns its new address, as the leader. The answer has no
+/// cluster as long as the node has not caught up; then it asks again.
+pub(crate) async fn take_in(node: &Node, joiner: peer::Node) -> Result<peer::JoinResponse> {
+    if let Some(leader) = another_leader(node)? {
+        return Ok(peer::JoinResponse { cluster: 0, leader: Some(leader) });
+    }
+    if joiner.id == 0 || joiner.address.is_empty() {
+        return Err(inconsistent("a node needs an id and an address"));
+    }
+    let _changing = node.changing_members.lock().await;
+    let known = members(node).into_iter().find(|member| member.id == joiner.id);
+    let peer = Peer { address: joiner.address.clone() };
+    match &known {
+        None => {
+            tracing::info!(node = joiner.id, address = joiner.address, "a node joins");
+            change(node, ChangeMembers::AddNodes([(joiner.id, peer)].into()), true).await?;
+        }
+        Some(member) if member.address != joiner.address => {
+            tracing::info!(node = joiner.id, address = joiner.address, "a node has moved");
+            change(node, ChangeMembers::SetNodes([(joiner.id, peer)].into()), true).await?;
+        }
+        Some(_) => {}
+    }
+    if !known.is_some_and(|member| member.voter) {
+        if !caught_up(node, joiner.id).await {
+            return Ok(peer::JoinResponse { cluster: 0, leader: None });
+        }
+        change(node, ChangeMembers::AddVoterIds([joiner.id].into()), true).await?;
+    }
+    let cluster = node.cluster.load(Ordering::Acquire);
+    Ok(peer::JoinResponse { cluster, leader: None })
+}
+
+async fn caught_up(node: &Node, joiner: NodeId) -> bool {
+    let near = |metrics: &openraft::RaftMetrics<NodeId, Peer>| {
+        let at = metrics.replication.as_ref().and_then(|nodes| nodes.get(&joiner));
+        let at = at.copied().flatten().map(|id| id.index);
+        at.is_some_and(|at| at + NEARLY_THERE >= metrics.last_log_index.unwrap_or(0))
+    };
+    node.raft.wait(Some(CATCH_UP)).metrics(near, "a new node catches up").await.is_ok()
+}
+
+/// Removes a node, as the leader.
+pub(crate) async fn remove(node: &Node, id: NodeId) -> Result<peer::RemoveResponse> {
+    if let Some(leader) = another_leader(node)? {
+        return Ok(peer::RemoveResponse { leader: Some(leader) });
+    }
+    let _changing = node.changing_members.lock().await;
+    let found = members(node);
+    let Some(member) = found.iter().find(|member| member.id == id) else {
+        return Ok(peer::RemoveResponse { leader: None });
+    };
+    if member.voter {
+        if found.iter().filter(|member| member.voter).count() == 1 {
+            let text = "the only node that votes cannot be removed";
+            return Err(Error::Other {
+                operation: "remove",
+                retryable: false,
+                source: text.into(),
+            });
+        }
+        change(node, ChangeMembers::RemoveVoters([id].into()), false).await?;
+    } else {
+        change(node, ChangeMembers::RemoveNodes([id].into()), false).await?;
+    }
+    tracing::info!(node = id, "a node was removed");
+    Ok(peer::RemoveResponse { leader: None })
+}
+
+/// What is told by whoever is asked.
+enum Answer {
+    Done,
+    /// Nothing yet; the same node is to be asked again.
+    Again(String),
+    /// Another node is to be asked.
+    Ask(String),
+    /// It will not be done.
+    Refused(String),
+}
+
+/// Asks nodes, beginning with `first`, until one has done it.
+async fn ask<F>(
+    first: &[String],
+    patience: Duration,
+    mut call: impl FnMut(String) -> F,
+) -> Result<()>
+where
+    F: Future<Output = Answer>,
+{
+    let mut deadline = Instant::now() + patience;
+    let mut places = first.iter().cycle();
+    let mut next: Option<String> = None;
+    loop {
+        let address = match next.take().or_else(|| places.next().cloned()) {
+            Some(address) => address,
+            None => return Err(inconsistent("no address of another node is known")),
+        };
+        match call(address.clone()).await {
+            Answer::Done => return Ok(()),
+            Answer::Ask(leader) => {
+                deadline = Instant::now() + patience;
+                next = Some(leader);
+            }
+            Answer::Refused(reason) => {
+                let source = reason.into();
+                return Err(Error::Other { operation: "change members", retryable: false, source });
+            }
+            Answer::Again(reason) if Instant::now() >= deadline => {
+                return Err(inconsistent(format!("{address}: {reason}")));
+            }
+            Answer::Again(reason) => {
+                tracing::debug!(address, reason, "asking again");
+            }
+        }
+        tokio::time::sleep(ASK_AGAIN).await;
+    }
+}
+
+/// Has a cluster take this node in, through any of its nodes.
+pub(crate) async fn join(node: &Node, through: &[String]) -> Result<()> {
+    let first = Instant::now();
+    ask(through, node.config.write_timeout, |address| async move {
+        let request = peer::JoinRequest {
+            route: Some(node.network.route(0)),
+            node: Some(peer::Node { id: node.id, address: node.address.clone() }),
+        };
+        let channel = match node.network.channels.to(&address) {
+            Ok(channel) => channel,
+            Err(error) => return Answer::Again(chain(&error)),
+        };
+        match channels::peer_client(channel).join(request).await.map(tonic::Response::into_inner) {
+            Ok(peer::JoinResponse { leader: Some(leader), .. }) => Answer::Ask(leader.address),
+            Ok(peer::JoinResponse { cluster: 0, .. }) => {
+                tracing::info!(seconds = first.elapsed().as_secs(), "catching up with the cluster");
+                Answer::Ask(address)
+            }
+            Ok(peer::JoinResponse { cluster, .. }) => match node.adopt_cluster(cluster).await {
+                Ok(()) => Answer::Done,
+                Err(error) => Answer::Again(error.to_string()),
+            },
+            Err(status) => Answer::Again(chain(&status)),
+        }
+    })
+    .await
+}
+
+/// Removes a node, through any node.
+pub(crate) async fn remove_through(
+    channels: &Channels,
+    through: &[String],
+    cluster: u64,
+    id: NodeId,
+    patience: Duration,
+) -> Result<()> {
+    ask(through, patience, |address| async move {
+        let request =
+            peer::RemoveRequest { route: Some(peer::Route { cluster, to: 0, from: 0 }), node: id };
+        let channel = match channels.to(&address) {
+            Ok(channel) => channel,
+            Err(error) => return Answer::Again(chain(&error)),
+        };
+        match channels::peer_client(channel).remove(request).await.map(tonic::Response::into_inner)
+        {
+            Ok(peer::RemoveResponse { leader: Some(leader) }) => Answer::Ask(leader.address),
+            Ok(peer::RemoveResponse { leader: None }) => Answer::Done,
+            Err(status) if status.code() == tonic::Code::Internal => {
+                Answer::Refused(status.message().to_owned())
+            }
+            Err(status) => Answer::Again(chain(&status)),
+        }
+    })
+    .await
+}
+
+/// The members as the node at an address knows them.
+pub(crate) async fn members_at(channels: &Channels, address: &str) -> Result<Vec<Member>> {
+    let unreachable = |error: &dyn std::error::Error| {
+        inconsistent(format!("{address} does not answer: {}", chain(error)))
+    };
+    let channel = channels.to(address).map_err(|e| unreachable(&e))?;
+    let request = peer::MembersRequest { route: Some(peer::Route { cluster: 0, to: 0, from: 0 }) };
+    let answer = channels::peer_client(channel).members(request).await;
+    let members = answer.map_err(|e| unreachable(&e))?.into_inner().members;
+    let member = |member: peer::Member| {
+        let node = member.node.unwrap_or_default();
+        Member { id: node.id, address: node.address, voter: member.voter, leader: member.leader }
+    };
+    Ok(members.into_iter().map(member).collect())
+}

@@ -1,0 +1,298 @@
+//! Calls of the consensus library to other nodes.
+
+use std::{
+    future::Future,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use futures::StreamExt as _;
+use openraft::{
+    OptionalSend, RaftNetwork, RaftNetworkFactory,
+    error::{
+        Fatal, NetworkError, RPCError, RaftError, ReplicationClosed, StreamingError, Unreachable,
+    },
+    network::{Backoff, RPCOption},
+    raft::{
+        AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, VoteRequest, VoteResponse,
+    },
+};
+use tokio::task::JoinHandle;
+use tonic::transport::Channel;
+
+use super::{
+    channels::{self, Channels},
+    convert::{self, Malformed},
+    faults::Faults,
+    gate::Gate,
+    machine,
+    snapshot::{self, SnapshotData},
+    types::{LogId, NodeId, Peer, Snapshot, Types, Vote},
+};
+use crate::pb::generated::resource_store::peer::v1::{
+    self as peer, append_response, peer_service_client::PeerServiceClient,
+};
+
+/// How long entries may take to get to the disk of a follower. The library
+/// gives up much earlier and asks again; then it is given the same attempt.
+const APPEND_TIMEOUT: Duration = Duration::from_mins(1);
+/// How long a snapshot may take without any progress of the receiver.
+const INSTALL_TIMEOUT: Duration = Duration::from_mins(10);
+/// How long to wait before a node that cannot be reached is tried again.
+const RETRY: Duration = Duration::from_millis(100);
+
+type Failure = RPCError<NodeId, Peer, RaftError<NodeId>>;
+type AppendRequest = AppendEntriesRequest<Types>;
+type AppendAnswer = AppendEntriesResponse<NodeId>;
+
+/// Makes connections to other nodes. A clone shares them.
+#[derive(Debug, Clone)]
+pub(crate) struct Network {
+    pub(crate) node: NodeId,
+    pub(crate) cluster: Arc<AtomicU64>,
+    pub(crate) channels: Channels,
+    pub(crate) gate: Gate,
+    pub(crate) faults: Faults,
+}
+
+impl Network {
+    pub(crate) fn route(&self, to: NodeId) -> peer::Route {
+        peer::Route { cluster: self.cluster.load(Ordering::Acquire), to, from: self.node }
+    }
+}
+
+impl RaftNetworkFactory<Types> for Network {
+    type Network = Link;
+
+    async fn new_client(&mut self, target: NodeId, node: &Peer) -> Link {
+        Link {
+            network: self.clone(),
+            to: target,
+            address: node.address.clone(),
+            told: None,
+            under_way: None,
+        }
+    }
+}
+
+/// The way to one node.
+pub(crate) struct Link {
+    network: Network,
+    to: NodeId,
+    address: String,
+    /// What the node was last told to be committed.
+    told: Option<LogId>,
+    under_way: Option<Attempt>,
+}
+
+/// Entries on their way.
+struct Attempt {
+    vote: Vote,
+    previous: Option<LogId>,
+    last: LogId,
+    task: JoinHandle<Result<AppendAnswer, Failure>>,
+}
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Link {
+    fn client(&self) -> Result<PeerServiceClient<Channel>, Unreachable> {
+        self.network.faults.check(self.network.node, self.to).map_err(|e| Unreachable::new(&e))?;
+        let channel = self.network.channels.to(&self.address);
+        Ok(channels::peer_client(channel.map_err(|e| Unreachable::new(&e))?))
+    }
+
+    /// What the other node may be told to be committed: only what is on the
+    /// disk here. A message without entries waits for it, since nothing else
+    /// might be sent for a while.
+    async fn committed(&mut self, request: &AppendRequest) -> Result<Option<LogId>, Failure> {
+        let Some(committed) = request.leader_commit else { return Ok(None) };
+        if !self.network.gate.is_open(committed.index) {
+            if !request.entries.is_empty() {
+                return Ok(self.told);
+            }
+            let passed = self.network.gate.pass(committed.index).await;
+            passed.map_err(|closed| RPCError::Unreachable(Unreachable::new(&closed)))?;
+        }
+        self.told = Some(committed);
+        Ok(self.told)
+    }
+
+    async fn send(&mut self, request: AppendRequest) -> Result<AppendAnswer, Failure> {
+        let committed = self.committed(&request).await?;
+        let message = peer::AppendRequest {
+            route: Some(self.network.route(self.to)),
+            vote: Some(convert::from_vote(&request.vote)),
+            previous: request.prev_log_id.as_ref().map(convert::from_log_id),
+            entries: request.entries.iter().map(convert::from_entry).collect(),
+            committed: committed.as_ref().map(convert::from_log_id),
+        };
+        let client = self.client()?;
+        let Some(last) = request.entries.last().map(|entry| entry.log_id) else {
+            return append(client, message).await;
+        };
+        let sign_of_life = peer::AppendRequest { entries: Vec::new(), ..message.clone() };
+        let task = tokio::spawn(append_slowly(client, message, sign_of_life));
+        let (vote, previous) = (request.vote, request.prev_log_id);
+        self.under_way = Some(Attempt { vote, previous, last, task });
+        self.finish(last).await
+    }
+
+    /// Waits for the entries under way. What was asked for, up to `last`, may
+    /// be more by now.
+    async fn finish(&mut self, last: LogId) -> Result<AppendAnswer, Failure> {
+        let Some(attempt) = &mut self.under_way else {
+            return Err(network(&Malformed("nothing is under way")));
+        };
+        let answer = (&mut attempt.task).await;
+        let sent = attempt.last;
+        self.under_way = None;
+        match answer.map_err(|e| network(&e))?? {
+            AppendEntriesResponse::Success if sent < last => {
+                Ok(AppendEntriesResponse::PartialSuccess(Some(sent)))
+            }
+            other => Ok(other),
+        }
+    }
+}
+
+impl RaftNetwork<Types> for Link {
+    /// The library drops this future after one heartbeat. Large entries and
+    /// slow disks take longer: then the next call, with the same entries and
+    /// perhaps more, goes on with the attempt that is under way.
+    async fn append_entries(
+        &mut self,
+        request: AppendRequest,
+        _: RPCOption,
+    ) -> Result<AppendAnswer, Failure> {
+        let last = request.entries.last().map(|entry| entry.log_id);
+        let same = self.under_way.as_ref().is_some_and(|attempt| {
+            attempt.vote == request.vote
+                && attempt.previous == request.prev_log_id
+                && last.is_some_and(|last| attempt.last <= last)
+        });
+        match last {
+            Some(last) if same => self.finish(last).await,
+            Some(_) | None => {
+                self.under_way = None;
+                self.send(request).await
+            }
+        }
+    }
+
+    async fn vote(
+        &mut self,
+        request: VoteRequest<NodeId>,
+        _: RPCOption,
+    ) -> Result<VoteResponse<NodeId>, Failure> {
+        let message = peer::VoteRequest {
+            route: Some(self.network.route(self.to)),
+            vote: Some(convert::from_vote(&request.vote)),
+            last: request.last_log_id.as_ref().map(convert::from_log_id),
+        };
+        let answer = self.client()?.request_vote(message).await.map_err(|e| unreachable(&e))?;
+        let answer = answer.into_inner();
+        let vote = convert::vote(answer.vote).map_err(|e| network(&e))?;
+        let last = convert::optional_log_id(answer.last).map_err(|e| network(&e))?;
+        Ok(VoteResponse::new(vote, last, answer.granted))
+    }
+
+    async fn full_snapshot(
+        &mut self,
+        vote: Vote,
+        snapshot: Snapshot,
+        cancel: impl Future<Output = ReplicationClosed> + OptionalSend + 'static,
+        _: RPCOption,
+    ) -> Result<SnapshotResponse<NodeId>, StreamingError<Types, Fatal<NodeId>>> {
+        let SnapshotData::View(view) = *snapshot.snapshot else {
+            return Err(NetworkError::new(&Malformed("not a snapshot to send")).into());
+        };
+        let version_offset = machine::version_offset(&view).map_err(|e| NetworkError::new(&e))?;
+        let head = peer::SnapshotHead {
+            route: Some(self.network.route(self.to)),
+            vote: Some(convert::from_vote(&vote)),
+            last: snapshot.meta.last_log_id.as_ref().map(convert::from_log_id),
+            membership: Some(convert::from_stored_membership(&snapshot.meta.last_membership)),
+            version_offset,
+        };
+        let mut client = self.client()?;
+        let (faults, from, to) = (self.network.faults.clone(), self.network.node, self.to);
+        let parts = snapshot::parts(head, view)
+            .take_while(move |_| std::future::ready(faults.check(from, to).is_ok()));
+        let sending = client.install_snapshot(parts);
+        tokio::select! {
+            closed = cancel => Err(closed.into()),
+            () = tokio::time::sleep(INSTALL_TIMEOUT) => {
+                Err(NetworkError::new(&Malformed("a snapshot took too long")).into())
+            }
+            answer = sending => {
+                let answer = answer.map_err(|e| Unreachable::new(&e))?.into_inner();
+                let vote = convert::vote(answer.vote).map_err(|e| NetworkError::new(&e))?;
+                Ok(SnapshotResponse::new(vote))
+            }
+        }
+    }
+
+    fn backoff(&self) -> Backoff {
+        Backoff::new(std::iter::repeat(RETRY))
+    }
+}
+
+/// Sends entries, and a sign of life now and then as long as that takes.
+async fn append_slowly(
+    client: PeerServiceClient<Channel>,
+    message: peer::AppendRequest,
+    sign_of_life: peer::AppendRequest,
+) -> Result<AppendAnswer, Failure> {
+    let signs = async {
+        loop {
+            tokio::time::sleep(RETRY).await;
+            if let Err(error) = append(client.clone(), sign_of_life.clone()).await {
+                tracing::debug!(%error, "a sign of life did not get through");
+            }
+        }
+    };
+    tokio::select! {
+        answer = append(client.clone(), message) => answer,
+        () = signs => Err(network(&Malformed("no end of signs of life"))),
+        () = tokio::time::sleep(APPEND_TIMEOUT) => {
+            Err(network(&Malformed("entries took too long")))
+        }
+    }
+}
+
+async fn append(
+    mut client: PeerServiceClient<Channel>,
+    message: peer::AppendRequest,
+) -> Result<AppendAnswer, Failure> {
+    let mine = convert::vote(message.vote).map_err(|e| network(&e))?;
+    let answer = client.append(message).await.map_err(|e| unreachable(&e))?.into_inner();
+    match answer.result {
+        Some(append_response::Result::Accepted(_)) => Ok(AppendEntriesResponse::Success),
+        Some(append_response::Result::Conflict(_)) => Ok(AppendEntriesResponse::Conflict),
+        Some(append_response::Result::Newer(vote)) => {
+            let newer = convert::vote(Some(vote)).map_err(|e| network(&e))?;
+            // The library takes that for granted.
+            if newer <= mine {
+                return Err(network(&Malformed("a vote that is not newer")));
+            }
+            Ok(AppendEntriesResponse::HigherVote(newer))
+        }
+        None => Err(network(&Malformed("an answer without content"))),
+    }
+}
+
+fn unreachable(status: &tonic::Status) -> Failure {
+    RPCError::Unreachable(Unreachable::new(status))
+}
+
+fn network<E: std::error::Error + 'static>(error: &E) -> Failure {
+    RPCError::Network(NetworkError::new(error))
+}

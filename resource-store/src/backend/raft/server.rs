@@ -1,0 +1,305 @@
+//! What a node answers to other nodes.
+
+use std::sync::{Arc, atomic::Ordering};
+
+use async_trait::async_trait;
+use openraft::raft::AppendEntriesResponse;
+use tonic::{Request, Response, Status, Streaming};
+
+use super::{
+    convert::{self, Malformed},
+    members,
+    node::{CLUSTER_HEADER, Change, Node, inconsistent},
+    snapshot::{Frames, SnapshotData},
+    types::{Snapshot, SnapshotMeta, Vote},
+    wire,
+};
+use crate::{
+    backend::{Error, Query, Result as BackendResult},
+    gvk::GroupKind,
+    pb::generated::{
+        hashicorp::consul::internal::storage::raft::{
+            DeleteRequest, ListRequest, ListResponse, ReadRequest, ReadResponse, WriteRequest,
+            WriteResponse, forwarding_service_server::ForwardingService,
+        },
+        resource_store::peer::v1::{
+            self as peer, append_response, peer_service_server::PeerService, snapshot_part::Part,
+        },
+    },
+};
+
+/// Who may call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum From {
+    /// A leader; a node that belongs to no cluster yet takes its word.
+    Leader,
+    /// A node of the cluster.
+    Node,
+    /// Also who does not say which cluster is meant.
+    Anyone,
+}
+
+/// Answers other nodes.
+#[derive(Debug, Clone)]
+pub(crate) struct PeerServer {
+    pub(crate) node: Arc<Node>,
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "it stands in `map_err`")]
+fn malformed(error: Malformed) -> Status {
+    Status::invalid_argument(error.to_string())
+}
+
+fn stopped(error: &dyn std::error::Error) -> Status {
+    Status::unavailable(format!("the node has stopped: {error}"))
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "it stands in `map_err`")]
+fn status(error: Error) -> Status {
+    wire::to_status(&error)
+}
+
+impl PeerServer {
+    /// Refuses what is for another node or cluster.
+    async fn check(&self, route: Option<&peer::Route>, from: From) -> Result<(), Status> {
+        let route = route.ok_or_else(|| malformed(Malformed("no route")))?;
+        let node = &self.node;
+        if route.to != 0 && route.to != node.id {
+            let text = format!("this is node {:x}, not {:x}", node.id, route.to);
+            return Err(Status::invalid_argument(text));
+        }
+        node.network
+            .faults
+            .check(route.from, node.id)
+            .map_err(|cut| Status::unavailable(cut.to_string()))?;
+        let mine = node.cluster.load(Ordering::Acquire);
+        match (mine, route.cluster) {
+            (_, 0) if from == From::Anyone => Ok(()),
+            (0, cluster) if from == From::Leader && cluster != 0 => {
+                node.adopt_cluster(cluster).await.map_err(status)
+            }
+            (0, _) => Err(Status::invalid_argument("this node belongs to no cluster yet")),
+            (mine, theirs) if mine == theirs => Ok(()),
+            (mine, theirs) => {
+                let text = format!("this node belongs to cluster {mine:016x}, not {theirs:016x}");
+                Err(Status::invalid_argument(text))
+            }
+        }
+    }
+
+    fn check_forwarded<T>(&self, request: &Request<T>) -> Result<(), Status> {
+        let mine = format!("{:016x}", self.node.cluster.load(Ordering::Acquire));
+        match request.metadata().get(CLUSTER_HEADER) {
+            Some(theirs) if theirs.as_bytes() != mine.as_bytes() => {
+                Err(status(inconsistent("the call is for another cluster")))
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// Waits until this node, as the leader, can answer linearizably.
+    async fn leader_read(&self) -> BackendResult<()> {
+        let index = self.node.read_index_here().await?;
+        let mut applied = self.node.machine.applied();
+        let reached = applied.wait_for(|applied| *applied >= index);
+        match tokio::time::timeout(self.node.config.patience, reached).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(_)) | Err(_) => Err(inconsistent("the leader is behind its log")),
+        }
+    }
+
+    async fn receive(
+        &self,
+        head: peer::SnapshotHead,
+        mut parts: Streaming<peer::SnapshotPart>,
+    ) -> Result<Vote, Status> {
+        self.check(head.route.as_ref(), From::Leader).await?;
+        let vote = convert::vote(head.vote).map_err(malformed)?;
+        let last_log_id = convert::optional_log_id(head.last).map_err(malformed)?;
+        let last_membership = convert::stored_membership(head.membership).map_err(malformed)?;
+        let own = self.node.raft.metrics().borrow().vote;
+        if vote < own || !vote.committed {
+            return Ok(own);
+        }
+        let snapshot_id = last_log_id.map(|id| id.to_string()).unwrap_or_default();
+        let meta = SnapshotMeta { last_log_id, last_membership, snapshot_id };
+
+        let Ok(_receiving) = self.node.receiving.try_lock() else {
+            return Err(Status::unavailable("another snapshot is coming in"));
+        };
+        let machine = &self.node.machine;
+        machine.begin_staging().await.map_err(status)?;
+        let (mut frames, mut count) = (Frames::default(), 0);
+        let from = head.route.map_or(0, |route| route.from);
+        loop {
+            let part = parts.message().await?.and_then(|part| part.part);
+            let cut = self.node.network.faults.check(from, self.node.id);
+            cut.map_err(|cut| Status::unavailable(cut.to_string()))?;
+            match part {
+                Some(Part::Chunk(chunk)) => {
+                    let resources = frames.push(&chunk);
+                    let resources = resources
+                        .map_err(|e| Status::data_loss(format!("the snapshot has {e}")))?;
+                    count += resources.len() as u64;
+                    machine.stage(resources).await.map_err(status)?;
+                }
+                Some(Part::End(end)) if end.resources == count && !frames.is_cut() => break,
+                Some(Part::End(_)) => return Err(Status::data_loss("resources are missing")),
+                Some(Part::Head(_)) => return Err(malformed(Malformed("a second head"))),
+                None => return Err(malformed(Malformed("a snapshot without end"))),
+            }
+        }
+        let snapshot = Box::new(SnapshotData::Staged { version_offset: head.version_offset });
+        let snapshot = Snapshot { meta, snapshot };
+        let installed = self.node.raft.install_full_snapshot(vote, snapshot).await;
+        Ok(installed.map_err(|e| stopped(&e))?.vote)
+    }
+}
+
+#[async_trait]
+impl PeerService for PeerServer {
+    async fn append(
+        &self,
+        request: Request<peer::AppendRequest>,
+    ) -> Result<Response<peer::AppendResponse>, Status> {
+        let request = request.into_inner();
+        self.check(request.route.as_ref(), From::Leader).await?;
+        let request = convert::append(request).map_err(malformed)?;
+        let result = match self.node.raft.append_entries(request).await {
+            Ok(AppendEntriesResponse::Success | AppendEntriesResponse::PartialSuccess(_)) => {
+                append_response::Result::Accepted(append_response::Accepted {})
+            }
+            Ok(AppendEntriesResponse::Conflict) => {
+                append_response::Result::Conflict(append_response::Conflict {})
+            }
+            Ok(AppendEntriesResponse::HigherVote(vote)) => {
+                append_response::Result::Newer(convert::from_vote(&vote))
+            }
+            Err(error) => return Err(stopped(&error)),
+        };
+        Ok(Response::new(peer::AppendResponse { result: Some(result) }))
+    }
+
+    async fn request_vote(
+        &self,
+        request: Request<peer::VoteRequest>,
+    ) -> Result<Response<peer::VoteResponse>, Status> {
+        let request = request.into_inner();
+        self.check(request.route.as_ref(), From::Node).await?;
+        let vote = convert::vote(request.vote).map_err(malformed)?;
+        let last = convert::optional_log_id(request.last).map_err(malformed)?;
+        if vote.committed {
+            return Err(malformed(Malformed("a candidate that says it was elected")));
+        }
+        let answer = self.node.raft.vote(openraft::raft::VoteRequest::new(vote, last)).await;
+        let answer = answer.map_err(|e| stopped(&e))?;
+        Ok(Response::new(peer::VoteResponse {
+            vote: Some(convert::from_vote(&answer.vote)),
+            granted: answer.vote_granted,
+            last: answer.last_log_id.as_ref().map(convert::from_log_id),
+        }))
+    }
+
+    async fn install_snapshot(
+        &self,
+        request: Request<Streaming<peer::SnapshotPart>>,
+    ) -> Result<Response<peer::SnapshotResponse>, Status> {
+        let mut parts = request.into_inner();
+        let Some(Part::Head(head)) = parts.message().await?.and_then(|part| part.part) else {
+            return Err(malformed(Malformed("a snapshot without head")));
+        };
+        let vote = self.receive(head, parts).await?;
+        Ok(Response::new(peer::SnapshotResponse { vote: Some(convert::from_vote(&vote)) }))
+    }
+
+    async fn read_index(
+        &self,
+        request: Request<peer::ReadIndexRequest>,
+    ) -> Result<Response<peer::ReadIndexResponse>, Status> {
+        self.check(request.into_inner().route.as_ref(), From::Node).await?;
+        let index = self.node.read_index_here().await.map_err(status)?;
+        Ok(Response::new(peer::ReadIndexResponse { index }))
+    }
+
+    async fn join(
+        &self,
+        request: Request<peer::JoinRequest>,
+    ) -> Result<Response<peer::JoinResponse>, Status> {
+        let request = request.into_inner();
+        self.check(request.route.as_ref(), From::Anyone).await?;
+        let joiner = request.node.ok_or_else(|| malformed(Malformed("no node")))?;
+        Ok(Response::new(members::take_in(&self.node, joiner).await.map_err(status)?))
+    }
+
+    async fn remove(
+        &self,
+        request: Request<peer::RemoveRequest>,
+    ) -> Result<Response<peer::RemoveResponse>, Status> {
+        let request = request.into_inner();
+        self.check(request.route.as_ref(), From::Anyone).await?;
+        Ok(Response::new(members::remove(&self.node, request.node).await.map_err(status)?))
+    }
+
+    async fn restore(
+        &self,
+        request: Request<peer::RestoreRequest>,
+    ) -> Result<Response<peer::RestoreResponse>, Status> {
+        let request = request.into_inner();
+        self.check(request.route.as_ref(), From::Node).await?;
+        self.node.restore_here(request.resources).await.map_err(status)?;
+        Ok(Response::new(peer::RestoreResponse {}))
+    }
+
+    async fn members(
+        &self,
+        request: Request<peer::MembersRequest>,
+    ) -> Result<Response<peer::MembersResponse>, Status> {
+        self.check(request.into_inner().route.as_ref(), From::Anyone).await?;
+        Ok(Response::new(members::list(&self.node)))
+    }
+}
+
+/// Calls that were forwarded already: they are answered here or not at all.
+#[async_trait]
+impl ForwardingService for PeerServer {
+    async fn write(
+        &self,
+        request: Request<WriteRequest>,
+    ) -> Result<Response<WriteResponse>, Status> {
+        self.check_forwarded(&request)?;
+        let resource = request.into_inner().resource;
+        let resource = resource.ok_or_else(|| malformed(Malformed("no resource")))?;
+        let written = self.node.change_here(&Change::Write(Box::new(resource))).await;
+        let resource = written.map_err(status)?.map(Arc::unwrap_or_clone);
+        Ok(Response::new(WriteResponse { resource }))
+    }
+
+    async fn delete(&self, request: Request<DeleteRequest>) -> Result<Response<()>, Status> {
+        self.check_forwarded(&request)?;
+        let DeleteRequest { id, version } = request.into_inner();
+        let id = id.ok_or_else(|| malformed(Malformed("no id")))?;
+        self.node.change_here(&Change::Delete(id, version)).await.map_err(status)?;
+        Ok(Response::new(()))
+    }
+
+    async fn read(&self, request: Request<ReadRequest>) -> Result<Response<ReadResponse>, Status> {
+        self.check_forwarded(&request)?;
+        let id = request.into_inner().id.ok_or_else(|| malformed(Malformed("no id")))?;
+        self.leader_read().await.map_err(status)?;
+        let resource = self.node.machine.current().read(&id).map_err(status)?;
+        Ok(Response::new(ReadResponse { resource: Some(Arc::unwrap_or_clone(resource)) }))
+    }
+
+    async fn list(&self, request: Request<ListRequest>) -> Result<Response<ListResponse>, Status> {
+        self.check_forwarded(&request)?;
+        let request = request.into_inner();
+        let ty = request.r#type.ok_or_else(|| malformed(Malformed("no type")))?;
+        let kind = GroupKind { group: ty.group, kind: ty.kind };
+        let query = Query::new(kind, request.tenancy.unwrap_or_default())
+            .with_name_prefix(&request.name_prefix);
+        self.leader_read().await.map_err(status)?;
+        let found = self.node.list_here(query).await.map_err(status)?;
+        let resources = found.into_iter().map(Arc::unwrap_or_clone).collect();
+        Ok(Response::new(ListResponse { resources }))
+    }
+}

@@ -1,0 +1,3 @@
+//! Tests of the parts of a node.
+
+mod storage;

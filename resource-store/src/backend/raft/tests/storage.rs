@@ -1,0 +1,295 @@
+//! The log and the state machine of a node.
+
+use std::{collections::BTreeSet, path::Path};
+
+use openraft::{
+    CommittedLeaderId, EntryPayload, RaftLogReader as _, RaftSnapshotBuilder as _,
+    storage::{RaftLogStorage as _, RaftLogStorageExt as _, RaftStateMachine as _},
+    testing::{StoreBuilder, Suite},
+};
+use prost::Message as _;
+use tempfile::TempDir;
+
+use crate::{
+    backend::{
+        Error, Query,
+        raft::{
+            RetiredTypes,
+            faults::Faults,
+            log::Log,
+            machine::Machine,
+            types::{
+                Content, Entry, LogId, Membership, Outcome, Proposal, StorageError, Types, Vote,
+            },
+        },
+    },
+    demo,
+    pb::{
+        Id, Resource, Tenancy, Type,
+        generated::{
+            hashicorp::consul::internal::storage::raft::{self as wire, LogType, log::Request},
+            resource_store::peer::v1 as peer,
+        },
+    },
+};
+
+struct Builder;
+
+fn open(folder: &Path) -> (Log, Machine) {
+    let log = Log::open(&folder.join("log")).unwrap();
+    let machine = Machine::open(
+        &folder.join("table"),
+        64,
+        RetiredTypes::default(),
+        log.gate().clone(),
+        Faults::default(),
+    );
+    (log, machine.unwrap())
+}
+
+impl StoreBuilder<Types, Log, Machine, TempDir> for Builder {
+    async fn build(&self) -> Result<(TempDir, Log, Machine), StorageError> {
+        let folder = TempDir::new().unwrap();
+        let (log, machine) = open(folder.path());
+        Ok((folder, log, machine))
+    }
+}
+
+#[test]
+fn the_suite_of_the_library_passes() {
+    Suite::test_all(Builder).unwrap();
+}
+
+fn log_id(term: u64, index: u64) -> LogId {
+    LogId::new(CommittedLeaderId::new(term, 1), index)
+}
+
+fn entry(index: u64, log: &wire::Log) -> Entry {
+    let content = Content::Log(log.encode_to_vec().into());
+    Entry { log_id: log_id(1, index), payload: EntryPayload::Normal(Proposal::new(content)) }
+}
+
+fn write(resource: &Resource) -> wire::Log {
+    let request = wire::WriteRequest { resource: Some(resource.clone()) };
+    wire::Log { r#type: LogType::Write.into(), request: Some(Request::Write(request)) }
+}
+
+fn delete(id: &Id, version: &str) -> wire::Log {
+    let request = wire::DeleteRequest { id: Some(id.clone()), version: version.to_owned() };
+    wire::Log { r#type: LogType::Delete.into(), request: Some(Request::Delete(request)) }
+}
+
+fn resource(name: &str) -> Resource {
+    let mut resource = demo::artist(name).encode();
+    resource.id.as_mut().unwrap().uid = "u".to_owned();
+    resource
+}
+
+async fn apply(machine: &mut Machine, index: u64, log: &wire::Log) -> Outcome {
+    machine.apply([entry(index, log)]).await.unwrap().remove(0)
+}
+
+#[tokio::test]
+async fn versions_are_positions_in_the_log_and_refusals_are_answers() {
+    let folder = TempDir::new().unwrap();
+    let (_log, mut machine) = open(folder.path());
+    let korn = resource("korn");
+    let stored = apply(&mut machine, 7, &write(&korn)).await.written().unwrap();
+    assert_eq!(stored.version, "7");
+    let refused = apply(&mut machine, 8, &write(&korn)).await.written();
+    assert!(matches!(refused, Err(Error::CasFailure)));
+    let updated = Resource { version: "7".to_owned(), ..korn.clone() };
+    assert_eq!(apply(&mut machine, 9, &write(&updated)).await.written().unwrap().version, "9");
+    let id = korn.id.clone().unwrap();
+    let refused = apply(&mut machine, 10, &delete(&id, "7")).await.deleted();
+    assert!(matches!(refused, Err(Error::CasFailure)));
+    apply(&mut machine, 11, &delete(&id, "9")).await.deleted().unwrap();
+    assert!(matches!(machine.current().read(&id), Err(Error::NotFound)));
+}
+
+#[tokio::test]
+async fn entries_that_make_no_sense_are_answered() {
+    let folder = TempDir::new().unwrap();
+    let (_log, mut machine) = open(folder.path());
+    let content = Content::Log(vec![0xff; 3].into());
+    let garbage =
+        Entry { log_id: log_id(1, 1), payload: EntryPayload::Normal(Proposal::new(content)) };
+    let outcome = machine.apply([garbage]).await.unwrap().remove(0).written().unwrap_err();
+    assert!(outcome.to_string().contains("failed to decode request: "), "{outcome}");
+    let unspecified = wire::Log { r#type: 0, request: None };
+    let outcome = apply(&mut machine, 2, &unspecified).await.written().unwrap_err();
+    assert!(outcome.to_string().ends_with("unexpected request type: 0"), "{outcome}");
+    let empty = wire::Log { r#type: LogType::Write.into(), request: None };
+    assert!(apply(&mut machine, 3, &empty).await.written().is_err());
+}
+
+/// Spec: RS67
+#[tokio::test]
+async fn retired_types_are_ignored() {
+    let folder = TempDir::new().unwrap();
+    let (_log, mut machine) = open(folder.path());
+    let groups = ["auth", "catalog", "mesh", "multicluster", "tenancy"];
+    let mut retired: Vec<_> = groups.iter().map(|group| Type::new(group, "v2beta1", "K")).collect();
+    retired.push(Type::new("hcp", "v2", "K"));
+    let kept = [
+        Type::new("demo", "v1", "K"),
+        Type::new("demo", "v2", "K"),
+        Type::new("multicluster", "v2", "K"),
+    ];
+    let mut index = 0;
+    for (types, stays) in [(retired.as_slice(), false), (kept.as_slice(), true)] {
+        for ty in types {
+            index += 1;
+            let tenancy = Tenancy::new("default", "default");
+            let id = Id::new(ty.clone(), tenancy, &format!("n{index}")).with_uid("u");
+            let written = apply(&mut machine, index, &write(&Resource::new(id.clone()))).await;
+            written.written().unwrap();
+            assert_eq!(machine.current().read(&id).is_ok(), stays, "{ty}");
+            index += 1;
+            let deleted = apply(&mut machine, index, &delete(&id, "")).await.deleted();
+            assert_eq!(deleted.is_err(), stays, "{ty}");
+        }
+    }
+}
+
+/// Spec: RS68
+#[tokio::test]
+async fn a_snapshot_installed_elsewhere_holds_the_same() {
+    let folder = TempDir::new().unwrap();
+    let (_log, mut machine) = open(folder.path());
+    let korn = resource("korn");
+    let id = korn.id.clone().unwrap();
+    let stored = apply(&mut machine, 7, &write(&korn)).await.written().unwrap();
+    let snapshot = machine.build_snapshot().await.unwrap();
+
+    let elsewhere = TempDir::new().unwrap();
+    let (_log, mut other) = open(elsewhere.path());
+    apply(&mut other, 3, &write(&resource("nina"))).await.written().unwrap();
+    let query = Query::new(
+        demo::artist("").encode().resource_type().unwrap().group_kind(),
+        Tenancy::new("*", "*"),
+    );
+    let mut watch = other.watch(&query);
+    for _ in 0..2 {
+        futures::StreamExt::next(&mut watch).await.unwrap().unwrap();
+    }
+    other.install_snapshot(&snapshot.meta, snapshot.snapshot).await.unwrap();
+    assert_eq!(other.current().read(&id).unwrap(), stored);
+    let gone = resource("nina").id.unwrap();
+    assert!(matches!(other.current().read(&gone), Err(Error::NotFound)));
+    assert_eq!(other.applied_state().await.unwrap(), machine.applied_state().await.unwrap());
+    let closed = futures::StreamExt::next(&mut watch).await.unwrap();
+    assert!(matches!(closed, Err(Error::WatchClosed)), "{closed:?}");
+}
+
+#[tokio::test]
+async fn versions_after_a_restore_are_larger_than_those_it_brought() {
+    let folder = TempDir::new().unwrap();
+    let (_log, mut machine) = open(folder.path());
+    apply(&mut machine, 1, &write(&resource("nina"))).await.written().unwrap();
+    let korn = Resource { version: "100".to_owned(), ..resource("korn") };
+    let restore = peer::Restore { resources: vec![korn.clone()] };
+    let payload = EntryPayload::Normal(Proposal::new(Content::restore(&restore)));
+    let entry = Entry { log_id: log_id(1, 2), payload };
+    machine.apply([entry]).await.unwrap().remove(0).restored().unwrap();
+    assert_eq!(machine.current().len().unwrap(), 1);
+    let stored = apply(&mut machine, 3, &write(&korn)).await.written().unwrap();
+    assert_eq!(stored.version, "101");
+
+    let snapshot = machine.build_snapshot().await.unwrap();
+    let elsewhere = TempDir::new().unwrap();
+    let (_log, mut other) = open(elsewhere.path());
+    other.install_snapshot(&snapshot.meta, snapshot.snapshot).await.unwrap();
+    for machine in [&mut machine, &mut other] {
+        let stored = apply(machine, 4, &write(&stored)).await.written().unwrap();
+        assert_eq!(stored.version, "102");
+    }
+}
+
+async fn append(log: &mut Log, entries: Vec<Entry>) {
+    log.blocking_append(entries).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_log_that_is_opened_again_is_what_it_was() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("log");
+    let mut log = Log::open(&path).unwrap();
+    let identity = log.identity();
+    log.save_vote(&Vote::new(1, 5)).await.unwrap();
+    append(&mut log, (0..9).map(|index| entry(index, &write(&resource("korn")))).collect()).await;
+    log.save_committed(Some(log_id(1, 6))).await.unwrap();
+    log.truncate(log_id(1, 7)).await.unwrap();
+    log.purge(log_id(1, 2)).await.unwrap();
+    log.set_cluster(77).await.unwrap();
+    log.close().await;
+    drop(log);
+
+    let mut log = Log::open(&path).unwrap();
+    assert_eq!((log.identity().node, log.identity().cluster), (identity.node, 77));
+    assert_eq!(log.read_vote().await.unwrap(), Some(Vote::new(1, 5)));
+    assert_eq!(log.read_committed().await.unwrap(), Some(log_id(1, 6)));
+    let state = log.get_log_state().await.unwrap();
+    assert_eq!(
+        (state.last_purged_log_id, state.last_log_id),
+        (Some(log_id(1, 2)), Some(log_id(1, 6)))
+    );
+    let entries = log.try_get_log_entries(..).await.unwrap();
+    assert_eq!(entries.iter().map(|e| e.log_id.index).collect::<Vec<_>>(), [3, 4, 5, 6]);
+    let few = log.limited_get_log_entries(3, 7).await.unwrap();
+    assert_eq!(few.len(), 4);
+}
+
+/// A leader's entries are acknowledged early, but held back by the gate until
+/// they are on the disk.
+#[tokio::test]
+async fn entries_of_a_leader_pass_the_gate_once_they_are_on_the_disk() {
+    let folder = TempDir::new().unwrap();
+    let (mut log, mut machine) = open(folder.path());
+    log.save_vote(&Vote::new_committed(1, log.identity().node)).await.unwrap();
+    append(&mut log, vec![entry(0, &write(&resource("korn")))]).await;
+    apply(&mut machine, 0, &write(&resource("korn"))).await.written().unwrap();
+    assert!(log.gate().is_open(0));
+}
+
+#[tokio::test]
+async fn a_damaged_entry_is_an_error_that_names_it() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("log");
+    let mut log = Log::open(&path).unwrap();
+    let mark = "a-name-to-be-found-in-the-file";
+    append(&mut log, vec![entry(0, &write(&resource(mark)))]).await;
+    log.close().await;
+    drop(log);
+    let mut bytes = std::fs::read(&path).unwrap();
+    let places: Vec<_> = bytes
+        .windows(mark.len())
+        .enumerate()
+        .filter(|(_, w)| *w == mark.as_bytes())
+        .map(|(at, _)| at)
+        .collect();
+    assert!(!places.is_empty());
+    for place in places {
+        bytes[place] ^= 1;
+    }
+    std::fs::write(&path, bytes).unwrap();
+    let error = Log::open(&path).unwrap_err().to_string();
+    assert!(error.contains("log entry 0") && error.contains("checksum"), "{error}");
+    assert!(error.contains(path.to_str().unwrap()), "{error}");
+}
+
+#[tokio::test]
+async fn the_membership_stands_with_the_resources() {
+    let folder = TempDir::new().unwrap();
+    let (log, mut machine) = open(folder.path());
+    let membership = Membership::new(vec![BTreeSet::from([1])], ());
+    let payload = EntryPayload::Membership(membership.clone());
+    machine.apply([Entry { log_id: log_id(1, 4), payload }]).await.unwrap();
+    machine.close().await.unwrap();
+    log.close().await;
+    drop(machine);
+    let (_log, mut machine) = open(folder.path());
+    let (applied, stored) = machine.applied_state().await.unwrap();
+    assert_eq!(applied, Some(log_id(1, 4)));
+    assert_eq!(*stored.membership(), membership);
+}

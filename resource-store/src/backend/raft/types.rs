@@ -1,0 +1,178 @@
+//! The types that the consensus library works with here.
+
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use bytes::Bytes;
+use prost::Message as _;
+
+use super::snapshot::SnapshotData;
+use crate::{
+    backend::{self, Error},
+    pb::{
+        Resource,
+        generated::{
+            hashicorp::consul::internal::storage::raft as wire, resource_store::peer::v1 as peer,
+        },
+    },
+};
+
+openraft::declare_raft_types!(
+    /// How this crate uses the consensus library.
+    pub(crate) Types:
+        D = Proposal,
+        R = Outcome,
+        NodeId = NodeId,
+        Node = Peer,
+        SnapshotData = SnapshotData,
+);
+
+pub(crate) type NodeId = u64;
+pub(crate) type LogId = openraft::LogId<NodeId>;
+pub(crate) type Vote = openraft::Vote<NodeId>;
+pub(crate) type Entry = openraft::Entry<Types>;
+pub(crate) type Membership = openraft::Membership<NodeId, Peer>;
+pub(crate) type StoredMembership = openraft::StoredMembership<NodeId, Peer>;
+pub(crate) type SnapshotMeta = openraft::SnapshotMeta<NodeId, Peer>;
+pub(crate) type Snapshot = openraft::Snapshot<Types>;
+pub(crate) type StorageError = openraft::StorageError<NodeId>;
+pub(crate) type Raft = openraft::Raft<Types>;
+
+/// Where a node listens for other nodes: host and port.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Peer {
+    pub(crate) address: String,
+}
+
+/// What a proposal holds, encoded.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) enum Content {
+    /// A write or delete: a `Log`.
+    Log(Bytes),
+    /// Other resources in place of all: a `Restore`.
+    Restore(Bytes),
+}
+
+impl Content {
+    pub(crate) fn log(log: &wire::Log) -> Self {
+        Self::Log(log.encode_to_vec().into())
+    }
+
+    pub(crate) fn restore(restore: &peer::Restore) -> Self {
+        Self::Restore(restore.encode_to_vec().into())
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Log(bytes) | Self::Restore(bytes) => bytes.len(),
+        }
+    }
+}
+
+/// A change on its way into the log.
+#[derive(Clone)]
+pub(crate) struct Proposal {
+    pub(crate) content: Content,
+    /// Whether it got into the log of this node. Until then it certainly has
+    /// no effect; after that only the end tells. Shared with whoever proposed.
+    entered: Arc<AtomicBool>,
+}
+
+impl Proposal {
+    pub(crate) fn new(content: Content) -> Self {
+        Self { content, entered: Arc::default() }
+    }
+
+    pub(crate) fn mark_entered(&self) {
+        self.entered.store(true, Ordering::Release);
+    }
+
+    /// Says later whether the proposal got into the log.
+    pub(crate) fn entered(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.entered)
+    }
+}
+
+impl fmt::Debug for Proposal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Proposal").field("bytes", &self.content.len()).finish_non_exhaustive()
+    }
+}
+
+/// What is asked of entries here.
+pub(crate) trait EntryExt {
+    /// How much of a message or of memory it takes, about.
+    fn bytes(&self) -> usize;
+    /// Says that it got into the log of this node.
+    fn mark_entered(&self);
+}
+
+impl EntryExt for Entry {
+    fn bytes(&self) -> usize {
+        // What is around the content.
+        const OVERHEAD: usize = 64;
+        match &self.payload {
+            openraft::EntryPayload::Normal(proposal) => OVERHEAD + proposal.content.len(),
+            openraft::EntryPayload::Blank | openraft::EntryPayload::Membership(_) => OVERHEAD,
+        }
+    }
+
+    fn mark_entered(&self) {
+        if let openraft::EntryPayload::Normal(proposal) = &self.payload {
+            proposal.mark_entered();
+        }
+    }
+}
+
+/// What an entry of the log led to.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    /// It was no write or delete.
+    Nothing,
+    Written(backend::Result<Arc<Resource>>),
+    Deleted(backend::Result<()>),
+    Restored,
+    /// The entry makes no sense; the text says why.
+    Malformed(String),
+}
+
+impl Outcome {
+    pub(crate) fn written(self) -> backend::Result<Arc<Resource>> {
+        match self {
+            Self::Written(result) => result,
+            Self::Malformed(reason) => Err(malformed(reason)),
+            Self::Nothing | Self::Deleted(_) | Self::Restored => {
+                Err(malformed("not the answer to a write"))
+            }
+        }
+    }
+
+    pub(crate) fn restored(self) -> backend::Result<()> {
+        match self {
+            Self::Restored => Ok(()),
+            Self::Malformed(reason) => Err(malformed(reason)),
+            Self::Nothing | Self::Written(_) | Self::Deleted(_) => {
+                Err(malformed("not the answer to a restore"))
+            }
+        }
+    }
+
+    pub(crate) fn deleted(self) -> backend::Result<()> {
+        match self {
+            Self::Deleted(result) => result,
+            Self::Malformed(reason) => Err(malformed(reason)),
+            Self::Nothing | Self::Written(_) | Self::Restored => {
+                Err(malformed("not the answer to a delete"))
+            }
+        }
+    }
+}
+
+fn malformed(reason: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
+    Error::Other { operation: "apply", retryable: false, source: reason.into() }
+}

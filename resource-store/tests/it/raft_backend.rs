@@ -1,0 +1,65 @@
+//! The Raft backend: conformance on one node and through a follower of three,
+//! and what becomes of a cluster whose nodes fail.
+
+mod cluster;
+mod failures;
+mod growing;
+mod secured;
+
+use std::{sync::Arc, time::Duration};
+
+use resource_store::{backend::Backend, testing::storage::Capabilities};
+
+use self::cluster::Cluster;
+
+/// A replica lags behind, so a watch may begin before what was written before.
+fn of_a_follower() -> Capabilities {
+    let mut capabilities = Capabilities::default();
+    capabilities.complete_snapshots = false;
+    capabilities
+}
+
+mod one_node {
+    use super::*;
+
+    async fn fixture() -> (Arc<dyn Backend>, Cluster) {
+        let cluster = Cluster::start(1).await;
+        (Arc::new(cluster.node(0).clone()), cluster)
+    }
+
+    // Spec: RS66
+    resource_store::storage_conformance!(fixture());
+}
+
+mod through_a_follower_of_three {
+    use super::*;
+
+    async fn fixture() -> (Arc<dyn Backend>, Cluster) {
+        let cluster = Cluster::start(3).await;
+        let follower = cluster.follower().await;
+        (Arc::new(follower), cluster)
+    }
+
+    resource_store::storage_conformance!(fixture(), of_a_follower());
+}
+
+/// With a follower that applies entries up to 50 ms late.
+///
+/// Spec: RS66
+mod through_a_late_follower_of_three {
+    use super::*;
+
+    async fn fixture() -> (Arc<dyn Backend>, Cluster) {
+        let lag = Duration::from_millis(50);
+        let cluster = Cluster::start_with(3, |number, config| {
+            if number > 0 {
+                config.faults = config.faults.clone().with_lag(lag);
+            }
+        });
+        let cluster = cluster.await;
+        let follower = cluster.follower().await;
+        (Arc::new(follower), cluster)
+    }
+
+    resource_store::storage_conformance!(fixture(), of_a_follower());
+}
