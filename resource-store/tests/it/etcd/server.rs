@@ -122,7 +122,10 @@ impl Servers {
     }
 
     pub(crate) fn config(&self) -> EtcdConfig {
-        EtcdConfig::new(self.endpoints())
+        let mut config = EtcdConfig::new(self.endpoints());
+        // A member that starts anew may take long on a busy machine.
+        config.timeout = START_LIMIT;
+        config
     }
 
     /// What the members printed.
