@@ -32,6 +32,21 @@ fn main() -> Result<(), Box<dyn Error>> {
         .compile_well_known_types(false)
         .include_file("packages.rs")
         .compile_fds(described)?;
+    if feature("ETCD") {
+        etcd(feature("TESTING"))?;
+    }
+    Ok(())
+}
+
+/// Compiles etcd's API apart, because it is none of this crate's: it has no
+/// place in the descriptors that reflection shows.
+fn etcd(server: bool) -> Result<(), Box<dyn Error>> {
+    let described = protox::compile(["etcd/etcd.proto"], ["proto"])?;
+    tonic_prost_build::configure()
+        .build_server(server)
+        .build_client(true)
+        .build_transport(false)
+        .compile_fds(described)?;
     Ok(())
 }
 

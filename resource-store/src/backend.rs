@@ -3,6 +3,8 @@
 #[cfg(feature = "durable")]
 pub mod durable;
 mod error;
+#[cfg(feature = "etcd")]
+pub mod etcd;
 pub mod memory;
 #[cfg(feature = "raft")]
 pub mod raft;

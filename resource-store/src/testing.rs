@@ -5,10 +5,14 @@ mod acl;
 mod client;
 mod clock;
 mod controller;
+#[cfg(feature = "etcd")]
+pub mod etcd;
 pub mod history;
+mod link;
 pub mod storage;
 
 pub use acl::{AclCase, Expected, check_acls};
 pub use client::{TestClient, Unexpected};
 pub use clock::ManualClock;
 pub use controller::TestController;
+pub use link::{Flow, Flows, Link};

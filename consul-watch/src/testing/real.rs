@@ -307,8 +307,14 @@ impl Ports {
     }
 }
 
-/// A port that is free for both protocols, as gossip needs it.
-fn free_port() -> io::Result<u16> {
+/// A port of 127.0.0.1 that is free for both protocols, as gossip needs it, and that nothing in
+/// this process was given before. It stays free for a server that is stopped for a while: the
+/// system gives no such port to outgoing connections.
+///
+/// # Errors
+///
+/// When none is free.
+pub fn free_port() -> io::Result<u16> {
     static TAKEN: AtomicU16 = AtomicU16::new(0);
     static START: OnceLock<u16> = OnceLock::new();
     let start = *START.get_or_init(|| fastrand::u16(..PORTS.end - PORTS.start));

@@ -15,6 +15,10 @@ mod ecs;
 mod elect;
 #[cfg(feature = "terraform-sync")]
 mod end_to_end;
+#[cfg(feature = "resource-store")]
+#[path = "../../../resource-store/tests/it/etcd/server.rs"]
+#[allow(dead_code, reason = "the tests of resource-store use more of it")]
+mod etcd_server;
 #[cfg(feature = "terraform-sync")]
 mod guard;
 #[cfg(feature = "terraform-sync")]
@@ -35,6 +39,8 @@ mod resource_server;
 mod secured;
 #[cfg(all(feature = "elect", feature = "resource-store", feature = "terraform-sync"))]
 mod singleton;
+#[cfg(feature = "resource-store")]
+mod store_cluster;
 #[cfg(feature = "terraform-sync")]
 mod sync;
 #[cfg(feature = "terraform-sync")]

@@ -5,12 +5,19 @@
 //! the contract of [`Backend`](crate::backend::Backend) rules out: a lost or
 //! repeated update, a read that goes back, a watch that misses, repeats or
 //! reorders an event, or that tells of what cannot be read yet.
+//!
+//! [`Load`] does the same over clients of servers that may fail meanwhile, and
+//! [`settle`] finds out what became of operations that were not answered.
 
 mod check;
+mod load;
 mod run;
+mod unsure;
 
 pub use check::Violation;
+pub use load::{Load, LoadNode, LoadOptions, LoadReport};
 pub use run::{HistoryOptions, run};
+pub use unsure::{Answer, Attempt, Sighting, settle};
 
 /// What is stored under one name: a version, or nothing.
 pub type Seen = Option<String>;

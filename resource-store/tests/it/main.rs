@@ -13,6 +13,10 @@
 mod controller;
 #[cfg(feature = "durable")]
 mod durable_backend;
+#[cfg(feature = "etcd")]
+mod etcd;
+#[cfg(feature = "etcd")]
+mod etcd_backend;
 #[cfg(feature = "hcl")]
 mod files;
 #[cfg(all(feature = "grpc", feature = "client"))]

@@ -6,7 +6,10 @@ use clap::{Args, Parser, Subcommand};
 use consul_watch::GoDuration;
 use resource_store::backend::durable::SyncPolicy;
 
-use crate::raft::{MembersOptions, RaftOptions, RemoveMemberOptions};
+use crate::{
+    etcd::EtcdOptions,
+    raft::{MembersOptions, RaftOptions, RemoveMemberOptions},
+};
 
 /// Serves resources of the demo types over gRPC, and over HTTP under /api.
 ///
@@ -101,6 +104,8 @@ pub(crate) struct StorageOptions {
     /// How much of the file is kept in memory at most, in MiB
     #[arg(long, value_name = "MIB", default_value_t = 64, requires = "data_dir")]
     pub(crate) cache: u32,
+    #[command(flatten)]
+    pub(crate) etcd: EtcdOptions,
     /// Opens the file without checking all of it first
     #[arg(long, requires = "data_dir")]
     pub(crate) no_check: bool,

@@ -1,5 +1,6 @@
 //! A resource server with the demo types: gRPC, and HTTP under `/api`, on one
-//! port. What it holds is in memory, or with `--data-dir` in a file.
+//! port. What it holds is in memory, with `--data-dir` in a file, or
+//! with `--etcd` in an etcd.
 //!
 //! Needs nothing. Run it with
 //! `cargo run -p examples --features resource-store --bin resource-server`; the
@@ -9,6 +10,7 @@
 //! `resource-server import` move resources from one store to another.
 
 mod arguments;
+mod etcd;
 mod raft;
 mod serve;
 mod storage;

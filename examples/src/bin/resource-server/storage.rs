@@ -7,19 +7,21 @@ use resource_store::{
     backend::{
         Backend,
         durable::{DurableBackend, DurableOptions},
+        etcd::EtcdBackend,
         memory::MemoryBackend,
         raft::RaftBackend,
     },
     controller::Leadership,
 };
 
-use crate::{arguments::StorageOptions, raft::RaftOptions};
+use crate::{arguments::StorageOptions, etcd, raft::RaftOptions};
 
 /// A backend, and what it needs to be ended well.
 pub(crate) enum Storage {
     Memory(MemoryBackend),
     Durable(DurableBackend),
     Raft(RaftBackend),
+    Etcd(EtcdBackend),
 }
 
 impl Storage {
@@ -29,6 +31,9 @@ impl Storage {
     ) -> Result<Self, BoxError> {
         if let Some(node) = raft.start(options.data_dir.as_deref()).await? {
             return Ok(Self::Raft(node));
+        }
+        if let Some(backend) = etcd::open(&options.etcd).await? {
+            return Ok(Self::Etcd(backend));
         }
         match &options.data_dir {
             Some(folder) => Ok(Self::Durable(open_file(folder, options).await?)),
@@ -40,7 +45,7 @@ impl Storage {
     /// process may not be the only one.
     pub(crate) fn leadership(&self) -> Option<Leadership> {
         match self {
-            Self::Memory(_) | Self::Durable(_) => None,
+            Self::Memory(_) | Self::Durable(_) | Self::Etcd(_) => None,
             Self::Raft(backend) => Some(backend.leadership()),
         }
     }
@@ -50,6 +55,7 @@ impl Storage {
             Self::Memory(backend) => Arc::new(backend.clone()),
             Self::Durable(backend) => Arc::new(backend.clone()),
             Self::Raft(backend) => Arc::new(backend.clone()),
+            Self::Etcd(backend) => Arc::new(backend.clone()),
         }
     }
 
@@ -57,14 +63,14 @@ impl Storage {
     pub(crate) fn is_lasting(&self) -> bool {
         match self {
             Self::Memory(_) => false,
-            Self::Durable(_) | Self::Raft(_) => true,
+            Self::Durable(_) | Self::Raft(_) | Self::Etcd(_) => true,
         }
     }
 
     /// Brings to the disk what is to be there.
     pub(crate) async fn close(self) -> Result<(), BoxError> {
         match self {
-            Self::Memory(_) => {}
+            Self::Memory(_) | Self::Etcd(_) => {}
             Self::Durable(backend) => backend.close().await?,
             Self::Raft(backend) => backend.shutdown().await,
         }

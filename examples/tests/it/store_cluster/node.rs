@@ -1,0 +1,135 @@
+//! One `resource-server` process.
+
+use std::{path::PathBuf, process::Stdio, sync::Arc, time::Duration};
+
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use resource_store::{
+    GrpcClient, GrpcClientConfig, RequestContext, backend::Consistency, testing::history::LoadNode,
+};
+use tokio::{
+    io::{AsyncBufReadExt as _, BufReader},
+    process::{Child, Command},
+    time::timeout,
+};
+
+/// How long a node may take until it serves.
+pub(crate) const START_LIMIT: Duration = Duration::from_mins(1);
+
+/// A `resource-server` with fixed arguments. Dropping it kills it.
+pub(crate) struct Node {
+    /// Where clients reach it.
+    pub(crate) address: String,
+    program: PathBuf,
+    arguments: Vec<String>,
+    log: PathBuf,
+    process: Option<Child>,
+}
+
+impl Node {
+    /// A node that is not started yet; what it says is added to `log`.
+    pub(crate) fn new(
+        program: &str,
+        address: String,
+        arguments: Vec<String>,
+        log: PathBuf,
+    ) -> Self {
+        Self { address, program: program.into(), arguments, log, process: None }
+    }
+
+    /// Starts it, with arguments of this time only.
+    pub(crate) fn launch(&mut self, more: &[&str]) -> Starting {
+        self.kill();
+        let log = std::fs::File::options().create(true).append(true).open(&self.log).unwrap();
+        let mut process = Command::new(&self.program)
+            .args(["--listen", &self.address])
+            .args(&self.arguments)
+            .args(more)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(log)
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        let printed = BufReader::new(process.stdout.take().unwrap());
+        self.process = Some(process);
+        Starting { printed, log: self.log.clone() }
+    }
+
+    /// Starts it, and waits until it serves.
+    pub(crate) async fn start(&mut self, more: &[&str]) {
+        self.launch(more).serves().await;
+    }
+
+    pub(crate) fn pid(&self) -> Option<u32> {
+        self.process.as_ref().and_then(Child::id)
+    }
+
+    fn signal(&self, signal: Signal) {
+        if let Some(pid) = self.pid() {
+            kill(Pid::from_raw(pid.try_into().unwrap()), signal).unwrap();
+        }
+    }
+
+    pub(crate) fn pause(&self) {
+        self.signal(Signal::SIGSTOP);
+    }
+
+    pub(crate) fn resume(&self) {
+        self.signal(Signal::SIGCONT);
+    }
+
+    /// Kills it at once, as a crash would.
+    pub(crate) fn kill(&mut self) {
+        self.signal(Signal::SIGKILL);
+        drop(self.process.take());
+    }
+
+    /// Asks it to end, and waits for that.
+    pub(crate) async fn stop(&mut self) {
+        self.signal(Signal::SIGTERM);
+        if let Some(mut process) = self.process.take() {
+            let ended = timeout(START_LIMIT, process.wait()).await.unwrap().unwrap();
+            assert!(ended.success(), "{ended}");
+        }
+    }
+
+    pub(crate) fn client(&self, consistency: Consistency) -> GrpcClient {
+        let mut config = GrpcClientConfig::new(&format!("http://{}", self.address));
+        config.connect_timeout = Some(Duration::from_secs(1));
+        let mut context = RequestContext::anonymous();
+        context.consistency = consistency;
+        GrpcClient::new(&config).unwrap().with_context(context)
+    }
+
+    /// Clients of their own for a load.
+    pub(crate) fn for_load(&self) -> LoadNode {
+        LoadNode {
+            eventual: Arc::new(self.client(Consistency::Eventual)),
+            strong: Arc::new(self.client(Consistency::Strong)),
+        }
+    }
+}
+
+/// A node that does not serve yet.
+pub(crate) struct Starting {
+    printed: BufReader<tokio::process::ChildStdout>,
+    log: PathBuf,
+}
+
+impl Starting {
+    /// Waits until it serves.
+    pub(crate) async fn serves(mut self) {
+        let mut line = String::new();
+        let read = timeout(START_LIMIT, self.printed.read_line(&mut line)).await;
+        let serves = matches!(read, Ok(Ok(_))) && line.starts_with("listening at ");
+        assert!(serves, "{line:?}: {}", std::fs::read_to_string(&self.log).unwrap());
+        // So that it never writes to a pipe that nobody reads.
+        tokio::spawn(async move {
+            let mut lines = self.printed.lines();
+            while let Ok(Some(_)) = lines.next_line().await {}
+        });
+    }
+}

@@ -1,0 +1,148 @@
+//! What etcd's failures mean.
+
+use tonic::{Code, Status};
+
+use crate::backend::Error;
+
+/// How long a text of etcd may be that goes into an error.
+const LONGEST_TEXT: usize = 300;
+
+/// Why etcd did not do what was asked.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// No member answers, or those that do have no leader.
+    Unreachable(String),
+    /// The revision that was asked for is no more.
+    Compacted,
+    /// The member that was asked has not come to that revision yet.
+    Behind,
+    /// The request is larger than etcd takes.
+    TooLarge(String),
+    /// Etcd refuses; no retry helps before someone does something about it.
+    Refused(String),
+    /// Etcd is out of space.
+    NoSpace(String),
+}
+
+impl Failure {
+    /// The same for a caller of the backend.
+    pub(super) fn into_error(self, operation: &'static str) -> Error {
+        let (retryable, text) = match self {
+            Self::Unreachable(reason) => return Error::Inconsistent { reason },
+            Self::Compacted => (true, "etcd compacted what was being read".to_owned()),
+            Self::Behind => (true, "no member of etcd has come that far".to_owned()),
+            Self::TooLarge(text) => (
+                false,
+                format!(
+                    "larger than etcd takes (1.5 MiB, unless it was started with another \
+                     --max-request-bytes): {text}"
+                ),
+            ),
+            Self::Refused(text) => (false, text),
+            Self::NoSpace(text) => (
+                true,
+                format!("{text}: compact and defragment etcd, then disarm its NOSPACE alarm"),
+            ),
+        };
+        Error::Other { operation, retryable, source: text.into() }
+    }
+}
+
+/// What to do after an attempt that failed.
+#[derive(Debug)]
+pub(super) enum Verdict {
+    /// Ask another member; and whether the request may have taken effect.
+    Elsewhere { uncertain: bool },
+    /// Log in again, then repeat: nothing was done.
+    Authenticate,
+    /// Give up.
+    Final(Failure),
+}
+
+/// Judges the answer of a member.
+///
+/// Source: `etcdserver/api/v3rpc/rpctypes/error.go`, etcd 3.4.
+pub(super) fn judge(status: &Status) -> Verdict {
+    let text = text(status);
+    let says = |part: &str| status.message().contains(part);
+    match status.code() {
+        Code::Unauthenticated => Verdict::Authenticate,
+        Code::InvalidArgument
+            if says("revision of auth store is old") || says("user name is empty") =>
+        {
+            Verdict::Authenticate
+        }
+        Code::InvalidArgument if says("request is too large") => {
+            Verdict::Final(Failure::TooLarge(text))
+        }
+        Code::ResourceExhausted if says("too many requests") => {
+            Verdict::Elsewhere { uncertain: false }
+        }
+        Code::ResourceExhausted if says("larger than max") => {
+            Verdict::Final(Failure::TooLarge(text))
+        }
+        Code::ResourceExhausted => Verdict::Final(Failure::NoSpace(text)),
+        Code::OutOfRange if says("compacted") => Verdict::Final(Failure::Compacted),
+        Code::OutOfRange if says("future revision") => Verdict::Final(Failure::Behind),
+        Code::PermissionDenied | Code::FailedPrecondition | Code::InvalidArgument => {
+            Verdict::Final(Failure::Refused(text))
+        }
+        Code::Unimplemented => {
+            Verdict::Final(Failure::Refused(format!("{text}: is this etcd 3.4 or newer?")))
+        }
+        _ => Verdict::Elsewhere { uncertain: !never_sent(status) },
+    }
+}
+
+/// Whether there was no connection, so that the request cannot have arrived.
+fn never_sent(status: &Status) -> bool {
+    let first = std::error::Error::source(status);
+    std::iter::successors(first, |error| error.source())
+        .any(|error| error.downcast_ref::<tonic::ConnectError>().is_some())
+}
+
+/// What a member says, or what is behind it, in a bounded line.
+pub(super) fn text(status: &Status) -> String {
+    let causes = std::iter::successors(std::error::Error::source(status), |error| error.source());
+    let mut text = status.message().to_owned();
+    for cause in causes.map(ToString::to_string) {
+        if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text.chars().filter(|c| !c.is_control()).take(LONGEST_TEXT).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_told_apart() {
+        let elsewhere =
+            |status: &Status| matches!(judge(status), Verdict::Elsewhere { uncertain: true });
+        assert!(elsewhere(&Status::unavailable("etcdserver: no leader")));
+        assert!(elsewhere(&Status::unavailable("etcdserver: request timed out")));
+        assert!(elsewhere(&Status::unknown("h2 protocol error")));
+        let compacted = "etcdserver: mvcc: required revision has been compacted";
+        assert!(matches!(
+            judge(&Status::out_of_range(compacted)),
+            Verdict::Final(Failure::Compacted)
+        ));
+        assert!(matches!(
+            judge(&Status::unauthenticated("etcdserver: invalid auth token")),
+            Verdict::Authenticate
+        ));
+        let large = Status::resource_exhausted("grpc: received message larger than max (9 vs. 8)");
+        let Verdict::Final(failure) = judge(&large) else { panic!("it is final") };
+        let error = failure.into_error("writing to etcd");
+        assert!(!error.is_retryable() && error.to_string().contains("--max-request-bytes"));
+    }
+
+    #[test]
+    fn texts_are_bounded_and_one_line() {
+        let long = format!("first\nsecond {}", "x".repeat(1000));
+        let text = text(&Status::unavailable(long));
+        assert!(text.len() <= LONGEST_TEXT && text.starts_with("firstsecond"));
+    }
+}
