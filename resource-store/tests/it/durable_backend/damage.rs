@@ -194,7 +194,7 @@ async fn damage_under_an_open_store_does_not_get_out() {
         let store = DurableBackend::open(&file, options).await.unwrap();
         let mut damaged = std::fs::read(&file).unwrap();
         // The head stays: it is not read again.
-        for _ in 0..1 + round % 8 {
+        for _ in 0..=(round % 8) {
             let at = random.usize(1..damaged.len() / 4096) * 4096;
             let length = random.usize(1..4096);
             damaged[at..at + length].fill_with(|| random.u8(..));
