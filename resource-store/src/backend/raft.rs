@@ -58,6 +58,8 @@ use crate::{
 ///   lost meanwhile its outcome may be unknown: that is an error which cannot
 ///   be retried and says so, and nothing is ever done twice in silence.
 ///   [`Error::Inconsistent`] means that nothing was done.
+/// - Who wrote through a node finds what it wrote there, also with an eventual
+///   read, unless the node is far behind.
 /// - A strong read is answered by this node, once it has applied all that the
 ///   leader had committed when the read began, and the leader has heard from a
 ///   majority since. Reads that come at the same time share that round.
@@ -223,7 +225,9 @@ impl Backend for RaftBackend {
             return Err(nothing("resource has no id"));
         }
         let written = self.node.change(Change::Write(Box::new(resource))).await?;
-        written.ok_or_else(|| nothing("the leader sent no resource"))
+        let written = written.ok_or_else(|| nothing("the leader sent no resource"))?;
+        self.node.reads_own_write(&written.version).await;
+        Ok(written)
     }
 
     async fn delete_cas(&self, id: &Id, version: &str) -> Result<()> {

@@ -8,7 +8,10 @@ mod secured;
 
 use std::{sync::Arc, time::Duration};
 
-use resource_store::{backend::Backend, testing::storage::Capabilities};
+use resource_store::{
+    backend::{Backend, Consistency},
+    testing::storage::Capabilities,
+};
 
 use self::cluster::Cluster;
 
@@ -62,4 +65,20 @@ mod through_a_late_follower_of_three {
     }
 
     resource_store::storage_conformance!(fixture(), of_a_follower());
+
+    /// Else a second write with the version of the first would be refused by a service that
+    /// compares it with what this node holds.
+    #[tokio::test]
+    async fn who_writes_through_it_reads_what_was_written() {
+        let (follower, _cluster) = fixture().await;
+        let mut version = String::new();
+        for _ in 0..3 {
+            let mut resource = cluster::thing("mine");
+            resource.version = version;
+            let written = follower.write_cas(resource).await.unwrap();
+            let read = follower.read(Consistency::Eventual, &cluster::id("mine")).await.unwrap();
+            assert_eq!(read, written);
+            version = written.version.clone();
+        }
+    }
 }

@@ -116,6 +116,11 @@ impl Machine {
         self.shared.view.current()
     }
 
+    /// By how much versions are larger than the index of their entry, now.
+    pub(crate) fn version_offset(&self) -> u64 {
+        version_offset(&self.current()).unwrap_or(0)
+    }
+
     /// The index of the last applied entry, plus one, as it grows.
     pub(crate) fn applied(&self) -> watch::Receiver<u64> {
         self.shared.applied.subscribe()

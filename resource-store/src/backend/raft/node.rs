@@ -451,6 +451,18 @@ impl Node {
         }
     }
 
+    /// Waits until this node has what was written through it, but not for ever:
+    /// the write is done in any case.
+    pub(crate) async fn reads_own_write(&self, version: &str) {
+        let Ok(version) = version.parse::<u64>() else { return };
+        let mut applied = self.machine.applied();
+        let has_it = |applied: &u64| self.machine.version_offset() + *applied > version;
+        let waiting = applied.wait_for(has_it);
+        if !matches!(tokio::time::timeout(self.config.patience / 2, waiting).await, Ok(Ok(_))) {
+            tracing::debug!(version, "this node does not have what was written through it yet");
+        }
+    }
+
     /// Reads at the leader, because this node is far behind.
     pub(crate) async fn forward_read(&self, resource: &Id) -> Result<Arc<Resource>> {
         self.with_leader(|id, peer| async move {
