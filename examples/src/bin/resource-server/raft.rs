@@ -37,6 +37,7 @@ pub(crate) struct RaftOptions {
 
 /// Certificates between nodes, all or none.
 #[derive(Debug, Default, Args)]
+#[expect(clippy::struct_field_names, reason = "the options have these names")]
 pub(crate) struct TlsOptions {
     /// The certificates that sign those of the nodes, in PEM
     #[arg(long, value_name = "FILE", requires_all = ["tls_cert", "tls_key"])]

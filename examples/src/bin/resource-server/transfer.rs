@@ -85,7 +85,7 @@ fn into_backend_error(error: resource_store::RpcError) -> resource_store::backen
 async fn write(resources: ResourceStream, file: &Path) -> Result<(), BoxError> {
     let chunks = std::pin::pin!(transfer::export(resources));
     if file == Path::new("-") {
-        return write_all(chunks, &mut io::stdout().lock()).await;
+        return write_all(chunks, &mut io::stdout()).await;
     }
     let failed = |error| format!("{} cannot be written: {error}", file.display());
     let mut aside = file.as_os_str().to_owned();
