@@ -9,6 +9,9 @@ use pgp::{
 
 use crate::{Error, Result};
 
+/// The last line of a block of keys.
+const END: &str = "-----END PGP PUBLIC KEY BLOCK-----";
+
 /// The `OpenPGP` keys whose owners sign the checksums of releases (feature
 /// `verify-signature`).
 ///
@@ -33,8 +36,14 @@ impl ReleaseKeys {
 
     fn parse(armored: &str) -> Result<Self, String> {
         let text = |error: pgp::errors::Error| error.to_string();
-        let (keys, _headers) = SignedPublicKey::from_string_many(armored).map_err(text)?;
-        let keys: Vec<_> = keys.collect::<Result<_, _>>().map_err(text)?;
+        let mut keys = Vec::new();
+        // A file may hold several blocks, and a block several keys.
+        for block in armored.split_inclusive(END).filter(|block| !block.trim().is_empty()) {
+            let (found, _headers) = SignedPublicKey::from_string_many(block).map_err(text)?;
+            for key in found {
+                keys.push(key.map_err(text)?);
+            }
+        }
         if keys.is_empty() {
             return Err("there is no public key".to_owned());
         }
