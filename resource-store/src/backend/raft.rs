@@ -16,6 +16,7 @@ mod machine;
 mod members;
 mod network;
 mod node;
+mod on_disk;
 mod retired;
 mod server;
 mod snapshot;
@@ -58,8 +59,8 @@ use crate::{
 ///   lost meanwhile its outcome may be unknown: that is an error which cannot
 ///   be retried and says so, and nothing is ever done twice in silence.
 ///   [`Error::Inconsistent`] means that nothing was done.
-/// - Who wrote through a node finds what it wrote there, also with an eventual
-///   read, unless the node is far behind.
+/// - Who changed something through a node finds it changed there, also with an
+///   eventual read, unless the node is far behind.
 /// - A strong read is answered by this node, once it has applied all that the
 ///   leader had committed when the read began, and the leader has heard from a
 ///   majority since. Reads that come at the same time share that round.
@@ -226,12 +227,14 @@ impl Backend for RaftBackend {
         }
         let written = self.node.change(Change::Write(Box::new(resource))).await?;
         let written = written.ok_or_else(|| nothing("the leader sent no resource"))?;
-        self.node.reads_own_write(&written.version).await;
+        self.node.has_written(&written.version).await;
         Ok(written)
     }
 
     async fn delete_cas(&self, id: &Id, version: &str) -> Result<()> {
-        self.node.change(Change::Delete(id.clone(), version.to_owned())).await.map(drop)
+        self.node.change(Change::Delete(id.clone(), version.to_owned())).await?;
+        self.node.has_deleted(id, version).await;
+        Ok(())
     }
 
     async fn list(&self, consistency: Consistency, query: &Query) -> Result<Vec<Arc<Resource>>> {

@@ -154,7 +154,7 @@ impl<'t> TableWriter<'t> {
     }
 
     /// Lets the transaction be committed though nothing changed.
-    pub(super) fn touch(&mut self) {
+    pub(crate) fn touch(&mut self) {
         self.changed = true;
     }
 

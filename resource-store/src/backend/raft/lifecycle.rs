@@ -153,6 +153,18 @@ async fn open_files(config: &RaftConfig) -> Result<(Log, Machine)> {
             log.gate().clone(),
             config.faults(),
         )?;
+        log.keep_for(machine.on_disk());
+        let (purged, applied) = (log.purged_to(), *machine.applied().borrow());
+        if purged > applied {
+            // Somebody put an older file in its place.
+            let text = format!(
+                "{TABLE_FILE} in {} has the entries of the log before {applied} only, and \
+                 {LOG_FILE} begins with {purged}: remove this node from the cluster, empty the \
+                 folder, and let it join again",
+                config.data_dir.display()
+            );
+            return Err(failed("open", text));
+        }
         Ok((log, machine))
     })
     .await

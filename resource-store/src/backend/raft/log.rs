@@ -20,7 +20,7 @@ use std::{
     io,
     ops::{Bound, RangeBounds},
     path::Path,
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, OnceLock},
 };
 
 use openraft::{
@@ -37,6 +37,7 @@ use self::{
 };
 use super::{
     gate::Gate,
+    on_disk::OnDisk,
     types::{Entry, EntryExt as _, LogId, NodeId, StorageError, Types, Vote},
 };
 use crate::backend::{Result as BackendResult, store::sync::lock};
@@ -59,6 +60,8 @@ struct Shared {
     gate: Gate,
     cache: Arc<Mutex<Cache>>,
     state: Mutex<State>,
+    /// What has to have an entry on the disk before it goes.
+    kept_for: OnceLock<OnDisk>,
 }
 
 /// What is true once the writer has done all it was told.
@@ -100,7 +103,8 @@ impl Log {
         let cache = Arc::new(Mutex::new(Cache::default()));
         let writer = Writer::start(Arc::clone(&file), gate.clone(), Arc::clone(&cache))?;
         let state = Mutex::new(State { vote, committed, purged, last, membership_end: 0 });
-        Ok(Self { shared: Arc::new(Shared { node, file, writer, gate, cache, state }) })
+        let kept_for = OnceLock::new();
+        Ok(Self { shared: Arc::new(Shared { node, file, writer, gate, cache, state, kept_for }) })
     }
 
     /// Which node this is, and of which cluster.
@@ -117,6 +121,16 @@ impl Log {
     /// Says when entries may have effects.
     pub(crate) fn gate(&self) -> &Gate {
         &self.shared.gate
+    }
+
+    /// Keeps entries from now on until the table has them on the disk.
+    pub(crate) fn keep_for(&self, table: OnDisk) {
+        self.shared.kept_for.get_or_init(|| table);
+    }
+
+    /// Entries before this index are gone.
+    pub(crate) fn purged_to(&self) -> u64 {
+        lock(&self.shared.state).purged.map_or(0, |purged| purged.index + 1)
     }
 
     /// Whether there is anything in the log, or ever was.
@@ -318,6 +332,10 @@ impl RaftLogStorage<Types> for Log {
     }
 
     async fn purge(&mut self, log_id: LogId) -> Result<(), StorageError> {
+        if let Some(table) = self.shared.kept_for.get() {
+            let failed = |error| StorageIOError::write_logs(&error);
+            table.has(log_id.index).await.map_err(failed)?;
+        }
         {
             let mut state = lock(&self.shared.state);
             state.purged = Some(log_id);

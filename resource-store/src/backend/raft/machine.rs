@@ -30,6 +30,7 @@ use super::{
     convert,
     faults::Faults,
     gate::Gate,
+    on_disk::OnDisk,
     retired::RetiredTypes,
     snapshot::SnapshotData,
     types::{
@@ -61,6 +62,9 @@ const VERSION_OFFSET: &[u8] = b"raft version offset";
 
 /// After how many bytes of entries the table waits for the disk.
 const SYNC_BYTES: u64 = 64 << 20;
+/// How many bytes of entries are applied on the executor, rather than handed to
+/// another thread: that takes less time than to hand them over.
+const AT_ONCE_BYTES: u64 = 64 << 10;
 /// How much of the file is kept in memory.
 const CACHE_BYTES: usize = 64 << 20;
 /// How many bytes of a snapshot are staged in one transaction, about.
@@ -77,12 +81,15 @@ pub(crate) struct Machine {
 struct Shared {
     /// Taken when it is closed.
     table: Mutex<Option<Arc<Table>>>,
+    /// Held while the table changes, which may take long.
+    changing: Mutex<()>,
     view: Arc<TableView>,
     topics: Topics,
     retired: RetiredTypes,
     faults: Faults,
     /// The index of the last applied entry, plus one.
     applied: watch::Sender<u64>,
+    on_disk: OnDisk,
     /// How many bytes were applied since the table waited for the disk.
     unsynced: AtomicU64,
 }
@@ -99,13 +106,16 @@ impl Machine {
         let options = TableOptions { cache_bytes: CACHE_BYTES, check: false, synced: true };
         let table = Table::open(path, &options)?;
         let (applied, _) = applied_state(&table.current())?;
+        let applied = applied.map_or(0, |applied| applied.index + 1);
         let shared = Shared {
             view: table.view(),
             table: Mutex::new(Some(Arc::new(table))),
+            changing: Mutex::default(),
             topics: Topics::new(watch_buffer),
             retired,
             faults,
-            applied: watch::Sender::new(applied.map_or(0, |applied| applied.index + 1)),
+            applied: watch::Sender::new(applied),
+            on_disk: OnDisk::new(applied),
             unsynced: AtomicU64::new(0),
         };
         Ok(Self { shared: Arc::new(shared), gate })
@@ -124,6 +134,11 @@ impl Machine {
     /// The index of the last applied entry, plus one, as it grows.
     pub(crate) fn applied(&self) -> watch::Receiver<u64> {
         self.shared.applied.subscribe()
+    }
+
+    /// Says which entries the table has on the disk.
+    pub(crate) fn on_disk(&self) -> OnDisk {
+        self.shared.on_disk.clone()
     }
 
     pub(crate) fn watch(&self, query: &Query) -> Watch {
@@ -186,14 +201,24 @@ impl Machine {
         durable: bool,
         work: impl FnOnce(&mut TableWriter<'_>) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        let table = self.table()?;
-        blocking(move || table.change(durable, work)).await
+        let (table, shared) = (self.table()?, Arc::clone(&self.shared));
+        blocking(move || {
+            let _changing = lock(&shared.changing);
+            table.change(durable, work)
+        })
+        .await
     }
 
     /// A view whose content, as long as it may be told of, is on the disk.
     async fn durable_view(&self) -> Result<Arc<TableSnapshot>> {
         let view = self.current();
-        self.change(true, |_| Ok(())).await?;
+        self.change(true, |writer| {
+            writer.touch();
+            Ok(())
+        })
+        .await?;
+        let (applied, _) = applied_state(&view)?;
+        self.shared.on_disk.reached(applied.map_or(0, |applied| applied.index + 1));
         Ok(view)
     }
 
@@ -206,8 +231,9 @@ impl Machine {
         if durable {
             self.shared.unsynced.store(0, Ordering::Relaxed);
         }
+        let at_once = !durable && bytes <= AT_ONCE_BYTES && !entries.iter().any(Entry::is_restore);
         let (table, shared) = (self.table()?, Arc::clone(&self.shared));
-        blocking(move || {
+        let apply = move || {
             let version_offset = version_offset(&table.current())?;
             let (outcomes, changes) = table.change(durable, |writer| {
                 let mut applying = Applying {
@@ -231,9 +257,28 @@ impl Machine {
                 }
             }
             shared.applied.send_replace(last.index + 1);
+            if durable {
+                shared.on_disk.reached(last.index + 1);
+            }
             Ok(outcomes)
+        };
+        // Nothing of it waits, unless for another change of the table.
+        if at_once && let Ok(_changing) = self.shared.changing.try_lock() {
+            return apply();
+        }
+        let shared = Arc::clone(&self.shared);
+        blocking(move || {
+            let _changing = lock(&shared.changing);
+            apply()
         })
         .await
+    }
+
+    /// The node cannot go on.
+    #[expect(clippy::needless_pass_by_value, reason = "it stands in `map_err`")]
+    fn broken(&self, error: Error) -> StorageError {
+        self.shared.on_disk.fail();
+        StorageIOError::write_state_machine(&error).into()
     }
 
     async fn adopt(&self, meta: SnapshotMeta, version_offset: u64) -> Result<()> {
@@ -249,6 +294,7 @@ impl Machine {
         .await?;
         self.shared.topics.close_all();
         self.shared.applied.send_replace(index + 1);
+        self.shared.on_disk.reached(index + 1);
         Ok(())
     }
 }
@@ -412,18 +458,13 @@ fn snapshot_of(view: Arc<TableSnapshot>) -> Result<Snapshot> {
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "it stands in `map_err`")]
-fn writing(error: Error) -> StorageError {
-    StorageIOError::write_state_machine(&error).into()
-}
-
-#[expect(clippy::needless_pass_by_value, reason = "it stands in `map_err`")]
 fn reading(error: Error) -> StorageError {
     StorageIOError::read_state_machine(&error).into()
 }
 
 impl RaftSnapshotBuilder<Types> for Machine {
     async fn build_snapshot(&mut self) -> Result<Snapshot, StorageError> {
-        self.durable_view().await.and_then(snapshot_of).map_err(writing)
+        self.durable_view().await.and_then(snapshot_of).map_err(|error| self.broken(error))
     }
 }
 
@@ -445,7 +486,7 @@ impl RaftStateMachine<Types> for Machine {
             passed.map_err(|closed| StorageIOError::write_logs(&closed))?;
         }
         self.shared.faults.lag().await;
-        self.apply_all(entries).await.map_err(writing)
+        self.apply_all(entries).await.map_err(|error| self.broken(error))
     }
 
     async fn get_snapshot_builder(&mut self) -> Self {
@@ -453,7 +494,7 @@ impl RaftStateMachine<Types> for Machine {
     }
 
     async fn begin_receiving_snapshot(&mut self) -> Result<Box<SnapshotData>, StorageError> {
-        self.begin_staging().await.map_err(writing)?;
+        self.begin_staging().await.map_err(|error| self.broken(error))?;
         Ok(Box::new(SnapshotData::Staged { version_offset: 0 }))
     }
 
@@ -466,15 +507,17 @@ impl RaftStateMachine<Types> for Machine {
             SnapshotData::Staged { version_offset } => version_offset,
             SnapshotData::View(view) => {
                 let version_offset = version_offset(&view).map_err(reading)?;
-                self.stage_all(view.stream(None)).await.map_err(writing)?;
+                let staged = self.stage_all(view.stream(None)).await;
+                staged.map_err(|error| self.broken(error))?;
                 version_offset
             }
         };
-        self.adopt(meta.clone(), version_offset).await.map_err(writing)
+        self.adopt(meta.clone(), version_offset).await.map_err(|error| self.broken(error))
     }
 
     async fn get_current_snapshot(&mut self) -> Result<Option<Snapshot>, StorageError> {
-        let snapshot = self.durable_view().await.and_then(snapshot_of).map_err(writing)?;
+        let snapshot = self.durable_view().await.and_then(snapshot_of);
+        let snapshot = snapshot.map_err(|error| self.broken(error))?;
         Ok(snapshot.meta.last_log_id.is_some().then_some(snapshot))
     }
 }

@@ -108,6 +108,8 @@ impl fmt::Debug for Proposal {
 pub(crate) trait EntryExt {
     /// How much of a message or of memory it takes, about.
     fn bytes(&self) -> usize;
+    /// Whether it is about all resources, however many.
+    fn is_restore(&self) -> bool;
     /// Says that it got into the log of this node.
     fn mark_entered(&self);
 }
@@ -120,6 +122,11 @@ impl EntryExt for Entry {
             openraft::EntryPayload::Normal(proposal) => OVERHEAD + proposal.content.len(),
             openraft::EntryPayload::Blank | openraft::EntryPayload::Membership(_) => OVERHEAD,
         }
+    }
+
+    fn is_restore(&self) -> bool {
+        let openraft::EntryPayload::Normal(proposal) = &self.payload else { return false };
+        matches!(proposal.content, Content::Restore(_))
     }
 
     fn mark_entered(&self) {

@@ -182,6 +182,53 @@ async fn a_snapshot_installed_elsewhere_holds_the_same() {
     assert!(matches!(closed, Err(Error::WatchClosed)), "{closed:?}");
 }
 
+/// The log before a snapshot goes, so a crash must not take anything of it away.
+#[tokio::test]
+async fn what_a_snapshot_holds_is_on_the_disk() {
+    let folder = TempDir::new().unwrap();
+    let (_log, mut machine) = open(folder.path());
+    let korn = resource("korn");
+    let stored = apply(&mut machine, 7, &write(&korn)).await.written().unwrap();
+    // What a process leaves that is killed now.
+    let killed = |name: &str| {
+        let folder = folder.path().join(name);
+        std::fs::create_dir(&folder).unwrap();
+        folder
+    };
+    let before = killed("before");
+    std::fs::copy(folder.path().join("table"), before.join("table")).unwrap();
+    machine.build_snapshot().await.unwrap();
+    let after = killed("after");
+    std::fs::copy(folder.path().join("table"), after.join("table")).unwrap();
+
+    let (_log, mut lost) = open(&before);
+    assert_eq!(lost.applied_state().await.unwrap().0, None, "nothing was synced before");
+    let (_log, mut kept) = open(&after);
+    assert_eq!(kept.applied_state().await.unwrap().0, Some(log_id(1, 7)));
+    assert_eq!(kept.current().read(&korn.id.unwrap()).unwrap(), stored);
+}
+
+/// The library has the log cut off while the snapshot is still being installed.
+#[tokio::test]
+async fn the_log_stays_until_the_snapshot_in_its_place_is_on_the_disk() {
+    let folder = TempDir::new().unwrap();
+    let (_log, mut machine) = open(folder.path());
+    apply(&mut machine, 7, &write(&resource("korn"))).await.written().unwrap();
+    let snapshot = machine.build_snapshot().await.unwrap();
+
+    let elsewhere = TempDir::new().unwrap();
+    let (mut log, mut other) = open(elsewhere.path());
+    log.keep_for(other.on_disk());
+    append(&mut log, vec![entry(0, &write(&resource("nina")))]).await;
+    let mut reader = log.clone();
+    let mut purging = Box::pin(log.purge(log_id(1, 7)));
+    assert!(futures::FutureExt::now_or_never(&mut purging).is_none());
+    assert_eq!(reader.try_get_log_entries(..).await.unwrap().len(), 1);
+    other.install_snapshot(&snapshot.meta, snapshot.snapshot).await.unwrap();
+    purging.await.unwrap();
+    assert_eq!(reader.try_get_log_entries(..).await.unwrap().len(), 0);
+}
+
 #[tokio::test]
 async fn versions_after_a_restore_are_larger_than_those_it_brought() {
     let folder = TempDir::new().unwrap();
