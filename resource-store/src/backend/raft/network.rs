@@ -3,13 +3,13 @@
 use std::{
     future::Future,
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
 
-use futures::StreamExt as _;
+use futures::{FutureExt as _, StreamExt as _, future::BoxFuture};
 use openraft::{
     OptionalSend, RaftNetwork, RaftNetworkFactory,
     error::{
@@ -20,7 +20,6 @@ use openraft::{
         AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, VoteRequest, VoteResponse,
     },
 };
-use tokio::task::JoinHandle;
 use tonic::transport::Channel;
 
 use super::{
@@ -93,13 +92,8 @@ struct Attempt {
     vote: Vote,
     previous: Option<LogId>,
     last: LogId,
-    task: JoinHandle<Result<AppendAnswer, Failure>>,
-}
-
-impl Drop for Attempt {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
+    /// Goes on when it is waited for again. The lock is never contended.
+    answer: Mutex<BoxFuture<'static, Result<AppendAnswer, Failure>>>,
 }
 
 impl Link {
@@ -127,21 +121,22 @@ impl Link {
 
     async fn send(&mut self, request: AppendRequest) -> Result<AppendAnswer, Failure> {
         let committed = self.committed(&request).await?;
-        let message = peer::AppendRequest {
+        let sign_of_life = peer::AppendRequest {
             route: Some(self.network.route(self.to)),
             vote: Some(convert::from_vote(&request.vote)),
             previous: request.prev_log_id.as_ref().map(convert::from_log_id),
-            entries: request.entries.iter().map(convert::from_entry).collect(),
+            entries: Vec::new(),
             committed: committed.as_ref().map(convert::from_log_id),
         };
         let client = self.client()?;
         let Some(last) = request.entries.last().map(|entry| entry.log_id) else {
-            return append(client, message).await;
+            return append(client, sign_of_life).await;
         };
-        let sign_of_life = peer::AppendRequest { entries: Vec::new(), ..message.clone() };
-        let task = tokio::spawn(append_slowly(client, message, sign_of_life));
+        let entries = request.entries.iter().map(convert::from_entry).collect();
+        let message = peer::AppendRequest { entries, ..sign_of_life.clone() };
+        let answer = Mutex::new(append_slowly(client, message, sign_of_life).boxed());
         let (vote, previous) = (request.vote, request.prev_log_id);
-        self.under_way = Some(Attempt { vote, previous, last, task });
+        self.under_way = Some(Attempt { vote, previous, last, answer });
         self.finish(last).await
     }
 
@@ -151,10 +146,10 @@ impl Link {
         let Some(attempt) = &mut self.under_way else {
             return Err(network(&Malformed("nothing is under way")));
         };
-        let answer = (&mut attempt.task).await;
+        let answer = attempt.answer.get_mut().unwrap_or_else(PoisonError::into_inner).await;
         let sent = attempt.last;
         self.under_way = None;
-        match answer.map_err(|e| network(&e))?? {
+        match answer? {
             AppendEntriesResponse::Success if sent < last => {
                 Ok(AppendEntriesResponse::PartialSuccess(Some(sent)))
             }

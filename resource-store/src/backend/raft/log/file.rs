@@ -41,6 +41,9 @@ const VOTE: &[u8] = b"vote";
 const COMMITTED: &[u8] = b"committed";
 const PURGED: &[u8] = b"purged";
 
+/// After how many entries it is written down which are committed, if nothing
+/// else changes than entries: that costs each transaction two pages more.
+const COMMITTED_STEP: u64 = 128;
 /// How much of the file is kept in memory.
 const CACHE_BYTES: usize = 16 << 20;
 
@@ -56,7 +59,12 @@ pub(crate) struct Identity {
 #[derive(Debug, Default)]
 pub(super) struct Batch {
     pub(super) vote: Option<Vote>,
+    /// The last committed entry, which may stay for a later transaction.
     pub(super) committed: Option<LogId>,
+    /// Nothing comes after it.
+    pub(super) is_last: bool,
+    /// What the file says of committed entries.
+    told: u64,
     pub(super) purged: Option<LogId>,
     /// Entries from here on are thrown away before `records` are written.
     truncated: Option<u64>,
@@ -77,6 +85,25 @@ impl Batch {
 
     pub(super) fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// The last committed entry, if the file is to be told.
+    fn committed_to_tell(&self) -> Option<LogId> {
+        let others = self.vote.is_some()
+            || self.truncated.is_some()
+            || self.purged.is_some()
+            || self.is_last;
+        self.committed.filter(|last| others || last.index >= self.told + COMMITTED_STEP)
+    }
+
+    /// Begins anew, after all but what was not told is in the file.
+    fn is_written(&mut self) {
+        let told = self.committed_to_tell();
+        *self = Self {
+            committed: self.committed.filter(|_| told.is_none()),
+            told: told.map_or(self.told, |told| told.index),
+            ..Self::default()
+        };
     }
 
     /// The index after the last entry.
@@ -208,7 +235,7 @@ impl LogFile {
     /// Writes a batch, syncs, and empties the batch.
     pub(super) fn write(&self, batch: &mut Batch) -> Result<()> {
         self.change(|transaction| fill(transaction, batch))?;
-        *batch = Batch::default();
+        batch.is_written();
         Ok(())
     }
 
@@ -273,9 +300,9 @@ fn fill(transaction: &WriteTransaction, batch: &Batch) -> Result<(), redb::Error
     if let Some(vote) = &batch.vote {
         put(transaction, VOTE, &convert::from_vote(vote).encode_to_vec())?;
     }
-    for (name, id) in [(COMMITTED, &batch.committed), (PURGED, &batch.purged)] {
+    for (name, id) in [(COMMITTED, batch.committed_to_tell()), (PURGED, batch.purged)] {
         if let Some(id) = id {
-            put(transaction, name, &convert::from_log_id(id).encode_to_vec())?;
+            put(transaction, name, &convert::from_log_id(&id).encode_to_vec())?;
         }
     }
     Ok(())

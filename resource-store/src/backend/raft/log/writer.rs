@@ -139,6 +139,7 @@ fn add(work: Work, batch: &mut Batch, waiting: &mut Vec<Waiting>) -> bool {
             waiting.push(Waiting::Done(done));
         }
         Work::Close(done) => {
+            batch.is_last = true;
             waiting.push(Waiting::Closed(done));
             return true;
         }
