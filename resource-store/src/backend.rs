@@ -139,7 +139,8 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     ///
     /// [`Error::WrongUid`] if there is one with another uid, checked before
     /// [`Error::CasFailure`]; [`Error::Inconsistent`] if no quorum or leader
-    /// can be had.
+    /// can be had, and so nothing was done; [`Error::Other`], not to be retried,
+    /// if it is unknown what became of it.
     async fn write_cas(&self, resource: Resource) -> Result<Arc<Resource>>;
 
     /// Deletes a resource of exactly the given uid and version. If there is
@@ -148,7 +149,8 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// [`Error::CasFailure`] if the version is another, also than an empty one.
+    /// [`Error::CasFailure`] if the version is another, also than an empty one;
+    /// else as [`Backend::write_cas`].
     async fn delete_cas(&self, id: &Id, version: &str) -> Result<()>;
 
     /// Lists by partition, namespace and name, mixing versions of the group.

@@ -28,11 +28,15 @@
 pub mod acl;
 pub mod backend;
 pub mod client;
+#[cfg(any(feature = "client", feature = "etcd", feature = "raft"))]
+mod client_tls;
 mod clock;
 mod code;
 pub mod controller;
 pub mod demo;
 mod equality;
+#[cfg(any(feature = "client", feature = "etcd", feature = "raft"))]
+mod error_chain;
 #[cfg(feature = "hcl")]
 pub mod file;
 mod gvk;

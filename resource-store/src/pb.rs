@@ -20,6 +20,11 @@
 )]
 pub(crate) mod generated {
     include!(concat!(env!("OUT_DIR"), "/packages.rs"));
+
+    #[cfg(feature = "etcd")]
+    pub(crate) mod etcdserverpb {
+        include!(concat!(env!("OUT_DIR"), "/etcdserverpb.rs"));
+    }
 }
 
 pub use generated::hashicorp::consul::resource::{

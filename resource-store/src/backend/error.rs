@@ -55,6 +55,16 @@ pub enum Error {
 }
 
 impl Error {
+    /// A change may have taken place, may yet, or never: who asked for it has
+    /// to look before it asks again.
+    #[cfg(any(feature = "etcd", feature = "raft"))]
+    pub(crate) fn outcome_unknown(operation: &'static str, reason: &str) -> Self {
+        let text = format!(
+            "the outcome is unknown, because {reason}; read the resource again before repeating it"
+        );
+        Self::Other { operation, retryable: false, source: text.into() }
+    }
+
     /// Whether the same call may succeed later with the same input.
     pub fn is_retryable(&self) -> bool {
         match self {

@@ -8,13 +8,15 @@ use secrecy::{ExposeSecret as _, SecretString};
 use tonic::{
     Request,
     metadata::MetadataValue,
-    transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity},
+    transport::{Channel, ClientTlsConfig, Endpoint},
 };
 
 use super::ResourceClient;
 use crate::{
     backend::Consistency,
+    client_tls::client_tls,
     code::{Code, RpcError},
+    error_chain::error_chain,
     pb::{
         DeleteRequest, Id, ListByOwnerRequest, ListRequest, MutateAndValidateRequest, ReadRequest,
         Resource, WatchListRequest, WriteRequest, WriteStatusRequest,
@@ -67,7 +69,7 @@ impl GrpcClient {
     pub fn new(config: &GrpcClientConfig) -> Result<Self, RpcError> {
         let timeout = config.connect_timeout.unwrap_or(Duration::from_secs(10));
         let malformed =
-            |e: tonic::transport::Error| RpcError::new(Code::InvalidArgument, chain(&e));
+            |e: tonic::transport::Error| RpcError::new(Code::InvalidArgument, error_chain(&e));
         let mut endpoint =
             Endpoint::from_shared(config.url.clone()).map_err(malformed)?.connect_timeout(timeout);
         if config.url.starts_with("https://") {
@@ -107,23 +109,8 @@ impl GrpcClient {
 }
 
 fn tls(config: &GrpcClientConfig) -> ClientTlsConfig {
-    let mut tls = ClientTlsConfig::new();
-    if let Some(ca) = &config.ca_pem {
-        tls = tls.ca_certificate(Certificate::from_pem(ca));
-    }
-    if let Some(name) = &config.server_name {
-        tls = tls.domain_name(name);
-    }
-    if let Some((certificate, key)) = &config.identity_pem {
-        tls = tls.identity(Identity::from_pem(certificate, key.expose_secret()));
-    }
-    tls
-}
-
-/// An error and what caused it, in one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(Some(error), |e| e.source());
-    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+    let identity = config.identity_pem.as_ref().map(|(certificate, key)| (&**certificate, key));
+    client_tls(config.ca_pem.as_deref(), config.server_name.as_deref(), identity)
 }
 
 fn resource_of(resource: Option<Resource>) -> Result<Resource, RpcError> {

@@ -9,7 +9,7 @@ mod secured;
 use std::{sync::Arc, time::Duration};
 
 use resource_store::{
-    backend::{Backend, Consistency},
+    backend::{Backend, Consistency, Error},
     testing::storage::Capabilities,
 };
 
@@ -69,7 +69,7 @@ mod through_a_late_follower_of_three {
     /// Else a second write with the version of the first would be refused by a service that
     /// compares it with what this node holds.
     #[tokio::test]
-    async fn who_writes_through_it_reads_what_was_written() {
+    async fn who_changes_something_through_it_reads_that_there() {
         let (follower, _cluster) = fixture().await;
         let mut version = String::new();
         for _ in 0..3 {
@@ -80,5 +80,8 @@ mod through_a_late_follower_of_three {
             assert_eq!(read, written);
             version = written.version.clone();
         }
+        follower.delete_cas(&cluster::id("mine"), &version).await.unwrap();
+        let read = follower.read(Consistency::Eventual, &cluster::id("mine")).await;
+        assert!(matches!(read, Err(Error::NotFound)), "{read:?}");
     }
 }

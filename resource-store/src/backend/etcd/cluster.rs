@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tonic::{
     Request, Status, Streaming,
     metadata::{Ascii, MetadataValue},
-    transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity},
+    transport::{Channel, ClientTlsConfig, Endpoint},
 };
 
 use super::{
@@ -25,7 +25,11 @@ use super::{
         watch_request::RequestUnion,
     },
 };
-use crate::backend::{Error, Result};
+use crate::{
+    backend::{Error, Result},
+    client_tls::client_tls,
+    error_chain::error_chain,
+};
 
 /// Etcd ends a connection that is checked more often than every 5 seconds.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
@@ -115,7 +119,11 @@ impl Cluster {
             let pause = self.pause(failures);
             if Instant::now() + pause >= deadline {
                 let reason = format!("etcd at {}: {}", member.address, text(&status));
-                return Err(Failure::Unreachable(reason));
+                return Err(if uncertain && request.is_change() {
+                    Failure::Unanswered(reason)
+                } else {
+                    Failure::Unreachable(reason)
+                });
             }
             sleep(pause).await;
         }
@@ -276,20 +284,6 @@ fn member(given: &str, config: &EtcdConfig) -> Result<Member> {
 }
 
 fn tls(config: &EtcdTls) -> ClientTlsConfig {
-    let mut tls = ClientTlsConfig::new();
-    if let Some(ca) = &config.ca_pem {
-        tls = tls.ca_certificate(Certificate::from_pem(ca));
-    }
-    if let Some(name) = &config.server_name {
-        tls = tls.domain_name(name);
-    }
-    if let Some((certificate, key)) = &config.identity_pem {
-        tls = tls.identity(Identity::from_pem(certificate, key.expose_secret()));
-    }
-    tls
-}
-
-fn error_chain(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(Some(error), |e| e.source());
-    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+    let identity = config.identity_pem.as_ref().map(|(certificate, key)| (&**certificate, key));
+    client_tls(config.ca_pem.as_deref(), config.server_name.as_deref(), identity)
 }

@@ -2,7 +2,7 @@
 
 use tonic::{Code, Status};
 
-use crate::backend::Error;
+use crate::{backend::Error, error_chain::causes};
 
 /// How long a text of etcd may be that goes into an error.
 const LONGEST_TEXT: usize = 300;
@@ -10,8 +10,10 @@ const LONGEST_TEXT: usize = 300;
 /// Why etcd did not do what was asked.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// No member answers, or those that do have no leader.
+    /// No member answers, or those that do have no leader. Nothing was done.
     Unreachable(String),
+    /// The same, but a member may have got the request.
+    Unanswered(String),
     /// The revision that was asked for is no more.
     Compacted,
     /// The member that was asked has not come to that revision yet.
@@ -25,10 +27,20 @@ pub(super) enum Failure {
 }
 
 impl Failure {
+    /// The same for a request that does no harm if it arrived, so that it may
+    /// be repeated.
+    pub(super) fn repeatable(self) -> Self {
+        match self {
+            Self::Unanswered(reason) => Self::Unreachable(reason),
+            other => other,
+        }
+    }
+
     /// The same for a caller of the backend.
     pub(super) fn into_error(self, operation: &'static str) -> Error {
         let (retryable, text) = match self {
             Self::Unreachable(reason) => return Error::Inconsistent { reason },
+            Self::Unanswered(reason) => return Error::outcome_unknown(operation, &reason),
             Self::Compacted => (true, "etcd compacted what was being read".to_owned()),
             Self::Behind => (true, "no member of etcd has come that far".to_owned()),
             Self::TooLarge(text) => (
@@ -96,16 +108,13 @@ pub(super) fn judge(status: &Status) -> Verdict {
 
 /// Whether there was no connection, so that the request cannot have arrived.
 fn never_sent(status: &Status) -> bool {
-    let first = std::error::Error::source(status);
-    std::iter::successors(first, |error| error.source())
-        .any(|error| error.downcast_ref::<tonic::ConnectError>().is_some())
+    causes(status).any(<dyn std::error::Error>::is::<tonic::ConnectError>)
 }
 
 /// What a member says, or what is behind it, in a bounded line.
 pub(super) fn text(status: &Status) -> String {
-    let causes = std::iter::successors(std::error::Error::source(status), |error| error.source());
     let mut text = status.message().to_owned();
-    for cause in causes.map(ToString::to_string) {
+    for cause in causes(status).skip(1).map(ToString::to_string) {
         if !text.contains(&cause) {
             text = format!("{text}: {cause}");
         }

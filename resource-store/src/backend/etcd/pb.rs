@@ -1,21 +1,6 @@
 //! The part of etcd's API that is used, generated from `proto/etcd/`.
 
-#[allow(
-    clippy::pedantic,
-    clippy::clone_on_ref_ptr,
-    clippy::allow_attributes_without_reason,
-    missing_docs,
-    unused_qualifications,
-    unreachable_pub,
-    rustdoc::all,
-    dead_code,
-    reason = "generated code"
-)]
-mod generated {
-    include!(concat!(env!("OUT_DIR"), "/etcdserverpb.rs"));
-}
-
-pub(crate) use generated::*;
+pub(crate) use crate::pb::generated::etcdserverpb::*;
 
 use self::{
     compare::{CompareResult, CompareTarget, TargetUnion},
@@ -72,6 +57,12 @@ impl TxnRequest {
     /// Only reads, whatever is there.
     pub(crate) fn reads(operations: Vec<RequestOp>) -> Self {
         Self { success: operations, ..Self::default() }
+    }
+
+    /// Whether it may do more than read.
+    pub(crate) fn is_change(&self) -> bool {
+        let reads = |operation: &RequestOp| matches!(operation.request, Some(Request::Range(_)));
+        !self.success.iter().chain(&self.failure).all(reads)
     }
 
     /// Asks for what the member knows, without asking the others.

@@ -69,9 +69,10 @@ impl Restore {
         Ok(restore)
     }
 
+    /// Does what has no effect on anything that counts.
     async fn txn(&self, request: TxnRequest) -> Result<TxnResponse> {
-        let answer = self.session.cluster.txn(&request).await.map_err(|f| f.into_error(RESTORING));
-        Ok(answer?.response)
+        let answer = self.session.cluster.txn(&request).await;
+        Ok(answer.map_err(|failure| failure.repeatable().into_error(RESTORING))?.response)
     }
 
     /// That nobody else took over.
@@ -167,7 +168,8 @@ impl Restore {
                 ],
                 failure: vec![self.session.ask_generation(), RequestOp::get(layout.restoring())],
             };
-            let committed = self.txn(request).await?;
+            let committed = self.session.cluster.txn(&request).await;
+            let committed = committed.map_err(|failure| failure.into_error(RESTORING))?.response;
             self.session.seen(committed.revision());
             if committed.succeeded {
                 self.session.learn(Some(&self.generation));

@@ -91,7 +91,8 @@ impl Session {
         let ask = TxnRequest::reads(vec![self.ask_generation()]);
         for request in [ask, request] {
             let operation = "connecting to etcd";
-            let answer = self.cluster.txn(&request).await.map_err(|f| f.into_error(operation))?;
+            let answer = self.cluster.txn(&request).await;
+            let answer = answer.map_err(|f| f.repeatable().into_error(operation))?;
             self.seen(answer.response.revision());
             if !request.compare.is_empty() && answer.response.succeeded {
                 self.learn(Some(&first));

@@ -44,10 +44,8 @@ enum Outcome {
     Restored { uncertain: bool },
 }
 
-fn unknown_outcome() -> Error {
-    Error::Inconsistent {
-        reason: "the answer of etcd was lost; whether the change took place is unknown".to_owned(),
-    }
+fn unknown_outcome(operation: &'static str) -> Error {
+    Error::outcome_unknown(operation, "the answer of etcd was lost")
 }
 
 impl Session {
@@ -101,9 +99,11 @@ impl Session {
                 Outcome::Changed { found: now, uncertain: false } => found = now,
                 Outcome::Changed { found: now, uncertain: true } => {
                     let ours = now.stored.filter(|stored| stored.attempt == attempt);
-                    return ours.map(|stored| stored.resource).ok_or_else(unknown_outcome);
+                    return ours
+                        .map(|stored| stored.resource)
+                        .ok_or_else(|| unknown_outcome(WRITING));
                 }
-                Outcome::Restored { uncertain: true } => return Err(unknown_outcome()),
+                Outcome::Restored { uncertain: true } => return Err(unknown_outcome(WRITING)),
             }
         }
         Err(restored_too_often())
@@ -155,9 +155,9 @@ impl Session {
                 Outcome::Changed { found: now, uncertain: true } => {
                     // If it is gone, it does not matter by whose hand.
                     let same = now.stored.is_some_and(|stored| stored.resource.uid() == id.uid);
-                    return if same { Err(unknown_outcome()) } else { Ok(()) };
+                    return if same { Err(unknown_outcome(DELETING)) } else { Ok(()) };
                 }
-                Outcome::Restored { uncertain: true } => return Err(unknown_outcome()),
+                Outcome::Restored { uncertain: true } => return Err(unknown_outcome(DELETING)),
             }
         }
         Err(restored_too_often())

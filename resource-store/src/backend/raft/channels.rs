@@ -14,6 +14,7 @@ use tonic::transport::{
 use super::config::PeerTls;
 use crate::{
     backend::store::sync::lock,
+    client_tls::client_tls,
     pb::generated::{
         hashicorp::consul::internal::storage::raft::forwarding_service_client::ForwardingServiceClient,
         resource_store::peer::v1::peer_service_client::PeerServiceClient,
@@ -38,7 +39,7 @@ pub(crate) struct Channels {
 
 impl Channels {
     pub(crate) fn new(tls: Option<&PeerTls>) -> Self {
-        let tls = tls.map(client_tls).map(Arc::new);
+        let tls = tls.map(tls_of).map(Arc::new);
         Self { tls, open: Arc::default() }
     }
 
@@ -87,14 +88,9 @@ pub(crate) fn forwarding_client(channel: Channel) -> ForwardingServiceClient<Cha
         .max_encoding_message_size(MAX_MESSAGE)
 }
 
-fn client_tls(tls: &PeerTls) -> ClientTlsConfig {
-    let config = ClientTlsConfig::new()
-        .ca_certificate(Certificate::from_pem(&tls.ca_pem))
-        .identity(Identity::from_pem(&tls.certificate_pem, tls.key_pem.expose_secret()));
-    match &tls.server_name {
-        Some(name) => config.domain_name(name),
-        None => config,
-    }
+fn tls_of(tls: &PeerTls) -> ClientTlsConfig {
+    let identity = (tls.certificate_pem.as_str(), &tls.key_pem);
+    client_tls(Some(&tls.ca_pem), tls.server_name.as_deref(), Some(identity))
 }
 
 pub(crate) fn server_tls(tls: &PeerTls) -> ServerTlsConfig {

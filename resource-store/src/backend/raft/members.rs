@@ -11,11 +11,12 @@ use tokio::time::Instant;
 use super::{
     channels::{self, Channels},
     convert,
-    node::{Node, chain, inconsistent},
+    node::{Node, inconsistent},
     types::{NodeId, Peer},
 };
 use crate::{
     backend::{Error, Result},
+    error_chain::error_chain,
     pb::generated::resource_store::peer::v1 as peer,
 };
 
@@ -215,7 +216,7 @@ pub(crate) async fn join(node: &Node, through: &[String]) -> Result<()> {
         };
         let channel = match node.network.channels.to(&address) {
             Ok(channel) => channel,
-            Err(error) => return Answer::Again(chain(&error)),
+            Err(error) => return Answer::Again(error_chain(&error)),
         };
         match channels::peer_client(channel).join(request).await.map(tonic::Response::into_inner) {
             Ok(peer::JoinResponse { leader: Some(leader), .. }) => Answer::Ask(leader.address),
@@ -227,7 +228,7 @@ pub(crate) async fn join(node: &Node, through: &[String]) -> Result<()> {
                 Ok(()) => Answer::Done,
                 Err(error) => Answer::Again(error.to_string()),
             },
-            Err(status) => Answer::Again(chain(&status)),
+            Err(status) => Answer::Again(error_chain(&status)),
         }
     })
     .await
@@ -246,7 +247,7 @@ pub(crate) async fn remove_through(
             peer::RemoveRequest { route: Some(peer::Route { cluster, to: 0, from: 0 }), node: id };
         let channel = match channels.to(&address) {
             Ok(channel) => channel,
-            Err(error) => return Answer::Again(chain(&error)),
+            Err(error) => return Answer::Again(error_chain(&error)),
         };
         match channels::peer_client(channel).remove(request).await.map(tonic::Response::into_inner)
         {
@@ -255,7 +256,7 @@ pub(crate) async fn remove_through(
             Err(status) if status.code() == tonic::Code::Internal => {
                 Answer::Refused(status.message().to_owned())
             }
-            Err(status) => Answer::Again(chain(&status)),
+            Err(status) => Answer::Again(error_chain(&status)),
         }
     })
     .await
@@ -263,8 +264,8 @@ pub(crate) async fn remove_through(
 
 /// The members as the node at an address knows them.
 pub(crate) async fn members_at(channels: &Channels, address: &str) -> Result<Vec<Member>> {
-    let unreachable = |error: &dyn std::error::Error| {
-        inconsistent(format!("{address} does not answer: {}", chain(error)))
+    let unreachable = |error: &(dyn std::error::Error + 'static)| {
+        inconsistent(format!("{address} does not answer: {}", error_chain(error)))
     };
     let channel = channels.to(address).map_err(|e| unreachable(&e))?;
     let request = peer::MembersRequest { route: Some(peer::Route { cluster: 0, to: 0, from: 0 }) };

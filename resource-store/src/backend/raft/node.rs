@@ -27,6 +27,7 @@ use super::{
 use crate::{
     backend::{Error, Query, Result},
     controller::Leadership,
+    error_chain::{causes, error_chain},
     pb::{
         Id, Resource, Type,
         generated::{
@@ -137,12 +138,8 @@ pub(crate) fn inconsistent(reason: impl Into<String>) -> Error {
     Error::Inconsistent { reason: reason.into() }
 }
 
-/// The change may have taken place, may yet, or never.
-fn outcome_unknown(reason: &str) -> Error {
-    let text = format!(
-        "the outcome is unknown, because {reason}; read the resource again before repeating it"
-    );
-    Error::Other { operation: "change", retryable: false, source: text.into() }
+fn outcome_unknown(reason: &str) -> Failure {
+    Error::outcome_unknown("change", reason).into()
 }
 
 impl Node {
@@ -268,7 +265,7 @@ impl Node {
         let route = Some(self.network.route(id));
         let request = peer::RestoreRequest { route, resources: resources.clone() };
         let Some(answer) = self.while_leading(id, client.restore(request)).await else {
-            return Err(outcome_unknown("the leader changed and the old one is silent").into());
+            return Err(outcome_unknown("the leader changed and the old one is silent"));
         };
         answer.map(drop).map_err(|status| self.not_changed(peer, &status))
     }
@@ -286,12 +283,12 @@ impl Node {
         let writing = self.raft.client_write(proposal);
         let written = tokio::time::timeout(self.config.write_timeout, writing).await;
         let Ok(written) = written else {
-            return Err(outcome_unknown("no majority confirmed it in time").into());
+            return Err(outcome_unknown("no majority confirmed it in time"));
         };
         match written {
             Ok(response) => Ok(response.data),
             Err(_) if entered.load(Ordering::Acquire) => {
-                Err(outcome_unknown("the leader changed or stopped meanwhile").into())
+                Err(outcome_unknown("the leader changed or stopped meanwhile"))
             }
             Err(RaftError::APIError(ClientWriteError::ForwardToLeader(_))) => {
                 Err(Failure::NotDone("the node is not the leader".to_owned()))
@@ -326,7 +323,7 @@ impl Node {
             }
         };
         let Some(answer) = self.while_leading(id, call).await else {
-            return Err(outcome_unknown("the leader changed and the old one is silent").into());
+            return Err(outcome_unknown("the leader changed and the old one is silent"));
         };
         let answer: Result<_, Status> = answer;
         answer.map(|resource| resource.map(Arc::new)).map_err(|s| self.not_changed(peer, &s))
@@ -339,7 +336,7 @@ impl Node {
             Some(error) => error.into(),
             None if never_sent(status) => {
                 self.forwarding.close(&peer.address);
-                Failure::NotDone(format!("the leader cannot be reached: {}", chain(status)))
+                Failure::NotDone(format!("the leader cannot be reached: {}", error_chain(status)))
             }
             None if status.code() == Code::Internal
                 && std::error::Error::source(status).is_none() =>
@@ -349,14 +346,16 @@ impl Node {
                 Error::Other { operation: "forward", retryable: false, source }.into()
             }
             None => {
-                let reason = format!("the connection to the leader failed: {}", chain(status));
-                outcome_unknown(&reason).into()
+                let reason =
+                    format!("the connection to the leader failed: {}", error_chain(status));
+                outcome_unknown(&reason)
             }
         }
     }
 
     fn channel(&self, id: NodeId, peer: &Peer) -> Result<Channel, Failure> {
-        let unreachable = |error: &dyn std::error::Error| Failure::NotDone(chain(error));
+        let unreachable =
+            |error: &(dyn std::error::Error + 'static)| Failure::NotDone(error_chain(error));
         self.network.faults.check(self.id, id).map_err(|e| unreachable(&e))?;
         self.forwarding.to(&peer.address).map_err(|e| unreachable(&e))
     }
@@ -422,7 +421,7 @@ impl Node {
             let mut request = tonic::Request::new(request);
             request.set_timeout(limit);
             let answer = client.read_index(request).await;
-            answer.map(|a| a.into_inner().index).map_err(|e| inconsistent(chain(&e)))
+            answer.map(|a| a.into_inner().index).map_err(|e| inconsistent(error_chain(&e)))
         };
         let passed = self.while_leading(id, self.barriers.follower.pass(round)).await;
         let passed = passed.unwrap_or_else(|| Err(inconsistent("the leader changed")));
@@ -451,15 +450,28 @@ impl Node {
         }
     }
 
-    /// Waits until this node has what was written through it, but not for ever:
-    /// the write is done in any case.
-    pub(crate) async fn reads_own_write(&self, version: &str) {
+    /// Waits until this node has what was written through it.
+    pub(crate) async fn has_written(&self, version: &str) {
         let Ok(version) = version.parse::<u64>() else { return };
+        self.applies_until(|applied| self.machine.version_offset() + applied > version).await;
+    }
+
+    /// Waits until this node has not what was deleted through it.
+    pub(crate) async fn has_deleted(&self, id: &Id, version: &str) {
+        let is_gone = |_applied| match self.machine.current().read(id) {
+            Ok(stored) => stored.version != version || stored.uid() != id.uid,
+            Err(_) => true,
+        };
+        self.applies_until(is_gone).await;
+    }
+
+    /// Waits until enough is applied, but not for ever: the change that is
+    /// waited for is done in any case.
+    async fn applies_until(&self, is_enough: impl Fn(u64) -> bool + Send + Sync) {
         let mut applied = self.machine.applied();
-        let has_it = |applied: &u64| self.machine.version_offset() + *applied > version;
-        let waiting = applied.wait_for(has_it);
+        let waiting = applied.wait_for(|applied| is_enough(*applied));
         if !matches!(tokio::time::timeout(self.config.patience / 2, waiting).await, Ok(Ok(_))) {
-            tracing::debug!(version, "this node does not have what was written through it yet");
+            tracing::debug!("this node does not have what was changed through it yet");
         }
     }
 
@@ -505,23 +517,11 @@ fn read_failure(status: Status) -> Failure {
     match wire::from_status(&status) {
         Some(Error::Inconsistent { reason }) => Failure::NotDone(reason),
         Some(error) => Failure::Failed(error),
-        None => Failure::NotDone(chain(&status)),
+        None => Failure::NotDone(error_chain(&status)),
     }
 }
 
 /// Whether a call failed before anything of it was sent.
 fn never_sent(status: &Status) -> bool {
     causes(status).any(<dyn std::error::Error>::is::<tonic::ConnectError>)
-}
-
-fn causes<'e>(
-    error: &'e (dyn std::error::Error + 'static),
-) -> impl Iterator<Item = &'e (dyn std::error::Error + 'static)> {
-    std::iter::successors(Some(error), |error| error.source())
-}
-
-/// An error and what caused it, in one line.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(Some(error), |error| error.source());
-    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
