@@ -98,24 +98,29 @@ pub async fn a_failed_restore_changes_nothing(backend: Arc<dyn Backend>, _: Capa
     assert!(is(&backend.read(Consistency::Strong, &id_of(&other)).await, &Error::NotFound));
 }
 
-/// Versions that are given after a restore go on after those that came with
-/// it, and after those given before.
+/// A version that was given before a restore, or came with it, is never given
+/// again, so that an old one is refused and not taken for a new one.
 pub async fn versions_after_a_restore_are_new(backend: Arc<dyn Backend>, _: Capabilities) {
-    let before =
-        write(&backend, seed::resource(seed::a_v1(), seed::default_tenancy(), "before")).await;
-    let web = seed::resource(seed::a_v1(), seed::default_tenancy(), "web");
-    let restored = Arc::new(Resource { version: "1000000".to_owned(), ..web });
-    backend.restore(stream::iter([Ok(Arc::clone(&restored))]).boxed()).await.unwrap();
-    // A backend whose versions are no numbers has nothing to go on after.
-    let Ok(before) = before.version.parse::<u64>() else { return };
+    let named = |name| seed::resource(seed::a_v1(), seed::default_tenancy(), name);
+    let before = write(&backend, named("before")).await;
+    let brought = Resource { version: "1000000".to_owned(), ..named("web") };
+    backend.restore(stream::iter([Ok(Arc::new(brought.clone()))]).boxed()).await.unwrap();
+    let id = brought.id.clone().unwrap();
+    let restored = backend.read(Consistency::Strong, &id).await.unwrap();
+    let mut known = vec![before.version.clone(), brought.version, restored.version.clone()];
+
     for name in ["web-1", "web-2"] {
-        let later =
-            write(&backend, seed::resource(seed::a_v1(), seed::default_tenancy(), name)).await;
-        let number: u64 = later.version.parse().unwrap();
-        assert!(number > before.max(1_000_000), "{number} after {before} and 1000000");
+        let later = write(&backend, named(name)).await;
+        assert!(!known.contains(&later.version), "{} was given before: {known:?}", later.version);
+        known.push(later.version.clone());
     }
-    let later = write(&backend, Resource::clone(&restored)).await;
-    let old = backend.write_cas(Resource::clone(&restored)).await;
-    assert!(is(&old, &Error::CasFailure));
-    assert_ne!(later.version, restored.version);
+    let changed = write(&backend, Resource::clone(&restored)).await;
+    assert!(!known.contains(&changed.version), "{} was given before: {known:?}", changed.version);
+    for old in known {
+        let stale = Resource { version: old, ..Resource::clone(&changed) };
+        let refused = backend.write_cas(stale.clone()).await;
+        assert!(is(&refused, &Error::CasFailure), "{}: {refused:?}", stale.version);
+    }
+    let gone = backend.write_cas(Resource::clone(&before)).await;
+    assert!(is(&gone, &Error::CasFailure), "{gone:?}");
 }
