@@ -25,11 +25,11 @@
 mod etcd;
 mod measure;
 #[path = "../../tests/it/store_cluster/node.rs"]
-#[allow(dead_code, reason = "the tests use more of it")]
 mod node;
+#[path = "../../../resource-store/tests/it/etcd/operation.rs"]
+mod operation;
 mod ours;
 #[path = "../../../resource-store/tests/it/etcd/server.rs"]
-#[allow(dead_code, reason = "the tests use more of it")]
 mod server;
 
 use std::{sync::Arc, time::Duration};

@@ -17,7 +17,6 @@ mod elect;
 mod end_to_end;
 #[cfg(feature = "resource-store")]
 #[path = "../../../resource-store/tests/it/etcd/server.rs"]
-#[allow(dead_code, reason = "the tests of resource-store use more of it")]
 mod etcd_server;
 #[cfg(feature = "terraform-sync")]
 mod guard;

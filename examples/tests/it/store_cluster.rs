@@ -126,7 +126,7 @@ async fn a_file_outlives_its_server() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn servers_over_etcd_keep_their_promises() {
     let Some(part) = SUITE.part("etcd", "servers over etcd") else { return };
-    let etcd = Servers::start(&part.path, 3).await;
+    let etcd = Servers::start_with(&part.path, 3, "http", |_| Vec::new()).await;
     let mut cluster = Cluster::over_etcd(&etcd, 3).await;
     let (faults, time) = if is_soak() { (20, Duration::from_mins(2)) } else { (4, Duration::ZERO) };
     let figures = rounds(&mut cluster, 2000, faults, Possible::PROCESSES, time).await;

@@ -2,6 +2,8 @@
 
 mod access;
 mod breaking;
+mod inspection;
+mod operation;
 mod restoring;
 pub(crate) mod server;
 mod world;

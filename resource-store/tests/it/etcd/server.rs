@@ -3,38 +3,33 @@
 use std::{path::Path, time::Duration};
 
 use consul_watch::testing::{Program, real::free_port};
-use resource_store::backend::etcd::{EtcdBackend, EtcdConfig};
-use serde_json::{Value, json};
+use serde_json::Value;
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 
 /// How long a cluster may take until it answers.
-const START_LIMIT: Duration = Duration::from_secs(30);
+pub(super) const START_LIMIT: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(20);
 
 /// Members of one cluster on free ports of 127.0.0.1. Dropping it kills them
 /// and removes their data; so does the end of the test's process.
 pub(crate) struct Servers {
     program: std::path::PathBuf,
-    folder: TempDir,
-    members: Vec<Member>,
+    pub(super) folder: TempDir,
+    pub(super) members: Vec<Member>,
     arguments: Vec<String>,
     scheme: &'static str,
 }
 
-struct Member {
+pub(super) struct Member {
     client: u16,
     peer: u16,
-    running: Option<Program>,
+    pub(super) running: Option<Program>,
 }
 
 impl Servers {
-    /// Starts `count` members that wait for each other.
-    pub(crate) async fn start(program: &Path, count: usize) -> Self {
-        Self::start_with(program, count, "http", |_| Vec::new()).await
-    }
-
-    /// Starts members with further arguments, for which the folder is there.
+    /// Starts `count` members that wait for each other, with further arguments,
+    /// for which the folder is there.
     pub(crate) async fn start_with(
         program: &Path,
         count: usize,
@@ -103,29 +98,12 @@ impl Servers {
         self.members[index].running = Some(program);
     }
 
-    /// Kills a member, as a crash would.
-    pub(crate) fn kill(&mut self, index: usize) {
-        drop(self.members[index].running.take());
-    }
-
-    /// Throws away what a killed member stored.
-    pub(crate) fn forget(&self, index: usize) {
-        std::fs::remove_dir_all(self.folder.path().join(format!("m{index}"))).unwrap();
-    }
-
     pub(crate) fn endpoint(&self, index: usize) -> String {
         format!("{}://127.0.0.1:{}", self.scheme, self.members[index].client)
     }
 
     pub(crate) fn endpoints(&self) -> Vec<String> {
         (0..self.members.len()).map(|index| self.endpoint(index)).collect()
-    }
-
-    pub(crate) fn config(&self) -> EtcdConfig {
-        let mut config = EtcdConfig::new(self.endpoints());
-        // A member that starts anew may take long on a busy machine.
-        config.timeout = START_LIMIT;
-        config
     }
 
     /// What the members printed.
@@ -172,36 +150,8 @@ impl Servers {
         }
         true
     }
-
-    /// Calls etcd's JSON gateway.
-    pub(crate) async fn call(&self, index: usize, path: &str, body: Value) -> Value {
-        let url = format!("{}{path}", self.endpoint(index));
-        let answer = http().post(url).json(&body).send().await.unwrap();
-        assert!(answer.status().is_success(), "{path}: {}", answer.text().await.unwrap());
-        answer.json().await.unwrap()
-    }
-
-    /// Forgets the history up to now.
-    pub(crate) async fn compact(&self) {
-        let all = json!({ "key": "AA==", "range_end": "AA==", "limit": "1" });
-        let range = self.call(0, "/v3/kv/range", all).await;
-        let revision = range["header"]["revision"].clone();
-        let request = json!({ "revision": revision, "physical": true });
-        self.call(0, "/v3/kv/compaction", request).await;
-    }
-
-    /// How many keys there are.
-    pub(crate) async fn count(&self) -> usize {
-        let all = json!({ "key": "AA==", "range_end": "AA==", "count_only": true });
-        let range = self.call(0, "/v3/kv/range", all).await;
-        range["count"].as_str().map_or(0, |count| count.parse().unwrap())
-    }
-
-    pub(crate) async fn backend(&self) -> EtcdBackend {
-        EtcdBackend::connect(&self.config()).await.unwrap()
-    }
 }
 
-fn http() -> reqwest::Client {
+pub(super) fn http() -> reqwest::Client {
     reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(5)).build().unwrap()
 }
