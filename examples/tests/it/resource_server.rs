@@ -2,6 +2,7 @@
 
 use std::{
     ffi::OsString,
+    os::unix::fs::PermissionsExt as _,
     path::Path,
     process::{Output, Stdio},
 };
@@ -174,7 +175,11 @@ async fn resources_move_from_memory_to_a_folder_to_another() {
     assert!(said.starts_with("the store holds resources; --replace"), "{said}");
 
     let file = path("export-2");
+    // Left by an export that was killed, and readable by all.
+    std::fs::write(format!("{file}.part"), "a part").unwrap();
     assert!(called(&["export", "--data-dir", &first, &file]).await.status.success());
+    let mode = std::fs::metadata(&file).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600, "it is for its owner only");
     assert!(called(&["import", "--data-dir", &second, &file]).await.status.success());
     let server = ResourceServer::start_on(Path::new(&second)).await;
     let moved = get(&server, &label).await.unwrap();

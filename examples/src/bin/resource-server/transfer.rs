@@ -91,8 +91,12 @@ async fn write(resources: ResourceStream, file: &Path) -> Result<(), BoxError> {
     let mut aside = file.as_os_str().to_owned();
     aside.push(".part");
     let aside = PathBuf::from(aside);
+    match std::fs::remove_file(&aside) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error).into()),
+        Ok(()) | Err(_) => {}
+    }
     let mut open = OpenOptions::new();
-    open.write(true).create(true).truncate(true);
+    open.write(true).create_new(true);
     // What resources hold is for their owner only.
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut open, 0o600);
