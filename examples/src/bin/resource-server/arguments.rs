@@ -5,6 +5,7 @@ use std::{ffi::OsString, path::PathBuf};
 use clap::{Args, Parser, Subcommand};
 use consul_watch::GoDuration;
 use resource_store::backend::durable::SyncPolicy;
+use tracing_subscriber::filter::LevelFilter;
 
 use crate::{
     etcd::EtcdOptions,
@@ -80,6 +81,10 @@ pub(crate) struct ServeOptions {
     /// The address to listen at, too
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) listen: Option<String>,
+    /// What is logged to the standard error: off, error, warn, info, debug or
+    /// trace
+    #[arg(long, value_name = "LEVEL", default_value = "info")]
+    pub(crate) log_level: LevelFilter,
     #[command(flatten)]
     pub(crate) storage: StorageOptions,
     #[command(flatten)]

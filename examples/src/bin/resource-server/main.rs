@@ -11,6 +11,7 @@
 
 mod arguments;
 mod etcd;
+mod logging;
 mod raft;
 mod serve;
 mod storage;

@@ -31,6 +31,14 @@ pub(crate) struct RaftOptions {
     /// The address at which other nodes reach this one, if it is another
     #[arg(long, value_name = "PEER_ADDRESS", requires = "raft")]
     pub(crate) advertise: Option<String>,
+    /// After how many entries of the log a snapshot is taken; 20000 if not given
+    #[arg(long, value_name = "ENTRIES", requires = "raft",
+        value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) raft_snapshot_threshold: Option<u64>,
+    /// How many entries of the log before a snapshot stay for nodes that are a
+    /// little behind; 10000 if not given
+    #[arg(long, value_name = "ENTRIES", requires = "raft")]
+    pub(crate) raft_trailing_logs: Option<u64>,
     #[command(flatten)]
     pub(crate) tls: TlsOptions,
 }
@@ -99,6 +107,12 @@ impl RaftOptions {
         let (Some(address), Some(data_dir)) = (&self.raft, data_dir) else { return Ok(None) };
         let mut config = RaftConfig::new(data_dir, address);
         config.advertise.clone_from(&self.advertise);
+        if let Some(entries) = self.raft_snapshot_threshold {
+            config.snapshot_after_entries = entries;
+        }
+        if let Some(entries) = self.raft_trailing_logs {
+            config.keep_entries = entries;
+        }
         config.tls = self.tls.read()?;
         let start = match &self.join {
             Some(other) => Start::Join(other.clone()),

@@ -13,9 +13,10 @@ use resource_store::{
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
-use crate::{arguments::ServeOptions, storage::Storage};
+use crate::{arguments::ServeOptions, logging, storage::Storage};
 
 pub(crate) async fn serve(options: ServeOptions) -> Result<(), BoxError> {
+    logging::start(options.log_level);
     let storage = Storage::open(&options.storage, &options.raft).await?;
     let mut config = ServerConfig::default();
     if let Some(address) = options.listen.or(options.address) {

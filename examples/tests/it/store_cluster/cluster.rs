@@ -59,6 +59,9 @@ impl Cluster {
                     ("--data-dir", data),
                     ("--raft", listen.to_string()),
                     ("--advertise", advertise.to_string()),
+                    // So that logs are cut off and snapshots are sent.
+                    ("--raft-snapshot-threshold", "500".to_owned()),
+                    ("--raft-trailing-logs", "100".to_owned()),
                 ]
                 .into_iter()
                 .flat_map(|(name, value)| [name.to_owned(), value])

@@ -1,0 +1,20 @@
+//! The log of a server.
+
+use tracing_subscriber::{
+    Layer as _,
+    filter::{LevelFilter, Targets},
+    fmt,
+    layer::SubscriberExt as _,
+    util::SubscriberInitExt as _,
+};
+
+/// Sends the log to standard error. Libraries below have their say only when
+/// something is wrong.
+pub(crate) fn start(level: LevelFilter) {
+    let ours = ["resource_server", "resource_store"];
+    let targets = Targets::new()
+        .with_default(level.min(LevelFilter::WARN))
+        .with_targets(ours.map(|target| (target, level)));
+    let lines = fmt::layer().with_ansi(false).with_writer(std::io::stderr);
+    tracing_subscriber::registry().with(lines.with_filter(targets)).init();
+}
