@@ -39,6 +39,8 @@ mod secured;
 #[cfg(all(feature = "elect", feature = "resource-store", feature = "terraform-sync"))]
 mod singleton;
 #[cfg(feature = "resource-store")]
+mod slow_disk;
+#[cfg(feature = "resource-store")]
 mod store_cluster;
 #[cfg(feature = "terraform-sync")]
 mod sync;

@@ -25,24 +25,19 @@ pub(crate) struct ResourceServer {
     process: Child,
 }
 
-/// A process that may yet come to serve.
-pub(crate) fn spawn(arguments: &[OsString]) -> Child {
-    Command::new(env!("CARGO_BIN_EXE_resource-server"))
-        .args(arguments)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .kill_on_drop(true)
-        .spawn()
-        .unwrap()
-}
-
 impl ResourceServer {
     pub(crate) async fn start() -> Self {
         Self::start_with(&["127.0.0.1:0".into()]).await
     }
 
     pub(crate) async fn start_with(arguments: &[OsString]) -> Self {
-        let mut process = spawn(arguments);
+        let mut process = Command::new(env!("CARGO_BIN_EXE_resource-server"))
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
         let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
         let line = timeout(PATIENCE, lines.next_line()).await.unwrap().unwrap();
         let line = line.unwrap();
@@ -73,7 +68,7 @@ impl ResourceServer {
 }
 
 /// The arguments of a server that keeps its resources in a folder.
-pub(crate) fn on(folder: &Path) -> Vec<OsString> {
+fn on(folder: &Path) -> Vec<OsString> {
     vec!["--listen".into(), "127.0.0.1:0".into(), "--data-dir".into(), folder.into()]
 }
 

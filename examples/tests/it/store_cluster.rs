@@ -1,26 +1,32 @@
 //! Clusters of `resource-server` whose nodes and network fail, and the checker
 //! of what clients saw.
 //!
-//! Not here, because it takes privileges: other clocks than the machine's (the
-//! nodes measure time by clocks that do not jump), and a slow disk.
+//! Disks are slowed by strace, and clocks set by libfaketime, neither of which
+//! takes privileges. Where they are not there, the report says so.
+//!
+//! `SEED` sets another seed for the first round of each kind of cluster. Which
+//! faults a seed stands for depends on which of the two are there.
 
+mod clock;
 mod cluster;
 mod fault;
 pub(crate) mod node;
 mod peers;
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use consul_watch::testing::{parts::Suite, real::free_port};
-use resource_store::testing::history::{Load, LoadNode, LoadOptions, LoadReport};
-use tokio::time::Instant;
-
-use self::{
-    cluster::Cluster,
-    fault::{Fault, Possible},
-    node::Node,
+use resource_store::{
+    ResourceClient as _,
+    backend::Consistency,
+    demo,
+    testing::history::{Load, LoadNode, LoadOptions, LoadReport},
 };
-use crate::etcd_server::Servers;
+use tokio::time::Instant;
+use ulid::Ulid;
+
+use self::{cluster::Cluster, fault::Fault, node::Node};
+use crate::{etcd_server::Servers, slow_disk::Strace};
 
 const SUITE: Suite = Suite("clusters of resource-server");
 const SERVER: &str = env!("CARGO_BIN_EXE_resource-server");
@@ -60,8 +66,13 @@ fn is_soak() -> bool {
     std::env::var_os("SOAK").is_some_and(|value| value == "1")
 }
 
+fn first_seed(unless_set: u64) -> u64 {
+    std::env::var("SEED").map_or(unless_set, |seed| seed.parse().unwrap())
+}
+
 /// One history, in which the given number of faults happens.
-async fn round(cluster: &mut Cluster, seed: u64, faults: usize, possible: Possible) -> LoadReport {
+async fn round(cluster: &mut Cluster, seed: u64, faults: usize) -> LoadReport {
+    let possible = cluster.possible();
     let mut random = fastrand::Rng::with_seed(seed);
     let nodes = cluster.nodes.iter().map(Node::for_load).collect();
     let load = Load::start(nodes, LoadOptions::new(seed, &format!("round-{seed}-")));
@@ -81,16 +92,10 @@ async fn round(cluster: &mut Cluster, seed: u64, faults: usize, possible: Possib
 }
 
 /// Rounds of `faults` each, until the time is over; one at least.
-async fn rounds(
-    cluster: &mut Cluster,
-    first_seed: u64,
-    faults: usize,
-    possible: Possible,
-    time: Duration,
-) -> Figures {
+async fn rounds(cluster: &mut Cluster, first_seed: u64, faults: usize, time: Duration) -> Figures {
     let (began, mut figures) = (Instant::now(), Figures::default());
     for seed in first_seed.. {
-        let report = round(cluster, seed, faults, possible).await;
+        let report = round(cluster, seed, faults).await;
         figures.add(faults, &report);
         if began.elapsed() >= time {
             break;
@@ -106,9 +111,10 @@ const HALF: Duration = Duration::from_mins(15);
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn clusters_keep_their_promises_whatever_fails() {
     for (size, seed) in [(3, 3000), (5, 5000)] {
+        let seed = first_seed(seed);
         let mut cluster = Cluster::of_raft(size).await;
-        let (faults, time) = if is_soak() { (20, HALF) } else { (6, Duration::ZERO) };
-        let figures = rounds(&mut cluster, seed, faults, Possible::ALL, time).await;
+        let (faults, time) = if is_soak() { (20, HALF) } else { (8, Duration::ZERO) };
+        let figures = rounds(&mut cluster, seed, faults, time).await;
         figures.print(&format!("{size} nodes, seeds from {seed}"));
     }
 }
@@ -118,8 +124,9 @@ async fn clusters_keep_their_promises_whatever_fails() {
 async fn a_file_outlives_its_server() {
     let mut cluster = Cluster::of_one_file().await;
     let (faults, time) = if is_soak() { (20, Duration::from_mins(2)) } else { (3, Duration::ZERO) };
-    let figures = rounds(&mut cluster, 1000, faults, Possible::PROCESSES, time).await;
-    figures.print("one file, seeds from 1000");
+    let seed = first_seed(1000);
+    let figures = rounds(&mut cluster, seed, faults, time).await;
+    figures.print(&format!("one file, seeds from {seed}"));
 }
 
 /// Three servers over one etcd of three members.
@@ -129,8 +136,73 @@ async fn servers_over_etcd_keep_their_promises() {
     let etcd = Servers::start_with(&part.path, 3, "http", |_| Vec::new()).await;
     let mut cluster = Cluster::over_etcd(&etcd, 3).await;
     let (faults, time) = if is_soak() { (20, Duration::from_mins(2)) } else { (4, Duration::ZERO) };
-    let figures = rounds(&mut cluster, 2000, faults, Possible::PROCESSES, time).await;
-    figures.print("three servers over etcd, seeds from 2000");
+    let seed = first_seed(2000);
+    let figures = rounds(&mut cluster, seed, faults, time).await;
+    figures.print(&format!("three servers over etcd, seeds from {seed}"));
+}
+
+/// Writes once, and tells how long that took and the time in the uid.
+async fn written(node: &Node, name: &str) -> (Duration, SystemTime) {
+    let began = Instant::now();
+    let written = node.client(Consistency::Strong).write(demo::artist(name).encode()).await;
+    let uid: Ulid = written.unwrap().id.unwrap().uid.parse().unwrap();
+    (began.elapsed(), uid.datetime())
+}
+
+/// What the faults with disks rely on: an acknowledged write waits for them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_write_waits_for_a_slow_disk() {
+    let Some(strace) = Strace::find(SUITE, "slow disks").await else { return };
+    let by = Duration::from_millis(500);
+    for mut cluster in [Cluster::of_raft(1).await, Cluster::of_one_file().await] {
+        let node = &cluster.nodes[0];
+        let fastest = async |from| {
+            let mut fastest = Duration::MAX;
+            for number in from..from + 10 {
+                fastest = fastest.min(written(node, &format!("n-{number}")).await.0);
+            }
+            fastest
+        };
+        let before = fastest(0).await;
+        let slow = strace.slow(node.pid().unwrap(), by).await;
+        let meanwhile = written(node, "slow").await.0;
+        slow.end().await;
+        let after = fastest(100).await;
+        assert!(before < by && meanwhile >= by && after < by, "{before:?} {meanwhile:?} {after:?}");
+
+        // strace ends with the process, and the process does not need it.
+        let slow = strace.slow(node.pid().unwrap(), by).await;
+        cluster.nodes[0].kill();
+        slow.end().await;
+        cluster.nodes[0].start(&[]).await;
+        drop(strace.slow(cluster.nodes[0].pid().unwrap(), by).await);
+        written(&cluster.nodes[0], "again").await;
+        cluster.nodes[0].stop().await;
+    }
+}
+
+/// What the faults with clocks rely on: the time of day of one node jumps, both
+/// ways, and no other.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn the_clock_of_one_node_jumps() {
+    let cluster = Cluster::of_raft(2).await;
+    let Some(clocks) = &cluster.clocks else { return };
+    for (number, jump) in [0, 3 * 3600, -2 * 3600, 60, 0].into_iter().enumerate() {
+        clocks.set(0, jump);
+        let began = SystemTime::now();
+        let times = [
+            written(&cluster.nodes[0], &format!("jumps-{number}")).await.1,
+            written(&cluster.nodes[1], &format!("stays-{number}")).await.1,
+        ];
+        let ended = SystemTime::now();
+        for (time, jump) in times.into_iter().zip([jump, 0]) {
+            let by = Duration::from_secs(jump.unsigned_abs());
+            let time = if jump < 0 { time + by } else { time - by };
+            // A ULID has whole milliseconds.
+            let earliest = began - Duration::from_millis(1);
+            assert!(earliest <= time && time <= ended, "{jump}: {time:?}");
+        }
+    }
 }
 
 /// The planted violation: two servers that know nothing of each other.

@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, HashMap};
 
 use resource_store::{
-    RequestContext, Resource, ResourceClient as _, ResourceData as _,
+    Resource, ResourceClient as _, ResourceData as _,
     backend::Consistency,
     demo::v1::RecordLabel,
     pb::{self, Tenancy},
 };
 
-use crate::{resource_server::ResourceServer, sync::PATIENCE};
+use crate::{store_cluster::node::Node, sync::PATIENCE};
 
 pub(crate) fn tenancy() -> Tenancy {
     Tenancy::new("default", "")
@@ -78,6 +78,7 @@ pub(crate) struct Ledger {
 }
 
 /// What a server has.
+#[derive(Debug, PartialEq)]
 pub(crate) struct Stored {
     pub(crate) labels: Vec<pb::Resource>,
     pub(crate) owned: Vec<pb::Resource>,
@@ -85,10 +86,8 @@ pub(crate) struct Stored {
 
 impl Stored {
     /// Reads all, as fresh as can be; waits until the server can do so.
-    pub(crate) async fn of(server: &ResourceServer) -> Self {
-        let client = server
-            .client()
-            .with_context(RequestContext::anonymous().with_consistency(Consistency::Strong));
+    pub(crate) async fn of(server: &Node) -> Self {
+        let client = server.client(Consistency::Strong);
         let request = pb::ListRequest {
             r#type: Some(RecordLabel::resource_type()),
             tenancy: Some(tenancy()),

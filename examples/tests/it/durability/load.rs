@@ -5,11 +5,11 @@ use std::sync::{
     atomic::{AtomicBool, AtomicUsize, Ordering},
 };
 
-use resource_store::{Code, GrpcClient, ResourceClient as _, RpcError, pb};
+use resource_store::{Code, GrpcClient, ResourceClient as _, RpcError, backend::Consistency, pb};
 use tokio::{sync::Notify, task::JoinSet};
 
 use super::ledger::{Asked, Known, Ledger, OWNER, label};
-use crate::resource_server::ResourceServer;
+use crate::store_cluster::node::Node;
 
 const CLIENTS: u64 = 6;
 const NAMES: u64 = 4;
@@ -23,7 +23,9 @@ pub(crate) struct Load {
 #[derive(Default)]
 struct Progress {
     answers: AtomicUsize,
-    answered: Notify,
+    /// How many clients are at work.
+    working: AtomicUsize,
+    changed: Notify,
     over: AtomicBool,
 }
 
@@ -36,13 +38,13 @@ struct Report {
 }
 
 impl Load {
-    /// Lets clients work on from what is known.
+    /// Lets clients of each server work on from what is known.
     pub(crate) async fn start(
-        server: &ResourceServer,
+        servers: &[Node],
         ledger: &mut Ledger,
         random: &mut fastrand::Rng,
     ) -> Self {
-        let client = server.client();
+        let client = servers[0].client(Consistency::Strong);
         let owner = match client.read(label(OWNER, 0).id.unwrap()).await {
             Ok(owner) => owner,
             Err(error) if error.code() == Code::NotFound => {
@@ -52,10 +54,10 @@ impl Load {
         };
         let progress = Arc::new(Progress::default());
         let mut clients = JoinSet::new();
-        for number in 0..CLIENTS {
+        for (number, server) in (0..CLIENTS).zip(servers.iter().cycle()) {
             let names = (0..NAMES).map(|name| format!("label-{number}-{name}"));
             let worker = Worker {
-                client: server.client(),
+                client: server.client(Consistency::Strong),
                 owner: owner.id.clone().unwrap(),
                 names: names
                     .map(|name| Report {
@@ -69,18 +71,22 @@ impl Load {
                 next: ledger.next + number,
                 random: random.fork(),
             };
+            progress.working.fetch_add(1, Ordering::SeqCst);
             clients.spawn(worker.work(Arc::clone(&progress)));
         }
         Self { clients, progress }
     }
 
+    /// Waits for so many, or until no client is left: a client ends when it
+    /// cannot know what became of a change, as when the leader changed.
     pub(crate) async fn wait_for_answers(&self, answers: usize) {
+        let Progress { answers: so_far, working, changed, .. } = &*self.progress;
         loop {
-            let answered = self.progress.answered.notified();
-            if self.progress.answers.load(Ordering::SeqCst) >= answers {
+            let next = changed.notified();
+            if so_far.load(Ordering::SeqCst) >= answers || working.load(Ordering::SeqCst) == 0 {
                 return;
             }
-            answered.await;
+            next.await;
         }
     }
 
@@ -123,8 +129,10 @@ impl Worker {
                 break;
             }
             progress.answers.fetch_add(1, Ordering::SeqCst);
-            progress.answered.notify_waiters();
+            progress.changed.notify_waiters();
         }
+        progress.working.fetch_sub(1, Ordering::SeqCst);
+        progress.changed.notify_waiters();
         self.names
     }
 

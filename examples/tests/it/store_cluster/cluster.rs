@@ -8,8 +8,17 @@ use resource_store::{backend::raft::RaftBackend, testing::Flow};
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 
-use super::{SERVER, fault::Fault, node::Node, peers::Network};
-use crate::etcd_server::Servers;
+use super::{
+    SERVER, SUITE,
+    clock::Clocks,
+    fault::{Fault, Possible},
+    node::{Node, Starting},
+    peers::Network,
+};
+use crate::{
+    etcd_server::Servers,
+    slow_disk::{SlowDisk, Strace},
+};
 
 /// How long changing the members may take.
 const CHANGE_LIMIT: Duration = Duration::from_secs(30);
@@ -20,8 +29,14 @@ pub(super) struct Cluster {
     network: Network,
     /// Where nodes of a Raft cluster reach each other.
     peers: Vec<SocketAddr>,
+    /// What slows disks, if it is there and the nodes have any.
+    strace: Option<Strace>,
+    pub(super) clocks: Option<Clocks>,
     folder: TempDir,
 }
+
+/// How far a clock jumps at most, in seconds.
+const FARTHEST_JUMP: i64 = 24 * 60 * 60;
 
 fn free_address() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], free_port().unwrap()))
@@ -30,13 +45,34 @@ fn free_address() -> SocketAddr {
 impl Cluster {
     fn empty() -> Self {
         let folder = tempfile::Builder::new().prefix("cluster-").tempdir().unwrap();
-        Self { nodes: Vec::new(), network: Network::new(), peers: Vec::new(), folder }
+        let clocks = Clocks::find(SUITE, "clocks that jump", folder.path());
+        let (nodes, peers, network) = (Vec::new(), Vec::new(), Network::new());
+        Self { nodes, network, peers, strace: None, clocks, folder }
+    }
+
+    /// One whose nodes have disks.
+    async fn with_disks() -> Self {
+        let strace = Strace::find(SUITE, "slow disks").await;
+        Self { strace, ..Self::empty() }
+    }
+
+    /// What may happen to it.
+    pub(super) fn possible(&self) -> Possible {
+        Possible {
+            network: !self.peers.is_empty(),
+            disks: self.strace.is_some(),
+            clocks: self.clocks.is_some(),
+        }
     }
 
     fn push(&mut self, arguments: Vec<String>) {
-        let log = self.log_of(self.nodes.len());
+        let number = self.nodes.len();
         let address = free_address().to_string();
-        self.nodes.push(Node::new(SERVER, address, arguments, log));
+        let mut node = Node::new(SERVER, address, arguments, self.log_of(number));
+        if let Some(clocks) = &self.clocks {
+            node.environment = clocks.environment(number);
+        }
+        self.nodes.push(node);
     }
 
     fn log_of(&self, node: usize) -> PathBuf {
@@ -48,7 +84,7 @@ impl Cluster {
     }
 
     pub(super) async fn of_raft(size: usize) -> Self {
-        let mut cluster = Self::empty();
+        let mut cluster = Self::with_disks().await;
         for number in 0..size {
             let listen = free_address();
             let advertise = cluster.network.add(listen).await;
@@ -76,7 +112,7 @@ impl Cluster {
     }
 
     pub(super) async fn of_one_file() -> Self {
-        let mut cluster = Self::empty();
+        let mut cluster = Self::with_disks().await;
         let data = cluster.data_of(0).to_str().unwrap().to_owned();
         cluster.push(vec!["--data-dir".to_owned(), data]);
         cluster.launch(0, &[]).await;
@@ -100,9 +136,18 @@ impl Cluster {
     }
 
     async fn launch(&mut self, node: usize, more: &[&str]) {
+        self.begin(node, more).serves().await;
+    }
+
+    /// Starts a node; it does not serve yet.
+    fn begin(&mut self, node: usize, more: &[&str]) -> Starting {
         let starting = self.nodes[node].launch(more);
-        self.network.is(self.nodes[node].pid(), node);
-        starting.serves().await;
+        let process = self.nodes[node].pid();
+        self.network.is(process, node);
+        if let Some(clocks) = &self.clocks {
+            clocks.is(process, node);
+        }
+        starting
     }
 
     async fn join(&mut self, node: usize, through: usize) {
@@ -135,7 +180,7 @@ impl Cluster {
                 let leader = self.leader().await.unwrap_or(0);
                 self.kill(vec![leader], last).await;
             }
-            Fault::KillAll => self.kill((0..self.nodes.len()).collect(), last).await,
+            Fault::KillAll => self.kill(self.all(), last).await,
             Fault::Pause(node) => {
                 self.nodes[node].pause();
                 sleep(last).await;
@@ -148,6 +193,20 @@ impl Cluster {
                 }
             }
             Fault::Replace(node) => self.replace(node).await,
+            Fault::SlowDisk(node) => self.slow_disks(&[node], last, random).await,
+            Fault::SlowDiskOfLeader => {
+                let leader = self.leader().await.unwrap_or(0);
+                self.slow_disks(&[leader], last, random).await;
+            }
+            Fault::SlowDisks => self.slow_disks(&self.all(), last, random).await,
+            Fault::KillOnSlowDisk(node) => self.kill_on_slow_disks(vec![node], last, random).await,
+            Fault::KillAllOnSlowDisks => self.kill_on_slow_disks(self.all(), last, random).await,
+            Fault::ClockJump(node) => {
+                if let Some(clocks) = &self.clocks {
+                    clocks.set(node, random.i64(-FARTHEST_JUMP..=FARTHEST_JUMP));
+                }
+                sleep(last).await;
+            }
             Fault::Isolate(_)
             | Fault::Mute(_)
             | Fault::Deaf(_)
@@ -161,6 +220,38 @@ impl Cluster {
         sleep(Duration::from_millis(random.u64(200..800))).await;
     }
 
+    /// All nodes, by their places.
+    fn all(&self) -> Vec<usize> {
+        (0..self.nodes.len()).collect()
+    }
+
+    /// Slows disks until what is returned is dropped.
+    async fn with_slow_disks(&self, nodes: &[usize], random: &mut fastrand::Rng) -> Vec<SlowDisk> {
+        let Some(strace) = &self.strace else { return Vec::new() };
+        // From less than a heartbeat to as long as an election.
+        let by = Duration::from_millis([5, 50, 500][random.usize(..3)]);
+        let processes = nodes.iter().filter_map(|node| self.nodes[*node].pid());
+        join_all(processes.map(|process| strace.slow(process, by))).await
+    }
+
+    async fn slow_disks(&self, nodes: &[usize], last: Duration, random: &mut fastrand::Rng) {
+        let slow = self.with_slow_disks(nodes, random).await;
+        sleep(last).await;
+        join_all(slow.into_iter().map(SlowDisk::end)).await;
+    }
+
+    async fn kill_on_slow_disks(
+        &mut self,
+        nodes: Vec<usize>,
+        last: Duration,
+        random: &mut fastrand::Rng,
+    ) {
+        let slow = self.with_slow_disks(&nodes, random).await;
+        sleep(Duration::from_millis(random.u64(100..800))).await;
+        self.kill(nodes, last).await;
+        join_all(slow.into_iter().map(SlowDisk::end)).await;
+    }
+
     /// Kills nodes, and starts them again after a while.
     async fn kill(&mut self, nodes: Vec<usize>, after: Duration) {
         for node in &nodes {
@@ -170,8 +261,7 @@ impl Cluster {
         // Together: none may serve before the others do.
         let mut starting = Vec::new();
         for node in nodes {
-            starting.push(self.nodes[node].launch(&[]).serves());
-            self.network.is(self.nodes[node].pid(), node);
+            starting.push(self.begin(node, &[]).serves());
         }
         join_all(starting).await;
     }

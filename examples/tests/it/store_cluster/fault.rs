@@ -25,37 +25,59 @@ pub(super) enum Fault {
     Split(usize),
     /// What a node sends and gets takes longer.
     Slow(usize),
+    /// Each time that a node syncs its files takes longer.
+    SlowDisk(usize),
+    /// The same with the one that leads.
+    SlowDiskOfLeader,
+    /// The same with all nodes.
+    SlowDisks,
+    /// A node whose disk is slow is killed, and starts again.
+    KillOnSlowDisk(usize),
+    /// All nodes, whose disks are slow, are killed at once, and start again.
+    KillAllOnSlowDisks,
+    /// The clock of a node jumps to some time of yesterday, today or tomorrow,
+    /// and goes on from there.
+    ClockJump(usize),
 }
 
 /// Which faults make sense.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Possible {
     /// There is a network between the nodes.
-    network: bool,
-}
-
-impl Possible {
-    pub(super) const ALL: Self = Self { network: true };
-    /// Nodes only end and stand still.
-    pub(super) const PROCESSES: Self = Self { network: false };
+    pub(super) network: bool,
+    /// Disks can be slowed.
+    pub(super) disks: bool,
+    /// Clocks can be set.
+    pub(super) clocks: bool,
 }
 
 impl Fault {
+    /// One that is possible. Nodes end and stand still everywhere.
     pub(super) fn random(random: &mut fastrand::Rng, nodes: usize, possible: Possible) -> Self {
         let node = random.usize(..nodes);
-        let processes = [Self::Kill(node), Self::KillAll, Self::Pause(node), Self::Restarts];
-        let others = [
-            Self::KillLeader,
-            Self::Replace(node),
-            Self::Isolate(node),
-            Self::Mute(node),
-            Self::Deaf(node),
-            Self::Split(node.max(1)),
-            Self::Slow(node),
-        ];
-        let mut all = processes.to_vec();
+        let mut all = vec![Self::Kill(node), Self::KillAll, Self::Pause(node), Self::Restarts];
         if possible.network {
-            all.extend(others);
+            all.extend([
+                Self::KillLeader,
+                Self::Replace(node),
+                Self::Isolate(node),
+                Self::Mute(node),
+                Self::Deaf(node),
+                Self::Split(node.max(1)),
+                Self::Slow(node),
+            ]);
+        }
+        if possible.disks {
+            all.extend([
+                Self::SlowDisk(node),
+                Self::SlowDiskOfLeader,
+                Self::SlowDisks,
+                Self::KillOnSlowDisk(node),
+                Self::KillAllOnSlowDisks,
+            ]);
+        }
+        if possible.clocks {
+            all.push(Self::ClockJump(node));
         }
         all.get(random.usize(..all.len())).copied().unwrap_or(Self::Kill(node))
     }

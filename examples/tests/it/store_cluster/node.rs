@@ -1,6 +1,6 @@
 //! One `resource-server` process.
 
-use std::{path::PathBuf, process::Stdio, sync::Arc, time::Duration};
+use std::{ffi::OsString, path::PathBuf, process::Stdio, sync::Arc, time::Duration};
 
 use nix::{
     sys::signal::{Signal, kill},
@@ -24,6 +24,8 @@ pub(crate) struct Node {
     pub(crate) address: String,
     program: PathBuf,
     arguments: Vec<String>,
+    /// Variables that it has besides those of this process.
+    pub(crate) environment: Vec<(&'static str, OsString)>,
     log: PathBuf,
     process: Option<Child>,
 }
@@ -36,7 +38,8 @@ impl Node {
         arguments: Vec<String>,
         log: PathBuf,
     ) -> Self {
-        Self { address, program: program.into(), arguments, log, process: None }
+        let (program, environment) = (program.into(), Vec::new());
+        Self { address, program, arguments, environment, log, process: None }
     }
 
     /// Starts it, with arguments of this time only.
@@ -47,6 +50,7 @@ impl Node {
             .args(["--listen", &self.address])
             .args(&self.arguments)
             .args(more)
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(log)
@@ -83,8 +87,20 @@ impl Node {
 
     /// Kills it at once, as a crash would.
     pub(crate) fn kill(&mut self) {
-        self.signal(Signal::SIGKILL);
+        self.strike();
         drop(self.process.take());
+    }
+
+    /// Kills it, without forgetting it: [`Self::gone`] waits for its end.
+    pub(crate) fn strike(&self) {
+        self.signal(Signal::SIGKILL);
+    }
+
+    /// Waits until it is gone, which was killed or ends by itself.
+    pub(crate) async fn gone(&mut self) {
+        if let Some(mut process) = self.process.take() {
+            timeout(START_LIMIT, process.wait()).await.unwrap().unwrap();
+        }
     }
 
     /// Asks it to end, and waits for that.
