@@ -1,8 +1,8 @@
 //! `resource-server` is killed at random moments under write load: what it
 //! acknowledged is there afterwards, and nothing is half there.
 //!
-//! 20 kills of each store by default; `scripts/soak durable`, `durable-raft` and
-//! `durable-cluster` make 200 of one. `SEED` sets another seed than 11.
+//! 20 kills by default, of a cluster 10; `scripts/soak durable`, `durable-raft`
+//! and `durable-cluster` make 200. `SEED` sets another seed than 11.
 
 mod kills;
 mod ledger;
@@ -19,10 +19,10 @@ fn seed() -> u64 {
     std::env::var("SEED").map_or(11, |seed| seed.parse().unwrap())
 }
 
-/// Kills a store again and again; nothing may be lost.
+/// Kills a store as often as given, or 200 times; nothing may be lost.
 #[expect(clippy::print_stdout, reason = "the figures of a long run")]
-async fn nothing_is_lost(store: &str, mut kills: Kills) {
-    let rounds = if soak() { 200 } else { 20 };
+async fn nothing_is_lost(store: &str, mut kills: Kills, rounds: usize) {
+    let rounds = if soak() { 200 } else { rounds };
     for round in 0..rounds {
         if let Err(lost) = kills.kill_once().await {
             panic!("{store}, seed {}, kill {round}: {lost}\n{}", seed(), kills.log());
@@ -41,19 +41,19 @@ async fn nothing_is_lost(store: &str, mut kills: Kills) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_acknowledged_outlives_every_kill() {
-    nothing_is_lost("a file", Kills::of_a_file(&[]).await).await;
+    nothing_is_lost("a file", Kills::of_a_file(&[]).await, 20).await;
 }
 
 /// A node alone: there is nothing but its own disk.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_raft_node_acknowledged_outlives_every_kill() {
-    nothing_is_lost("one Raft node", Kills::of_raft(1).await).await;
+    nothing_is_lost("one Raft node", Kills::of_raft(1).await, 20).await;
 }
 
 /// All nodes are killed at once: there is nothing but their disks.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_raft_cluster_acknowledged_outlives_every_kill_of_all() {
-    nothing_is_lost("three Raft nodes", Kills::of_raft(3).await).await;
+    nothing_is_lost("three Raft nodes", Kills::of_raft(3).await, 10).await;
 }
 
 /// A server that acknowledges before it syncs does lose changes, and this is

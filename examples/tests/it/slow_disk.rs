@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, process::Stdio, time::Duration};
 
-use consul_watch::testing::parts::Suite;
+use consul_watch::testing::parts::{Suite, find};
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
@@ -26,21 +26,25 @@ impl Strace {
     /// strace, if it is there and may attach to processes here. If not, the
     /// report says which case did not run, and why.
     pub(crate) async fn find(suite: Suite, case: &str) -> Option<Self> {
-        let strace = Self { program: suite.part("strace", case)?.path };
-        // Ends with its input, which is dropped below.
+        if let Some(part) = find("strace")
+            && let Err(why) = (Self { program: part.path }).attaches().await
+        {
+            suite.missing("strace", case, &why);
+            return None;
+        }
+        suite.part("strace", case).map(|part| Self { program: part.path })
+    }
+
+    /// Attaches to a process, and lets it go.
+    async fn attaches(&self) -> Result<(), String> {
+        // Ends with its input.
         let mut process =
             Command::new("cat").stdin(Stdio::piped()).kill_on_drop(true).spawn().unwrap();
-        match strace.attach(process.id().unwrap(), Duration::from_millis(1)).await {
-            Ok(slow) => slow.end().await,
-            Err(why) => {
-                suite.missing("strace", case, &why);
-                return None;
-            }
-        }
+        self.attach(process.id().unwrap(), Duration::from_millis(1)).await?.end().await;
         drop(process.stdin.take());
         let ended = timeout(LIMIT, process.wait()).await.unwrap().unwrap();
         assert!(ended.success(), "it does not go on: {ended}");
-        Some(strace)
+        Ok(())
     }
 
     /// From when this returns, each sync of the process takes longer by this.
