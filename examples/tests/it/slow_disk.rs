@@ -15,6 +15,8 @@ use tokio::{
 
 /// How long strace may take to attach to a process, or to let go of it.
 const LIMIT: Duration = Duration::from_mins(1);
+/// How long strace may take to end before it is asked again.
+const ASK_AGAIN: Duration = Duration::from_millis(100);
 
 /// Slows disks.
 #[derive(Debug, Clone)]
@@ -94,10 +96,19 @@ pub(crate) struct SlowDisk {
 impl SlowDisk {
     /// Lets the process go on as before, and waits for that.
     pub(crate) async fn end(mut self) {
-        // It ends by itself with the process.
-        if let Some(pid) = self.strace.id() {
-            kill(Pid::from_raw(pid.try_into().unwrap()), Signal::SIGTERM).unwrap();
-        }
-        timeout(LIMIT, self.strace.wait()).await.unwrap().unwrap();
+        let ended = async {
+            loop {
+                // It ends by itself with the process.
+                if let Some(pid) = self.strace.id() {
+                    kill(Pid::from_raw(pid.try_into().unwrap()), Signal::SIGTERM).unwrap();
+                }
+                // It does not notice a signal that comes just before it waits,
+                // until the process does something.
+                if let Ok(ended) = timeout(ASK_AGAIN, self.strace.wait()).await {
+                    return ended;
+                }
+            }
+        };
+        timeout(LIMIT, ended).await.unwrap().unwrap();
     }
 }

@@ -17,7 +17,7 @@ use std::time::{Duration, SystemTime};
 
 use consul_watch::testing::{parts::Suite, real::free_port};
 use resource_store::{
-    ResourceClient as _,
+    Clock as _, ResourceClient as _, SystemClock,
     backend::Consistency,
     demo,
     testing::history::{Load, LoadNode, LoadOptions, LoadReport},
@@ -189,12 +189,12 @@ async fn the_clock_of_one_node_jumps() {
     let Some(clocks) = &cluster.clocks else { return };
     for (number, jump) in [0, 3 * 3600, -2 * 3600, 60, 0].into_iter().enumerate() {
         clocks.set(0, jump);
-        let began = SystemTime::now();
+        let began = SystemClock.now();
         let times = [
             written(&cluster.nodes[0], &format!("jumps-{number}")).await.1,
             written(&cluster.nodes[1], &format!("stays-{number}")).await.1,
         ];
-        let ended = SystemTime::now();
+        let ended = SystemClock.now();
         for (time, jump) in times.into_iter().zip([jump, 0]) {
             let by = Duration::from_secs(jump.unsigned_abs());
             let time = if jump < 0 { time + by } else { time - by };

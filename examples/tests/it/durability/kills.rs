@@ -143,13 +143,19 @@ impl Kills {
         join_all(slow.into_iter().map(SlowDisk::end)).await;
     }
 
-    /// At every other kill disks are slow, so that much is on the way to them.
+    /// Each disk is slow at every other kill, so that much is on the way to it,
+    /// and what some nodes have on theirs others do not.
     async fn slow_disks(&mut self) -> Vec<SlowDisk> {
-        let (slow, by) = (self.random.bool(), Duration::from_millis(self.random.u64(1..20)));
-        let Some(strace) = self.strace.as_ref().filter(|_| slow) else { return Vec::new() };
-        self.on_slow_disks += 1;
-        let processes = self.nodes.iter().filter_map(Node::pid);
-        join_all(processes.map(|process| strace.slow(process, by))).await
+        let Some(strace) = &self.strace else { return Vec::new() };
+        let mut slow = Vec::new();
+        for process in self.nodes.iter().filter_map(Node::pid) {
+            let by = Duration::from_millis(self.random.u64(1..50));
+            if self.random.bool() {
+                slow.push(strace.slow(process, by));
+            }
+        }
+        self.on_slow_disks += usize::from(!slow.is_empty());
+        join_all(slow).await
     }
 
     /// Says what servers have lost that start now. They go on.

@@ -30,7 +30,7 @@ impl Clocks {
         let said = command.args(["-m", "+0s", "printenv", "LD_PRELOAD"]).output().unwrap();
         let mut library = said.stdout;
         library.truncate(library.trim_ascii_end().len());
-        assert!(said.status.success() && !library.is_empty(), "{:?}", part.path);
+        assert!(said.status.success() && !library.is_empty(), "{}", part.path.display());
         Some(Self {
             library: OsString::from_vec(library),
             folder: folder.to_owned(),
