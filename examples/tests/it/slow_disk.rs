@@ -3,10 +3,6 @@
 use std::{path::PathBuf, process::Stdio, time::Duration};
 
 use consul_watch::testing::parts::{Suite, find};
-use nix::{
-    sys::signal::{Signal, kill},
-    unistd::Pid,
-};
 use tokio::{
     io::{AsyncBufReadExt as _, BufReader},
     process::{Child, Command},
@@ -15,9 +11,6 @@ use tokio::{
 
 /// How long strace may take to attach to a process, or to let go of it.
 const LIMIT: Duration = Duration::from_mins(1);
-/// How long strace may take to end before it is asked again.
-const ASK_AGAIN: Duration = Duration::from_millis(100);
-
 /// Slows disks.
 #[derive(Debug, Clone)]
 pub(crate) struct Strace {
@@ -95,20 +88,10 @@ pub(crate) struct SlowDisk {
 
 impl SlowDisk {
     /// Lets the process go on as before, and waits for that.
+    ///
+    /// strace is killed, and the system lets go of the process. If it were asked
+    /// to end while the process is being killed it would wait forever.
     pub(crate) async fn end(mut self) {
-        let ended = async {
-            loop {
-                // It ends by itself with the process.
-                if let Some(pid) = self.strace.id() {
-                    kill(Pid::from_raw(pid.try_into().unwrap()), Signal::SIGTERM).unwrap();
-                }
-                // It does not notice a signal that comes just before it waits,
-                // until the process does something.
-                if let Ok(ended) = timeout(ASK_AGAIN, self.strace.wait()).await {
-                    return ended;
-                }
-            }
-        };
-        timeout(LIMIT, ended).await.unwrap().unwrap();
+        timeout(LIMIT, self.strace.kill()).await.unwrap().unwrap();
     }
 }

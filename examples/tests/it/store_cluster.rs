@@ -170,10 +170,11 @@ async fn a_write_waits_for_a_slow_disk() {
         let after = fastest(100).await;
         assert!(before < by && meanwhile >= by && after < by, "{before:?} {meanwhile:?} {after:?}");
 
-        // strace ends with the process, and the process does not need it.
+        // A process may be killed meanwhile, and strace, too.
         let slow = strace.slow(node.pid().unwrap(), by).await;
-        cluster.nodes[0].kill();
+        cluster.nodes[0].strike();
         slow.end().await;
+        cluster.nodes[0].gone().await;
         cluster.nodes[0].start(&[]).await;
         drop(strace.slow(cluster.nodes[0].pid().unwrap(), by).await);
         written(&cluster.nodes[0], "again").await;
