@@ -121,6 +121,8 @@ impl DurableBackend {
                     cache_bytes: options.cache_bytes,
                     check: options.check_on_open,
                     synced: options.sync != SyncPolicy::Never,
+                    // It would cost each commit more than a crash saves.
+                    quick_repair: false,
                 },
             )?;
             let view = table.view();

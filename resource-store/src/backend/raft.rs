@@ -17,6 +17,7 @@ mod members;
 mod network;
 mod node;
 mod on_disk;
+mod restore;
 mod retired;
 mod server;
 mod snapshot;
@@ -31,9 +32,7 @@ use async_trait::async_trait;
 pub use config::{PeerTls, RaftConfig, Start};
 #[cfg(any(test, feature = "testing"))]
 pub use faults::Faults;
-use futures::TryStreamExt as _;
 pub use members::Member;
-use prost::Message as _;
 pub use retired::RetiredTypes;
 use tokio_util::sync::DropGuard;
 
@@ -41,12 +40,11 @@ use self::{
     channels::Channels,
     lifecycle::Ended,
     node::{Change, Node},
-    types::Content,
 };
 use super::{Backend, Consistency, Error, Query, ResourceStream, Result, Watch};
 use crate::{
     controller::Leadership,
-    pb::{Id, Resource, generated::resource_store::peer::v1 as peer},
+    pb::{Id, Resource},
 };
 
 /// One node of a cluster that keeps resources together.
@@ -257,30 +255,17 @@ impl Backend for RaftBackend {
         Ok(self.node.machine.current().stream(None))
     }
 
-    /// Through the log, as one entry, so that all nodes restore at the same
-    /// place: what is restored is limited to `max_resource_bytes` in all.
-    async fn restore(&self, mut resources: ResourceStream) -> Result<()> {
-        let most = self.node.config.max_resource_bytes;
-        let (mut restore, mut bytes) = (peer::Restore::default(), 0);
-        while let Some(resource) = resources.try_next().await? {
-            bytes += resource.encoded_len();
-            if bytes > most {
-                return Err(Error::Other {
-                    operation: "restore",
-                    retryable: false,
-                    source: format!(
-                        "a cluster restores at most {most} bytes at once; write the resources \
-                         one by one instead"
-                    )
-                    .into(),
-                });
-            }
-            if resource.id.is_none() {
-                return Err(nothing("resource has no id"));
-            }
-            restore.resources.push(Resource::clone(&resource));
-        }
-        self.node.restore(&Content::restore(&restore)).await
+    /// Through the log, in parts, so that other calls go on meanwhile and no
+    /// node holds more than a part in memory; all nodes put the parts in place
+    /// at the same entry, the last one. What is written before that is replaced,
+    /// too. Another restore that begins meanwhile takes the place of this one,
+    /// which then fails. [`Error::Inconsistent`], and an error that says so,
+    /// mean that nothing was restored; only the end may have an unknown outcome.
+    ///
+    /// What was sent of a restore whose caller, or node, went away stays in the
+    /// files, where nobody sees it, until the next one begins.
+    async fn restore(&self, resources: ResourceStream) -> Result<()> {
+        restore::restore(&self.node, resources).await
     }
 }
 

@@ -4,6 +4,7 @@
 mod cluster;
 mod failures;
 mod growing;
+mod restoring;
 mod secured;
 
 use std::{sync::Arc, time::Duration};

@@ -15,8 +15,8 @@ use std::{
 use arc_swap::ArcSwap;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use redb::{
-    Builder, Database, Durability, ReadOnlyTable, ReadableDatabase as _,
-    ReadableTableMetadata as _, TableDefinition, backends::FileBackend,
+    Builder, Database, Durability, ReadOnlyTable, ReadTransaction, ReadableDatabase as _,
+    ReadableTableMetadata as _, TableDefinition, TableError, backends::FileBackend,
 };
 
 use super::{
@@ -42,9 +42,33 @@ pub(super) const RESOURCES: Definition = TableDefinition::new("resources");
 pub(super) const OWNED: Definition = TableDefinition::new("owned");
 /// What else is to be kept with the resources.
 pub(super) const META: Definition = TableDefinition::new("meta");
-/// What a restore has brought so far.
-pub(super) const STAGED: Definition = TableDefinition::new("staged");
-pub(super) const STAGED_OWNED: Definition = TableDefinition::new("staged_owned");
+
+/// A place for resources: those that everybody sees, or others that are to take
+/// the place of those.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// What everybody sees.
+    Shown,
+    /// What comes in, within this process.
+    Incoming,
+    /// What a restore has brought that goes on after a crash.
+    Restoring,
+    /// What comes in for [`Self::Restoring`].
+    IncomingRestoring,
+}
+
+impl Place {
+    /// The tables of records of resources, and of the index by owner.
+    pub(super) fn tables(self) -> (Definition, Definition) {
+        let (resources, owned) = match self {
+            Self::Shown => return (RESOURCES, OWNED),
+            Self::Incoming => ("staged", "staged_owned"),
+            Self::Restoring => ("restoring", "restoring_owned"),
+            Self::IncomingRestoring => ("staged_restoring", "staged_restoring_owned"),
+        };
+        (TableDefinition::new(resources), TableDefinition::new(owned))
+    }
+}
 
 /// The position of the last change among all, as eight bytes, big end first.
 pub(super) const INDEX: &[u8] = b"index";
@@ -64,12 +88,16 @@ pub(crate) struct TableOptions {
     pub(crate) check: bool,
     /// Whether commits reach the disk, or the operating system only.
     pub(crate) synced: bool,
+    /// Whether each durable commit also writes down which pages are in use, so
+    /// that opening the file after a crash need not read all of it to find out.
+    pub(crate) quick_repair: bool,
 }
 
 /// The resources in one file. Only one process has it open, once.
 #[derive(Debug)]
 pub(crate) struct Table {
     database: Database,
+    quick_repair: bool,
     view: Arc<TableView>,
 }
 
@@ -101,7 +129,8 @@ impl Table {
             Ok((database, snapshot))
         })?;
         let current = ArcSwap::from_pointee(snapshot);
-        Ok(Self { database, view: Arc::new(TableView { file, current }) })
+        let view = Arc::new(TableView { file, current });
+        Ok(Self { database, quick_repair: options.quick_repair, view })
     }
 
     /// What is to be seen of the table.
@@ -132,6 +161,7 @@ impl Table {
             transaction.set_two_phase_commit(true);
             let durability = if durable { Durability::Immediate } else { Durability::None };
             transaction.set_durability(durability).map_err(|e| failed(e.into()))?;
+            transaction.set_quick_repair(durable && self.quick_repair);
             let mut writer = TableWriter::new(&transaction, file, self.current().index());
             let result = work(&mut writer)?;
             if !writer.finish()? {
@@ -157,7 +187,7 @@ impl Table {
 
     /// Closes the file, so that it need not be repaired when it is opened again.
     pub(crate) fn close(self) -> Result<()> {
-        let Self { database, view } = self;
+        let Self { database, view, quick_repair: _ } = self;
         let file = &view.file;
         let closed = file.contain("close", || {
             database.close().map_err(|error| file.storage(error).during("close"))
@@ -267,6 +297,7 @@ fn check_format(file: &FileState, database: &Database) -> Result<(), Fault> {
 pub(crate) struct TableSnapshot {
     file: Arc<FileState>,
     index: u64,
+    transaction: ReadTransaction,
     resources: Rows,
     owned: Rows,
     meta: Rows,
@@ -292,10 +323,13 @@ impl TableSnapshot {
             let transaction = database.begin_read()?;
             let resources = transaction.open_table(RESOURCES)?;
             let owned = transaction.open_table(OWNED)?;
-            Ok((resources, owned, transaction.open_table(META)?))
+            let meta = transaction.open_table(META)?;
+            Ok((transaction, resources, owned, meta))
         };
-        let (resources, owned, meta) = open().map_err(|e| file.storage(e).during("read"))?;
-        let mut snapshot = Self { file: Arc::clone(file), index: 0, resources, owned, meta };
+        let (transaction, resources, owned, meta) =
+            open().map_err(|e| file.storage(e).during("read"))?;
+        let file = Arc::clone(file);
+        let mut snapshot = Self { file, index: 0, transaction, resources, owned, meta };
         if let Some(index) = snapshot.number(INDEX)? {
             snapshot.index = index;
         }
@@ -380,6 +414,11 @@ impl TableSnapshot {
     /// All resources, or what a query matches, in the order of their keys. They
     /// are read in pages, away from the executor.
     pub(crate) fn stream(self: Arc<Self>, query: Option<Query>) -> ResourceStream {
+        self.stream_of(Place::Shown, query)
+    }
+
+    /// As [`Self::stream`], what is at a place.
+    pub(crate) fn stream_of(self: Arc<Self>, place: Place, query: Option<Query>) -> ResourceStream {
         let pages = stream::try_unfold((self, Page::Start), move |(snapshot, page)| {
             let query = query.clone();
             async move {
@@ -387,7 +426,7 @@ impl TableSnapshot {
                     return Ok(None);
                 }
                 let read = move || {
-                    let (found, next) = snapshot.page(query.as_ref(), page)?;
+                    let (found, next) = snapshot.page(place, query.as_ref(), page)?;
                     Ok((stream::iter(found.into_iter().map(Ok)), (snapshot, next)))
                 };
                 blocking(read).await.map(Some)
@@ -396,13 +435,21 @@ impl TableSnapshot {
         pages.try_flatten().boxed()
     }
 
-    /// Reads one page of [`Self::stream`], and says where the next begins.
-    fn page(&self, query: Option<&Query>, page: Page) -> Result<(VecDeque<Arc<Resource>>, Page)> {
+    /// Reads one page of [`Self::stream_of`], and says where the next begins.
+    fn page(
+        &self,
+        place: Place,
+        query: Option<&Query>,
+        page: Page,
+    ) -> Result<(VecDeque<Arc<Resource>>, Page)> {
         let prefix = query.map(key::query_prefix).unwrap_or_default();
         let last = if let Page::After(key) = page { Some(key) } else { None };
         let (mut found, mut read, mut bytes) = (VecDeque::new(), 0, 0);
         self.reading(|| {
-            for row in self.rows(&self.resources, &prefix, last.as_deref())? {
+            let Some(resources) = self.resources_at(place)? else {
+                return Ok((VecDeque::new(), Page::End));
+            };
+            for row in self.rows(&resources, &prefix, last.as_deref())? {
                 let (key, record) = row.map_err(|e| self.failed(e))?;
                 if !key.value().starts_with(&prefix) {
                     break;
@@ -419,6 +466,15 @@ impl TableSnapshot {
             }
             Ok((std::mem::take(&mut found), Page::End))
         })
+    }
+
+    /// The resources at a place, if there ever was any.
+    fn resources_at(&self, place: Place) -> Result<Option<Rows>> {
+        match self.transaction.open_table(place.tables().0) {
+            Ok(resources) => Ok(Some(resources)),
+            Err(TableError::TableDoesNotExist(_)) => Ok(None),
+            Err(other) => Err(self.file.storage(other).during("read")),
+        }
     }
 
     /// The rows from a prefix on, or after a key.

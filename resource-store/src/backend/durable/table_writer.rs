@@ -7,7 +7,7 @@ use redb::{ReadableTable as _, WriteTransaction};
 use super::{
     fault::FileState,
     record,
-    table::{INDEX, META, OWNED, RESOURCES, STAGED, STAGED_OWNED},
+    table::{INDEX, META, Place},
 };
 use crate::{
     backend::{
@@ -30,7 +30,8 @@ pub(crate) struct TableWriter<'t> {
     file: &'t FileState,
     transaction: &'t WriteTransaction,
     resources: Option<Pair<'t>>,
-    staged: Option<Pair<'t>>,
+    /// The other place that was changed last.
+    staged: Option<(Place, Pair<'t>)>,
     index: u64,
     changed: bool,
     /// Why the transaction cannot be finished.
@@ -98,30 +99,44 @@ impl<'t> TableWriter<'t> {
         self.set_meta(key, &value.to_be_bytes())
     }
 
-    /// Throws away what was staged.
-    pub(crate) fn clear_staged(&mut self) -> Result<()> {
+    /// What is kept beside the resources.
+    pub(crate) fn meta(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        let get = || -> Result<Option<Vec<u8>>, redb::Error> {
+            let meta = self.transaction.open_table(META)?;
+            Ok(meta.get(key)?.map(|record| record.value().to_vec()))
+        };
+        let Some(record) = get().map_err(|error| self.broke(error))? else { return Ok(None) };
+        let value = record::unseal(key, &record);
+        let value = value.map_err(|damage| self.file.record(key, damage).during("write"))?;
+        Ok(Some(value.to_vec()))
+    }
+
+    /// Throws away what is at a place that is not shown.
+    pub(crate) fn clear(&mut self, place: Place) -> Result<()> {
         self.changed = true;
         self.staged = None;
         let clear = || -> Result<(), redb::Error> {
-            self.transaction.delete_table(STAGED)?;
-            self.transaction.delete_table(STAGED_OWNED)?;
+            let (resources, owned) = place.tables();
+            self.transaction.delete_table(resources)?;
+            self.transaction.delete_table(owned)?;
             Ok(())
         };
         clear().map_err(|error| self.broke(error))
     }
 
-    /// Puts a resource aside as it is, until [`Self::adopt_staged`], which may
+    /// Puts a resource aside as it is, until [`Self::show`], which may
     /// be in a later transaction.
-    pub(crate) fn stage(&mut self, resource: &Arc<Resource>) -> Result<()> {
+    pub(crate) fn stage(&mut self, place: Place, resource: &Arc<Resource>) -> Result<()> {
         self.changed = true;
         let key = condition::key_of(resource)?;
+        let transaction = self.transaction;
         let mut stage = || -> Result<(), Broken> {
-            let pair = match &mut self.staged {
-                Some(pair) => pair,
-                none => none.insert(Pair {
-                    resources: self.transaction.open_table(STAGED)?,
-                    owned: self.transaction.open_table(STAGED_OWNED)?,
-                }),
+            if self.staged.as_ref().is_some_and(|(staged, _)| *staged != place) {
+                self.staged = None;
+            }
+            let (_, pair) = match &mut self.staged {
+                Some(staged) => staged,
+                none => none.insert((place, Pair::open(transaction, place)?)),
             };
             let before = pair.get(&key)?.and_then(|record| {
                 // What was staged by this version is sound.
@@ -132,15 +147,15 @@ impl<'t> TableWriter<'t> {
         stage().map_err(|Broken(error)| self.broke(error))
     }
 
-    /// Puts what was staged in the place of all that there is, as the change
-    /// `index`.
-    pub(crate) fn adopt_staged(&mut self, index: u64) -> Result<()> {
+    /// Puts what was staged at `from` in the place of all that is at `to`.
+    pub(crate) fn replace(&mut self, from: Place, to: Place) -> Result<()> {
         self.changed = true;
         self.resources = None;
         self.staged = None;
         let transaction = self.transaction;
-        let adopt = || -> Result<(), redb::Error> {
-            for (staged, place) in [(STAGED, RESOURCES), (STAGED_OWNED, OWNED)] {
+        let (staged, places) = (from.tables(), to.tables());
+        let replace = || -> Result<(), redb::Error> {
+            for (staged, place) in [(staged.0, places.0), (staged.1, places.1)] {
                 // There is none if nothing was staged.
                 drop(transaction.open_table(staged)?);
                 transaction.delete_table(place)?;
@@ -148,7 +163,13 @@ impl<'t> TableWriter<'t> {
             }
             Ok(())
         };
-        adopt().map_err(|error| self.broke(error))?;
+        replace().map_err(|error| self.broke(error))
+    }
+
+    /// Puts what was staged in the place of all that there is, as the change
+    /// `index`.
+    pub(crate) fn show(&mut self, staged: Place, index: u64) -> Result<()> {
+        self.replace(staged, Place::Shown)?;
         self.index = self.index.max(index);
         Ok(())
     }
@@ -184,16 +205,11 @@ impl<'t> TableWriter<'t> {
 
     /// Does something with the resources.
     fn attempt<T>(&mut self, work: impl FnOnce(&mut Pair<'t>) -> Result<T, Broken>) -> Result<T> {
-        let transaction = self.transaction;
-        let open = || -> Result<Pair<'t>, redb::Error> {
-            let resources = transaction.open_table(RESOURCES)?;
-            Ok(Pair { resources, owned: transaction.open_table(OWNED)? })
-        };
         let pair = match self.resources.take() {
             Some(pair) => Ok(pair),
-            None => open(),
+            None => Pair::open(self.transaction, Place::Shown),
         };
-        let worked = pair.map_err(Broken).and_then(|mut pair| {
+        let worked = pair.and_then(|mut pair| {
             let result = work(&mut pair);
             self.resources = Some(pair);
             result
@@ -217,7 +233,13 @@ impl<E: Into<redb::Error>> From<E> for Broken {
     }
 }
 
-impl Pair<'_> {
+impl<'t> Pair<'t> {
+    fn open(transaction: &'t WriteTransaction, place: Place) -> Result<Self, Broken> {
+        let (resources, owned) = place.tables();
+        let resources = transaction.open_table(resources)?;
+        Ok(Self { resources, owned: transaction.open_table(owned)? })
+    }
+
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Broken> {
         Ok(self.resources.get(key)?.map(|record| record.value().to_vec()))
     }

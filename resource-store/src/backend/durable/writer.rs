@@ -14,7 +14,12 @@ use tokio::{
     time::Instant,
 };
 
-use super::{options::SyncPolicy, table::Table, table_writer::TableWriter, versions::Versions};
+use super::{
+    options::SyncPolicy,
+    table::{Place, Table},
+    table_writer::TableWriter,
+    versions::Versions,
+};
 use crate::{
     backend::{
         Error, Result,
@@ -84,7 +89,7 @@ impl Writer {
         let versions = Versions::after(reserved.max(current.index()));
         drop(current);
         let mut writer = Self { table, topics, jobs, versions, sync, sync_due: None };
-        writer.change(true, |writer, _| writer.clear_staged())?;
+        writer.change(true, |writer, _| writer.clear(Place::Incoming))?;
         Ok(writer)
     }
 
@@ -200,13 +205,13 @@ impl Writer {
     fn restore(&mut self, step: Step) -> Result<()> {
         let adopts = matches!(step, Step::Adopt(_));
         self.change(true, |writer, versions| match step {
-            Step::Clear => writer.clear_staged(),
+            Step::Clear => writer.clear(Place::Incoming),
             Step::Stage(resources) => {
-                resources.iter().try_for_each(|resource| writer.stage(resource))
+                resources.iter().try_for_each(|resource| writer.stage(Place::Incoming, resource))
             }
             Step::Adopt(highest) => {
                 versions.skip(highest);
-                writer.adopt_staged(versions.next()?)
+                writer.show(Place::Incoming, versions.next()?)
             }
         })?;
         if adopts {

@@ -5,7 +5,7 @@ use std::{path::PathBuf, time::Duration};
 use secrecy::SecretString;
 
 use super::{faults::Faults, retired::RetiredTypes};
-use crate::backend::store::topics::DEFAULT_WATCH_BUFFER;
+use crate::backend::{Error, Result, store::topics::DEFAULT_WATCH_BUFFER};
 
 /// How a node of a Raft cluster runs.
 #[derive(Debug, Clone)]
@@ -41,8 +41,17 @@ pub struct RaftConfig {
     /// How many entries before a snapshot are kept for nodes that are a little
     /// behind; 10,000 by default. A node that needs older ones gets a snapshot.
     pub keep_entries: u64,
+    /// How many bytes of entries the log keeps, about, if fewer entries than
+    /// `keep_entries` have so many; 256 MiB by default. A node that needs older
+    /// ones gets a snapshot.
+    pub keep_bytes: u64,
     /// The largest resource that is written, in bytes; 64 MiB by default.
     pub max_resource_bytes: usize,
+    /// How much of a restore goes into one entry of the log, in bytes, unless
+    /// one resource alone is more. 1 MiB less 4 KiB by default: with what is
+    /// around it, that fills a page of the log's file, whose sizes are powers
+    /// of two.
+    pub restore_part_bytes: usize,
     /// How far watchers may fall behind, in changes; 8192 by default.
     pub watch_buffer: usize,
     /// Types whose entries in the log have no effect. The same on all nodes.
@@ -66,12 +75,24 @@ impl RaftConfig {
             write_timeout: Duration::from_secs(30),
             snapshot_after_entries: 20_000,
             keep_entries: 10_000,
+            keep_bytes: 256 << 20,
             max_resource_bytes: 64 << 20,
+            restore_part_bytes: (1 << 20) - (4 << 10),
             watch_buffer: DEFAULT_WATCH_BUFFER,
             retired: RetiredTypes::default(),
             #[cfg(any(test, feature = "testing"))]
             faults: Faults::default(),
         }
+    }
+
+    /// Refuses what is too large to be written.
+    pub(crate) fn check_size(&self, bytes: usize) -> Result<()> {
+        let most = self.max_resource_bytes;
+        if bytes <= most {
+            return Ok(());
+        }
+        let text = format!("the resource has {bytes} bytes, and at most {most} are taken");
+        Err(Error::Other { operation: "write", retryable: false, source: text.into() })
     }
 
     pub(crate) fn faults(&self) -> Faults {

@@ -1,6 +1,7 @@
 //! Starting and stopping a node.
 
 use std::{
+    collections::VecDeque,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -41,6 +42,8 @@ use crate::{
 
 const LOG_FILE: &str = "raft-log.redb";
 const TABLE_FILE: &str = "raft-resources.redb";
+/// In how many stretches the bytes are kept that the log may have.
+const STRETCHES: usize = 4;
 /// How long calls of other nodes may go on after the node was told to stop.
 const DRAIN: Duration = Duration::from_secs(2);
 
@@ -152,6 +155,7 @@ async fn open_files(config: &RaftConfig) -> Result<(Log, Machine)> {
             config.retired.clone(),
             log.gate().clone(),
             config.faults(),
+            config.keep_bytes / STRETCHES as u64,
         )?;
         log.keep_for(machine.on_disk());
         let (purged, applied) = (log.purged_to(), *machine.applied().borrow());
@@ -267,6 +271,7 @@ async fn run(
 ) {
     tokio::select! {
         () = follow_leader(&node) => tracing::error!("the node has stopped by itself"),
+        () = keep_log_short(&node) => tracing::error!("the node has stopped by itself"),
         () = stop.cancelled() => {}
     }
     node.leadership.set(false);
@@ -316,6 +321,26 @@ async fn follow_leader(node: &Node) {
         let changed = tokio::time::timeout(node.config.heartbeat, metrics.changed()).await;
         if matches!(changed, Ok(Err(_))) {
             return;
+        }
+    }
+}
+
+/// Cuts the log off where it has many bytes, though it has few entries, until
+/// the node fails.
+async fn keep_log_short(node: &Node) {
+    let mut synced = node.machine.synced();
+    let mut kept = VecDeque::new();
+    while synced.changed().await.is_ok() {
+        kept.push_back(*synced.borrow_and_update());
+        if node.raft.trigger().snapshot().await.is_err() {
+            break;
+        }
+        // The log is cut off only up to a snapshot; those of before are ready.
+        if kept.len() > STRETCHES
+            && let Some(upto) = kept.pop_front()
+            && node.raft.trigger().purge_log(upto).await.is_err()
+        {
+            break;
         }
     }
 }

@@ -31,8 +31,9 @@ use super::{
     faults::Faults,
     gate::Gate,
     on_disk::OnDisk,
+    restore::{self, Done},
     retired::RetiredTypes,
-    snapshot::SnapshotData,
+    snapshot::{SnapshotData, State},
     types::{
         Content, Entry, EntryExt as _, LogId, Outcome, Peer, Snapshot, SnapshotMeta, StorageError,
         StoredMembership, Types,
@@ -40,9 +41,9 @@ use super::{
 };
 use crate::{
     backend::{
-        Error, Query, ResourceStream, Result, Watch,
+        Error, Query, Result, Watch,
         durable::{
-            table::{Table, TableOptions, TableSnapshot, TableView, blocking},
+            table::{Place, Table, TableOptions, TableSnapshot, TableView, blocking},
             table_writer::TableWriter,
         },
         store::{change::Change, sync::lock, topics::Topics, watch::StoreWatch},
@@ -60,8 +61,6 @@ const APPLIED: &[u8] = b"raft applied";
 const MEMBERSHIP: &[u8] = b"raft membership";
 const VERSION_OFFSET: &[u8] = b"raft version offset";
 
-/// After how many bytes of entries the table waits for the disk.
-const SYNC_BYTES: u64 = 64 << 20;
 /// How many bytes of entries are applied on the executor, rather than handed to
 /// another thread: that takes less time than to hand them over.
 const AT_ONCE_BYTES: u64 = 64 << 10;
@@ -90,8 +89,12 @@ struct Shared {
     /// The index of the last applied entry, plus one.
     applied: watch::Sender<u64>,
     on_disk: OnDisk,
+    /// After how many bytes of entries the table waits for the disk.
+    sync_bytes: u64,
     /// How many bytes were applied since the table waited for the disk.
     unsynced: AtomicU64,
+    /// The last entry after which it waited, for that many bytes.
+    synced: watch::Sender<u64>,
 }
 
 impl Machine {
@@ -102,8 +105,15 @@ impl Machine {
         retired: RetiredTypes,
         gate: Gate,
         faults: Faults,
+        sync_bytes: u64,
     ) -> Result<Self> {
-        let options = TableOptions { cache_bytes: CACHE_BYTES, check: false, synced: true };
+        let options = TableOptions {
+            cache_bytes: CACHE_BYTES,
+            check: false,
+            synced: true,
+            // Few commits are durable.
+            quick_repair: true,
+        };
         let table = Table::open(path, &options)?;
         let (applied, _) = applied_state(&table.current())?;
         let applied = applied.map_or(0, |applied| applied.index + 1);
@@ -116,7 +126,9 @@ impl Machine {
             faults,
             applied: watch::Sender::new(applied),
             on_disk: OnDisk::new(applied),
+            sync_bytes,
             unsynced: AtomicU64::new(0),
+            synced: watch::Sender::new(0),
         };
         Ok(Self { shared: Arc::new(shared), gate })
     }
@@ -141,6 +153,12 @@ impl Machine {
         self.shared.on_disk.clone()
     }
 
+    /// The index of an entry now and then: after so many bytes of entries as the
+    /// table was opened with.
+    pub(crate) fn synced(&self) -> watch::Receiver<u64> {
+        self.shared.synced.subscribe()
+    }
+
     pub(crate) fn watch(&self, query: &Query) -> Watch {
         let reader = self.shared.topics.subscribe(query);
         let snapshot = self.current();
@@ -151,27 +169,32 @@ impl Machine {
 
     /// Begins to take a snapshot from the leader.
     pub(crate) async fn begin_staging(&self) -> Result<()> {
-        #[expect(
-            clippy::redundant_closure_for_method_calls,
-            reason = "the method alone is for one lifetime only"
-        )]
-        self.change(false, |writer| writer.clear_staged()).await
+        self.change(false, |writer| {
+            writer.clear(Place::Incoming)?;
+            writer.clear(Place::IncomingRestoring)
+        })
+        .await
     }
 
     /// Takes a part of a snapshot.
-    pub(crate) async fn stage(&self, resources: Vec<Arc<Resource>>) -> Result<()> {
+    pub(crate) async fn stage(&self, place: Place, resources: Vec<Arc<Resource>>) -> Result<()> {
         self.change(false, move |writer| {
-            resources.iter().try_for_each(|resource| writer.stage(resource))
+            resources.iter().try_for_each(|resource| writer.stage(place, resource))
         })
         .await
     }
 
     /// Takes all of a snapshot.
-    async fn stage_all(&self, resources: ResourceStream) -> Result<()> {
+    async fn stage_all(&self, view: Arc<TableSnapshot>) -> Result<()> {
         self.begin_staging().await?;
-        let mut parts = resources.try_chunks(STAGE_RESOURCES);
-        while let Some(part) = parts.try_next().await.map_err(|error| error.1)? {
-            self.stage(part).await?;
+        for (from, to) in
+            [(Place::Shown, Place::Incoming), (Place::Restoring, Place::IncomingRestoring)]
+        {
+            let resources = Arc::clone(&view).stream_of(from, None);
+            let mut parts = resources.try_chunks(STAGE_RESOURCES);
+            while let Some(part) = parts.try_next().await.map_err(|error| error.1)? {
+                self.stage(to, part).await?;
+            }
         }
         Ok(())
     }
@@ -227,7 +250,7 @@ impl Machine {
         let bytes: usize = entries.iter().map(Entry::bytes).sum();
         let bytes = bytes as u64;
         let unsynced = self.shared.unsynced.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        let durable = unsynced >= SYNC_BYTES;
+        let durable = unsynced >= self.shared.sync_bytes;
         if durable {
             self.shared.unsynced.store(0, Ordering::Relaxed);
         }
@@ -259,6 +282,7 @@ impl Machine {
             shared.applied.send_replace(last.index + 1);
             if durable {
                 shared.on_disk.reached(last.index + 1);
+                shared.synced.send_replace(last.index);
             }
             Ok(outcomes)
         };
@@ -281,12 +305,15 @@ impl Machine {
         StorageIOError::write_state_machine(&error).into()
     }
 
-    async fn adopt(&self, meta: SnapshotMeta, version_offset: u64) -> Result<()> {
+    async fn adopt(&self, meta: SnapshotMeta, state: State) -> Result<()> {
+        let State { version_offset, restore } = state;
         let index = meta.last_log_id.map_or(0, |last| last.index);
         let applied = meta.last_log_id.as_ref().map(convert::from_log_id).unwrap_or_default();
         let membership = convert::from_stored_membership(&meta.last_membership);
         self.change(true, move |writer| {
-            writer.adopt_staged(index.saturating_add(version_offset))?;
+            writer.show(Place::Incoming, index.saturating_add(version_offset))?;
+            writer.replace(Place::IncomingRestoring, Place::Restoring)?;
+            restore::keep(writer, &restore)?;
             writer.set_number(VERSION_OFFSET, version_offset)?;
             writer.set_meta(APPLIED, &applied.encode_to_vec())?;
             writer.set_meta(MEMBERSHIP, &membership.encode_to_vec())
@@ -323,7 +350,7 @@ impl Applying<'_, '_> {
                 let index = entry.log_id.index.saturating_add(self.version_offset);
                 match &proposal.content {
                     Content::Log(log) => self.apply_log(log, index),
-                    Content::Restore(restore) => self.restore(restore, entry.log_id.index, index),
+                    Content::Restore(step) => self.restore(step, entry.log_id.index, index),
                 }
             }
             EntryPayload::Membership(membership) => {
@@ -335,29 +362,22 @@ impl Applying<'_, '_> {
         }
     }
 
-    /// Puts other resources in the place of all. Versions count on from the
+    /// Takes a step of a restore. After its end versions count on from the
     /// highest one that came, so that none comes twice.
-    fn restore(&mut self, restore: &Bytes, entry: u64, index: u64) -> Result<Outcome> {
-        let restore = match peer::Restore::decode(restore.clone()) {
-            Ok(restore) if restore.resources.iter().all(|resource| resource.id.is_some()) => {
-                restore
-            }
-            Ok(_) => return Ok(Outcome::Malformed("resource has no id".to_owned())),
+    fn restore(&mut self, step: &Bytes, entry: u64, index: u64) -> Result<Outcome> {
+        let step = match peer::RestoreStep::decode(step.clone()) {
+            Ok(step) => step,
             Err(error) => {
                 return Ok(Outcome::Malformed(format!("failed to decode request: {error}")));
             }
         };
-        self.writer.clear_staged()?;
-        let mut highest = index;
-        for resource in restore.resources {
-            highest = highest.max(resource.version.parse().unwrap_or(0));
-            self.writer.stage(&Arc::new(resource))?;
+        let done = restore::apply(self.writer, step, index)?;
+        if let Ok(Done::Shown(highest)) = done {
+            self.version_offset = highest.saturating_sub(entry);
+            self.writer.set_number(VERSION_OFFSET, self.version_offset)?;
+            self.changes.push(Told::Restored);
         }
-        self.version_offset = highest.saturating_sub(entry);
-        self.writer.adopt_staged(highest)?;
-        self.writer.set_number(VERSION_OFFSET, self.version_offset)?;
-        self.changes.push(Told::Restored);
-        Ok(Outcome::Restored)
+        Ok(Outcome::Restored(done.map(|_| ())))
     }
 
     fn apply_log(&mut self, log: &Bytes, index: u64) -> Result<Outcome> {
@@ -446,8 +466,13 @@ fn applied_state(view: &TableSnapshot) -> Result<(Option<LogId>, StoredMembershi
 
 /// By how much versions are larger than the index of their entry: a restore
 /// brings versions, and none of them may come again.
-pub(crate) fn version_offset(view: &TableSnapshot) -> Result<u64> {
+fn version_offset(view: &TableSnapshot) -> Result<u64> {
     Ok(view.number(VERSION_OFFSET)?.unwrap_or(0))
+}
+
+/// What goes with the resources of a snapshot.
+pub(crate) fn state(view: &TableSnapshot) -> Result<State> {
+    Ok(State { version_offset: version_offset(view)?, restore: restore::under_way(view)? })
 }
 
 fn snapshot_of(view: Arc<TableSnapshot>) -> Result<Snapshot> {
@@ -495,7 +520,7 @@ impl RaftStateMachine<Types> for Machine {
 
     async fn begin_receiving_snapshot(&mut self) -> Result<Box<SnapshotData>, StorageError> {
         self.begin_staging().await.map_err(|error| self.broken(error))?;
-        Ok(Box::new(SnapshotData::Staged { version_offset: 0 }))
+        Ok(Box::new(SnapshotData::Staged(State::default())))
     }
 
     async fn install_snapshot(
@@ -503,16 +528,16 @@ impl RaftStateMachine<Types> for Machine {
         meta: &openraft::SnapshotMeta<u64, Peer>,
         snapshot: Box<SnapshotData>,
     ) -> Result<(), StorageError> {
-        let version_offset = match *snapshot {
-            SnapshotData::Staged { version_offset } => version_offset,
+        let state = match *snapshot {
+            SnapshotData::Staged(state) => state,
             SnapshotData::View(view) => {
-                let version_offset = version_offset(&view).map_err(reading)?;
-                let staged = self.stage_all(view.stream(None)).await;
+                let state = state(&view).map_err(reading)?;
+                let staged = self.stage_all(view).await;
                 staged.map_err(|error| self.broken(error))?;
-                version_offset
+                state
             }
         };
-        self.adopt(meta.clone(), version_offset).await.map_err(|error| self.broken(error))
+        self.adopt(meta.clone(), state).await.map_err(|error| self.broken(error))
     }
 
     async fn get_current_snapshot(&mut self) -> Result<Option<Snapshot>, StorageError> {

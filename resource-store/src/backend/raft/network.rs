@@ -28,7 +28,7 @@ use super::{
     faults::Faults,
     gate::Gate,
     machine,
-    snapshot::{self, SnapshotData},
+    snapshot::{self, SnapshotData, State},
     types::{LogId, NodeId, Peer, Snapshot, Types, Vote},
 };
 use crate::pb::generated::resource_store::peer::v1::{
@@ -209,13 +209,15 @@ impl RaftNetwork<Types> for Link {
         let SnapshotData::View(view) = *snapshot.snapshot else {
             return Err(NetworkError::new(&Malformed("not a snapshot to send")).into());
         };
-        let version_offset = machine::version_offset(&view).map_err(|e| NetworkError::new(&e))?;
+        let State { version_offset, restore } =
+            machine::state(&view).map_err(|e| NetworkError::new(&e))?;
         let head = peer::SnapshotHead {
             route: Some(self.network.route(self.to)),
             vote: Some(convert::from_vote(&vote)),
             last: snapshot.meta.last_log_id.as_ref().map(convert::from_log_id),
             membership: Some(convert::from_stored_membership(&snapshot.meta.last_membership)),
             version_offset,
+            restore: Some(restore),
         };
         let mut client = self.client()?;
         let (faults, from, to) = (self.network.faults.clone(), self.network.node, self.to);

@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use bytes::Bytes;
 use openraft::error::{CheckIsLeaderError, ClientWriteError, RaftError};
 use tokio::{sync::Mutex, time::Instant};
 use tonic::{Code, Status, transport::Channel};
@@ -21,6 +22,7 @@ use super::{
     log::Log,
     machine::Machine,
     network::Network,
+    restore::Refused,
     types::{Content, NodeId, Outcome, Peer, Proposal, Raft},
     wire,
 };
@@ -99,7 +101,7 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
-    fn into_error(self) -> Error {
+    pub(crate) fn into_error(self) -> Error {
         match self {
             Self::NotDone(reason) => inconsistent(reason),
             Self::Failed(error) => error,
@@ -171,7 +173,7 @@ impl Node {
     }
 
     /// Tries something with the leader, until it is done or patience ends.
-    async fn with_leader<T, F>(&self, attempt: impl Fn(NodeId, Peer) -> F) -> Result<T>
+    pub(crate) async fn with_leader<T, F>(&self, attempt: impl Fn(NodeId, Peer) -> F) -> Result<T>
     where
         F: Future<Output = Result<T, Failure>>,
     {
@@ -210,14 +212,7 @@ impl Node {
     /// Has the leader make a change; it may be this node.
     pub(crate) async fn change(&self, change: Change) -> Result<Option<Arc<Resource>>> {
         let content = change.content();
-        if content.len() > self.config.max_resource_bytes {
-            let text = format!(
-                "the resource has {} bytes, and at most {} are taken",
-                content.len(),
-                self.config.max_resource_bytes
-            );
-            return Err(Error::Other { operation: "write", retryable: false, source: text.into() });
-        }
+        self.config.check_size(content.len())?;
         let (change, content) = (&change, &content);
         self.with_leader(|id, peer| async move {
             if id != self.id {
@@ -241,39 +236,28 @@ impl Node {
         }
     }
 
-    /// Puts other resources in the place of all.
-    pub(crate) async fn restore(&self, content: &Content) -> Result<()> {
-        self.with_leader(|id, peer| async move {
-            if id != self.id {
-                return self.forward_restore(id, &peer, content).await;
-            }
-            self.propose(content.clone()).await?.restored().map_err(Failure::from)
-        })
-        .await
-    }
-
-    async fn forward_restore(
+    /// Has the leader take a step of a restore. The answer is why it was
+    /// refused, if it was.
+    pub(crate) async fn forward_restore(
         &self,
         id: NodeId,
         peer: &Peer,
-        content: &Content,
-    ) -> Result<(), Failure> {
-        let Content::Restore(resources) = content else {
-            return Err(Failure::NotDone("not a restore".to_owned()));
-        };
+        step: Bytes,
+    ) -> Result<String, Failure> {
         let mut client = channels::peer_client(self.channel(id, peer)?);
         let route = Some(self.network.route(id));
-        let request = peer::RestoreRequest { route, resources: resources.clone() };
+        let mut request = tonic::Request::new(peer::RestoreRequest { route, step });
+        request.set_timeout(self.config.write_timeout);
         let Some(answer) = self.while_leading(id, client.restore(request)).await else {
             return Err(outcome_unknown("the leader changed and the old one is silent"));
         };
-        answer.map(drop).map_err(|status| self.not_changed(peer, &status))
+        let answer = answer.map_err(|status| self.not_changed(peer, &status))?;
+        Ok(answer.into_inner().refused)
     }
 
-    /// Makes a restore that another node forwarded: here or not at all.
-    pub(crate) async fn restore_here(&self, resources: bytes::Bytes) -> Result<()> {
-        let outcome = self.propose(Content::Restore(resources)).await;
-        outcome.map_err(Failure::into_error)?.restored()
+    /// Takes a step of a restore: here or not at all.
+    pub(crate) async fn restore_here(&self, step: Bytes) -> Result<Result<(), Refused>, Failure> {
+        Ok(self.propose(Content::Restore(step)).await?.restored()?)
     }
 
     /// Proposes a change, as the leader, and waits for its end.

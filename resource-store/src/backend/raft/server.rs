@@ -3,19 +3,21 @@
 use std::sync::{Arc, atomic::Ordering};
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use openraft::{RaftLogReader as _, raft::AppendEntriesResponse};
 use tonic::{Request, Response, Status, Streaming};
 
 use super::{
     convert::{self, Malformed},
+    machine::Machine,
     members,
     node::{CLUSTER_HEADER, Change, Node, inconsistent},
-    snapshot::{Frames, SnapshotData},
+    snapshot::{Frames, SnapshotData, State},
     types::{Snapshot, SnapshotMeta, Types, Vote},
     wire,
 };
 use crate::{
-    backend::{Error, Query, Result as BackendResult},
+    backend::{Error, Query, Result as BackendResult, durable::table::Place},
     gvk::GroupKind,
     pb::generated::{
         hashicorp::consul::internal::storage::raft::{
@@ -57,6 +59,32 @@ fn stopped(error: &dyn std::error::Error) -> Status {
 #[expect(clippy::needless_pass_by_value, reason = "it stands in `map_err`")]
 fn status(error: Error) -> Status {
     wire::to_status(&error)
+}
+
+/// Resources of a snapshot that go to one place.
+struct Receiving<'a> {
+    machine: &'a Machine,
+    place: Place,
+    frames: Frames,
+    count: u64,
+}
+
+impl<'a> Receiving<'a> {
+    fn of(machine: &'a Machine, place: Place) -> Self {
+        Self { machine, place, frames: Frames::default(), count: 0 }
+    }
+
+    async fn take(&mut self, chunk: &Bytes) -> Result<(), Status> {
+        let resources = self.frames.push(chunk);
+        let resources =
+            resources.map_err(|e| Status::data_loss(format!("the snapshot has {e}")))?;
+        self.count += resources.len() as u64;
+        self.machine.stage(self.place, resources).await.map_err(status)
+    }
+
+    fn is_complete(&self, count: u64) -> bool {
+        self.count == count && !self.frames.is_cut()
+    }
 }
 
 impl PeerServer {
@@ -155,28 +183,31 @@ impl PeerServer {
         };
         let machine = &self.node.machine;
         machine.begin_staging().await.map_err(status)?;
-        let (mut frames, mut count) = (Frames::default(), 0);
+        let mut shown = Receiving::of(machine, Place::Incoming);
+        let mut restoring = Receiving::of(machine, Place::IncomingRestoring);
         let from = head.route.map_or(0, |route| route.from);
         loop {
             let part = parts.message().await?.and_then(|part| part.part);
             let cut = self.node.network.faults.check(from, self.node.id);
             cut.map_err(|cut| Status::unavailable(cut.to_string()))?;
             match part {
-                Some(Part::Chunk(chunk)) => {
-                    let resources = frames.push(&chunk);
-                    let resources = resources
-                        .map_err(|e| Status::data_loss(format!("the snapshot has {e}")))?;
-                    count += resources.len() as u64;
-                    machine.stage(resources).await.map_err(status)?;
+                Some(Part::Chunk(chunk)) => shown.take(&chunk).await?,
+                Some(Part::Restoring(chunk)) => restoring.take(&chunk).await?,
+                Some(Part::End(end))
+                    if shown.is_complete(end.resources) && restoring.is_complete(end.restoring) =>
+                {
+                    break;
                 }
-                Some(Part::End(end)) if end.resources == count && !frames.is_cut() => break,
                 Some(Part::End(_)) => return Err(Status::data_loss("resources are missing")),
                 Some(Part::Head(_)) => return Err(malformed(Malformed("a second head"))),
                 None => return Err(malformed(Malformed("a snapshot without end"))),
             }
         }
-        let snapshot = Box::new(SnapshotData::Staged { version_offset: head.version_offset });
-        let snapshot = Snapshot { meta, snapshot };
+        let state = State {
+            version_offset: head.version_offset,
+            restore: head.restore.unwrap_or_default(),
+        };
+        let snapshot = Snapshot { meta, snapshot: Box::new(SnapshotData::Staged(state)) };
         let installed = self.node.raft.install_full_snapshot(vote, snapshot).await;
         Ok(installed.map_err(|e| stopped(&e))?.vote)
     }
@@ -273,8 +304,10 @@ impl PeerService for PeerServer {
     ) -> Result<Response<peer::RestoreResponse>, Status> {
         let request = request.into_inner();
         self.check(request.route.as_ref(), From::Node).await?;
-        self.node.restore_here(request.resources).await.map_err(status)?;
-        Ok(Response::new(peer::RestoreResponse {}))
+        let done = self.node.restore_here(request.step).await;
+        let done = done.map_err(|failure| status(failure.into_error()))?;
+        let refused = done.map_or_else(|refused| refused.to_string(), |()| String::new());
+        Ok(Response::new(peer::RestoreResponse { refused }))
     }
 
     async fn members(

@@ -14,7 +14,10 @@ use futures::{Stream, StreamExt as _, stream};
 use prost::Message as _;
 
 use crate::{
-    backend::durable::table::TableSnapshot,
+    backend::{
+        ResourceStream,
+        durable::table::{Place, TableSnapshot},
+    },
     pb::{
         Resource,
         generated::resource_store::peer::v1::{self as peer, snapshot_part::Part},
@@ -26,17 +29,23 @@ pub(crate) enum SnapshotData {
     /// A view of the own state machine.
     View(Arc<TableSnapshot>),
     /// What came from the leader, staged in the own state machine.
-    Staged {
-        /// By how much versions are larger than the index of their entry.
-        version_offset: u64,
-    },
+    Staged(State),
+}
+
+/// What belongs to a snapshot besides resources.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct State {
+    /// By how much versions are larger than the index of their entry.
+    pub(crate) version_offset: u64,
+    /// The restore under way.
+    pub(crate) restore: peer::RestoreUnderWay,
 }
 
 impl fmt::Debug for SnapshotData {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::View(_) => "View",
-            Self::Staged { .. } => "Staged",
+            Self::Staged(_) => "Staged",
         })
     }
 }
@@ -73,28 +82,64 @@ pub(crate) fn parts(
     head: peer::SnapshotHead,
     view: Arc<TableSnapshot>,
 ) -> impl Stream<Item = peer::SnapshotPart> + Send + 'static {
-    let rest = stream::unfold(Some((view.stream(None), 0)), |state| async move {
-        let (mut resources, mut sent) = state?;
+    let rest = stream::unfold(Some(Sending::of(view)), |sending| async move {
+        let mut sending = sending?;
+        let mut chunk = sending.chunk().await?;
+        if chunk.is_empty() && sending.place == Place::Shown {
+            sending.turn_to(Place::Restoring);
+            chunk = sending.chunk().await?;
+        }
+        let part = match sending.place {
+            _ if chunk.is_empty() => return Some((Part::End(sending.sent), None)),
+            Place::Restoring => Part::Restoring(chunk),
+            _ => Part::Chunk(chunk),
+        };
+        Some((part, Some(sending)))
+    });
+    stream::once(async move { Part::Head(head) })
+        .chain(rest)
+        .map(|part| peer::SnapshotPart { part: Some(part) })
+}
+
+/// A snapshot on its way.
+struct Sending {
+    view: Arc<TableSnapshot>,
+    place: Place,
+    resources: ResourceStream,
+    sent: peer::SnapshotEnd,
+}
+
+impl Sending {
+    fn of(view: Arc<TableSnapshot>) -> Self {
+        let resources = Arc::clone(&view).stream(None);
+        Self { view, place: Place::Shown, resources, sent: peer::SnapshotEnd::default() }
+    }
+
+    fn turn_to(&mut self, place: Place) {
+        self.place = place;
+        self.resources = Arc::clone(&self.view).stream_of(place, None);
+    }
+
+    /// The next framed resources; empty at the end, and none if the view cannot
+    /// be read.
+    async fn chunk(&mut self) -> Option<Bytes> {
         let mut chunk = BytesMut::new();
         while chunk.len() < CHUNK_BYTES {
-            match resources.next().await {
+            match self.resources.next().await {
                 Some(Ok(resource)) => frame(&resource, &mut chunk),
                 Some(Err(error)) => {
                     tracing::error!(%error, "a snapshot cannot be read");
                     return None;
                 }
-                None if chunk.is_empty() => {
-                    return Some((Part::End(peer::SnapshotEnd { resources: sent }), None));
-                }
                 None => break,
             }
-            sent += 1;
+            match self.place {
+                Place::Restoring => self.sent.restoring += 1,
+                _ => self.sent.resources += 1,
+            }
         }
-        Some((Part::Chunk(chunk.freeze()), Some((resources, sent))))
-    });
-    stream::once(async move { Part::Head(head) })
-        .chain(rest)
-        .map(|part| peer::SnapshotPart { part: Some(part) })
+        Some(chunk.freeze())
+    }
 }
 
 /// Takes framed resources apart, wherever the chunks were cut.

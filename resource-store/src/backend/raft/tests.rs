@@ -1,4 +1,5 @@
 //! Tests of the parts of a node.
 
 mod peers;
+mod restoring;
 mod storage;

@@ -11,7 +11,7 @@ use std::{
 use bytes::Bytes;
 use prost::Message as _;
 
-use super::snapshot::SnapshotData;
+use super::{restore::Refused, snapshot::SnapshotData};
 use crate::{
     backend::{self, Error},
     pb::{
@@ -54,17 +54,13 @@ pub(crate) struct Peer {
 pub(crate) enum Content {
     /// A write or delete: a `Log`.
     Log(Bytes),
-    /// Other resources in place of all: a `Restore`.
+    /// A step of a restore: a `RestoreStep`.
     Restore(Bytes),
 }
 
 impl Content {
     pub(crate) fn log(log: &wire::Log) -> Self {
         Self::Log(log.encode_to_vec().into())
-    }
-
-    pub(crate) fn restore(restore: &peer::Restore) -> Self {
-        Self::Restore(restore.encode_to_vec().into())
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -139,11 +135,12 @@ impl EntryExt for Entry {
 /// What an entry of the log led to.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    /// It was no write or delete.
+    /// It was no change of resources.
     Nothing,
     Written(backend::Result<Arc<Resource>>),
     Deleted(backend::Result<()>),
-    Restored,
+    /// A step of a restore was taken, or refused.
+    Restored(Result<(), Refused>),
     /// The entry makes no sense; the text says why.
     Malformed(String),
 }
@@ -153,15 +150,15 @@ impl Outcome {
         match self {
             Self::Written(result) => result,
             Self::Malformed(reason) => Err(malformed(reason)),
-            Self::Nothing | Self::Deleted(_) | Self::Restored => {
+            Self::Nothing | Self::Deleted(_) | Self::Restored(_) => {
                 Err(malformed("not the answer to a write"))
             }
         }
     }
 
-    pub(crate) fn restored(self) -> backend::Result<()> {
+    pub(crate) fn restored(self) -> backend::Result<Result<(), Refused>> {
         match self {
-            Self::Restored => Ok(()),
+            Self::Restored(result) => Ok(result),
             Self::Malformed(reason) => Err(malformed(reason)),
             Self::Nothing | Self::Written(_) | Self::Deleted(_) => {
                 Err(malformed("not the answer to a restore"))
@@ -173,7 +170,7 @@ impl Outcome {
         match self {
             Self::Deleted(result) => result,
             Self::Malformed(reason) => Err(malformed(reason)),
-            Self::Nothing | Self::Written(_) | Self::Restored => {
+            Self::Nothing | Self::Written(_) | Self::Restored(_) => {
                 Err(malformed("not the answer to a delete"))
             }
         }

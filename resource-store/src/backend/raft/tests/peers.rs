@@ -196,9 +196,11 @@ async fn malformed_calls_are_refused_and_the_node_goes_on() {
         last: log_id(5, 500),
         membership: None,
         version_offset: 0,
+        restore: None,
     };
     let part = |part| peer::SnapshotPart { part: Some(part) };
-    let end = |resources| part(Part::End(peer::SnapshotEnd { resources }));
+    let end = |resources| part(Part::End(peer::SnapshotEnd { resources, restoring: 0 }));
+    let restoring = |resources| Part::End(peer::SnapshotEnd { resources: 0, restoring: resources });
     let snapshots = [
         vec![],
         vec![end(0)],
@@ -206,6 +208,8 @@ async fn malformed_calls_are_refused_and_the_node_goes_on() {
         vec![part(Part::Head(head.clone())), part(Part::Head(head.clone()))],
         vec![part(Part::Head(head.clone())), part(Part::Chunk(vec![0xff; 20].into()))],
         vec![part(Part::Head(head.clone())), end(1)],
+        vec![part(Part::Head(head.clone())), part(restoring(1))],
+        vec![part(Part::Head(head.clone())), part(Part::Restoring(vec![0xff; 20].into()))],
         vec![part(Part::Head(head.clone())), part(Part::Chunk(vec![1].into())), end(0)],
     ];
     for parts in snapshots {
@@ -219,7 +223,7 @@ async fn malformed_calls_are_refused_and_the_node_goes_on() {
     }
     let restore = peer::RestoreRequest {
         route: Some(peer::Route { to: nodes.leader.node_id(), ..plain_route }),
-        resources: vec![0xff; 9].into(),
+        step: vec![0xff; 9].into(),
     };
     peers(&nodes.leader).restore(restore).await.unwrap_err();
 

@@ -26,16 +26,15 @@ use crate::{
     demo,
     pb::{
         Id, Resource, Tenancy, Type,
-        generated::{
-            hashicorp::consul::internal::storage::raft::{self as wire, LogType, log::Request},
-            resource_store::peer::v1 as peer,
+        generated::hashicorp::consul::internal::storage::raft::{
+            self as wire, LogType, log::Request,
         },
     },
 };
 
 struct Builder;
 
-fn open(folder: &Path) -> (Log, Machine) {
+pub(super) fn open(folder: &Path) -> (Log, Machine) {
     let log = Log::open(&folder.join("log")).unwrap();
     let machine = Machine::open(
         &folder.join("table"),
@@ -43,6 +42,7 @@ fn open(folder: &Path) -> (Log, Machine) {
         RetiredTypes::default(),
         log.gate().clone(),
         Faults::default(),
+        1 << 20,
     );
     (log, machine.unwrap())
 }
@@ -60,16 +60,16 @@ fn the_suite_of_the_library_passes() {
     Suite::test_all(Builder).unwrap();
 }
 
-fn log_id(term: u64, index: u64) -> LogId {
+pub(super) fn log_id(term: u64, index: u64) -> LogId {
     LogId::new(CommittedLeaderId::new(term, 1), index)
 }
 
-fn entry(index: u64, log: &wire::Log) -> Entry {
+pub(super) fn entry(index: u64, log: &wire::Log) -> Entry {
     let content = Content::Log(log.encode_to_vec().into());
     Entry { log_id: log_id(1, index), payload: EntryPayload::Normal(Proposal::new(content)) }
 }
 
-fn write(resource: &Resource) -> wire::Log {
+pub(super) fn write(resource: &Resource) -> wire::Log {
     let request = wire::WriteRequest { resource: Some(resource.clone()) };
     wire::Log { r#type: LogType::Write.into(), request: Some(Request::Write(request)) }
 }
@@ -79,13 +79,13 @@ fn delete(id: &Id, version: &str) -> wire::Log {
     wire::Log { r#type: LogType::Delete.into(), request: Some(Request::Delete(request)) }
 }
 
-fn resource(name: &str) -> Resource {
+pub(super) fn resource(name: &str) -> Resource {
     let mut resource = demo::artist(name).encode();
     resource.id.as_mut().unwrap().uid = "u".to_owned();
     resource
 }
 
-async fn apply(machine: &mut Machine, index: u64, log: &wire::Log) -> Outcome {
+pub(super) async fn apply(machine: &mut Machine, index: u64, log: &wire::Log) -> Outcome {
     machine.apply([entry(index, log)]).await.unwrap().remove(0)
 }
 
@@ -227,30 +227,6 @@ async fn the_log_stays_until_the_snapshot_in_its_place_is_on_the_disk() {
     other.install_snapshot(&snapshot.meta, snapshot.snapshot).await.unwrap();
     purging.await.unwrap();
     assert_eq!(reader.try_get_log_entries(..).await.unwrap().len(), 0);
-}
-
-#[tokio::test]
-async fn versions_after_a_restore_are_larger_than_those_it_brought() {
-    let folder = TempDir::new().unwrap();
-    let (_log, mut machine) = open(folder.path());
-    apply(&mut machine, 1, &write(&resource("nina"))).await.written().unwrap();
-    let korn = Resource { version: "100".to_owned(), ..resource("korn") };
-    let restore = peer::Restore { resources: vec![korn.clone()] };
-    let payload = EntryPayload::Normal(Proposal::new(Content::restore(&restore)));
-    let entry = Entry { log_id: log_id(1, 2), payload };
-    machine.apply([entry]).await.unwrap().remove(0).restored().unwrap();
-    assert_eq!(machine.current().len().unwrap(), 1);
-    let stored = apply(&mut machine, 3, &write(&korn)).await.written().unwrap();
-    assert_eq!(stored.version, "101");
-
-    let snapshot = machine.build_snapshot().await.unwrap();
-    let elsewhere = TempDir::new().unwrap();
-    let (_log, mut other) = open(elsewhere.path());
-    other.install_snapshot(&snapshot.meta, snapshot.snapshot).await.unwrap();
-    for machine in [&mut machine, &mut other] {
-        let stored = apply(machine, 4, &write(&stored)).await.written().unwrap();
-        assert_eq!(stored.version, "102");
-    }
 }
 
 async fn append(log: &mut Log, entries: Vec<Entry>) {
