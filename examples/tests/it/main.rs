@@ -8,6 +8,8 @@ mod bad_input;
 #[cfg(feature = "terraform-sync")]
 mod cluster;
 #[cfg(all(feature = "resource-store", feature = "terraform-sync"))]
+mod cluster_import;
+#[cfg(all(feature = "resource-store", feature = "terraform-sync"))]
 mod durability;
 #[cfg(feature = "ecs")]
 mod ecs;

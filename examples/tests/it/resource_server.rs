@@ -72,7 +72,7 @@ fn on(folder: &Path) -> Vec<OsString> {
     vec!["--listen".into(), "127.0.0.1:0".into(), "--data-dir".into(), folder.into()]
 }
 
-async fn called(arguments: &[&str]) -> Output {
+pub(crate) async fn called(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_resource-server"));
     timeout(PATIENCE, command.args(arguments).kill_on_drop(true).output()).await.unwrap().unwrap()
 }

@@ -14,12 +14,7 @@ use prost::Message as _;
 use super::{restore::Refused, snapshot::SnapshotData};
 use crate::{
     backend::{self, Error},
-    pb::{
-        Resource,
-        generated::{
-            hashicorp::consul::internal::storage::raft as wire, resource_store::peer::v1 as peer,
-        },
-    },
+    pb::{Resource, generated::hashicorp::consul::internal::storage::raft as wire},
 };
 
 openraft::declare_raft_types!(
