@@ -121,7 +121,7 @@ impl DurableBackend {
                     cache_bytes: options.cache_bytes,
                     check: options.check_on_open,
                     synced: options.sync != SyncPolicy::Never,
-                    // It would cost each commit more than a crash saves.
+                    // All commits are durable here, and it adds to each.
                     quick_repair: false,
                 },
             )?;

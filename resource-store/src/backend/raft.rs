@@ -10,6 +10,7 @@ mod convert;
 )]
 mod faults;
 mod gate;
+mod keeping;
 mod lifecycle;
 mod log;
 mod machine;

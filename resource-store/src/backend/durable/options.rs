@@ -43,7 +43,8 @@ pub struct DurableOptions {
     /// default. Half or more of it serves reads, the rest a transaction.
     pub cache_bytes: usize,
     /// Whether all of the file is checked when it is opened, which reads it
-    /// once; true by default. Damage to the file's inner pages that is not
+    /// once; true by default. After a crash it costs nothing more, because the
+    /// file is read in any case. Damage to the file's inner pages that is not
     /// found so, because it came later or this is off, shows only when they are
     /// read, and may then hide records or make the store stop; damage to a
     /// record is always found.

@@ -1,7 +1,6 @@
 //! Starting and stopping a node.
 
 use std::{
-    collections::VecDeque,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -20,6 +19,7 @@ use super::{
     RaftBackend,
     channels::{self, Channels, MAX_MESSAGE},
     config::{RaftConfig, Start},
+    keeping::{self, Needed, STRETCHES},
     log::Log,
     machine::Machine,
     members,
@@ -42,8 +42,6 @@ use crate::{
 
 const LOG_FILE: &str = "raft-log.redb";
 const TABLE_FILE: &str = "raft-resources.redb";
-/// In how many stretches the bytes are kept that the log may have.
-const STRETCHES: usize = 4;
 /// How long calls of other nodes may go on after the node was told to stop.
 const DRAIN: Duration = Duration::from_secs(2);
 
@@ -80,7 +78,9 @@ fn library_config(config: &RaftConfig) -> Result<Config> {
         max_payload_entries: 4096,
         replication_lag_threshold: config.snapshot_after_entries.max(config.keep_entries),
         snapshot_policy: SnapshotPolicy::LogsSinceLast(config.snapshot_after_entries),
-        max_in_snapshot_log_to_keep: config.keep_entries,
+        // It would also cut off what a node needs that gets a snapshot; see
+        // `keeping`.
+        max_in_snapshot_log_to_keep: u64::MAX,
         ..Config::default()
     };
     config.validate().map_err(|e| failed("configure", e.to_string()))
@@ -110,6 +110,7 @@ pub(super) async fn start(config: RaftConfig, start: Start) -> Result<RaftBacken
         channels: Channels::new(config.tls.as_ref()),
         gate: log.gate().clone(),
         faults: config.faults(),
+        needed: Needed::default(),
     };
     let raft =
         Raft::new(identity.node, Arc::new(library), network.clone(), log.clone(), machine.clone());
@@ -271,7 +272,7 @@ async fn run(
 ) {
     tokio::select! {
         () = follow_leader(&node) => tracing::error!("the node has stopped by itself"),
-        () = keep_log_short(&node) => tracing::error!("the node has stopped by itself"),
+        () = keeping::keep_log_short(&node) => tracing::error!("the node has stopped by itself"),
         () = stop.cancelled() => {}
     }
     node.leadership.set(false);
@@ -321,26 +322,6 @@ async fn follow_leader(node: &Node) {
         let changed = tokio::time::timeout(node.config.heartbeat, metrics.changed()).await;
         if matches!(changed, Ok(Err(_))) {
             return;
-        }
-    }
-}
-
-/// Cuts the log off where it has many bytes, though it has few entries, until
-/// the node fails.
-async fn keep_log_short(node: &Node) {
-    let mut synced = node.machine.synced();
-    let mut kept = VecDeque::new();
-    while synced.changed().await.is_ok() {
-        kept.push_back(*synced.borrow_and_update());
-        if node.raft.trigger().snapshot().await.is_err() {
-            break;
-        }
-        // The log is cut off only up to a snapshot; those of before are ready.
-        if kept.len() > STRETCHES
-            && let Some(upto) = kept.pop_front()
-            && node.raft.trigger().purge_log(upto).await.is_err()
-        {
-            break;
         }
     }
 }

@@ -63,7 +63,7 @@ const VERSION_OFFSET: &[u8] = b"raft version offset";
 
 /// How many bytes of entries are applied on the executor, rather than handed to
 /// another thread: that takes less time than to hand them over.
-const AT_ONCE_BYTES: u64 = 64 << 10;
+const AT_ONCE_BYTES: usize = 64 << 10;
 /// How much of the file is kept in memory.
 const CACHE_BYTES: usize = 64 << 20;
 /// How many bytes of a snapshot are staged in one transaction, about.
@@ -178,7 +178,10 @@ impl Machine {
 
     /// Takes a part of a snapshot.
     pub(crate) async fn stage(&self, place: Place, resources: Vec<Arc<Resource>>) -> Result<()> {
-        self.change(false, move |writer| {
+        let bytes: usize = resources.iter().map(|resource| resource.encoded_len()).sum();
+        // Now and then, or all of it would have to get to the disk at the end.
+        let durable = self.is_sync_due(bytes);
+        self.change(durable, move |writer| {
             resources.iter().try_for_each(|resource| writer.stage(place, resource))
         })
         .await
@@ -245,15 +248,21 @@ impl Machine {
         Ok(view)
     }
 
+    /// Whether the table has to wait for the disk after so many more bytes.
+    fn is_sync_due(&self, bytes: usize) -> bool {
+        let bytes = bytes as u64;
+        let unsynced = self.shared.unsynced.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        let due = unsynced >= self.shared.sync_bytes;
+        if due {
+            self.shared.unsynced.store(0, Ordering::Relaxed);
+        }
+        due
+    }
+
     async fn apply_all(&self, entries: Vec<Entry>) -> Result<Vec<Outcome>> {
         let Some(last) = entries.last().map(|entry| entry.log_id) else { return Ok(Vec::new()) };
         let bytes: usize = entries.iter().map(Entry::bytes).sum();
-        let bytes = bytes as u64;
-        let unsynced = self.shared.unsynced.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        let durable = unsynced >= self.shared.sync_bytes;
-        if durable {
-            self.shared.unsynced.store(0, Ordering::Relaxed);
-        }
+        let durable = self.is_sync_due(bytes);
         let at_once = !durable && bytes <= AT_ONCE_BYTES && !entries.iter().any(Entry::is_restore);
         let (table, shared) = (self.table()?, Arc::clone(&self.shared));
         let apply = move || {

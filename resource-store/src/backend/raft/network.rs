@@ -27,6 +27,7 @@ use super::{
     convert::{self, Malformed},
     faults::Faults,
     gate::Gate,
+    keeping::Needed,
     machine,
     snapshot::{self, SnapshotData, State},
     types::{LogId, NodeId, Peer, Snapshot, Types, Vote},
@@ -55,6 +56,8 @@ pub(crate) struct Network {
     pub(crate) channels: Channels,
     pub(crate) gate: Gate,
     pub(crate) faults: Faults,
+    /// What must not be cut off the log.
+    pub(crate) needed: Needed,
 }
 
 impl Network {
@@ -219,6 +222,8 @@ impl RaftNetwork<Types> for Link {
             version_offset,
             restore: Some(restore),
         };
+        let last = snapshot.meta.last_log_id.map_or(0, |last| last.index);
+        let _needed = self.network.needed.after(last);
         let mut client = self.client()?;
         let (faults, from, to) = (self.network.faults.clone(), self.network.node, self.to);
         let parts = snapshot::parts(head, view)

@@ -133,9 +133,10 @@ impl Sending {
                 }
                 None => break,
             }
-            match self.place {
-                Place::Restoring => self.sent.restoring += 1,
-                _ => self.sent.resources += 1,
+            if self.place == Place::Restoring {
+                self.sent.restoring += 1;
+            } else {
+                self.sent.resources += 1;
             }
         }
         Some(chunk.freeze())
