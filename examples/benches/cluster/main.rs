@@ -96,6 +96,7 @@ async fn main() {
     println!("  etcd {their_times:?}, median {}", median(their_times.clone()));
     let ratio = ratio(median(their_times), median(our_times));
     println!("  ratio {ratio:.2}");
+    ours.stop().await;
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a ratio")]

@@ -50,6 +50,13 @@ impl Ours {
             _folder: folder,
         }
     }
+
+    /// Ends all nodes, which have to be well.
+    pub(crate) async fn stop(&self) {
+        for node in &mut *self.nodes.lock().await {
+            node.stop().await;
+        }
+    }
 }
 
 impl Store for Ours {

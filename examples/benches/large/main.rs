@@ -17,7 +17,6 @@
 mod file;
 mod load;
 #[path = "../../tests/it/store_cluster/node.rs"]
-#[allow(dead_code, unreachable_pub, reason = "the tests use more of it")]
 mod node;
 mod raft;
 mod store;

@@ -39,7 +39,7 @@ pub(crate) async fn export(settings: &Settings, folder: &Path) -> PathBuf {
     let resources = (0..settings.count).map(move |number| {
         let mut resource = concept(&format!("large-{number:08}"), value);
         resource.version = (number + 1).to_string();
-        resource.generation = "01ARZ3NDEKTSV4RRFFQ69G5FAV".to_owned();
+        "01ARZ3NDEKTSV4RRFFQ69G5FAV".clone_into(&mut resource.generation);
         resource.id = resource.id.map(|id| id.with_uid(&format!("{number:026}")));
         Ok(Arc::new(resource))
     });

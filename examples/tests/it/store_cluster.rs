@@ -9,6 +9,7 @@
 
 mod clock;
 mod cluster;
+mod control;
 mod fault;
 pub(crate) mod node;
 mod peers;

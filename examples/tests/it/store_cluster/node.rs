@@ -1,14 +1,12 @@
 //! One `resource-server` process.
 
-use std::{ffi::OsString, path::PathBuf, process::Stdio, sync::Arc, time::Duration};
+use std::{ffi::OsString, path::PathBuf, process::Stdio, time::Duration};
 
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
-use resource_store::{
-    GrpcClient, GrpcClientConfig, RequestContext, backend::Consistency, testing::history::LoadNode,
-};
+use resource_store::{GrpcClient, GrpcClientConfig, RequestContext, backend::Consistency};
 use tokio::{
     io::{AsyncBufReadExt as _, BufReader},
     process::{Child, Command},
@@ -27,7 +25,7 @@ pub(crate) struct Node {
     /// Variables that it has besides those of this process.
     pub(crate) environment: Vec<(&'static str, OsString)>,
     log: PathBuf,
-    process: Option<Child>,
+    pub(super) process: Option<Child>,
 }
 
 impl Node {
@@ -71,36 +69,16 @@ impl Node {
         self.process.as_ref().and_then(Child::id)
     }
 
-    fn signal(&self, signal: Signal) {
+    pub(super) fn signal(&self, signal: Signal) {
         if let Some(pid) = self.pid() {
             kill(Pid::from_raw(pid.try_into().unwrap()), signal).unwrap();
         }
     }
 
-    pub(crate) fn pause(&self) {
-        self.signal(Signal::SIGSTOP);
-    }
-
-    pub(crate) fn resume(&self) {
-        self.signal(Signal::SIGCONT);
-    }
-
     /// Kills it at once, as a crash would.
     pub(crate) fn kill(&mut self) {
-        self.strike();
-        drop(self.process.take());
-    }
-
-    /// Kills it, without forgetting it: [`Self::gone`] waits for its end.
-    pub(crate) fn strike(&self) {
         self.signal(Signal::SIGKILL);
-    }
-
-    /// Waits until it is gone, which was killed or ends by itself.
-    pub(crate) async fn gone(&mut self) {
-        if let Some(mut process) = self.process.take() {
-            timeout(START_LIMIT, process.wait()).await.unwrap().unwrap();
-        }
+        drop(self.process.take());
     }
 
     /// Asks it to end, and waits for that.
@@ -118,14 +96,6 @@ impl Node {
         let mut context = RequestContext::anonymous();
         context.consistency = consistency;
         GrpcClient::new(&config).unwrap().with_context(context)
-    }
-
-    /// Clients of their own for a load.
-    pub(crate) fn for_load(&self) -> LoadNode {
-        LoadNode {
-            eventual: Arc::new(self.client(Consistency::Eventual)),
-            strong: Arc::new(self.client(Consistency::Strong)),
-        }
     }
 }
 
