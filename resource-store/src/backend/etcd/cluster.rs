@@ -105,11 +105,17 @@ impl Cluster {
                 Err(status) => status,
             };
             match judge(&status) {
+                Verdict::Final(failure) if uncertain && request.is_change() => {
+                    return Err(failure.after_lost_answer());
+                }
                 Verdict::Final(failure) => return Err(failure),
                 Verdict::Authenticate if logins < LOGINS && self.user.is_some() => {
                     logins += 1;
                     self.forget_token();
                     continue;
+                }
+                Verdict::Authenticate if uncertain && request.is_change() => {
+                    return Err(Failure::Unanswered(text(&status)));
                 }
                 Verdict::Authenticate => return Err(Failure::Refused(text(&status))),
                 Verdict::Elsewhere { uncertain: now } => uncertain |= now,

@@ -36,11 +36,27 @@ impl Failure {
         }
     }
 
+    /// The same, of a change of which an earlier attempt may have arrived.
+    pub(super) fn after_lost_answer(self) -> Self {
+        Self::Unanswered(self.describe().1)
+    }
+
     /// The same for a caller of the backend.
     pub(super) fn into_error(self, operation: &'static str) -> Error {
-        let (retryable, text) = match self {
-            Self::Unreachable(reason) => return Error::Inconsistent { reason },
-            Self::Unanswered(reason) => return Error::outcome_unknown(operation, &reason),
+        match self {
+            Self::Unreachable(reason) => Error::Inconsistent { reason },
+            Self::Unanswered(reason) => Error::outcome_unknown(operation, &reason),
+            other => {
+                let (retryable, text) = other.describe();
+                Error::Other { operation, retryable, source: text.into() }
+            }
+        }
+    }
+
+    /// Whether the same request may succeed later, and what went wrong.
+    fn describe(self) -> (bool, String) {
+        match self {
+            Self::Unreachable(reason) | Self::Unanswered(reason) => (true, reason),
             Self::Compacted => (true, "etcd compacted what was being read".to_owned()),
             Self::Behind => (true, "no member of etcd has come that far".to_owned()),
             Self::TooLarge(text) => (
@@ -55,8 +71,7 @@ impl Failure {
                 true,
                 format!("{text}: compact and defragment etcd, then disarm its NOSPACE alarm"),
             ),
-        };
-        Error::Other { operation, retryable, source: text.into() }
+        }
     }
 }
 
@@ -93,7 +108,7 @@ pub(super) fn judge(status: &Status) -> Verdict {
         Code::ResourceExhausted if says("larger than max") => {
             Verdict::Final(Failure::TooLarge(text))
         }
-        Code::ResourceExhausted => Verdict::Final(Failure::NoSpace(text)),
+        Code::ResourceExhausted if says("space exceeded") => Verdict::Final(Failure::NoSpace(text)),
         Code::OutOfRange if says("compacted") => Verdict::Final(Failure::Compacted),
         Code::OutOfRange if says("future revision") => Verdict::Final(Failure::Behind),
         Code::PermissionDenied | Code::FailedPrecondition | Code::InvalidArgument => {
@@ -146,6 +161,19 @@ mod tests {
         let Verdict::Final(failure) = judge(&large) else { panic!("it is final") };
         let error = failure.into_error("writing to etcd");
         assert!(!error.is_retryable() && error.to_string().contains("--max-request-bytes"));
+    }
+
+    #[test]
+    fn what_a_connection_runs_out_of_is_not_etcds_space() {
+        let calm = Status::resource_exhausted("h2 protocol error: ENHANCE_YOUR_CALM");
+        assert!(matches!(judge(&calm), Verdict::Elsewhere { uncertain: true }));
+        let full = Status::resource_exhausted("etcdserver: mvcc: database space exceeded");
+        let Verdict::Final(failure) = judge(&full) else { panic!("it is final") };
+        // But an earlier attempt at the same change may be what filled it.
+        let error = failure.after_lost_answer().into_error("writing to etcd");
+        let text = error.to_string();
+        assert!(text.contains("outcome is unknown") && text.contains("NOSPACE"), "{text}");
+        assert!(!error.is_retryable());
     }
 
     #[test]

@@ -10,6 +10,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use futures::TryStreamExt as _;
 
 use super::{
+    cluster::Answer,
     layout::{Generation, KeyRange},
     pb::{Compare, RangeRequest, RequestOp, TxnRequest, TxnResponse},
     record,
@@ -169,7 +170,8 @@ impl Restore {
                 failure: vec![self.session.ask_generation(), RequestOp::get(layout.restoring())],
             };
             let committed = self.session.cluster.txn(&request).await;
-            let committed = committed.map_err(|failure| failure.into_error(RESTORING))?.response;
+            let Answer { response: committed, uncertain } =
+                committed.map_err(|failure| failure.into_error(RESTORING))?;
             self.session.seen(committed.revision());
             if committed.succeeded {
                 self.session.learn(Some(&self.generation));
@@ -185,6 +187,10 @@ impl Restore {
             }
             let restoring = ranges.next().unwrap_or_default().kvs;
             if restoring.first().is_none_or(|kv| kv.value != self.generation.as_str().as_bytes()) {
+                if uncertain {
+                    // It may have counted until the other one ended.
+                    return Err(Error::outcome_unknown(RESTORING, "another restore followed"));
+                }
                 return Err(taken_over());
             }
         }
