@@ -19,9 +19,9 @@ use crate::backend::store::sync::lock;
 
 /// In how many stretches the bytes are kept that the log may have.
 pub(super) const STRETCHES: usize = 4;
-/// How long entries stay for a node that has got its snapshot. By then they are
-/// on their way, which the consensus library takes care of.
-const GRACE: Duration = Duration::from_secs(30);
+/// How long entries stay for a node that has got its snapshot. One that needs
+/// longer to get what was written meanwhile needs another snapshot.
+const GRACE: Duration = Duration::from_mins(2);
 /// How soon it is noticed that entries need not stay any more.
 const TICK: Duration = Duration::from_secs(1);
 

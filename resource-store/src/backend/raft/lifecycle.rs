@@ -126,7 +126,7 @@ pub(super) async fn start(config: RaftConfig, start: Start) -> Result<RaftBacken
         machine,
         network,
         leadership: Leadership::default(),
-        receiving: tokio::sync::Mutex::default(),
+        receiving: Arc::default(),
         changing_members: tokio::sync::Mutex::default(),
         barriers: Barriers::default(),
     });
@@ -312,7 +312,9 @@ async fn follow_leader(node: &Node) {
         if now_leader != leader {
             leader = now_leader;
             node.forwarding.close_all();
-            tracing::info!(node = node.id, ?leader, "the leader has changed");
+            let leads = leader.map(|leader| format!("{leader:016x}")).unwrap_or_default();
+            let id = format!("{:016x}", node.id);
+            tracing::info!(node = id, leader = leads, "the leader has changed");
         }
         if now_leads != leads {
             leads = now_leads;

@@ -14,7 +14,7 @@ use std::{
     path::Path,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
@@ -61,9 +61,10 @@ const APPLIED: &[u8] = b"raft applied";
 const MEMBERSHIP: &[u8] = b"raft membership";
 const VERSION_OFFSET: &[u8] = b"raft version offset";
 
-/// How many bytes of entries are applied on the executor, rather than handed to
-/// another thread: that takes less time than to hand them over.
+/// How many bytes of entries, and how many, are applied on the executor, rather
+/// than handed to another thread: that takes less time than to hand them over.
 const AT_ONCE_BYTES: usize = 64 << 10;
+const AT_ONCE: usize = 32;
 /// How much of the file is kept in memory.
 const CACHE_BYTES: usize = 64 << 20;
 /// How many bytes of a snapshot are staged in one transaction, about.
@@ -89,6 +90,8 @@ struct Shared {
     /// The index of the last applied entry, plus one.
     applied: watch::Sender<u64>,
     on_disk: OnDisk,
+    /// Whether the library asked for the snapshot it starts with.
+    asked: AtomicBool,
     /// After how many bytes of entries the table waits for the disk.
     sync_bytes: u64,
     /// How many bytes were applied since the table waited for the disk.
@@ -126,6 +129,7 @@ impl Machine {
             faults,
             applied: watch::Sender::new(applied),
             on_disk: OnDisk::new(applied),
+            asked: AtomicBool::new(false),
             sync_bytes,
             unsynced: AtomicU64::new(0),
             synced: watch::Sender::new(0),
@@ -263,7 +267,8 @@ impl Machine {
         let Some(last) = entries.last().map(|entry| entry.log_id) else { return Ok(Vec::new()) };
         let bytes: usize = entries.iter().map(Entry::bytes).sum();
         let durable = self.is_sync_due(bytes);
-        let at_once = !durable && bytes <= AT_ONCE_BYTES && !entries.iter().any(Entry::is_restore);
+        let few = entries.len() <= AT_ONCE && bytes <= AT_ONCE_BYTES;
+        let at_once = few && !durable && !entries.iter().any(Entry::is_restore);
         let (table, shared) = (self.table()?, Arc::clone(&self.shared));
         let apply = move || {
             let version_offset = version_offset(&table.current())?;
@@ -515,9 +520,11 @@ impl RaftStateMachine<Types> for Machine {
         I::IntoIter: OptionalSend,
     {
         let entries: Vec<Entry> = entries.into_iter().collect();
-        if let Some(last) = entries.last() {
-            let passed = self.gate.pass(last.log_id.index).await;
-            passed.map_err(|closed| StorageIOError::write_logs(&closed))?;
+        if let Some(last) = entries.last()
+            && let Err(closed) = self.gate.pass(last.log_id.index).await
+        {
+            self.shared.on_disk.fail();
+            return Err(StorageIOError::write_logs(&closed).into());
         }
         self.shared.faults.lag().await;
         self.apply_all(entries).await.map_err(|error| self.broken(error))
@@ -550,8 +557,14 @@ impl RaftStateMachine<Types> for Machine {
     }
 
     async fn get_current_snapshot(&mut self) -> Result<Option<Snapshot>, StorageError> {
-        let snapshot = self.durable_view().await.and_then(snapshot_of);
-        let snapshot = snapshot.map_err(|error| self.broken(error))?;
+        // What a restart has applied again goes to the disk once, so that the next
+        // one need not. To be sent, a snapshot need not be there.
+        let view = if self.shared.asked.swap(true, Ordering::Relaxed) {
+            Ok(self.current())
+        } else {
+            self.durable_view().await
+        };
+        let snapshot = view.and_then(snapshot_of).map_err(|error| self.broken(error))?;
         Ok(snapshot.meta.last_log_id.is_some().then_some(snapshot))
     }
 }

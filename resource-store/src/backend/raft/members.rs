@@ -101,13 +101,14 @@ pub(crate) async fn take_in(node: &Node, joiner: peer::Node) -> Result<peer::Joi
     let _changing = node.changing_members.lock().await;
     let known = members(node).into_iter().find(|member| member.id == joiner.id);
     let peer = Peer { address: joiner.address.clone() };
+    let id = format!("{:016x}", joiner.id);
     match &known {
         None => {
-            tracing::info!(node = joiner.id, address = joiner.address, "a node joins");
+            tracing::info!(node = id, address = joiner.address, "a node joins");
             change(node, ChangeMembers::AddNodes([(joiner.id, peer)].into()), true).await?;
         }
         Some(member) if member.address != joiner.address => {
-            tracing::info!(node = joiner.id, address = joiner.address, "a node has moved");
+            tracing::info!(node = id, address = joiner.address, "a node has moved");
             change(node, ChangeMembers::SetNodes([(joiner.id, peer)].into()), true).await?;
         }
         Some(_) => {}
@@ -154,7 +155,7 @@ pub(crate) async fn remove(node: &Node, id: NodeId) -> Result<peer::RemoveRespon
     } else {
         change(node, ChangeMembers::RemoveNodes([id].into()), false).await?;
     }
-    tracing::info!(node = id, "a node was removed");
+    tracing::info!(node = format!("{id:016x}"), "a node was removed");
     Ok(peer::RemoveResponse { leader: None })
 }
 

@@ -11,7 +11,7 @@ use std::{
 
 use futures::{FutureExt as _, StreamExt as _, future::BoxFuture};
 use openraft::{
-    OptionalSend, RaftNetwork, RaftNetworkFactory,
+    AnyError, OptionalSend, RaftNetwork, RaftNetworkFactory,
     error::{
         Fatal, NetworkError, RPCError, RaftError, ReplicationClosed, StreamingError, Unreachable,
     },
@@ -20,6 +20,7 @@ use openraft::{
         AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, VoteRequest, VoteResponse,
     },
 };
+use tokio::time::timeout;
 use tonic::transport::Channel;
 
 use super::{
@@ -32,8 +33,11 @@ use super::{
     snapshot::{self, SnapshotData, State},
     types::{LogId, NodeId, Peer, Snapshot, Types, Vote},
 };
-use crate::pb::generated::resource_store::peer::v1::{
-    self as peer, append_response, peer_service_client::PeerServiceClient,
+use crate::{
+    error_chain::error_chain,
+    pb::generated::resource_store::peer::v1::{
+        self as peer, append_response, peer_service_client::PeerServiceClient,
+    },
 };
 
 /// How long entries may take to get to the disk of a follower. The library
@@ -76,6 +80,7 @@ impl RaftNetworkFactory<Types> for Network {
             address: node.address.clone(),
             told: None,
             under_way: None,
+            lost: false,
         }
     }
 }
@@ -88,6 +93,8 @@ pub(crate) struct Link {
     /// What the node was last told to be committed.
     told: Option<LogId>,
     under_way: Option<Attempt>,
+    /// It was told that the node cannot be reached.
+    lost: bool,
 }
 
 /// Entries on their way.
@@ -143,6 +150,40 @@ impl Link {
         self.finish(last).await
     }
 
+    async fn exchange(&mut self, request: AppendRequest) -> Result<AppendAnswer, Failure> {
+        let last = request.entries.last().map(|entry| entry.log_id);
+        let same = self.under_way.as_ref().is_some_and(|attempt| {
+            attempt.vote == request.vote
+                && attempt.previous == request.prev_log_id
+                && last.is_some_and(|last| attempt.last <= last)
+        });
+        match last {
+            Some(last) if same => self.finish(last).await,
+            Some(_) => {
+                self.under_way = None;
+                self.send(request).await
+            }
+            // News of what is committed; entries under way stay so.
+            None => self.send(request).await,
+        }
+    }
+
+    /// Logs that the node cannot be reached, or can again, once for each.
+    fn tell_if_lost(&mut self, answer: &Result<AppendAnswer, Failure>) {
+        let (node, address) = (format!("{:016x}", self.to), &self.address);
+        match answer {
+            Err(RPCError::Unreachable(error)) if !self.lost => {
+                self.lost = true;
+                tracing::warn!(node, address, %error, "a node cannot be reached");
+            }
+            Ok(_) if self.lost => {
+                self.lost = false;
+                tracing::info!(node, address, "a node can be reached again");
+            }
+            Ok(_) | Err(_) => {}
+        }
+    }
+
     /// Waits for the entries under way. What was asked for, up to `last`, may
     /// be more by now.
     async fn finish(&mut self, last: LogId) -> Result<AppendAnswer, Failure> {
@@ -170,19 +211,9 @@ impl RaftNetwork<Types> for Link {
         request: AppendRequest,
         _: RPCOption,
     ) -> Result<AppendAnswer, Failure> {
-        let last = request.entries.last().map(|entry| entry.log_id);
-        let same = self.under_way.as_ref().is_some_and(|attempt| {
-            attempt.vote == request.vote
-                && attempt.previous == request.prev_log_id
-                && last.is_some_and(|last| attempt.last <= last)
-        });
-        match last {
-            Some(last) if same => self.finish(last).await,
-            Some(_) | None => {
-                self.under_way = None;
-                self.send(request).await
-            }
-        }
+        let answer = self.exchange(request).await;
+        self.tell_if_lost(&answer);
+        answer
     }
 
     async fn vote(
@@ -226,12 +257,19 @@ impl RaftNetwork<Types> for Link {
         let _needed = self.network.needed.after(last);
         let mut client = self.client()?;
         let (faults, from, to) = (self.network.faults.clone(), self.network.node, self.to);
+        let (progress, mut progressed) = tokio::sync::watch::channel(());
         let parts = snapshot::parts(head, view)
-            .take_while(move |_| std::future::ready(faults.check(from, to).is_ok()));
+            .take_while(move |_| std::future::ready(faults.check(from, to).is_ok()))
+            .inspect(move |_| progress.send_modify(|()| ()));
         let sending = client.install_snapshot(parts);
+        let stands_still = async {
+            // The last part is followed by what the receiver does with all of them.
+            while let Ok(Ok(())) = timeout(INSTALL_TIMEOUT, progressed.changed()).await {}
+            tokio::time::sleep(INSTALL_TIMEOUT).await;
+        };
         tokio::select! {
             closed = cancel => Err(closed.into()),
-            () = tokio::time::sleep(INSTALL_TIMEOUT) => {
+            () = stands_still => {
                 Err(NetworkError::new(&Malformed("a snapshot took too long")).into())
             }
             answer = sending => {
@@ -292,7 +330,8 @@ async fn append(
 }
 
 fn unreachable(status: &tonic::Status) -> Failure {
-    RPCError::Unreachable(Unreachable::new(status))
+    let reason = AnyError::error(error_chain(status));
+    RPCError::Unreachable(Unreachable::new(&reason))
 }
 
 fn network<E: std::error::Error + 'static>(error: &E) -> Failure {

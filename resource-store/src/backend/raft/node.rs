@@ -62,7 +62,7 @@ pub(crate) struct Node {
     pub(crate) forwarding: Channels,
     pub(crate) leadership: Leadership,
     /// Held while a snapshot comes in.
-    pub(crate) receiving: Mutex<()>,
+    pub(crate) receiving: Arc<Mutex<()>>,
     /// Held while the leader changes the membership.
     pub(crate) changing_members: Mutex<()>,
     pub(crate) barriers: Barriers,

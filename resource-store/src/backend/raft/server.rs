@@ -162,10 +162,14 @@ impl PeerServer {
         Ok(())
     }
 
+    /// Takes a snapshot from the leader.
+    ///
+    /// In a task of its own: when the call ends early, what it began with the
+    /// table goes on, and nobody else may begin before that is over.
     async fn receive(
         &self,
         head: peer::SnapshotHead,
-        mut parts: Streaming<peer::SnapshotPart>,
+        parts: Streaming<peer::SnapshotPart>,
     ) -> Result<Vote, Status> {
         self.check(head.route.as_ref(), From::Leader).await?;
         let vote = convert::vote(head.vote).map_err(malformed)?;
@@ -178,14 +182,36 @@ impl PeerServer {
         let snapshot_id = last_log_id.map(|id| id.to_string()).unwrap_or_default();
         let meta = SnapshotMeta { last_log_id, last_membership, snapshot_id };
 
-        let Ok(_receiving) = self.node.receiving.try_lock() else {
+        let Ok(receiving) = Arc::clone(&self.node.receiving).try_lock_owned() else {
             return Err(Status::unavailable("another snapshot is coming in"));
         };
+        let server = self.clone();
+        let from = head.route.map_or(0, |route| route.from);
+        let state = State {
+            version_offset: head.version_offset,
+            restore: head.restore.unwrap_or_default(),
+        };
+        let snapshot = Snapshot { meta, snapshot: Box::new(SnapshotData::Staged(state)) };
+        let taking = tokio::spawn(async move {
+            let taken = server.take(vote, snapshot, from, parts).await;
+            drop(receiving);
+            taken
+        });
+        taking.await.unwrap_or_else(|error| Err(stopped(&error)))
+    }
+
+    /// Puts what comes in aside, and has it installed.
+    async fn take(
+        &self,
+        vote: Vote,
+        snapshot: Snapshot,
+        from: u64,
+        mut parts: Streaming<peer::SnapshotPart>,
+    ) -> Result<Vote, Status> {
         let machine = &self.node.machine;
         machine.begin_staging().await.map_err(status)?;
         let mut shown = Receiving::of(machine, Place::Incoming);
         let mut restoring = Receiving::of(machine, Place::IncomingRestoring);
-        let from = head.route.map_or(0, |route| route.from);
         loop {
             let part = parts.message().await?.and_then(|part| part.part);
             let cut = self.node.network.faults.check(from, self.node.id);
@@ -203,11 +229,6 @@ impl PeerServer {
                 None => return Err(malformed(Malformed("a snapshot without end"))),
             }
         }
-        let state = State {
-            version_offset: head.version_offset,
-            restore: head.restore.unwrap_or_default(),
-        };
-        let snapshot = Snapshot { meta, snapshot: Box::new(SnapshotData::Staged(state)) };
         let installed = self.node.raft.install_full_snapshot(vote, snapshot).await;
         Ok(installed.map_err(|e| stopped(&e))?.vote)
     }
