@@ -9,11 +9,14 @@ use tracing_subscriber::{
 };
 
 /// Sends the log to standard error. Libraries below have their say only when
-/// something is wrong.
+/// something is wrong; that of Raft, which repeats itself while a node is away,
+/// only where details are asked for.
 pub(crate) fn start(level: LevelFilter) {
     let ours = ["resource_server", "resource_store"];
+    let raft = if level >= LevelFilter::DEBUG { level } else { LevelFilter::OFF };
     let targets = Targets::new()
         .with_default(level.min(LevelFilter::WARN))
+        .with_target("openraft", raft)
         .with_targets(ours.map(|target| (target, level)));
     let lines = fmt::layer().with_ansi(false).with_writer(std::io::stderr);
     tracing_subscriber::registry().with(lines.with_filter(targets)).init();
