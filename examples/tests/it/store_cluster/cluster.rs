@@ -255,9 +255,13 @@ impl Cluster {
     /// Kills nodes, and starts them again after a while.
     async fn kill(&mut self, nodes: Vec<usize>, after: Duration) {
         for node in &nodes {
-            self.nodes[*node].kill();
+            self.nodes[*node].strike();
         }
         sleep(after).await;
+        // One that is held up at its disk takes longer to go, and its files with it.
+        for node in &nodes {
+            self.nodes[*node].gone().await;
+        }
         // Together: none may serve before the others do.
         let mut starting = Vec::new();
         for node in nodes {
