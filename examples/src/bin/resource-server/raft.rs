@@ -142,6 +142,11 @@ pub(crate) async fn members(options: &MembersOptions) -> Result<(), BoxError> {
 /// Removes a node from a cluster.
 pub(crate) async fn remove_member(options: &RemoveMemberOptions) -> Result<(), BoxError> {
     let tls = options.tls.read()?;
+    let members = RaftBackend::members_at(&options.peer, tls.as_ref()).await?;
+    if !members.iter().any(|member| member.id == options.node) {
+        let text = format!("the cluster of {} has no node {:016x}", options.peer, options.node);
+        return Err(text.into());
+    }
     RaftBackend::remove_member_at(&options.peer, tls.as_ref(), options.node, PATIENCE).await?;
     Ok(())
 }

@@ -11,17 +11,24 @@ use resource_store::{
     server::{Server, ServerConfig},
 };
 use std::sync::Arc;
+use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::{arguments::ServeOptions, logging, storage::Storage};
 
 pub(crate) async fn serve(options: ServeOptions) -> Result<(), BoxError> {
     logging::start(options.log_level);
-    let storage = Storage::open(&options.storage, &options.raft).await?;
     let mut config = ServerConfig::default();
     if let Some(address) = options.listen.or(options.address) {
         config.address = address;
     }
+    // Before a cluster takes a node in that could then not serve.
+    drop(
+        TcpListener::bind(&config.address)
+            .await
+            .map_err(|error| format!("cannot listen at {}: {error}", config.address))?,
+    );
+    let storage = Storage::open(&options.storage, &options.raft).await?;
     let served = serve_over(storage.backend(), storage.leadership(), config).await;
     let closed = storage.close().await;
     served.and(closed)

@@ -78,12 +78,24 @@ impl Storage {
     }
 }
 
+/// The file of a store in its folder.
+pub(crate) const STORE_FILE: &str = "resources.redb";
+
 async fn open_file(folder: &Path, options: &StorageOptions) -> Result<DurableBackend, BoxError> {
+    // Else it would be served as if it were empty.
+    if folder.join("raft-log.redb").exists() {
+        let text = format!(
+            "{} belongs to a node of a cluster: give --raft and its address, or export from the \
+             server with --server",
+            folder.display()
+        );
+        return Err(text.into());
+    }
     std::fs::create_dir_all(folder)
         .map_err(|error| format!("cannot make the folder {}: {error}", folder.display()))?;
     let mut how = DurableOptions::default();
     how.sync = options.sync;
     how.cache_bytes = usize::try_from(options.cache)?.saturating_mul(1 << 20);
     how.check_on_open = !options.no_check;
-    Ok(DurableBackend::open(folder.join("resources.redb"), how).await?)
+    Ok(DurableBackend::open(folder.join(STORE_FILE), how).await?)
 }

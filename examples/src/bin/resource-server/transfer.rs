@@ -20,7 +20,7 @@ use resource_store::{
 use crate::{
     arguments::{ExportOptions, ImportOptions},
     raft::RaftOptions,
-    storage::Storage,
+    storage::{STORE_FILE, Storage},
 };
 
 /// How much of a file is read at a time, in bytes.
@@ -29,6 +29,15 @@ const PIECE: usize = 1 << 16;
 pub(crate) async fn export(options: &ExportOptions) -> Result<(), BoxError> {
     if let Some(address) = &options.server {
         return write(from_server(address)?, &options.file).await;
+    }
+    if let Some(folder) = &options.storage.data_dir {
+        // A store that is not there would be made, and exported as an empty one.
+        let file = folder.join(STORE_FILE);
+        if !file.try_exists()? && !folder.join("raft-log.redb").exists() {
+            return Err(
+                format!("there is no store to export: {} is missing", file.display()).into()
+            );
+        }
     }
     let storage = Storage::open(&options.storage, &RaftOptions::default()).await?;
     let written = match storage.backend().snapshot().await {
