@@ -101,6 +101,10 @@ pub(super) async fn start(config: RaftConfig, start: Start) -> Result<RaftBacken
         .await
         .map_err(|e| failed("listen", format!("{}: {e}", config.listen)))?;
     let listens = listener.local_addr().map_err(|e| failed("listen", e))?;
+    if config.advertise.is_none() && listens.ip().is_unspecified() {
+        let text = format!("no other node can reach {listens}: say which address they can");
+        return Err(failed("start", text));
+    }
     let address = config.advertise.clone().unwrap_or_else(|| listens.to_string());
 
     let cluster = Arc::new(AtomicU64::new(identity.cluster));
