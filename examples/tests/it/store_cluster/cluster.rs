@@ -282,7 +282,8 @@ impl Cluster {
                 Err(_) => sleep(Duration::from_millis(100)).await,
             }
         }
-        self.nodes[node].kill();
+        self.nodes[node].strike();
+        self.nodes[node].gone().await;
         std::fs::remove_dir_all(self.data_of(node)).unwrap();
         self.join(node, other).await;
     }
