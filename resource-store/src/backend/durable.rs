@@ -123,6 +123,7 @@ impl DurableBackend {
                     synced: options.sync != SyncPolicy::Never,
                     // All commits are durable here, and it adds to each.
                     quick_repair: false,
+                    advice: "replace it by a copy",
                 },
             )?;
             let view = table.view();

@@ -48,6 +48,11 @@ use crate::{
     pb::{Id, Resource},
 };
 
+/// What to do with a node whose file is damaged. A copy of it would be old, and
+/// the node would break its word.
+const WHEN_DAMAGED: &str =
+    "remove this node from the cluster, empty its folder, and let it join again";
+
 /// One node of a cluster that keeps resources together.
 ///
 /// Writes, and strong reads, need a majority of the nodes, and one of them as
@@ -99,8 +104,9 @@ impl RaftBackend {
     /// # Errors
     ///
     /// If a file or the address cannot be used, certificates are malformed, the
-    /// cluster to join does not answer for longer than `write_timeout`, or a
-    /// node that belongs to no cluster is to resume.
+    /// cluster to join does not answer for longer than `write_timeout`, is not
+    /// the one this node belongs to, or has another node with the same address,
+    /// or a node that belongs to no cluster is to resume.
     pub async fn start(config: RaftConfig, start: Start) -> Result<Self> {
         lifecycle::start(config, start).await
     }
@@ -132,8 +138,17 @@ impl RaftBackend {
         self.node.leadership.clone()
     }
 
-    /// Removes a node from the cluster. It has to be stopped, too: it does not
-    /// hear of it.
+    /// Waits until this node cannot go on, and gives why: a file failed or is
+    /// damaged, or the node was removed from its cluster, which it finds out
+    /// within about [`RaftConfig::patience`] where it can ask the others. Then
+    /// end the program; other calls fail. Waits for ever if the node is shut
+    /// down before.
+    pub async fn failed(&self) -> Error {
+        self.node.failed().await
+    }
+
+    /// Removes a node from the cluster. It stops by itself once it hears of it;
+    /// see [`Self::failed`].
     ///
     /// # Errors
     ///
@@ -192,7 +207,8 @@ impl RaftBackend {
     }
 
     /// The nodes of a cluster that this process is no part of, as the node at
-    /// `address` knows them.
+    /// `address` knows them. Each is asked whether it is there, which takes two
+    /// seconds if one is not.
     ///
     /// # Errors
     ///

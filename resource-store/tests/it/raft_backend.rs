@@ -2,8 +2,10 @@
 //! and what becomes of a cluster whose nodes fail.
 
 mod cluster;
+mod damage;
 mod failures;
 mod growing;
+mod membership;
 mod restoring;
 mod secured;
 

@@ -18,8 +18,8 @@ pub(in crate::backend) enum Fault {
     Io { file: PathBuf, what: &'static str, source: std::io::Error },
     #[error("{} is in use by another process, and only one may have it open", file.display())]
     InUse { file: PathBuf },
-    #[error("{} is damaged: {what}; replace it by a copy", file.display())]
-    File { file: PathBuf, what: String },
+    #[error("{} is damaged: {what}; {advice}", file.display())]
+    File { file: PathBuf, what: String, advice: &'static str },
     #[error("{}: record {record} is damaged: {damage}", file.display())]
     Record { file: PathBuf, record: String, damage: Damage },
     #[error("{}: {source}", file.display())]
@@ -42,6 +42,8 @@ impl Fault {
 #[derive(Debug)]
 pub(in crate::backend) struct FileState {
     path: PathBuf,
+    /// What to do once it is damaged.
+    advice: &'static str,
     /// Set once the state of the file or of its handle is not known any more.
     stopped: OnceLock<String>,
     /// Set once a commit failed: what there was before can still be read.
@@ -50,9 +52,11 @@ pub(in crate::backend) struct FileState {
 }
 
 impl FileState {
-    pub(in crate::backend) fn new(path: &Path) -> Self {
+    /// A file, with what to do once it is damaged.
+    pub(in crate::backend) fn new(path: &Path, advice: &'static str) -> Self {
         Self {
             path: path.to_owned(),
+            advice,
             stopped: OnceLock::new(),
             read_only: OnceLock::new(),
             closed: OnceLock::new(),
@@ -68,7 +72,7 @@ impl FileState {
     }
 
     pub(in crate::backend) fn damaged(&self, what: impl Into<String>) -> Fault {
-        Fault::File { file: self.path.clone(), what: what.into() }
+        Fault::File { file: self.path.clone(), what: what.into(), advice: self.advice }
     }
 
     pub(in crate::backend) fn transaction(&self, reason: &str) -> Fault {
@@ -92,6 +96,9 @@ impl FileState {
             redb::Error::Corrupted(what) => {
                 self.stop(&format!("the file is damaged: {what}"));
                 self.damaged(what)
+            }
+            redb::Error::Io(error) if error.kind() == std::io::ErrorKind::InvalidData => {
+                self.damaged(error.to_string())
             }
             redb::Error::DatabaseClosed => self.closed(),
             source => Fault::Storage { file: self.path.clone(), source },

@@ -91,6 +91,8 @@ pub(crate) struct TableOptions {
     /// Whether each durable commit also writes down which pages are in use, so
     /// that opening the file after a crash need not read all of it to find out.
     pub(crate) quick_repair: bool,
+    /// What to do once it is damaged.
+    pub(crate) advice: &'static str,
 }
 
 /// The resources in one file. Only one process has it open, once.
@@ -122,7 +124,7 @@ impl TableView {
 impl Table {
     /// Opens a file, or makes it. Blocks.
     pub(crate) fn open(path: &Path, options: &TableOptions) -> Result<Self> {
-        let file = Arc::new(FileState::new(path));
+        let file = Arc::new(FileState::new(path, options.advice));
         let (database, snapshot) = file.guard("open", || {
             let database = open_database(&file, options).map_err(|fault| fault.during("open"))?;
             let snapshot = TableSnapshot::of(&database, &file)?;

@@ -7,14 +7,16 @@ use std::{
 };
 
 use secrecy::ExposeSecret as _;
-use tonic::transport::{
-    Certificate, Channel, ClientTlsConfig, Endpoint, Identity, ServerTlsConfig,
+use tonic::{
+    Code, Status,
+    transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity, ServerTlsConfig},
 };
 
 use super::config::PeerTls;
 use crate::{
     backend::store::sync::lock,
     client_tls::client_tls,
+    error_chain::causes,
     pb::generated::{
         hashicorp::consul::internal::storage::raft::forwarding_service_client::ForwardingServiceClient,
         resource_store::peer::v1::peer_service_client::PeerServiceClient,
@@ -86,6 +88,20 @@ pub(crate) fn forwarding_client(channel: Channel) -> ForwardingServiceClient<Cha
     ForwardingServiceClient::new(channel)
         .max_decoding_message_size(MAX_MESSAGE)
         .max_encoding_message_size(MAX_MESSAGE)
+}
+
+/// Why a call failed: what the other node said, or else what is wrong with the
+/// connection, without what the layers between have to say.
+pub(crate) fn reason(status: &Status) -> String {
+    match causes(status).skip(1).last() {
+        Some(cause) => cause.to_string(),
+        None => status.message().to_owned(),
+    }
+}
+
+/// Whether another node said so in its own words that it will not be done.
+pub(crate) fn is_final(status: &Status) -> bool {
+    status.code() == Code::Internal && std::error::Error::source(status).is_none()
 }
 
 fn tls_of(tls: &PeerTls) -> ClientTlsConfig {

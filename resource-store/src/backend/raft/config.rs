@@ -46,6 +46,10 @@ pub struct RaftConfig {
     /// `keep_entries` have so many; 256 MiB by default. A node that needs older
     /// ones gets a snapshot.
     pub keep_bytes: u64,
+    /// Whether all of the files is checked when they are opened, which reads
+    /// them once; true by default. See
+    /// [`DurableOptions::check_on_open`](crate::backend::durable::DurableOptions::check_on_open).
+    pub check_on_open: bool,
     /// The largest resource that is written, in bytes; 64 MiB by default.
     pub max_resource_bytes: usize,
     /// How much of a restore goes into one entry of the log, in bytes, unless
@@ -77,6 +81,7 @@ impl RaftConfig {
             snapshot_after_entries: 20_000,
             keep_entries: 10_000,
             keep_bytes: 256 << 20,
+            check_on_open: true,
             max_resource_bytes: 64 << 20,
             restore_part_bytes: (1 << 20) - (4 << 10),
             watch_buffer: DEFAULT_WATCH_BUFFER,

@@ -4,7 +4,7 @@
 //! behind, so many and no more, and so many bytes. A node that is given a
 //! snapshot needs all entries after it, or it would need another snapshot by
 //! the time it has this one, and under load never catch up: they stay until it
-//! has had time to get them.
+//! has got them, as long as it comes nearer.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -14,70 +14,107 @@ use std::{
 
 use tokio::time::Instant;
 
-use super::node::Node;
+use super::{
+    node::Node,
+    types::{LogId, NodeId},
+};
 use crate::backend::store::sync::lock;
 
 /// In how many stretches the bytes are kept that the log may have.
 pub(super) const STRETCHES: usize = 4;
-/// How long entries stay for a node that has got its snapshot. One that needs
-/// longer to get what was written meanwhile needs another snapshot.
+/// How long entries stay for a node that has got its snapshot and gets no entry.
 const GRACE: Duration = Duration::from_mins(2);
 /// How soon it is noticed that entries need not stay any more.
 const TICK: Duration = Duration::from_secs(1);
 
-/// Who needs entries, by a number of its own: after which index, and until
-/// when, once that is known.
-type Holds = Mutex<HashMap<u64, (u64, Option<Instant>)>>;
+/// What a node needs.
+#[derive(Debug)]
+struct Need {
+    /// The last entry it has, or that is in the snapshot it gets.
+    index: u64,
+    /// How often a snapshot is under way to it.
+    under_way: usize,
+    /// When it is given up, unless a snapshot is under way.
+    until: Instant,
+}
+
+type Needs = Mutex<HashMap<NodeId, Need>>;
 
 /// Which entries are needed after snapshots that were sent. A clone is the same.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Needed {
-    holds: Arc<Holds>,
+    needs: Arc<Needs>,
 }
 
 impl Needed {
-    /// Entries after this index stay until some time after this is dropped.
-    pub(crate) fn after(&self, index: u64) -> Hold {
-        let key = fastrand::u64(..);
-        lock(&self.holds).insert(key, (index, None));
-        Hold { holds: Arc::clone(&self.holds), key }
+    /// Entries after this index stay for a node while this lives, and then as
+    /// long as the node gets some of them now and then.
+    pub(crate) fn after(&self, node: NodeId, index: u64) -> Hold {
+        let mut needs = lock(&self.needs);
+        let until = Instant::now();
+        let need = needs.entry(node).or_insert(Need { index, under_way: 0, until });
+        need.index = index;
+        need.under_way += 1;
+        Hold { needs: Arc::clone(&self.needs), node }
+    }
+
+    /// Takes note of how far nodes are. Those that are near enough to `last`
+    /// need nothing any more that does not stay anyway.
+    fn heard<'n>(
+        &self,
+        nodes: impl Iterator<Item = (&'n NodeId, &'n Option<LogId>)>,
+        last: u64,
+        near: u64,
+    ) {
+        let mut needs = lock(&self.needs);
+        for (node, at) in nodes {
+            let (Some(need), Some(at)) = (needs.get_mut(node), at) else { continue };
+            if at.index > need.index {
+                need.index = at.index;
+                need.until = Instant::now() + GRACE;
+            }
+            if need.under_way == 0 && need.index.saturating_add(near) >= last {
+                needs.remove(node);
+            }
+        }
     }
 
     /// The index after which entries have to stay.
     fn first(&self) -> Option<u64> {
-        let mut holds = lock(&self.holds);
+        let mut needs = lock(&self.needs);
         let now = Instant::now();
-        holds.retain(|_, (_, until)| until.is_none_or(|until| now < until));
-        holds.values().map(|(index, _)| *index).min()
+        needs.retain(|_, need| need.under_way > 0 || now < need.until);
+        needs.values().map(|need| need.index).min()
     }
 }
 
 /// Lets entries stay.
 #[derive(Debug)]
 pub(crate) struct Hold {
-    holds: Arc<Holds>,
-    key: u64,
+    needs: Arc<Needs>,
+    node: NodeId,
 }
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        if let Some((_, until)) = lock(&self.holds).get_mut(&self.key) {
-            *until = Some(Instant::now() + GRACE);
+        if let Some(need) = lock(&self.needs).get_mut(&self.node) {
+            need.under_way -= 1;
+            need.until = Instant::now() + GRACE;
         }
     }
 }
 
 /// Takes snapshots after many bytes, and cuts the log off, until the node fails.
 pub(super) async fn keep_log_short(node: &Node) {
-    let mut synced = node.machine.synced();
+    let mut stretch_end = node.machine.stretch_end();
     let mut metrics = node.raft.data_metrics();
     let (mut stretches, mut before) = (VecDeque::new(), 0);
     let mut seen = None;
     loop {
         tokio::select! {
             // Each is a view of the table, so it costs little.
-            changed = synced.changed() => {
-                stretches.push_back(*synced.borrow_and_update());
+            changed = stretch_end.changed() => {
+                stretches.push_back(*stretch_end.borrow_and_update());
                 if changed.is_err() || node.raft.trigger().snapshot().await.is_err() {
                     return;
                 }
@@ -95,6 +132,10 @@ pub(super) async fn keep_log_short(node: &Node) {
         let purged = {
             let now = metrics.borrow();
             seen = now.snapshot;
+            let last = now.last_log.map_or(0, |last| last.index);
+            if let Some(nodes) = &now.replication {
+                node.network.needed.heard(nodes.iter(), last, node.config.keep_entries);
+            }
             now.purged.map_or(0, |purged| purged.index)
         };
         let snapshot = seen.map_or(0, |snapshot| snapshot.index);
@@ -115,7 +156,7 @@ mod tests {
     async fn entries_stay_until_whoever_needs_them_had_time() {
         let needed = Needed::default();
         assert_eq!(needed.first(), None);
-        let (later, earlier) = (needed.after(9), needed.after(5));
+        let (later, earlier) = (needed.after(2, 9), needed.after(1, 5));
         assert_eq!(needed.first(), Some(5));
         tokio::time::sleep(GRACE * 2).await;
         drop(earlier);
@@ -125,6 +166,31 @@ mod tests {
         assert_eq!(needed.first(), Some(9));
         drop(later);
         tokio::time::sleep(GRACE * 2).await;
+        assert_eq!(needed.first(), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn entries_stay_as_long_as_whoever_needs_them_gets_some() {
+        let needed = Needed::default();
+        let at = |index| Some(LogId::new(openraft::CommittedLeaderId::new(1, 1), index));
+        let heard = |index| needed.heard([(&1, &at(index))].into_iter(), 1000, 10);
+        drop(needed.after(1, 5));
+        for index in [6, 7, 900] {
+            tokio::time::sleep(GRACE * 2 / 3).await;
+            heard(index);
+            assert_eq!(needed.first(), Some(index));
+        }
+        // It stands still.
+        tokio::time::sleep(GRACE * 2 / 3).await;
+        heard(900);
+        tokio::time::sleep(GRACE * 2 / 3).await;
+        assert_eq!(needed.first(), None);
+        // It is there; nothing has to stay, unless another snapshot is on its way.
+        let again = needed.after(1, 500);
+        heard(995);
+        assert_eq!(needed.first(), Some(995));
+        drop(again);
+        heard(996);
         assert_eq!(needed.first(), None);
     }
 }

@@ -1,6 +1,7 @@
 //! Starting and stopping a node.
 
 use std::{
+    path::Path,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -10,16 +11,20 @@ use std::{
 
 use futures::StreamExt as _;
 use openraft::{Config, ServerState, SnapshotPolicy};
-use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
+use tokio::{
+    net::TcpListener,
+    sync::{oneshot, watch},
+    task::JoinHandle,
+};
 use tokio_stream::wrappers::TcpListenerStream;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Server;
 
 use super::{
-    RaftBackend,
+    RaftBackend, WHEN_DAMAGED,
     channels::{self, Channels, MAX_MESSAGE},
     config::{RaftConfig, Start},
-    keeping::{self, Needed, STRETCHES},
+    keeping::{self, Needed},
     log::Log,
     machine::Machine,
     members,
@@ -88,6 +93,14 @@ fn library_config(config: &RaftConfig) -> Result<Config> {
 
 pub(super) async fn start(config: RaftConfig, start: Start) -> Result<RaftBackend> {
     let library = library_config(&config)?;
+    let listener = TcpListener::bind(&config.listen)
+        .await
+        .map_err(|e| failed("listen", format!("{}: {e}", config.listen)))?;
+    let listens = listener.local_addr().map_err(|e| failed("listen", e))?;
+    if config.advertise.is_none() && listens.ip().is_unspecified() {
+        let text = format!("no other node can reach {listens}: say which address they can");
+        return Err(failed("start", text));
+    }
     let (log, machine) = open_files(&config).await?;
     let identity = log.identity();
     if start == Start::Resume && identity.cluster == 0 {
@@ -95,14 +108,8 @@ pub(super) async fn start(config: RaftConfig, start: Start) -> Result<RaftBacken
             "the node in {} belongs to no cluster yet; bootstrap one or join one",
             config.data_dir.display()
         );
-        return Err(failed("start", text));
-    }
-    let listener = TcpListener::bind(&config.listen)
-        .await
-        .map_err(|e| failed("listen", format!("{}: {e}", config.listen)))?;
-    let listens = listener.local_addr().map_err(|e| failed("listen", e))?;
-    if config.advertise.is_none() && listens.ip().is_unspecified() {
-        let text = format!("no other node can reach {listens}: say which address they can");
+        machine.close().await?;
+        log.close().await;
         return Err(failed("start", text));
     }
     let address = config.advertise.clone().unwrap_or_else(|| listens.to_string());
@@ -133,58 +140,85 @@ pub(super) async fn start(config: RaftConfig, start: Start) -> Result<RaftBacken
         receiving: Arc::default(),
         changing_members: tokio::sync::Mutex::default(),
         barriers: Barriers::default(),
+        failure: watch::Sender::default(),
     });
 
     let stop = CancellationToken::new();
     let serving = serve(&node, listener, stop.child_token())?;
     let (tell_end, ended) = watch::channel(false);
     let ended = Ended { stop: stop.clone(), ended };
-    tokio::spawn(run(Arc::clone(&node), stop.clone(), serving, tell_end));
+    let (tell_entered, entered) = oneshot::channel();
+    tokio::spawn(run(Arc::clone(&node), stop.clone(), serving, entered, tell_end));
     let backend = RaftBackend { node, listens, ended, _stop: Arc::new(stop.drop_guard()) };
     if let Err(error) = enter(&backend.node, start).await {
         backend.shutdown().await;
         return Err(error);
     }
+    // If nobody listens, the node has stopped already.
+    tell_entered.send(()).unwrap_or_default();
     Ok(backend)
 }
 
 async fn open_files(config: &RaftConfig) -> Result<(Log, Machine)> {
-    let config = config.clone();
-    blocking(move || {
-        std::fs::create_dir_all(&config.data_dir)
-            .map_err(|e| failed("open", format!("{}: {e}", config.data_dir.display())))?;
-        let log = Log::open(&config.data_dir.join(LOG_FILE))?;
-        let machine = Machine::open(
-            &config.data_dir.join(TABLE_FILE),
-            config.watch_buffer,
-            config.retired.clone(),
-            log.gate().clone(),
-            config.faults(),
-            config.keep_bytes / STRETCHES as u64,
-        )?;
-        log.keep_for(machine.on_disk());
-        let (purged, applied) = (log.purged_to(), *machine.applied().borrow());
-        if purged > applied {
-            // Somebody put an older file in its place.
-            let text = format!(
-                "{TABLE_FILE} in {} has the entries of the log before {applied} only, and \
-                 {LOG_FILE} begins with {purged}: remove this node from the cluster, empty the \
-                 folder, and let it join again",
-                config.data_dir.display()
-            );
+    let (log, table) = (config.data_dir.join(LOG_FILE), config.data_dir.join(TABLE_FILE));
+    let (path, options) = (table.clone(), config.clone());
+    let log = blocking(move || {
+        let folder = &options.data_dir;
+        let failed_at =
+            |path: &Path, e: std::io::Error| failed("open", format!("{}: {e}", path.display()));
+        std::fs::create_dir_all(folder).map_err(|e| failed_at(folder, e))?;
+        let is_there = |path: &Path| path.try_exists().map_err(|e| failed_at(path, e));
+        if is_there(&path)? && !is_there(&log)? {
+            // A node made anew could vote again in a term in which it has voted.
+            let folder = folder.display();
+            let text =
+                format!("{LOG_FILE} is missing in {folder}, beside {TABLE_FILE}; {WHEN_DAMAGED}");
             return Err(failed("open", text));
         }
-        Ok((log, machine))
+        Log::open(&log, options.check_on_open)
     })
-    .await
+    .await?;
+    let (opened, options) = (log.clone(), config.clone());
+    let machine = blocking(move || open_table(&table, &options, &opened)).await;
+    if machine.is_err() {
+        log.close().await;
+    }
+    Ok((log, machine?))
+}
+
+/// Opens the table to a log. Blocks.
+fn open_table(path: &Path, config: &RaftConfig, log: &Log) -> Result<Machine> {
+    let machine = Machine::open(path, config, log.gate().clone())?;
+    log.keep_for(machine.on_disk());
+    let (purged, applied) = (log.purged_to(), *machine.applied().borrow());
+    if purged > applied {
+        // Somebody put an older file in its place.
+        let text = format!(
+            "{TABLE_FILE} in {} has the entries of the log before {applied} only, and {LOG_FILE} \
+             begins with {purged}; {WHEN_DAMAGED}",
+            config.data_dir.display()
+        );
+        return Err(failed("open", text));
+    }
+    Ok(machine)
 }
 
 /// Comes to the cluster.
 async fn enter(node: &Arc<Node>, start: Start) -> Result<()> {
+    // What was applied again from the log, so that the next start need not.
+    node.machine.durable_view().await?;
     let known = node.cluster.load(Ordering::Acquire) != 0;
-    let member = members::members(node).into_iter().find(|member| member.id == node.id);
+    // What the metrics say is not there from the beginning.
+    let id = node.id;
+    let membership = node.raft.with_raft_state(move |state| {
+        state.membership_state.effective().membership().get_node(&id).cloned()
+    });
+    let member = membership.await.map_err(|e| failed("start", e.to_string()))?;
     match (start, member) {
-        (_, Some(member)) => {
+        (start, Some(member)) => {
+            if let Start::Join(through) = start {
+                members::is_same_cluster(node, &through).await?;
+            }
             if member.address != node.address {
                 tokio::spawn(announce(Arc::clone(node)));
             }
@@ -272,11 +306,26 @@ async fn run(
     node: Arc<Node>,
     stop: CancellationToken,
     serving: JoinHandle<()>,
+    entered: oneshot::Receiver<()>,
     tell_end: watch::Sender<bool>,
 ) {
+    let removed = async {
+        if entered.await.is_err() {
+            std::future::pending::<()>().await;
+        }
+        members::removed(&node).await;
+    };
     tokio::select! {
-        () = follow_leader(&node) => tracing::error!("the node has stopped by itself"),
-        () = keeping::keep_log_short(&node) => tracing::error!("the node has stopped by itself"),
+        reason = follow_leader(&node) => node.fail(reason),
+        () = keeping::keep_log_short(&node) => node.fail(end_of(&node)),
+        () = removed => {
+            let folder = node.config.data_dir.display();
+            node.fail(format!(
+                "it was removed from its cluster; to let it join again, empty the folder {folder}"
+            ));
+            // What it holds is not what the cluster holds any more.
+            stop.cancel();
+        }
         () = stop.cancelled() => {}
     }
     node.leadership.set(false);
@@ -296,22 +345,29 @@ async fn run(
     tell_end.send_replace(true);
 }
 
+/// Why the consensus has ended.
+fn end_of(node: &Node) -> String {
+    let state = node.raft.metrics().borrow().running_state.clone();
+    state.err().map_or("the consensus has ended".to_owned(), |error| error.to_string())
+}
+
 /// Gives and takes the leadership, and closes connections to old leaders, until
 /// the node fails.
-async fn follow_leader(node: &Node) {
-    let mut metrics = node.raft.metrics();
+async fn follow_leader(node: &Node) -> String {
+    // Not those of the data, which change with each entry.
+    let mut server = node.raft.server_metrics();
+    let (data, metrics) = (node.raft.data_metrics(), node.raft.metrics());
     let longest = u64::try_from(node.config.election.1.as_millis()).unwrap_or(u64::MAX);
     let (mut leader, mut leads) = (None, false);
     loop {
         let (now_leader, now_leads) = {
-            let metrics = metrics.borrow_and_update();
-            if let Err(error) = &metrics.running_state {
-                tracing::error!(%error, "the node cannot go on");
-                return;
+            if metrics.borrow().running_state.is_err() {
+                return end_of(node);
             }
-            let heard = metrics.millis_since_quorum_ack.is_some_and(|millis| millis < longest);
-            let leads = metrics.state == ServerState::Leader && heard;
-            (metrics.current_leader, leads)
+            let silent = data.borrow().millis_since_quorum_ack;
+            let heard = silent.is_some_and(|millis| millis < longest);
+            let server = server.borrow_and_update();
+            (server.current_leader, server.state == ServerState::Leader && heard)
         };
         if now_leader != leader {
             leader = now_leader;
@@ -325,9 +381,9 @@ async fn follow_leader(node: &Node) {
             node.leadership.set(leads);
         }
         // Without news, time alone may end a leadership.
-        let changed = tokio::time::timeout(node.config.heartbeat, metrics.changed()).await;
+        let changed = tokio::time::timeout(node.config.heartbeat, server.changed()).await;
         if matches!(changed, Ok(Err(_))) {
-            return;
+            return end_of(node);
         }
     }
 }

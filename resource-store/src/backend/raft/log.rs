@@ -93,9 +93,9 @@ impl State {
 }
 
 impl Log {
-    /// Opens the log, or makes an empty one. Blocks.
-    pub(crate) fn open(path: &Path) -> BackendResult<Self> {
-        let file = Arc::new(LogFile::open(path)?);
+    /// Opens the log, or makes an empty one; `check` reads all of it. Blocks.
+    pub(crate) fn open(path: &Path, check: bool) -> BackendResult<Self> {
+        let file = Arc::new(LogFile::open(path, check)?);
         let (vote, committed, purged, last) = file.state()?;
         let node = file.identity().node;
         let vote = vote.map(|vote| elected_no_more(vote, node));
@@ -295,17 +295,16 @@ impl RaftLogStorage<Types> for Log {
         let (first, last) = (first.log_id.index, last.log_id);
         let flushed = lock(&self.shared.cache).flushed_to();
         let early = lock(&self.shared.state).appends_early(self.shared.node, &entries, flushed);
-        let records = entries.iter().map(|e| (e.log_id.index, file::encode(e))).collect();
         for entry in &entries {
             entry.mark_entered();
         }
-        lock(&self.shared.cache).push(entries);
+        lock(&self.shared.cache).push(entries.clone());
         if early {
             self.shared.gate.acknowledged_early(first, last.index + 1);
-            self.shared.writer.send(Work::Append { records, callback: None });
+            self.shared.writer.send(Work::Append { entries, callback: None });
             callback.log_io_completed(Ok(()));
         } else {
-            self.shared.writer.send(Work::Append { records, callback: Some(callback) });
+            self.shared.writer.send(Work::Append { entries, callback: Some(callback) });
         }
         Ok(())
     }

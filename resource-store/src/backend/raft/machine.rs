@@ -14,7 +14,7 @@ use std::{
     path::Path,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
 };
 
@@ -27,9 +27,12 @@ use prost::Message as _;
 use tokio::sync::watch;
 
 use super::{
+    WHEN_DAMAGED,
+    config::RaftConfig,
     convert,
     faults::Faults,
     gate::Gate,
+    keeping::STRETCHES,
     on_disk::OnDisk,
     restore::{self, Done},
     retired::RetiredTypes,
@@ -67,7 +70,7 @@ const AT_ONCE_BYTES: usize = 64 << 10;
 const AT_ONCE: usize = 32;
 /// How much of the file is kept in memory.
 const CACHE_BYTES: usize = 64 << 20;
-/// How many bytes of a snapshot are staged in one transaction, about.
+/// How many resources of a snapshot are staged in one transaction.
 const STAGE_RESOURCES: usize = 2000;
 
 /// What a node holds. A clone is another handle.
@@ -90,32 +93,24 @@ struct Shared {
     /// The index of the last applied entry, plus one.
     applied: watch::Sender<u64>,
     on_disk: OnDisk,
-    /// Whether the library asked for the snapshot it starts with.
-    asked: AtomicBool,
     /// After how many bytes of entries the table waits for the disk.
     sync_bytes: u64,
     /// How many bytes were applied since the table waited for the disk.
     unsynced: AtomicU64,
-    /// The last entry after which it waited, for that many bytes.
-    synced: watch::Sender<u64>,
+    /// The last entry of so many bytes.
+    stretch_end: watch::Sender<u64>,
 }
 
 impl Machine {
     /// Opens what is there, or makes an empty one. Blocks.
-    pub(crate) fn open(
-        path: &Path,
-        watch_buffer: usize,
-        retired: RetiredTypes,
-        gate: Gate,
-        faults: Faults,
-        sync_bytes: u64,
-    ) -> Result<Self> {
+    pub(crate) fn open(path: &Path, config: &RaftConfig, gate: Gate) -> Result<Self> {
         let options = TableOptions {
             cache_bytes: CACHE_BYTES,
-            check: false,
+            check: config.check_on_open,
             synced: true,
             // Few commits are durable.
             quick_repair: true,
+            advice: WHEN_DAMAGED,
         };
         let table = Table::open(path, &options)?;
         let (applied, _) = applied_state(&table.current())?;
@@ -124,15 +119,14 @@ impl Machine {
             view: table.view(),
             table: Mutex::new(Some(Arc::new(table))),
             changing: Mutex::default(),
-            topics: Topics::new(watch_buffer),
-            retired,
-            faults,
+            topics: Topics::new(config.watch_buffer),
+            retired: config.retired.clone(),
+            faults: config.faults(),
             applied: watch::Sender::new(applied),
             on_disk: OnDisk::new(applied),
-            asked: AtomicBool::new(false),
-            sync_bytes,
+            sync_bytes: config.keep_bytes / STRETCHES as u64,
             unsynced: AtomicU64::new(0),
-            synced: watch::Sender::new(0),
+            stretch_end: watch::Sender::new(0),
         };
         Ok(Self { shared: Arc::new(shared), gate })
     }
@@ -157,10 +151,10 @@ impl Machine {
         self.shared.on_disk.clone()
     }
 
-    /// The index of an entry now and then: after so many bytes of entries as the
+    /// The last entry of each stretch of the log that has as many bytes as the
     /// table was opened with.
-    pub(crate) fn synced(&self) -> watch::Receiver<u64> {
-        self.shared.synced.subscribe()
+    pub(crate) fn stretch_end(&self) -> watch::Receiver<u64> {
+        self.shared.stretch_end.subscribe()
     }
 
     pub(crate) fn watch(&self, query: &Query) -> Watch {
@@ -240,7 +234,7 @@ impl Machine {
     }
 
     /// A view whose content, as long as it may be told of, is on the disk.
-    async fn durable_view(&self) -> Result<Arc<TableSnapshot>> {
+    pub(crate) async fn durable_view(&self) -> Result<Arc<TableSnapshot>> {
         let view = self.current();
         self.change(true, |writer| {
             writer.touch();
@@ -296,7 +290,7 @@ impl Machine {
             shared.applied.send_replace(last.index + 1);
             if durable {
                 shared.on_disk.reached(last.index + 1);
-                shared.synced.send_replace(last.index);
+                shared.stretch_end.send_replace(last.index);
             }
             Ok(outcomes)
         };
@@ -557,14 +551,8 @@ impl RaftStateMachine<Types> for Machine {
     }
 
     async fn get_current_snapshot(&mut self) -> Result<Option<Snapshot>, StorageError> {
-        // What a restart has applied again goes to the disk once, so that the next
-        // one need not. To be sent, a snapshot need not be there.
-        let view = if self.shared.asked.swap(true, Ordering::Relaxed) {
-            Ok(self.current())
-        } else {
-            self.durable_view().await
-        };
-        let snapshot = view.and_then(snapshot_of).map_err(|error| self.broken(error))?;
+        // To be sent, it need not be on the disk.
+        let snapshot = snapshot_of(self.current()).map_err(reading)?;
         Ok(snapshot.meta.last_log_id.is_some().then_some(snapshot))
     }
 }

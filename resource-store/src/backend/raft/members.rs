@@ -2,11 +2,13 @@
 
 use std::{collections::BTreeSet, future::Future, sync::atomic::Ordering, time::Duration};
 
+use futures::future::join_all;
 use openraft::{
     ChangeMembers,
     error::{ClientWriteError, RaftError},
 };
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
+use tonic::Status;
 
 use super::{
     channels::{self, Channels},
@@ -27,6 +29,8 @@ const NEARLY_THERE: u64 = 1000;
 const CATCH_UP: Duration = Duration::from_secs(2);
 /// How often a node asks to be taken in.
 const ASK_AGAIN: Duration = Duration::from_millis(200);
+/// How long a node may take to say that it is there.
+const ANSWER: Duration = Duration::from_secs(2);
 
 /// A node of a cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,6 +44,9 @@ pub struct Member {
     pub voter: bool,
     /// Whether it leads.
     pub leader: bool,
+    /// Why it gave no answer, if it was asked, which only
+    /// [`RaftBackend::members_at`](super::RaftBackend::members_at) does.
+    pub silent: Option<String>,
 }
 
 pub(crate) fn members(node: &Node) -> Vec<Member> {
@@ -52,6 +59,7 @@ pub(crate) fn members(node: &Node) -> Vec<Member> {
         address: peer.address.clone(),
         voter: voters.contains(id),
         leader: metrics.current_leader == Some(*id),
+        silent: None,
     };
     membership.nodes().map(member).collect()
 }
@@ -79,7 +87,7 @@ fn another_leader(node: &Node) -> Result<Option<peer::Node>> {
 
 async fn change(node: &Node, change: ChangeMembers<NodeId, Peer>, retain: bool) -> Result<()> {
     let changing = node.raft.change_membership(change, retain);
-    match tokio::time::timeout(node.config.write_timeout, changing).await {
+    match timeout(node.config.write_timeout, changing).await {
         Ok(Ok(_)) => Ok(()),
         Ok(Err(RaftError::APIError(ClientWriteError::ForwardToLeader(_)))) => {
             Err(inconsistent("the node is not the leader any more"))
@@ -99,10 +107,20 @@ pub(crate) async fn take_in(node: &Node, joiner: peer::Node) -> Result<peer::Joi
         return Err(inconsistent("a node needs an id and an address"));
     }
     let _changing = node.changing_members.lock().await;
-    let known = members(node).into_iter().find(|member| member.id == joiner.id);
+    let members = members(node);
+    let known = members.iter().find(|member| member.id == joiner.id);
+    let here = |member: &&Member| member.address == joiner.address && member.id != joiner.id;
+    if let Some(other) = members.iter().find(here) {
+        // Of two nodes at one address one is lost, and would count as a voter.
+        let text = format!(
+            "node {:016x} of this cluster has the address {}: if it is no more, remove it first",
+            other.id, other.address
+        );
+        return Err(Error::Other { operation: "join", retryable: false, source: text.into() });
+    }
     let peer = Peer { address: joiner.address.clone() };
     let id = format!("{:016x}", joiner.id);
-    match &known {
+    match known {
         None => {
             tracing::info!(node = id, address = joiner.address, "a node joins");
             change(node, ChangeMembers::AddNodes([(joiner.id, peer)].into()), true).await?;
@@ -180,6 +198,7 @@ where
     F: Future<Output = Answer>,
 {
     let mut deadline = Instant::now() + patience;
+    let mut told = String::new();
     let mut places = first.iter().cycle();
     let mut next: Option<String> = None;
     loop {
@@ -199,9 +218,11 @@ where
             Answer::Again(reason) if Instant::now() >= deadline => {
                 return Err(inconsistent(format!("{address}: {reason}")));
             }
-            Answer::Again(reason) => {
-                tracing::debug!(address, reason, "asking again");
+            Answer::Again(reason) if reason != told => {
+                tracing::warn!(address, reason, "not done yet, asking again");
+                told = reason;
             }
+            Answer::Again(_) => {}
         }
         tokio::time::sleep(ASK_AGAIN).await;
     }
@@ -229,10 +250,16 @@ pub(crate) async fn join(node: &Node, through: &[String]) -> Result<()> {
                 Ok(()) => Answer::Done,
                 Err(error) => Answer::Again(error.to_string()),
             },
-            Err(status) => Answer::Again(error_chain(&status)),
+            Err(status) => answer_of(&status),
         }
     })
     .await
+}
+
+/// What it means that a call failed.
+fn answer_of(status: &Status) -> Answer {
+    let reason = channels::reason(status);
+    if channels::is_final(status) { Answer::Refused(reason) } else { Answer::Again(reason) }
 }
 
 /// Removes a node, through any node.
@@ -254,27 +281,96 @@ pub(crate) async fn remove_through(
         {
             Ok(peer::RemoveResponse { leader: Some(leader) }) => Answer::Ask(leader.address),
             Ok(peer::RemoveResponse { leader: None }) => Answer::Done,
-            Err(status) if status.code() == tonic::Code::Internal => {
-                Answer::Refused(status.message().to_owned())
-            }
-            Err(status) => Answer::Again(error_chain(&status)),
+            Err(status) => answer_of(&status),
         }
     })
     .await
 }
 
-/// The members as the node at an address knows them.
+/// What the node at an address knows of its cluster, or why that is not known.
+/// It has to be a certain node, and of a certain cluster, unless they are 0.
+async fn ask_members(
+    channels: &Channels,
+    address: &str,
+    route: peer::Route,
+) -> Result<peer::MembersResponse, String> {
+    let channel = channels.to(address).map_err(|e| error_chain(&e))?;
+    let mut client = channels::peer_client(channel);
+    let asked = client.members(peer::MembersRequest { route: Some(route) });
+    match timeout(ANSWER, asked).await {
+        Ok(answer) => answer.map(tonic::Response::into_inner).map_err(|s| channels::reason(&s)),
+        Err(_too_long) => Err(format!("no answer within {} s", ANSWER.as_secs())),
+    }
+}
+
+/// The members as the node at an address knows them, each of which is asked
+/// whether it is there.
 pub(crate) async fn members_at(channels: &Channels, address: &str) -> Result<Vec<Member>> {
-    let unreachable = |error: &(dyn std::error::Error + 'static)| {
-        inconsistent(format!("{address} does not answer: {}", error_chain(error)))
+    let anyone = peer::Route { cluster: 0, to: 0, from: 0 };
+    let peer::MembersResponse { cluster, members } =
+        ask_members(channels, address, anyone)
+            .await
+            .map_err(|reason| inconsistent(format!("{address} does not answer: {reason}")))?;
+    let member = |member: peer::Member| async move {
+        let peer::Node { id, address } = member.node.unwrap_or_default();
+        let answer = ask_members(channels, &address, peer::Route { cluster, to: id, from: 0 });
+        let silent = answer.await.err();
+        Member { id, address, voter: member.voter, leader: member.leader, silent }
     };
-    let channel = channels.to(address).map_err(|e| unreachable(&e))?;
-    let request = peer::MembersRequest { route: Some(peer::Route { cluster: 0, to: 0, from: 0 }) };
-    let answer = channels::peer_client(channel).members(request).await;
-    let members = answer.map_err(|e| unreachable(&e))?.into_inner().members;
-    let member = |member: peer::Member| {
-        let node = member.node.unwrap_or_default();
-        Member { id: node.id, address: node.address, voter: member.voter, leader: member.leader }
-    };
-    Ok(members.into_iter().map(member).collect())
+    Ok(join_all(members.into_iter().map(member)).await)
+}
+
+/// Refuses a cluster to join that is not the one this node belongs to. Whether
+/// it is cannot be said if nobody answers.
+pub(crate) async fn is_same_cluster(node: &Node, address: &str) -> Result<()> {
+    let mine = node.cluster.load(Ordering::Acquire);
+    let anyone = peer::Route { cluster: 0, to: 0, from: 0 };
+    match ask_members(&node.network.channels, address, anyone).await {
+        Ok(answer) if answer.cluster != 0 && answer.cluster != mine => {
+            let text = format!(
+                "the node in {} belongs to cluster {mine:016x}, and {address} to {:016x}",
+                node.config.data_dir.display(),
+                answer.cluster
+            );
+            Err(Error::Other { operation: "join", retryable: false, source: text.into() })
+        }
+        Ok(_) => Ok(()),
+        Err(reason) => {
+            tracing::debug!(address, reason, "the node to join through does not answer");
+            Ok(())
+        }
+    }
+}
+
+/// Waits until this node was removed from its cluster, of which it may not hear.
+pub(crate) async fn removed(node: &Node) {
+    loop {
+        tokio::time::sleep(node.config.patience).await;
+        let known = members(node);
+        let belongs = known.iter().any(|member| member.id == node.id);
+        if belongs && known.iter().any(|member| member.leader) {
+            continue;
+        }
+        for other in known.iter().filter(|other| other.id != node.id) {
+            if is_removed(node, other).await {
+                return;
+            }
+        }
+    }
+}
+
+/// Whether another node leads the cluster now, without this one.
+async fn is_removed(node: &Node, leader: &Member) -> bool {
+    let (route, channels) = (node.network.route(leader.id), &node.network.channels);
+    let Ok(found) = ask_members(channels, &leader.address, route).await else { return false };
+    let is = |member: &peer::Member, id| member.node.as_ref().is_some_and(|node| node.id == id);
+    if found.members.iter().any(|member| is(member, node.id))
+        || !found.members.iter().any(|member| member.leader && is(member, leader.id))
+    {
+        return false;
+    }
+    // Else it may only believe that it leads.
+    let Ok(channel) = channels.to(&leader.address) else { return false };
+    let asked = peer::ReadIndexRequest { route: Some(route) };
+    matches!(timeout(ANSWER, channels::peer_client(channel).read_index(asked)).await, Ok(Ok(_)))
 }

@@ -33,11 +33,8 @@ use super::{
     snapshot::{self, SnapshotData, State},
     types::{LogId, NodeId, Peer, Snapshot, Types, Vote},
 };
-use crate::{
-    error_chain::error_chain,
-    pb::generated::resource_store::peer::v1::{
-        self as peer, append_response, peer_service_client::PeerServiceClient,
-    },
+use crate::pb::generated::resource_store::peer::v1::{
+    self as peer, append_response, peer_service_client::PeerServiceClient,
 };
 
 /// How long entries may take to get to the disk of a follower. The library
@@ -254,7 +251,7 @@ impl RaftNetwork<Types> for Link {
             restore: Some(restore),
         };
         let last = snapshot.meta.last_log_id.map_or(0, |last| last.index);
-        let _needed = self.network.needed.after(last);
+        let _needed = self.network.needed.after(self.to, last);
         let mut client = self.client()?;
         let (faults, from, to) = (self.network.faults.clone(), self.network.node, self.to);
         let (progress, mut progressed) = tokio::sync::watch::channel(());
@@ -330,7 +327,7 @@ async fn append(
 }
 
 fn unreachable(status: &tonic::Status) -> Failure {
-    let reason = AnyError::error(error_chain(status));
+    let reason = AnyError::error(channels::reason(status));
     RPCError::Unreachable(Unreachable::new(&reason))
 }
 

@@ -12,8 +12,11 @@ use std::{
 
 use bytes::Bytes;
 use openraft::error::{CheckIsLeaderError, ClientWriteError, RaftError};
-use tokio::{sync::Mutex, time::Instant};
-use tonic::{Code, Status, transport::Channel};
+use tokio::{
+    sync::{Mutex, watch},
+    time::Instant,
+};
+use tonic::{Status, transport::Channel};
 
 use super::{
     barrier::Barrier,
@@ -66,6 +69,8 @@ pub(crate) struct Node {
     /// Held while the leader changes the membership.
     pub(crate) changing_members: Mutex<()>,
     pub(crate) barriers: Barriers,
+    /// Why the node cannot go on.
+    pub(crate) failure: watch::Sender<Option<String>>,
 }
 
 impl fmt::Debug for Node {
@@ -140,6 +145,11 @@ pub(crate) fn inconsistent(reason: impl Into<String>) -> Error {
     Error::Inconsistent { reason: reason.into() }
 }
 
+fn out_of_order(reason: &str) -> Error {
+    let source = format!("the node cannot go on: {reason}").into();
+    Error::Other { operation: "take part in the cluster", retryable: false, source }
+}
+
 fn outcome_unknown(reason: &str) -> Failure {
     Error::outcome_unknown("change", reason).into()
 }
@@ -180,6 +190,7 @@ impl Node {
         let deadline = self.deadline();
         let mut reason = "no leader is known".to_owned();
         loop {
+            self.running()?;
             let leader = self.leader();
             let id = leader.as_ref().map(|(id, _)| *id);
             if let Some((id, peer)) = leader {
@@ -189,7 +200,6 @@ impl Node {
                     Err(Failure::NotDone(why)) => reason = why,
                 }
             }
-            self.running()?;
             if Instant::now() >= deadline {
                 return Err(inconsistent(reason));
             }
@@ -199,14 +209,27 @@ impl Node {
 
     /// Fails once the node has stopped.
     fn running(&self) -> Result<()> {
+        if let Some(reason) = &*self.failure.borrow() {
+            return Err(out_of_order(reason));
+        }
         match &self.raft.metrics().borrow().running_state {
             Ok(()) => Ok(()),
-            Err(fatal) => Err(Error::Other {
-                operation: "take part in the cluster",
-                retryable: false,
-                source: fatal.to_string().into(),
-            }),
+            Err(fatal) => Err(out_of_order(&fatal.to_string())),
         }
+    }
+
+    /// Says that the node cannot go on, which only its end changes.
+    pub(crate) fn fail(&self, reason: String) {
+        tracing::error!(reason, "the node cannot go on");
+        self.failure.send_replace(Some(reason));
+    }
+
+    /// Why the node cannot go on, once it cannot.
+    pub(crate) async fn failed(&self) -> Error {
+        let mut failure = self.failure.subscribe();
+        let reason = failure.wait_for(Option::is_some).await.map(|reason| reason.clone());
+        // The node holds the sender, so there is a reason.
+        out_of_order(&reason.ok().flatten().unwrap_or_default())
     }
 
     /// Has the leader make a change; it may be this node.
@@ -320,18 +343,18 @@ impl Node {
             Some(error) => error.into(),
             None if never_sent(status) => {
                 self.forwarding.close(&peer.address);
-                Failure::NotDone(format!("the leader cannot be reached: {}", error_chain(status)))
+                Failure::NotDone(format!(
+                    "the leader cannot be reached: {}",
+                    channels::reason(status)
+                ))
             }
-            None if status.code() == Code::Internal
-                && std::error::Error::source(status).is_none() =>
-            {
-                // The leader's own words.
+            None if channels::is_final(status) => {
                 let source = status.message().to_owned().into();
                 Error::Other { operation: "forward", retryable: false, source }.into()
             }
             None => {
                 let reason =
-                    format!("the connection to the leader failed: {}", error_chain(status));
+                    format!("the connection to the leader failed: {}", channels::reason(status));
                 outcome_unknown(&reason)
             }
         }
@@ -405,7 +428,7 @@ impl Node {
             let mut request = tonic::Request::new(request);
             request.set_timeout(limit);
             let answer = client.read_index(request).await;
-            answer.map(|a| a.into_inner().index).map_err(|e| inconsistent(error_chain(&e)))
+            answer.map(|a| a.into_inner().index).map_err(|e| inconsistent(channels::reason(&e)))
         };
         let passed = self.while_leading(id, self.barriers.follower.pass(round)).await;
         let passed = passed.unwrap_or_else(|| Err(inconsistent("the leader changed")));
@@ -501,7 +524,7 @@ fn read_failure(status: Status) -> Failure {
     match wire::from_status(&status) {
         Some(Error::Inconsistent { reason }) => Failure::NotDone(reason),
         Some(error) => Failure::Failed(error),
-        None => Failure::NotDone(error_chain(&status)),
+        None => Failure::NotDone(channels::reason(&status)),
     }
 }
 

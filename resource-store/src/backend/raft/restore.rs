@@ -31,6 +31,8 @@ use crate::{
 };
 
 const UNDER_WAY: &[u8] = b"raft restore";
+/// The highest version that a restore may bring, because later ones are larger.
+const HIGHEST_VERSION: u64 = u64::MAX / 2;
 
 /// Why a step changed nothing, on all nodes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -43,6 +45,8 @@ pub(crate) enum Refused {
     End { found: u64, expected: u64 },
     #[error("resource has no id")]
     NoId,
+    #[error("version {0} leaves no numbers for later ones")]
+    Version(u64),
     #[error("the step is empty")]
     Empty,
 }
@@ -99,9 +103,12 @@ pub(crate) fn apply(
             Refused::NoId
         }
         Some(Step::Part(part)) => {
+            let highest = part.resources.iter().map(number_of).max().unwrap_or(0);
+            if highest > HIGHEST_VERSION {
+                return Ok(Err(Refused::Version(highest)));
+            }
+            under_way.highest_version = under_way.highest_version.max(highest);
             for resource in part.resources {
-                let version = resource.version.parse().unwrap_or(0);
-                under_way.highest_version = under_way.highest_version.max(version);
                 writer.stage(Place::Restoring, &Arc::new(resource))?;
             }
             under_way.parts += 1;
@@ -124,6 +131,11 @@ pub(crate) fn apply(
         }
     };
     Ok(Err(refused))
+}
+
+/// The version as a number; what is none is smaller than all.
+fn number_of(resource: &Resource) -> u64 {
+    resource.version.parse().unwrap_or(0)
 }
 
 /// Has the leader put other resources in the place of all. No more than one

@@ -141,9 +141,19 @@ impl Cluster {
 
     /// Starts a node again, with what is in its files.
     pub(super) async fn restart(&mut self, number: usize) {
+        self.restart_as(number, Start::Resume).await.unwrap();
+    }
+
+    pub(super) async fn restart_as(&mut self, number: usize, start: Start) -> Result<()> {
         let config = self.configs[number].clone();
-        let node = within(RaftBackend::start(config, Start::Resume)).await.unwrap();
-        self.nodes[number] = Some(node);
+        self.nodes[number] = Some(within(RaftBackend::start(config, start)).await?);
+        Ok(())
+    }
+
+    /// Gives a node that is stopped an empty folder.
+    pub(super) fn wipe(&mut self, number: usize) {
+        self.folders[number] = folder();
+        self.configs[number].data_dir = self.folders[number].path().to_owned();
     }
 }
 

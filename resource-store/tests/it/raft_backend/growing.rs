@@ -17,7 +17,7 @@ use resource_store::{
     pb::{Any, Resource},
 };
 
-use super::cluster::{Cluster, everything, names, put, thing, within};
+use super::cluster::{Cluster, everything, put, thing, within};
 
 fn short_log(config: &mut RaftConfig) {
     Cluster::hasty(config);
@@ -87,37 +87,6 @@ async fn a_node_far_behind_gets_a_snapshot_and_its_watches_close() {
     })
     .await;
     assert!(matches!(closed, Error::WatchClosed), "{closed}");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn members_are_listed_and_removed() {
-    let mut cluster = Cluster::start_with(3, |_, config| Cluster::hasty(config)).await;
-    let leader = cluster.leader().await;
-    let members = cluster.node(leader).members();
-    assert_eq!(members.len(), 3);
-    assert!(members.iter().all(|member| member.voter));
-    let gone = cluster.node((leader + 1) % 3).node_id();
-    let rest = (leader + 2) % 3;
-    // Through a follower, which says who leads.
-    within(cluster.node(rest).remove_member(gone)).await.unwrap();
-    cluster.stop((leader + 1) % 3).await;
-    put(cluster.node(rest), "with two").await;
-    let address = cluster.node(rest).local_addr().to_string();
-    let listed = RaftBackend::members_at(&address, None).await.unwrap();
-    assert_eq!(listed.len(), 2);
-    assert!(listed.iter().all(|member| member.id != gone));
-    // One that is not there is gone already.
-    let patience = Duration::from_secs(10);
-    within(RaftBackend::remove_member_at(&address, None, gone, patience)).await.unwrap();
-
-    let leader = cluster.leader().await;
-    let other = listed.iter().find(|m| m.id != cluster.node(leader).node_id()).unwrap().id;
-    within(cluster.node(leader).remove_member(other)).await.unwrap();
-    let alone = cluster.node(leader);
-    let refused = within(alone.remove_member(alone.node_id())).await.unwrap_err();
-    assert!(refused.to_string().contains("the only node that votes"), "{refused}");
-    put(alone, "alone").await;
-    assert_eq!(names(alone).await, ["alone", "with two"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

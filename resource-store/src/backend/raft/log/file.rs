@@ -21,7 +21,7 @@ use crate::{
         Result,
         durable::{fault::FileState, record},
         raft::{
-            convert,
+            WHEN_DAMAGED, convert,
             types::{Entry, EntryExt as _, LogId, NodeId, Vote},
         },
     },
@@ -73,9 +73,11 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    pub(super) fn append(&mut self, records: Vec<(u64, Vec<u8>)>) {
-        self.bytes += records.iter().map(|(_, record)| record.len()).sum::<usize>();
+    pub(super) fn append(&mut self, entries: &[Entry]) {
+        let records = entries.iter().map(|entry| (entry.log_id.index, encode(entry)));
+        let before = self.records.len();
         self.records.extend(records);
+        self.bytes += self.records.iter().skip(before).map(|(_, r)| r.len()).sum::<usize>();
     }
 
     pub(super) fn truncate(&mut self, since: u64) {
@@ -113,7 +115,7 @@ impl Batch {
 }
 
 /// The record of an entry.
-pub(super) fn encode(entry: &Entry) -> Vec<u8> {
+fn encode(entry: &Entry) -> Vec<u8> {
     let message = convert::from_entry(entry);
     record::seal(&entry.log_id.index.to_be_bytes(), |record| {
         record.reserve_exact(message.encoded_len());
@@ -132,8 +134,8 @@ pub(super) struct LogFile {
 }
 
 impl LogFile {
-    pub(super) fn open(path: &Path) -> Result<Self> {
-        let file = FileState::new(path);
+    pub(super) fn open(path: &Path, check: bool) -> Result<Self> {
+        let file = FileState::new(path, WHEN_DAMAGED);
         let (database, identity) = file.guard("open", || {
             if !path
                 .try_exists()
@@ -143,7 +145,8 @@ impl LogFile {
             }
             let handle = OpenOptions::new().read(true).write(true).open(path);
             let handle = handle.map_err(|e| file.io("it cannot be opened", e).during("open"))?;
-            let database = open_database(handle).map_err(|e| file.storage(e).during("open"))?;
+            let database = open_database(handle, check);
+            let database = database.map_err(|e| file.storage(e).during("open"))?;
             let identity = identity(&file, &database)?;
             Ok((database, identity))
         })?;
@@ -279,9 +282,10 @@ impl LogFile {
     }
 }
 
-fn open_database(handle: File) -> Result<Database, redb::Error> {
-    let handle = FileBackend::new(handle)?;
-    Ok(Builder::new().set_cache_size(CACHE_BYTES).create_with_backend(handle)?)
+fn open_database(handle: File, check: bool) -> Result<Database, redb::Error> {
+    let mut builder = Builder::new();
+    builder.set_cache_size(CACHE_BYTES).set_check_integrity_on_open(check);
+    Ok(builder.create_with_backend(FileBackend::new(handle)?)?)
 }
 
 fn fill(transaction: &WriteTransaction, batch: &Batch) -> Result<(), redb::Error> {
@@ -360,7 +364,7 @@ fn create(file: &FileState) -> Result<()> {
     std::os::unix::fs::OpenOptionsExt::mode(&mut open, 0o600);
     let handle = open.open(&aside).map_err(io("it cannot be made"))?;
     let fill = || -> Result<(), redb::Error> {
-        let database = open_database(handle)?;
+        let database = open_database(handle, false)?;
         let transaction = database.begin_write()?;
         transaction.open_table(ENTRIES)?;
         put(&transaction, FORMAT, FORMAT_NOW)?;

@@ -16,7 +16,7 @@ use crate::backend::{
     Error, Result,
     raft::{
         gate::Gate,
-        types::{LogId, Types, Vote},
+        types::{Entry, LogId, Types, Vote},
     },
     store::sync::lock,
 };
@@ -30,7 +30,7 @@ type Done = oneshot::Sender<io::Result<()>>;
 pub(super) enum Work {
     /// Appends entries, and tells when they are on the disk.
     Append {
-        records: Vec<(u64, Vec<u8>)>,
+        entries: Vec<Entry>,
         callback: Option<LogFlushed<Types>>,
     },
     Vote(Vote, Done),
@@ -121,8 +121,8 @@ fn run(file: &LogFile, gate: &Gate, cache: &Mutex<Cache>, work: &mpsc::Receiver<
 /// Adds work to a batch. Gives whether it is the last.
 fn add(work: Work, batch: &mut Batch, waiting: &mut Vec<Waiting>) -> bool {
     match work {
-        Work::Append { records, callback } => {
-            batch.append(records);
+        Work::Append { entries, callback } => {
+            batch.append(&entries);
             waiting.extend(callback.map(Waiting::Callback));
         }
         Work::Vote(vote, done) => {

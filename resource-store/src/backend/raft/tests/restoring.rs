@@ -131,6 +131,7 @@ async fn steps_that_do_not_fit_change_nothing() {
     apply(&mut machine, 1, &write(&resource("nina"))).await.written().unwrap();
     let korn = || vec![resource("korn")];
     let nameless = Resource { id: None, ..resource("x") };
+    let last = vec![resource("miles"), versioned("korn", &u64::MAX.to_string())];
     assert_eq!(take(&mut machine, 2, 7, part(0, korn())).await, Err(Refused::Replaced));
     take(&mut machine, 3, 7, begin()).await.unwrap();
     for (index, restore, step, refused) in [
@@ -141,6 +142,7 @@ async fn steps_that_do_not_fit_change_nothing() {
         (8, 7, part(1, korn()), Refused::Part { found: 1, expected: 0 }),
         (9, 7, part(0, vec![resource("miles"), nameless]), Refused::NoId),
         (10, 7, end(1), Refused::End { found: 1, expected: 0 }),
+        (10, 7, part(0, last), Refused::Version(u64::MAX)),
     ] {
         assert_eq!(take(&mut machine, index, restore, step).await, Err(refused));
         assert!(at(&machine, Place::Restoring).await.is_empty());

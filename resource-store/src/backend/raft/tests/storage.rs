@@ -14,8 +14,7 @@ use crate::{
     backend::{
         Error, Query,
         raft::{
-            RetiredTypes,
-            faults::Faults,
+            RaftConfig,
             log::Log,
             machine::Machine,
             types::{
@@ -35,15 +34,11 @@ use crate::{
 struct Builder;
 
 pub(super) fn open(folder: &Path) -> (Log, Machine) {
-    let log = Log::open(&folder.join("log")).unwrap();
-    let machine = Machine::open(
-        &folder.join("table"),
-        64,
-        RetiredTypes::default(),
-        log.gate().clone(),
-        Faults::default(),
-        1 << 20,
-    );
+    let log = Log::open(&folder.join("log"), true).unwrap();
+    let mut config = RaftConfig::new(folder, "127.0.0.1:0");
+    config.watch_buffer = 64;
+    config.keep_bytes = 4 << 20;
+    let machine = Machine::open(&folder.join("table"), &config, log.gate().clone());
     (log, machine.unwrap())
 }
 
@@ -237,7 +232,7 @@ async fn append(log: &mut Log, entries: Vec<Entry>) {
 async fn a_log_that_is_opened_again_is_what_it_was() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("log");
-    let mut log = Log::open(&path).unwrap();
+    let mut log = Log::open(&path, true).unwrap();
     let identity = log.identity();
     log.save_vote(&Vote::new(1, 5)).await.unwrap();
     append(&mut log, (0..9).map(|index| entry(index, &write(&resource("korn")))).collect()).await;
@@ -248,7 +243,7 @@ async fn a_log_that_is_opened_again_is_what_it_was() {
     log.close().await;
     drop(log);
 
-    let mut log = Log::open(&path).unwrap();
+    let mut log = Log::open(&path, true).unwrap();
     assert_eq!((log.identity().node, log.identity().cluster), (identity.node, 77));
     assert_eq!(log.read_vote().await.unwrap(), Some(Vote::new(1, 5)));
     assert_eq!(log.read_committed().await.unwrap(), Some(log_id(1, 6)));
@@ -279,7 +274,7 @@ async fn entries_of_a_leader_pass_the_gate_once_they_are_on_the_disk() {
 async fn a_damaged_entry_is_an_error_that_names_it() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("log");
-    let mut log = Log::open(&path).unwrap();
+    let mut log = Log::open(&path, true).unwrap();
     let mark = "a-name-to-be-found-in-the-file";
     append(&mut log, vec![entry(0, &write(&resource(mark)))]).await;
     log.close().await;
@@ -296,7 +291,7 @@ async fn a_damaged_entry_is_an_error_that_names_it() {
         bytes[place] ^= 1;
     }
     std::fs::write(&path, bytes).unwrap();
-    let error = Log::open(&path).unwrap_err().to_string();
+    let error = Log::open(&path, false).unwrap_err().to_string();
     assert!(error.contains("log entry 0") && error.contains("checksum"), "{error}");
     assert!(error.contains(path.to_str().unwrap()), "{error}");
 }
