@@ -10,6 +10,8 @@ mod cluster;
 #[cfg(all(feature = "resource-store", feature = "terraform-sync"))]
 mod cluster_import;
 #[cfg(all(feature = "resource-store", feature = "terraform-sync"))]
+mod cluster_mistakes;
+#[cfg(all(feature = "resource-store", feature = "terraform-sync"))]
 mod durability;
 #[cfg(feature = "ecs")]
 mod ecs;

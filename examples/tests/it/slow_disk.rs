@@ -11,6 +11,7 @@ use tokio::{
 
 /// How long strace may take to attach to a process, or to let go of it.
 const LIMIT: Duration = Duration::from_mins(1);
+
 /// Slows disks.
 #[derive(Debug, Clone)]
 pub(crate) struct Strace {

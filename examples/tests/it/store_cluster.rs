@@ -28,7 +28,7 @@ use tokio::time::Instant;
 use ulid::Ulid;
 
 use self::{cluster::Cluster, fault::Fault, node::Node};
-use crate::{etcd_server::Servers, slow_disk::Strace};
+use crate::{etcd_server::Servers, resource_server::called, slow_disk::Strace};
 
 const SUITE: Suite = Suite("clusters of resource-server");
 const SERVER: &str = env!("CARGO_BIN_EXE_resource-server");
@@ -145,6 +145,17 @@ async fn servers_over_etcd_keep_their_promises() {
     let seed = first_seed(2000);
     let figures = rounds(&mut cluster, seed, faults, time).await;
     figures.print(&format!("three servers over etcd, seeds from {seed}"));
+
+    // What there is can be taken away, without any of the servers.
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (file, data) = (path("export"), path("data"));
+    let exported = called(&["export", "--etcd", &etcd.endpoints().join(","), &file]).await;
+    let said = String::from_utf8(exported.stderr).unwrap();
+    let count = said.strip_suffix(" resources exported\n").unwrap();
+    let imported = called(&["import", "--data-dir", &data, &file]).await;
+    let said = String::from_utf8(imported.stdout).unwrap();
+    assert_eq!(said, format!("{count} resources imported\n"));
 }
 
 /// Writes once, and tells how long that took and the time in the uid.

@@ -51,8 +51,8 @@ pub(crate) struct ExportOptions {
     #[arg(
         long,
         value_name = "ADDRESS",
-        required_unless_present = "data_dir",
-        conflicts_with = "data_dir"
+        required_unless_present_any = ["data_dir", "etcd"],
+        conflicts_with_all = ["data_dir", "etcd"]
     )]
     pub(crate) server: Option<String>,
     /// The file to write; - is the standard output

@@ -9,6 +9,8 @@ use clap::Args;
 use consul_watch::BoxError;
 use resource_store::backend::raft::{PeerTls, RaftBackend, RaftConfig, Start};
 
+use crate::arguments::StorageOptions;
+
 /// How long a node that starts waits to have what the others have. It serves
 /// then anyway, because the others may come later.
 const CATCH_UP: Duration = Duration::from_secs(10);
@@ -102,10 +104,13 @@ impl RaftOptions {
     /// Starts a node, if there is to be one.
     pub(crate) async fn start(
         &self,
-        data_dir: Option<&Path>,
+        storage: &StorageOptions,
     ) -> Result<Option<RaftBackend>, BoxError> {
-        let (Some(address), Some(data_dir)) = (&self.raft, data_dir) else { return Ok(None) };
+        let (Some(address), Some(data_dir)) = (&self.raft, &storage.data_dir) else {
+            return Ok(None);
+        };
         let mut config = RaftConfig::new(data_dir, address);
+        config.check_on_open = !storage.no_check;
         config.advertise.clone_from(&self.advertise);
         if let Some(entries) = self.raft_snapshot_threshold {
             config.snapshot_after_entries = entries;
@@ -131,15 +136,22 @@ impl RaftOptions {
 #[expect(clippy::print_stdout, reason = "the answer to a command")]
 pub(crate) async fn members(options: &MembersOptions) -> Result<(), BoxError> {
     let tls = options.tls.read()?;
-    for member in RaftBackend::members_at(&options.peer, tls.as_ref()).await? {
+    let members = RaftBackend::members_at(&options.peer, tls.as_ref()).await?;
+    for member in &members {
         let votes = if member.voter { "votes" } else { "joins" };
         let leads = if member.leader { " leads" } else { "" };
-        println!("{:016x} {} {votes}{leads}", member.id, member.address);
+        let silent = member.silent.as_ref().map(|why| format!(" silent ({why})"));
+        let silent = silent.unwrap_or_default();
+        println!("{:016x} {} {votes}{leads}{silent}", member.id, member.address);
+    }
+    if !members.iter().any(|member| member.leader) {
+        println!("{} knows no leader", options.peer);
     }
     Ok(())
 }
 
 /// Removes a node from a cluster.
+#[expect(clippy::print_stdout, reason = "the answer to a command")]
 pub(crate) async fn remove_member(options: &RemoveMemberOptions) -> Result<(), BoxError> {
     let tls = options.tls.read()?;
     let members = RaftBackend::members_at(&options.peer, tls.as_ref()).await?;
@@ -148,5 +160,6 @@ pub(crate) async fn remove_member(options: &RemoveMemberOptions) -> Result<(), B
         return Err(text.into());
     }
     RaftBackend::remove_member_at(&options.peer, tls.as_ref(), options.node, PATIENCE).await?;
+    println!("{:016x} removed", options.node);
     Ok(())
 }

@@ -5,12 +5,10 @@ use std::io;
 use consul_watch::BoxError;
 use resource_store::{
     LocalClient, Registry, ResourceService,
-    backend::Backend,
-    controller::{Leadership, Manager, reaper},
+    controller::{Manager, reaper},
     demo,
     server::{Server, ServerConfig},
 };
-use std::sync::Arc;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
@@ -29,20 +27,16 @@ pub(crate) async fn serve(options: ServeOptions) -> Result<(), BoxError> {
             .map_err(|error| format!("cannot listen at {}: {error}", config.address))?,
     );
     let storage = Storage::open(&options.storage, &options.raft).await?;
-    let served = serve_over(storage.backend(), storage.leadership(), config).await;
+    let served = serve_over(&storage, config).await;
     let closed = storage.close().await;
     served.and(closed)
 }
 
 #[expect(clippy::print_stdout, reason = "that is how the address is told")]
-async fn serve_over(
-    backend: Arc<dyn Backend>,
-    leadership: Option<Leadership>,
-    config: ServerConfig,
-) -> Result<(), BoxError> {
+async fn serve_over(storage: &Storage, config: ServerConfig) -> Result<(), BoxError> {
     let mut registry = Registry::new()?;
     demo::register(&mut registry)?;
-    let service = ResourceService::builder(registry, backend).build();
+    let service = ResourceService::builder(registry, storage.backend()).build();
 
     let server = Server::bind(service.clone(), config).await?;
     let stop = CancellationToken::new();
@@ -50,16 +44,24 @@ async fn serve_over(
     println!("listening at {}", server.local_addr()?);
 
     let mut manager = Manager::new(LocalClient::new(service));
-    if let Some(leadership) = leadership {
+    if let Some(leadership) = storage.leadership() {
         manager = manager.with_lease(leadership);
     }
     manager.register(reaper::controller())?;
     manager.register(demo::controller())?;
     let controllers = tokio::spawn(manager.run(stop.child_token()));
-    server.run(stop.clone()).await?;
+    let mut serving = std::pin::pin!(server.run(stop.clone()));
+    let failed = tokio::select! {
+        served = &mut serving => served.map(|()| None)?,
+        reason = storage.failed() => {
+            stop.cancel();
+            serving.await?;
+            Some(reason)
+        }
+    };
     stop.cancel();
     controllers.await??;
-    Ok(())
+    failed.map_or(Ok(()), Err)
 }
 
 /// Cancels at Ctrl-C or SIGTERM.

@@ -29,7 +29,7 @@ impl Storage {
         options: &StorageOptions,
         raft: &RaftOptions,
     ) -> Result<Self, BoxError> {
-        if let Some(node) = raft.start(options.data_dir.as_deref()).await? {
+        if let Some(node) = raft.start(options).await? {
             return Ok(Self::Raft(node));
         }
         if let Some(backend) = etcd::open(&options.etcd).await? {
@@ -59,6 +59,14 @@ impl Storage {
         }
     }
 
+    /// Waits until it cannot go on, and gives why.
+    pub(crate) async fn failed(&self) -> BoxError {
+        match self {
+            Self::Memory(_) | Self::Durable(_) | Self::Etcd(_) => std::future::pending().await,
+            Self::Raft(backend) => backend.failed().await.into(),
+        }
+    }
+
     /// Whether it lasts longer than this process.
     pub(crate) fn is_lasting(&self) -> bool {
         match self {
@@ -80,10 +88,12 @@ impl Storage {
 
 /// The file of a store in its folder.
 pub(crate) const STORE_FILE: &str = "resources.redb";
+/// A file in the folder of a node of a cluster.
+pub(crate) const NODE_FILE: &str = "raft-log.redb";
 
 async fn open_file(folder: &Path, options: &StorageOptions) -> Result<DurableBackend, BoxError> {
     // Else it would be served as if it were empty.
-    if folder.join("raft-log.redb").exists() {
+    if folder.join(NODE_FILE).exists() {
         let text = format!(
             "{} belongs to a node of a cluster: give --raft and its address, or export from the \
              server with --server",

@@ -4,7 +4,10 @@ use std::{
     fs::{File, OpenOptions},
     io::{self, Read as _, Seek as _, Write},
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use consul_watch::BoxError;
@@ -20,7 +23,7 @@ use resource_store::{
 use crate::{
     arguments::{ExportOptions, ImportOptions},
     raft::RaftOptions,
-    storage::{STORE_FILE, Storage},
+    storage::{NODE_FILE, STORE_FILE, Storage},
 };
 
 /// How much of a file is read at a time, in bytes.
@@ -33,7 +36,7 @@ pub(crate) async fn export(options: &ExportOptions) -> Result<(), BoxError> {
     if let Some(folder) = &options.storage.data_dir {
         // A store that is not there would be made, and exported as an empty one.
         let file = folder.join(STORE_FILE);
-        if !file.try_exists()? && !folder.join("raft-log.redb").exists() {
+        if !file.try_exists()? && !folder.join(NODE_FILE).exists() {
             return Err(
                 format!("there is no store to export: {} is missing", file.display()).into()
             );
@@ -90,12 +93,29 @@ fn into_backend_error(error: resource_store::RpcError) -> resource_store::backen
     }
 }
 
-/// Writes an export to a file, which is only there once it is complete.
+/// Writes an export to a file, and says how much.
+#[expect(clippy::print_stderr, reason = "the standard output may be the export")]
 async fn write(resources: ResourceStream, file: &Path) -> Result<(), BoxError> {
-    let chunks = std::pin::pin!(transfer::export(resources));
+    let count = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&count);
+    let resources = resources.inspect_ok(move |_| {
+        counted.fetch_add(1, Ordering::Relaxed);
+    });
+    let chunks = std::pin::pin!(transfer::export(resources.boxed()));
     if file == Path::new("-") {
-        return write_all(chunks, &mut io::stdout()).await;
+        write_all(chunks, &mut io::stdout()).await?;
+    } else {
+        write_file(chunks, file).await?;
     }
+    eprintln!("{} resources exported", count.load(Ordering::Relaxed));
+    Ok(())
+}
+
+/// Writes an export to a file, which is only there once it is complete.
+async fn write_file(
+    chunks: impl Stream<Item = transfer::Result<Vec<u8>>> + Unpin,
+    file: &Path,
+) -> Result<(), BoxError> {
     let failed = |error| format!("{} cannot be written: {error}", file.display());
     let mut aside = file.as_os_str().to_owned();
     aside.push(".part");

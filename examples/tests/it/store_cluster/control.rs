@@ -1,6 +1,6 @@
 //! What the tests do with a node besides starting and ending it.
 
-use std::sync::Arc;
+use std::{process::ExitStatus, sync::Arc};
 
 use nix::sys::signal::Signal;
 use resource_store::{backend::Consistency, testing::history::LoadNode};
@@ -22,11 +22,11 @@ impl Node {
         self.signal(Signal::SIGKILL);
     }
 
-    /// Waits until it is gone, which was killed or ends by itself.
-    pub(crate) async fn gone(&mut self) {
-        if let Some(mut process) = self.process.take() {
-            timeout(START_LIMIT, process.wait()).await.unwrap().unwrap();
-        }
+    /// Waits until it is gone, which was killed or ends by itself. Gives how it
+    /// ended, if it was not gone before.
+    pub(crate) async fn gone(&mut self) -> Option<ExitStatus> {
+        let mut process = self.process.take()?;
+        Some(timeout(START_LIMIT, process.wait()).await.unwrap().unwrap())
     }
 
     /// Clients of their own for a load.
