@@ -140,9 +140,9 @@ impl RaftBackend {
 
     /// Waits until this node cannot go on, and gives why: a file failed or is
     /// damaged, or the node was removed from its cluster, which it finds out
-    /// within about [`RaftConfig::patience`] where it can ask the others. Then
-    /// end the program; other calls fail. Waits for ever if the node is shut
-    /// down before.
+    /// within about [`RaftConfig::patience`] where it can ask the others. Writes
+    /// and strong reads fail from then on, so end the program. Waits for ever if
+    /// the node is shut down before.
     pub async fn failed(&self) -> Error {
         self.node.failed().await
     }
@@ -207,8 +207,8 @@ impl RaftBackend {
     }
 
     /// The nodes of a cluster that this process is no part of, as the node at
-    /// `address` knows them. Each is asked whether it is there, which takes two
-    /// seconds if one is not.
+    /// `address` knows them. Each is asked whether it is there, which takes up
+    /// to two seconds.
     ///
     /// # Errors
     ///

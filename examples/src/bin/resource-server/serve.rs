@@ -53,15 +53,13 @@ async fn serve_over(storage: &Storage, config: ServerConfig) -> Result<(), BoxEr
     let mut serving = std::pin::pin!(server.run(stop.clone()));
     let failed = tokio::select! {
         served = &mut serving => served.map(|()| None)?,
-        reason = storage.failed() => {
-            stop.cancel();
-            serving.await?;
-            Some(reason)
-        }
+        reason = storage.failed() => Some(reason),
     };
     stop.cancel();
-    controllers.await??;
-    failed.map_or(Ok(()), Err)
+    let Some(reason) = failed else { return Ok(controllers.await??) };
+    // What else fails now, fails for the same reason.
+    drop((serving.await, controllers.await));
+    Err(reason)
 }
 
 /// Cancels at Ctrl-C or SIGTERM.

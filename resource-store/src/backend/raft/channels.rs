@@ -95,6 +95,7 @@ pub(crate) fn forwarding_client(channel: Channel) -> ForwardingServiceClient<Cha
 pub(crate) fn reason(status: &Status) -> String {
     match causes(status).skip(1).last() {
         Some(cause) => cause.to_string(),
+        None if status.message().is_empty() => status.code().description().to_owned(),
         None => status.message().to_owned(),
     }
 }

@@ -40,7 +40,7 @@ pub struct RaftConfig {
     pub snapshot_after_entries: u64,
     /// How many entries before a snapshot are kept for nodes that are a little
     /// behind; 10,000 by default. A node that needs older ones gets a snapshot;
-    /// what comes after that is kept until the node has had time to get it.
+    /// what comes after that is kept as long as the node comes nearer to it.
     pub keep_entries: u64,
     /// How many bytes of entries the log keeps, about, if fewer entries than
     /// `keep_entries` have so many; 256 MiB by default. A node that needs older

@@ -34,6 +34,8 @@ struct Need {
     index: u64,
     /// How often a snapshot is under way to it.
     under_way: usize,
+    /// How many entries it lacked when it lacked the fewest.
+    lack: u64,
     /// When it is given up, unless a snapshot is under way.
     until: Instant,
 }
@@ -48,32 +50,34 @@ pub(crate) struct Needed {
 
 impl Needed {
     /// Entries after this index stay for a node while this lives, and then as
-    /// long as the node gets some of them now and then.
+    /// long as the node comes nearer to the end of the log now and then.
     pub(crate) fn after(&self, node: NodeId, index: u64) -> Hold {
         let mut needs = lock(&self.needs);
         let until = Instant::now();
-        let need = needs.entry(node).or_insert(Need { index, under_way: 0, until });
-        need.index = index;
+        let need = needs.entry(node).or_insert(Need { index, under_way: 0, lack: u64::MAX, until });
+        (need.index, need.lack) = (index, u64::MAX);
         need.under_way += 1;
         Hold { needs: Arc::clone(&self.needs), node }
     }
 
-    /// Takes note of how far nodes are. Those that are near enough to `last`
-    /// need nothing any more that does not stay anyway.
+    /// Takes note of how far nodes are from the last entry. Who has those up to
+    /// `goes`, which go otherwise, needs nothing any more.
     fn heard<'n>(
         &self,
         nodes: impl Iterator<Item = (&'n NodeId, &'n Option<LogId>)>,
         last: u64,
-        near: u64,
+        goes: u64,
     ) {
         let mut needs = lock(&self.needs);
         for (node, at) in nodes {
             let (Some(need), Some(at)) = (needs.get_mut(node), at) else { continue };
-            if at.index > need.index {
-                need.index = at.index;
+            need.index = need.index.max(at.index);
+            let lack = last.saturating_sub(need.index);
+            if lack < need.lack {
+                need.lack = lack;
                 need.until = Instant::now() + GRACE;
             }
-            if need.under_way == 0 && need.index.saturating_add(near) >= last {
+            if need.under_way == 0 && need.index >= goes {
                 needs.remove(node);
             }
         }
@@ -129,19 +133,19 @@ pub(super) async fn keep_log_short(node: &Node) {
         while stretches.len() > STRETCHES {
             before = stretches.pop_front().unwrap_or(before);
         }
-        let purged = {
+        let (purged, goes) = {
             let now = metrics.borrow();
             seen = now.snapshot;
+            let snapshot = seen.map_or(0, |snapshot| snapshot.index);
+            let few = snapshot.saturating_sub(node.config.keep_entries);
+            let goes = few.max(before).min(snapshot);
             let last = now.last_log.map_or(0, |last| last.index);
             if let Some(nodes) = &now.replication {
-                node.network.needed.heard(nodes.iter(), last, node.config.keep_entries);
+                node.network.needed.heard(nodes.iter(), last, goes);
             }
-            now.purged.map_or(0, |purged| purged.index)
+            (now.purged.map_or(0, |purged| purged.index), goes)
         };
-        let snapshot = seen.map_or(0, |snapshot| snapshot.index);
-        let few = snapshot.saturating_sub(node.config.keep_entries);
-        let needed = node.network.needed.first().unwrap_or(u64::MAX);
-        let upto = few.max(before).min(snapshot).min(needed);
+        let upto = goes.min(node.network.needed.first().unwrap_or(u64::MAX));
         if upto > purged && node.raft.trigger().purge_log(upto).await.is_err() {
             return;
         }
@@ -170,27 +174,27 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn entries_stay_as_long_as_whoever_needs_them_gets_some() {
+    async fn entries_stay_as_long_as_whoever_needs_them_comes_nearer() {
         let needed = Needed::default();
         let at = |index| Some(LogId::new(openraft::CommittedLeaderId::new(1, 1), index));
-        let heard = |index| needed.heard([(&1, &at(index))].into_iter(), 1000, 10);
+        let heard = |index, last| needed.heard([(&1, &at(index))].into_iter(), last, 950);
         drop(needed.after(1, 5));
-        for index in [6, 7, 900] {
+        for (index, last) in [(6, 1000), (7, 1000), (800, 1700)] {
             tokio::time::sleep(GRACE * 2 / 3).await;
-            heard(index);
+            heard(index, last);
             assert_eq!(needed.first(), Some(index));
         }
-        // It stands still.
+        // As many come as it gets.
         tokio::time::sleep(GRACE * 2 / 3).await;
-        heard(900);
+        heard(900, 1900);
         tokio::time::sleep(GRACE * 2 / 3).await;
         assert_eq!(needed.first(), None);
-        // It is there; nothing has to stay, unless another snapshot is on its way.
+        // It has all that goes, but another snapshot is on its way.
         let again = needed.after(1, 500);
-        heard(995);
-        assert_eq!(needed.first(), Some(995));
+        heard(950, 2000);
+        assert_eq!(needed.first(), Some(950));
         drop(again);
-        heard(996);
+        heard(950, 2000);
         assert_eq!(needed.first(), None);
     }
 }

@@ -108,9 +108,7 @@ pub(super) async fn start(config: RaftConfig, start: Start) -> Result<RaftBacken
             "the node in {} belongs to no cluster yet; bootstrap one or join one",
             config.data_dir.display()
         );
-        machine.close().await?;
-        log.close().await;
-        return Err(failed("start", text));
+        return Err(given_up(&log, &machine, failed("start", text)).await);
     }
     let address = config.advertise.clone().unwrap_or_else(|| listens.to_string());
 
@@ -125,7 +123,16 @@ pub(super) async fn start(config: RaftConfig, start: Start) -> Result<RaftBacken
     };
     let raft =
         Raft::new(identity.node, Arc::new(library), network.clone(), log.clone(), machine.clone());
-    let raft = raft.await.map_err(|e| failed("start", e.to_string()))?;
+    let raft = match raft.await {
+        Ok(raft) => raft,
+        Err(e) => return Err(given_up(&log, &machine, failed("start", e.to_string())).await),
+    };
+    // What was applied again from the log, so that the next start need not.
+    if let Err(error) = machine.durable_view().await {
+        machine.on_disk().fail();
+        stop_consensus(&raft).await;
+        return Err(given_up(&log, &machine, error).await);
+    }
     let node = Arc::new(Node {
         id: identity.node,
         address,
@@ -144,7 +151,13 @@ pub(super) async fn start(config: RaftConfig, start: Start) -> Result<RaftBacken
     });
 
     let stop = CancellationToken::new();
-    let serving = serve(&node, listener, stop.child_token())?;
+    let serving = match serve(&node, listener, stop.child_token()) {
+        Ok(serving) => serving,
+        Err(error) => {
+            stop_consensus(&node.raft).await;
+            return Err(given_up(&node.log, &node.machine, error).await);
+        }
+    };
     let (tell_end, ended) = watch::channel(false);
     let ended = Ended { stop: stop.clone(), ended };
     let (tell_entered, entered) = oneshot::channel();
@@ -157,6 +170,21 @@ pub(super) async fn start(config: RaftConfig, start: Start) -> Result<RaftBacken
     // If nobody listens, the node has stopped already.
     tell_entered.send(()).unwrap_or_default();
     Ok(backend)
+}
+
+/// Closes what cannot be used, so that another start finds it free.
+async fn given_up(log: &Log, machine: &Machine, error: Error) -> Error {
+    if let Err(error) = machine.close().await {
+        tracing::debug!(%error, "the file of resources was not closed in order");
+    }
+    log.close().await;
+    error
+}
+
+async fn stop_consensus(raft: &Raft) {
+    if let Err(error) = raft.shutdown().await {
+        tracing::error!(%error, "the node did not stop in order");
+    }
 }
 
 async fn open_files(config: &RaftConfig) -> Result<(Log, Machine)> {
@@ -205,23 +233,29 @@ fn open_table(path: &Path, config: &RaftConfig, log: &Log) -> Result<Machine> {
 
 /// Comes to the cluster.
 async fn enter(node: &Arc<Node>, start: Start) -> Result<()> {
-    // What was applied again from the log, so that the next start need not.
-    node.machine.durable_view().await?;
     let known = node.cluster.load(Ordering::Acquire) != 0;
     // What the metrics say is not there from the beginning.
     let id = node.id;
     let membership = node.raft.with_raft_state(move |state| {
-        state.membership_state.effective().membership().get_node(&id).cloned()
+        let membership = state.membership_state.effective().membership();
+        let votes = membership.voter_ids().any(|voter| voter == id);
+        membership.get_node(&id).map(|peer| (votes, peer.address.clone()))
     });
     let member = membership.await.map_err(|e| failed("start", e.to_string()))?;
+    if known && let Start::Join(through) = &start {
+        members::is_same_cluster(node, through).await?;
+    }
     match (start, member) {
-        (start, Some(member)) => {
-            if let Start::Join(through) = start {
-                members::is_same_cluster(node, &through).await?;
-            }
-            if member.address != node.address {
+        (_, Some((true, address))) => {
+            if address != node.address {
                 tokio::spawn(announce(Arc::clone(node)));
             }
+            Ok(())
+        }
+        (Start::Join(through), _) => members::join(node, &[through], false).await,
+        // It was about to join when it stopped.
+        (Start::Bootstrap | Start::Resume, Some((false, _))) => {
+            tokio::spawn(announce(Arc::clone(node)));
             Ok(())
         }
         (Start::Bootstrap, None) if !node.log.is_used() => {
@@ -232,13 +266,12 @@ async fn enter(node: &Arc<Node>, start: Start) -> Result<()> {
             let members = std::collections::BTreeMap::from([(node.id, peer)]);
             node.raft.initialize(members).await.map_err(|e| failed("bootstrap", e.to_string()))
         }
-        (Start::Join(through), None) => members::join(node, &[through]).await,
         // It was about to join, or was removed; the leader knows.
         (Start::Bootstrap | Start::Resume, None) => Ok(()),
     }
 }
 
-/// Tells the cluster the new address of this node.
+/// Tells the cluster the new address of this node, or that it is there to vote.
 async fn announce(node: Arc<Node>) {
     loop {
         let others: Vec<_> = members::members(&node)
@@ -246,12 +279,15 @@ async fn announce(node: Arc<Node>) {
             .filter(|member| member.id != node.id)
             .map(|member| member.address)
             .collect();
-        if others.is_empty() || members::join(&node, &others).await.is_ok() {
+        if others.is_empty() {
             return;
         }
+        let Err(error) = members::join(&node, &others, true).await else { return };
         if node.raft.metrics().borrow().running_state.is_err() {
             return;
         }
+        tracing::warn!(%error, "the cluster does not know where this node is");
+        tokio::time::sleep(node.config.patience).await;
     }
 }
 
@@ -330,9 +366,7 @@ async fn run(
     }
     node.leadership.set(false);
     stop.cancelled().await;
-    if let Err(error) = node.raft.shutdown().await {
-        tracing::error!(%error, "the node did not stop in order");
-    }
+    stop_consensus(&node.raft).await;
     node.forwarding.close_all();
     node.network.channels.close_all();
     if let Err(error) = serving.await {

@@ -64,16 +64,22 @@ pub(crate) fn members(node: &Node) -> Vec<Member> {
     membership.nodes().map(member).collect()
 }
 
-pub(crate) fn list(node: &Node) -> peer::MembersResponse {
-    let member = |member: Member| peer::Member {
-        node: Some(peer::Node { id: member.id, address: member.address }),
-        voter: member.voter,
-        leader: member.leader,
+/// What other nodes and operators are told: only what cannot be taken back.
+pub(crate) async fn list(node: &Node) -> Result<peer::MembersResponse> {
+    let membership =
+        node.raft.with_raft_state(|state| state.membership_state.committed().membership().clone());
+    let membership = membership.await.map_err(|e| inconsistent(e.to_string()))?;
+    let leader = node.raft.metrics().borrow().current_leader;
+    let voters: BTreeSet<_> = membership.voter_ids().collect();
+    let member = |(id, peer): (&NodeId, &Peer)| peer::Member {
+        node: Some(convert::from_node(*id, peer)),
+        voter: voters.contains(id),
+        leader: leader == Some(*id),
     };
-    peer::MembersResponse {
+    Ok(peer::MembersResponse {
         cluster: node.cluster.load(Ordering::Acquire),
-        members: members(node).into_iter().map(member).collect(),
-    }
+        members: membership.nodes().map(member).collect(),
+    })
 }
 
 /// The leader, if it is another node.
@@ -99,7 +105,11 @@ async fn change(node: &Node, change: ChangeMembers<NodeId, Peer>, retain: bool) 
 
 /// Takes a node in, or learns its new address, as the leader. The answer has no
 /// cluster as long as the node has not caught up; then it asks again.
-pub(crate) async fn take_in(node: &Node, joiner: peer::Node) -> Result<peer::JoinResponse> {
+pub(crate) async fn take_in(
+    node: &Node,
+    joiner: peer::Node,
+    is_member: bool,
+) -> Result<peer::JoinResponse> {
     if let Some(leader) = another_leader(node)? {
         return Ok(peer::JoinResponse { cluster: 0, leader: Some(leader) });
     }
@@ -109,14 +119,21 @@ pub(crate) async fn take_in(node: &Node, joiner: peer::Node) -> Result<peer::Joi
     let _changing = node.changing_members.lock().await;
     let members = members(node);
     let known = members.iter().find(|member| member.id == joiner.id);
-    let here = |member: &&Member| member.address == joiner.address && member.id != joiner.id;
-    if let Some(other) = members.iter().find(here) {
+    let refused = |text: String| {
+        Err(Error::Other { operation: "join", retryable: false, source: text.into() })
+    };
+    if known.is_none() && is_member {
+        return refused(format!("node {:016x} was removed from this cluster", joiner.id));
+    }
+    let here = |member: &&Member| member.address == joiner.address;
+    if known.is_none()
+        && let Some(other) = members.iter().find(here)
+    {
         // Of two nodes at one address one is lost, and would count as a voter.
-        let text = format!(
+        return refused(format!(
             "node {:016x} of this cluster has the address {}: if it is no more, remove it first",
             other.id, other.address
-        );
-        return Err(Error::Other { operation: "join", retryable: false, source: text.into() });
+        ));
     }
     let peer = Peer { address: joiner.address.clone() };
     let id = format!("{:016x}", joiner.id);
@@ -198,7 +215,7 @@ where
     F: Future<Output = Answer>,
 {
     let mut deadline = Instant::now() + patience;
-    let mut told = String::new();
+    let mut told = None;
     let mut places = first.iter().cycle();
     let mut next: Option<String> = None;
     loop {
@@ -218,23 +235,26 @@ where
             Answer::Again(reason) if Instant::now() >= deadline => {
                 return Err(inconsistent(format!("{address}: {reason}")));
             }
-            Answer::Again(reason) if reason != told => {
-                tracing::warn!(address, reason, "not done yet, asking again");
-                told = reason;
+            Answer::Again(reason) => {
+                if told.as_ref() != Some(&reason) {
+                    tracing::warn!(address, reason, "not done yet, asking again");
+                }
+                told = Some(reason);
             }
-            Answer::Again(_) => {}
         }
         tokio::time::sleep(ASK_AGAIN).await;
     }
 }
 
-/// Has a cluster take this node in, through any of its nodes.
-pub(crate) async fn join(node: &Node, through: &[String]) -> Result<()> {
+/// Has a cluster take this node in, through any of its nodes, or learn its new
+/// address if it `is_member`.
+pub(crate) async fn join(node: &Node, through: &[String], is_member: bool) -> Result<()> {
     let first = Instant::now();
     ask(through, node.config.write_timeout, |address| async move {
         let request = peer::JoinRequest {
             route: Some(node.network.route(0)),
             node: Some(peer::Node { id: node.id, address: node.address.clone() }),
+            member: is_member,
         };
         let channel = match node.network.channels.to(&address) {
             Ok(channel) => channel,
@@ -347,8 +367,9 @@ pub(crate) async fn removed(node: &Node) {
     loop {
         tokio::time::sleep(node.config.patience).await;
         let known = members(node);
-        let belongs = known.iter().any(|member| member.id == node.id);
-        if belongs && known.iter().any(|member| member.leader) {
+        // One that does not vote never misses a leader.
+        let votes = known.iter().any(|member| member.id == node.id && member.voter);
+        if votes && known.iter().any(|member| member.leader) {
             continue;
         }
         for other in known.iter().filter(|other| other.id != node.id) {

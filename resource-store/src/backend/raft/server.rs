@@ -307,7 +307,9 @@ impl PeerService for PeerServer {
         let request = request.into_inner();
         self.check(request.route.as_ref(), From::Anyone).await?;
         let joiner = request.node.ok_or_else(|| malformed(Malformed("no node")))?;
-        Ok(Response::new(members::take_in(&self.node, joiner).await.map_err(status)?))
+        Ok(Response::new(
+            members::take_in(&self.node, joiner, request.member).await.map_err(status)?,
+        ))
     }
 
     async fn remove(
@@ -336,7 +338,7 @@ impl PeerService for PeerServer {
         request: Request<peer::MembersRequest>,
     ) -> Result<Response<peer::MembersResponse>, Status> {
         self.check(request.into_inner().route.as_ref(), From::Anyone).await?;
-        Ok(Response::new(members::list(&self.node)))
+        Ok(Response::new(members::list(&self.node).await.map_err(status)?))
     }
 }
 

@@ -150,6 +150,11 @@ impl Cluster {
         Ok(())
     }
 
+    /// Gives a node that is stopped another address.
+    pub(super) fn move_away(&mut self, number: usize) {
+        "127.0.0.1:0".clone_into(&mut self.configs[number].listen);
+    }
+
     /// Gives a node that is stopped an empty folder.
     pub(super) fn wipe(&mut self, number: usize) {
         self.folders[number] = folder();

@@ -10,10 +10,13 @@ use resource_store::backend::{
 
 use super::cluster::{Cluster, everything, id, names, put, thing, within};
 
+/// After how long a node without a leader asks whether it was removed.
+const ASKS_AFTER: Duration = Duration::from_millis(800);
+
 /// Nodes that ask soon whether they still belong to the cluster.
 fn impatient(config: &mut RaftConfig) {
     Cluster::hasty(config);
-    config.patience = Duration::from_millis(800);
+    config.patience = ASKS_AFTER;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -84,17 +87,38 @@ async fn a_removed_node_finds_out_and_stops() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_was_cut_off_still_belongs_to_the_cluster() {
     let cluster = Cluster::start_with(3, |_, config| impatient(config)).await;
+    let node = cluster.follower().await;
+    let others: Vec<_> = cluster.ids().into_iter().filter(|id| *id != node.node_id()).collect();
+    cluster.faults.isolate(node.node_id(), &others);
+    within(async {
+        while node.leader().is_some() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await;
+    // It asks in vain.
+    tokio::time::sleep(ASKS_AFTER * 2).await;
+    assert!(node.failed().now_or_never().is_none());
+    cluster.faults.heal();
+    tokio::time::sleep(ASKS_AFTER * 2).await;
+    within(node.wait_until_caught_up(Duration::from_secs(30))).await.unwrap();
+    assert!(node.failed().now_or_never().is_none());
+}
+
+/// The cluster does not take it for a node that has moved.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_removed_node_does_not_come_back_at_another_address() {
+    let mut cluster = Cluster::start_with(3, |_, config| impatient(config)).await;
     let leader = cluster.leader().await;
-    for number in [leader, (leader + 1) % 3] {
-        let node = cluster.node(number);
-        let others: Vec<_> = cluster.ids().into_iter().filter(|id| *id != node.node_id()).collect();
-        cluster.faults.isolate(node.node_id(), &others);
-        // It asks twice in vain.
-        tokio::time::sleep(Duration::from_millis(1800)).await;
-        cluster.faults.heal();
-        within(node.wait_until_caught_up(Duration::from_secs(30))).await.unwrap();
-        assert!(node.failed().now_or_never().is_none());
-    }
+    let number = (leader + 1) % 3;
+    let removed = cluster.node(number).node_id();
+    cluster.stop(number).await;
+    within(cluster.node(leader).remove_member(removed)).await.unwrap();
+    cluster.move_away(number);
+    cluster.restart(number).await;
+    let why = within(cluster.node(number).failed()).await.to_string();
+    assert!(why.contains("it was removed from its cluster"), "{why}");
+    assert_eq!(cluster.node(leader).members().len(), 2);
 }
 
 /// It would be a second voter where only one can be.

@@ -219,7 +219,7 @@ async fn malformed_calls_are_refused_and_the_node_goes_on() {
     for joiner in [None, Some(peer::Node::default())] {
         let mut leader = peers(&nodes.leader);
         let route = Some(peer::Route::default());
-        leader.join(peer::JoinRequest { route, node: joiner }).await.unwrap_err();
+        leader.join(peer::JoinRequest { route, node: joiner, member: false }).await.unwrap_err();
     }
     let restore = peer::RestoreRequest {
         route: Some(peer::Route { to: nodes.leader.node_id(), ..plain_route }),

@@ -1,0 +1,72 @@
+//! Nodes on their way into a cluster.
+
+use std::time::Duration;
+
+use openraft::ChangeMembers;
+use tempfile::TempDir;
+
+use crate::backend::raft::{RaftBackend, RaftConfig, Start};
+
+async fn within<T>(work: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(30), work).await.expect("it takes too long")
+}
+
+fn config(folder: &TempDir) -> RaftConfig {
+    let mut config = RaftConfig::new(folder.path(), "127.0.0.1:0");
+    config.patience = Duration::from_secs(1);
+    config
+}
+
+/// Waits until a node votes, which is settled.
+async fn votes(leader: &RaftBackend, id: u64) {
+    let address = leader.local_addr().to_string();
+    let settled = async {
+        loop {
+            let members = RaftBackend::members_at(&address, None).await.unwrap();
+            if members.iter().any(|member| member.id == id && member.voter) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    within(settled).await;
+}
+
+/// It is known, and does not vote yet; its own log says so.
+async fn make_learner(leader: &RaftBackend, node: &RaftBackend) {
+    let id = node.node_id();
+    let change = ChangeMembers::RemoveVoters([id].into());
+    within(leader.node.raft.change_membership(change, true)).await.unwrap();
+    let mut metrics = node.node.raft.metrics();
+    let heard = metrics.wait_for(|now| {
+        let membership = now.membership_config.membership();
+        membership.get_joint_config().len() == 1 && membership.learner_ids().any(|l| l == id)
+    });
+    within(heard).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_stopped_before_it_voted_goes_on() {
+    let (first, second) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let leader = within(RaftBackend::start(config(&first), Start::Bootstrap)).await.unwrap();
+    let join = || Start::Join(leader.local_addr().to_string());
+    let mut node = within(RaftBackend::start(config(&second), join())).await.unwrap();
+    for again in [Start::Resume, join()] {
+        make_learner(&leader, &node).await;
+        node.shutdown().await;
+        node = within(RaftBackend::start(config(&second), again)).await.unwrap();
+        votes(&leader, node.node_id()).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_was_removed_before_it_voted_finds_out() {
+    let (first, second) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let leader = within(RaftBackend::start(config(&first), Start::Bootstrap)).await.unwrap();
+    let join = Start::Join(leader.local_addr().to_string());
+    let node = within(RaftBackend::start(config(&second), join)).await.unwrap();
+    make_learner(&leader, &node).await;
+    within(leader.remove_member(node.node_id())).await.unwrap();
+    let why = within(node.failed()).await.to_string();
+    assert!(why.contains("it was removed from its cluster"), "{why}");
+}
