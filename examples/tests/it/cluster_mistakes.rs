@@ -63,6 +63,20 @@ async fn a_mistake_leaves_the_cluster_as_it_was() {
     let text = said(&join).await;
     assert!(text.contains(&format!("no other node can reach {everywhere}")), "{text}");
 
+    let join = ["--listen", &listen, "--data-dir", &other, "--raft", &listen, "--join", &peer];
+    let text = said(&join).await;
+    assert!(text.contains(&format!("{listen}: Address already in use")), "{text}");
+
+    // What a single server holds would not be seen any more.
+    let single = path("single");
+    let file = path("file");
+    std::fs::write(&file, "").unwrap();
+    let import = called(&["import", "--data-dir", &single, &file]).await;
+    assert!(!import.status.success());
+    let join = ["--listen", &listen, "--data-dir", &single, "--raft", &other_peer, "--bootstrap"];
+    let text = said(&join).await;
+    assert!(text.contains("holds the store of a single server"), "{text}");
+
     let text = said(&["remove-member", &peer, "1"]).await;
     assert!(
         text.contains(&format!("the cluster of {peer} has no node 0000000000000001")),

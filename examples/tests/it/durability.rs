@@ -1,8 +1,8 @@
 //! `resource-server` is killed at random moments under write load: what it
 //! acknowledged is there afterwards, and nothing is half there.
 //!
-//! 20 kills by default, of a cluster 10; `scripts/soak durable`, `durable-raft`
-//! and `durable-cluster` make 200. `SEED` sets another seed than 11.
+//! 20 kills by default; `scripts/soak durable`, `durable-raft` and
+//! `durable-cluster` make 200. `SEED` sets another seed than 11.
 
 mod kills;
 mod ledger;
@@ -53,7 +53,7 @@ async fn what_a_raft_node_acknowledged_outlives_every_kill() {
 /// All nodes are killed at once: there is nothing but their disks.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_raft_cluster_acknowledged_outlives_every_kill_of_all() {
-    nothing_is_lost("three Raft nodes", Kills::of_raft(3).await, 10).await;
+    nothing_is_lost("three Raft nodes", Kills::of_raft(3).await, 20).await;
 }
 
 /// A server that acknowledges before it syncs does lose changes, and this is

@@ -42,6 +42,11 @@ impl Default for Leadership {
 }
 
 impl Leadership {
+    /// Whether it is held now.
+    pub fn is_held(&self) -> bool {
+        *self.held.borrow()
+    }
+
     /// Gives or takes the lease. Never waits; the last call counts.
     pub fn set(&self, held: bool) {
         self.held.send_replace(held);

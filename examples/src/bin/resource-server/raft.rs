@@ -21,7 +21,12 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) struct RaftOptions {
     /// Keeps resources together with other nodes, and listens for them at this
     /// address, which they have to reach
-    #[arg(long, value_name = "PEER_ADDRESS", requires = "data_dir")]
+    #[arg(
+        long,
+        value_name = "PEER_ADDRESS",
+        requires = "data_dir",
+        conflicts_with_all = ["sync", "cache"]
+    )]
     pub(crate) raft: Option<String>,
     /// Founds a cluster, if the folder does not belong to one
     #[arg(long, requires = "raft", conflicts_with = "join")]

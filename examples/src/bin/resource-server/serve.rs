@@ -21,12 +21,11 @@ pub(crate) async fn serve(options: ServeOptions) -> Result<(), BoxError> {
         config.address = address;
     }
     // Before a cluster takes a node in that could then not serve.
-    drop(
-        TcpListener::bind(&config.address)
-            .await
-            .map_err(|error| format!("cannot listen at {}: {error}", config.address))?,
-    );
+    let listener = TcpListener::bind(&config.address)
+        .await
+        .map_err(|error| format!("cannot listen at {}: {error}", config.address))?;
     let storage = Storage::open(&options.storage, &options.raft).await?;
+    drop(listener);
     let served = serve_over(&storage, config).await;
     let closed = storage.close().await;
     served.and(closed)

@@ -29,6 +29,16 @@ impl Storage {
         options: &StorageOptions,
         raft: &RaftOptions,
     ) -> Result<Self, BoxError> {
+        if let (Some(_), Some(folder)) = (&raft.raft, &options.data_dir)
+            && folder.join(STORE_FILE).exists()
+        {
+            let text = format!(
+                "{} holds the store of a single server, which a cluster does not take over: \
+                 export it, and import that into a node with an empty folder",
+                folder.display()
+            );
+            return Err(text.into());
+        }
         if let Some(node) = raft.start(options).await? {
             return Ok(Self::Raft(node));
         }

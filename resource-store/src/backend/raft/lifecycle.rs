@@ -1,6 +1,7 @@
 //! Starting and stopping a node.
 
 use std::{
+    net::IpAddr,
     path::Path,
     sync::{
         Arc,
@@ -24,12 +25,13 @@ use super::{
     RaftBackend, WHEN_DAMAGED,
     channels::{self, Channels, MAX_MESSAGE},
     config::{RaftConfig, Start},
+    convert,
     keeping::{self, Needed},
     log::Log,
     machine::Machine,
     members,
     network::Network,
-    node::{Barriers, Node},
+    node::{Barriers, Node, inconsistent},
     server::PeerServer,
     types::{Peer, Raft},
 };
@@ -40,7 +42,7 @@ use crate::{
         Id, Resource,
         generated::{
             hashicorp::consul::internal::storage::raft::forwarding_service_server::ForwardingServiceServer,
-            resource_store::peer::v1::peer_service_server::PeerServiceServer,
+            resource_store::peer::v1::{self as peer, peer_service_server::PeerServiceServer},
         },
     },
 };
@@ -97,10 +99,8 @@ pub(super) async fn start(config: RaftConfig, start: Start) -> Result<RaftBacken
         .await
         .map_err(|e| failed("listen", format!("{}: {e}", config.listen)))?;
     let listens = listener.local_addr().map_err(|e| failed("listen", e))?;
-    if config.advertise.is_none() && listens.ip().is_unspecified() {
-        let text = format!("no other node can reach {listens}: say which address they can");
-        return Err(failed("start", text));
-    }
+    let address = config.advertise.clone().unwrap_or_else(|| listens.to_string());
+    check_address(&address)?;
     let (log, machine) = open_files(&config).await?;
     let identity = log.identity();
     if start == Start::Resume && identity.cluster == 0 {
@@ -110,7 +110,6 @@ pub(super) async fn start(config: RaftConfig, start: Start) -> Result<RaftBacken
         );
         return Err(given_up(&log, &machine, failed("start", text)).await);
     }
-    let address = config.advertise.clone().unwrap_or_else(|| listens.to_string());
 
     let cluster = Arc::new(AtomicU64::new(identity.cluster));
     let network = Network {
@@ -120,6 +119,7 @@ pub(super) async fn start(config: RaftConfig, start: Start) -> Result<RaftBacken
         gate: log.gate().clone(),
         faults: config.faults(),
         needed: Needed::default(),
+        lost: Arc::default(),
     };
     let raft =
         Raft::new(identity.node, Arc::new(library), network.clone(), log.clone(), machine.clone());
@@ -250,13 +250,15 @@ async fn enter(node: &Arc<Node>, start: Start) -> Result<()> {
             if address != node.address {
                 tokio::spawn(announce(Arc::clone(node)));
             }
-            Ok(())
         }
-        (Start::Join(through), _) => members::join(node, &[through], false).await,
+        (Start::Join(through), _) => {
+            // One that was a member, and is none any more, was removed.
+            members::join(node, &[through], node.log.identity().entered).await?;
+        }
         // It was about to join when it stopped.
         (Start::Bootstrap | Start::Resume, Some((false, _))) => {
             tokio::spawn(announce(Arc::clone(node)));
-            Ok(())
+            return Ok(());
         }
         (Start::Bootstrap, None) if !node.log.is_used() => {
             if !known {
@@ -264,31 +266,57 @@ async fn enter(node: &Arc<Node>, start: Start) -> Result<()> {
             }
             let peer = Peer { address: node.address.clone() };
             let members = std::collections::BTreeMap::from([(node.id, peer)]);
-            node.raft.initialize(members).await.map_err(|e| failed("bootstrap", e.to_string()))
+            let founded = node.raft.initialize(members).await;
+            founded.map_err(|e| failed("bootstrap", e.to_string()))?;
         }
         // It was about to join, or was removed; the leader knows.
-        (Start::Bootstrap | Start::Resume, None) => Ok(()),
+        (Start::Bootstrap | Start::Resume, None) => return Ok(()),
     }
+    node.log.set_entered().await
 }
 
 /// Tells the cluster the new address of this node, or that it is there to vote.
 async fn announce(node: Arc<Node>) {
+    let own = || convert::from_node(node.id, &Peer { address: node.address.clone() });
     loop {
-        let others: Vec<_> = members::members(&node)
-            .into_iter()
-            .filter(|member| member.id != node.id)
-            .map(|member| member.address)
-            .collect();
-        if others.is_empty() {
-            return;
-        }
-        let Err(error) = members::join(&node, &others, true).await else { return };
+        // It may be the leader, and cannot call itself where nobody finds it yet.
+        let mut through = match members::take_in(&node, own(), true).await {
+            Ok(peer::JoinResponse { leader: Some(leader), .. }) => vec![leader.address],
+            Ok(peer::JoinResponse { cluster: 1.., .. }) => return,
+            Ok(_) | Err(_) => Vec::new(),
+        };
+        let others = members::members(&node).into_iter().filter(|member| member.id != node.id);
+        through.extend(others.map(|member| member.address));
+        let joined = match through.as_slice() {
+            [] => Err(inconsistent("no other node is known")),
+            through => members::join(&node, through, true).await,
+        };
+        let Err(error) = joined else { return };
         if node.raft.metrics().borrow().running_state.is_err() {
             return;
         }
         tracing::warn!(%error, "the cluster does not know where this node is");
         tokio::time::sleep(node.config.patience).await;
     }
+}
+
+/// Refuses an address that no other node can reach.
+fn check_address(address: &str) -> Result<()> {
+    let bad = |what: &str| {
+        let text = format!("no other node can reach {address}: {what}");
+        Err(failed("start", text))
+    };
+    let Some((host, port)) = address.rsplit_once(':') else {
+        return bad("a host and a port are expected, as in host:port");
+    };
+    if host.is_empty() || port.parse::<u16>().unwrap_or(0) == 0 {
+        return bad("a host and a port are expected, as in host:port");
+    }
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    if host.parse::<IpAddr>().is_ok_and(|ip| ip.is_unspecified()) {
+        return bad("say which address they can");
+    }
+    Ok(())
 }
 
 fn serve(
@@ -354,6 +382,7 @@ async fn run(
     tokio::select! {
         reason = follow_leader(&node) => node.fail(reason),
         () = keeping::keep_log_short(&node) => node.fail(end_of(&node)),
+        () = members::settle(&node) => {}
         () = removed => {
             let folder = node.config.data_dir.display();
             node.fail(format!(

@@ -118,6 +118,15 @@ impl Log {
         crate::backend::durable::table::blocking(move || file.set_cluster(cluster)).await
     }
 
+    /// Keeps that this node is a member that votes.
+    pub(crate) async fn set_entered(&self) -> BackendResult<()> {
+        if self.identity().entered {
+            return Ok(());
+        }
+        let file = Arc::clone(&self.shared.file);
+        crate::backend::durable::table::blocking(move || file.set_entered()).await
+    }
+
     /// Says when entries may have effects.
     pub(crate) fn gate(&self) -> &Gate {
         &self.shared.gate

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, future::Future, sync::atomic::Ordering, time::D
 use futures::future::join_all;
 use openraft::{
     ChangeMembers,
-    error::{ClientWriteError, RaftError},
+    error::{ChangeMembershipError, ClientWriteError, RaftError},
 };
 use tokio::time::{Instant, timeout};
 use tonic::Status;
@@ -15,6 +15,7 @@ use super::{
     convert,
     node::{Node, inconsistent},
     types::{NodeId, Peer},
+    wire,
 };
 use crate::{
     backend::{Error, Result},
@@ -29,6 +30,8 @@ const NEARLY_THERE: u64 = 1000;
 const CATCH_UP: Duration = Duration::from_secs(2);
 /// How often a node asks to be taken in.
 const ASK_AGAIN: Duration = Duration::from_millis(200);
+/// How soon a change of the membership that stands half done is gone on with.
+const GO_ON: Duration = Duration::from_secs(1);
 /// How long a node may take to say that it is there.
 const ANSWER: Duration = Duration::from_secs(2);
 
@@ -70,6 +73,8 @@ pub(crate) async fn list(node: &Node) -> Result<peer::MembersResponse> {
         node.raft.with_raft_state(|state| state.membership_state.committed().membership().clone());
     let membership = membership.await.map_err(|e| inconsistent(e.to_string()))?;
     let leader = node.raft.metrics().borrow().current_leader;
+    // One that hears from no majority does not know whether it still leads.
+    let leader = leader.filter(|leader| *leader != node.id || node.leadership.is_held());
     let voters: BTreeSet<_> = membership.voter_ids().collect();
     let member = |(id, peer): (&NodeId, &Peer)| peer::Member {
         node: Some(convert::from_node(*id, peer)),
@@ -98,8 +103,42 @@ async fn change(node: &Node, change: ChangeMembers<NodeId, Peer>, retain: bool) 
         Ok(Err(RaftError::APIError(ClientWriteError::ForwardToLeader(_)))) => {
             Err(inconsistent("the node is not the leader any more"))
         }
+        Ok(Err(RaftError::APIError(ClientWriteError::ChangeMembershipError(
+            ChangeMembershipError::InProgress(_),
+        )))) => {
+            Err(inconsistent("no majority has confirmed the last change of the membership yet"))
+        }
         Ok(Err(error)) => Err(inconsistent(format!("the membership cannot be changed: {error}"))),
-        Err(_too_long) => Err(inconsistent("no majority confirmed the membership in time")),
+        Err(_too_long) => Err(inconsistent(
+            "no majority has confirmed the change of the membership yet; it has effect once one \
+             does, unless there is another leader before",
+        )),
+    }
+}
+
+/// Ends changes of the membership of which the first half is done, as long as
+/// the node runs: between the halves a majority of the nodes before and of those
+/// after has to be there. Whoever began may have given up, or have led before.
+pub(crate) async fn settle(node: &Node) {
+    loop {
+        tokio::time::sleep(GO_ON).await;
+        let is_half_done = || {
+            let metrics = node.raft.metrics();
+            let metrics = metrics.borrow();
+            metrics.current_leader == Some(node.id)
+                && metrics.membership_config.membership().get_joint_config().len() > 1
+        };
+        if !is_half_done() {
+            continue;
+        }
+        let _changing = node.changing_members.lock().await;
+        if is_half_done() {
+            let nobody = ChangeMembers::AddVoterIds(BTreeSet::new());
+            match change(node, nobody, false).await {
+                Ok(()) => tracing::info!("a change of the membership was gone on with"),
+                Err(error) => tracing::debug!(%error, "the membership stays half changed"),
+            }
+        }
     }
 }
 
@@ -123,7 +162,10 @@ pub(crate) async fn take_in(
         Err(Error::Other { operation: "join", retryable: false, source: text.into() })
     };
     if known.is_none() && is_member {
-        return refused(format!("node {:016x} was removed from this cluster", joiner.id));
+        return refused(format!(
+            "node {:016x} was removed from this cluster; to let it join again, empty its folder",
+            joiner.id
+        ));
     }
     let here = |member: &&Member| member.address == joiner.address;
     if known.is_none()
@@ -278,7 +320,10 @@ pub(crate) async fn join(node: &Node, through: &[String], is_member: bool) -> Re
 
 /// What it means that a call failed.
 fn answer_of(status: &Status) -> Answer {
-    let reason = channels::reason(status);
+    let reason = match wire::from_status(status) {
+        Some(Error::Inconsistent { reason }) => reason,
+        Some(_) | None => channels::reason(status),
+    };
     if channels::is_final(status) { Answer::Refused(reason) } else { Answer::Again(reason) }
 }
 

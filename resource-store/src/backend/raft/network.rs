@@ -1,6 +1,7 @@
 //! Calls of the consensus library to other nodes.
 
 use std::{
+    collections::HashSet,
     future::Future,
     sync::{
         Arc, Mutex, PoisonError,
@@ -33,8 +34,11 @@ use super::{
     snapshot::{self, SnapshotData, State},
     types::{LogId, NodeId, Peer, Snapshot, Types, Vote},
 };
-use crate::pb::generated::resource_store::peer::v1::{
-    self as peer, append_response, peer_service_client::PeerServiceClient,
+use crate::{
+    backend::store::sync::lock,
+    pb::generated::resource_store::peer::v1::{
+        self as peer, append_response, peer_service_client::PeerServiceClient,
+    },
 };
 
 /// How long entries may take to get to the disk of a follower. The library
@@ -59,6 +63,8 @@ pub(crate) struct Network {
     pub(crate) faults: Faults,
     /// What must not be cut off the log.
     pub(crate) needed: Needed,
+    /// Which nodes were said to be out of reach.
+    pub(crate) lost: Arc<Mutex<HashSet<NodeId>>>,
 }
 
 impl Network {
@@ -77,7 +83,6 @@ impl RaftNetworkFactory<Types> for Network {
             address: node.address.clone(),
             told: None,
             under_way: None,
-            lost: false,
         }
     }
 }
@@ -90,8 +95,6 @@ pub(crate) struct Link {
     /// What the node was last told to be committed.
     told: Option<LogId>,
     under_way: Option<Attempt>,
-    /// It was told that the node cannot be reached.
-    lost: bool,
 }
 
 /// Entries on their way.
@@ -169,12 +172,10 @@ impl Link {
     fn tell_if_lost(&mut self, answer: &Result<AppendAnswer, Failure>) {
         let (node, address) = (format!("{:016x}", self.to), &self.address);
         match answer {
-            Err(RPCError::Unreachable(error)) if !self.lost => {
-                self.lost = true;
+            Err(RPCError::Unreachable(error)) if lock(&self.network.lost).insert(self.to) => {
                 tracing::warn!(node, address, %error, "a node cannot be reached");
             }
-            Ok(_) if self.lost => {
-                self.lost = false;
+            Ok(_) if lock(&self.network.lost).remove(&self.to) => {
                 tracing::info!(node, address, "a node can be reached again");
             }
             Ok(_) | Err(_) => {}

@@ -414,6 +414,9 @@ impl Node {
                 Err(RaftError::APIError(CheckIsLeaderError::ForwardToLeader(_))) => {
                     Err(inconsistent("the node is not the leader"))
                 }
+                Err(RaftError::APIError(CheckIsLeaderError::QuorumNotEnough(_))) => {
+                    Err(inconsistent("no majority of the nodes answers"))
+                }
                 Err(other) => Err(inconsistent(other.to_string())),
             }
         };

@@ -77,9 +77,20 @@ async fn a_removed_node_finds_out_and_stops() {
     let again = within(cluster.node(number).failed()).await.to_string();
     assert_eq!(again, why);
     cluster.stop(number).await;
+    let through = Start::Join(cluster.node(leader).local_addr().to_string());
+    // Its log may say that it was removed, or not.
+    let refused = match cluster.restart_as(number, through.clone()).await {
+        Ok(()) => {
+            let why = within(cluster.node(number).failed()).await;
+            cluster.stop(number).await;
+            why
+        }
+        Err(refused) => refused,
+    };
+    assert!(refused.to_string().contains("was removed from"), "{refused}");
+    assert_eq!(cluster.node(leader).members().len(), 2);
     cluster.wipe(number);
-    let through = cluster.node(leader).local_addr().to_string();
-    cluster.restart_as(number, Start::Join(through)).await.unwrap();
+    cluster.restart_as(number, through).await.unwrap();
     assert_eq!(names(cluster.node(number)).await, ["after", "before"]);
 }
 
@@ -168,4 +179,35 @@ async fn a_node_of_one_cluster_does_not_join_another() {
     cluster.restart_as(0, Start::Join("127.0.0.1:1".to_owned())).await.unwrap();
     assert_eq!(names(cluster.node(0)).await, ["mine"]);
     assert_eq!(other.node(0).members().len(), 1);
+}
+
+/// Others would look for it in vain.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_is_alone_tells_itself_its_new_address() {
+    let mut cluster = Cluster::start_with(1, |_, config| Cluster::hasty(config)).await;
+    put(cluster.node(0), "before").await;
+    cluster.stop(0).await;
+    cluster.move_away(0);
+    cluster.restart(0).await;
+    let address = cluster.node(0).local_addr().to_string();
+    within(async {
+        while cluster.node(0).members()[0].address != address {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await;
+    cluster.add(Cluster::hasty).await.unwrap();
+    put(cluster.node(1), "through another").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_address_that_nobody_reaches_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    for address in ["nonsense", "127.0.0.1", ":8503", "host:0", "0.0.0.0:5", "[::]:5", "host:x"] {
+        let mut config = RaftConfig::new(folder.path(), "127.0.0.1:0");
+        config.advertise = Some(address.to_owned());
+        let refused = RaftBackend::start(config, Start::Bootstrap).await.unwrap_err().to_string();
+        let expected = format!("no other node can reach {address}: ");
+        assert!(refused.contains(&expected), "{refused}");
+    }
 }

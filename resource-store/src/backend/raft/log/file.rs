@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         PoisonError, RwLock,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
@@ -37,6 +37,8 @@ const FORMAT: &[u8] = b"format";
 const FORMAT_NOW: &[u8] = b"raft log 1";
 const NODE: &[u8] = b"node";
 const CLUSTER: &[u8] = b"cluster";
+/// There once the node was a member that votes.
+const ENTERED: &[u8] = b"entered";
 const VOTE: &[u8] = b"vote";
 const COMMITTED: &[u8] = b"committed";
 const PURGED: &[u8] = b"purged";
@@ -53,6 +55,8 @@ pub(crate) struct Identity {
     pub(crate) node: NodeId,
     /// 0 if it belongs to none yet.
     pub(crate) cluster: u64,
+    /// Whether it was a member that votes, and perhaps is none any more.
+    pub(crate) entered: bool,
 }
 
 /// What goes into one transaction.
@@ -131,6 +135,7 @@ pub(super) struct LogFile {
     database: RwLock<Option<Database>>,
     node: NodeId,
     cluster: AtomicU64,
+    entered: AtomicBool,
 }
 
 impl LogFile {
@@ -150,9 +155,9 @@ impl LogFile {
             let identity = identity(&file, &database)?;
             Ok((database, identity))
         })?;
-        let cluster = AtomicU64::new(identity.cluster);
-        let database = RwLock::new(Some(database));
-        Ok(Self { file, database, node: identity.node, cluster })
+        let Identity { node, cluster, entered } = identity;
+        let (cluster, entered) = (AtomicU64::new(cluster), AtomicBool::new(entered));
+        Ok(Self { file, database: RwLock::new(Some(database)), node, cluster, entered })
     }
 
     /// Closes the file; nothing can be read or written any more.
@@ -176,7 +181,17 @@ impl LogFile {
     }
 
     pub(super) fn identity(&self) -> Identity {
-        Identity { node: self.node, cluster: self.cluster.load(Ordering::Acquire) }
+        Identity {
+            node: self.node,
+            cluster: self.cluster.load(Ordering::Acquire),
+            entered: self.entered.load(Ordering::Acquire),
+        }
+    }
+
+    pub(super) fn set_entered(&self) -> Result<()> {
+        self.change(|transaction| put(transaction, ENTERED, &[1]))?;
+        self.entered.store(true, Ordering::Release);
+        Ok(())
     }
 
     pub(super) fn set_cluster(&self, cluster: u64) -> Result<()> {
@@ -346,7 +361,8 @@ fn identity(file: &FileState, database: &Database) -> Result<Identity> {
             .map(u64::from_be_bytes)
             .map_err(|_short| file.record(key, record::Damage::Short(value.len())).during("open"))
     };
-    Ok(Identity { node: number(NODE)?, cluster: number(CLUSTER)? })
+    let entered = meta(file, database, ENTERED)?.is_some();
+    Ok(Identity { node: number(NODE)?, cluster: number(CLUSTER)?, entered })
 }
 
 /// Makes an empty log under another name and then gives it its own, so that a

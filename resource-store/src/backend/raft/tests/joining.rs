@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures::FutureExt as _;
 use openraft::ChangeMembers;
 use tempfile::TempDir;
 
@@ -67,6 +68,31 @@ async fn a_node_that_was_removed_before_it_voted_finds_out() {
     let node = within(RaftBackend::start(config(&second), join)).await.unwrap();
     make_learner(&leader, &node).await;
     within(leader.remove_member(node.node_id())).await.unwrap();
+    let why = within(node.failed()).await.to_string();
+    assert!(why.contains("it was removed from its cluster"), "{why}");
+}
+
+/// Whoever began it may have gone away before the second half.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_change_that_stands_half_done_is_gone_on_with() {
+    let (first, second) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let leader = within(RaftBackend::start(config(&first), Start::Bootstrap)).await.unwrap();
+    let join = Start::Join(leader.local_addr().to_string());
+    let node = within(RaftBackend::start(config(&second), join)).await.unwrap();
+    votes(&leader, node.node_id()).await;
+    let mut metrics = leader.node.raft.metrics();
+    {
+        let change = ChangeMembers::RemoveVoters([node.node_id()].into());
+        let mut changing = Box::pin(leader.node.raft.change_membership(change, false));
+        assert!(changing.as_mut().now_or_never().is_none());
+        let half = metrics
+            .wait_for(|now| now.membership_config.membership().get_joint_config().len() == 2);
+        within(half).await.unwrap();
+    }
+    let whole =
+        metrics.wait_for(|now| now.membership_config.membership().get_joint_config().len() == 1);
+    within(whole).await.unwrap();
+    assert_eq!(leader.members().len(), 1);
     let why = within(node.failed()).await.to_string();
     assert!(why.contains("it was removed from its cluster"), "{why}");
 }
