@@ -7,14 +7,15 @@
 # Only processes of this run count: they carry its report in their environment.
 readonly planted_secret='pl4nted-|planted-[0-9a-z]'
 
-# processes_with PATTERN: those of this run with it in their arguments, as PID NAME.
+# processes_with PATTERN: those of this run with it in their arguments, as PID NAME and where it stands.
 processes_with() {
-    local file process
-    while read -r file; do
-        process=${file%/cmdline}
+    local found process
+    # What stands around it is taken in the same look: the process may be gone at the next.
+    while read -r -d '' found; do
+        process=${found%%/cmdline:*}
         grep -qszxF "REAL_PARTS_REPORT=$report" "$process/environ" || continue
-        printf '%s %s\n' "${process#/proc/}" "$(cat "$process/comm" 2>/dev/null)"
-    done < <(env -u REAL_PARTS_REPORT grep -lszE -e "$1" /proc/[0-9]*/cmdline)
+        printf '%s %s: %s\n' "${process#/proc/}" "$(cat "$process/comm" 2>/dev/null)" "${found#*/cmdline:}"
+    done < <(env -u REAL_PARTS_REPORT grep -HsazoE -e ".{0,60}($1).{0,60}" /proc/[0-9]*/cmdline)
 }
 
 # watch_arguments FILE: until it is killed, writes down who has a planted secret in its arguments.
@@ -40,7 +41,7 @@ arguments_are_watched() {
     return "$status"
 }
 
-control_is_found() { [[ $(processes_with '^sleep') == *"$control sleep"* ]]; }
+control_is_found() { [[ $(processes_with '^sleep') == *"$control sleep: sleep"* ]]; }
 
 # no_argument_was_secret FILE
 no_argument_was_secret() {
