@@ -16,6 +16,7 @@ use std::{
         Arc, Mutex,
         atomic::{AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -68,6 +69,8 @@ const VERSION_OFFSET: &[u8] = b"raft version offset";
 /// than handed to another thread: that takes less time than to hand them over.
 const AT_ONCE_BYTES: usize = 64 << 10;
 const AT_ONCE: usize = 32;
+/// How often it is looked whether work with the table has ended.
+const WORK_ENDS: Duration = Duration::from_millis(1);
 /// How much of the file is kept in memory.
 const CACHE_BYTES: usize = 64 << 20;
 /// How many resources of a snapshot are staged in one transaction.
@@ -203,12 +206,16 @@ impl Machine {
     /// Ends all watches, and closes the file.
     pub(crate) async fn close(&self) -> Result<()> {
         self.shared.topics.close_all();
-        let Some(table) = lock(&self.shared.table).take() else { return Ok(()) };
-        blocking(move || {
-            // Whoever is at work with the table closes it by being the last.
-            Arc::into_inner(table).map_or(Ok(()), Table::close)
-        })
-        .await
+        let Some(mut table) = lock(&self.shared.table).take() else { return Ok(()) };
+        let table = loop {
+            table = match Arc::try_unwrap(table) {
+                Ok(table) => break table,
+                // Somebody is at work with it, the last one: nobody gets it any more.
+                Err(table) => table,
+            };
+            tokio::time::sleep(WORK_ENDS).await;
+        };
+        blocking(move || table.close()).await
     }
 
     fn table(&self) -> Result<Arc<Table>> {
