@@ -1,6 +1,8 @@
 //! The backend that several nodes keep together, by Raft.
 
+mod asking;
 mod barrier;
+mod belonging;
 mod channels;
 mod config;
 mod convert;
@@ -159,7 +161,7 @@ impl RaftBackend {
         through.extend(self.members().into_iter().map(|member| member.address));
         let cluster = self.node.log.identity().cluster;
         let patience = self.node.config.write_timeout;
-        members::remove_through(&self.node.network.channels, &through, cluster, id, patience).await
+        asking::remove_through(&self.node.network.channels, &through, cluster, id, patience).await
     }
 
     /// Waits until this node has all that was committed when this was called,
@@ -203,7 +205,7 @@ impl RaftBackend {
         patience: Duration,
     ) -> Result<()> {
         let channels = Channels::new(tls);
-        members::remove_through(&channels, &[address.to_owned()], 0, id, patience).await
+        asking::remove_through(&channels, &[address.to_owned()], 0, id, patience).await
     }
 
     /// The nodes of a cluster that this process is no part of, as the node at
@@ -214,7 +216,7 @@ impl RaftBackend {
     ///
     /// If that node does not answer.
     pub async fn members_at(address: &str, tls: Option<&PeerTls>) -> Result<Vec<Member>> {
-        members::members_at(&Channels::new(tls), address).await
+        asking::members_at(&Channels::new(tls), address).await
     }
 
     /// Whether a strong read can be answered here; else the leader has to.

@@ -1,11 +1,11 @@
 //! How a node of a Raft cluster runs.
 
-use std::{path::PathBuf, time::Duration};
+use std::{net::IpAddr, num::NonZeroU16, path::PathBuf, time::Duration};
 
 use secrecy::SecretString;
 
-use super::{faults::Faults, retired::RetiredTypes};
-use crate::backend::{Error, Result, store::topics::DEFAULT_WATCH_BUFFER};
+use super::{faults::Faults, node::failed, retired::RetiredTypes};
+use crate::backend::{Result, store::topics::DEFAULT_WATCH_BUFFER};
 
 /// How a node of a Raft cluster runs.
 #[derive(Debug, Clone)]
@@ -98,7 +98,7 @@ impl RaftConfig {
             return Ok(());
         }
         let text = format!("the resource has {bytes} bytes, and at most {most} are taken");
-        Err(Error::Other { operation: "write", retryable: false, source: text.into() })
+        Err(failed("write", text))
     }
 
     pub(crate) fn faults(&self) -> Faults {
@@ -108,6 +108,25 @@ impl RaftConfig {
         let faults = Faults::default();
         faults
     }
+}
+
+/// Refuses an address that no other node can reach.
+pub(super) fn check_address(address: &str) -> Result<()> {
+    let split = address.rsplit_once(':');
+    let split = split.filter(|(host, port)| !host.is_empty() && port.parse::<NonZeroU16>().is_ok());
+    let what = match split {
+        None => "a host and a port are expected, as in host:port",
+        Some((host, _)) if is_unspecified(host) => "say which address they can",
+        Some(_) => return Ok(()),
+    };
+    let text = format!("no other node can reach {address}: {what}");
+    Err(failed("start", text))
+}
+
+/// Whether it stands for all addresses of the machine.
+fn is_unspecified(host: &str) -> bool {
+    let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    host.parse::<IpAddr>().is_ok_and(|ip| ip.is_unspecified())
 }
 
 /// The certificates of a node, in PEM. Both sides of a connection show theirs.

@@ -1,7 +1,6 @@
 //! Starting and stopping a node.
 
 use std::{
-    net::IpAddr,
     path::Path,
     sync::{
         Arc,
@@ -22,18 +21,17 @@ use tokio_util::sync::CancellationToken;
 use tonic::transport::Server;
 
 use super::{
-    RaftBackend, WHEN_DAMAGED,
+    RaftBackend, WHEN_DAMAGED, belonging,
     channels::{self, Channels, MAX_MESSAGE},
-    config::{RaftConfig, Start},
-    convert,
+    config::{RaftConfig, Start, check_address},
     keeping::{self, Needed},
     log::Log,
     machine::Machine,
     members,
     network::Network,
-    node::{Barriers, Node, inconsistent},
+    node::{Barriers, Node, failed},
     server::PeerServer,
-    types::{Peer, Raft},
+    types::Raft,
 };
 use crate::{
     backend::{Error, Query, Result, durable::table::blocking},
@@ -42,7 +40,7 @@ use crate::{
         Id, Resource,
         generated::{
             hashicorp::consul::internal::storage::raft::forwarding_service_server::ForwardingServiceServer,
-            resource_store::peer::v1::{self as peer, peer_service_server::PeerServiceServer},
+            resource_store::peer::v1::peer_service_server::PeerServiceServer,
         },
     },
 };
@@ -66,13 +64,6 @@ impl Ended {
             tracing::debug!("the node had ended before");
         }
     }
-}
-
-fn failed(
-    operation: &'static str,
-    source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
-) -> Error {
-    Error::Other { operation, retryable: false, source: source.into() }
 }
 
 fn library_config(config: &RaftConfig) -> Result<Config> {
@@ -163,7 +154,7 @@ pub(super) async fn start(config: RaftConfig, start: Start) -> Result<RaftBacken
     let (tell_entered, entered) = oneshot::channel();
     tokio::spawn(run(Arc::clone(&node), stop.clone(), serving, entered, tell_end));
     let backend = RaftBackend { node, listens, ended, _stop: Arc::new(stop.drop_guard()) };
-    if let Err(error) = enter(&backend.node, start).await {
+    if let Err(error) = belonging::enter(&backend.node, start).await {
         backend.shutdown().await;
         return Err(error);
     }
@@ -231,94 +222,6 @@ fn open_table(path: &Path, config: &RaftConfig, log: &Log) -> Result<Machine> {
     Ok(machine)
 }
 
-/// Comes to the cluster.
-async fn enter(node: &Arc<Node>, start: Start) -> Result<()> {
-    let known = node.cluster.load(Ordering::Acquire) != 0;
-    // What the metrics say is not there from the beginning.
-    let id = node.id;
-    let membership = node.raft.with_raft_state(move |state| {
-        let membership = state.membership_state.effective().membership();
-        let votes = membership.voter_ids().any(|voter| voter == id);
-        membership.get_node(&id).map(|peer| (votes, peer.address.clone()))
-    });
-    let member = membership.await.map_err(|e| failed("start", e.to_string()))?;
-    if known && let Start::Join(through) = &start {
-        members::is_same_cluster(node, through).await?;
-    }
-    match (start, member) {
-        (_, Some((true, address))) => {
-            if address != node.address {
-                tokio::spawn(announce(Arc::clone(node)));
-            }
-        }
-        (Start::Join(through), _) => {
-            // One that was a member, and is none any more, was removed.
-            members::join(node, &[through], node.log.identity().entered).await?;
-        }
-        // It was about to join when it stopped.
-        (Start::Bootstrap | Start::Resume, Some((false, _))) => {
-            tokio::spawn(announce(Arc::clone(node)));
-            return Ok(());
-        }
-        (Start::Bootstrap, None) if !node.log.is_used() => {
-            if !known {
-                node.adopt_cluster(fastrand::u64(1..)).await?;
-            }
-            let peer = Peer { address: node.address.clone() };
-            let members = std::collections::BTreeMap::from([(node.id, peer)]);
-            let founded = node.raft.initialize(members).await;
-            founded.map_err(|e| failed("bootstrap", e.to_string()))?;
-        }
-        // It was about to join, or was removed; the leader knows.
-        (Start::Bootstrap | Start::Resume, None) => return Ok(()),
-    }
-    node.log.set_entered().await
-}
-
-/// Tells the cluster the new address of this node, or that it is there to vote.
-async fn announce(node: Arc<Node>) {
-    let own = || convert::from_node(node.id, &Peer { address: node.address.clone() });
-    loop {
-        // It may be the leader, and cannot call itself where nobody finds it yet.
-        let mut through = match members::take_in(&node, own(), true).await {
-            Ok(peer::JoinResponse { leader: Some(leader), .. }) => vec![leader.address],
-            Ok(peer::JoinResponse { cluster: 1.., .. }) => return,
-            Ok(_) | Err(_) => Vec::new(),
-        };
-        let others = members::members(&node).into_iter().filter(|member| member.id != node.id);
-        through.extend(others.map(|member| member.address));
-        let joined = match through.as_slice() {
-            [] => Err(inconsistent("no other node is known")),
-            through => members::join(&node, through, true).await,
-        };
-        let Err(error) = joined else { return };
-        if node.raft.metrics().borrow().running_state.is_err() {
-            return;
-        }
-        tracing::warn!(%error, "the cluster does not know where this node is");
-        tokio::time::sleep(node.config.patience).await;
-    }
-}
-
-/// Refuses an address that no other node can reach.
-fn check_address(address: &str) -> Result<()> {
-    let bad = |what: &str| {
-        let text = format!("no other node can reach {address}: {what}");
-        Err(failed("start", text))
-    };
-    let Some((host, port)) = address.rsplit_once(':') else {
-        return bad("a host and a port are expected, as in host:port");
-    };
-    if host.is_empty() || port.parse::<u16>().unwrap_or(0) == 0 {
-        return bad("a host and a port are expected, as in host:port");
-    }
-    let host = host.trim_start_matches('[').trim_end_matches(']');
-    if host.parse::<IpAddr>().is_ok_and(|ip| ip.is_unspecified()) {
-        return bad("say which address they can");
-    }
-    Ok(())
-}
-
 fn serve(
     node: &Arc<Node>,
     listener: TcpListener,
@@ -377,7 +280,7 @@ async fn run(
         if entered.await.is_err() {
             std::future::pending::<()>().await;
         }
-        members::removed(&node).await;
+        belonging::removed(&node).await;
     };
     tokio::select! {
         reason = follow_leader(&node) => node.fail(reason),

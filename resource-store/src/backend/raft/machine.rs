@@ -34,6 +34,7 @@ use super::{
     faults::Faults,
     gate::Gate,
     keeping::STRETCHES,
+    node::failed,
     on_disk::OnDisk,
     restore::{self, Done},
     retired::RetiredTypes,
@@ -219,11 +220,7 @@ impl Machine {
     }
 
     fn table(&self) -> Result<Arc<Table>> {
-        let closed = || Error::Other {
-            operation: "write",
-            retryable: false,
-            source: "the node was shut down".into(),
-        };
+        let closed = || failed("write", "the node was shut down");
         lock(&self.shared.table).clone().ok_or_else(closed)
     }
 
@@ -457,16 +454,13 @@ fn answer<T>(result: Result<T>) -> Result<Result<T>> {
     match result {
         Ok(value) => Ok(Ok(value)),
         Err(refused @ (Error::CasFailure | Error::WrongUid)) => Ok(Err(refused)),
-        Err(failed) => Err(failed),
+        Err(error) => Err(error),
     }
 }
 
 fn applied_state(view: &TableSnapshot) -> Result<(Option<LogId>, StoredMembership)> {
-    let bad = |what: String| Error::Other {
-        operation: "read",
-        retryable: false,
-        source: format!("what was applied last is not readable: {what}").into(),
-    };
+    let bad =
+        |what: String| failed("read", format!("what was applied last is not readable: {what}"));
     let applied = view.meta(APPLIED)?;
     let applied = applied.map(|bytes| peer::LogId::decode(bytes.as_slice())).transpose();
     let applied = applied.map_err(|e| bad(e.to_string()))?;

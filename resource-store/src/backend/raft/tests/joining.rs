@@ -18,6 +18,15 @@ fn config(folder: &TempDir) -> RaftConfig {
     config
 }
 
+/// A leader, a node that joined it, and their folders.
+async fn two() -> (RaftBackend, RaftBackend, [TempDir; 2]) {
+    let folders = [TempDir::new().unwrap(), TempDir::new().unwrap()];
+    let leader = within(RaftBackend::start(config(&folders[0]), Start::Bootstrap)).await.unwrap();
+    let join = Start::Join(leader.local_addr().to_string());
+    let node = within(RaftBackend::start(config(&folders[1]), join)).await.unwrap();
+    (leader, node, folders)
+}
+
 /// Waits until a node votes, which is settled.
 async fn votes(leader: &RaftBackend, id: u64) {
     let address = leader.local_addr().to_string();
@@ -50,24 +59,18 @@ async fn make_learner(leader: &RaftBackend, node: &RaftBackend) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_stopped_before_it_voted_goes_on() {
-    let (first, second) = (TempDir::new().unwrap(), TempDir::new().unwrap());
-    let leader = within(RaftBackend::start(config(&first), Start::Bootstrap)).await.unwrap();
-    let join = || Start::Join(leader.local_addr().to_string());
-    let mut node = within(RaftBackend::start(config(&second), join())).await.unwrap();
-    for again in [Start::Resume, join()] {
+    let (leader, mut node, folders) = two().await;
+    for again in [Start::Resume, Start::Join(leader.local_addr().to_string())] {
         make_learner(&leader, &node).await;
         node.shutdown().await;
-        node = within(RaftBackend::start(config(&second), again)).await.unwrap();
+        node = within(RaftBackend::start(config(&folders[1]), again)).await.unwrap();
         votes(&leader, node.node_id()).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_was_removed_before_it_voted_finds_out() {
-    let (first, second) = (TempDir::new().unwrap(), TempDir::new().unwrap());
-    let leader = within(RaftBackend::start(config(&first), Start::Bootstrap)).await.unwrap();
-    let join = Start::Join(leader.local_addr().to_string());
-    let node = within(RaftBackend::start(config(&second), join)).await.unwrap();
+    let (leader, node, _folders) = two().await;
     make_learner(&leader, &node).await;
     within(leader.remove_member(node.node_id())).await.unwrap();
     let why = within(node.failed()).await.to_string();
@@ -77,10 +80,7 @@ async fn a_node_that_was_removed_before_it_voted_finds_out() {
 /// Whoever began it may have gone away before the second half.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_change_that_stands_half_done_is_gone_on_with() {
-    let (first, second) = (TempDir::new().unwrap(), TempDir::new().unwrap());
-    let leader = within(RaftBackend::start(config(&first), Start::Bootstrap)).await.unwrap();
-    let join = Start::Join(leader.local_addr().to_string());
-    let node = within(RaftBackend::start(config(&second), join)).await.unwrap();
+    let (leader, node, _folders) = two().await;
     votes(&leader, node.node_id()).await;
     let mut metrics = leader.node.raft.metrics();
     {

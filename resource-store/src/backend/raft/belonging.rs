@@ -1,0 +1,145 @@
+//! How a node comes to its cluster, and finds out that it was removed.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, atomic::Ordering},
+};
+
+use tokio::time::timeout;
+
+use super::{
+    asking::{self, ANSWER, ask_members},
+    channels,
+    config::Start,
+    convert,
+    members::{self, Member, members},
+    node::{Node, failed},
+    types::Peer,
+};
+use crate::{backend::Result, pb::generated::resource_store::peer::v1 as peer};
+
+/// Comes to the cluster.
+pub(super) async fn enter(node: &Arc<Node>, start: Start) -> Result<()> {
+    let known = node.cluster.load(Ordering::Acquire) != 0;
+    // What the metrics say is not there from the beginning.
+    let id = node.id;
+    let membership = node.raft.with_raft_state(move |state| {
+        let membership = state.membership_state.effective().membership();
+        let votes = membership.voter_ids().any(|voter| voter == id);
+        membership.get_node(&id).map(|peer| (votes, peer.address.clone()))
+    });
+    let member = membership.await.map_err(|e| failed("start", e.to_string()))?;
+    if known && let Start::Join(through) = &start {
+        is_same_cluster(node, through).await?;
+    }
+    match (start, member) {
+        (_, Some((true, address))) => {
+            if address != node.address {
+                tokio::spawn(announce(Arc::clone(node)));
+            }
+        }
+        (Start::Join(through), _) => {
+            // One that was a member, and is none any more, was removed.
+            asking::join(node, &[through], node.log.identity().entered).await?;
+        }
+        // It was about to join when it stopped.
+        (Start::Bootstrap | Start::Resume, Some((false, _))) => {
+            tokio::spawn(announce(Arc::clone(node)));
+            return Ok(());
+        }
+        (Start::Bootstrap, None) if !node.log.is_used() => {
+            if !known {
+                node.adopt_cluster(fastrand::u64(1..)).await?;
+            }
+            let peer = Peer { address: node.address.clone() };
+            let members = BTreeMap::from([(node.id, peer)]);
+            let founded = node.raft.initialize(members).await;
+            founded.map_err(|e| failed("bootstrap", e.to_string()))?;
+        }
+        // It was about to join, or was removed; the leader knows.
+        (Start::Bootstrap | Start::Resume, None) => return Ok(()),
+    }
+    node.log.set_entered().await
+}
+
+/// Tells the cluster the new address of this node, or that it is there to vote.
+async fn announce(node: Arc<Node>) {
+    while let Err(error) = announce_once(&node).await {
+        if node.raft.metrics().borrow().running_state.is_err() {
+            return;
+        }
+        tracing::warn!(%error, "the cluster was not told where this node is");
+        tokio::time::sleep(node.config.patience).await;
+    }
+}
+
+async fn announce_once(node: &Node) -> Result<()> {
+    // If it leads, it cannot call itself where nobody finds it yet.
+    let own = convert::from_node(node.id, &Peer { address: node.address.clone() });
+    let here = members::take_in(node, own, true).await;
+    if !matches!(here, Ok(peer::JoinResponse { cluster: 1.., .. })) {
+        let others = members(node).into_iter().filter(|member| member.id != node.id);
+        let others: Vec<_> = others.map(|member| member.address).collect();
+        if others.is_empty() {
+            return here.map(|_| ());
+        }
+        asking::join(node, &others, true).await?;
+    }
+    node.log.set_entered().await
+}
+
+/// Refuses a cluster to join that is not the one this node belongs to. Whether
+/// it is cannot be said if nobody answers.
+async fn is_same_cluster(node: &Node, address: &str) -> Result<()> {
+    let mine = node.cluster.load(Ordering::Acquire);
+    let anyone = peer::Route { cluster: 0, to: 0, from: 0 };
+    match ask_members(&node.network.channels, address, anyone).await {
+        Ok(answer) if answer.cluster != 0 && answer.cluster != mine => {
+            let text = format!(
+                "the node in {} belongs to cluster {mine:016x}, and {address} to {:016x}",
+                node.config.data_dir.display(),
+                answer.cluster
+            );
+            Err(failed("join", text))
+        }
+        Ok(_) => Ok(()),
+        Err(reason) => {
+            tracing::debug!(address, reason, "the node to join through does not answer");
+            Ok(())
+        }
+    }
+}
+
+/// Waits until this node was removed from its cluster, of which it may not hear.
+pub(crate) async fn removed(node: &Node) {
+    loop {
+        tokio::time::sleep(node.config.patience).await;
+        let known = members(node);
+        // One that does not vote never misses a leader.
+        let votes = known.iter().any(|member| member.id == node.id && member.voter);
+        if votes && known.iter().any(|member| member.leader) {
+            continue;
+        }
+        for other in known.iter().filter(|other| other.id != node.id) {
+            if is_removed(node, other).await {
+                return;
+            }
+        }
+    }
+}
+
+/// Whether another node leads the cluster now, without this one.
+async fn is_removed(node: &Node, leader: &Member) -> bool {
+    let (route, channels) = (node.network.route(leader.id), &node.network.channels);
+    let Ok(found) = ask_members(channels, &leader.address, route).await else { return false };
+    let is = |member: &peer::Member, id| member.node.as_ref().is_some_and(|node| node.id == id);
+    if found.members.iter().any(|member| is(member, node.id))
+        || !found.members.iter().any(|member| member.leader && is(member, leader.id))
+    {
+        return false;
+    }
+    // Else it may only believe that it leads.
+    let Ok(channel) = channels.to(&leader.address) else { return false };
+    let asked = peer::ReadIndexRequest { route: Some(route) };
+    matches!(timeout(ANSWER, channels::peer_client(channel).read_index(asked)).await, Ok(Ok(_)))
+}
