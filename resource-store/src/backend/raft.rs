@@ -1,5 +1,6 @@
 //! The backend that several nodes keep together, by Raft.
 
+mod appending;
 mod asking;
 mod barrier;
 mod belonging;

@@ -9,7 +9,9 @@ use std::{
 use secrecy::ExposeSecret as _;
 use tonic::{
     Code, Status,
-    transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity, ServerTlsConfig},
+    transport::{
+        Certificate, Channel, ClientTlsConfig, Endpoint, Identity, Server, ServerTlsConfig,
+    },
 };
 
 use super::config::PeerTls;
@@ -29,8 +31,11 @@ pub(crate) const MAX_MESSAGE: usize = 128 << 20;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 const KEEPALIVE: Duration = Duration::from_secs(5);
-/// How much may be under way, so that large messages are not slow.
+const SERVER_KEEPALIVE: Duration = Duration::from_secs(10);
+/// How much of one call may be under way, so that large messages are not slow.
 const WINDOW: u32 = 4 << 20;
+/// How much of all calls: one that nobody reads leaves room for the others.
+const ALL_WINDOWS: u32 = 4 * WINDOW;
 
 /// One connection to each address. A clone shares them.
 #[derive(Debug, Clone)]
@@ -59,7 +64,7 @@ impl Channels {
             .keep_alive_timeout(KEEPALIVE)
             .keep_alive_while_idle(true)
             .initial_stream_window_size(WINDOW)
-            .initial_connection_window_size(WINDOW);
+            .initial_connection_window_size(ALL_WINDOWS);
         if let Some(tls) = &self.tls {
             endpoint = endpoint.tls_config(ClientTlsConfig::clone(tls))?;
         }
@@ -108,6 +113,14 @@ pub(crate) fn is_final(status: &Status) -> bool {
 fn tls_of(tls: &PeerTls) -> ClientTlsConfig {
     let identity = (tls.certificate_pem.as_str(), &tls.key_pem);
     client_tls(Some(&tls.ca_pem), tls.server_name.as_deref(), Some(identity))
+}
+
+/// A server for other nodes.
+pub(crate) fn server() -> Server {
+    Server::builder()
+        .initial_stream_window_size(WINDOW)
+        .initial_connection_window_size(ALL_WINDOWS)
+        .http2_keepalive_interval(Some(SERVER_KEEPALIVE))
 }
 
 pub(crate) fn server_tls(tls: &PeerTls) -> ServerTlsConfig {

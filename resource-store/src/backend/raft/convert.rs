@@ -169,6 +169,7 @@ mod tests {
             previous: Some(id(2, 4)),
             entries: vec![entry_at(2, 5), entry_at(3, 6)],
             committed: Some(id(2, 5)),
+            number: 0,
         }
     }
 

@@ -18,10 +18,11 @@ use tokio::{
 };
 use tokio_stream::wrappers::TcpListenerStream;
 use tokio_util::sync::CancellationToken;
-use tonic::transport::Server;
 
 use super::{
-    RaftBackend, WHEN_DAMAGED, belonging,
+    RaftBackend, WHEN_DAMAGED,
+    appending::Appending,
+    belonging,
     channels::{self, Channels, MAX_MESSAGE},
     config::{RaftConfig, Start, check_address},
     keeping::{self, Needed},
@@ -103,10 +104,12 @@ pub(super) async fn start(config: RaftConfig, start: Start) -> Result<RaftBacken
     }
 
     let cluster = Arc::new(AtomicU64::new(identity.cluster));
+    let channels = Channels::new(config.tls.as_ref());
     let network = Network {
         node: identity.node,
         cluster: Arc::clone(&cluster),
-        channels: Channels::new(config.tls.as_ref()),
+        appending: Appending::new(channels.clone()),
+        channels,
         gate: log.gate().clone(),
         faults: config.faults(),
         needed: Needed::default(),
@@ -227,15 +230,12 @@ fn serve(
     listener: TcpListener,
     stop: CancellationToken,
 ) -> Result<JoinHandle<()>> {
-    let mut server = Server::builder()
-        .initial_stream_window_size(4 << 20)
-        .initial_connection_window_size(4 << 20)
-        .http2_keepalive_interval(Some(Duration::from_secs(10)));
+    let mut server = channels::server();
     if let Some(tls) = &node.config.tls {
         let tls = channels::server_tls(tls);
         server = server.tls_config(tls).map_err(|e| failed("configure TLS", e))?;
     }
-    let answers = PeerServer { node: Arc::clone(node) };
+    let answers = PeerServer { node: Arc::clone(node), stop: stop.clone() };
     let router = server
         .add_service(
             PeerServiceServer::new(answers.clone())
@@ -300,6 +300,7 @@ async fn run(
     stop.cancelled().await;
     stop_consensus(&node.raft).await;
     node.forwarding.close_all();
+    node.network.appending.close_all();
     node.network.channels.close_all();
     if let Err(error) = serving.await {
         tracing::error!(%error, "listening for other nodes failed");

@@ -25,6 +25,7 @@ use tokio::time::timeout;
 use tonic::transport::Channel;
 
 use super::{
+    appending::Appending,
     channels::{self, Channels},
     convert::{self, Malformed},
     faults::Faults,
@@ -59,6 +60,7 @@ pub(crate) struct Network {
     pub(crate) node: NodeId,
     pub(crate) cluster: Arc<AtomicU64>,
     pub(crate) channels: Channels,
+    pub(crate) appending: Appending,
     pub(crate) gate: Gate,
     pub(crate) faults: Faults,
     /// What must not be cut off the log.
@@ -80,7 +82,7 @@ impl RaftNetworkFactory<Types> for Network {
         Link {
             network: self.clone(),
             to: target,
-            address: node.address.clone(),
+            address: node.address.as_str().into(),
             told: None,
             under_way: None,
         }
@@ -91,7 +93,7 @@ impl RaftNetworkFactory<Types> for Network {
 pub(crate) struct Link {
     network: Network,
     to: NodeId,
-    address: String,
+    address: Arc<str>,
     /// What the node was last told to be committed.
     told: Option<LogId>,
     under_way: Option<Attempt>,
@@ -107,8 +109,13 @@ struct Attempt {
 }
 
 impl Link {
+    fn check(&self) -> Result<(), Unreachable> {
+        let checked = self.network.faults.check(self.network.node, self.to);
+        checked.map_err(|e| Unreachable::new(&e))
+    }
+
     fn client(&self) -> Result<PeerServiceClient<Channel>, Unreachable> {
-        self.network.faults.check(self.network.node, self.to).map_err(|e| Unreachable::new(&e))?;
+        self.check()?;
         let channel = self.network.channels.to(&self.address);
         Ok(channels::peer_client(channel.map_err(|e| Unreachable::new(&e))?))
     }
@@ -135,16 +142,18 @@ impl Link {
             route: Some(self.network.route(self.to)),
             vote: Some(convert::from_vote(&request.vote)),
             previous: request.prev_log_id.as_ref().map(convert::from_log_id),
-            entries: Vec::new(),
             committed: committed.as_ref().map(convert::from_log_id),
+            ..peer::AppendRequest::default()
         };
-        let client = self.client()?;
+        self.check()?;
+        let (appending, address) = (self.network.appending.clone(), Arc::clone(&self.address));
         let Some(last) = request.entries.last().map(|entry| entry.log_id) else {
-            return append(client, sign_of_life).await;
+            return append(&appending, &address, sign_of_life).await;
         };
         let entries = request.entries.iter().map(convert::from_entry).collect();
         let message = peer::AppendRequest { entries, ..sign_of_life.clone() };
-        let answer = Mutex::new(append_slowly(client, message, sign_of_life).boxed());
+        let answer = append_slowly(appending, address, message, sign_of_life);
+        let answer = Mutex::new(answer.boxed());
         let (vote, previous) = (request.vote, request.prev_log_id);
         self.under_way = Some(Attempt { vote, previous, last, answer });
         self.finish(last).await
@@ -170,7 +179,7 @@ impl Link {
 
     /// Logs that the node cannot be reached, or can again, once for each.
     fn tell_if_lost(&mut self, answer: &Result<AppendAnswer, Failure>) {
-        let (node, address) = (format!("{:016x}", self.to), &self.address);
+        let (node, address) = (format!("{:016x}", self.to), &*self.address);
         match answer {
             Err(RPCError::Unreachable(error)) if lock(&self.network.lost).insert(self.to) => {
                 tracing::warn!(node, address, %error, "a node cannot be reached");
@@ -224,8 +233,8 @@ impl RaftNetwork<Types> for Link {
             vote: Some(convert::from_vote(&request.vote)),
             last: request.last_log_id.as_ref().map(convert::from_log_id),
         };
-        let answer = self.client()?.request_vote(message).await.map_err(|e| unreachable(&e))?;
-        let answer = answer.into_inner();
+        let answer = self.client()?.request_vote(message).await;
+        let answer = answer.map_err(|e| unreachable(channels::reason(&e)))?.into_inner();
         let vote = convert::vote(answer.vote).map_err(|e| network(&e))?;
         let last = convert::optional_log_id(answer.last).map_err(|e| network(&e))?;
         Ok(VoteResponse::new(vote, last, answer.granted))
@@ -285,20 +294,21 @@ impl RaftNetwork<Types> for Link {
 
 /// Sends entries, and a sign of life now and then as long as that takes.
 async fn append_slowly(
-    client: PeerServiceClient<Channel>,
+    appending: Appending,
+    address: Arc<str>,
     message: peer::AppendRequest,
     sign_of_life: peer::AppendRequest,
 ) -> Result<AppendAnswer, Failure> {
     let signs = async {
         loop {
             tokio::time::sleep(RETRY).await;
-            if let Err(error) = append(client.clone(), sign_of_life.clone()).await {
+            if let Err(error) = append(&appending, &address, sign_of_life.clone()).await {
                 tracing::debug!(%error, "a sign of life did not get through");
             }
         }
     };
     tokio::select! {
-        answer = append(client.clone(), message) => answer,
+        answer = append(&appending, &address, message) => answer,
         () = signs => Err(network(&Malformed("no end of signs of life"))),
         () = tokio::time::sleep(APPEND_TIMEOUT) => {
             Err(network(&Malformed("entries took too long")))
@@ -307,11 +317,12 @@ async fn append_slowly(
 }
 
 async fn append(
-    mut client: PeerServiceClient<Channel>,
+    appending: &Appending,
+    address: &str,
     message: peer::AppendRequest,
 ) -> Result<AppendAnswer, Failure> {
     let mine = convert::vote(message.vote).map_err(|e| network(&e))?;
-    let answer = client.append(message).await.map_err(|e| unreachable(&e))?.into_inner();
+    let answer = appending.send(address, message).await.map_err(unreachable)?;
     match answer.result {
         Some(append_response::Result::Accepted(_)) => Ok(AppendEntriesResponse::Success),
         Some(append_response::Result::Conflict(_)) => Ok(AppendEntriesResponse::Conflict),
@@ -323,13 +334,13 @@ async fn append(
             }
             Ok(AppendEntriesResponse::HigherVote(newer))
         }
+        Some(append_response::Result::Refused(reason)) => Err(unreachable(reason)),
         None => Err(network(&Malformed("an answer without content"))),
     }
 }
 
-fn unreachable(status: &tonic::Status) -> Failure {
-    let reason = AnyError::error(channels::reason(status));
-    RPCError::Unreachable(Unreachable::new(&reason))
+fn unreachable(reason: String) -> Failure {
+    RPCError::Unreachable(Unreachable::new(&AnyError::error(reason)))
 }
 
 fn network<E: std::error::Error + 'static>(error: &E) -> Failure {

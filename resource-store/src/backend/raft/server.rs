@@ -4,10 +4,13 @@ use std::sync::{Arc, atomic::Ordering};
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use futures::{StreamExt as _, stream::BoxStream};
 use openraft::{RaftLogReader as _, raft::AppendEntriesResponse};
+use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::{
+    appending::MOST_UNANSWERED,
     convert::{self, Malformed},
     machine::Machine,
     members,
@@ -45,6 +48,8 @@ enum From {
 #[derive(Debug, Clone)]
 pub(crate) struct PeerServer {
     pub(crate) node: Arc<Node>,
+    /// Ends streams of other nodes.
+    pub(crate) stop: CancellationToken,
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "it stands in `map_err`")]
@@ -162,6 +167,28 @@ impl PeerServer {
         Ok(())
     }
 
+    /// Takes entries, or a sign of life, from the leader.
+    async fn take_entries(
+        &self,
+        request: peer::AppendRequest,
+    ) -> Result<append_response::Result, Status> {
+        self.check(request.route.as_ref(), From::Leader).await?;
+        let request = convert::append(request).map_err(malformed)?;
+        self.check_history(&request).await?;
+        match self.node.raft.append_entries(request).await {
+            Ok(AppendEntriesResponse::Success | AppendEntriesResponse::PartialSuccess(_)) => {
+                Ok(append_response::Result::Accepted(append_response::Accepted {}))
+            }
+            Ok(AppendEntriesResponse::Conflict) => {
+                Ok(append_response::Result::Conflict(append_response::Conflict {}))
+            }
+            Ok(AppendEntriesResponse::HigherVote(vote)) => {
+                Ok(append_response::Result::Newer(convert::from_vote(&vote)))
+            }
+            Err(error) => Err(stopped(&error)),
+        }
+    }
+
     /// Takes a snapshot from the leader.
     ///
     /// In a task of its own: when the call ends early, what it began with the
@@ -236,27 +263,28 @@ impl PeerServer {
 
 #[async_trait]
 impl PeerService for PeerServer {
+    type AppendStream = BoxStream<'static, Result<peer::AppendResponse, Status>>;
+
     async fn append(
         &self,
-        request: Request<peer::AppendRequest>,
-    ) -> Result<Response<peer::AppendResponse>, Status> {
-        let request = request.into_inner();
-        self.check(request.route.as_ref(), From::Leader).await?;
-        let request = convert::append(request).map_err(malformed)?;
-        self.check_history(&request).await?;
-        let result = match self.node.raft.append_entries(request).await {
-            Ok(AppendEntriesResponse::Success | AppendEntriesResponse::PartialSuccess(_)) => {
-                append_response::Result::Accepted(append_response::Accepted {})
+        request: Request<Streaming<peer::AppendRequest>>,
+    ) -> Result<Response<Self::AppendStream>, Status> {
+        let server = self.clone();
+        let requests = request.into_inner();
+        let answers = requests.map(move |request| {
+            let server = server.clone();
+            async move {
+                let request = request?;
+                let number = request.number;
+                let result = server.take_entries(request).await.unwrap_or_else(|status| {
+                    append_response::Result::Refused(status.message().to_owned())
+                });
+                Ok(peer::AppendResponse { number, result: Some(result) })
             }
-            Ok(AppendEntriesResponse::Conflict) => {
-                append_response::Result::Conflict(append_response::Conflict {})
-            }
-            Ok(AppendEntriesResponse::HigherVote(vote)) => {
-                append_response::Result::Newer(convert::from_vote(&vote))
-            }
-            Err(error) => return Err(stopped(&error)),
-        };
-        Ok(Response::new(peer::AppendResponse { result: Some(result) }))
+        });
+        let stopped = self.stop.clone().cancelled_owned();
+        let answers = answers.buffer_unordered(MOST_UNANSWERED).take_until(stopped);
+        Ok(Response::new(answers.boxed()))
     }
 
     async fn request_vote(

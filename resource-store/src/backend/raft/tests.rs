@@ -1,5 +1,6 @@
 //! Tests of the parts of a node.
 
+mod appending;
 mod joining;
 mod keeping;
 mod peers;
