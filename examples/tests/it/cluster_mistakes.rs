@@ -77,6 +77,9 @@ async fn a_mistake_leaves_the_cluster_as_it_was() {
     let text = said(&join).await;
     assert!(text.contains("holds the store of a single server"), "{text}");
 
+    let text = said(&["members", &node.address]).await;
+    assert!(text.contains("is it an address for clients?"), "{text}");
+
     let text = said(&["remove-member", &peer, "1"]).await;
     assert!(
         text.contains(&format!("the cluster of {peer} has no node 0000000000000001")),

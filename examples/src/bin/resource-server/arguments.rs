@@ -94,8 +94,9 @@ pub(crate) struct ServeOptions {
 /// Where resources are kept.
 #[derive(Debug, Args)]
 pub(crate) struct StorageOptions {
-    /// Keeps resources in the file resources.redb of this folder, which is made
-    /// if need be; without it they are in memory
+    /// The folder with the file resources.redb, which holds the resources; a
+    /// server or an import makes it if need be, and a server without it keeps
+    /// them in memory
     #[arg(long, value_name = "DIR")]
     pub(crate) data_dir: Option<PathBuf>,
     /// When a change reaches the disk: before it is acknowledged (each-commit);

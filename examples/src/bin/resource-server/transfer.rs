@@ -177,7 +177,13 @@ async fn import_into(
     }
     let file = Arc::new(file);
     let summary = transfer::import(&*backend, || pieces(Arc::clone(&file))).await;
-    let summary = summary.map_err(|error| format!("{}: {error}", options.file.display()))?;
+    let summary = summary.map_err(|error| -> BoxError {
+        match error {
+            // The file is sound.
+            transfer::Error::Backend(error) => error.into(),
+            error => format!("{}: {error}", options.file.display()).into(),
+        }
+    })?;
     println!("{} resources imported", summary.resources);
     Ok(())
 }

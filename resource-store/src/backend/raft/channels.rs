@@ -98,6 +98,9 @@ pub(crate) fn forwarding_client(channel: Channel) -> ForwardingServiceClient<Cha
 /// Why a call failed: what the other node said, or else what is wrong with the
 /// connection, without what the layers between have to say.
 pub(crate) fn reason(status: &Status) -> String {
+    if status.code() == Code::Unimplemented {
+        return "no node of a cluster listens there; is it an address for clients?".to_owned();
+    }
     match causes(status).skip(1).last() {
         Some(cause) => cause.to_string(),
         None if status.message().is_empty() => status.code().description().to_owned(),

@@ -13,7 +13,10 @@ use super::{
     node::{Node, failed, inconsistent},
     types::{NodeId, Peer},
 };
-use crate::{backend::Result, pb::generated::resource_store::peer::v1 as peer};
+use crate::{
+    backend::{Result, store::sync::lock},
+    pb::generated::resource_store::peer::v1 as peer,
+};
 
 /// A node that lacks no more entries than this may vote.
 const NEARLY_THERE: u64 = 1000;
@@ -178,6 +181,10 @@ pub(crate) async fn take_in(
     }
     if !known.is_some_and(|member| member.voter) {
         if !caught_up(node, joiner.id).await {
+            if lock(&node.network.lost).contains(&joiner.id) {
+                let address = joiner.address;
+                return Err(inconsistent(format!("the leader cannot reach the node at {address}")));
+            }
             return Ok(peer::JoinResponse { cluster: 0, leader: None });
         }
         change(node, ChangeMembers::AddVoterIds([joiner.id].into()), true).await?;

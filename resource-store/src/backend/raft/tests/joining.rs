@@ -98,3 +98,17 @@ async fn a_change_that_stands_half_done_is_gone_on_with() {
     let why = within(node.failed()).await.to_string();
     assert!(why.contains("it was removed from its cluster"), "{why}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_the_leader_cannot_reach_is_told_so() {
+    let folders = [TempDir::new().unwrap(), TempDir::new().unwrap()];
+    let leader = within(RaftBackend::start(config(&folders[0]), Start::Bootstrap)).await.unwrap();
+    // Where nobody listens any more.
+    let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let mut config = config(&folders[1]);
+    config.advertise = Some(gone.to_string());
+    config.write_timeout = Duration::from_secs(1);
+    let joining = RaftBackend::start(config, Start::Join(leader.local_addr().to_string()));
+    let refused = within(joining).await.unwrap_err().to_string();
+    assert!(refused.contains(&format!("cannot reach the node at {gone}")), "{refused}");
+}
