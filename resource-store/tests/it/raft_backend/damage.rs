@@ -66,16 +66,24 @@ async fn noticed(folder: &Path, stored: &[Resource]) -> bool {
             return true;
         }
     };
+    let mut one_by_one = Ok(());
+    for resource in stored {
+        match node.read(Consistency::Eventual, resource.id.as_ref().unwrap()).await {
+            Ok(read) => assert_eq!(*read, *resource),
+            // Not found would be no error that names a file.
+            Err(error) => one_by_one = Err(error),
+        }
+    }
     let read = all(&node).await;
     let listed = node.list(Consistency::Eventual, &everything()).await;
     within(node.shutdown()).await;
-    match (read, listed) {
-        (Ok(read), Ok(listed)) => {
+    match (one_by_one, read, listed) {
+        (Ok(()), Ok(read), Ok(listed)) => {
             assert_eq!(read, stored);
             assert_eq!(listed.len(), stored.len());
             false
         }
-        (Err(error), _) | (_, Err(error)) => {
+        (Err(error), _, _) | (_, Err(error), _) | (_, _, Err(error)) => {
             named(error);
             true
         }
