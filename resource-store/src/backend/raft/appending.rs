@@ -1,18 +1,22 @@
 //! Streams of entries to other nodes.
 //!
 //! A call for each message costs more than the message itself, so all messages
-//! to a node go through one stream, and answers say what they are for. They
-//! come in any order, because a sign of life need not wait until the entries
-//! before it are on the disk. Large messages have a stream of their own, so
-//! that it need not wait until they came, either.
+//! to a node go through one stream. Answers say what they are for, so that the
+//! next message need not wait for the one before, and what nobody waits for any
+//! more is not sent. Large messages have a stream of their own: a sign of life
+//! need not wait until they came.
 
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex},
 };
 
+use futures::StreamExt as _;
 use prost::Message as _;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{
+    mpsc,
+    oneshot::{self, Sender},
+};
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::{Status, transport::Channel};
 
@@ -25,9 +29,9 @@ use crate::{
     },
 };
 
-/// How many messages of a stream may be without an answer. Entries are sent one
-/// message at a time, so more than a few of them means that the node is stuck.
-pub(crate) const MOST_UNANSWERED: usize = 64;
+/// How many messages of a stream may be without an answer. There is one for
+/// each round of reads, and a node does not answer while it waits for its disk.
+pub(crate) const MOST_UNANSWERED: usize = 1024;
 
 /// From how many bytes on a message goes through the other stream.
 const LARGE: usize = 64 << 10;
@@ -62,7 +66,7 @@ struct Answers {
     /// The number of the next message.
     next: u64,
     /// Also those that nobody waits for any more.
-    waiting: HashMap<u64, oneshot::Sender<Answer>>,
+    waiting: HashMap<u64, Sender<Answer>>,
     /// Why the stream has ended.
     ended: Option<String>,
 }
@@ -76,7 +80,7 @@ impl Appending {
     ///
     /// # Cancel safety
     ///
-    /// What was sent stays so, and is answered to nobody.
+    /// The message may be sent or not, and is answered to nobody.
     pub(crate) async fn send(&self, address: &str, message: peer::AppendRequest) -> Answer {
         let large = !message.entries.is_empty() && message.encoded_len() >= LARGE;
         let stream = self.stream(Place { address: address.to_owned(), large })?;
@@ -93,6 +97,7 @@ impl Appending {
     fn stream(&self, place: Place) -> Result<Stream, String> {
         let mut open = lock(&self.open);
         if let Some(stream) = open.get(&place)
+            && !stream.requests.is_closed()
             && lock(&stream.answers).ended.is_none()
         {
             return Ok(stream.clone());
@@ -113,7 +118,9 @@ impl Stream {
         if let Some(reason) = &answers.ended {
             return Err(reason.clone());
         }
-        if answers.waiting.len() >= MOST_UNANSWERED {
+        // Entries are one message at a time, and a place is kept for them.
+        let places = MOST_UNANSWERED - usize::from(message.entries.is_empty());
+        if answers.waiting.len() >= places {
             return Err(format!("it has not answered the last {MOST_UNANSWERED} messages"));
         }
         let number = answers.next;
@@ -147,9 +154,21 @@ async fn run(
 async fn tell_answers(
     mut client: PeerServiceClient<Channel>,
     to_send: mpsc::UnboundedReceiver<peer::AppendRequest>,
-    answers: &Mutex<Answers>,
+    answers: &Arc<Mutex<Answers>>,
 ) -> Result<(), Status> {
-    let mut stream = client.append(UnboundedReceiverStream::new(to_send)).await?.into_inner();
+    let wanted = {
+        let answers = Arc::clone(answers);
+        move |message: &peer::AppendRequest| {
+            let mut answers = lock(&answers);
+            let given_up = answers.waiting.get(&message.number).is_some_and(Sender::is_closed);
+            if given_up {
+                answers.waiting.remove(&message.number);
+            }
+            std::future::ready(!given_up)
+        }
+    };
+    let requests = UnboundedReceiverStream::new(to_send).filter(wanted);
+    let mut stream = client.append(requests).await?.into_inner();
     while let Some(answer) = stream.message().await? {
         let tell = lock(answers).waiting.remove(&answer.number);
         // Nobody may wait for it any more.

@@ -31,6 +31,8 @@ enum Answer {
     Again(String),
     /// Another node is to be asked.
     Ask(String),
+    /// It comes nearer; this node is to be asked again.
+    Nearer(String),
     /// It will not be done.
     Refused(String),
 }
@@ -54,7 +56,11 @@ where
         };
         match call(address.clone()).await {
             Answer::Done => return Ok(()),
-            Answer::Ask(leader) => {
+            Answer::Ask(_) if Instant::now() >= deadline => {
+                return Err(inconsistent(format!("{address}: another node is said to lead")));
+            }
+            Answer::Ask(leader) => next = Some(leader),
+            Answer::Nearer(leader) => {
                 deadline = Instant::now() + patience;
                 next = Some(leader);
             }
@@ -91,7 +97,7 @@ pub(crate) async fn join(node: &Node, through: &[String], is_member: bool) -> Re
             Ok(peer::JoinResponse { leader: Some(leader), .. }) => Answer::Ask(leader.address),
             Ok(peer::JoinResponse { cluster: 0, .. }) => {
                 tracing::info!(seconds = first.elapsed().as_secs(), "catching up with the cluster");
-                Answer::Ask(address)
+                Answer::Nearer(address)
             }
             Ok(peer::JoinResponse { cluster, .. }) => match node.adopt_cluster(cluster).await {
                 Ok(()) => Answer::Done,

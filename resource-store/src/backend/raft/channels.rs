@@ -60,6 +60,8 @@ impl Channels {
         let mut endpoint = Endpoint::from_shared(format!("{scheme}://{address}"))?
             .connect_timeout(CONNECT_TIMEOUT)
             .tcp_nodelay(true)
+            // Before HTTP/2 there is nothing else that notices a lost node.
+            .tcp_keepalive(Some(KEEPALIVE))
             .http2_keep_alive_interval(KEEPALIVE)
             .keep_alive_timeout(KEEPALIVE)
             .keep_alive_while_idle(true)

@@ -322,9 +322,14 @@ async fn append(
     message: peer::AppendRequest,
 ) -> Result<AppendAnswer, Failure> {
     let mine = convert::vote(message.vote).map_err(|e| network(&e))?;
+    let is_first = message.previous.is_none();
     let answer = appending.send(address, message).await.map_err(unreachable)?;
     match answer.result {
         Some(append_response::Result::Accepted(_)) => Ok(AppendEntriesResponse::Success),
+        // The library takes it for granted that there was an entry before.
+        Some(append_response::Result::Conflict(_)) if is_first => {
+            Err(network(&Malformed("a conflict before the first entry")))
+        }
         Some(append_response::Result::Conflict(_)) => Ok(AppendEntriesResponse::Conflict),
         Some(append_response::Result::Newer(vote)) => {
             let newer = convert::vote(Some(vote)).map_err(|e| network(&e))?;

@@ -6,8 +6,16 @@ use std::{
 };
 
 use async_trait::async_trait;
-use futures::{FutureExt as _, StreamExt as _, future::join_all, stream::BoxStream};
-use tokio::{net::TcpListener, sync::Notify, time::timeout};
+use futures::{
+    FutureExt as _, Stream, StreamExt as _,
+    future::join_all,
+    stream::{self, BoxStream},
+};
+use tokio::{
+    net::TcpListener,
+    sync::Notify,
+    time::{Instant, timeout},
+};
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::{Request, Response, Status, Streaming};
 
@@ -27,11 +35,14 @@ use crate::{
 struct Follower {
     /// Reads nothing of the first stream.
     stuck: bool,
+    /// Answers three messages at a time.
+    shuffles: bool,
     /// Reads all, and answers nothing.
     silent: AtomicBool,
     /// Ends the streams there are.
     end: Notify,
     streams: AtomicUsize,
+    messages: AtomicUsize,
 }
 
 #[async_trait]
@@ -44,13 +55,17 @@ impl PeerService for &'static Follower {
     ) -> Result<Response<Self::AppendStream>, Status> {
         let requests = request.into_inner();
         if self.streams.fetch_add(1, Ordering::SeqCst) == 0 && self.stuck {
-            let held = futures::stream::pending().chain(requests.map(|_| unreachable!()));
+            let held = stream::pending().chain(requests.map(|_| unreachable!()));
             return Ok(Response::new(held.boxed()));
+        }
+        if self.shuffles {
+            return Ok(Response::new(shuffled(requests).flatten().boxed()));
         }
         let follower = *self;
         let end = async { follower.end.notified().await };
         let answers = requests.filter_map(move |request| async move {
             let number = request.ok()?.number;
+            follower.messages.fetch_add(1, Ordering::SeqCst);
             let accepted = append_response::Result::Accepted(append_response::Accepted {});
             let answer = peer::AppendResponse { number, result: Some(accepted) };
             (!follower.silent.load(Ordering::SeqCst)).then_some(Ok(answer))
@@ -108,6 +123,26 @@ impl PeerService for &'static Follower {
     }
 }
 
+/// Answers the last message first, each with what it had committed as the term
+/// of a vote, and then says things that nobody asked for.
+fn shuffled(
+    requests: Streaming<peer::AppendRequest>,
+) -> impl Stream<Item = impl Stream<Item = Result<peer::AppendResponse, Status>>> {
+    requests.map(Result::unwrap).chunks(3).map(|messages| {
+        let answer = |number, term| {
+            let vote = peer::Vote { term, node: 7, committed: true };
+            let result = Some(append_response::Result::Newer(vote));
+            peer::AppendResponse { number, result }
+        };
+        let term = |message: &peer::AppendRequest| message.committed.unwrap().index;
+        let answers = messages.iter().rev().map(|message| answer(message.number, term(message)));
+        let mut answers: Vec<_> = answers.collect();
+        answers.push(answer(messages[0].number, 99));
+        answers.push(answer(u64::MAX, 99));
+        stream::iter(answers.into_iter().map(Ok))
+    })
+}
+
 /// Starts one, and gives its address.
 async fn serve(follower: &'static Follower) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -144,10 +179,41 @@ async fn signs_of_life_pass_entries_that_are_slow() {
         }
     })
     .await;
-    for _ in 0..3 {
+    // Until the entries have filled what they may of the connection.
+    let since = Instant::now();
+    while since.elapsed() < Duration::from_millis(500) {
         within(appending.send(&address, sign_of_life())).await.unwrap();
     }
     assert!(slow.now_or_never().is_none());
+}
+
+#[tokio::test]
+async fn answers_in_any_order_reach_who_asked() {
+    let follower = Box::leak(Box::new(Follower { shuffles: true, ..Follower::default() }));
+    let (appending, address) = (Appending::new(Channels::new(None)), serve(follower).await);
+    for round in 0..20 {
+        let ask = async |index| {
+            let committed = Some(peer::LogId { term: 1, leader: 7, index });
+            let message = peer::AppendRequest { committed, ..sign_of_life() };
+            let answer = appending.send(&address, message).await.unwrap();
+            let vote = peer::Vote { term: index, node: 7, committed: true };
+            assert_eq!(answer.result, Some(append_response::Result::Newer(vote)));
+        };
+        within(async { tokio::join!(ask(round), ask(round + 100), ask(round + 200)) }).await;
+    }
+}
+
+/// As when a call that took too long is made again.
+#[tokio::test]
+async fn what_nobody_waits_for_is_not_sent() {
+    let follower = &*Box::leak(Box::new(Follower::default()));
+    let (appending, address) = (Appending::new(Channels::new(None)), serve(follower).await);
+    for _ in 0..100 {
+        // Nothing goes out before the task of the stream has its turn.
+        assert!(appending.send(&address, sign_of_life()).now_or_never().is_none());
+    }
+    within(appending.send(&address, sign_of_life())).await.unwrap();
+    assert_eq!(follower.messages.load(Ordering::SeqCst), 1);
 }
 
 #[tokio::test]
@@ -158,14 +224,17 @@ async fn a_node_that_answers_nothing_gets_only_so_many_messages() {
     follower.silent.store(true, Ordering::SeqCst);
 
     let mut waiting: Vec<_> =
-        (0..MOST_UNANSWERED).map(|_| Box::pin(appending.send(&address, sign_of_life()))).collect();
+        (1..MOST_UNANSWERED).map(|_| Box::pin(appending.send(&address, sign_of_life()))).collect();
     for waiting in &mut waiting {
         assert!(waiting.as_mut().now_or_never().is_none());
     }
-    // Also if nobody waits for an answer any more, none came.
-    waiting.truncate(3);
     let refused = within(appending.send(&address, sign_of_life())).await.unwrap_err();
     assert!(refused.contains("not answered"), "{refused}");
+    // There is room for entries.
+    let entries = vec![peer::Entry::default()];
+    let mut entries =
+        Box::pin(appending.send(&address, peer::AppendRequest { entries, ..sign_of_life() }));
+    assert!(entries.as_mut().now_or_never().is_none());
 
     follower.end.notify_one();
     for ended in within(join_all(waiting)).await {

@@ -101,14 +101,17 @@ async fn a_change_that_stands_half_done_is_gone_on_with() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_the_leader_cannot_reach_is_told_so() {
-    let folders = [TempDir::new().unwrap(), TempDir::new().unwrap()];
-    let leader = within(RaftBackend::start(config(&folders[0]), Start::Bootstrap)).await.unwrap();
-    // Where nobody listens any more.
-    let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let mut config = config(&folders[1]);
-    config.advertise = Some(gone.to_string());
-    config.write_timeout = Duration::from_secs(1);
-    let joining = RaftBackend::start(config, Start::Join(leader.local_addr().to_string()));
-    let refused = within(joining).await.unwrap_err().to_string();
-    assert!(refused.contains(&format!("cannot reach the node at {gone}")), "{refused}");
+    let (leader, follower, _folders) = two().await;
+    for through in [&leader, &follower] {
+        let folder = TempDir::new().unwrap();
+        // Where nobody listens any more.
+        let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let mut config = config(&folder);
+        config.advertise = Some(gone.to_string());
+        // So that it asks more than once.
+        config.write_timeout = Duration::from_secs(3);
+        let joining = RaftBackend::start(config, Start::Join(through.local_addr().to_string()));
+        let refused = within(joining).await.unwrap_err().to_string();
+        assert!(refused.contains(&format!("cannot reach the node at {gone}")), "{refused}");
+    }
 }
