@@ -33,7 +33,8 @@ pub struct RaftConfig {
     /// it fails with `Inconsistent`; 5 seconds by default.
     pub patience: Duration,
     /// How long a write waits for its end, once it may have an effect; after
-    /// that its outcome is unknown. 30 seconds by default.
+    /// that its outcome is unknown. A node that joins gives up after it, if it
+    /// comes no nearer meanwhile. 30 seconds by default.
     pub write_timeout: Duration,
     /// After how many entries a snapshot is taken, so that the log before it
     /// can go; 20,000 by default.
