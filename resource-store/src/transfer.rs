@@ -263,8 +263,6 @@ where
 fn into_backend_error(error: Error) -> backend::Error {
     match error {
         Error::Backend(error) => error,
-        other => {
-            backend::Error::Other { operation: "import", retryable: false, source: Box::new(other) }
-        }
+        other => backend::Error::failed("import", other),
     }
 }

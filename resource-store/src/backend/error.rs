@@ -55,6 +55,14 @@ pub enum Error {
 }
 
 impl Error {
+    /// Builds the error of an operation that fails again however often it is repeated.
+    pub(crate) fn failed(
+        operation: &'static str,
+        source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+    ) -> Self {
+        Self::Other { operation, retryable: false, source: source.into() }
+    }
+
     /// A change may have taken place, may yet, or never: who asked for it has
     /// to look before it asks again.
     #[cfg(any(feature = "etcd", feature = "raft"))]
@@ -62,7 +70,7 @@ impl Error {
         let text = format!(
             "the outcome is unknown, because {reason}; read the resource again before repeating it"
         );
-        Self::Other { operation, retryable: false, source: text.into() }
+        Self::failed(operation, text)
     }
 
     /// Whether the same call may succeed later with the same input.

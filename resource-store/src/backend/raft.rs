@@ -241,10 +241,11 @@ impl Backend for RaftBackend {
 
     async fn write_cas(&self, resource: Resource) -> Result<Arc<Resource>> {
         if resource.id.is_none() {
-            return Err(nothing("resource has no id"));
+            return Err(Error::failed("write", "resource has no id"));
         }
         let written = self.node.change(Change::Write(Box::new(resource))).await?;
-        let written = written.ok_or_else(|| nothing("the leader sent no resource"))?;
+        let written =
+            written.ok_or_else(|| Error::failed("write", "the leader sent no resource"))?;
         self.node.has_written(&written.version).await;
         Ok(written)
     }
@@ -287,8 +288,4 @@ impl Backend for RaftBackend {
     async fn restore(&self, resources: ResourceStream) -> Result<()> {
         restore::restore(&self.node, resources).await
     }
-}
-
-fn nothing(text: &'static str) -> Error {
-    Error::Other { operation: "write", retryable: false, source: text.into() }
 }

@@ -34,7 +34,7 @@ pub(in crate::backend) enum Fault {
 
 impl Fault {
     pub(in crate::backend) fn during(self, operation: &'static str) -> Error {
-        Error::Other { operation, retryable: false, source: Box::new(self) }
+        Error::failed(operation, self)
     }
 }
 

@@ -46,8 +46,7 @@ impl Versions {
 }
 
 fn used_up() -> Error {
-    let source = "all numbers that a version may have are used up".into();
-    Error::Other { operation: "write", retryable: false, source }
+    Error::failed("write", "all numbers that a version may have are used up")
 }
 
 #[cfg(test)]

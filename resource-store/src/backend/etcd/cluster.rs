@@ -257,7 +257,7 @@ impl Cluster {
 }
 
 fn misconfigured(reason: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
-    Error::Other { operation: "connecting to etcd", retryable: false, source: reason.into() }
+    Error::failed("connecting to etcd", reason)
 }
 
 fn member(given: &str, config: &EtcdConfig) -> Result<Member> {

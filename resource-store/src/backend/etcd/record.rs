@@ -53,14 +53,14 @@ pub(super) fn restored(mut resource: Resource) -> Vec<u8> {
 impl Stored {
     /// Reads what is under a key of a generation.
     pub(super) fn decode(generation: &Generation, stored: &KeyValue) -> Result<Self> {
-        let unreadable = |reason: &str| Error::Other {
-            operation: "reading from etcd",
-            retryable: false,
-            source: format!(
-                "the key {} holds no resource ({reason}): who else writes below this prefix?",
-                stored.key.escape_ascii()
+        let unreadable = |reason: &str| {
+            Error::failed(
+                "reading from etcd",
+                format!(
+                    "the key {} holds no resource ({reason}): who else writes below this prefix?",
+                    stored.key.escape_ascii()
+                ),
             )
-            .into(),
         };
         let record =
             Record::decode(stored.value.as_slice()).map_err(|e| unreadable(&e.to_string()))?;

@@ -108,14 +108,14 @@ impl Session {
     }
 
     fn readable(&self, stored: &KeyValue) -> Result<Generation> {
-        Generation::from_stored(&stored.value).ok_or_else(|| Error::Other {
-            operation: "connecting to etcd",
-            retryable: false,
-            source: format!(
-                "the key {} is not one of a resource store: choose another prefix",
-                self.layout.current().escape_ascii()
+        Generation::from_stored(&stored.value).ok_or_else(|| {
+            Error::failed(
+                "connecting to etcd",
+                format!(
+                    "the key {} is not one of a resource store: choose another prefix",
+                    self.layout.current().escape_ascii()
+                ),
             )
-            .into(),
         })
     }
 

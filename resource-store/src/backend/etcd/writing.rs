@@ -70,11 +70,8 @@ impl Session {
     }
 
     pub(super) async fn write(&self, resource: Resource) -> Result<Arc<Resource>> {
-        let id = resource.id.clone().ok_or_else(|| Error::Other {
-            operation: WRITING,
-            retryable: false,
-            source: "the resource has no id".into(),
-        })?;
+        let id =
+            resource.id.clone().ok_or_else(|| Error::failed(WRITING, "the resource has no id"))?;
         let attempt = fastrand::u64(1..);
         let value = record::written(resource.clone(), attempt);
         let mut found = self.suppose(&id, &resource.version).await?;

@@ -96,12 +96,10 @@ impl Appending {
     /// The stream to a place, which is begun if there is none.
     fn stream(&self, place: Place) -> Result<Stream, String> {
         let mut open = lock(&self.open);
-        if let Some(stream) = open.get(&place)
-            && !stream.requests.is_closed()
-            && lock(&stream.answers).ended.is_none()
-        {
+        if let Some(stream) = open.get(&place).filter(|stream| !stream.has_ended()) {
             return Ok(stream.clone());
         }
+        open.retain(|_, stream| !stream.has_ended());
         let channel = self.channels.to(&place.address).map_err(|e| error_chain(&e))?;
         let (requests, to_send) = mpsc::unbounded_channel();
         let stream = Stream { requests, answers: Arc::default() };
@@ -112,6 +110,10 @@ impl Appending {
 }
 
 impl Stream {
+    fn has_ended(&self) -> bool {
+        self.requests.is_closed() || lock(&self.answers).ended.is_some()
+    }
+
     /// Messages go in the order of their numbers.
     fn send(&self, message: peer::AppendRequest) -> Result<oneshot::Receiver<Answer>, String> {
         let mut answers = lock(&self.answers);
@@ -121,7 +123,7 @@ impl Stream {
         // Entries are one message at a time, and a place is kept for them.
         let places = MOST_UNANSWERED - usize::from(message.entries.is_empty());
         if answers.waiting.len() >= places {
-            return Err(format!("it has not answered the last {MOST_UNANSWERED} messages"));
+            return Err(format!("it has not answered the last {places} messages"));
         }
         let number = answers.next;
         answers.next += 1;

@@ -9,7 +9,7 @@ use tonic::Status;
 use super::{
     channels::{self, Channels},
     members::Member,
-    node::{Node, failed, inconsistent},
+    node::{Node, inconsistent},
     types::NodeId,
     wire,
 };
@@ -64,7 +64,7 @@ where
                 deadline = Instant::now() + patience;
                 next = Some(leader);
             }
-            Answer::Refused(reason) => return Err(failed("change members", reason)),
+            Answer::Refused(reason) => return Err(Error::failed("change members", reason)),
             Answer::Again(reason) if Instant::now() >= deadline => {
                 return Err(inconsistent(format!("{address}: {reason}")));
             }

@@ -13,10 +13,13 @@ use super::{
     config::Start,
     convert,
     members::{self, Member, members},
-    node::{Node, failed},
+    node::Node,
     types::Peer,
 };
-use crate::{backend::Result, pb::generated::resource_store::peer::v1 as peer};
+use crate::{
+    backend::{Error, Result},
+    pb::generated::resource_store::peer::v1 as peer,
+};
 
 /// Comes to the cluster.
 pub(super) async fn enter(node: &Arc<Node>, start: Start) -> Result<()> {
@@ -28,7 +31,7 @@ pub(super) async fn enter(node: &Arc<Node>, start: Start) -> Result<()> {
         let votes = membership.voter_ids().any(|voter| voter == id);
         membership.get_node(&id).map(|peer| (votes, peer.address.clone()))
     });
-    let member = membership.await.map_err(|e| failed("start", e.to_string()))?;
+    let member = membership.await.map_err(|e| Error::failed("start", e.to_string()))?;
     if known && let Start::Join(through) = &start {
         is_same_cluster(node, through).await?;
     }
@@ -54,7 +57,7 @@ pub(super) async fn enter(node: &Arc<Node>, start: Start) -> Result<()> {
             let peer = Peer { address: node.address.clone() };
             let members = BTreeMap::from([(node.id, peer)]);
             let founded = node.raft.initialize(members).await;
-            founded.map_err(|e| failed("bootstrap", e.to_string()))?;
+            founded.map_err(|e| Error::failed("bootstrap", e.to_string()))?;
         }
         // It was about to join, or was removed; the leader knows.
         (Start::Bootstrap | Start::Resume, None) => return Ok(()),
@@ -100,7 +103,7 @@ async fn is_same_cluster(node: &Node, address: &str) -> Result<()> {
                 node.config.data_dir.display(),
                 answer.cluster
             );
-            Err(failed("join", text))
+            Err(Error::failed("join", text))
         }
         Ok(_) => Ok(()),
         Err(reason) => {

@@ -31,6 +31,8 @@ pub(crate) const MAX_MESSAGE: usize = 128 << 20;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 const KEEPALIVE: Duration = Duration::from_secs(5);
+/// Number of unanswered keepalive probes after which a connection is given up.
+const KEEPALIVES: u32 = 2;
 const SERVER_KEEPALIVE: Duration = Duration::from_secs(10);
 /// How much of one call may be under way, so that large messages are not slow.
 const WINDOW: u32 = 4 << 20;
@@ -62,6 +64,8 @@ impl Channels {
             .tcp_nodelay(true)
             // Before HTTP/2 there is nothing else that notices a lost node.
             .tcp_keepalive(Some(KEEPALIVE))
+            .tcp_keepalive_interval(Some(KEEPALIVE))
+            .tcp_keepalive_retries(Some(KEEPALIVES))
             .http2_keep_alive_interval(KEEPALIVE)
             .keep_alive_timeout(KEEPALIVE)
             .keep_alive_while_idle(true)

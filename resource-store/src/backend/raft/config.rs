@@ -4,8 +4,8 @@ use std::{net::IpAddr, num::NonZeroU16, path::PathBuf, time::Duration};
 
 use secrecy::SecretString;
 
-use super::{faults::Faults, node::failed, retired::RetiredTypes};
-use crate::backend::{Result, store::topics::DEFAULT_WATCH_BUFFER};
+use super::{faults::Faults, retired::RetiredTypes};
+use crate::backend::{Error, Result, store::topics::DEFAULT_WATCH_BUFFER};
 
 /// How a node of a Raft cluster runs.
 #[derive(Debug, Clone)]
@@ -99,7 +99,7 @@ impl RaftConfig {
             return Ok(());
         }
         let text = format!("the resource has {bytes} bytes, and at most {most} are taken");
-        Err(failed("write", text))
+        Err(Error::failed("write", text))
     }
 
     pub(crate) fn faults(&self) -> Faults {
@@ -121,7 +121,7 @@ pub(super) fn check_address(address: &str) -> Result<()> {
         Some(_) => return Ok(()),
     };
     let text = format!("no other node can reach {address}: {what}");
-    Err(failed("start", text))
+    Err(Error::failed("start", text))
 }
 
 /// Whether it stands for all addresses of the machine.

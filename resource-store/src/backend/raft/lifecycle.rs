@@ -30,7 +30,7 @@ use super::{
     machine::Machine,
     members,
     network::Network,
-    node::{Barriers, Node, failed},
+    node::{Barriers, Node},
     server::PeerServer,
     types::Raft,
 };
@@ -82,15 +82,15 @@ fn library_config(config: &RaftConfig) -> Result<Config> {
         max_in_snapshot_log_to_keep: u64::MAX,
         ..Config::default()
     };
-    config.validate().map_err(|e| failed("configure", e.to_string()))
+    config.validate().map_err(|e| Error::failed("configure", e.to_string()))
 }
 
 pub(super) async fn start(config: RaftConfig, start: Start) -> Result<RaftBackend> {
     let library = library_config(&config)?;
     let listener = TcpListener::bind(&config.listen)
         .await
-        .map_err(|e| failed("listen", format!("{}: {e}", config.listen)))?;
-    let listens = listener.local_addr().map_err(|e| failed("listen", e))?;
+        .map_err(|e| Error::failed("listen", format!("{}: {e}", config.listen)))?;
+    let listens = listener.local_addr().map_err(|e| Error::failed("listen", e))?;
     let address = config.advertise.clone().unwrap_or_else(|| listens.to_string());
     check_address(&address)?;
     let (log, machine) = open_files(&config).await?;
@@ -100,7 +100,7 @@ pub(super) async fn start(config: RaftConfig, start: Start) -> Result<RaftBacken
             "the node in {} belongs to no cluster yet; bootstrap one or join one",
             config.data_dir.display()
         );
-        return Err(given_up(&log, &machine, failed("start", text)).await);
+        return Err(given_up(&log, &machine, Error::failed("start", text)).await);
     }
 
     let cluster = Arc::new(AtomicU64::new(identity.cluster));
@@ -119,7 +119,7 @@ pub(super) async fn start(config: RaftConfig, start: Start) -> Result<RaftBacken
         Raft::new(identity.node, Arc::new(library), network.clone(), log.clone(), machine.clone());
     let raft = match raft.await {
         Ok(raft) => raft,
-        Err(e) => return Err(given_up(&log, &machine, failed("start", e.to_string())).await),
+        Err(e) => return Err(given_up(&log, &machine, Error::failed("start", e.to_string())).await),
     };
     // What was applied again from the log, so that the next start need not.
     if let Err(error) = machine.durable_view().await {
@@ -186,8 +186,9 @@ async fn open_files(config: &RaftConfig) -> Result<(Log, Machine)> {
     let (path, options) = (table.clone(), config.clone());
     let log = blocking(move || {
         let folder = &options.data_dir;
-        let failed_at =
-            |path: &Path, e: std::io::Error| failed("open", format!("{}: {e}", path.display()));
+        let failed_at = |path: &Path, e: std::io::Error| {
+            Error::failed("open", format!("{}: {e}", path.display()))
+        };
         std::fs::create_dir_all(folder).map_err(|e| failed_at(folder, e))?;
         let is_there = |path: &Path| path.try_exists().map_err(|e| failed_at(path, e));
         if is_there(&path)? && !is_there(&log)? {
@@ -195,7 +196,7 @@ async fn open_files(config: &RaftConfig) -> Result<(Log, Machine)> {
             let folder = folder.display();
             let text =
                 format!("{LOG_FILE} is missing in {folder}, beside {TABLE_FILE}; {WHEN_DAMAGED}");
-            return Err(failed("open", text));
+            return Err(Error::failed("open", text));
         }
         Log::open(&log, options.check_on_open)
     })
@@ -220,7 +221,7 @@ fn open_table(path: &Path, config: &RaftConfig, log: &Log) -> Result<Machine> {
              begins with {purged}; {WHEN_DAMAGED}",
             config.data_dir.display()
         );
-        return Err(failed("open", text));
+        return Err(Error::failed("open", text));
     }
     Ok(machine)
 }
@@ -233,7 +234,7 @@ fn serve(
     let mut server = channels::server();
     if let Some(tls) = &node.config.tls {
         let tls = channels::server_tls(tls);
-        server = server.tls_config(tls).map_err(|e| failed("configure TLS", e))?;
+        server = server.tls_config(tls).map_err(|e| Error::failed("configure TLS", e))?;
     }
     let answers = PeerServer { node: Arc::clone(node), stop: stop.clone() };
     let router = server

@@ -34,7 +34,6 @@ use super::{
     faults::Faults,
     gate::Gate,
     keeping::STRETCHES,
-    node::failed,
     on_disk::OnDisk,
     restore::{self, Done},
     retired::RetiredTypes,
@@ -220,7 +219,7 @@ impl Machine {
     }
 
     fn table(&self) -> Result<Arc<Table>> {
-        let closed = || failed("write", "the node was shut down");
+        let closed = || Error::failed("write", "the node was shut down");
         lock(&self.shared.table).clone().ok_or_else(closed)
     }
 
@@ -459,8 +458,9 @@ fn answer<T>(result: Result<T>) -> Result<Result<T>> {
 }
 
 fn applied_state(view: &TableSnapshot) -> Result<(Option<LogId>, StoredMembership)> {
-    let bad =
-        |what: String| failed("read", format!("what was applied last is not readable: {what}"));
+    let bad = |what: String| {
+        Error::failed("read", format!("what was applied last is not readable: {what}"))
+    };
     let applied = view.meta(APPLIED)?;
     let applied = applied.map(|bytes| peer::LogId::decode(bytes.as_slice())).transpose();
     let applied = applied.map_err(|e| bad(e.to_string()))?;

@@ -10,11 +10,11 @@ use tokio::time::timeout;
 
 use super::{
     convert,
-    node::{Node, failed, inconsistent},
+    node::{Node, inconsistent},
     types::{NodeId, Peer},
 };
 use crate::{
-    backend::{Result, store::sync::lock},
+    backend::{Error, Result, store::sync::lock},
     pb::generated::resource_store::peer::v1 as peer,
 };
 
@@ -149,7 +149,7 @@ pub(crate) async fn take_in(
     let _changing = node.changing_members.lock().await;
     let members = members(node);
     let known = members.iter().find(|member| member.id == joiner.id);
-    let refused = |text: String| Err(failed("join", text));
+    let refused = |text: String| Err(Error::failed("join", text));
     if known.is_none() && is_member {
         return refused(format!(
             "node {:016x} was removed from this cluster; to let it join again, empty its folder",
@@ -214,7 +214,7 @@ pub(crate) async fn remove(node: &Node, id: NodeId) -> Result<peer::RemoveRespon
     };
     if member.voter {
         if found.iter().filter(|member| member.voter).count() == 1 {
-            return Err(failed("remove", "the only node that votes cannot be removed"));
+            return Err(Error::failed("remove", "the only node that votes cannot be removed"));
         }
         change(node, ChangeMembers::RemoveVoters([id].into()), false).await?;
     } else {

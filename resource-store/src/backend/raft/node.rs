@@ -141,20 +141,12 @@ impl Change {
     }
 }
 
-/// What cannot be done, also not if it is repeated.
-pub(crate) fn failed(
-    operation: &'static str,
-    source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
-) -> Error {
-    Error::Other { operation, retryable: false, source: source.into() }
-}
-
 pub(crate) fn inconsistent(reason: impl Into<String>) -> Error {
     Error::Inconsistent { reason: reason.into() }
 }
 
 fn out_of_order(reason: &str) -> Error {
-    failed("take part in the cluster", format!("the node cannot go on: {reason}"))
+    Error::failed("take part in the cluster", format!("the node cannot go on: {reason}"))
 }
 
 fn outcome_unknown(reason: &str) -> Failure {
@@ -356,7 +348,7 @@ impl Node {
                 ))
             }
             None if channels::is_final(status) => {
-                failed("forward", status.message().to_owned()).into()
+                Error::failed("forward", status.message().to_owned()).into()
             }
             None => {
                 let reason =

@@ -15,7 +15,7 @@ use bytes::Bytes;
 use futures::TryStreamExt as _;
 use prost::Message as _;
 
-use super::node::{Node, failed};
+use super::node::Node;
 use crate::{
     backend::{
         Error, ResourceStream, Result,
@@ -67,7 +67,9 @@ pub(crate) fn under_way(view: &TableSnapshot) -> Result<peer::RestoreUnderWay> {
 
 fn decode(under_way: Option<Vec<u8>>) -> Result<peer::RestoreUnderWay> {
     let decoded = peer::RestoreUnderWay::decode(under_way.unwrap_or_default().as_slice());
-    decoded.map_err(|error| failed("read", format!("how far a restore is cannot be read: {error}")))
+    decoded.map_err(|error| {
+        Error::failed("read", format!("how far a restore is cannot be read: {error}"))
+    })
 }
 
 /// Keeps which restore is under way.

@@ -11,7 +11,7 @@ use std::{
 use bytes::Bytes;
 use prost::Message as _;
 
-use super::{node::failed, restore::Refused, snapshot::SnapshotData};
+use super::{restore::Refused, snapshot::SnapshotData};
 use crate::{
     backend::{self, Error},
     pb::{Resource, generated::hashicorp::consul::internal::storage::raft as wire},
@@ -173,5 +173,5 @@ impl Outcome {
 }
 
 fn malformed(reason: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
-    failed("apply", reason)
+    Error::failed("apply", reason)
 }

@@ -47,9 +47,9 @@ pub(crate) fn check_delete(stored: &Resource, id: &Id, version: &str) -> Result<
 
 /// The key of a resource, which must have an id.
 pub(crate) fn key_of(resource: &Resource) -> Result<Vec<u8>> {
-    resource.id.as_ref().map(key::resource_key).ok_or_else(|| Error::Other {
-        operation: "write",
-        retryable: false,
-        source: "resource has no id".into(),
-    })
+    resource
+        .id
+        .as_ref()
+        .map(key::resource_key)
+        .ok_or_else(|| Error::failed("write", "resource has no id"))
 }
