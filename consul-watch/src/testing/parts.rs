@@ -37,8 +37,7 @@ pub struct Part {
 impl Part {
     /// The version's first numbers, to compare: `1.8.7` is `(1, 8)`.
     pub fn major_minor(&self) -> (u32, u32) {
-        let mut numbers = self.version.split(['.', '-', '+']).map(|part| part.parse().unwrap_or(0));
-        (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
+        major_minor(&self.version)
     }
 }
 
@@ -79,6 +78,16 @@ fn tools(name: &str) -> Option<PathBuf> {
         let path = folder.join(".tools/bin").join(name);
         path.is_file().then_some(path)
     })
+}
+
+/// First two numbers of the version of the program at `path`; zeros if it names none.
+pub(super) fn version_of(path: &Path) -> (u32, u32) {
+    major_minor(&version(path))
+}
+
+fn major_minor(version: &str) -> (u32, u32) {
+    let mut numbers = version.split(['.', '-', '+']).map(|part| part.parse().unwrap_or(0));
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
 }
 
 /// The first thing that looks like a version in what the program says of itself.
