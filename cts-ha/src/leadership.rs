@@ -1,15 +1,52 @@
+//! The right to lead while it lasts, and writes that only its holder can make.
+
 use std::{
     fmt,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
-use consul_watch::types::{KvOp, SessionId, TxnOutcome};
+use consul_watch::types::{KvOp, SessionId, TxnFailure, TxnOutcome, TxnResult};
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::{Consul, Error, Lease, Loss, Result, contest::bounded, lease::Kept};
+
+/// An operation of a batch that Consul refused, for which nothing of the batch was written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RefusedOp {
+    /// Place of the operation in the caller's batch, counted from 0.
+    pub index: usize,
+    /// Verb of the operation, as Consul spells it, such as `cas`.
+    pub verb: String,
+    /// Key of the operation.
+    pub key: String,
+    /// Reason in Consul's words.
+    pub reason: String,
+}
+
+impl RefusedOp {
+    /// Describes a failure of a transaction that began with the check of the lock.
+    fn new(ops: &[KvOp], failure: TxnFailure) -> Self {
+        let index = failure.op_index.saturating_sub(1);
+        let op = ops.get(index);
+        Self {
+            index,
+            verb: op.map(|op| op.verb.to_string()).unwrap_or_default(),
+            key: op.map(|op| op.key.clone()).unwrap_or_default(),
+            reason: failure.what,
+        }
+    }
+}
+
+impl fmt::Display for RefusedOp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { index, verb, key, reason } = self;
+        write!(f, "operation {index} ({verb} {key}): {reason}")
+    }
+}
 
 /// Orders leaderships: of two the later one has the larger token.
 ///
@@ -153,6 +190,11 @@ impl Leadership {
     /// Carries out operations on Consul's KV store together, if this leader has
     /// not been deposed; Consul checks that and writes in one step.
     ///
+    /// Returns the results of `ops` in their order. Deletions and
+    /// [`KvVerb::CheckNotExists`](consul_watch::types::KvVerb::CheckNotExists) have none,
+    /// a read of a tree has many. Consul documents a limit of 64 operations in a
+    /// transaction, and one of them is the check of the lock: give at most 63.
+    ///
     /// This protects what is kept in Consul. It does not protect what a step
     /// changes elsewhere: a Terraform run that is under way when leadership ends
     /// has to be ended, within [`Leadership::margin`].
@@ -161,21 +203,34 @@ impl Leadership {
     ///
     /// [`Error::Ended`] when leadership is over, which no retry cures, or when
     /// it ended before Consul answered; then the operations may have taken
-    /// effect. [`Error::Setting`] from an elector without Consul. Other errors
+    /// effect. [`Error::RolledBack`] when Consul refused one of `ops`, such as a
+    /// compare-and-set whose index is stale: nothing was written, and leadership
+    /// goes on. [`Error::Setting`] from an elector without Consul. Other errors
     /// of Consul may be retried as they say.
-    pub async fn commit(&self, ops: Vec<KvOp>) -> Result<TxnOutcome> {
+    ///
+    /// # Cancel safety
+    ///
+    /// Not cancel safe: the operations may take effect after the future was dropped.
+    pub async fn commit(&self, ops: Vec<KvOp>) -> Result<Vec<TxnResult>> {
         self.check()?;
         let fence = self.fence()?;
-        let mut all = Vec::with_capacity(ops.len() + 1);
-        all.push(KvOp::check_session(&fence.key, fence.session.clone()));
-        all.extend(ops);
+        // First, so that its failure and its result are told from the caller's by their place.
+        let mut all = vec![KvOp::check_session(&fence.key, fence.session.clone())];
+        all.extend_from_slice(&ops);
         let outcome = tokio::select! {
             outcome = bounded("write as leader", WRITE, fence.consul.transact(all)) => outcome?,
             () = self.ended().cancelled() => {
                 return Err(Error::Ended(self.loss().unwrap_or(Loss::LeaseExpired)));
             }
         };
-        let TxnOutcome::RolledBack(mut failures) = outcome else { return Ok(outcome) };
+        let failures = match outcome {
+            TxnOutcome::Committed(mut results) => {
+                // The entry of the lock's key, which the check has read.
+                results.drain(..results.len().min(1));
+                return Ok(results);
+            }
+            TxnOutcome::RolledBack(failures) => failures,
+        };
         if failures.iter().any(|failure| failure.op_index == 0) {
             tracing::warn!(
                 kv.key = fence.key,
@@ -184,10 +239,8 @@ impl Leadership {
             );
             return Err(Error::Ended(self.inner.lease.end(Loss::Refused)));
         }
-        for failure in &mut failures {
-            failure.op_index -= 1;
-        }
-        Ok(TxnOutcome::RolledBack(failures))
+        let own = failures.into_iter().map(|failure| RefusedOp::new(&ops, failure));
+        Err(Error::RolledBack { refused: own.collect() })
     }
 
     /// The lock in Consul.

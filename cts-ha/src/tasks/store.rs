@@ -6,10 +6,7 @@ use std::{
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use consul_watch::{
-    error_chain,
-    types::{KvOp, TxnOutcome},
-};
+use consul_watch::{error_chain, types::KvOp};
 use cts_tasks::{Change, State, Task, TaskName, TaskStore};
 use serde::Serialize;
 use tokio::sync::Mutex;
@@ -486,12 +483,7 @@ async fn fenced(leadership: &Leadership, ops: Vec<KvOp>) -> Result<()> {
     if ops.is_empty() {
         return leadership.check();
     }
-    match leadership.commit(ops).await? {
-        TxnOutcome::Committed(_) => Ok(()),
-        TxnOutcome::RolledBack(failures) => {
-            Err(Error::RolledBack { reason: crate::consul::reasons(&failures) })
-        }
-    }
+    leadership.commit(ops).await.map(drop)
 }
 
 fn record<T: Serialize>(term: u64, body: T) -> Result<Bytes> {
