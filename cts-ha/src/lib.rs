@@ -51,6 +51,7 @@
 #![forbid(unsafe_code)]
 
 mod candidate;
+mod cleanup;
 mod consul;
 mod consul_elector;
 mod contest;
