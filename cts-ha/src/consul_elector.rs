@@ -35,7 +35,8 @@ pub struct ElectionOptions {
     pub lock_delay: Duration,
     /// Name of the session, for people; default `cts-ha` and the candidate's id.
     pub session_name: Option<String>,
-    /// How long after meeting the lock-delay it is tried again; default 1 s.
+    /// Pause between two tries while the lock-delay runs; default 250 ms, which is the
+    /// most that it adds to a failover.
     ///
     /// Deviation: Consul's own client waits 5 s.
     pub delayed: Duration,
@@ -54,7 +55,7 @@ impl Default for ElectionOptions {
             session_ttl: Duration::from_secs(15),
             lock_delay: Duration::from_secs(15),
             session_name: None,
-            delayed: Duration::from_secs(1),
+            delayed: Duration::from_millis(250),
             monitor_retries: 5,
             monitor_retry_time: Duration::from_secs(2),
             clock: Arc::new(SystemClock),
@@ -245,6 +246,7 @@ impl ConsulElector {
             consul: self.consul.clone(),
             key: self.key.clone(),
             session: session.id().clone(),
+            timing: session.timing(),
         };
         let (consul, options) = (self.consul.clone(), self.options.clone());
         let leader = Arc::clone(&self.leader);

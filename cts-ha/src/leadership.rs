@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::{Consul, Error, Lease, Loss, Result, contest::bounded, lease::Kept};
+use crate::{Consul, Error, Lease, Loss, Result, Timing, contest::bounded, lease::Kept};
 
 /// An operation of a batch that Consul refused, for which nothing of the batch was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -106,6 +106,7 @@ pub(crate) struct Fence {
     pub(crate) consul: Consul,
     pub(crate) key: String,
     pub(crate) session: SessionId,
+    pub(crate) timing: Timing,
 }
 
 /// How long a fenced write may take.
@@ -155,6 +156,43 @@ impl Leadership {
         self.inner.lease.check().map_err(Error::Ended)
     }
 
+    /// Checks like [`Leadership::check`], and reads the lock in Consul first where the
+    /// last renewal is older than a quarter of the TTL: for the step that cannot be taken
+    /// back, such as an apply.
+    ///
+    /// An elector without Consul has nobody to ask and checks by its clock alone.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Ended`] when leadership is over, also because another session holds the
+    /// lock. A retryable error when Consul does not answer within the time that a renewal
+    /// may take (an eighth of the TTL by default): then nothing is known, and the step
+    /// must wait.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it only reads.
+    pub async fn confirm(&self) -> Result<()> {
+        self.check()?;
+        let Some(fence) = &self.inner.fence else { return Ok(()) };
+        let timing = fence.timing;
+        if self.inner.lease.age(timing.lease) <= timing.ttl / 4 {
+            return Ok(());
+        }
+        let reading = fence.consul.get(&fence.key, None, Duration::ZERO);
+        let lock = tokio::select! {
+            lock = bounded("confirm leadership", timing.timeout, reading) => lock?.value,
+            () = self.ended().cancelled() => None,
+        };
+        // The lease may have ended while Consul was asked.
+        self.check()?;
+        if lock.and_then(|lock| lock.session).as_ref() != Some(&fence.session) {
+            tracing::warn!(kv.key = fence.key, "another holds the lock of this leader");
+            return Err(Error::Ended(self.inner.lease.end(Loss::Taken)));
+        }
+        Ok(())
+    }
+
     /// Cancelled when leadership has ended.
     pub fn ended(&self) -> &CancellationToken {
         self.inner.lease.ended()
@@ -185,6 +223,12 @@ impl Leadership {
     /// suspended for so long that another may lead already.
     pub fn margin_left(&self) -> Duration {
         self.inner.margin.saturating_sub(self.inner.lease.overdue())
+    }
+
+    /// What is left of the time in which work may wind up by itself, the first three
+    /// quarters of [`Leadership::margin`]; the rest is for ending it by force.
+    pub fn wind_up_left(&self) -> Duration {
+        (self.inner.margin / 4 * 3).saturating_sub(self.inner.lease.overdue())
     }
 
     /// Carries out operations on Consul's KV store together, if this leader has

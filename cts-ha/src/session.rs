@@ -127,9 +127,7 @@ impl Opened {
     /// How long until the next renewal is due. The last one may be long past:
     /// a candidate has renewed, too, before it became the leader.
     fn due(&self) -> Duration {
-        let left = self.lease.remaining().unwrap_or(Duration::MAX);
-        let age = self.timing.lease.saturating_sub(left);
-        self.timing.interval.saturating_sub(age)
+        self.timing.interval.saturating_sub(self.lease.age(self.timing.lease))
     }
 
     /// Renews once. The answer's TTL counts where it is shorter.
