@@ -18,6 +18,7 @@ mod follower;
 mod http2;
 mod live;
 mod mesh_watches;
+mod odd_values;
 mod parity;
 mod real;
 mod scale;
