@@ -22,6 +22,7 @@ mod odd_values;
 mod parity;
 mod real;
 mod scale;
+mod self_signed;
 mod sharing;
 #[cfg(feature = "metrics")]
 mod telemetry;
