@@ -18,9 +18,11 @@ mod follower;
 mod http2;
 mod live;
 mod mesh_watches;
+mod odd_values;
 mod parity;
 mod real;
 mod scale;
+mod self_signed;
 mod sharing;
 #[cfg(feature = "metrics")]
 mod telemetry;
