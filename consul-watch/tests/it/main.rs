@@ -12,6 +12,7 @@
 mod caught_up;
 mod conformance;
 mod connections;
+mod corners;
 mod decoders;
 mod faults;
 mod follower;
