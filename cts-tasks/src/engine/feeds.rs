@@ -102,12 +102,11 @@ impl Feeds {
 
     fn open(&mut self, want: Want) {
         match &want.clone() {
-            Want::Instances { name, datacenter, namespace, filter } => {
+            Want::Instances { name, datacenter, namespace, filter, passing } => {
                 let mut options = options(datacenter, namespace);
                 options.filter = Some(filter.clone()).filter(|filter| !filter.is_empty());
                 let query = HealthService::new(name).options(options);
-                // Upstream's rule: a filter that speaks of check states replaces "passing only".
-                let query = if filter.contains("Checks.Status") { query } else { query.passing() };
+                let query = if *passing { query.passing() } else { query };
                 self.stream(want, query, Feed::Instances);
             }
             Want::Names { datacenter, namespace, node_meta } => {

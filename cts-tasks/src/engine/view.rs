@@ -257,12 +257,17 @@ impl Selection {
     }
 }
 
+/// A filter that speaks of check states decides alone which instances of a
+/// service are taken; without one, those that are passing.
+///
+/// Source: Consul-Terraform-Sync 0.9, `templates/tftmpl/tmplfunc`.
 fn instances_want(service: &NamedService) -> Want {
     Want::Instances {
         name: service.name.clone(),
         datacenter: service.datacenter.clone(),
         namespace: service.namespace.clone(),
         filter: service.filter.clone(),
+        passing: !service.filter.contains("Checks.Status"),
     }
 }
 
@@ -307,6 +312,8 @@ fn instances_of_matching(
             datacenter: matching.datacenter.clone(),
             namespace: matching.namespace.clone(),
             filter: matching.filter.clone(),
+            // Upstream's rule for regular expressions, whatever the filter says.
+            passing: true,
         })
         .collect()
 }
@@ -328,8 +335,9 @@ fn instances<'a>(latest: &'a Latest, want: &Want) -> Option<&'a Arc<Vec<ServiceE
 /// Whether `want` is about a service that `matching` selects.
 fn is_instances_of(want: &Want, matching: &MatchingServices, regex: Option<&Regex>) -> bool {
     match want {
-        Want::Instances { name, datacenter, namespace, filter } => {
-            *datacenter == matching.datacenter
+        Want::Instances { name, datacenter, namespace, filter, passing } => {
+            *passing
+                && *datacenter == matching.datacenter
                 && *namespace == matching.namespace
                 && *filter == matching.filter
                 && regex.is_some_and(|regex| regex.is_match(name))

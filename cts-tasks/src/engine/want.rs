@@ -5,8 +5,8 @@ use consul_watch::types::{KvPair, ServiceEntry};
 /// One thing of Consul's that a task needs. Tasks that want the same share one watch.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Want {
-    /// The instances of one service.
-    Instances { name: String, datacenter: String, namespace: String, filter: String },
+    /// The instances of one service; with `passing` only those that are healthy.
+    Instances { name: String, datacenter: String, namespace: String, filter: String, passing: bool },
     /// All service names with their tags.
     Names { datacenter: String, namespace: String, node_meta: BTreeMap<String, String> },
     /// One key.
@@ -28,8 +28,11 @@ pub(crate) enum Feed {
 impl fmt::Display for Want {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Instances { name, datacenter, namespace, filter } => {
-                let mut options = vec!["passing".to_owned()];
+            Self::Instances { name, datacenter, namespace, filter, passing } => {
+                let mut options = Vec::new();
+                if *passing {
+                    options.push("passing".to_owned());
+                }
                 if !namespace.is_empty() {
                     options.push(format!("ns={namespace}"));
                 }
@@ -37,7 +40,12 @@ impl fmt::Display for Want {
                     options.push(format!("filter={filter}"));
                 }
                 let datacenter = at(datacenter);
-                write!(f, "health.service({name}{datacenter}|{})", options.join("&"))
+                let options = if options.is_empty() {
+                    String::new()
+                } else {
+                    format!("|{}", options.join("&"))
+                };
+                write!(f, "health.service({name}{datacenter}{options})")
             }
             Self::Names { datacenter, namespace, node_meta } => {
                 let mut options: Vec<String> = node_meta

@@ -26,6 +26,8 @@ on_both! {
     /// Spec: CTS36, CTS59, CTS63, CTS64, CTS66, CTS68
     each_change_is_for_some, each_change_is_for_some_on_the_double,
         each_change_is_for_some_on_a_real_consul;
+    /// Spec: CTS66
+    filters_of_a_regexp, filters_of_a_regexp_on_the_double, filters_of_a_regexp_on_a_real_consul;
     /// Spec: CTS53, CTS54, CTS57
     a_run_under_way, a_run_under_way_on_the_double, a_run_under_way_on_a_real_consul;
     /// Spec: CTS44, CTS47, CTS52, CTS55
@@ -154,6 +156,28 @@ async fn each_change_is_for_some(consul: Client) {
     for (task, count) in runs {
         assert_eq!(site.driver.applies(task).len(), count, "{task}");
     }
+    site.end().await;
+}
+
+/// Services by regular expression are passing ones, whatever the filter says;
+/// by name, a filter that speaks of check states decides alone.
+async fn filters_of_a_regexp(consul: Client) {
+    put(&consul, "web-1", HealthStatus::Passing, &[]).await;
+    put(&consul, "web-2", HealthStatus::Critical, &[]).await;
+    let filter = r#"filter = "Checks.Status != \"\"""#;
+    let site = Site::start(
+        consul.clone(),
+        vec![
+            named("matching", &format!("\"services\" {{ regexp = \"^web\"\n{filter} }}")),
+            named("listed", &format!("\"services\" {{ names = [\"web\"]\n{filter} }}")),
+        ],
+    )
+    .await;
+    assert_eq!(last(&site, "matching"), ["web-1"]);
+    assert_eq!(last(&site, "listed"), ["web-1", "web-2"]);
+    put(&consul, "web-2", HealthStatus::Passing, &[]).await;
+    site.driver.wait_for_applies("matching", 2).await;
+    assert_eq!(last(&site, "matching"), ["web-1", "web-2"]);
     site.end().await;
 }
 

@@ -78,6 +78,7 @@ fn want_instances(name: &str) -> Want {
         datacenter: String::new(),
         namespace: String::new(),
         filter: String::new(),
+        passing: true,
     }
 }
 
@@ -246,16 +247,18 @@ fn keys_under_a_prefix_keep_their_full_path() {
 
 #[test]
 fn wants_are_named_as_upstream_names_them() {
-    let want = Want::Instances {
+    let want = |passing| Want::Instances {
         name: "web".into(),
         datacenter: "dc1".into(),
         namespace: "ns1".into(),
         filter: "Service.Port == 80".into(),
+        passing,
     };
     assert_eq!(
-        want.to_string(),
+        want(true).to_string(),
         "health.service(web@dc1|passing&ns=ns1&filter=Service.Port == 80)"
     );
+    assert_eq!(want(false).to_string(), "health.service(web@dc1|ns=ns1&filter=Service.Port == 80)");
     assert_eq!(want_names().to_string(), "catalog.services()");
     assert_eq!(kv_want(&kv("a/b", true)).to_string(), "kv.list(a/b)");
 }
