@@ -24,6 +24,26 @@ pub(crate) enum Feed {
     Prefix(Arc<Vec<KvPair>>),
 }
 
+impl Want {
+    /// Whether both may be about services of the same datacenter and
+    /// namespace; an empty one is the agent's own, whose name is not known here.
+    pub(crate) fn may_share_services_with(&self, other: &Self) -> bool {
+        let alike = |one: &str, other: &str| one == other || one.is_empty() || other.is_empty();
+        let ((datacenter, namespace), (other_datacenter, other_namespace)) =
+            (self.location(), other.location());
+        alike(datacenter, other_datacenter) && alike(namespace, other_namespace)
+    }
+
+    fn location(&self) -> (&str, &str) {
+        match self {
+            Self::Instances { datacenter, namespace, .. }
+            | Self::Names { datacenter, namespace, .. }
+            | Self::Key { datacenter, namespace, .. }
+            | Self::Prefix { datacenter, namespace, .. } => (datacenter, namespace),
+        }
+    }
+}
+
 /// As upstream's logs and errors name it.
 impl fmt::Display for Want {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
