@@ -66,7 +66,10 @@ pub fn instances_of_web(count: usize) -> TaskInputs {
         node_datacenter: "dc1".to_owned(),
         ..ServiceInstance::default()
     };
-    TaskInputs { services: Some((1..=count).map(instance).collect()), ..TaskInputs::default() }
+    TaskInputs {
+        services: Some((1..=count).map(instance).map(Arc::new).collect()),
+        ..TaskInputs::default()
+    }
 }
 
 /// Makes a test of each sentence of the contract; the expression makes a fresh
