@@ -115,10 +115,7 @@ fn redact<'v>(value: &'v Literal, path: &mut Vec<&'v str>, secret_fields: &[&str
 }
 
 fn is_secret(path: &[&str], secret_fields: &[&str]) -> bool {
-    let named = path.iter().any(|key| {
-        let key = key.to_ascii_lowercase();
-        SECRET_NAMES.iter().any(|name| key.contains(name))
-    });
+    let named = path.iter().any(|key| is_secret_name(key));
     let listed = || {
         secret_fields.iter().any(|field| {
             let field: Vec<&str> = field.split('.').collect();
@@ -127,6 +124,12 @@ fn is_secret(path: &[&str], secret_fields: &[&str]) -> bool {
         })
     };
     named || listed()
+}
+
+/// Returns `true` for a key that by its name is a secret's.
+pub(super) fn is_secret_name(key: &str) -> bool {
+    let key = key.to_ascii_lowercase();
+    SECRET_NAMES.iter().any(|name| key.contains(name))
 }
 
 fn duration(length: Duration) -> String {
