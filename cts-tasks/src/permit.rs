@@ -49,6 +49,12 @@ pub trait Cluster: fmt::Debug + Send + Sync + 'static {
     /// The cluster's name; `None` for a single instance.
     fn name(&self) -> Option<String>;
 
+    /// The name or address by which others and users reach this instance, with or
+    /// without a port; `None`, the default, if it is not configured.
+    fn address(&self) -> Option<String> {
+        None
+    }
+
     /// Tags of this instance's registration in Consul besides `cts`.
     fn tags(&self) -> Vec<String>;
 

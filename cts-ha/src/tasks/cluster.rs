@@ -374,6 +374,10 @@ impl Cluster for CtsCluster {
         Some(self.settings.cluster.clone())
     }
 
+    fn address(&self) -> Option<String> {
+        self.settings.address.clone()
+    }
+
     fn tags(&self) -> Vec<String> {
         vec![self.settings.tag()]
     }
