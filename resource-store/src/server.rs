@@ -130,9 +130,11 @@ fn routes(
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
     };
     let service = GrpcService::new(service.clone(), stop.clone());
+    // As upstream, which limits what it receives and not what it sends: a list
+    // that was stored in many writes has to come back in one answer.
     let service = ResourceServiceServer::new(service)
         .max_decoding_message_size(config.max_message_bytes)
-        .max_encoding_message_size(config.max_message_bytes);
+        .max_encoding_message_size(usize::MAX);
     Ok(Routes::new(service)
         .add_service(reflection().build_v1().map_err(set_up)?)
         .add_service(reflection().build_v1alpha().map_err(set_up)?))
@@ -149,7 +151,7 @@ fn with_http(
         .map_err(set_up)?
         .with_max_body_bytes(config.max_message_bytes)
         .with_stop(stop.clone());
-    Ok(Routes::from(routes.into_axum_router().merge(http.into_router())))
+    Ok(Routes::from(routes.into_axum_router().reset_fallback().merge(http.into_router())))
 }
 
 #[cfg(not(feature = "http"))]

@@ -109,6 +109,11 @@ impl ResourceService {
         &self.inner.backend
     }
 
+    /// How the service treats what is known to be wrong in Consul's.
+    pub fn parity(&self) -> Parity {
+        self.inner.parity
+    }
+
     fn registration(&self, ty: &Type) -> Result<&Arc<Registration>> {
         self.inner
             .registry

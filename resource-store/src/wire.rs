@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use tonic::Status;
 
-#[cfg(feature = "client")]
-use crate::code::Code;
 use crate::{
     backend::WatchEvent,
     code::RpcError,
     pb::{self, watch_event::Event},
 };
+#[cfg(feature = "client")]
+use crate::{code::Code, error_chain::error_chain};
 
 /// The request metadata that carries the token.
 pub(crate) const TOKEN: &str = "x-consul-token";
@@ -30,7 +30,12 @@ pub(crate) fn to_status(error: &RpcError) -> Status {
 #[cfg(feature = "client")]
 #[expect(clippy::needless_pass_by_value, reason = "it stands in `map_err`")]
 pub(crate) fn from_status(status: Status) -> RpcError {
-    RpcError::new(Code::from_number(status.code() as i32), status.message())
+    let code = Code::from_number(status.code() as i32);
+    // What has a cause comes from the connection, which may explain itself or not.
+    if code == Code::Unknown && std::error::Error::source(&status).is_some() {
+        return RpcError::new(Code::Unavailable, error_chain(&status));
+    }
+    RpcError::new(code, status.message())
 }
 
 #[cfg(feature = "grpc")]

@@ -17,7 +17,7 @@ pub struct ServerConfig {
     pub address: String,
     /// Certificates; none by default, which means plain text.
     pub tls: Option<ServerTls>,
-    /// The largest message or body; 50 MiB by default.
+    /// The largest message or body that is received; 50 MiB by default.
     pub max_message_bytes: usize,
     /// How many calls and watches one connection may have at a time; 2048 by
     /// default.

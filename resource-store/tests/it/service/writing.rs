@@ -230,6 +230,31 @@ async fn lost_races_are_repeated() {
     assert!(service.get(&id(&stored)).await.is_err());
 }
 
+/// Data that are no message of their type could be read by nobody.
+#[tokio::test]
+async fn data_that_cannot_be_decoded_is_refused() {
+    for (resource, message) in [
+        (artist("korn"), "hashicorp.consul.internal.demo.v2.Artist"),
+        (label("roadrunner"), "hashicorp.consul.internal.demo.v1.RecordLabel"),
+        (executive("ceo"), "hashicorp.consul.internal.demo.v1.Executive"),
+    ] {
+        let mut broken = resource;
+        // A string of 127 bytes, of which there is one.
+        broken.data.as_mut().unwrap().value = vec![0x0a, 0x7f, b'x'];
+        let service = service();
+        for result in [
+            service.put(broken.clone()).await.map(drop),
+            service.dry_run(broken.clone()).await.map(drop),
+        ] {
+            let error = result.unwrap_err();
+            assert_eq!(error.code(), InvalidArgument, "{error}");
+            let text = format!("resource.data is malformed (expected=\"{message}\")");
+            assert!(error.message().starts_with(&text), "{error}");
+        }
+        assert!(service.get(&id(&broken)).await.is_err());
+    }
+}
+
 /// Spec: RS31
 #[tokio::test]
 async fn resources_may_have_no_data() {
