@@ -69,7 +69,10 @@ impl Redirection {
         Ok(Self {
             proxy_uid: PROXY_UID,
             inbound_port: proxy.config.get("bind_port").and_then(port).unwrap_or(sidecar.port),
-            outbound_port: OUTBOUND_PORT,
+            outbound_port: match proxy.transparent_proxy.outbound_listener_port {
+                0 => OUTBOUND_PORT,
+                port => port,
+            },
             exclude_inbound_ports,
             exclude_outbound_ports: user.exclude_outbound_ports.clone(),
             exclude_outbound_cidrs: user.exclude_outbound_cidrs.clone(),
@@ -176,6 +179,9 @@ mod tests {
                     .unwrap();
             assert_eq!(bound.inbound_port, 21000);
         }
+        let outbound = json!({"TransparentProxy": {"OutboundListenerPort": 15002}});
+        let outbound = Redirection::new(&config, &sidecar(&outbound)).unwrap();
+        assert_eq!((outbound.inbound_port, outbound.outbound_port), (20000, 15002));
     }
 
     /// Spec: MI27
