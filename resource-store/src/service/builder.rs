@@ -14,15 +14,14 @@ use crate::{
 /// Whether the service mends what is known to be wrong in Consul's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Parity {
-    /// A delete compares a version that is given; removing the last finalizer
-    /// of a resource marked for deletion deletes it; a write that names the uid
-    /// of a deleted incarnation is refused.
+    /// A delete compares a version that is given; a write that names the uid of
+    /// a deleted incarnation is refused; over HTTP, a version in the body of a
+    /// write is compared.
     #[default]
     Corrected,
     /// As Consul 1.21: a delete compares a version only if a uid is given and
-    /// nothing holds the resource back; after the last finalizer another delete
-    /// is needed; a write with the uid of a deleted incarnation creates a new
-    /// one.
+    /// nothing holds the resource back; a write with the uid of a deleted
+    /// incarnation creates a new one; a version in a body is not looked at.
     Upstream,
 }
 
