@@ -35,6 +35,7 @@ pub struct ServiceBuilder {
     authorization: Arc<dyn Authorization>,
     clock: Arc<dyn Clock>,
     parity: Parity,
+    guarded: bool,
 }
 
 impl ServiceBuilder {
@@ -46,6 +47,7 @@ impl ServiceBuilder {
             authorization: Arc::new(SameForAll::new(AllowAll)),
             clock: Arc::new(SystemClock),
             parity: Parity::default(),
+            guarded: false,
         }
     }
 
@@ -59,6 +61,7 @@ impl ServiceBuilder {
     /// Sets who may do what; everyone everything if this is not called.
     pub fn authorization(mut self, authorization: impl Authorization) -> Self {
         self.authorization = Arc::new(authorization);
+        self.guarded = true;
         self
     }
 
@@ -83,6 +86,7 @@ impl ServiceBuilder {
             authorization: self.authorization,
             clock: self.clock,
             parity: self.parity,
+            guarded: self.guarded,
         };
         ResourceService { inner: Arc::new(inner) }
     }
