@@ -96,6 +96,12 @@ pub(crate) fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
+/// Returns `true` for the number that stands for no port.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+pub(crate) fn no_port(port: &i64) -> bool {
+    *port == 0
+}
+
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 pub(crate) fn is_false(flag: &bool) -> bool {
     !*flag

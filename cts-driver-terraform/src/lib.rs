@@ -28,7 +28,8 @@
 //! }
 //!
 //! let mut inputs = TaskInputs::default();
-//! inputs.services = Some(vec![ServiceInstance { id: "web-1".into(), ..Default::default() }]);
+//! let instance = ServiceInstance { id: "web-1".into(), ..Default::default() };
+//! inputs.services = Some(vec![instance.into()]);
 //! assert!(root.tfvars(&inputs)?.content.contains("\n  \"web-1\" = {\n"));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```

@@ -2,6 +2,11 @@
 //!
 //! `cargo bench -p cts-tasks --bench engine [-- TASKS SERVICES CHANGES SEED]`
 //!
+//! `cargo bench -p cts-tasks --bench engine -- large [SERVICES CHANGES]` measures
+//! one task on 10,000 services instead, with a driver that does nothing: the
+//! time from the start to the driver's first call, the processor time of one
+//! change, and memory.
+//!
 //! Each task wants four services. Printed are the time from the start until
 //! every task has run, memory, and the delay from the answer of Consul to a
 //! change until the driver is called. That each change runs exactly the tasks
@@ -21,17 +26,22 @@ use std::{
     time::Duration,
 };
 
+use async_trait::async_trait;
 use consul_watch::{
     Client, Watcher,
     testing::{parts, real},
     types::{CatalogRegistration, HealthCheck, HealthStatus, Service},
 };
 use cts_tasks::{
-    Condition, Engine, EngineOptions, NamedService, ServiceSelection, Stop, StopReason, Task,
+    ApplyRequest, Condition, Driver, DriverFactory, Engine, EngineOptions, NamedService, Outcome,
+    Plan, PlanId, PlanPurpose, RunContext, ServiceSelection, Stop, StopReason, Task, TaskInputs,
     testing::{Call, RecordingDriver, task},
 };
 use futures::{StreamExt as _, stream};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep, timeout},
+};
 
 const NODES: usize = 50;
 const PER_TASK: usize = 4;
@@ -63,14 +73,148 @@ fn main() {
         println!("no Consul found: nothing measured");
         return;
     };
-    println!("Consul {}, {} tasks, {} services", part.version, size.tasks, size.services);
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     runtime.unwrap().block_on(async {
         let mut consul = real::Consul::start(&part.path).await.unwrap();
-        run(&consul, &size).await;
+        if std::env::args().any(|argument| argument == "large") {
+            let (services, changes) = (number(0, 10_000), number(1, 50));
+            println!("Consul {}, one task on {services} services", part.version);
+            large(&consul, services, changes).await;
+        } else {
+            println!("Consul {}, {} tasks, {} services", part.version, size.tasks, size.services);
+            run(&consul, &size).await;
+        }
         consul.stop().await;
     });
+}
+
+/// Counts applies and the instances of the last one, and keeps nothing.
+#[derive(Debug, Clone, Default)]
+struct Counting {
+    applied: Arc<watch::Sender<(usize, usize)>>,
+}
+
+#[async_trait]
+impl DriverFactory for Counting {
+    async fn start(&self) -> cts_tasks::Result<()> {
+        Ok(())
+    }
+
+    fn driver(&self, _task: &Task) -> cts_tasks::Result<Arc<dyn Driver>> {
+        Ok(Arc::new(self.clone()))
+    }
+}
+
+#[async_trait]
+impl Driver for Counting {
+    async fn prepare(&self, _context: &RunContext) -> cts_tasks::Result<()> {
+        Ok(())
+    }
+
+    async fn plan(
+        &self,
+        _inputs: &TaskInputs,
+        _purpose: PlanPurpose,
+        _context: &RunContext,
+    ) -> cts_tasks::Result<Plan> {
+        Ok(Plan::new(PlanId::new("none"), cts_tasks::Changes::default(), ""))
+    }
+
+    async fn apply(
+        &self,
+        request: ApplyRequest<'_>,
+        _context: &RunContext,
+    ) -> cts_tasks::Result<Outcome> {
+        if let ApplyRequest::Inputs(inputs) = request {
+            let instances = inputs.services.as_ref().map_or(0, Vec::len);
+            self.applied.send_modify(|(applies, seen)| {
+                *applies += 1;
+                *seen = instances;
+            });
+        }
+        Ok(Outcome::Unchanged)
+    }
+
+    async fn discard(&self, _plan: &PlanId, _context: &RunContext) -> cts_tasks::Result<()> {
+        Ok(())
+    }
+
+    async fn follow(&self, _ticket: &str, _context: &RunContext) -> cts_tasks::Result<Outcome> {
+        Ok(Outcome::Unchanged)
+    }
+
+    async fn destroy(&self, _context: &RunContext) -> cts_tasks::Result<Outcome> {
+        Ok(Outcome::Unchanged)
+    }
+}
+
+/// One task on all services.
+async fn large(consul: &real::Consul, services: usize, changes: usize) {
+    let client = consul.client();
+    register(&client, services).await;
+    let task = on(0, &(0..services).collect());
+    let (driver, stop, before) = (Counting::default(), Stop::new(), resident());
+    let mut applied = driver.applied.subscribe();
+    let engine = Engine::new(
+        Watcher::new(consul.client()),
+        Arc::new(driver.clone()),
+        EngineOptions::default(),
+    );
+    let (begun, used) = (Instant::now(), processor_time());
+    engine.load(vec![task], &stop).await.unwrap();
+    let (clone, ended) = (engine.clone(), stop.clone());
+    let running = tokio::spawn(async move { clone.run(&ended).await });
+    timeout(LIMIT, applied.wait_for(|(applies, _)| *applies > 0)).await.unwrap().unwrap();
+    assert_eq!(applied.borrow().1, services, "the first apply has all instances");
+    println!(
+        "first call of the driver after {:.2} s, with {:.2} s of processor time",
+        begun.elapsed().as_secs_f64(),
+        processor_time().saturating_sub(used).as_secs_f64()
+    );
+    sleep(QUIET).await;
+    println!("resident memory grew by {:.1} MiB", mebibytes(resident().saturating_sub(before)));
+    let idle = processor_time();
+    sleep(QUIET).await;
+    let idle = processor_time().saturating_sub(idle) / 5;
+    let (begun, used, first) = (Instant::now(), processor_time(), applied.borrow().0);
+    let mut delays = Vec::new();
+    for change in 0..changes {
+        let port = u16::try_from(2 + change).unwrap();
+        client.catalog_register(&registration(change * 97 % services, port)).await.unwrap();
+        let changed = Instant::now();
+        let next = applied.wait_for(|(applies, _)| *applies > first + change);
+        timeout(LIMIT, next).await.unwrap().unwrap();
+        delays.push(changed.elapsed());
+        // Each change is a run of its own, and what it costs is all its own.
+        sleep(Duration::from_millis(200)).await;
+    }
+    let (took, used) = (begun.elapsed(), processor_time().saturating_sub(used));
+    let own = used.saturating_sub(idle.mul_f64(took.as_secs_f64()));
+    delays.sort();
+    println!(
+        "{changes} changes: {:.1} ms of processor time each (idle: {:.1} ms a second), \
+         from the change to the driver p50 {:.1} ms",
+        own.as_secs_f64() * 1e3 / f64::from(u32::try_from(changes).unwrap()),
+        idle.as_secs_f64() * 1e3,
+        delays[delays.len() / 2].as_secs_f64() * 1e3
+    );
+    println!(
+        "resident memory grew by {:.1} MiB in all",
+        mebibytes(resident().saturating_sub(before))
+    );
+    stop.stop(StopReason::Shutdown);
+    running.await.unwrap().unwrap();
+}
+
+/// Processor time of this process so far, in user and kernel mode together.
+fn processor_time() -> Duration {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let fields = stat.rsplit_once(')').map_or("", |(_name, rest)| rest);
+    // The kernel counts in hundredths of a second for every program.
+    let ticks =
+        fields.split_whitespace().skip(11).take(2).filter_map(|text| text.parse::<u64>().ok());
+    Duration::from_millis(10 * ticks.sum::<u64>())
 }
 
 fn name(service: usize) -> String {
@@ -80,7 +224,7 @@ fn name(service: usize) -> String {
 fn registration(service: usize, port: u16) -> CatalogRegistration {
     let name = name(service);
     let mut registered = Service::new(&name, &name);
-    registered.port = port;
+    registered.port = port.into();
     let check = HealthCheck::of_service(&name, format!("{name}-check"), HealthStatus::Passing);
     let node = format!("node-{:02}", service % NODES);
     let mut registration =

@@ -13,6 +13,7 @@ mod removal;
 mod retry;
 mod run;
 mod schedule;
+mod settling;
 mod supervisor;
 mod update;
 mod view;

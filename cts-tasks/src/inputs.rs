@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use serde::Serialize;
 
@@ -10,8 +10,9 @@ use serde::Serialize;
 #[non_exhaustive]
 pub struct TaskInputs {
     /// Service instances: in the order of their services' names, then by node and id;
-    /// those of a regular expression all by node and id.
-    pub services: Option<Vec<ServiceInstance>>,
+    /// those of a regular expression all by node and id. Shared between runs, so that a
+    /// run of a task with thousands of instances copies none of them.
+    pub services: Option<Vec<Arc<ServiceInstance>>>,
     /// Service names with all their tags, sorted.
     pub catalog_services: Option<BTreeMap<String, Vec<String>>>,
     /// Keys with their values, in Consul's order.
@@ -39,7 +40,7 @@ pub struct ServiceInstance {
     /// The instance's address, or its node's.
     pub address: String,
     /// The port; 0 when there is none.
-    pub port: u16,
+    pub port: i64,
     /// The instance's metadata.
     pub meta: BTreeMap<String, String>,
     /// The instance's tags, sorted.

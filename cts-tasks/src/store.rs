@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 
 pub use memory::MemoryStore;
 
-use crate::{DriftCheck, Event, Plan, Result, Task, TaskInputs, TaskName};
+use crate::{DriftCheck, Event, Plan, Result, ServiceInstance, Task, TaskInputs, TaskName};
 
 /// How many events of a task are kept.
 ///
@@ -86,6 +86,16 @@ pub enum Change {
 #[serde(transparent)]
 pub struct InputsDigest(String);
 
+/// A digest of one service instance.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct InstanceDigest([u8; 32]);
+
+impl InstanceDigest {
+    pub(crate) fn of(instance: &ServiceInstance) -> Self {
+        Self(Sha256::digest(serde_json::to_vec(instance).unwrap_or_default()).into())
+    }
+}
+
 impl State {
     /// Applies one change. All stores share this meaning of it.
     pub fn apply(&mut self, change: &Change) {
@@ -130,8 +140,22 @@ impl State {
 impl InputsDigest {
     /// The digest of `inputs`; equal inputs have equal digests.
     pub fn of(inputs: &TaskInputs) -> Self {
+        let instances = inputs.services.iter().flatten();
+        let instances: Vec<_> = instances.map(|instance| InstanceDigest::of(instance)).collect();
+        Self::compose(inputs, &instances)
+    }
+
+    /// The digest of `inputs` whose service instances have these digests, which
+    /// costs little where only one of many instances changed.
+    pub(crate) fn compose(inputs: &TaskInputs, instances: &[InstanceDigest]) -> Self {
         let mut hasher = Sha256::new();
-        hasher.update(serde_json::to_vec(inputs).unwrap_or_default());
+        hasher.update([u8::from(inputs.services.is_some())]);
+        hasher.update(instances.len().to_le_bytes());
+        for instance in instances {
+            hasher.update(instance.0);
+        }
+        let rest = (&inputs.catalog_services, &inputs.consul_kv);
+        hasher.update(serde_json::to_vec(&rest).unwrap_or_default());
         let digest = hasher.finalize();
         let halves = digest.iter().flat_map(|byte| [byte >> 4, byte & 0xf]);
         Self(halves.filter_map(|half| char::from_digit(half.into(), 16)).collect())

@@ -66,9 +66,13 @@ impl Redirection {
         exclude_inbound_ports.extend(ports);
         let mut exclude_uids = user.exclude_uids.clone();
         exclude_uids.push(HEALTH_SYNC_UID.to_string());
+        let inbound_port = match proxy.config.get("bind_port").and_then(port) {
+            Some(port) => port,
+            None => sidecar_port(sidecar)?,
+        };
         Ok(Self {
             proxy_uid: PROXY_UID,
-            inbound_port: proxy.config.get("bind_port").and_then(port).unwrap_or(sidecar.port),
+            inbound_port,
             outbound_port: OUTBOUND_PORT,
             exclude_inbound_ports,
             exclude_outbound_ports: user.exclude_outbound_ports.clone(),
@@ -77,6 +81,14 @@ impl Redirection {
             dns_port: config.uses_consul_dns().then_some(DNS_PORT),
         })
     }
+}
+
+/// Returns the port that the sidecar is registered with. Consul takes any number there.
+fn sidecar_port(sidecar: &Service) -> Result<u16> {
+    u16::try_from(sidecar.port).map_err(|_range| {
+        let Service { id, port, .. } = sidecar;
+        Error::input(format!("service {id} is registered with port {port}; expected 0 to 65535"))
+    })
 }
 
 fn port(value: &Value) -> Option<u16> {

@@ -1,6 +1,6 @@
 use serde::{Deserialize, Serialize};
 
-use super::{JsonObject, nullable};
+use super::{JsonObject, no_port, nullable};
 
 /// Settings of a proxy or gateway.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize, Serialize)]
@@ -21,9 +21,9 @@ pub struct ServiceProxy {
     /// Where the service listens, seen from the proxy. Empty is 127.0.0.1.
     #[serde(default, deserialize_with = "nullable", skip_serializing_if = "String::is_empty")]
     pub local_service_address: String,
-    /// The port of the service; 0 when there is none.
+    /// The port of the service; 0 when there is none. Consul takes any 64-bit number.
     #[serde(default, deserialize_with = "nullable", skip_serializing_if = "no_port")]
-    pub local_service_port: u16,
+    pub local_service_port: i64,
     /// The socket of the service, instead of address and port (Consul 1.10).
     #[serde(default, deserialize_with = "nullable", skip_serializing_if = "String::is_empty")]
     pub local_service_socket_path: String,
@@ -48,11 +48,6 @@ impl ServiceProxy {
     pub(crate) fn is_empty(&self) -> bool {
         *self == Self::default()
     }
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
-fn no_port(port: &u16) -> bool {
-    *port == 0
 }
 
 /// How a proxy reaches other datacenters.
@@ -97,9 +92,9 @@ pub struct Upstream {
     /// Address to listen on; empty is 127.0.0.1.
     #[serde(default, deserialize_with = "nullable", skip_serializing_if = "String::is_empty")]
     pub local_bind_address: String,
-    /// Port to listen on.
+    /// Port to listen on. Consul takes any 64-bit number.
     #[serde(default, deserialize_with = "nullable", skip_serializing_if = "no_port")]
-    pub local_bind_port: u16,
+    pub local_bind_port: i64,
     /// Settings that only the proxy understands.
     #[serde(default, deserialize_with = "nullable", skip_serializing_if = "JsonObject::is_empty")]
     pub config: JsonObject,

@@ -97,7 +97,7 @@ pub(crate) fn map(entries: &[(&str, &str)]) -> BTreeMap<String, String> {
 
 pub(crate) fn instances(services: Vec<ServiceInstance>) -> TaskInputs {
     let mut inputs = TaskInputs::default();
-    inputs.services = Some(services);
+    inputs.services = Some(services.into_iter().map(std::sync::Arc::new).collect());
     inputs
 }
 

@@ -293,12 +293,12 @@ fn whatever_the_language_could_misread_is_escaped() {
         "module_inputs": [{"Services": {"Named": [named("api", "", "", filter)]}}],
     });
     let mut inputs = key_values(&[("k\"1", "a\\b\n\"c\" ${d} %{e} \0")]);
-    inputs.services = Some(vec![ServiceInstance {
+    inputs.services = Some(vec![std::sync::Arc::new(ServiceInstance {
         id: "x\n".into(),
         name: "${x}".into(),
         meta: map(&[("${k}", "%{v}")]),
         tags: vec!["\"}".into(), "é語".into()],
         ..ServiceInstance::default()
-    }]);
+    })]);
     assert_task("escapes", &overrides, &inputs);
 }

@@ -58,7 +58,7 @@ pub(crate) fn inputs(ids: &[&str]) -> TaskInputs {
         ..ServiceInstance::default()
     };
     let mut inputs = TaskInputs::default();
-    inputs.services = Some(ids.iter().map(instance).collect());
+    inputs.services = Some(ids.iter().map(instance).map(Arc::new).collect());
     inputs
 }
 

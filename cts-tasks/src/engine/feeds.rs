@@ -18,7 +18,7 @@ use futures::{
 use tokio::time::{Instant, sleep_until};
 
 use super::{
-    health::{Health, Probe},
+    health::{Followed, Health, Probe},
     want::{Feed, Want},
 };
 use crate::measure::Watched;
@@ -29,16 +29,16 @@ use crate::measure::Watched;
 pub(crate) struct Feeds {
     watcher: Watcher,
     health: Arc<Health>,
-    streams: SelectAll<BoxStream<'static, (Want, Answer)>>,
-    open: BTreeMap<Want, Open>,
+    streams: SelectAll<BoxStream<'static, (Arc<Want>, Answer)>>,
+    open: BTreeMap<Arc<Want>, Open>,
     /// Watches that ended with an error, and when they are opened again.
-    ended: BTreeMap<Want, Instant>,
+    ended: BTreeMap<Arc<Want>, Instant>,
 }
 
 struct Open {
     stream: AbortHandle,
     _watched: Watched,
-    _probe: Arc<Probe>,
+    _probe: Followed,
 }
 
 /// One answer, or why there is none yet; the watch goes on by itself, or is
@@ -55,7 +55,7 @@ impl Feeds {
     }
 
     /// Watches exactly `wants` from now on.
-    pub(crate) fn set(&mut self, wants: &BTreeSet<Want>) {
+    pub(crate) fn set(&mut self, wants: &BTreeSet<Arc<Want>>) {
         self.ended.retain(|want, _| wants.contains(want));
         self.open.retain(|want, open| {
             let keep = wants.contains(want);
@@ -66,7 +66,7 @@ impl Feeds {
         });
         for want in wants {
             if !self.open.contains_key(want) && !self.ended.contains_key(want) {
-                self.open(want.clone());
+                self.open(Arc::clone(want));
             }
         }
     }
@@ -76,20 +76,20 @@ impl Feeds {
     /// # Cancel safety
     ///
     /// Dropping the future loses nothing.
-    pub(crate) async fn next(&mut self) -> (Want, Answer) {
+    pub(crate) async fn next(&mut self) -> (Arc<Want>, Answer) {
         loop {
             let due = self.ended.values().min().copied();
             tokio::select! {
                 biased;
                 Some((want, answer)) = self.streams.next() => {
                     if answer.as_ref().is_err_and(WatchError::is_fatal) {
-                        self.ended.insert(want.clone(), Instant::now() + REOPEN);
+                        self.ended.insert(Arc::clone(&want), Instant::now() + REOPEN);
                     }
                     return (want, answer);
                 }
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
                     let now = Instant::now();
-                    let due: Vec<Want> =
+                    let due: Vec<Arc<Want>> =
                         self.ended.extract_if(.., |_, at| *at <= now).map(|(want, _)| want).collect();
                     for want in due {
                         self.open(want);
@@ -100,14 +100,13 @@ impl Feeds {
         }
     }
 
-    fn open(&mut self, want: Want) {
-        match &want.clone() {
-            Want::Instances { name, datacenter, namespace, filter } => {
+    fn open(&mut self, want: Arc<Want>) {
+        match &*Arc::clone(&want) {
+            Want::Instances { name, datacenter, namespace, filter, passing } => {
                 let mut options = options(datacenter, namespace);
                 options.filter = Some(filter.clone()).filter(|filter| !filter.is_empty());
                 let query = HealthService::new(name).options(options);
-                // Upstream's rule: a filter that speaks of check states replaces "passing only".
-                let query = if filter.contains("Checks.Status") { query } else { query.passing() };
+                let query = if *passing { query.passing() } else { query };
                 self.stream(want, query, Feed::Instances);
             }
             Want::Names { datacenter, namespace, node_meta } => {
@@ -127,12 +126,12 @@ impl Feeds {
         }
     }
 
-    fn stream<Q: Query>(&mut self, want: Want, query: Q, feed: fn(Arc<Q::Value>) -> Feed) {
+    fn stream<Q: Query>(&mut self, want: Arc<Want>, query: Q, feed: fn(Arc<Q::Value>) -> Feed) {
         let watch = self.watcher.watch(query);
-        let probe = Probe::of(want.clone(), &watch);
-        self.health.follow(&probe);
-        let named = want.clone();
-        let answers = watch.map(move |item| (named.clone(), item.map(|shown| feed(shown.data))));
+        let probe = self.health.follow(Probe::of(Arc::clone(&want), &watch));
+        let named = Arc::clone(&want);
+        let answers =
+            watch.map(move |item| (Arc::clone(&named), item.map(|shown| feed(shown.data))));
         let (answers, stream) = abortable(answers);
         self.streams.push(answers.boxed());
         self.open.insert(want, Open { stream, _watched: Watched::begin(), _probe: probe });

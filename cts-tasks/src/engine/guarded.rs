@@ -95,8 +95,7 @@ impl Run {
 
     /// Applies the plan that was approved, unless newer inputs are there.
     pub(super) async fn apply_approved(&self, id: &PlanId, context: &RunContext) -> Result<End> {
-        let inputs = self.view().take_inputs().unwrap_or_default();
-        let digest = InputsDigest::of(&inputs);
+        let (_, digest) = self.take_inputs();
         let plan = self.waiting_plan().filter(|plan| plan.id == *id);
         let waiting = plan.and_then(|plan| plan.waiting);
         if waiting.is_none_or(|waiting| waiting.inputs != digest) {

@@ -1,7 +1,9 @@
+//! Whether what tasks need of Consul can be read.
+
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, HashMap},
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use consul_watch::{
@@ -22,8 +24,30 @@ const BEARABLE: u32 = 9;
 /// It looks at the watches themselves; one that its task dropped is forgotten.
 #[derive(Debug, Default)]
 pub(crate) struct Health {
-    probes: Mutex<Vec<Weak<Probe>>>,
-    load: Mutex<Load>,
+    known: Mutex<Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    probes: BTreeMap<u64, Arc<Probe>>,
+    /// Number of the last probe.
+    last: u64,
+    /// The different things that are watched, with the number of their watches.
+    watched: HashMap<Arc<Want>, usize>,
+    load: Load,
+}
+
+/// Keeps [`Health`] looking at one watch, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Followed {
+    health: Arc<Health>,
+    number: u64,
+}
+
+impl Drop for Followed {
+    fn drop(&mut self) {
+        self.health.forget(self.number);
+    }
 }
 
 /// Tells when many things are watched.
@@ -56,15 +80,15 @@ impl Load {
 
 /// Looks at one watch.
 pub(crate) struct Probe {
-    want: Want,
+    want: Arc<Want>,
     state: Box<dyn Fn() -> WatchState + Send + Sync>,
 }
 
 impl Probe {
-    pub(crate) fn of<T: Send + Sync + 'static>(want: Want, watch: &Watch<T>) -> Arc<Self> {
+    pub(crate) fn of<T: Send + Sync + 'static>(want: Arc<Want>, watch: &Watch<T>) -> Self {
         let watch = Mutex::new(watch.clone());
         let state = move || watch.lock().unwrap_or_else(PoisonError::into_inner).state();
-        Arc::new(Self { want, state: Box::new(state) })
+        Self { want, state: Box::new(state) }
     }
 
     /// What is wrong, for a person.
@@ -89,37 +113,48 @@ impl fmt::Debug for Probe {
 }
 
 impl Health {
-    /// Looks at this watch too, as long as its owner keeps the probe.
-    pub(crate) fn follow(&self, probe: &Arc<Probe>) {
-        let mut probes = self.lock();
-        probes.retain(|probe| probe.strong_count() > 0);
-        probes.push(Arc::downgrade(probe));
-        if probes.len() <= MANY {
-            return;
-        }
-        let live: Vec<_> = probes.iter().filter_map(Weak::upgrade).collect();
-        drop(probes);
-        let watched = live.iter().map(|probe| &probe.want).collect::<BTreeSet<_>>().len();
-        let mut load = self.load.lock().unwrap_or_else(PoisonError::into_inner);
-        if load.is_worth_a_word(watched) {
+    /// Looks at this watch too, as long as its owner keeps what is returned.
+    pub(crate) fn follow(self: &Arc<Self>, probe: Probe) -> Followed {
+        let mut known = self.lock();
+        known.last += 1;
+        let number = known.last;
+        *known.watched.entry(Arc::clone(&probe.want)).or_default() += 1;
+        known.probes.insert(number, Arc::new(probe));
+        let watched = known.watched.len();
+        let tell = known.load.is_worth_a_word(watched);
+        drop(known);
+        if tell {
             tracing::warn!(
                 watched,
                 "more than {MANY} dependencies are watched, which puts load on Consul; \
                  fewer services per task, or a regexp, need fewer"
             );
         }
+        Followed { health: Arc::clone(self), number }
+    }
+
+    fn forget(&self, number: u64) {
+        let mut known = self.lock();
+        let Some(probe) = known.probes.remove(&number) else { return };
+        if let Some(watches) = known.watched.get_mut(&probe.want) {
+            *watches -= 1;
+            if *watches == 0 {
+                known.watched.remove(&probe.want);
+            }
+        }
+        drop(known);
     }
 
     /// # Errors
     ///
     /// What cannot be read, for a person.
     pub(crate) fn check(&self) -> Result<(), String> {
-        let probes: Vec<_> = self.lock().iter().filter_map(Weak::upgrade).collect();
+        let probes: Vec<_> = self.lock().probes.values().map(Arc::clone).collect();
         probes.iter().find_map(|probe| probe.complaint()).map_or(Ok(()), Err)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Weak<Probe>>> {
-        self.probes.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -16,7 +16,8 @@ use super::{
 };
 use crate::{
     ApplyRequest, Change, Changes, Driver, Error, Event, EventConfig, EventError, InputsDigest,
-    Objection, Outcome, Plan, PlanId, Result, Retry, RunContext, Stop, StopReason, Task, measure,
+    Objection, Outcome, Plan, PlanId, Result, Retry, RunContext, Stop, StopReason, Task,
+    TaskInputs, measure,
 };
 
 /// One run of one task: apply with all retries, and the event that tells of it.
@@ -248,8 +249,7 @@ impl Run {
     /// Brings real infrastructure in line with the newest inputs, as far as the
     /// guard lets it.
     async fn attempt(&self, context: &RunContext) -> Result<End> {
-        let inputs = self.view().take_inputs().unwrap_or_default();
-        let digest = InputsDigest::of(&inputs);
+        let (inputs, digest) = self.take_inputs();
         if self.still_waits(&digest, context).await {
             return Ok(End::StillWaits);
         }
@@ -259,6 +259,15 @@ impl Run {
         let number = self.elsewhere.begin();
         let outcome = self.driver.apply(ApplyRequest::Inputs(&inputs), context).await?;
         self.end(number, outcome, digest).ok_or_else(superseded)
+    }
+
+    /// What the module gets now, with its digest.
+    pub(super) fn take_inputs(&self) -> (TaskInputs, InputsDigest) {
+        self.view().take_inputs().unwrap_or_else(|| {
+            let inputs = TaskInputs::default();
+            let digest = InputsDigest::of(&inputs);
+            (inputs, digest)
+        })
     }
 
     /// What an apply came to; `None` if nothing was applied because the plan

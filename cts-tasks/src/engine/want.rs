@@ -5,8 +5,8 @@ use consul_watch::types::{KvPair, ServiceEntry};
 /// One thing of Consul's that a task needs. Tasks that want the same share one watch.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Want {
-    /// The instances of one service.
-    Instances { name: String, datacenter: String, namespace: String, filter: String },
+    /// The instances of one service; with `passing` only those that are healthy.
+    Instances { name: String, datacenter: String, namespace: String, filter: String, passing: bool },
     /// All service names with their tags.
     Names { datacenter: String, namespace: String, node_meta: BTreeMap<String, String> },
     /// One key.
@@ -24,12 +24,35 @@ pub(crate) enum Feed {
     Prefix(Arc<Vec<KvPair>>),
 }
 
+impl Want {
+    /// Whether both may be about services of the same datacenter and
+    /// namespace; an empty one is the agent's own, whose name is not known here.
+    pub(crate) fn may_share_services_with(&self, other: &Self) -> bool {
+        let alike = |one: &str, other: &str| one == other || one.is_empty() || other.is_empty();
+        let ((datacenter, namespace), (other_datacenter, other_namespace)) =
+            (self.location(), other.location());
+        alike(datacenter, other_datacenter) && alike(namespace, other_namespace)
+    }
+
+    fn location(&self) -> (&str, &str) {
+        match self {
+            Self::Instances { datacenter, namespace, .. }
+            | Self::Names { datacenter, namespace, .. }
+            | Self::Key { datacenter, namespace, .. }
+            | Self::Prefix { datacenter, namespace, .. } => (datacenter, namespace),
+        }
+    }
+}
+
 /// As upstream's logs and errors name it.
 impl fmt::Display for Want {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Instances { name, datacenter, namespace, filter } => {
-                let mut options = vec!["passing".to_owned()];
+            Self::Instances { name, datacenter, namespace, filter, passing } => {
+                let mut options = Vec::new();
+                if *passing {
+                    options.push("passing".to_owned());
+                }
                 if !namespace.is_empty() {
                     options.push(format!("ns={namespace}"));
                 }
@@ -37,7 +60,12 @@ impl fmt::Display for Want {
                     options.push(format!("filter={filter}"));
                 }
                 let datacenter = at(datacenter);
-                write!(f, "health.service({name}{datacenter}|{})", options.join("&"))
+                let options = if options.is_empty() {
+                    String::new()
+                } else {
+                    format!("|{}", options.join("&"))
+                };
+                write!(f, "health.service({name}{datacenter}{options})")
             }
             Self::Names { datacenter, namespace, node_meta } => {
                 let mut options: Vec<String> = node_meta

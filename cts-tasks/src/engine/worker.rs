@@ -11,7 +11,7 @@ use consul_watch::{
     watch::{Buffer, BufferTimer, WatchError},
 };
 use futures::future::{BoxFuture, FutureExt, OptionFuture};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -27,8 +27,8 @@ use super::{
     want::{Feed, Want},
 };
 use crate::{
-    Driver, DriverFactory, Error, InputsDigest, Plan, PlanPurpose, Result, Retry, RunContext, Stop,
-    StopReason, Task, TaskName, measure,
+    Driver, DriverFactory, Error, Plan, PlanPurpose, Result, Retry, RunContext, Stop, StopReason,
+    Task, TaskInputs, TaskName, measure,
 };
 use orders::{Done, Settled};
 use replacement::Replacement;
@@ -100,9 +100,12 @@ impl Timers {
     }
 }
 
-/// How long a task may take until everything it needs was read once.
+/// Longest time that Consul may take for the next first answer of those that a
+/// task needs. Work of our own does not count, however many they are.
 ///
 /// Source: Consul-Terraform-Sync 0.9, task creation.
+///
+/// Deviation: upstream grants a minute for everything together.
 const FIRST_DATA: Duration = Duration::from_mins(1);
 
 impl Worker {
@@ -130,10 +133,7 @@ impl Worker {
         let (elsewhere, retired) = (Arc::default(), CancellationToken::new());
         let mut worker = Self { task, driver, view, feeds, shared, elsewhere, retired };
         tokio::select! {
-            read = timeout(FIRST_DATA, worker.read_everything()) => match read {
-                Ok(read) => read?,
-                Err(_) => return Err(worker.no_data()),
-            },
+            read = worker.read_everything() => read?,
             reason = stop.stopped() => return Err(Error::Stopped { reason }),
         }
         worker.driver.prepare(&worker.context(stop)).await?;
@@ -142,22 +142,37 @@ impl Worker {
 
     /// Reads until everything that is wanted was answered; an error ends it.
     async fn read_everything(&mut self) -> Result<()> {
-        let wants = self.view().wants();
+        let wants = self.view().wants().clone();
         self.feeds.set(&wants);
+        let (mut missing, mut deadline) = (wants.len(), Instant::now() + FIRST_DATA);
         while !self.view().is_complete() {
-            let (want, answer) = self.feeds.next().await;
+            // An answer that is there counts, also past the deadline.
+            let Ok((want, answer)) = timeout_at(deadline, self.feeds.next()).await else {
+                return Err(self.no_data());
+            };
             let feed = answer.map_err(|source| Error::Consul {
                 what: want.to_string(),
                 retryable: !source.is_fatal(),
                 source: FirstFailure(source).into(),
             })?;
             self.take(&want, &feed);
+            let left = self.view().missing().len();
+            // A key that changes all the time is no progress.
+            if left != missing {
+                (missing, deadline) = (left, Instant::now() + FIRST_DATA);
+            }
         }
         Ok(())
     }
 
     fn no_data(&self) -> Error {
-        let missing = self.view().missing().iter().map(Want::to_string).collect::<Vec<_>>();
+        const SHOWN: usize = 5;
+        let view = self.view();
+        let mut missing: Vec<_> =
+            view.missing().iter().take(SHOWN).map(ToString::to_string).collect();
+        if let Some(more) = view.missing().len().checked_sub(SHOWN).filter(|more| *more > 0) {
+            missing.push(format!("{more} more"));
+        }
         Error::Other {
             operation: "error initializing task",
             retryable: true,
@@ -194,8 +209,7 @@ impl Worker {
     /// so, they are nothing new any more.
     fn is_as_applied(&self) -> bool {
         let mut view = self.view();
-        let Some(inputs) = view.inputs() else { return false };
-        let digest = InputsDigest::of(&inputs);
+        let Some((_, digest)) = view.inputs() else { return false };
         let name = &self.task.name;
         let is = self.shared.ledger.read(|state| {
             let newest = state.events.get(name).and_then(|events| events.first());
@@ -216,8 +230,13 @@ impl Worker {
         if !self.task.enabled {
             return Ok(None);
         }
-        let inputs = self.view().inputs().unwrap_or_default();
+        let inputs = self.inputs();
         self.driver.plan(&inputs, PlanPurpose::Inspect, &self.context(stop)).await.map(Some)
+    }
+
+    /// What the module gets now; nothing until everything was answered once.
+    fn inputs(&self) -> TaskInputs {
+        self.view().inputs().map(|(inputs, _)| inputs).unwrap_or_default()
     }
 
     pub(crate) fn name(&self) -> &TaskName {
@@ -263,6 +282,7 @@ impl Worker {
                 }
             }
             let rest = timers.rest();
+            let settled = due.trigger.and_then(|_| self.view().holds(Instant::now()));
             tokio::select! {
                 biased;
                 Some(done) = &mut running, if busy => {
@@ -293,6 +313,8 @@ impl Worker {
                     timers.buffer.reset();
                     due.trigger = Some(Trigger::Change);
                 }
+                // What holds the run is looked at again at the top of the loop.
+                () = sleep_until(settled.unwrap_or_else(Instant::now)), if settled.is_some() && !busy => {}
                 () = timers.schedule.next() => {
                     if busy {
                         let name = &self.task.name;
@@ -333,7 +355,8 @@ impl Worker {
         if let Some(replacement) = due.replacement.take() {
             return Some(replacement.finish(self.run(Retry::NEVER, false), stop.clone()).boxed());
         }
-        if let Some(trigger) = due.trigger.take()
+        if self.view().holds(Instant::now()).is_none()
+            && let Some(trigger) = due.trigger.take()
             && self.is_worth_running(trigger)
         {
             // Everything that came in so far is part of this run.
@@ -392,11 +415,12 @@ impl Worker {
     }
 
     /// Takes an answer; returns whether it triggers.
-    fn take(&mut self, want: &Want, feed: &Feed) -> bool {
-        let update = self.view().update(want, feed);
+    fn take(&mut self, want: &Arc<Want>, feed: &Feed) -> bool {
+        let view = Arc::clone(&self.view);
+        let mut view = view.lock().unwrap_or_else(PoisonError::into_inner);
+        let update = view.update(want, feed, Instant::now());
         if update.wants_changed {
-            let wants = self.view().wants();
-            self.feeds.set(&wants);
+            self.feeds.set(view.wants());
         }
         update.triggers
     }

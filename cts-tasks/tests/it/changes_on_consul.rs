@@ -26,6 +26,11 @@ on_both! {
     /// Spec: CTS36, CTS59, CTS63, CTS64, CTS66, CTS68
     each_change_is_for_some, each_change_is_for_some_on_the_double,
         each_change_is_for_some_on_a_real_consul;
+    /// Spec: CTS66
+    filters_of_a_regexp, filters_of_a_regexp_on_the_double, filters_of_a_regexp_on_a_real_consul;
+    /// Spec: CTS59, CTS60
+    new_names_bring_instances, new_names_bring_instances_on_the_double,
+        new_names_bring_instances_on_a_real_consul;
     /// Spec: CTS53, CTS54, CTS57
     a_run_under_way, a_run_under_way_on_the_double, a_run_under_way_on_a_real_consul;
     /// Spec: CTS44, CTS47, CTS52, CTS55
@@ -153,6 +158,70 @@ async fn each_change_is_for_some(consul: Client) {
     assert_eq!(last(&site, "key"), ["web-4"], "no run of its own, and fresh all the same");
     for (task, count) in runs {
         assert_eq!(site.driver.applies(task).len(), count, "{task}");
+    }
+    site.end().await;
+}
+
+/// Services by regular expression are passing ones, whatever the filter says;
+/// by name, a filter that speaks of check states decides alone.
+async fn filters_of_a_regexp(consul: Client) {
+    put(&consul, "web-1", HealthStatus::Passing, &[]).await;
+    put(&consul, "web-2", HealthStatus::Critical, &[]).await;
+    let filter = r#"filter = "Checks.Status != \"\"""#;
+    let site = Site::start(
+        consul.clone(),
+        vec![
+            named("matching", &format!("\"services\" {{ regexp = \"^web\"\n{filter} }}")),
+            named("listed", &format!("\"services\" {{ names = [\"web\"]\n{filter} }}")),
+        ],
+    )
+    .await;
+    assert_eq!(last(&site, "matching"), ["web-1"]);
+    assert_eq!(last(&site, "listed"), ["web-1", "web-2"]);
+    put(&consul, "web-2", HealthStatus::Passing, &[]).await;
+    site.driver.wait_for_applies("matching", 2).await;
+    assert_eq!(last(&site, "matching"), ["web-1", "web-2"]);
+    site.end().await;
+}
+
+/// A name that comes brings the instances with it that become healthy within a
+/// second; one that goes takes them away. Each is one run.
+async fn new_names_bring_instances(consul: Client) {
+    put(&consul, "db-1", HealthStatus::Passing, &[]).await;
+    let on = |selection: &str| {
+        format!(
+            "\"catalog-services\" {{ regexp = \"^web\" }}\nmodule_input \"services\" {{ {selection} }}"
+        )
+    };
+    let names: Vec<String> = (0..8).map(|number| format!("\"web{number}\"")).collect();
+    let listed = on(&format!("names = [\"db\", {}]", names.join(", ")));
+    let site = Site::start(
+        consul.clone(),
+        vec![named("listed", &listed), named("matching", &on("regexp = \"^(web|db)\""))],
+    )
+    .await;
+    let mut expected = vec!["db-1".to_owned()];
+    for number in 0..8 {
+        let id = format!("web{number}-1");
+        put(&consul, &id, HealthStatus::Critical, &[]).await;
+        sleep(Duration::from_millis(400)).await;
+        put(&consul, &id, HealthStatus::Passing, &[]).await;
+        expected.push(id);
+        for task in ["listed", "matching"] {
+            site.driver.wait_for_applies(task, 2 + number).await;
+            assert_eq!(last(&site, task), expected, "{task}");
+        }
+    }
+    // One that never becomes healthy is waited for a second.
+    put(&consul, "web-never-1", HealthStatus::Critical, &[]).await;
+    for task in ["listed", "matching"] {
+        let applies = site.driver.wait_for_applies(task, 10).await;
+        assert_eq!(ids(&applies[9]).len(), 9, "{task}");
+    }
+    remove(&consul, "web0-1").await;
+    for task in ["listed", "matching"] {
+        let applies = site.driver.wait_for_applies(task, 11).await;
+        assert_eq!(ids(&applies[10]).len(), 8, "{task}");
     }
     site.end().await;
 }

@@ -72,17 +72,34 @@ fn kv(path: &str, recurse: bool) -> KvSelection {
     KvSelection { path: path.into(), recurse, datacenter: String::new(), namespace: String::new() }
 }
 
-fn want_instances(name: &str) -> Want {
-    Want::Instances {
+fn want_instances(name: &str) -> Arc<Want> {
+    Arc::new(Want::Instances {
         name: name.into(),
         datacenter: String::new(),
         namespace: String::new(),
         filter: String::new(),
-    }
+        passing: true,
+    })
 }
 
-fn want_names() -> Want {
-    Want::Names { datacenter: String::new(), namespace: String::new(), node_meta: BTreeMap::new() }
+fn want_names() -> Arc<Want> {
+    Arc::new(Want::Names {
+        datacenter: String::new(),
+        namespace: String::new(),
+        node_meta: BTreeMap::new(),
+    })
+}
+
+impl View {
+    fn take(&mut self, want: &Arc<Want>, feed: &Feed) -> Update {
+        self.update(want, feed, Instant::now())
+    }
+
+    fn inputs_of_run(&mut self) -> Option<TaskInputs> {
+        let (inputs, digest) = self.take_inputs()?;
+        assert_eq!(digest, InputsDigest::of(&inputs));
+        Some(inputs)
+    }
 }
 
 fn entry(service: &str, node: &str, tags: &[&str]) -> ServiceEntry {
@@ -115,11 +132,11 @@ fn ids(inputs: &TaskInputs) -> Vec<&str> {
 #[test]
 fn inputs_are_there_once_every_service_was_answered() {
     let mut view = view(services(named(&["web", "api"])), Vec::new());
-    assert_eq!(view.wants(), [want_instances("api"), want_instances("web")].into());
-    view.update(&want_instances("web"), &instances_of(&[entry("web", "n1", &[])]));
-    assert_eq!(view.take_inputs(), None);
-    view.update(&want_instances("api"), &instances_of(&[entry("api", "n2", &[])]));
-    let inputs = view.take_inputs().unwrap();
+    assert_eq!(*view.wants(), [want_instances("api"), want_instances("web")].into());
+    view.take(&want_instances("web"), &instances_of(&[entry("web", "n1", &[])]));
+    assert_eq!(view.inputs_of_run(), None);
+    view.take(&want_instances("api"), &instances_of(&[entry("api", "n2", &[])]));
+    let inputs = view.inputs_of_run().unwrap();
     assert_eq!(ids(&inputs), ["api-n2", "web-n1"], "in the order of the names");
     assert!(!view.is_dirty());
 }
@@ -130,8 +147,8 @@ fn an_instance_is_handed_on_as_modules_expect_it() {
     let mut web = entry("web", "n1", &["b", "a"]);
     web.checks = vec![HealthCheck::of_node("serfHealth", HealthStatus::Warning)];
     web.node.meta = [("k".into(), "v".into())].into();
-    view.update(&want_instances("web"), &instances_of(&[web]));
-    let inputs = view.take_inputs().unwrap();
+    view.take(&want_instances("web"), &instances_of(&[web]));
+    let inputs = view.inputs_of_run().unwrap();
     let expected = ServiceInstance {
         id: "web-n1".into(),
         name: "web".into(),
@@ -145,16 +162,16 @@ fn an_instance_is_handed_on_as_modules_expect_it() {
         cts_user_defined_meta: [("tier".into(), "front".into())].into(),
         ..ServiceInstance::default()
     };
-    assert_eq!(inputs.services, Some(vec![expected]));
+    assert_eq!(inputs.services, Some(vec![Arc::new(expected)]));
 }
 
 #[test]
 fn a_change_of_a_listed_service_triggers_and_equal_data_does_not() {
     let mut view = view(services(named(&["web"])), Vec::new());
     let one = instances_of(&[entry("web", "n1", &[])]);
-    assert!(view.update(&want_instances("web"), &one).triggers);
-    assert!(!view.update(&want_instances("web"), &one).triggers);
-    assert!(view.update(&want_instances("web"), &instances_of(&[])).triggers);
+    assert!(view.take(&want_instances("web"), &one).triggers);
+    assert!(!view.take(&want_instances("web"), &one).triggers);
+    assert!(view.take(&want_instances("web"), &instances_of(&[])).triggers);
 }
 
 /// Spec: CTS63
@@ -162,12 +179,12 @@ fn a_change_of_a_listed_service_triggers_and_equal_data_does_not() {
 fn data_of_a_module_input_is_fresh_but_does_not_trigger() {
     let condition = Condition::ConsulKv { keys: kv("color", false), use_as_module_input: true };
     let mut view = view(condition, vec![ModuleInput::Services(named(&["web"]))]);
-    let want = kv_want(&kv("color", false));
-    assert!(view.update(&want, &Feed::Key(Arc::new(None))).triggers);
-    let update = view.update(&want_instances("web"), &instances_of(&[entry("web", "n1", &[])]));
+    let want = Arc::new(kv_want(&kv("color", false)));
+    assert!(view.take(&want, &Feed::Key(Arc::new(None))).triggers);
+    let update = view.take(&want_instances("web"), &instances_of(&[entry("web", "n1", &[])]));
     assert!(!update.triggers);
     assert!(view.is_dirty());
-    let inputs = view.take_inputs().unwrap();
+    let inputs = view.inputs_of_run().unwrap();
     assert_eq!(ids(&inputs), ["web-n1"]);
     assert_eq!(inputs.consul_kv, Some(Vec::new()), "an absent key is no entry");
 }
@@ -175,35 +192,35 @@ fn data_of_a_module_input_is_fresh_but_does_not_trigger() {
 #[test]
 fn names_that_match_are_watched_and_those_that_go_are_forgotten() {
     let mut view = view(services(matching("^web")), Vec::new());
-    assert_eq!(view.wants(), [want_names()].into());
-    let update = view.update(&want_names(), &names_with(&[("web", &[]), ("db", &[])]));
+    assert_eq!(*view.wants(), [want_names()].into());
+    let update = view.take(&want_names(), &names_with(&[("web", &[]), ("db", &[])]));
     assert_eq!(update, Update { triggers: false, wants_changed: true });
-    assert_eq!(view.wants(), [want_instances("web"), want_names()].into());
+    assert_eq!(*view.wants(), [want_instances("web"), want_names()].into());
     assert!(!view.is_complete());
 
     let first = instances_of(&[entry("web", "n1", &[])]);
-    assert!(view.update(&want_instances("web"), &first).triggers);
-    assert_eq!(ids(&view.take_inputs().unwrap()), ["web-n1"]);
+    assert!(view.take(&want_instances("web"), &first).triggers);
+    assert_eq!(ids(&view.inputs_of_run().unwrap()), ["web-n1"]);
 
-    assert!(view.update(&want_names(), &names_with(&[("db", &[])])).triggers);
-    assert_eq!(ids(&view.take_inputs().unwrap()), Vec::<&str>::new());
+    assert!(view.take(&want_names(), &names_with(&[("db", &[])])).triggers);
+    assert_eq!(ids(&view.inputs_of_run().unwrap()), Vec::<&str>::new());
 }
 
 #[test]
 fn a_matching_service_without_instances_does_not_trigger() {
     let mut view = view(services(matching(".*")), Vec::new());
-    view.update(&want_names(), &names_with(&[("web", &[])]));
-    assert!(!view.update(&want_instances("web"), &instances_of(&[])).triggers);
-    assert!(!view.update(&want_names(), &names_with(&[])).triggers);
+    view.take(&want_names(), &names_with(&[("web", &[])]));
+    assert!(!view.take(&want_instances("web"), &instances_of(&[])).triggers);
+    assert!(!view.take(&want_names(), &names_with(&[])).triggers);
 }
 
 #[test]
 fn instances_of_a_regular_expression_are_ordered_by_node() {
     let mut view = view(services(matching("")), Vec::new());
-    view.update(&want_names(), &names_with(&[("a", &[]), ("b", &[])]));
-    view.update(&want_instances("a"), &instances_of(&[entry("a", "n2", &[])]));
-    view.update(&want_instances("b"), &instances_of(&[entry("b", "n1", &[])]));
-    assert_eq!(ids(&view.take_inputs().unwrap()), ["b-n1", "a-n2"]);
+    view.take(&want_names(), &names_with(&[("a", &[]), ("b", &[])]));
+    view.take(&want_instances("a"), &instances_of(&[entry("a", "n2", &[])]));
+    view.take(&want_instances("b"), &instances_of(&[entry("b", "n1", &[])]));
+    assert_eq!(ids(&view.inputs_of_run().unwrap()), ["b-n1", "a-n2"]);
 }
 
 /// Spec: CTS59
@@ -211,13 +228,13 @@ fn instances_of_a_regular_expression_are_ordered_by_node() {
 fn only_the_set_of_names_triggers_a_catalog_condition() {
     let mut view = view(catalog("^(web|api)$"), Vec::new());
     let mut triggers =
-        |names: &[(&str, &[&str])]| view.update(&want_names(), &names_with(names)).triggers;
+        |names: &[(&str, &[&str])]| view.take(&want_names(), &names_with(names)).triggers;
     assert!(triggers(&[("web", &[])]));
     assert!(!triggers(&[("web", &["v2"])]), "a tag changed");
     assert!(!triggers(&[("web", &["v2"]), ("db", &[])]), "another service");
     assert!(triggers(&[("api", &[]), ("web", &["v2"])]), "first in");
     assert!(triggers(&[("api", &[])]), "last out");
-    let inputs = view.take_inputs().unwrap();
+    let inputs = view.inputs_of_run().unwrap();
     assert_eq!(inputs.catalog_services, Some([("api".to_owned(), Vec::new())].into()));
 }
 
@@ -225,37 +242,42 @@ fn only_the_set_of_names_triggers_a_catalog_condition() {
 fn a_condition_that_is_no_input_triggers_without_being_handed_on() {
     let condition = Condition::Services { services: named(&["web"]), use_as_module_input: false };
     let mut view = view(condition, Vec::new());
-    assert!(view.update(&want_instances("web"), &instances_of(&[])).triggers);
-    assert_eq!(view.take_inputs(), Some(TaskInputs::default()));
+    assert!(view.take(&want_instances("web"), &instances_of(&[])).triggers);
+    assert_eq!(view.inputs_of_run(), Some(TaskInputs::default()));
 }
 
 #[test]
 fn keys_under_a_prefix_keep_their_full_path() {
     let condition = Condition::ConsulKv { keys: kv("/app", true), use_as_module_input: true };
     let mut view = view(condition, Vec::new());
-    let want =
-        Want::Prefix { path: "app".into(), datacenter: String::new(), namespace: String::new() };
-    assert_eq!(view.wants(), [want.clone()].into());
+    let want = Arc::new(Want::Prefix {
+        path: "app".into(),
+        datacenter: String::new(),
+        namespace: String::new(),
+    });
+    assert_eq!(*view.wants(), [want.clone()].into());
     let mut pair = KvPair::default();
     pair.key = "app/color".into();
     pair.value = b"red".to_vec().into();
-    view.update(&want, &Feed::Prefix(Arc::new(vec![pair])));
+    view.take(&want, &Feed::Prefix(Arc::new(vec![pair])));
     let expected = KvEntry { path: "app/color".into(), value: b"red".to_vec() };
-    assert_eq!(view.take_inputs().unwrap().consul_kv, Some(vec![expected]));
+    assert_eq!(view.inputs_of_run().unwrap().consul_kv, Some(vec![expected]));
 }
 
 #[test]
 fn wants_are_named_as_upstream_names_them() {
-    let want = Want::Instances {
+    let want = |passing| Want::Instances {
         name: "web".into(),
         datacenter: "dc1".into(),
         namespace: "ns1".into(),
         filter: "Service.Port == 80".into(),
+        passing,
     };
     assert_eq!(
-        want.to_string(),
+        want(true).to_string(),
         "health.service(web@dc1|passing&ns=ns1&filter=Service.Port == 80)"
     );
+    assert_eq!(want(false).to_string(), "health.service(web@dc1|ns=ns1&filter=Service.Port == 80)");
     assert_eq!(want_names().to_string(), "catalog.services()");
     assert_eq!(kv_want(&kv("a/b", true)).to_string(), "kv.list(a/b)");
 }
@@ -263,14 +285,14 @@ fn wants_are_named_as_upstream_names_them() {
 #[test]
 fn a_service_that_begins_to_match_takes_nothing_away_until_it_is_read() {
     let mut view = view(services(matching("^web")), Vec::new());
-    view.update(&want_names(), &names_with(&[("web", &[])]));
+    view.take(&want_names(), &names_with(&[("web", &[])]));
     assert_eq!(view.inputs(), None, "not everything was read once");
-    view.update(&want_instances("web"), &instances_of(&[entry("web", "a", &[])]));
-    view.update(&want_names(), &names_with(&[("web", &[]), ("web-new", &[])]));
+    view.take(&want_instances("web"), &instances_of(&[entry("web", "a", &[])]));
+    view.take(&want_names(), &names_with(&[("web", &[]), ("web-new", &[])]));
     // A change of the first one may run the task before the second was read.
-    view.update(&want_instances("web"), &instances_of(&[entry("web", "b", &[])]));
-    assert_eq!(ids(&view.take_inputs().unwrap()), ["web-b"]);
-    let read = view.update(&want_instances("web-new"), &instances_of(&[entry("x", "c", &[])]));
+    view.take(&want_instances("web"), &instances_of(&[entry("web", "b", &[])]));
+    assert_eq!(ids(&view.inputs_of_run().unwrap()), ["web-b"]);
+    let read = view.take(&want_instances("web-new"), &instances_of(&[entry("x", "c", &[])]));
     assert!(read.triggers);
-    assert_eq!(ids(&view.take_inputs().unwrap()), ["web-b", "x-c"]);
+    assert_eq!(ids(&view.inputs_of_run().unwrap()), ["web-b", "x-c"]);
 }

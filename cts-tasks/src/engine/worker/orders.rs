@@ -62,7 +62,7 @@ impl Worker {
             }
             Command::Inspect { enabled, reply } => {
                 let (driver, context) = (Arc::clone(&self.driver), self.context(stop));
-                let inputs = self.view().inputs().unwrap_or_default();
+                let inputs = self.inputs();
                 let name = name.clone();
                 Some(Box::pin(async move {
                     let plan = if enabled {
