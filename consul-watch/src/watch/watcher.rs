@@ -365,6 +365,7 @@ impl WatcherBuilder {
             rate_limit: self.rate_limit,
             backoff: self.backoff.clone(),
             prefixes: slots.shares.prefixes,
+            slots: Arc::clone(&slots),
         };
         let cover = Arc::new(Cover::new(settings, tasks.clone(), self.stop.clone()));
         Watcher {
