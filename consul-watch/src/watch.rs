@@ -30,14 +30,17 @@
 //!
 //! [`Watcher::load`] says how many watches wait in which way.
 
+mod all;
 mod buffer;
 mod cover;
 mod diff;
 mod limiter;
+mod part;
 mod plan;
 mod seat;
 mod slots;
 mod state;
+mod store;
 mod subscription;
 mod summary;
 mod view;
@@ -47,10 +50,13 @@ use std::sync::Arc;
 
 use crate::{Error, QueryMeta, query::QueryKey};
 
+pub use all::{AllEvent, WatchAll};
 pub use buffer::{Buffer, BufferTimer, Buffered};
 pub use diff::{Diff, Event, InstanceKey, Items, Keyed, changes};
 pub use limiter::RateLimit;
+pub use part::{ChangedBy, Mapped};
 pub use state::{Liveness, WatchState};
+pub use store::Store;
 pub use subscription::Watch;
 pub use watcher::{Load, Watcher, WatcherBuilder};
 
