@@ -30,14 +30,17 @@
 //!
 //! [`Watcher::load`] says how many watches wait in which way.
 
+mod all;
 mod buffer;
 mod cover;
 mod diff;
 mod limiter;
+mod part;
 mod plan;
 mod seat;
 mod slots;
 mod state;
+mod store;
 mod subscription;
 mod summary;
 mod view;
@@ -45,12 +48,15 @@ mod watcher;
 
 use std::sync::Arc;
 
-use crate::{Error, QueryMeta};
+use crate::{Error, QueryMeta, query::QueryKey};
 
+pub use all::{AllEvent, WatchAll};
 pub use buffer::{Buffer, BufferTimer, Buffered};
 pub use diff::{Diff, Event, InstanceKey, Items, Keyed, changes};
 pub use limiter::RateLimit;
+pub use part::{ChangedBy, Mapped};
 pub use state::{Liveness, WatchState};
+pub use store::Store;
 pub use subscription::Watch;
 pub use watcher::{Load, Watcher, WatcherBuilder};
 
@@ -90,22 +96,37 @@ impl<T> Clone for Snapshot<T> {
 ///
 /// All subscribers of a read get the same error, so it is shared and cheap to clone.
 #[derive(Debug, Clone, thiserror::Error)]
-#[error("{}", if *.last { "the watch has ended" } else { "the watch has failed and will try again" })]
+#[error("{}", self.describe())]
 pub struct WatchError {
+    /// Names the watch; `None` when the whole watcher has ended.
+    key: Option<QueryKey>,
     #[source]
     cause: Arc<Error>,
     last: bool,
 }
 
 impl WatchError {
-    fn new(cause: Arc<Error>, last: bool) -> Self {
-        Self { cause, last }
+    fn new(key: QueryKey, cause: Arc<Error>, last: bool) -> Self {
+        Self { key: Some(key), cause, last }
     }
 
     fn closed() -> Self {
         let source = "the watcher was shut down".into();
         let cause = Error::Other { operation: "watch", retryable: false, source };
-        Self::new(Arc::new(cause), true)
+        Self { key: None, cause: Arc::new(cause), last: true }
+    }
+
+    fn describe(&self) -> String {
+        let outcome = if self.last { "has ended" } else { "has failed and will try again" };
+        match &self.key {
+            Some(key) => format!("the watch of {key} {outcome}"),
+            None => format!("the watch {outcome}"),
+        }
+    }
+
+    /// The key of the query that was watched; `None` when the whole watcher was shut down.
+    pub fn key(&self) -> Option<&QueryKey> {
+        self.key.as_ref()
     }
 
     fn shared(&self) -> &Arc<Error> {

@@ -260,7 +260,7 @@ impl<Q: Query> View<Q> {
         let step = self.plan.failed(&error);
         telemetry::watch(&self.id.1, Happened::Error);
         let last = step.next == Next::End;
-        let error = WatchError::new(error, last);
+        let error = WatchError::new(self.id.1.clone(), error, last);
         self.published = false;
         if let Next::After(delay) = step.next {
             let delay_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);

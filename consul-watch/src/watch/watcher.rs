@@ -163,7 +163,8 @@ impl Watcher {
             poll_interval: self.inner.poll_interval,
             seed: views.random.u64(..),
         };
-        let key = id.1.clone();
+        // Its requests are within it, and nothing of whoever happened to ask first.
+        let span = query.subject().span(&id.1);
         let view = View::new(
             Arc::clone(&self.inner),
             query,
@@ -175,8 +176,6 @@ impl Watcher {
         );
         views.running.insert(id, Running { number, came, sender: Box::new(sender) });
         drop(views);
-        // Its requests are within it, and nothing of whoever happened to ask first.
-        let span = tracing::info_span!(parent: None, "consul.watch", watch.key = %key);
         self.inner.tasks.spawn(view.run().instrument(span));
         watch
     }
