@@ -15,12 +15,12 @@
 # shellcheck source=scripts/planted-secrets.sh
 source "$(dirname "${BASH_SOURCE[0]}")/planted-secrets.sh"
 
-# use_real_parts ROOT: sets up the real programs, puts them first on PATH, and
-# takes out of the environment what would point the tests at someone's own
-# Consul or change what Terraform does.
+# use_real_parts ROOT [TOOL...]: sets up the real programs (all, or those that are
+# named), puts them first on PATH, and takes out of the environment what would
+# point the tests at someone's own Consul or change what Terraform does.
 use_real_parts() {
     local name
-    "$1/scripts/setup-tools"
+    "$1/scripts/setup-tools" "${@:2}"
     export PATH="$1/.tools/bin:$PATH"
 
     while read -r name; do
@@ -163,6 +163,13 @@ was_used() {
             $2 == part { found = 1 } END { exit !found }' && return
     done
     return 1
+}
+
+# was_used_as PART VERSION: whether a suite ran on this version of a real part,
+# or on one that only differs in its last number.
+was_used_as() {
+    facts used | awk -F '\t' -v part="$1" -v version="$2" '
+        $2 == part && index($3 ".", version ".") == 1 { found = 1 } END { exit !found }'
 }
 
 # nothing_missing: every case ran, as far as the report can tell.

@@ -18,6 +18,7 @@ mod health;
 mod intention;
 mod kv;
 mod mesh;
+mod nesting;
 mod operator;
 mod peering;
 mod prepared_query;

@@ -16,6 +16,7 @@
 //! | `consul_watch_unchanged_total` | counter | `kind` | answers that came before their time and showed nothing new |
 //! | `consul_watch_resets_total` | counter | `kind` | indexes that went backwards |
 //! | `consul_watch_errors_total` | counter | `kind` | failed attempts |
+//! | `consul_watch_repairs_total` | counter | `kind` | changes that no broad query reported, found by the periodic read of a covered watch |
 //! | `consul_watch_delay_seconds` | histogram | `kind` | for a watch that broad queries stand in for: from their answer to its own |
 
 use std::{borrow::Cow, time::Duration};
@@ -64,6 +65,7 @@ pub(crate) enum Happened {
     Unchanged,
     Reset,
     Error,
+    Repair,
 }
 
 /// Counts what happened to the watch with this key.
@@ -73,6 +75,7 @@ pub(crate) fn watch(key: &QueryKey, what: Happened) {
         Happened::Unchanged => "consul_watch_unchanged_total",
         Happened::Reset => "consul_watch_resets_total",
         Happened::Error => "consul_watch_errors_total",
+        Happened::Repair => "consul_watch_repairs_total",
     };
     count(name, &[("kind", kind(key))]);
 }

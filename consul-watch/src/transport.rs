@@ -3,6 +3,7 @@
 mod budget;
 mod pool;
 mod socket;
+mod tls;
 
 use std::{fmt, sync::Arc, time::Duration};
 

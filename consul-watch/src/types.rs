@@ -67,7 +67,7 @@ pub use peering::{
     PeeringTokenRequest, ServiceConsumers,
 };
 pub use prepared_query::{Failover, PreparedQuery, PreparedQueryResult, PreparedService};
-pub use proxy::{MeshGateway, ServiceProxy, Upstream};
+pub use proxy::{MeshGateway, ServiceProxy, TransparentProxy, Upstream};
 pub use secret::SecretObject;
 pub(crate) use secret::same as same_secret;
 pub use service::{Locality, Service, ServiceAddress, ServiceConnect, ServiceKind, Weights};
@@ -94,6 +94,12 @@ where
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 pub(crate) fn is_zero(number: &u64) -> bool {
     *number == 0
+}
+
+/// Returns `true` for the number that stands for no port.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+pub(crate) fn no_port(port: &i64) -> bool {
+    *port == 0
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]

@@ -39,6 +39,7 @@ mod seat;
 mod slots;
 mod state;
 mod subscription;
+mod summary;
 mod view;
 mod watcher;
 
@@ -105,6 +106,10 @@ impl WatchError {
         let source = "the watcher was shut down".into();
         let cause = Error::Other { operation: "watch", retryable: false, source };
         Self::new(Arc::new(cause), true)
+    }
+
+    fn shared(&self) -> &Arc<Error> {
+        &self.cause
     }
 
     /// What happened.

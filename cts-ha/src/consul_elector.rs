@@ -1,3 +1,5 @@
+//! Election of a leader with a session and a lock in Consul.
+
 use std::{
     fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -7,7 +9,6 @@ use std::{
 use async_trait::async_trait;
 use bytes::Bytes;
 use consul_watch::{Backoff, Clock, Jitter, SystemClock, types::KvPair};
-use tokio::runtime::Handle;
 use tokio_util::{
     sync::{CancellationToken, DropGuard},
     task::TaskTracker,
@@ -16,6 +17,7 @@ use tokio_util::{
 use crate::{
     Candidate, Consul, Elector, Error, FencingToken, Leader, Leadership, Lease, Loss, Result,
     SessionOptions,
+    cleanup::CleanUp,
     contest::{Contest, Grant, LOCK_FLAGS, Monitor, Seat, release},
     leadership::Fence,
     session::Opened,
@@ -33,7 +35,8 @@ pub struct ElectionOptions {
     pub lock_delay: Duration,
     /// Name of the session, for people; default `cts-ha` and the candidate's id.
     pub session_name: Option<String>,
-    /// How long after meeting the lock-delay it is tried again; default 1 s.
+    /// Pause between two tries while the lock-delay runs; default 250 ms, which is the
+    /// most that it adds to a failover.
     ///
     /// Deviation: Consul's own client waits 5 s.
     pub delayed: Duration,
@@ -52,7 +55,7 @@ impl Default for ElectionOptions {
             session_ttl: Duration::from_secs(15),
             lock_delay: Duration::from_secs(15),
             session_name: None,
-            delayed: Duration::from_secs(1),
+            delayed: Duration::from_millis(250),
             monitor_retries: 5,
             monitor_retry_time: Duration::from_secs(2),
             clock: Arc::new(SystemClock),
@@ -191,7 +194,12 @@ impl ConsulElector {
         let clock = &self.options.clock;
         let session = Arc::new(Opened::create(&self.consul, &self.session, clock).await?);
         let seat = self.seat();
-        let mut candidacy = Candidacy { elector: self, standing: Some((&seat, &session)) };
+        // Consul may be about to grant the lock when the future is dropped.
+        let leaving = {
+            let (consul, seat, session) = (self.consul.clone(), seat.clone(), Arc::clone(&session));
+            async move { give_up(&consul, &seat, &session).await }
+        };
+        let candidacy = CleanUp::tracked(leaving, &self.farewells);
         let contest = Contest {
             consul: &self.consul,
             clock,
@@ -214,13 +222,15 @@ impl ConsulElector {
             Ok(_) => Err(Error::SessionExpired),
             Err(error) => Err(error),
         };
-        candidacy.standing = None;
-        drop(candidacy);
         match granted {
-            Ok(grant) => Ok(self.lead(session, seat, grant)),
+            Ok(grant) => {
+                candidacy.disarm();
+                Ok(self.lead(session, seat, grant))
+            }
             Err(error) => {
                 // An attempt whose answer was lost may have acquired it.
                 give_up(&self.consul, &seat, &session).await;
+                candidacy.disarm();
                 Err(error)
             }
         }
@@ -236,6 +246,7 @@ impl ConsulElector {
             consul: self.consul.clone(),
             key: self.key.clone(),
             session: session.id().clone(),
+            timing: session.timing(),
         };
         let (consul, options) = (self.consul.clone(), self.options.clone());
         let leader = Arc::clone(&self.leader);
@@ -260,10 +271,12 @@ impl ConsulElector {
             set(&leader, None);
             if loss == Loss::Resigned {
                 tracing::info!(target: "ha", "released leadership lock");
+                give_up(&consul, &seat, &session).await;
             } else {
                 tracing::warn!(target: "ha", reason = %loss, "lost leadership lock");
+                // A release would let another lead while the work of this leader ends.
+                session.abandon().await;
             }
-            give_up(&consul, &seat, &session).await;
         })
     }
 
@@ -293,26 +306,9 @@ impl ConsulElector {
     }
 }
 
-/// A candidacy, given up in the background when its future is dropped: Consul
-/// may be about to grant the lock.
-struct Candidacy<'a> {
-    elector: &'a ConsulElector,
-    standing: Option<(&'a Seat, &'a Arc<Opened>)>,
-}
-
-impl Drop for Candidacy<'_> {
-    fn drop(&mut self) {
-        let Some((seat, session)) = self.standing.take() else { return };
-        // Without a runtime the session is left to its TTL.
-        let Ok(runtime) = Handle::try_current() else { return };
-        let (consul, seat) = (self.elector.consul.clone(), seat.clone());
-        let session = Arc::clone(session);
-        let farewell = async move { give_up(&consul, &seat, &session).await };
-        self.elector.farewells.spawn_on(farewell, &runtime);
-    }
-}
-
-/// Released before it is destroyed: a session that ends while it holds the lock
+/// Gives the lock back in an orderly way: nothing is under way any more.
+///
+/// Released before the session is destroyed: one that ends while it holds the lock
 /// costs the next leader the lock-delay.
 async fn give_up(consul: &Consul, seat: &Seat, session: &Opened) {
     session.lease().end(Loss::Resigned);

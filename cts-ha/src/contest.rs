@@ -178,7 +178,10 @@ fn refused(key: &str, failures: &[TxnFailure]) -> Result<Attempt> {
     } else if says("invalid session") || says("failed session lookup") {
         Ok(Attempt::NoSession)
     } else {
-        Err(Error::RolledBack { reason: format!("{key}: {}", reasons(failures)) })
+        Err(Error::Data {
+            key: key.to_owned(),
+            problem: format!("Consul does not let the lock be taken: {}", reasons(failures)),
+        })
     }
 }
 

@@ -1,4 +1,6 @@
-use crate::Loss;
+//! Errors of sessions, locks, semaphores, elections and the state in Consul.
+
+use crate::{Loss, RefusedOp};
 
 /// A boxed error of another crate, kept as the source of one of ours.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -62,11 +64,11 @@ pub enum Error {
     /// Leadership, or a lock, is held no more.
     #[error("leadership has ended: {0}")]
     Ended(Loss),
-    /// A transaction was rolled back for another reason than lost leadership.
-    #[error("nothing was written: {reason}")]
+    /// A batch was rolled back for another reason than lost leadership.
+    #[error("nothing was written: {}", listed(refused))]
     RolledBack {
-        /// What Consul said of each operation that could not be done.
-        reason: String,
+        /// The operations that Consul refused, in the order of the batch.
+        refused: Vec<RefusedOp>,
     },
     /// A setting makes no sense.
     #[error("{setting}: {problem}")]
@@ -94,6 +96,10 @@ pub enum Error {
         /// The cause.
         source: BoxError,
     },
+}
+
+fn listed(refused: &[RefusedOp]) -> String {
+    refused.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
 impl Error {

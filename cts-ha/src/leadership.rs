@@ -1,15 +1,52 @@
+//! The right to lead while it lasts, and writes that only its holder can make.
+
 use std::{
     fmt,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
-use consul_watch::types::{KvOp, SessionId, TxnOutcome};
+use consul_watch::types::{KvOp, SessionId, TxnFailure, TxnOutcome, TxnResult};
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::{Consul, Error, Lease, Loss, Result, contest::bounded, lease::Kept};
+use crate::{Consul, Error, Lease, Loss, Result, Timing, contest::bounded, lease::Kept};
+
+/// An operation of a batch that Consul refused, for which nothing of the batch was written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RefusedOp {
+    /// Place of the operation in the caller's batch, counted from 0.
+    pub index: usize,
+    /// Verb of the operation, as Consul spells it, such as `cas`.
+    pub verb: String,
+    /// Key of the operation.
+    pub key: String,
+    /// Reason in Consul's words.
+    pub reason: String,
+}
+
+impl RefusedOp {
+    /// Describes a failure of a transaction that began with the check of the lock.
+    fn new(ops: &[KvOp], failure: TxnFailure) -> Self {
+        let index = failure.op_index.saturating_sub(1);
+        let op = ops.get(index);
+        Self {
+            index,
+            verb: op.map(|op| op.verb.to_string()).unwrap_or_default(),
+            key: op.map(|op| op.key.clone()).unwrap_or_default(),
+            reason: failure.what,
+        }
+    }
+}
+
+impl fmt::Display for RefusedOp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { index, verb, key, reason } = self;
+        write!(f, "operation {index} ({verb} {key}): {reason}")
+    }
+}
 
 /// Orders leaderships: of two the later one has the larger token.
 ///
@@ -69,6 +106,7 @@ pub(crate) struct Fence {
     pub(crate) consul: Consul,
     pub(crate) key: String,
     pub(crate) session: SessionId,
+    pub(crate) timing: Timing,
 }
 
 /// How long a fenced write may take.
@@ -118,6 +156,43 @@ impl Leadership {
         self.inner.lease.check().map_err(Error::Ended)
     }
 
+    /// Checks like [`Leadership::check`], and reads the lock in Consul first where the
+    /// last renewal is older than a quarter of the TTL: for the step that cannot be taken
+    /// back, such as an apply.
+    ///
+    /// An elector without Consul has nobody to ask and checks by its clock alone.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Ended`] when leadership is over, also because another session holds the
+    /// lock. A retryable error when Consul does not answer within the time that a renewal
+    /// may take (an eighth of the TTL by default): then nothing is known, and the step
+    /// must wait.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it only reads.
+    pub async fn confirm(&self) -> Result<()> {
+        self.check()?;
+        let Some(fence) = &self.inner.fence else { return Ok(()) };
+        let timing = fence.timing;
+        if self.inner.lease.age(timing.lease) <= timing.ttl / 4 {
+            return Ok(());
+        }
+        let reading = fence.consul.get(&fence.key, None, Duration::ZERO);
+        let lock = tokio::select! {
+            lock = bounded("confirm leadership", timing.timeout, reading) => lock?.value,
+            () = self.ended().cancelled() => None,
+        };
+        // The lease may have ended while Consul was asked.
+        self.check()?;
+        if lock.and_then(|lock| lock.session).as_ref() != Some(&fence.session) {
+            tracing::warn!(kv.key = fence.key, "another holds the lock of this leader");
+            return Err(Error::Ended(self.inner.lease.end(Loss::Taken)));
+        }
+        Ok(())
+    }
+
     /// Cancelled when leadership has ended.
     pub fn ended(&self) -> &CancellationToken {
         self.inner.lease.ended()
@@ -150,8 +225,19 @@ impl Leadership {
         self.inner.margin.saturating_sub(self.inner.lease.overdue())
     }
 
+    /// What is left of the time in which work may wind up by itself, the first three
+    /// quarters of [`Leadership::margin`]; the rest is for ending it by force.
+    pub fn wind_up_left(&self) -> Duration {
+        (self.inner.margin / 4 * 3).saturating_sub(self.inner.lease.overdue())
+    }
+
     /// Carries out operations on Consul's KV store together, if this leader has
     /// not been deposed; Consul checks that and writes in one step.
+    ///
+    /// Returns the results of `ops` in their order. Deletions and
+    /// [`KvVerb::CheckNotExists`](consul_watch::types::KvVerb::CheckNotExists) have none,
+    /// a read of a tree has many. Consul documents a limit of 64 operations in a
+    /// transaction, and one of them is the check of the lock: give at most 63.
     ///
     /// This protects what is kept in Consul. It does not protect what a step
     /// changes elsewhere: a Terraform run that is under way when leadership ends
@@ -161,21 +247,34 @@ impl Leadership {
     ///
     /// [`Error::Ended`] when leadership is over, which no retry cures, or when
     /// it ended before Consul answered; then the operations may have taken
-    /// effect. [`Error::Setting`] from an elector without Consul. Other errors
+    /// effect. [`Error::RolledBack`] when Consul refused one of `ops`, such as a
+    /// compare-and-set whose index is stale: nothing was written, and leadership
+    /// goes on. [`Error::Setting`] from an elector without Consul. Other errors
     /// of Consul may be retried as they say.
-    pub async fn commit(&self, ops: Vec<KvOp>) -> Result<TxnOutcome> {
+    ///
+    /// # Cancel safety
+    ///
+    /// Not cancel safe: the operations may take effect after the future was dropped.
+    pub async fn commit(&self, ops: Vec<KvOp>) -> Result<Vec<TxnResult>> {
         self.check()?;
         let fence = self.fence()?;
-        let mut all = Vec::with_capacity(ops.len() + 1);
-        all.push(KvOp::check_session(&fence.key, fence.session.clone()));
-        all.extend(ops);
+        // First, so that its failure and its result are told from the caller's by their place.
+        let mut all = vec![KvOp::check_session(&fence.key, fence.session.clone())];
+        all.extend_from_slice(&ops);
         let outcome = tokio::select! {
             outcome = bounded("write as leader", WRITE, fence.consul.transact(all)) => outcome?,
             () = self.ended().cancelled() => {
                 return Err(Error::Ended(self.loss().unwrap_or(Loss::LeaseExpired)));
             }
         };
-        let TxnOutcome::RolledBack(mut failures) = outcome else { return Ok(outcome) };
+        let failures = match outcome {
+            TxnOutcome::Committed(mut results) => {
+                // The entry of the lock's key, which the check has read.
+                results.drain(..results.len().min(1));
+                return Ok(results);
+            }
+            TxnOutcome::RolledBack(failures) => failures,
+        };
         if failures.iter().any(|failure| failure.op_index == 0) {
             tracing::warn!(
                 kv.key = fence.key,
@@ -184,10 +283,8 @@ impl Leadership {
             );
             return Err(Error::Ended(self.inner.lease.end(Loss::Refused)));
         }
-        for failure in &mut failures {
-            failure.op_index -= 1;
-        }
-        Ok(TxnOutcome::RolledBack(failures))
+        let own = failures.into_iter().map(|failure| RefusedOp::new(&ops, failure));
+        Err(Error::RolledBack { refused: own.collect() })
     }
 
     /// The lock in Consul.

@@ -150,6 +150,12 @@ impl Lease {
         Some(self.deadline()?.saturating_sub(self.inner.clock.monotonic()))
     }
 
+    /// Time since the last renewal was begun, for a lease of this length; zero without
+    /// a deadline.
+    pub(crate) fn age(&self, length: Duration) -> Duration {
+        self.remaining().map_or(Duration::ZERO, |left| length.saturating_sub(left))
+    }
+
     /// How long ago its time has come; zero before.
     pub(crate) fn overdue(&self) -> Duration {
         let deadline = self.deadline().unwrap_or(Duration::MAX);

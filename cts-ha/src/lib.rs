@@ -51,6 +51,7 @@
 #![forbid(unsafe_code)]
 
 mod candidate;
+mod cleanup;
 mod consul;
 mod consul_elector;
 mod contest;
@@ -73,7 +74,7 @@ pub use consul_elector::{ConsulElector, ElectionOptions};
 pub use contest::LOCK_FLAGS;
 pub use elector::{Elector, ElectorExt};
 pub use error::{BoxError, Error, Result};
-pub use leadership::{FencingToken, Leadership};
+pub use leadership::{FencingToken, Leadership, RefusedOp};
 pub use lease::{Lease, Loss};
 pub use lock::{Lock, LockOptions};
 pub use semaphore::{SEMAPHORE_FLAGS, Semaphore};

@@ -1,3 +1,5 @@
+//! Locks on keys, compatible with those of Consul's own client.
+
 use std::{fmt, sync::Arc, time::Duration};
 
 use bytes::Bytes;
@@ -7,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     Consul, Error, Lease, Loss, Result, SessionOptions,
+    cleanup::CleanUp,
     contest::{Contest, Grant, LOCK_FLAGS, Monitor, Seat, read, release},
     lease::Kept,
     session::Opened,
@@ -112,16 +115,37 @@ impl Lock {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future stops waiting; a session that it has made is left
-    /// to its TTL.
+    /// Cancel safe: dropping the future gives back in the background what it has taken,
+    /// also a lock that Consul grants at this moment. Where that does not reach Consul,
+    /// the session's TTL frees the lock.
     pub async fn lock(&self) -> Result<Option<Lease>> {
+        self.lock_within(self.options.try_once.then_some(self.options.wait)).await
+    }
+
+    /// Waits until the lock is held, for at most `limit`; `None` when that has passed.
+    ///
+    /// The limit counts from the moment at which the session is there; with zero the lock
+    /// is tried once.
+    ///
+    /// # Errors
+    ///
+    /// As [`Lock::lock`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Lock::lock`].
+    pub async fn try_lock_for(&self, limit: Duration) -> Result<Option<Lease>> {
+        self.lock_within(Some(limit)).await
+    }
+
+    async fn lock_within(&self, limit: Option<Duration>) -> Result<Option<Lease>> {
         let mut held = self.held.lock().await;
         if held.as_ref().is_some_and(|held| held.lease.check().is_ok()) {
             return Err(Error::AlreadyHeld);
         }
         *held = None;
         loop {
-            match self.contend().await {
+            match self.contend(limit).await {
                 // Invalidated between its creation and the attempt: with a new one.
                 Err(Error::SessionExpired) if self.options.session.is_none() => {}
                 outcome => {
@@ -178,7 +202,7 @@ impl Lock {
         Err(Error::InUse)
     }
 
-    async fn contend(&self) -> Result<Option<Held>> {
+    async fn contend(&self, limit: Option<Duration>) -> Result<Option<Held>> {
         let session = match &self.options.session {
             Some(id) => Owner::Caller(id.clone(), Lease::unbounded(self.clock())),
             None => Owner::Lock(
@@ -186,13 +210,28 @@ impl Lock {
                     .await?,
             ),
         };
+        let session = Arc::new(session);
+        let leaving = {
+            let (consul, seat, session) =
+                (self.consul.clone(), self.seat.clone(), Arc::clone(&session));
+            async move {
+                if let Err(error) = session.give_up(&consul, &seat).await {
+                    tracing::debug!(
+                        kv.key = seat.key,
+                        error = &error as &dyn std::error::Error,
+                        "cannot release the lock, the session's end will"
+                    );
+                }
+            }
+        };
+        let attempt = CleanUp::new(leaving);
         let contest = Contest {
             consul: &self.consul,
             clock: &self.options.clock,
             seat: &self.seat,
             session: session.id(),
             wait: self.options.wait,
-            limit: self.options.try_once.then_some(self.options.wait),
+            limit,
             delayed: self.options.delayed,
             observe: &|_pair| {},
         };
@@ -201,15 +240,27 @@ impl Lock {
             _loss = session.keep() => Err(Error::SessionExpired),
         };
         match outcome {
-            Ok(Some(grant)) => Ok(Some(self.hold(session, grant))),
+            Ok(Some(grant)) => {
+                attempt.disarm();
+                Ok(Some(self.hold(session, grant)))
+            }
             other => {
-                session.close().await;
+                // An attempt whose answer was lost may have acquired it.
+                let given_up = session.give_up(&self.consul, &self.seat).await;
+                attempt.disarm();
+                if let Err(error) = given_up {
+                    tracing::debug!(
+                        kv.key = self.seat.key,
+                        error = &error as &dyn std::error::Error,
+                        "cannot release the lock, the session's end will"
+                    );
+                }
                 other.map(|_none| None)
             }
         }
     }
 
-    fn hold(&self, session: Owner, grant: Grant) -> Held {
+    fn hold(&self, session: Arc<Owner>, grant: Grant) -> Held {
         let (consul, seat, options) =
             (self.consul.clone(), self.seat.clone(), self.options.clone());
         let (lease, done) = (session.lease().clone(), CancellationToken::new());
@@ -227,20 +278,19 @@ impl Lock {
                 retries: options.monitor_retries,
                 retry_time: options.monitor_retry_time,
             };
-            tokio::select! {
-                loss = monitor.run() => {
-                    let loss = session.lease().end(loss);
-                    tracing::warn!(kv.key = seat.key, %loss, "the lock was lost");
-                }
-                loss = session.keep() => {
-                    tracing::warn!(kv.key = seat.key, %loss, "the lock was lost");
-                }
-                () = asked.cancelled() => {}
+            let loss = tokio::select! {
+                loss = monitor.run() => session.lease().end(loss),
+                loss = session.keep() => loss,
+                () = asked.cancelled() => return session.give_up(&consul, &seat).await,
+            };
+            if loss == Loss::Resigned {
+                // `unlock` ends the lease before it asks for the rest.
+                return session.give_up(&consul, &seat).await;
             }
-            session.lease().end(Loss::Resigned);
-            let released = release(&consul, &seat, session.id()).await;
-            session.close().await;
-            released.map(drop)
+            tracing::warn!(kv.key = seat.key, %loss, "the lock was lost");
+            // A release would let another in while the work of this holder ends.
+            session.abandon().await;
+            Ok(())
         });
         Held { lease, done, keeper }
     }
@@ -279,10 +329,22 @@ impl Owner {
         }
     }
 
-    /// Ends a session of the lock's own.
-    async fn close(&self) {
+    /// Releases the lock, and then ends a session of the lock's own: one that ends while
+    /// it holds the lock costs the next holder the lock-delay.
+    async fn give_up(&self, consul: &Consul, seat: &Seat) -> Result<()> {
+        self.lease().end(Loss::Resigned);
+        let released = release(consul, seat, self.id()).await;
         if let Self::Lock(session) = self {
             session.destroy().await;
+        }
+        released.map(drop)
+    }
+
+    /// Ends a session of the lock's own after a loss. The caller's stays, and with it
+    /// the lock, until the caller ends it.
+    async fn abandon(&self) {
+        if let Self::Lock(session) = self {
+            session.abandon().await;
         }
     }
 }

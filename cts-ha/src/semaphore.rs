@@ -1,3 +1,5 @@
+//! Semaphores, compatible with those of Consul's own client.
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
@@ -17,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     Consul, Error, Lease, LockOptions, Loss, Result,
+    cleanup::CleanUp,
     contest::{bounded, next_index},
     lease::Kept,
     session::Opened,
@@ -128,7 +131,9 @@ impl Semaphore {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future stops waiting and leaves its session to the TTL.
+    /// Cancel safe: dropping the future gives back in the background what it has taken,
+    /// also a place that Consul grants at this moment. Where that does not reach Consul,
+    /// the session's TTL frees the place.
     pub async fn acquire(&self) -> Result<Option<Lease>> {
         let mut held = self.held.lock().await;
         if held.as_ref().is_some_and(|held| held.lease.check().is_ok()) {
@@ -138,25 +143,27 @@ impl Semaphore {
         let session =
             Opened::create(&self.places.consul, &self.options.session_options, &self.options.clock)
                 .await?;
+        let session = Arc::new(session);
+        let leaving = {
+            let (places, session) = (self.places.clone(), Arc::clone(&session));
+            async move { places.give_up_quietly(&session).await }
+        };
+        let attempt = CleanUp::new(leaving);
         let outcome = tokio::select! {
             outcome = self.contend(session.id()) => outcome,
             _loss = session.renew() => Err(Error::SessionExpired),
         };
         match outcome {
             Ok(true) => {
+                attempt.disarm();
                 let taken = self.hold(session);
                 let lease = taken.lease.clone();
                 *held = Some(taken);
                 Ok(Some(lease))
             }
             other => {
-                if let Err(error) = self.places.leave(session.id()).await {
-                    tracing::debug!(
-                        error = &error as &dyn std::error::Error,
-                        "others will find that this contender is gone"
-                    );
-                }
-                session.destroy().await;
+                self.places.give_up_quietly(&session).await;
+                attempt.disarm();
                 other.map(|_none| None)
             }
         }
@@ -214,27 +221,29 @@ impl Semaphore {
         }
     }
 
-    fn hold(&self, session: Opened) -> Held {
+    fn hold(&self, session: Arc<Opened>) -> Held {
         let (places, options) = (self.places.clone(), self.options.clone());
         let (lease, done) = (session.lease().clone(), CancellationToken::new());
         let asked = done.clone();
         let kept = Kept(lease.clone());
         let keeper = tokio::spawn(async move {
             let _kept = kept;
-            tokio::select! {
+            let loss = tokio::select! {
                 loss = places.monitor(session.id(), &options, &options.clock) => {
-                    let loss = session.lease().end(loss);
-                    tracing::warn!(prefix = places.prefix, %loss, "a place of the semaphore was lost");
+                    session.lease().end(loss)
                 }
-                loss = session.renew() => {
-                    tracing::warn!(prefix = places.prefix, %loss, "a place of the semaphore was lost");
-                }
-                () = asked.cancelled() => {}
+                loss = session.renew() => loss,
+                () = asked.cancelled() => return places.give_up(&session).await,
+            };
+            if loss == Loss::Resigned {
+                // `release` ends the lease before it asks for the rest.
+                return places.give_up(&session).await;
             }
-            session.lease().end(Loss::Resigned);
-            let left = places.leave(session.id()).await;
-            session.destroy().await;
-            left
+            tracing::warn!(prefix = places.prefix, %loss, "a place of the semaphore was lost");
+            // The lock-delay protects keys and not places: one is free at the moment at
+            // which its session ends, and the work of this holder may still be under way.
+            session.leave_to_ttl();
+            Ok(())
         });
         Held { lease, done, keeper }
     }
@@ -321,6 +330,24 @@ impl Places {
             Ok(())
         };
         bounded("release semaphore", crate::session::FAREWELL, leaving).await
+    }
+
+    /// Takes a session out, and ends it.
+    async fn give_up(&self, session: &Opened) -> Result<()> {
+        session.lease().end(Loss::Resigned);
+        let left = self.leave(session.id()).await;
+        session.destroy().await;
+        left
+    }
+
+    async fn give_up_quietly(&self, session: &Opened) {
+        if let Err(error) = self.give_up(session).await {
+            tracing::debug!(
+                prefix = self.prefix,
+                error = &error as &dyn std::error::Error,
+                "others will find that this contender is gone"
+            );
+        }
     }
 
     /// Returns when the session holds no place any more, or nobody can tell.

@@ -1,3 +1,5 @@
+//! How a session's TTL and lock-delay give the times of renewals and leases.
+
 use std::time::Duration;
 
 use crate::{Error, Result};
@@ -74,6 +76,19 @@ impl Timing {
     pub fn margin(&self) -> Duration {
         self.lease / 4
     }
+
+    /// Part of the [`margin`](Timing::margin) in which work may wind up by itself after a
+    /// loss. The rest is for ending by force what has not.
+    ///
+    /// With it no side effect of a deposed leader comes after the TTL, counted from the
+    /// start of the last renewal that Consul has confirmed:
+    ///
+    /// ```text
+    /// lease + wind_up + time of a kill <= lease + margin <= min(TTL, lock-delay)
+    /// ```
+    pub fn wind_up(&self) -> Duration {
+        self.margin() / 4 * 3
+    }
 }
 
 #[cfg(test)]
@@ -103,6 +118,8 @@ mod tests {
                 let timing = timing(ttl, delay);
                 let safe = if delay == 0 { ttl } else { ttl.min(delay) };
                 assert!(timing.lease + timing.margin() <= Duration::from_secs(safe), "{timing:?}");
+                let kill = timing.margin().checked_sub(timing.wind_up()).unwrap();
+                assert!(kill >= timing.margin() / 4, "{timing:?}");
                 let second_try = timing.interval + timing.timeout + timing.retry;
                 assert!(second_try < timing.lease, "{timing:?}");
             }

@@ -224,7 +224,7 @@ fn name(service: usize) -> String {
 fn registration(service: usize, port: u16) -> CatalogRegistration {
     let name = name(service);
     let mut registered = Service::new(&name, &name);
-    registered.port = port;
+    registered.port = port.into();
     let check = HealthCheck::of_service(&name, format!("{name}-check"), HealthStatus::Passing);
     let node = format!("node-{:02}", service % NODES);
     let mut registration =

@@ -2,17 +2,20 @@
 //!
 //! Source: Consul-Terraform-Sync 0.9, `api`.
 
+mod access;
 mod answer;
 mod connections;
 mod create;
 mod document;
 mod every_request;
+mod limits;
 mod listener;
 mod metrics;
 mod pace;
 mod patch;
 mod plans;
 mod request;
+mod roster;
 mod routes;
 mod schema;
 mod status;
@@ -23,10 +26,11 @@ mod token;
 use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 
 use axum::{Router, middleware};
-use tokio::net::TcpListener;
+use tokio::{net::TcpListener, sync::Semaphore};
 use tokio_rustls::TlsAcceptor;
 use tower_http::catch_panic::CatchPanicLayer;
 
+use access::Access;
 pub(crate) use every_request::request_id;
 pub use metrics::Exposition;
 use routes::Routes;
@@ -38,14 +42,23 @@ use crate::{
     config::{ApiTls, TaskRules},
 };
 
-/// Who asks for these is answered also by a follower, or without a token.
+/// Answered also by a follower, or without a token.
 const HEALTH: &str = "/v1/health";
 const CLUSTER: &str = "/v1/status/cluster";
 
 /// Serves the HTTP API of one engine.
 ///
-/// A head of a request may take 15 seconds to arrive, a connection may be idle
-/// for a minute, and 1024 connections are served at once.
+/// | bound | value |
+/// |---|---|
+/// | time of a request's head, or of a TLS handshake | 5 s |
+/// | time of a request's body | 15 s |
+/// | time of a connection without a request | 1 min |
+/// | head, body | 64 KiB, 4 MiB |
+/// | connections | a quarter of the process's soft limit of descriptors, at most 1024; half of them for one client |
+/// | requests answered at once | 256, of which 64 may change something; those for the health beyond that |
+///
+/// Where there are too many connections, the one that has kept the server waiting
+/// longest for a request is closed for a new one.
 #[derive(Debug)]
 pub struct ApiServer {
     listener: TcpListener,
@@ -72,7 +85,10 @@ pub(crate) struct ApiState {
     cluster: Arc<dyn Cluster>,
     rules: Option<TaskRules>,
     token: Option<TokenFile>,
+    access: Access,
     exposition: Option<Exposition>,
+    requests: Arc<Semaphore>,
+    writes: Arc<Semaphore>,
 }
 
 impl ApiServer {
@@ -114,7 +130,16 @@ impl ApiServer {
         let listener = listener.map_err(|source| {
             failed(format!("cannot listen on {what} (the setting `port`): {source}"))
         })?;
-        let state = ApiState { engine, cluster, rules: None, token: None, exposition: None };
+        let state = ApiState {
+            engine,
+            cluster,
+            rules: None,
+            token: None,
+            access: Access::of_machine(),
+            exposition: None,
+            requests: Arc::new(Semaphore::new(limits::REQUESTS)),
+            writes: Arc::new(Semaphore::new(limits::WRITES)),
+        };
         Ok(Self { listener, tls: None, state })
     }
 
@@ -133,6 +158,7 @@ impl ApiServer {
     pub fn with_tls(mut self, tls: &ApiTls) -> Result<Self> {
         let acceptor = acceptor(tls).map_err(failed)?;
         self.tls = Some(Tls { acceptor, mutual: tls.verify_incoming });
+        self.state.access.any_host = true;
         Ok(self)
     }
 
@@ -148,7 +174,27 @@ impl ApiServer {
             failed(format!("cannot read a token from {} (api_token_file): {error}", path.display()))
         })?;
         self.state.token = Some(file);
+        self.state.access.any_host = true;
         Ok(self)
+    }
+
+    /// Also answers requests that address it by these names, with or without a port.
+    ///
+    /// Without a token and without TLS a request has to name an IP address, `localhost`,
+    /// this machine's name, or one of these: otherwise a web page whose name resolves
+    /// to this server could use it from an operator's browser.
+    #[must_use]
+    pub fn with_hosts(mut self, hosts: impl IntoIterator<Item = String>) -> Self {
+        self.state.access.add_hosts(hosts);
+        self
+    }
+
+    /// Lets web pages of these origins use it, each as `https://host:port`; `*` stands
+    /// for all. By default pages of no other origin may.
+    #[must_use]
+    pub fn with_cors_origins(mut self, origins: impl IntoIterator<Item = String>) -> Self {
+        self.state.access.add_origins(origins);
+        self
     }
 
     /// Serves the metrics of the process at `/metrics`.
@@ -179,7 +225,7 @@ impl ApiServer {
         Ok(())
     }
 
-    /// Tells who can do what they perhaps should not.
+    /// Warns about clients that can do what they perhaps should not.
     fn warn(&self) {
         let local = self.local_addr().is_ok_and(|address| address.ip().is_loopback());
         let mutual = self.tls.as_ref().is_some_and(|tls| tls.mutual);
@@ -208,7 +254,10 @@ fn router(state: ApiState) -> Router {
     Routes::of(&state)
         .into_router()
         .layer(middleware::from_fn_with_state(state.clone(), every_request::only_leader))
+        .layer(middleware::from_fn(request::only_json))
+        .layer(middleware::from_fn_with_state(state.clone(), request::only_so_many))
         .layer(middleware::from_fn_with_state(state.clone(), token::authorize))
+        .layer(middleware::from_fn_with_state(state.clone(), access::keep_pages_away))
         .layer(CatchPanicLayer::custom(every_request::panicked))
         .layer(middleware::from_fn(every_request::identify))
         .with_state(state)

@@ -6,6 +6,7 @@
 //!
 //! Source: Consul-Terraform-Sync 0.9.0 `config/*.go`.
 
+mod api;
 mod api_tls;
 mod buffer_period;
 mod client;
@@ -21,6 +22,7 @@ mod finalize;
 mod hcl;
 mod json;
 mod load;
+mod mask;
 mod provider;
 mod raw;
 mod redact;
@@ -35,13 +37,14 @@ mod value;
 mod variables;
 mod vault;
 
-use std::{collections::BTreeMap, fmt, path::PathBuf, str::FromStr};
+use std::{collections::BTreeMap, fmt, path::PathBuf, str::FromStr, time::Duration};
 
 pub use api_tls::ApiTls;
 pub use client::{ConsulTls, ConsulTransport};
 pub use consul::{ConsulConfig, ServiceRegistration};
 pub use dynamic::Dynamic;
 pub use load::{Loaded, Loader};
+pub(crate) use mask::masked;
 pub use provider::{ProviderBlock, find_provider};
 pub use registry::{BlockKind, Registry};
 pub use rules::TaskRules;
@@ -59,6 +62,9 @@ const DEFAULT_DRIVER: &str = "terraform";
 const DEFAULT_WORKING_DIR: &str = "sync-tasks";
 /// The API's port when nothing says so.
 const DEFAULT_PORT: u16 = 8558;
+
+/// Time that running work has to end after a stop, when nothing says so.
+const DEFAULT_SHUTDOWN_TIMEOUT: Duration = Duration::from_mins(5);
 
 /// A checked configuration. Its `Debug` form is [`Config::to_redacted_json`].
 #[derive(Clone)]
@@ -85,6 +91,16 @@ pub struct Config {
     /// File with the bearer token that the API then asks for; `None`, the
     /// default, is an API without authentication, as upstream's.
     pub api_token_file: Option<PathBuf>,
+    /// Names besides the machine's own by which the API is addressed; none by
+    /// default. See [`crate::ApiServer::with_hosts`].
+    pub api_hosts: Vec<String>,
+    /// Origins whose web pages may use the API; none by default. See
+    /// [`crate::ApiServer::with_cors_origins`].
+    pub api_cors_origins: Vec<String>,
+    /// Time that a running apply has to end after the first signal to stop, before it
+    /// is killed; 5 minutes by default. Without running work a stop takes no longer
+    /// than upstream's 10 s.
+    pub shutdown_timeout: Duration,
     /// Whether the API serves the metrics of the process; default false.
     pub api_metrics: bool,
     /// Which driver runs the tasks.
@@ -114,6 +130,9 @@ impl Default for Config {
             vault: None,
             tls: None,
             api_token_file: None,
+            api_hosts: Vec::new(),
+            api_cors_origins: Vec::new(),
+            shutdown_timeout: DEFAULT_SHUTDOWN_TIMEOUT,
             api_metrics: false,
             driver: DriverBlock::default(),
             providers: Vec::new(),

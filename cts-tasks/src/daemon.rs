@@ -1,3 +1,5 @@
+//! A whole deployment: what a binary starts, in the order in which it starts it.
+
 mod difference;
 mod reload;
 
@@ -297,6 +299,7 @@ impl Daemon {
         if let Some(rules) = &self.rules {
             api = api.accept_tasks(rules.clone());
         }
+        api = api.with_hosts(self.hosts()).with_cors_origins(self.config.api_cors_origins.clone());
         if let Some(tls) = &self.config.tls {
             api = api.with_tls(tls)?;
         }
@@ -307,6 +310,18 @@ impl Daemon {
             Some(exposition) => Ok(api.with_metrics(exposition.clone())),
             None => Ok(api),
         }
+    }
+
+    /// The names by which the configuration says that this instance is reached.
+    #[cfg(feature = "api")]
+    fn hosts(&self) -> Vec<String> {
+        let registration = &self.config.consul.service_registration;
+        let check = registration.default_check_address.split("://").last().unwrap_or_default();
+        let check = check.split('/').next().unwrap_or_default();
+        let mut hosts = self.config.api_hosts.clone();
+        hosts.extend([registration.address.clone(), check.to_owned()]);
+        hosts.extend(self.cluster.address());
+        hosts
     }
 
     async fn load(&self, stop: &Stop) -> Result<()> {

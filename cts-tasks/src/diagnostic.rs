@@ -1,7 +1,11 @@
+//! Findings about the configuration, and how they are shown.
+
 use std::{fmt, ops::Range, path::PathBuf, sync::Arc};
 
 /// The text of one configuration file, kept so that a diagnostic can point into it.
-#[derive(Debug, PartialEq, Eq)]
+///
+/// `Debug` leaves out the text, which may hold secrets.
+#[derive(PartialEq, Eq)]
 pub struct Source {
     /// The path as it was given.
     pub path: PathBuf,
@@ -9,18 +13,32 @@ pub struct Source {
     pub text: String,
 }
 
+impl fmt::Debug for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Source").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
 /// A range of a configuration file.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Place {
     source: Arc<Source>,
     range: Range<usize>,
+    /// Whether the file holds values of variables, none of which is shown.
+    variables: bool,
 }
 
 impl Place {
     /// Points at the bytes `range` of `source`; a range past the end is cut.
     pub fn new(source: Arc<Source>, range: Range<usize>) -> Self {
         let end = range.end.min(source.text.len());
-        Self { range: range.start.min(end)..end, source }
+        Self { range: range.start.min(end)..end, source, variables: false }
+    }
+
+    /// Points into a file of variables.
+    pub(crate) fn of_variables(mut self) -> Self {
+        self.variables = true;
+        self
     }
 
     /// The file.
@@ -66,7 +84,8 @@ pub enum Severity {
 
 /// One finding about the configuration: what, where, and what to do.
 ///
-/// Messages never hold the value of a secret.
+/// Neither messages nor excerpts hold the value of a secret: in an excerpt only
+/// values under known keys that are no secrets' are shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Diagnostic {
@@ -136,31 +155,72 @@ impl Diagnostic {
 /// The longest piece of a line that is shown.
 const MAX_EXCERPT: usize = 100;
 
+/// Stands for what is not shown.
+const MASK: &str = "[redacted]";
+
 /// The line of a place, with what is meant underlined.
 fn excerpt(place: &Place) -> String {
-    let (line, column) = place.line_column();
-    let text = place.source.text.lines().nth(line - 1).unwrap_or_default();
-    let start = column - 1;
+    let (line, _) = place.line_column();
+    let Line { text, marked } = shown_line(place);
     // A long line is shown from a little before the place on.
-    let skipped = if start > MAX_EXCERPT / 2 { start - 20 } else { 0 };
-    // Columns must line up, whatever a terminal makes of tabs and escapes.
-    let shown: String = text
-        .chars()
-        .skip(skipped)
-        .take(MAX_EXCERPT)
-        .map(|c| if c.is_control() { ' ' } else { c })
-        .collect();
-    let meant = place.source.text.get(place.range()).unwrap_or_default();
-    let meant = meant.lines().next().unwrap_or_default().chars().count();
-    let width = meant.clamp(1, shown.chars().count().saturating_sub(start - skipped).max(1));
+    let skipped = if marked.start > MAX_EXCERPT / 2 { marked.start - 20 } else { 0 };
+    let shown: String = text.chars().skip(skipped).take(MAX_EXCERPT).collect();
+    let start = marked.start - skipped;
+    let width = marked.len().clamp(1, shown.chars().count().saturating_sub(start).max(1));
     let number = line.to_string();
     let margin = " ".repeat(number.len());
-    let indent = " ".repeat(start - skipped);
+    let indent = " ".repeat(start);
     format!(
         "{margin}--> {place}\n{margin} |\n{number} | {}\n{margin} | {indent}{}",
         shown.trim_end(),
         "^".repeat(width),
     )
+}
+
+/// The first line of a place without secrets, and the columns of what is meant.
+struct Line {
+    text: String,
+    marked: Range<usize>,
+}
+
+fn shown_line(place: &Place) -> Line {
+    let text = place.source.text.as_str();
+    let masked = crate::config::masked(text, place.variables);
+    let begin = text.get(..place.range.start).and_then(|before| before.rfind('\n'));
+    let begin = begin.map_or(0, |newline| newline + 1);
+    let mut shown = Line { text: String::new(), marked: 0..0 };
+    let (mut column, mut start, mut end) = (0, None, 0);
+    for (at, c) in text.get(begin..).unwrap_or_default().char_indices() {
+        let at = begin + at;
+        if c == '\n' {
+            break;
+        }
+        // A mask is as long for every secret, so it does not tell the length.
+        let mask = masked.iter().find(|range| range.contains(&at));
+        let first = mask.is_some_and(|range| range.start == at || at == begin);
+        let width = match mask {
+            Some(_) if first => MASK.len(),
+            Some(_) => 0,
+            None => 1,
+        };
+        if at >= place.range.start && start.is_none() {
+            // Within a mask, what is meant is the mask.
+            start = Some(if width == 0 { column - MASK.len() } else { column });
+        }
+        match mask {
+            Some(_) if first => shown.text.push_str(MASK),
+            Some(_) => {}
+            // Columns must line up, whatever a terminal makes of tabs and escapes.
+            None => shown.text.push(if c.is_control() { ' ' } else { c }),
+        }
+        column += width;
+        if at < place.range.end {
+            end = column;
+        }
+    }
+    let start = start.unwrap_or(column);
+    shown.marked = start..end.max(start);
+    shown
 }
 
 impl fmt::Display for Diagnostic {

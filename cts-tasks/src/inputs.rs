@@ -40,7 +40,7 @@ pub struct ServiceInstance {
     /// The instance's address, or its node's.
     pub address: String,
     /// The port; 0 when there is none.
-    pub port: u16,
+    pub port: i64,
     /// The instance's metadata.
     pub meta: BTreeMap<String, String>,
     /// The instance's tags, sorted.

@@ -7,16 +7,37 @@ use crate::{Result, Stop};
 
 /// Says whether this process may act now.
 ///
-/// A driver asks before each step that changes something outside. The answer
-/// comes from what the process knows (a lease and its own clock) and must not
-/// wait for the network.
+/// A driver asks before each step that changes something outside:
+/// [`Permit::check`] before any, and [`Permit::confirm`] right before the one that
+/// cannot be taken back, such as an apply.
+#[async_trait]
 pub trait Permit: fmt::Debug + Send + Sync + 'static {
     /// Allows one step that begins now.
+    ///
+    /// The answer comes from what the process knows (a lease and its own clock) and
+    /// must not wait for the network.
     ///
     /// # Errors
     ///
     /// [`crate::Error::NotPermitted`] when another process may be acting.
     fn check(&self) -> Result<()>;
+
+    /// Allows one step like [`Permit::check`], after asking whoever grants the permit
+    /// where its last confirmation is too old to rely on alone.
+    ///
+    /// The default only checks.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error::NotPermitted`] when another process may be acting, and a
+    /// retryable error when nobody could be asked in time.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it changes nothing outside.
+    async fn confirm(&self) -> Result<()> {
+        self.check()
+    }
 }
 
 /// Knows the other instances of a deployment.
@@ -27,6 +48,12 @@ pub trait Cluster: fmt::Debug + Send + Sync + 'static {
 
     /// The cluster's name; `None` for a single instance.
     fn name(&self) -> Option<String>;
+
+    /// The name or address by which others and users reach this instance, with or
+    /// without a port; `None`, the default, if it is not configured.
+    fn address(&self) -> Option<String> {
+        None
+    }
 
     /// Tags of this instance's registration in Consul besides `cts`.
     fn tags(&self) -> Vec<String>;

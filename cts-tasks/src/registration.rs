@@ -26,7 +26,7 @@ fn registration(config: &Config, port: u16, tags: &[String]) -> AgentServiceRegi
     service.id.clone_from(&config.id);
     service.tags = ["cts".to_owned()].into_iter().chain(tags.iter().cloned()).collect();
     service.address.clone_from(&own.address);
-    service.port = port;
+    service.port = port.into();
     service.namespace = Some(own.namespace.clone()).filter(|namespace| !namespace.is_empty());
     // A check would find nobody where no API is served.
     if own.default_check_enabled && port != 0 {

@@ -1,3 +1,5 @@
+//! The signal that ends work: why it has to end, and how soon.
+
 use std::{
     fmt,
     sync::{Arc, OnceLock},
@@ -33,7 +35,11 @@ impl fmt::Display for StopReason {
     }
 }
 
-/// A stop signal that says why. Clones share the signal.
+/// A stop signal that says why, and that can be made urgent. Clones share it.
+///
+/// The signal asks work to wind up: a driver interrupts its tool once and waits
+/// for the resource that the tool is at. [`Stop::stop_now`] asks for the end at
+/// once, whatever that leaves behind.
 ///
 /// ```
 /// use cts_tasks::{Stop, StopReason};
@@ -46,13 +52,18 @@ impl fmt::Display for StopReason {
 #[derive(Debug, Clone, Default)]
 pub struct Stop {
     token: CancellationToken,
+    urgent: CancellationToken,
     chain: Vec<Arc<OnceLock<StopReason>>>,
 }
 
 impl Stop {
     /// A signal that has not been given.
     pub fn new() -> Self {
-        Self { token: CancellationToken::new(), chain: vec![Arc::default()] }
+        Self {
+            token: CancellationToken::new(),
+            urgent: CancellationToken::new(),
+            chain: vec![Arc::default()],
+        }
     }
 
     /// A signal that is given when this one is, and can also be given alone.
@@ -60,7 +71,7 @@ impl Stop {
     pub fn child(&self) -> Self {
         let mut chain = vec![Arc::default()];
         chain.extend(self.chain.iter().map(Arc::clone));
-        Self { token: self.token.child_token(), chain }
+        Self { token: self.token.child_token(), urgent: self.urgent.child_token(), chain }
     }
 
     /// Gives the signal. The first reason stays.
@@ -69,6 +80,39 @@ impl Stop {
             own.get_or_init(|| reason);
         }
         self.token.cancel();
+    }
+
+    /// Gives the signal if it was not given, and ends the time for winding up:
+    /// what still runs has to end at once, and is killed if need be.
+    ///
+    /// ```
+    /// use cts_tasks::{Stop, StopReason};
+    ///
+    /// let stop = Stop::new();
+    /// let inner = stop.child();
+    /// stop.stop(StopReason::Shutdown);
+    /// assert!(!inner.is_urgent());
+    /// stop.stop_now(StopReason::TimeLimit);
+    /// assert!(inner.is_urgent());
+    /// assert_eq!(inner.reason(), Some(StopReason::Shutdown));
+    /// ```
+    pub fn stop_now(&self, reason: StopReason) {
+        self.stop(reason);
+        self.urgent.cancel();
+    }
+
+    /// Returns `true` once the time for winding up is over.
+    pub fn is_urgent(&self) -> bool {
+        self.urgent.is_cancelled()
+    }
+
+    /// Waits until the time for winding up is over, which it may never be.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses nothing.
+    pub async fn urgent(&self) {
+        self.urgent.cancelled().await;
     }
 
     /// The reason, once the signal was given.

@@ -66,10 +66,14 @@ impl Redirection {
         exclude_inbound_ports.extend(ports);
         let mut exclude_uids = user.exclude_uids.clone();
         exclude_uids.push(HEALTH_SYNC_UID.to_string());
+        let inbound_port = match proxy.config.get("bind_port").and_then(port) {
+            Some(port) => port,
+            None => sidecar_port(sidecar)?,
+        };
         Ok(Self {
             proxy_uid: PROXY_UID,
-            inbound_port: proxy.config.get("bind_port").and_then(port).unwrap_or(sidecar.port),
-            outbound_port: OUTBOUND_PORT,
+            inbound_port,
+            outbound_port: outbound_port(sidecar)?,
             exclude_inbound_ports,
             exclude_outbound_ports: user.exclude_outbound_ports.clone(),
             exclude_outbound_cidrs: user.exclude_outbound_cidrs.clone(),
@@ -77,6 +81,27 @@ impl Redirection {
             dns_port: config.uses_consul_dns().then_some(DNS_PORT),
         })
     }
+}
+
+/// Returns the port that the sidecar is registered with. Consul takes any number there.
+fn sidecar_port(sidecar: &Service) -> Result<u16> {
+    registered_port(sidecar, "port", sidecar.port)
+}
+
+/// Port that outgoing traffic is redirected to: the registered one, or Consul's default.
+fn outbound_port(sidecar: &Service) -> Result<u16> {
+    match sidecar.proxy.transparent_proxy.outbound_listener_port {
+        0 => Ok(OUTBOUND_PORT),
+        port => registered_port(sidecar, "OutboundListenerPort", port),
+    }
+}
+
+/// A port as the kernel takes it. Consul keeps any integer.
+fn registered_port(sidecar: &Service, field: &str, port: i64) -> Result<u16> {
+    u16::try_from(port).map_err(|_range| {
+        let id = &sidecar.id;
+        Error::input(format!("service {id} is registered with {field} {port}; expected 0 to 65535"))
+    })
 }
 
 fn port(value: &Value) -> Option<u16> {
@@ -176,6 +201,9 @@ mod tests {
                     .unwrap();
             assert_eq!(bound.inbound_port, 21000);
         }
+        let outbound = json!({"TransparentProxy": {"OutboundListenerPort": 15002}});
+        let outbound = Redirection::new(&config, &sidecar(&outbound)).unwrap();
+        assert_eq!((outbound.inbound_port, outbound.outbound_port), (20000, 15002));
     }
 
     /// Spec: MI27

@@ -105,10 +105,15 @@ pub type ResourceStream = BoxStream<'static, Result<Arc<Resource>>>;
 ///   than an earlier one. They need not show the process's own writes.
 /// - **Strong reads** are linearizable.
 /// - **Watches** see every change between their snapshot and their end, once,
-///   in the order of the commits, and never go back.
+///   in the order of the commits, and never go back. Where many
+///   changes happen before the watcher has taken the whole snapshot, and what
+///   piled up meanwhile, those may be left out that a later one undoes or
+///   replaces. A write in another version of the group is told as a delete of
+///   the old version, then an upsert of the new one.
 /// - **A read after an event**: once a watch got an upsert, an eventual read in
 ///   the same process gives that version or a newer one; once it got a delete,
-///   the object is gone, or a newer incarnation.
+///   the object is gone, or a newer incarnation, or in another version of its
+///   group.
 /// - **Owned resources**: once a watch got the delete event of an owner,
 ///   [`Backend::list_by_owner`] shows every resource that referred to it when
 ///   it was deleted. Nothing is promised for those created later.

@@ -1,15 +1,19 @@
 //! Using a resource service, wherever it runs.
 
+mod finalizer;
 #[cfg(feature = "client")]
 mod grpc;
 mod local;
+mod resume;
 
 use std::fmt;
 
 use async_trait::async_trait;
+pub use finalizer::remove_finalizer;
 #[cfg(feature = "client")]
 pub use grpc::{GrpcClient, GrpcClientConfig};
 pub use local::LocalClient;
+pub use resume::resuming_watch;
 
 use crate::{
     code::RpcError,
@@ -31,6 +35,14 @@ pub trait ResourceClient: fmt::Debug + Send + Sync + 'static {
     /// As [`ResourceService::read`](crate::ResourceService::read), or those of
     /// the transport; so for every call.
     async fn read(&self, id: Id) -> Result<Resource, RpcError>;
+
+    /// Reads one resource linearizably, however fresh the client's other reads
+    /// are: one that is not found is not there.
+    ///
+    /// # Errors
+    ///
+    /// As [`ResourceClient::read`].
+    async fn read_strong(&self, id: Id) -> Result<Resource, RpcError>;
 
     /// Creates or replaces one resource.
     ///

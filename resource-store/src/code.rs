@@ -8,7 +8,8 @@ use std::fmt;
 pub enum Code {
     /// The caller went away.
     Cancelled = 1,
-    /// The other side failed in a way that it did not explain.
+    /// The outcome of a change is unknown, or the other side did not explain
+    /// its failure.
     Unknown = 2,
     /// The request makes no sense, whatever is stored.
     InvalidArgument = 3,
@@ -30,9 +31,9 @@ pub enum Code {
     OutOfRange = 11,
     /// The method does not exist.
     Unimplemented = 12,
-    /// The service or what it depends on failed.
+    /// The service or what it depends on failed, and repeating does not help.
     Internal = 13,
-    /// The server cannot be reached.
+    /// The server cannot be reached, or lacks a leader or a majority for now.
     Unavailable = 14,
     /// Data was lost.
     DataLoss = 15,
@@ -108,18 +109,18 @@ impl RpcError {
         &self.message
     }
 
-    /// Whether the same call may succeed later with the same input.
+    /// Returns `true` if nothing was done and the same call may succeed later.
     ///
-    /// `Aborted` is not: the caller has to read again first.
+    /// `Aborted` is not: the caller has to read again first. Nor is what may
+    /// have taken effect, see [`RpcError::outcome_is_unknown`].
     pub fn is_retryable(&self) -> bool {
         match self.code {
+            Code::ResourceExhausted | Code::Unavailable => true,
             Code::Cancelled
             | Code::Unknown
             | Code::DeadlineExceeded
-            | Code::ResourceExhausted
             | Code::Internal
-            | Code::Unavailable => true,
-            Code::InvalidArgument
+            | Code::InvalidArgument
             | Code::NotFound
             | Code::AlreadyExists
             | Code::PermissionDenied
@@ -130,6 +131,13 @@ impl RpcError {
             | Code::DataLoss
             | Code::Unauthenticated => false,
         }
+    }
+
+    /// Returns `true` if a change may have taken effect although its call
+    /// failed: read the resource before repeating the change. A read, list or
+    /// watch that ends so may be repeated as it is.
+    pub fn outcome_is_unknown(&self) -> bool {
+        matches!(self.code, Code::Cancelled | Code::Unknown | Code::DeadlineExceeded)
     }
 
     pub(crate) fn invalid(message: impl Into<String>) -> Self {

@@ -16,3 +16,10 @@ pub(crate) fn causes<'e>(
 pub(crate) fn error_chain(error: &(dyn Error + 'static)) -> String {
     causes(error).map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
+
+/// Returns `true` if there was no connection, so that the request cannot have
+/// arrived.
+#[cfg(any(feature = "client", feature = "etcd", feature = "raft"))]
+pub(crate) fn never_sent(status: &tonic::Status) -> bool {
+    causes(status).any(<dyn Error>::is::<tonic::ConnectError>)
+}

@@ -2,13 +2,15 @@
 //!
 //! `GET`, `PUT` and `DELETE` of `/api/<group>/<version>/<kind>/<name>`, and
 //! `GET` of `/api/<group>/<version>/<kind>` for lists; the path is in lower
-//! case. With `?watch` a list is a watch: one JSON object a line, each
+//! case. A `version` in the body of a `PUT`, or in the query, makes it
+//! conditional; without one it replaces what is stored. With `?watch` a list is a watch: one JSON object a line, each
 //! `{"upsert": …}`, `{"delete": …}` or `{"endOfSnapshot": {}}`, and in the end
 //! `{"error": …}`; over HTTP, Consul has none.
 //!
 //! Source: `internal/resource/http/http.go`, Consul 1.21.
 
 mod answer;
+mod body;
 mod request;
 mod watch;
 
@@ -30,7 +32,7 @@ use crate::{
     json::{JsonCodec, JsonError},
     pb::{DeleteRequest, ListRequest, ReadRequest, Resource, Type, WatchListRequest, WriteRequest},
     registry::Registration,
-    service::{RequestContext, ResourceService},
+    service::{Parity, RequestContext, ResourceService},
 };
 
 /// The largest body that is taken by default.
@@ -78,9 +80,14 @@ impl HttpApi {
         self
     }
 
-    /// The routes.
+    /// Builds the routes. What is not below `/api` is answered with 404 and a
+    /// text, or, to clients of gRPC, with `UNIMPLEMENTED`.
     pub fn into_router(self) -> Router {
-        Router::new().route("/api/{*path}", any(handle)).with_state(self)
+        Router::new()
+            .route("/api", any(|| async { answer::redirect("/api/") }))
+            .route("/api/{*path}", any(handle))
+            .fallback(answer::no_such_path)
+            .with_state(self)
     }
 
     async fn one(
@@ -102,7 +109,7 @@ impl HttpApi {
                     return Err(Failure::TooLarge);
                 };
                 let content = request::parse_body(&body, &self.codec, at.registration.schema())?;
-                let version = at.params.version();
+                let version = self.version_of_write(at.params.version(), &content.version)?;
                 let resource = Resource { id: Some(id), version, ..content };
                 let request = WriteRequest { resource: Some(resource) };
                 let stored = self.service.write(&at.context, request).await?;
@@ -115,6 +122,49 @@ impl HttpApi {
             }
             _ => Ok(answer::empty(StatusCode::METHOD_NOT_ALLOWED)),
         }
+    }
+
+    async fn audit(
+        &self,
+        at: &Place<'_>,
+        target: &Target,
+        method: &Method,
+        failure: Option<&Failure>,
+    ) {
+        let call = match (&target.name, method) {
+            (Some(_), &Method::GET) => "Read",
+            (Some(_), &Method::PUT) => "Write",
+            (Some(_), &Method::DELETE) => "Delete",
+            (None, &Method::GET) if at.params.has("watch") => "WatchList",
+            (None, &Method::GET) => "List",
+            _ => return,
+        };
+        let ty = at.registration.resource_type();
+        let about = match &target.name {
+            Some(name) => at.params.id(ty, name).to_string(),
+            None => ty.to_string(),
+        };
+        let invalid = RpcError::invalid("");
+        let failure = failure.map(|failure| match failure {
+            Failure::Rpc(error) => error,
+            Failure::Body(_) | Failure::TooLarge => &invalid,
+        });
+        self.service.audit(&at.context, call, &about, failure).await;
+    }
+
+    /// Gives the version to compare: that of the query, or of the body.
+    ///
+    /// Deviation: upstream does not read the one in the body, so that of two
+    /// who read, change and write back the first one's change is lost.
+    fn version_of_write(&self, query: String, body: &str) -> Result<String, Failure> {
+        if body.is_empty() || self.service.parity() == Parity::Upstream {
+            return Ok(query);
+        }
+        if !query.is_empty() && query != body {
+            let text = format!("version is {query:?} in the query and {body:?} in the body");
+            return Err(Failure::Body(text));
+        }
+        Ok(body.to_owned())
     }
 
     async fn many(&self, at: &Place<'_>, method: &Method) -> Result<Response, Failure> {
@@ -149,7 +199,7 @@ enum Failure {
     /// The service refused.
     Rpc(RpcError),
     /// The body is malformed.
-    Body(&'static str),
+    Body(String),
     /// The body is larger than is taken.
     TooLarge,
 }
@@ -163,17 +213,27 @@ impl From<RpcError> for Failure {
 async fn handle(State(api): State<HttpApi>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let Some(target) = Target::parse(parts.uri.path()) else {
-        return answer::empty(StatusCode::NOT_FOUND);
+        return answer::not_found("the path is /api/<group>/<version>/<kind>, or that and a name");
     };
     let Some(registration) = api.types.get(&target.type_path) else {
-        return answer::empty(StatusCode::NOT_FOUND);
+        let text = format!(
+            "resource type {} not registered; group, version and kind are in lower case",
+            target.type_path
+        );
+        return answer::not_found(&text);
     };
     let params = Params::parse(parts.uri.query().unwrap_or_default(), &parts.headers);
-    let context = params.context(&parts.headers);
+    let mut context = params.context(&parts.headers);
+    #[cfg(feature = "grpc")]
+    {
+        let info = parts.extensions.get::<tonic::transport::server::TcpConnectInfo>();
+        context.peer = info.and_then(tonic::transport::server::TcpConnectInfo::remote_addr);
+    }
     let at = Place { registration, params, context };
     let result = match &target.name {
         Some(name) => api.one(&at, name, &parts.method, body).await,
         None => api.many(&at, &parts.method).await,
     };
+    api.audit(&at, &target, &parts.method, result.as_ref().err()).await;
     result.unwrap_or_else(|failure| answer::failure(&failure))
 }

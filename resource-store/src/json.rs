@@ -6,7 +6,11 @@
 //!
 //! Source: `internal/resource/http/http.go`, Consul 1.21.
 
-use prost_reflect::{DeserializeOptions, DynamicMessage, MessageDescriptor, SerializeOptions};
+use std::collections::BTreeSet;
+
+use prost_reflect::{
+    DeserializeOptions, DynamicMessage, Kind, MessageDescriptor, SerializeOptions,
+};
 use serde_json::Value;
 
 use crate::{
@@ -165,9 +169,45 @@ fn from_json(descriptor: &MessageDescriptor, value: &Value) -> Result<DynamicMes
     if !value.is_object() {
         return Err(JsonError("not a JSON object".to_owned()));
     }
+    refuse_fields_given_twice(descriptor, value)?;
     let options = DeserializeOptions::new();
     DynamicMessage::deserialize_with_options(descriptor.clone(), value, &options)
         .map_err(JsonError::of)
+}
+
+/// Refuses an object that names one field in both case styles, of which the
+/// library would take the last.
+fn refuse_fields_given_twice(
+    descriptor: &MessageDescriptor,
+    value: &Value,
+) -> Result<(), JsonError> {
+    let Value::Object(fields) = value else { return Ok(()) };
+    let mut seen = BTreeSet::new();
+    for (name, value) in fields {
+        let by_name = || descriptor.get_field_by_name(name);
+        let Some(field) = descriptor.get_field_by_json_name(name).or_else(by_name) else {
+            continue;
+        };
+        if !seen.insert(field.number()) {
+            return Err(JsonError(format!("the field {} is given twice", field.json_name())));
+        }
+        let kind = if field.is_map() {
+            match field.kind() {
+                Kind::Message(entry) => entry.map_entry_value_field().kind(),
+                other => other,
+            }
+        } else {
+            field.kind()
+        };
+        let Kind::Message(message) = kind else { continue };
+        let inner: Vec<&Value> = match value {
+            Value::Array(items) => items.iter().collect(),
+            Value::Object(entries) if field.is_map() => entries.values().collect(),
+            other => vec![other],
+        };
+        inner.into_iter().try_for_each(|value| refuse_fields_given_twice(&message, value))?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -35,7 +35,6 @@ mod code;
 pub mod controller;
 pub mod demo;
 mod equality;
-#[cfg(any(feature = "client", feature = "etcd", feature = "raft"))]
 mod error_chain;
 #[cfg(feature = "hcl")]
 pub mod file;
@@ -64,7 +63,7 @@ mod wire;
 
 #[cfg(feature = "client")]
 pub use client::{GrpcClient, GrpcClientConfig};
-pub use client::{LocalClient, ResourceClient};
+pub use client::{LocalClient, ResourceClient, remove_finalizer, resuming_watch};
 pub use clock::{Clock, SystemClock};
 pub use code::{Code, RpcError};
 pub use equality::equal_status;

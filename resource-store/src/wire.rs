@@ -5,12 +5,15 @@ use std::sync::Arc;
 
 use tonic::Status;
 
-#[cfg(feature = "client")]
-use crate::code::Code;
 use crate::{
     backend::WatchEvent,
     code::RpcError,
     pb::{self, watch_event::Event},
+};
+#[cfg(feature = "client")]
+use crate::{
+    code::Code,
+    error_chain::{causes, error_chain},
 };
 
 /// The request metadata that carries the token.
@@ -30,7 +33,16 @@ pub(crate) fn to_status(error: &RpcError) -> Status {
 #[cfg(feature = "client")]
 #[expect(clippy::needless_pass_by_value, reason = "it stands in `map_err`")]
 pub(crate) fn from_status(status: Status) -> RpcError {
-    RpcError::new(Code::from_number(status.code() as i32), status.message())
+    let code = Code::from_number(status.code() as i32);
+    // What has a cause comes from the connection, which may explain itself or not.
+    if causes(&status).any(<dyn std::error::Error>::is::<tonic::TimeoutExpired>) {
+        return RpcError::new(Code::DeadlineExceeded, "no answer in time");
+    }
+    let local = std::error::Error::source(&status).is_some();
+    if local && matches!(code, Code::Unknown | Code::Cancelled) {
+        return RpcError::new(Code::Unavailable, error_chain(&status));
+    }
+    RpcError::new(code, status.message())
 }
 
 #[cfg(feature = "grpc")]

@@ -5,6 +5,7 @@ use http::{HeaderMap, StatusCode, header};
 use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, de::DeserializeOwned};
 
+use super::nesting;
 use crate::{Clock, Error, QueryMeta, Result, SystemClock};
 
 /// Longest part of an error's body that an error keeps.
@@ -53,16 +54,35 @@ impl Response {
     /// # Errors
     ///
     /// [`Error::Decode`]; its text has places and names, but no values.
+    ///
+    /// Consul stores free-form settings, such as a proxy's, nested up to 10,000 levels deep.
+    /// So that one registration cannot make a whole list unreadable, values below level 100
+    /// are left out (`null`) when there are more than the decoder follows.
     pub fn json<T: DeserializeOwned>(&self) -> Result<T> {
-        self.json_borrowed()
+        match serde_json::from_slice(&self.body) {
+            Err(error) if nesting::is_too_deep(&error) => {
+                let operation = self.operation;
+                tracing::warn!(
+                    consul.operation = operation,
+                    "an answer is nested too deep; values below level 100 are left out"
+                );
+                let body = nesting::cut(&self.body);
+                serde_json::from_slice(&body).map_err(|error| self.undecoded(&error))
+            }
+            other => other.map_err(|error| self.undecoded(&error)),
+        }
     }
 
     /// Decodes the body into a value that may borrow from it.
     pub(crate) fn json_borrowed<'a, T: Deserialize<'a>>(&'a self) -> Result<T> {
-        serde_json::from_slice(&self.body).map_err(|error| Error::Decode {
+        serde_json::from_slice(&self.body).map_err(|error| self.undecoded(&error))
+    }
+
+    fn undecoded(&self, error: &serde_json::Error) -> Error {
+        Error::Decode {
             operation: self.operation,
             source: without_values(&error.to_string()).into(),
-        })
+        }
     }
 }
 

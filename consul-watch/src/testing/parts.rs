@@ -37,22 +37,57 @@ pub struct Part {
 impl Part {
     /// The version's first numbers, to compare: `1.8.7` is `(1, 8)`.
     pub fn major_minor(&self) -> (u32, u32) {
-        let mut numbers = self.version.split(['.', '-', '+']).map(|part| part.parse().unwrap_or(0));
-        (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
+        major_minor(&self.version)
     }
 }
 
 /// Looks for a program: first in `.tools/bin` of the current folder or one above it, where
 /// `scripts/setup-tools` puts what is new enough, then on the path.
 pub fn find(name: &str) -> Option<Part> {
-    let chosen = env::current_dir().ok().and_then(|here| {
-        here.ancestors()
-            .map(|folder| folder.join(".tools/bin").join(name))
-            .find(|path| path.is_file())
-    });
-    let path = chosen.or_else(|| which::which(name).ok())?;
+    let path = tools(name).or_else(|| which::which(name).ok())?;
     let version = version(&path);
     Some(Part { name: name.to_owned(), path, version })
+}
+
+/// Looks for every version of a program that is there, the oldest first: the one that
+/// [`find`] gives, and those beside it in `.tools/bin` whose name ends with their version,
+/// such as `consul-1.19`. Each has the plain name as its own.
+pub fn find_all(name: &str) -> Vec<Part> {
+    let mut found: Vec<Part> = find(name).into_iter().collect();
+    let folder = tools(name).and_then(|path| path.parent().map(Path::to_owned));
+    let beside = folder.and_then(|folder| fs::read_dir(folder).ok()).into_iter().flatten();
+    let newer = beside.filter_map(Result::ok).filter_map(|entry| {
+        let file = entry.file_name().into_string().ok()?;
+        let suffix = file.strip_prefix(name)?.strip_prefix('-')?;
+        let path = entry.path();
+        let is_version = suffix.starts_with(|c: char| c.is_ascii_digit());
+        (is_version && path.is_file()).then_some(path)
+    });
+    found.extend(newer.map(|path| {
+        let version = version(&path);
+        Part { name: name.to_owned(), path, version }
+    }));
+    found.sort_by_key(|part| (part.major_minor(), part.version.clone()));
+    found.dedup_by(|later, earlier| later.version == earlier.version);
+    found
+}
+
+/// The program of this name in the nearest `.tools/bin`.
+fn tools(name: &str) -> Option<PathBuf> {
+    env::current_dir().ok()?.ancestors().find_map(|folder| {
+        let path = folder.join(".tools/bin").join(name);
+        path.is_file().then_some(path)
+    })
+}
+
+/// First two numbers of the version of the program at `path`; zeros if it names none.
+pub(super) fn version_of(path: &Path) -> (u32, u32) {
+    major_minor(&version(path))
+}
+
+fn major_minor(version: &str) -> (u32, u32) {
+    let mut numbers = version.split(['.', '-', '+']).map(|part| part.parse().unwrap_or(0));
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
 }
 
 /// The first thing that looks like a version in what the program says of itself.
@@ -73,6 +108,8 @@ fn version(path: &Path) -> String {
     String::new()
 }
 
+const NOT_THERE: &str = "not on PATH and not in .tools/bin; scripts/setup-tools brings it";
+
 /// A named group of tests, for the report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Suite(pub &'static str);
@@ -85,17 +122,34 @@ impl Suite {
     ///
     /// Without the program, when `REAL_PARTS=required`.
     pub fn part(self, name: &str, case: &str) -> Option<Part> {
-        let Some(part) = find(name) else {
-            self.missing(
-                name,
-                case,
-                "not on PATH and not in .tools/bin; scripts/setup-tools fetches it",
-            );
-            return None;
-        };
+        let part = find(name);
+        match &part {
+            Some(part) => self.uses(part),
+            None => self.missing(name, case, NOT_THERE),
+        }
+        part
+    }
+
+    /// Every version of the program that is there, the oldest first, with the fact that
+    /// this suite uses each; without any, the fact that `case` does not run.
+    ///
+    /// # Panics
+    ///
+    /// Without the program, when `REAL_PARTS=required`.
+    pub fn parts(self, name: &str, case: &str) -> Vec<Part> {
+        let parts = find_all(name);
+        for part in &parts {
+            self.uses(part);
+        }
+        if parts.is_empty() {
+            self.missing(name, case, NOT_THERE);
+        }
+        parts
+    }
+
+    fn uses(self, part: &Part) {
         let version = if part.version.is_empty() { "unknown" } else { &part.version };
-        record(&["used", name, version, self.0]);
-        Some(part)
+        record(&["used", &part.name, version, self.0]);
     }
 
     /// The suite runs against a double of the program.
@@ -149,5 +203,17 @@ mod tests {
         assert_eq!(find("surely-no-such-program"), None);
         let cargo = find("cargo").expect("the tests run under cargo");
         assert!(cargo.major_minor() >= (1, 95), "{cargo:?}");
+        assert_eq!(find_all("surely-no-such-program"), []);
+    }
+
+    #[test]
+    fn every_version_of_a_program_is_found_once_and_the_oldest_first() {
+        for name in ["consul", "tofu", "etcd"] {
+            let found = find_all(name);
+            assert!(found.iter().all(|part| part.name == name), "{found:?}");
+            let versions: Vec<_> = found.iter().map(Part::major_minor).collect();
+            assert!(versions.is_sorted(), "{found:?}");
+            assert_eq!(found.is_empty(), find(name).is_none(), "{found:?}");
+        }
     }
 }

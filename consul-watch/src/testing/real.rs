@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 
-use super::Program;
+use super::{Program, parts};
 use crate::{
     BoxError, Client, ClientConfig, Consistency, QueryOptions,
     transport::{ExchangeLimits, SocketTransport, Transport as _},
@@ -141,6 +141,11 @@ impl Consul {
                 "serf_wan": -1, "dns": -1, "https": -1, "grpc": -1,
             },
         });
+        // From 1.14 on, servers take port 8503 unless this says otherwise; before, the
+        // key is unknown and keeps the agent from starting.
+        if parts::version_of(&self.program) >= (1, 14) {
+            merge(&mut config, &json!({ "ports": { "grpc_tls": -1 } }));
+        }
         merge(&mut config, settings);
         std::fs::write(self.config(), config.to_string())?;
         Ok(())
@@ -337,5 +342,21 @@ fn merge(base: &mut Value, over: &Value) {
             }
         }
         (base, over) => *base = over.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::parts::Suite;
+
+    #[tokio::test]
+    async fn two_servers_of_a_version_run_side_by_side() {
+        let suite = Suite("consul-watch's starter of real agents");
+        for part in suite.parts("consul", "two_servers_of_a_version_run_side_by_side") {
+            let one = Consul::start(&part.path).await.unwrap();
+            let other = Consul::start(&part.path).await.unwrap();
+            assert_ne!(one.address(), other.address(), "Consul {}", part.version);
+        }
     }
 }

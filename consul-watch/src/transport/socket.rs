@@ -1,18 +1,18 @@
-use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
 use hyper_util::client::proxy::matcher::Matcher;
 use reqwest::{
-    Certificate, Identity,
     dns::{Addrs, Name, Resolve, Resolving},
     redirect,
 };
 
 use crate::{
     Error, Result,
-    client::{ClientConfig, TlsConfig, endpoint::Endpoint},
-    transport::{ExchangeLimits, Transport, TransportError, pool::Pool},
+    client::{ClientConfig, endpoint::Endpoint},
+    error_chain,
+    transport::{ExchangeLimits, Transport, TransportError, pool::Pool, tls},
 };
 
 pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(30);
@@ -24,7 +24,9 @@ pub(super) const AGENT: &str = concat!("consul-watch/", env!("CARGO_PKG_VERSION"
 
 /// The [`Transport`] over TCP, TLS or a unix socket.
 ///
-/// TLS is rustls with the process's default provider, else aws-lc. Over TLS
+/// TLS is rustls with the process's default provider, else aws-lc. With authorities of the
+/// configuration's own, a server is accepted whose certificate chains to one of them, or is
+/// itself among them, as in Go; its RSA keys have 2,048 bits at least. Over TLS
 /// HTTP/2 is used where the server offers it, as Consul does: then one
 /// connection carries all requests, up to the 250 at a time that Consul allows. The system's proxy settings
 /// apply, except to loopback addresses. Connections are kept for the next requests,
@@ -71,12 +73,12 @@ impl SocketTransport {
             builder = builder.no_proxy();
         }
         if endpoint.scheme == "https" {
-            builder = with_tls(builder, &config.tls)?;
+            builder = tls::configure(builder, &config.tls)?;
             if let Some(target) = endpoint.connect_to {
                 builder = builder.no_proxy().dns_resolver(Redirected { host: target });
             }
         }
-        let http = builder.build().map_err(|error| Error::config("tls", chain(&error)))?;
+        let http = builder.build().map_err(|error| Error::config("tls", error_chain(&error)))?;
         Ok(Self { wire: Wire::Other(http) })
     }
 }
@@ -105,84 +107,6 @@ impl Resolve for Redirected {
             Ok(Box::new(found.into_iter()) as Addrs)
         })
     }
-}
-
-fn with_tls(
-    mut builder: reqwest::ClientBuilder,
-    tls: &TlsConfig,
-) -> Result<reqwest::ClientBuilder> {
-    if let Some(pem) = &tls.ca_pem {
-        builder = builder.tls_certs_only(certificates("ca_pem", "the PEM text", pem.as_bytes())?);
-    } else if let Some(file) = &tls.ca_file {
-        builder = builder.tls_certs_only(read_certificates("CONSUL_CACERT", file)?);
-    } else if let Some(folder) = &tls.ca_path {
-        builder = builder.tls_certs_only(read_folder(folder)?);
-    }
-    match (&tls.client_cert, &tls.client_key) {
-        (Some(cert), Some(key)) => {
-            let mut pem = read("CONSUL_CLIENT_KEY", key)?;
-            pem.push(b'\n');
-            pem.extend(read("CONSUL_CLIENT_CERT", cert)?);
-            let identity = Identity::from_pem(&pem)
-                .map_err(|error| Error::config("CONSUL_CLIENT_CERT", chain(&error)))?;
-            builder = builder.identity(identity);
-        }
-        (None, None) => {}
-        _ => {
-            return Err(Error::config("tls", "both client cert and client key must be provided"));
-        }
-    }
-    if !tls.verify {
-        builder = builder.tls_danger_accept_invalid_certs(true);
-    }
-    Ok(builder)
-}
-
-fn read(setting: &str, path: &Path) -> Result<Vec<u8>> {
-    std::fs::read(path)
-        .map_err(|error| Error::config(setting, format!("cannot read {}: {error}", path.display())))
-}
-
-fn read_certificates(setting: &str, path: &Path) -> Result<Vec<Certificate>> {
-    certificates(setting, &path.display().to_string(), &read(setting, path)?)
-}
-
-/// The certificates in PEM text; `origin` names it in errors.
-fn certificates(setting: &str, origin: &str, pem: &[u8]) -> Result<Vec<Certificate>> {
-    let found = Certificate::from_pem_bundle(pem)
-        .map_err(|error| Error::config(setting, format!("{origin}: {}", chain(&error))))?;
-    if found.is_empty() {
-        return Err(Error::config(setting, format!("{origin} holds no certificate")));
-    }
-    Ok(found)
-}
-
-fn read_folder(folder: &Path) -> Result<Vec<Certificate>> {
-    let setting = "CONSUL_CAPATH";
-    let problem =
-        |error: std::io::Error| Error::config(setting, format!("{}: {error}", folder.display()));
-    let mut found = Vec::new();
-    for entry in std::fs::read_dir(folder).map_err(problem)? {
-        let path = entry.map_err(problem)?.path();
-        if path.is_file() {
-            found.extend(read_certificates(setting, &path)?);
-        }
-    }
-    if found.is_empty() {
-        return Err(Error::config(setting, format!("{} holds no certificate", folder.display())));
-    }
-    Ok(found)
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    text
 }
 
 fn failed(error: reqwest::Error) -> TransportError {

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     CheckSpec, JsonObject, Service, ServiceAddress, ServiceKind, ServiceProxy, Weights, is_false,
-    nullable,
+    no_port, nullable,
 };
 
 /// What an agent says about itself.
@@ -105,9 +105,9 @@ pub struct AgentServiceRegistration {
     /// Tags.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
-    /// Port; 0 when there is none.
+    /// Port; 0 when there is none. Consul takes any 64-bit number.
     #[serde(skip_serializing_if = "no_port")]
-    pub port: u16,
+    pub port: i64,
     /// Address; when empty, the node's holds.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub address: String,
@@ -161,9 +161,4 @@ pub struct AgentConnect {
     /// A sidecar proxy to register beside it; what is left empty is derived.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sidecar_service: Option<Box<AgentServiceRegistration>>,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
-fn no_port(port: &u16) -> bool {
-    *port == 0
 }

@@ -104,9 +104,9 @@ pub struct CatalogService {
     /// Free key-value pairs.
     #[serde(default, deserialize_with = "nullable")]
     pub service_meta: BTreeMap<String, String>,
-    /// Port; 0 when there is none.
+    /// Port; 0 when there is none. Consul takes any 64-bit number.
     #[serde(default, deserialize_with = "nullable")]
-    pub service_port: u16,
+    pub service_port: i64,
     /// Whether tags changed in the catalog survive the agent's synchronisation.
     #[serde(default, deserialize_with = "nullable")]
     pub service_enable_tag_override: bool,
@@ -116,9 +116,15 @@ pub struct CatalogService {
     /// Whether it speaks the mesh's protocol itself.
     #[serde(default, deserialize_with = "nullable")]
     pub service_connect: ServiceConnect,
+    /// Cluster peer that it was imported from (Consul 1.13).
+    #[serde(default, deserialize_with = "nullable")]
+    pub peer_name: String,
     /// Enterprise namespace.
     #[serde(default, deserialize_with = "nullable")]
     pub namespace: Option<String>,
+    /// Enterprise partition.
+    #[serde(default, deserialize_with = "nullable")]
+    pub partition: Option<String>,
     /// Index of the registration.
     #[serde(default, deserialize_with = "nullable")]
     pub create_index: u64,

@@ -77,9 +77,9 @@ pub struct GatewayService {
     /// What kind of gateway it is.
     #[serde(default)]
     pub gateway_kind: ServiceKind,
-    /// Port that an ingress gateway listens on for it.
+    /// Port that an ingress gateway listens on for it. Consul takes any 64-bit number.
     #[serde(default)]
-    pub port: u16,
+    pub port: i64,
     /// Protocol that an ingress gateway speaks for it.
     #[serde(default)]
     pub protocol: String,

@@ -1,6 +1,6 @@
 use serde::{Deserialize, Serialize};
 
-use super::{JsonObject, nullable};
+use super::{JsonObject, is_false, no_port, nullable};
 
 /// Settings of a proxy or gateway.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize, Serialize)]
@@ -21,15 +21,22 @@ pub struct ServiceProxy {
     /// Where the service listens, seen from the proxy. Empty is 127.0.0.1.
     #[serde(default, deserialize_with = "nullable", skip_serializing_if = "String::is_empty")]
     pub local_service_address: String,
-    /// The port of the service; 0 when there is none.
+    /// The port of the service; 0 when there is none. Consul takes any 64-bit number.
     #[serde(default, deserialize_with = "nullable", skip_serializing_if = "no_port")]
-    pub local_service_port: u16,
+    pub local_service_port: i64,
     /// The socket of the service, instead of address and port (Consul 1.10).
     #[serde(default, deserialize_with = "nullable", skip_serializing_if = "String::is_empty")]
     pub local_service_socket_path: String,
     /// Empty, `transparent` or `direct` (Consul 1.10).
     #[serde(default, deserialize_with = "nullable", skip_serializing_if = "String::is_empty")]
     pub mode: String,
+    /// Settings of the mode `transparent` (Consul 1.10).
+    #[serde(
+        default,
+        deserialize_with = "nullable",
+        skip_serializing_if = "TransparentProxy::is_empty"
+    )]
+    pub transparent_proxy: TransparentProxy,
     /// Settings that only the proxy understands.
     #[serde(default, deserialize_with = "nullable", skip_serializing_if = "JsonObject::is_empty")]
     pub config: JsonObject,
@@ -50,9 +57,23 @@ impl ServiceProxy {
     }
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
-fn no_port(port: &u16) -> bool {
-    *port == 0
+/// Settings of a proxy in the mode `transparent`.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
+#[serde(rename_all = "PascalCase")]
+#[non_exhaustive]
+pub struct TransparentProxy {
+    /// The port that outbound traffic is redirected to; 0 is Consul's default, 15001.
+    #[serde(default, deserialize_with = "nullable", skip_serializing_if = "no_port")]
+    pub outbound_listener_port: i64,
+    /// Lets other transparent proxies dial the instance by its own address. Default false.
+    #[serde(default, deserialize_with = "nullable", skip_serializing_if = "is_false")]
+    pub dialed_directly: bool,
+}
+
+impl TransparentProxy {
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// How a proxy reaches other datacenters.
@@ -97,9 +118,9 @@ pub struct Upstream {
     /// Address to listen on; empty is 127.0.0.1.
     #[serde(default, deserialize_with = "nullable", skip_serializing_if = "String::is_empty")]
     pub local_bind_address: String,
-    /// Port to listen on.
+    /// Port to listen on. Consul takes any 64-bit number.
     #[serde(default, deserialize_with = "nullable", skip_serializing_if = "no_port")]
-    pub local_bind_port: u16,
+    pub local_bind_port: i64,
     /// Settings that only the proxy understands.
     #[serde(default, deserialize_with = "nullable", skip_serializing_if = "JsonObject::is_empty")]
     pub config: JsonObject,

@@ -34,9 +34,10 @@ pub struct Service {
     /// Free key-value pairs.
     #[serde(default, deserialize_with = "nullable", skip_serializing_if = "BTreeMap::is_empty")]
     pub meta: BTreeMap<String, String>,
-    /// Port; 0 when there is none.
+    /// Port; 0 when there is none. Consul stores any 64-bit number unchecked, also a
+    /// negative one; see [`Service::tcp_port`].
     #[serde(default, deserialize_with = "nullable")]
-    pub port: u16,
+    pub port: i64,
     /// Unix socket instead of address and port (Consul 1.10).
     #[serde(default, deserialize_with = "nullable", skip_serializing_if = "String::is_empty")]
     pub socket_path: String,
@@ -85,6 +86,11 @@ impl Service {
     pub fn new(name: impl Into<String>, id: impl Into<String>) -> Self {
         Self { name: name.into(), id: id.into(), ..Self::default() }
     }
+
+    /// Returns the port if one can connect to it: 1 to 65,535.
+    pub fn tcp_port(&self) -> Option<u16> {
+        u16::try_from(self.port).ok().filter(|port| *port != 0)
+    }
 }
 
 /// One of a service's further addresses.
@@ -93,8 +99,8 @@ impl Service {
 pub struct ServiceAddress {
     /// Host name or IP address.
     pub address: String,
-    /// Port.
-    pub port: u16,
+    /// Port; any 64-bit number, as [`Service::port`].
+    pub port: i64,
 }
 
 /// Where an instance runs, for routing that prefers what is near.

@@ -1,3 +1,5 @@
+//! Collects changes until Consul has been quiet for a while.
+
 use std::{
     fmt,
     future::Future,
@@ -30,7 +32,9 @@ impl Buffer {
         Self { min, max }
     }
 
-    /// A quiet time of `min`, and at most four times that.
+    /// A quiet time of `min`, and at most four times that: under changes that do not stop, what
+    /// was collected passes after four times `min` without any quiet, which [`Buffered`] logs and
+    /// [`BufferTimer::is_cut_short`] shows. [`Buffer::new`] sets another deadline.
     pub const fn quiet(min: Duration) -> Self {
         Self { min, max: min.saturating_mul(4) }
     }
@@ -52,6 +56,7 @@ pub struct BufferTimer {
 struct Pending {
     fires_at: Duration,
     deadline: Duration,
+    cut_short: bool,
 }
 
 impl BufferTimer {
@@ -64,13 +69,21 @@ impl BufferTimer {
     pub fn change(&mut self, now: Duration) {
         let first = || now.saturating_add(self.buffer.max);
         let deadline = self.pending.map_or_else(first, |pending| pending.deadline);
-        let fires_at = now.saturating_add(self.buffer.min).min(deadline);
-        self.pending = Some(Pending { fires_at, deadline });
+        let quiet = now.saturating_add(self.buffer.min);
+        let fires_at = quiet.min(deadline);
+        // A deadline below the quiet time holds for the first change already: it was asked for.
+        let cut_short = self.pending.is_some() && quiet > deadline;
+        self.pending = Some(Pending { fires_at, deadline, cut_short });
     }
 
     /// When the collected changes are to be acted on; `None` without any.
     pub fn fires_at(&self) -> Option<Duration> {
         self.pending.map(|pending| pending.fires_at)
+    }
+
+    /// Returns `true` if the deadline, and not a quiet time, ends the collection.
+    pub fn is_cut_short(&self) -> bool {
+        self.pending.is_some_and(|pending| pending.cut_short)
     }
 
     /// Forgets what was collected: the next change starts a new period.
@@ -130,6 +143,12 @@ impl<S, T> Buffered<S, T> {
     }
 
     fn fire(&mut self) -> Option<T> {
+        if self.timer.is_cut_short() && !self.ended {
+            tracing::info!(
+                max_ms = u64::try_from(self.timer.buffer.max.as_millis()).unwrap_or(u64::MAX),
+                "changes do not stop: what was collected passes at the buffer's deadline"
+            );
+        }
         self.timer.reset();
         self.sleep = None;
         self.held.take()
@@ -223,6 +242,31 @@ mod tests {
         assert_eq!(total(buffer(4, 21), &[0, 4, 8, 12]), ms(16));
         assert_eq!(total(buffer(4, 6), &[0, 1, 3, 5]), ms(6));
         assert_eq!(total(Buffer::quiet(ms(4)), &[0, 3, 6, 9, 12, 15]), ms(16));
+    }
+
+    #[test]
+    fn a_deadline_that_cuts_the_quiet_time_short_is_known() {
+        for (changes, cut) in [(&[0][..], false), (&[0, 3], false), (&[0, 3, 6, 9, 12, 15], true)] {
+            let mut timer = BufferTimer::new(Buffer::quiet(ms(4)));
+            for at in changes {
+                timer.change(ms(*at));
+            }
+            assert_eq!(timer.is_cut_short(), cut, "{changes:?}");
+        }
+        let mut timer = BufferTimer::new(buffer(4, 2));
+        timer.change(ms(0));
+        assert!(!timer.is_cut_short(), "a deadline before the quiet time is the quiet time");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn changes_that_do_not_stop_are_logged_when_the_deadline_passes() {
+        let log = crate::testing::Log::start();
+        let (sender, mut values) = fed(Buffer::quiet(ms(4)));
+        for number in 0..8 {
+            sender.send(Ok(number)).await.unwrap();
+            drop(tokio::time::timeout(ms(3), values.next()).await);
+        }
+        assert_eq!(log.with("deadline").len(), 1, "{}", log.text());
     }
 
     #[test]

@@ -102,9 +102,9 @@ keyed! {
     types::CatalogService as InstanceKey = |instance| InstanceKey {
         node: instance.node.clone(),
         service_id: instance.service_id.clone(),
-        partition: None,
+        partition: instance.partition.clone(),
         namespace: instance.namespace.clone(),
-        peer: String::new(),
+        peer: instance.peer_name.clone(),
     };
     types::Intention as [String; 6] = |intention| [
         intention.destination_name.clone(),
@@ -121,7 +121,7 @@ keyed! {
     types::AclTokenEntry as String = |token| token.accessor_id.clone();
     types::AclAuthMethod as String = |method| method.name.clone();
     types::AclBindingRule as String = |rule| rule.id.clone();
-    types::GatewayService as (String, u16) = |service| (service.service.clone(), service.port);
+    types::GatewayService as (String, i64) = |service| (service.service.clone(), service.port);
     types::NodeCoordinate as (String, String) = |node| (node.node.clone(), node.segment.clone());
     types::Peering as String = |peering| peering.name.clone();
     types::ExportedService as (String, Option<String>) =

@@ -67,6 +67,26 @@ enum Class {
     Fatal,
 }
 
+/// The part of Consul that answered (`X-Consul-Query-Backend`, Consul 1.10).
+///
+/// Each counts for itself: for a service that does not exist the streaming backend has the index
+/// at which it began to follow it, the other one that of the whole catalog. So indexes are
+/// compared only with those of the same backend.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Backend {
+    Direct,
+    Streaming,
+}
+
+impl Backend {
+    fn of(meta: &QueryMeta) -> Self {
+        match meta.query_backend.as_deref() {
+            Some("streaming") => Self::Streaming,
+            _ => Self::Direct,
+        }
+    }
+}
+
 /// Polling is no busier than this, whatever is asked for.
 const LEAST_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -102,8 +122,10 @@ pub(super) struct Plan {
     denied: Backoff,
     unreadable: Backoff,
     failing: Option<Class>,
-    /// The index of the last answer, also across failures.
-    seen: Option<u64>,
+    /// Backend that gave the position.
+    backend: Backend,
+    /// The index of the last answer of each backend, also across failures.
+    seen: [Option<u64>; 2],
     history: u64,
     doubtful: bool,
     random: fastrand::Rng,
@@ -128,9 +150,12 @@ impl Plan {
             denied: slow(5),
             unreadable: slow(30),
             failing: None,
-            seen: None,
+            backend: Backend::Direct,
+            seen: [None; 2],
             history: 1,
-            doubtful: false,
+            // A follower that lags behind, or a server that was just started, may be the first
+            // to answer, and nothing is known yet that it could be compared with.
+            doubtful: true,
             random: fastrand::Rng::with_seed(settings.seed),
         }
     }
@@ -152,7 +177,7 @@ impl Plan {
         self.history
     }
 
-    /// Whether the next answer must come from a leader that is known to have
+    /// Returns `true` if the next answer must come from a leader that is known to have
     /// caught up: a server that was just started may answer for a moment as if
     /// everything were gone, and whoever acts on that destroys.
     pub(super) fn is_doubtful(&self) -> bool {
@@ -185,11 +210,21 @@ impl Plan {
             return self.polled(self.poll_interval, same);
         };
         let next = Next::After(delay);
-        if let (Mode::Index, Position::Index(got)) = (self.mode, &at)
-            && self.seen.replace(*got).is_some_and(|before| *got < before)
-        {
-            self.history += 1;
+        let backend = Backend::of(meta);
+        let (mut known, mut replaced) = (false, false);
+        if let (Mode::Index, Position::Index(got)) = (self.mode, &at) {
+            let before = self.seen.get(backend as usize).copied().flatten();
+            (known, replaced) = (before.is_some(), before.is_some_and(|before| *got < before));
+            if replaced {
+                self.history += 1;
+                // The other backend's index was of the old history, too.
+                self.seen = [None; 2];
+            }
+            if let Some(seen) = self.seen.get_mut(backend as usize) {
+                *seen = Some(*got);
+            }
         }
+        let other = backend != std::mem::replace(&mut self.backend, backend);
         if at == self.position {
             // A server that restores a backup lets go of all that wait, with the
             // old index, which the new history may not reach for long.
@@ -207,6 +242,12 @@ impl Plan {
             (self.mode, &self.position, &at)
             && got < sent
         {
+            // At its time limit the streaming backend tells where it stands, which may be below
+            // what the other one said: no new history, and a place to go on from.
+            if other && known && !replaced && !timing.is_early() && same() {
+                self.position = at;
+                return Step { publish: Publish::Nothing, next };
+            }
             // Consul's history was replaced. What it is now is asked without
             // blocking, because nothing says that this answer is current.
             self.position = Position::Start;

@@ -1,14 +1,17 @@
+//! How one watch waits for changes: on its own connection, for a signal, or in turn.
+
 use std::{sync::Arc, time::Duration};
 
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    Answer, Error, Result,
+    Error, Result,
     query::{Mode, Position, Scope},
     watch::{
         cover::{Cover, Membership, Signal},
         slots::{Claim, Place, Slots},
+        state::Repairs,
     },
 };
 
@@ -20,6 +23,7 @@ pub(super) struct Seat {
     scope: Scope,
     polled: bool,
     number: u64,
+    repairs: Arc<Repairs>,
     claim: Option<Claim>,
     membership: Option<Membership>,
     /// Read since it was told to for the first time.
@@ -46,11 +50,22 @@ impl Seat {
         scope: Scope,
         mode: Mode,
         number: u64,
+        repairs: Arc<Repairs>,
     ) -> Self {
         // A broad query tells of indexes only.
         let scope = if mode == Mode::Index { scope } else { Scope::Opaque };
         let polled = matches!(mode, Mode::Polled(_));
-        Self { slots, cover, scope, polled, number, claim: None, membership: None, has_read: false }
+        Self {
+            slots,
+            cover,
+            scope,
+            polled,
+            number,
+            repairs,
+            claim: None,
+            membership: None,
+            has_read: false,
+        }
     }
 
     /// Waits until the watch may go on from `position`. `wait` is the longest
@@ -66,15 +81,12 @@ impl Seat {
         }
     }
 
-    /// That read ended. Says how long ago the watch was told to make it.
-    pub(super) fn end<T>(&self, outcome: &Result<Answer<T>>) -> Option<Duration> {
-        let mut told_for = None;
-        if let Some(membership) = &self.membership {
-            told_for = membership.ticket().told_for();
-            // An answer without an index may show anything.
-            let index = outcome.as_ref().map(|answer| answer.meta.index.unwrap_or(u64::MAX));
-            membership.ticket().end(index.ok());
-        }
+    /// Ends that read: `index` is the answer's, `None` after a failure, and `published` says
+    /// that it brought a snapshot. Returns the time since the signal that asked for the read.
+    pub(super) fn end(&self, index: Option<u64>, published: bool) -> Option<Duration> {
+        let membership = self.membership.as_ref()?;
+        let told_for = membership.ticket().told_for();
+        membership.end(index, published);
         told_for
     }
 
@@ -138,7 +150,7 @@ impl Seat {
         }
         let claim = self.slots.claim(self.number, self.scope != Scope::Opaque);
         if claim.place() == Place::Covered {
-            self.membership = self.cover.join(&self.scope);
+            self.membership = self.cover.join(&self.scope, &self.repairs);
             self.has_read = false;
         }
         self.claim = Some(claim);

@@ -1,6 +1,21 @@
-use std::time::SystemTime;
+//! How a watch is doing, apart from its data.
 
-use crate::{query::Position, watch::WatchError};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::SystemTime,
+};
+
+use crate::{
+    query::{Position, QueryKey},
+    telemetry::{self, Happened},
+    watch::{
+        WatchError,
+        summary::{Occasion, Summary},
+    },
+};
 
 /// How a watch is doing, apart from its data.
 #[derive(Debug, Clone)]
@@ -18,6 +33,8 @@ pub struct WatchState {
     pub last_error: Option<WatchError>,
     /// Requests made so far.
     pub requests: u64,
+    /// Changes that no broad query reported: the periodic read of a covered watch found them.
+    pub repairs: u64,
 }
 
 /// Whether a watch's data can be trusted to be current.
@@ -34,6 +51,31 @@ pub enum Liveness {
     Ended,
 }
 
+/// Counts what the periodic reads of one watch find that no signal reported.
+#[derive(Debug)]
+pub(super) struct Repairs {
+    count: AtomicU64,
+    key: QueryKey,
+    summary: Arc<Summary>,
+}
+
+impl Repairs {
+    pub(super) fn new(key: QueryKey, summary: Arc<Summary>) -> Self {
+        Self { count: AtomicU64::new(0), key, summary }
+    }
+
+    /// Counts one, also in the metrics, and logs it.
+    pub(super) fn add(&self) {
+        self.count.fetch_add(1, Ordering::Relaxed);
+        telemetry::watch(&self.key, Happened::Repair);
+        self.summary.add(Occasion::Repaired, &self.key, None);
+    }
+
+    pub(super) fn count(&self) -> u64 {
+        self.count.load(Ordering::Relaxed)
+    }
+}
+
 impl WatchState {
     pub(super) fn new() -> Self {
         Self {
@@ -43,6 +85,7 @@ impl WatchState {
             consecutive_failures: 0,
             last_error: None,
             requests: 0,
+            repairs: 0,
         }
     }
 

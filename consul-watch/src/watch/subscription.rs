@@ -1,3 +1,5 @@
+//! The stream of a query's snapshots.
+
 use std::{
     fmt,
     future::poll_fn,
@@ -53,7 +55,9 @@ impl<T: Send + Sync + 'static> Watch<T> {
     /// How the watch is doing.
     pub fn state(&self) -> WatchState {
         let gone = self.receiver.has_changed().is_err();
-        let state = self.receiver.borrow().state.clone();
+        let shared = self.receiver.borrow();
+        let state = WatchState { repairs: shared.repairs.count(), ..shared.state.clone() };
+        drop(shared);
         if gone { state.ended() } else { state }
     }
 

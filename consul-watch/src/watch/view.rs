@@ -1,5 +1,13 @@
-use std::{any::TypeId, sync::Arc, time::Duration};
+//! The task of one upstream read, and what it shows to its subscribers.
 
+use std::{
+    any::{Any, TypeId},
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+    time::Duration,
+};
+
+use futures::FutureExt as _;
 use tokio::{
     sync::{Notify, watch},
     time::Instant,
@@ -13,7 +21,8 @@ use crate::{
         Snapshot, WatchError,
         plan::{Next, Plan, Publish, Settings, Timing},
         seat::{Seat, Turn},
-        state::{Liveness, WatchState},
+        state::{Liveness, Repairs, WatchState},
+        summary::Occasion,
         watcher::Inner,
     },
 };
@@ -25,11 +34,12 @@ pub(super) struct Shared<T> {
     /// The error since the last answer, with its number among all errors.
     pub(super) failure: Option<(u64, WatchError)>,
     pub(super) state: WatchState,
+    pub(super) repairs: Arc<Repairs>,
 }
 
 impl<T> Shared<T> {
-    pub(super) fn new() -> Self {
-        Self { snapshot: None, failure: None, state: WatchState::new() }
+    pub(super) fn new(repairs: Arc<Repairs>) -> Self {
+        Self { snapshot: None, failure: None, state: WatchState::new(), repairs }
     }
 }
 
@@ -45,6 +55,8 @@ pub(super) struct View<Q: Query> {
     came: Arc<Notify>,
     started: Instant,
     failures: u64,
+    /// The last attempt brought a snapshot.
+    published: bool,
 }
 
 impl<Q: Query> View<Q> {
@@ -59,7 +71,8 @@ impl<Q: Query> View<Q> {
     ) -> Self {
         let plan = Plan::new(query.mode(), settings);
         let (slots, cover) = (Arc::clone(&watcher.slots), Arc::clone(&watcher.cover));
-        let seat = Seat::new(slots, cover, query.scope(), query.mode(), number);
+        let repairs = Arc::clone(&sender.borrow().repairs);
+        let seat = Seat::new(slots, cover, query.scope(), query.mode(), number, repairs);
         Self {
             watcher,
             query,
@@ -71,6 +84,7 @@ impl<Q: Query> View<Q> {
             came,
             started: Instant::now(),
             failures: 0,
+            published: false,
         }
     }
 
@@ -127,9 +141,11 @@ impl<Q: Query> View<Q> {
                     self.seat.begin();
                     let (outcome, timing) =
                         Box::pin(self.attempt(Duration::ZERO, self.read(compare))).await;
-                    let told_for = self.seat.end(&outcome);
                     drop(permit);
+                    // An answer without an index may show anything.
+                    let index = outcome.as_ref().map(|it| it.meta.index.unwrap_or(u64::MAX)).ok();
                     let next = self.ended(outcome, timing);
+                    let told_for = self.seat.end(index, self.published);
                     if let Some(took) = told_for {
                         telemetry::delay(&self.id.1, took);
                     }
@@ -154,7 +170,10 @@ impl<Q: Query> View<Q> {
             shared.state.requests += 1;
             false
         });
-        let outcome = fetch.await;
+        // A query of a user's own that panics must not leave a watch behind that shows old data
+        // for ever and looks alive.
+        let outcome = AssertUnwindSafe(fetch).catch_unwind().await;
+        let outcome = outcome.unwrap_or_else(|panic| Err(panicked(&*panic)));
         self.watcher.slots.multiplex(self.watcher.client.is_multiplexed());
         (outcome, Timing { started, ended: self.started.elapsed(), wait })
     }
@@ -169,10 +188,11 @@ impl<Q: Query> View<Q> {
 
     async fn block(&self, wait: Duration) -> Result<Answer<Q::Value>> {
         let position = self.plan.position();
+        if self.plan.is_doubtful() {
+            return self.query.fetch(&self.watcher.confirmed, position, wait).await;
+        }
         let Some((stale, limit)) = &self.watcher.stale else {
-            let doubtful = self.plan.is_doubtful();
-            let client = if doubtful { &self.watcher.confirmed } else { &self.watcher.bounded };
-            return self.query.fetch(client, position, wait).await;
+            return self.query.fetch(&self.watcher.bounded, position, wait).await;
         };
         let answer = self.query.fetch(stale, position, wait).await?;
         if answer.meta.last_contact <= *limit {
@@ -194,12 +214,19 @@ impl<Q: Query> View<Q> {
         let last = self.sender.borrow().snapshot.clone();
         let same = || last.as_ref().is_some_and(|last| self.query.same(&last.data, &answer.value));
         let before = self.plan.history();
-        let step = self.plan.answered(&answer.meta, timing, same);
+        let step =
+            catch_unwind(AssertUnwindSafe(|| self.plan.answered(&answer.meta, timing, same)));
+        let step = match step {
+            Ok(step) => step,
+            Err(panic) => return self.failed(Arc::new(panicked(&*panic))),
+        };
         if self.plan.history() != before {
-            tracing::info!("Consul's history was replaced");
+            tracing::debug!("Consul's history was replaced");
+            self.watcher.summary.add(Occasion::Replaced, &self.id.1, None);
             telemetry::watch(&self.id.1, Happened::Reset);
         }
-        if step.publish == Publish::Data {
+        self.published = step.publish == Publish::Data;
+        if self.published {
             telemetry::watch(&self.id.1, Happened::Update);
         } else if timing.is_early() {
             telemetry::watch(&self.id.1, Happened::Unchanged);
@@ -207,7 +234,8 @@ impl<Q: Query> View<Q> {
         let now = self.watcher.clock.now();
         let (position, history) = (self.plan.position().clone(), self.plan.history());
         if self.sender.borrow().state.consecutive_failures > 0 {
-            tracing::info!("watch works again");
+            tracing::debug!("watch works again");
+            self.watcher.summary.add(Occasion::Recovered, &self.id.1, None);
         }
         self.sender.send_if_modified(|shared| {
             shared.state.succeeded(now);
@@ -233,14 +261,14 @@ impl<Q: Query> View<Q> {
         telemetry::watch(&self.id.1, Happened::Error);
         let last = step.next == Next::End;
         let error = WatchError::new(error, last);
+        self.published = false;
         if let Next::After(delay) = step.next {
             let delay_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
             let cause = error.cause() as &dyn std::error::Error;
-            // The first of a row is news; the state tells of the others.
+            tracing::debug!(error = cause, delay_ms, "watch failed and will try again");
+            // The first of a row is news; the state has the others.
             if self.sender.borrow().state.consecutive_failures == 0 {
-                tracing::warn!(error = cause, delay_ms, "watch failed, trying on");
-            } else {
-                tracing::debug!(error = cause, delay_ms, "watch failed again");
+                self.watcher.summary.add(Occasion::Failed, &self.id.1, Some(error.shared()));
             }
         } else {
             // Whoever asks from now on gets a fresh read instead of this end.
@@ -259,6 +287,16 @@ impl<Q: Query> View<Q> {
         });
         step.next
     }
+}
+
+/// The error that stands for a panic in a query's code.
+fn panicked(panic: &(dyn Any + Send)) -> Error {
+    let text = panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    let source = format!("the query panicked: {}", text.unwrap_or("without a text"));
+    Error::Other { operation: "watch", retryable: true, source: source.into() }
 }
 
 /// Ends when nobody has listened for the linger time. `came` tells of those who come back.

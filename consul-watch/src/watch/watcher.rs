@@ -1,3 +1,5 @@
+//! The entry to watches: finds or makes the shared read of a query.
+
 use std::{
     any::{Any, TypeId},
     collections::HashMap,
@@ -19,6 +21,8 @@ use crate::{
         cover::{self, Cover},
         plan::Settings,
         slots::Slots,
+        state::Repairs,
+        summary::Summary,
         view::{Shared, View},
     },
 };
@@ -63,6 +67,7 @@ pub(super) struct Inner {
     pub(super) confirmed: Client,
     pub(super) slots: Arc<Slots>,
     pub(super) cover: Arc<Cover>,
+    pub(super) summary: Arc<Summary>,
     rate_limit: RateLimit,
     backoff: Backoff,
     poll_interval: Duration,
@@ -148,7 +153,8 @@ impl Watcher {
         }
         views.made += 1;
         let number = views.made;
-        let sender = Arc::new(watch::Sender::new(Shared::new()));
+        let repairs = Repairs::new(id.1.clone(), Arc::clone(&self.inner.summary));
+        let sender = Arc::new(watch::Sender::new(Shared::new(Arc::new(repairs))));
         let came = Arc::new(Notify::new());
         let watch = Watch::new(sender.subscribe());
         let settings = Settings {
@@ -348,8 +354,12 @@ impl WatcherBuilder {
             .map(|limit| (bounded.with_consistency(crate::Consistency::Stale), limit));
         let (ordered, confirmed) = (bounded.ordered(), bounded.confirmed());
         let tasks = TaskTracker::new();
+        let summary = Arc::new(Summary::new(tasks.clone(), self.stop.clone()));
+        let mut random = self.seed.map_or_else(fastrand::Rng::new, fastrand::Rng::with_seed);
         let settings = cover::Settings {
             client: ordered.clone(),
+            summary: Arc::clone(&summary),
+            seed: random.fork().u64(..),
             wait: self.wait,
             poll_interval: self.poll_interval,
             rate_limit: self.rate_limit,
@@ -357,7 +367,6 @@ impl WatcherBuilder {
             prefixes: slots.shares.prefixes,
         };
         let cover = Arc::new(Cover::new(settings, tasks.clone(), self.stop.clone()));
-        let random = self.seed.map_or_else(fastrand::Rng::new, fastrand::Rng::with_seed);
         Watcher {
             inner: Arc::new(Inner {
                 client: self.client,
@@ -375,6 +384,7 @@ impl WatcherBuilder {
                 confirmed,
                 slots,
                 cover,
+                summary,
                 views: Mutex::new(Views { random, ..Views::default() }),
             }),
         }

@@ -57,10 +57,7 @@ impl Transport for Restarting {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn what_a_server_says_before_it_has_caught_up_is_not_told() {
-    let consul = TestConsul::new();
-    consul.set_instance("web", "web-1", "10.0.0.1", 80, HealthStatus::Passing);
+fn restarting(consul: &TestConsul) -> (Arc<Restarting>, Client) {
     let way = Arc::new(Restarting {
         to: consul.transport(),
         replaying: AtomicBool::new(false),
@@ -68,7 +65,37 @@ async fn what_a_server_says_before_it_has_caught_up_is_not_told() {
         reads: Mutex::default(),
     });
     let to: Arc<dyn Transport> = Arc::clone(&way) as Arc<dyn Transport>;
-    let watcher = Watcher::new(Client::with_transport(ClientConfig::default(), to).unwrap());
+    (way, Client::with_transport(ClientConfig::default(), to).unwrap())
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_server_says_before_it_has_caught_up_is_not_shown() {
+    for max_stale in [Duration::ZERO, Duration::from_secs(5)] {
+        a_crash_is_no_change(max_stale).await;
+    }
+}
+
+/// The first read of a watch may reach a server that has just been started, or a follower that
+/// lags behind.
+#[tokio::test(start_paused = true)]
+async fn the_first_read_is_confirmed() {
+    for max_stale in [Duration::ZERO, Duration::from_secs(5)] {
+        let consul = TestConsul::new();
+        consul.set_instance("web", "web-1", "10.0.0.1", 80, HealthStatus::Passing);
+        let (way, client) = restarting(&consul);
+        way.replaying.store(true, Ordering::SeqCst);
+        let watcher = Watcher::builder(client).max_stale(max_stale).build();
+        let mut watch = watcher.watch(HealthService::new("web"));
+        let first = timeout(Duration::from_secs(30), watch.changed()).await.unwrap().unwrap();
+        assert_eq!(first.data.len(), 1, "{:?}", way.reads.lock().unwrap());
+    }
+}
+
+async fn a_crash_is_no_change(max_stale: Duration) {
+    let consul = TestConsul::new();
+    consul.set_instance("web", "web-1", "10.0.0.1", 80, HealthStatus::Passing);
+    let (way, client) = restarting(&consul);
+    let watcher = Watcher::builder(client).max_stale(max_stale).build();
     let mut watch = watcher.watch(HealthService::new("web"));
     assert_eq!(watch.changed().await.unwrap().data.len(), 1);
     // It blocks by now.

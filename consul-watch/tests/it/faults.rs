@@ -132,7 +132,7 @@ async fn change(client: &Client, random: &mut fastrand::Rng) {
         }
         kind => {
             let mut service = Service::new(&name, &name);
-            service.port = random.u16(1..5);
+            service.port = random.i64(1..5);
             let status = if kind == 2 { HealthStatus::Passing } else { HealthStatus::Critical };
             let registration = CatalogRegistration::new(&node, "10.0.0.1")
                 .with_service(service)

@@ -12,15 +12,18 @@
 mod caught_up;
 mod conformance;
 mod connections;
+mod corners;
 mod decoders;
 mod faults;
 mod follower;
 mod http2;
 mod live;
 mod mesh_watches;
+mod odd_values;
 mod parity;
 mod real;
 mod scale;
+mod self_signed;
 mod sharing;
 #[cfg(feature = "metrics")]
 mod telemetry;

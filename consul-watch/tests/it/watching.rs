@@ -173,27 +173,34 @@ async fn a_dropped_runtime_task_does_not_leave_a_dead_read_behind() {
 #[tokio::test]
 async fn data_that_is_too_stale_is_read_again_from_the_leader() {
     let server = wiremock::MockServer::start().await;
-    let answer = |contact: &str, value: &str| {
+    let answer = |index: &str, contact: &str, value: &str| {
         wiremock::ResponseTemplate::new(200)
-            .insert_header("X-Consul-Index", "5")
+            .insert_header("X-Consul-Index", index)
             .insert_header("X-Consul-LastContact", contact)
             .set_body_json(serde_json::json!({ value: [] }))
     };
-    // The repeat insists on the leader: an agent may answer from others by itself.
-    wiremock::Mock::given(wiremock::matchers::query_param("leader", ""))
+    // The first read is answered by a leader that has caught up, whatever comes later.
+    wiremock::Mock::given(wiremock::matchers::query_param("consistent", ""))
         .and(wiremock::matchers::query_param_is_missing("stale"))
-        .respond_with(answer("0", "fresh"))
+        .respond_with(answer("5", "0", "first"))
         .expect(1)
         .mount(&server)
         .await;
     wiremock::Mock::given(wiremock::matchers::query_param("stale", ""))
-        .and(wiremock::matchers::query_param_is_missing("index"))
-        .respond_with(answer("9000", "stale"))
+        .and(wiremock::matchers::query_param("index", "5"))
+        .respond_with(answer("6", "9000", "stale"))
         .expect(1)
         .mount(&server)
         .await;
-    wiremock::Mock::given(wiremock::matchers::query_param("index", "5"))
-        .respond_with(answer("0", "held").set_delay(LONG))
+    // The repeat insists on the leader: an agent may answer from others by itself.
+    wiremock::Mock::given(wiremock::matchers::query_param("leader", ""))
+        .and(wiremock::matchers::query_param_is_missing("stale"))
+        .respond_with(answer("6", "0", "fresh"))
+        .expect(1)
+        .mount(&server)
+        .await;
+    wiremock::Mock::given(wiremock::matchers::query_param("index", "6"))
+        .respond_with(answer("6", "0", "held").set_delay(LONG))
         .mount(&server)
         .await;
     let mut config = ClientConfig::default();
@@ -201,6 +208,7 @@ async fn data_that_is_too_stale_is_read_again_from_the_leader() {
     let watcher =
         Watcher::builder(Client::new(config).unwrap()).max_stale(Duration::from_secs(2)).build();
     let mut services = watcher.watch(CatalogServices::new());
+    assert!(services.changed().await.unwrap().data.contains_key("first"));
     assert!(services.changed().await.unwrap().data.contains_key("fresh"));
 }
 

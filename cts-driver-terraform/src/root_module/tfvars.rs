@@ -89,7 +89,7 @@ fn body(instance: &ServiceInstance) -> String {
         ("name", instance.name.as_str().into()),
         ("kind", instance.kind.as_str().into()),
         ("address", instance.address.as_str().into()),
-        ("port", Literal::Number(i64::from(instance.port).into())),
+        ("port", Literal::Number(instance.port.into())),
         ("meta", map(&instance.meta)),
         ("tags", strings(&instance.tags)),
         ("namespace", instance.namespace.as_str().into()),

@@ -32,7 +32,7 @@ const ROLE: &str = "CTS_DRIVER_TERRAFORM_CRASH";
 struct Work {
     root: PathBuf,
     consul: Option<String>,
-    services: Vec<(String, u16)>,
+    services: Vec<(String, i64)>,
     /// How long the process that is killed takes for each resource, in seconds.
     pause: f64,
 }
@@ -102,9 +102,9 @@ async fn the_process_that_is_killed() {
     }
 }
 
-fn some_services(random: &mut Rng) -> Vec<(String, u16)> {
+fn some_services(random: &mut Rng) -> Vec<(String, i64)> {
     let ids = ["a", "b", "c", "d", "e"].into_iter().filter(|_| random.bool()).collect::<Vec<_>>();
-    ids.into_iter().map(|id| (id.to_owned(), random.u16(1..1000))).collect()
+    ids.into_iter().map(|id| (id.to_owned(), random.i64(1..1000))).collect()
 }
 
 /// Ends the tool too, with everything that it started, as a machine does that loses its power.

@@ -159,8 +159,8 @@ pub(crate) fn module(name: &str) -> PathBuf {
 }
 
 /// Instances by id and port.
-pub(crate) fn services(ids_and_ports: &[(&str, u16)]) -> TaskInputs {
-    let instance = |(id, port): &(&str, u16)| ServiceInstance {
+pub(crate) fn services(ids_and_ports: &[(&str, i64)]) -> TaskInputs {
+    let instance = |(id, port): &(&str, i64)| ServiceInstance {
         id: (*id).to_owned(),
         name: "api".to_owned(),
         address: "10.0.0.1".to_owned(),

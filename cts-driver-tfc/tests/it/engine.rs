@@ -214,7 +214,7 @@ async fn a_filter_is_honoured_and_a_schedule_runs_for_changed_services() {
     let client = consul.client();
     let put = async |number: u16| {
         let mut service = Service::new("web", format!("web-{number}"));
-        service.port = 8000 + number;
+        service.port = i64::from(8000 + number);
         let instance = CatalogRegistration::new("outside", "10.0.0.1").with_service(service);
         client.catalog_register(&instance).await.unwrap();
     };

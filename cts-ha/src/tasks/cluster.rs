@@ -1,3 +1,5 @@
+//! One instance's part in a cluster of Consul-Terraform-Sync.
+
 use std::{
     collections::BTreeSet,
     fmt,
@@ -94,7 +96,7 @@ pub struct CtsCluster {
 struct Current {
     leadership: Leadership,
     store: Arc<KvTaskStore>,
-    /// Gives the term's stop when leadership is lost.
+    /// Gives the term's stop when leadership is lost, and makes it urgent in time.
     herald: JoinHandle<()>,
 }
 
@@ -232,10 +234,14 @@ impl CtsCluster {
 
     fn begin(&self, leadership: Leadership, store: KvTaskStore, stop: &Stop) -> Stop {
         let term = stop.child();
-        let (ended, told) = (leadership.ended().clone(), term.clone());
+        let (lost, signal) = (leadership.clone(), term.clone());
+        let clock = Arc::clone(&self.options.clock);
         let herald = tokio::spawn(async move {
-            ended.cancelled().await;
-            told.stop(StopReason::LeadershipLost);
+            lost.ended().cancelled().await;
+            signal.stop(StopReason::LeadershipLost);
+            // A resigned leader's work has ended; after a loss another may lead soon.
+            clock.sleep(lost.wind_up_left()).await;
+            signal.stop_now(StopReason::LeadershipLost);
         });
         *self.current() = Some(Current { leadership, store: Arc::new(store), herald });
         term
@@ -368,6 +374,10 @@ impl Cluster for CtsCluster {
         Some(self.settings.cluster.clone())
     }
 
+    fn address(&self) -> Option<String> {
+        self.settings.address.clone()
+    }
+
     fn tags(&self) -> Vec<String> {
         vec![self.settings.tag()]
     }
@@ -457,7 +467,21 @@ impl Cluster for CtsCluster {
     }
 }
 
+#[async_trait]
 impl Permit for CtsCluster {
+    async fn confirm(&self) -> cts_tasks::Result<()> {
+        Permit::check(self)?;
+        let leadership = self.current().as_ref().map(|current| current.leadership.clone());
+        let confirmed = match leadership {
+            Some(leadership) => leadership.confirm().await,
+            None => return Permit::check(self),
+        };
+        confirmed.map_err(|error| match error {
+            Error::Ended(_) => cts_tasks::Error::NotPermitted { reason: error.to_string() },
+            error => seam(error),
+        })
+    }
+
     fn check(&self) -> cts_tasks::Result<()> {
         let reason = match self.current().as_ref() {
             Some(current) => match current.leadership.check() {

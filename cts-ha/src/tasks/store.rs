@@ -1,3 +1,5 @@
+//! State of Consul-Terraform-Sync in Consul's KV store, written by the leader alone.
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
@@ -8,7 +10,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use consul_watch::{
     error_chain,
-    types::{KvOp, TxnOutcome},
+    types::{KvOp, KvPair},
 };
 use cts_tasks::{Change, State, Task, TaskName, TaskStore};
 use serde::Serialize;
@@ -81,6 +83,16 @@ pub struct KvTaskStore {
     kept: Mutex<Kept>,
 }
 
+/// Store that a reset meets.
+enum Found {
+    /// One that has never been used.
+    Nothing,
+    /// One with this metadata.
+    Store(Meta),
+    /// One whose metadata cannot be read.
+    Unreadable,
+}
+
 #[derive(Debug, Default, Clone)]
 struct Kept {
     state: State,
@@ -114,6 +126,12 @@ impl KvTaskStore {
             leadership: Some(leadership.clone()),
             kept: Mutex::default(),
         };
+        if options.reset {
+            let found = store.found_before_reset().await?;
+            store.reset(leadership, found, options).await?;
+            store.sweep(leadership).await;
+            return Ok(store);
+        }
         let snapshot = store.snapshot().await?;
         store.complete(&snapshot, leadership).await?;
         let meta: Option<Meta> = snapshot.read(&store.layout, &store.layout.meta())?;
@@ -127,12 +145,15 @@ impl KvTaskStore {
             });
         }
         match meta {
-            Some(meta) if !options.reset && !meta.resetting => {
+            Some(meta) if !meta.resetting => {
                 store.resume(leadership, meta, &options.driver).await?;
                 *store.kept.lock().await = store.decode(&snapshot)?;
                 store.warn_of_differences(&options.configured).await;
             }
-            meta => store.reset(leadership, meta, options).await?,
+            meta => {
+                let found = meta.map_or(Found::Nothing, Found::Store);
+                store.reset(leadership, found, options).await?;
+            }
         }
         store.sweep(leadership).await;
         Ok(store)
@@ -149,10 +170,32 @@ impl KvTaskStore {
     }
 
     async fn snapshot(&self) -> Result<Snapshot> {
+        Snapshot::new(&self.layout, self.pairs().await?)
+    }
+
+    /// Looks for what a reset throws away. A journal or metadata that cannot be read is
+    /// no obstacle: it goes with the rest.
+    async fn found_before_reset(&self) -> Result<Found> {
+        let pairs = self.pairs().await?;
+        let meta = pairs.iter().find(|pair| pair.key == self.layout.meta());
+        Ok(match meta.map(|pair| serde_json::from_slice(&pair.value)) {
+            Some(Ok(meta)) => Found::Store(meta),
+            Some(Err(error)) => {
+                tracing::warn!(
+                    kv.key = self.layout.meta(),
+                    error = &error as &dyn std::error::Error,
+                    "the stored metadata cannot be read, and is thrown away with the rest"
+                );
+                Found::Unreadable
+            }
+            None => Found::Nothing,
+        })
+    }
+
+    async fn pairs(&self) -> Result<Vec<KvPair>> {
         let root = self.layout.root();
         let reading = self.consul.list(&root, None, Duration::ZERO);
-        let pairs = bounded("read the stored state", READ, reading).await?.value;
-        Snapshot::new(&self.layout, pairs)
+        Ok(bounded("read the stored state", READ, reading).await?.value)
     }
 
     /// Carries out what a crash has left in the journal.
@@ -173,11 +216,12 @@ impl KvTaskStore {
     async fn reset(
         &self,
         leadership: &Leadership,
-        before: Option<Meta>,
+        before: Found,
         options: StoreOptions,
     ) -> Result<()> {
         let term = leadership.token().get();
-        if before.is_some() {
+        let is_new = matches!(before, Found::Nothing);
+        if !is_new {
             tracing::warn!(
                 directory = self.layout.root(),
                 "throwing away the stored tasks and events, and starting from the configuration"
@@ -186,14 +230,19 @@ impl KvTaskStore {
         let mut meta = Meta {
             v: VERSION,
             schema: VERSION,
-            created_term: before.as_ref().map_or(term, |before| before.created_term),
+            created_term: match &before {
+                Found::Store(before) => before.created_term,
+                Found::Unreadable | Found::Nothing => term,
+            },
             term,
-            reset_at: before.is_some().then_some(term),
+            reset_at: (!is_new).then_some(term),
             driver: options.driver,
             resetting: true,
         };
         let mut begin = vec![KvOp::set(self.layout.meta(), json(&meta))];
         begin.extend(Kind::ALL.map(|kind| KvOp::delete_tree(self.layout.folder(kind))));
+        // Carried out after the reset, it would bring back what is thrown away here.
+        begin.push(KvOp::delete(self.layout.journal()));
         fenced(leadership, begin).await?;
         let mut kept = Kept::default();
         for task in options.configured {
@@ -493,12 +542,7 @@ async fn fenced(leadership: &Leadership, ops: Vec<KvOp>) -> Result<()> {
     if ops.is_empty() {
         return leadership.check();
     }
-    match leadership.commit(ops).await? {
-        TxnOutcome::Committed(_) => Ok(()),
-        TxnOutcome::RolledBack(failures) => {
-            Err(Error::RolledBack { reason: crate::consul::reasons(&failures) })
-        }
-    }
+    leadership.commit(ops).await.map(drop)
 }
 
 fn record<T: Serialize>(term: u64, body: T) -> Result<Bytes> {

@@ -1,3 +1,5 @@
+//! An election among candidates of one process, for tests.
+
 use std::{
     fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -5,16 +7,48 @@ use std::{
 };
 
 use async_trait::async_trait;
-use consul_watch::Clock;
+use consul_watch::{
+    Client, Clock,
+    testing::TestConsul,
+    types::{KvOp, SessionId, SessionRequest},
+};
 use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 
-use crate::{Candidate, Elector, FencingToken, Leader, Leadership, Lease, Loss, Result, Timing};
+use crate::{
+    Candidate, Consul, Elector, FencingToken, Leader, Leadership, Lease, Loss, Result, Timing,
+    leadership::Fence,
+};
 
 /// An election among candidates in this process, without a Consul.
 ///
 /// It keeps a lock as Consul does: a holder has to be heard of, is given up
 /// after two TTLs of silence, and then nobody holds the lock for the
-/// lock-delay. Its own time is tokio's, which a test can pause.
+/// lock-delay. Its own time is tokio's, which a test can pause. What its leaders
+/// [commit](Leadership::commit) is in a KV store of its own, [`Ballot::client`].
+///
+/// A program's failover is tested in a few lines, without waiting:
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?.block_on(async {
+/// use std::{sync::Arc, time::Duration};
+/// use consul_watch::{testing::TestClock, types::KvOp};
+/// use cts_ha::{Elector as _, Timing, testing::Ballot};
+///
+/// let (ttl, lock_delay) = (Duration::from_secs(15), Duration::from_secs(15));
+/// let ballot = Ballot::new(Timing::new(ttl, lock_delay)?, lock_delay);
+/// let one = ballot.candidate("one", Arc::new(TestClock::default()));
+/// let two = ballot.candidate("two", Arc::new(TestClock::default()));
+/// let first = one.campaign().await?;
+/// first.commit(vec![KvOp::set("app/step", "1")]).await?;
+/// one.die();
+/// let second = two.campaign().await?; // after 2 x TTL + lock-delay on the paused clock
+/// assert!(first.commit(vec![KvOp::set("app/step", "2")]).await.is_err());
+/// assert!(second.token() > first.token());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -42,6 +76,10 @@ struct Shared {
     lock_delay: Duration,
     urn: Mutex<Urn>,
     changed: watch::Sender<u64>,
+    /// Keys of the leaders, and the lock that fences them.
+    store: TestConsul,
+    /// Session that holds the lock in `store`.
+    fence: tokio::sync::Mutex<Option<SessionId>>,
 }
 
 #[derive(Debug, Default)]
@@ -65,14 +103,29 @@ pub struct InProcessElector {
     candidate: Candidate,
     clock: Arc<dyn Clock>,
     cut: watch::Sender<bool>,
+    dead: CancellationToken,
 }
+
+/// Key of the lock in the store of a [`Ballot`].
+const LOCK: &str = "ballot/leader";
 
 impl Ballot {
     /// An election with this timing and lock-delay.
     pub fn new(timing: Timing, lock_delay: Duration) -> Self {
-        let shared =
-            Shared { timing, lock_delay, urn: Mutex::default(), changed: watch::Sender::new(0) };
+        let shared = Shared {
+            timing,
+            lock_delay,
+            urn: Mutex::default(),
+            changed: watch::Sender::new(0),
+            store: TestConsul::new(),
+            fence: tokio::sync::Mutex::default(),
+        };
         Self { shared: Arc::new(shared) }
+    }
+
+    /// Returns a client of the KV store that leaders write to.
+    pub fn client(&self) -> Client {
+        self.shared.store.client()
     }
 
     /// A candidate that measures its lease with `clock`.
@@ -82,11 +135,28 @@ impl Ballot {
             candidate: Candidate::new(id),
             clock,
             cut: watch::Sender::new(false),
+            dead: CancellationToken::new(),
         }
     }
 }
 
 impl Shared {
+    /// Takes the lock in the store from whoever had it, so that the store refuses what
+    /// earlier leaders commit.
+    async fn fence(&self) -> Result<Fence> {
+        let consul = Consul::new(self.store.client());
+        let mut held = self.fence.lock().await;
+        if let Some(before) = held.take() {
+            consul.destroy_session(&before).await?;
+        }
+        let mut request = SessionRequest::default();
+        (request.lock_delay, request.node_checks) = (Some(Duration::ZERO), Some(Vec::new()));
+        let session = consul.create_session(&request).await?;
+        consul.transact(vec![KvOp::lock(LOCK, "", session.clone())]).await?;
+        *held = Some(session.clone());
+        Ok(Fence { consul, key: LOCK.to_owned(), session, timing: self.timing })
+    }
+
     /// What holds now: a holder not heard of for two TTLs is none.
     fn urn(&self) -> MutexGuard<'_, Urn> {
         let mut urn = self.urn.lock().unwrap_or_else(PoisonError::into_inner);
@@ -140,6 +210,13 @@ impl InProcessElector {
         self.cut.send_replace(cut);
     }
 
+    /// Ends this candidate as a crash of its process would: it says nothing to the others,
+    /// who lead when two TTLs and the lock-delay have passed. Its leadership has ended with
+    /// [`Loss::Abandoned`], and it never campaigns again.
+    pub fn die(&self) {
+        self.dead.cancel();
+    }
+
     async fn reachable(&self) {
         let mut cut = self.cut.subscribe();
         // The sender lives as long as this candidate.
@@ -172,6 +249,9 @@ impl Elector for InProcessElector {
         let mut changed = self.shared.changed.subscribe();
         let timing = self.shared.timing;
         loop {
+            if self.dead.is_cancelled() {
+                std::future::pending::<()>().await;
+            }
             self.reachable().await;
             changed.borrow_and_update();
             let start = self.clock.monotonic();
@@ -180,22 +260,24 @@ impl Elector for InProcessElector {
                 let lease = Lease::since(Arc::clone(&self.clock), start, timing.lease);
                 let (own, kept) = (self.clone(), lease.clone());
                 let token = FencingToken::new(term);
-                return Ok(Leadership::start(
-                    lease,
-                    token,
-                    timing.margin(),
-                    |resigned| async move {
-                        tokio::select! {
-                            _loss = own.clone().keep(kept.clone(), term) => {}
-                            () = resigned.cancelled() => {}
+                let fence = self.shared.fence().await?;
+                let keep = |resigned: CancellationToken| async move {
+                    let resigned = tokio::select! {
+                        _loss = own.clone().keep(kept.clone(), term) => false,
+                        () = resigned.cancelled() => true,
+                        () = own.dead.cancelled() => {
+                            kept.end(Loss::Abandoned);
+                            false
                         }
-                        kept.end(Loss::Resigned);
-                        // One that is cut off cannot tell the others.
-                        if !*own.cut.borrow() {
-                            own.shared.release(term);
-                        }
-                    },
-                ));
+                    };
+                    // One that is cut off reaches nobody; one that has lost it is found to be
+                    // silent, as its last step may still be under way.
+                    if resigned && !*own.cut.borrow() {
+                        own.shared.release(term);
+                    }
+                };
+                let margin = timing.margin();
+                return Ok(Leadership::fenced(lease, token, margin, Some(fence), keep));
             }
             let due = self.shared.due();
             tokio::select! {

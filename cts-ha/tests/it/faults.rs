@@ -321,27 +321,33 @@ fn extent() -> (usize, u64) {
 #[expect(clippy::print_stdout, reason = "the seed and the figures are for who runs it")]
 async fn never_two_leaders_whatever_fails() {
     let case = "faults::never_two_leaders_whatever_fails";
-    let Some(part) = SUITE.part("consul", case) else { return };
     let (count, seed) = extent();
-    println!("{count} faults, HA_SEED={seed}");
-    let mut random = Rng::with_seed(seed);
-    let consul = Consul::start_with(&part.path, quick()).await.unwrap();
-    let mut run = Run::start(consul, false).await;
-    for number in 0..count {
-        let fault = Fault::random(&mut random);
-        println!("{number}: {fault:?}");
-        run.suffer(fault, &mut random).await;
+    for part in SUITE.parts("consul", case) {
+        println!("Consul {}: {count} faults, HA_SEED={seed}", part.version);
+        let mut random = Rng::with_seed(seed);
+        let consul = Consul::start_with(&part.path, quick()).await.unwrap();
+        let mut run = Run::start(consul, false).await;
+        for number in 0..count {
+            let fault = Fault::random(&mut random);
+            println!("{number}: {fault:?}");
+            run.suffer(fault, &mut random).await;
+        }
+        let (history, delays) = run.end().await;
+        println!(
+            "{} leaderships, {} writes\n{}",
+            history.beliefs().len(),
+            history.writes.len(),
+            summary(&delays)
+        );
+        let violations = history.violations(bound());
+        assert!(
+            violations.is_empty(),
+            "Consul {}, HA_SEED={seed}\n{}",
+            part.version,
+            violations.join("\n")
+        );
+        assert!(history.writes.len() > count, "the leaders have written");
     }
-    let (history, delays) = run.end().await;
-    println!(
-        "{} leaderships, {} writes\n{}",
-        history.beliefs().len(),
-        history.writes.len(),
-        summary(&delays)
-    );
-    let violations = history.violations(bound());
-    assert!(violations.is_empty(), "HA_SEED={seed}\n{}", violations.join("\n"));
-    assert!(history.writes.len() > count, "the leaders have written");
 }
 
 /// The checker finds a second leader and its writes in a real run.

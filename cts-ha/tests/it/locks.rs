@@ -32,6 +32,11 @@ cases!(
     trying_once_comes_back_in_time,
     a_handle_can_be_used_again_after_a_loss,
     a_lock_without_transactions,
+    a_lock_that_was_lost_stays_closed_for_the_lock_delay,
+    a_lock_that_nobody_waits_for_is_returned,
+    trying_for_a_while_comes_back_in_time,
+    a_place_that_was_lost_is_free_when_its_session_has_ended,
+    a_place_that_nobody_waits_for_is_returned,
     a_semaphore_has_its_places,
     a_dead_holder_frees_its_place,
     a_semaphore_has_one_limit,
@@ -277,6 +282,93 @@ async fn a_lock_without_transactions(place: &Place) {
     assert!(lease.check().is_ok() && holder(place, &key).await.is_some());
     lock.unlock().await.unwrap();
     assert_eq!(holder(place, &key).await, None);
+}
+
+/// The holder cannot see its lock any more, and its work may still be under way.
+async fn a_lock_that_was_lost_stays_closed_for_the_lock_delay(place: &Place) {
+    let mut options = place.lock();
+    (options.monitor_retries, options.wait) = (0, Duration::from_millis(500));
+    let (_lock, lease, trouble, key) = monitored(place, options).await;
+    let mut next = place.lock();
+    next.delayed = Duration::from_millis(50);
+    let next = Lock::new(&place.consul(), &key, next);
+    trouble.answer("GET /v1/kv", 10, 500, "trouble");
+    timeout(SOON * 5, lease.ended().cancelled()).await.expect("given up");
+    let lost = Instant::now();
+    assert_eq!(lease.loss(), Some(Loss::Unwatched));
+    timeout(place.failover(), taken(&next)).await.unwrap();
+    assert!(lost.elapsed() + SOON / 2 > place.delay, "free after {:?}", lost.elapsed());
+    next.unlock().await.unwrap();
+}
+
+/// The future is dropped when Consul has granted the lock, and before the
+/// contender has the answer.
+async fn a_lock_that_nobody_waits_for_is_returned(place: &Place) {
+    let key = place.name("lock");
+    let (client, trouble) = place.troubled();
+    let leaving = Lock::new(&Consul::new(client), &key, place.lock());
+    trouble.hold_answers("PUT /v1/txn");
+    tokio::select! {
+        _held = leaving.lock() => unreachable!("it has no answer"),
+        () = eventually("it has the lock", SOON * 5, async || trouble.held_back() > 0) => {}
+    }
+    let next = Lock::new(&place.consul(), &key, place.lock());
+    timeout(SOON, taken(&next)).await.expect("no TTL and no lock-delay passes");
+    next.unlock().await.unwrap();
+}
+
+async fn trying_for_a_while_comes_back_in_time(place: &Place) {
+    let key = place.name("lock");
+    let one = Lock::new(&place.consul(), &key, place.lock());
+    let two = Lock::new(&place.consul(), &key, place.lock());
+    let lease = one.try_lock_for(Duration::ZERO).await.unwrap().expect("it is free");
+    let start = Instant::now();
+    assert!(two.try_lock_for(Duration::from_millis(250)).await.unwrap().is_none());
+    assert!(start.elapsed() >= Duration::from_millis(250), "{:?}", start.elapsed());
+    assert!(lease.check().is_ok());
+    one.unlock().await.unwrap();
+    assert!(two.try_lock_for(SOON).await.unwrap().is_some());
+    two.unlock().await.unwrap();
+}
+
+async fn a_place_that_was_lost_is_free_when_its_session_has_ended(place: &Place) {
+    let prefix = place.name("places");
+    let (client, trouble) = place.troubled();
+    let mut options = place.lock();
+    (options.monitor_retries, options.wait) = (0, Duration::from_millis(500));
+    let one = Semaphore::new(&Consul::new(client), &prefix, 1, options).unwrap();
+    let began = Instant::now();
+    let lease = one.acquire().await.unwrap().unwrap();
+    trouble.answer("GET /v1/kv", 10, 500, "trouble");
+    timeout(SOON * 5, lease.ended().cancelled()).await.expect("given up");
+    assert_eq!(lease.loss(), Some(Loss::Unwatched));
+    let next = Semaphore::new(&place.consul(), &prefix, 1, place.lock()).unwrap();
+    let taken = timeout(place.failover(), next.acquire()).await.unwrap().unwrap().unwrap();
+    assert!(began.elapsed() >= place.ttl, "free after {:?}", began.elapsed());
+    assert!(taken.check().is_ok());
+    next.release().await.unwrap();
+}
+
+async fn a_place_that_nobody_waits_for_is_returned(place: &Place) {
+    let prefix = place.name("places");
+    let (client, trouble) = place.troubled();
+    let leaving = Semaphore::new(&Consul::new(client), &prefix, 1, place.lock()).unwrap();
+    // The contender's own key, and then the register.
+    let register = async || {
+        let key = format!("{prefix}/.lock");
+        place.client.kv_get(&key, &QueryOptions::default()).await.unwrap().value.is_some()
+    };
+    tokio::select! {
+        _held = async {
+            trouble.hold_answers_of("PUT /v1/kv", "/.lock");
+            leaving.acquire().await
+        } => unreachable!("it has no answer"),
+        () = eventually("it has the place", SOON * 5, register) => {}
+    }
+    trouble.let_answers_pass();
+    let next = Semaphore::new(&place.consul(), &prefix, 1, place.lock()).unwrap();
+    timeout(SOON, next.acquire()).await.expect("no TTL passes").unwrap().unwrap();
+    next.release().await.unwrap();
 }
 
 async fn a_semaphore_has_its_places(place: &Place) {

@@ -9,6 +9,7 @@
 mod arena;
 mod clusters;
 mod faults;
+mod fencing;
 mod locks;
 mod partings;
 mod place;

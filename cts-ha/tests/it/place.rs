@@ -2,6 +2,7 @@
 
 use std::{
     collections::VecDeque,
+    panic::AssertUnwindSafe,
     sync::{
         Arc, Mutex,
         atomic::{AtomicU32, Ordering},
@@ -17,11 +18,13 @@ use consul_watch::{
     transport::{ExchangeLimits, SocketTransport, TransportError},
 };
 use cts_ha::{Candidate, Consul, ConsulElector, ElectionOptions, LockOptions, SessionOptions};
+use futures::FutureExt as _;
 use tokio::sync::{OnceCell, watch};
 
 pub(crate) const SUITE: Suite = Suite("cts-ha");
 
-/// Runs each case on the double in memory with a paused clock, and on a real Consul.
+/// Runs each case on the double in memory with a paused clock, and on every real Consul
+/// that is there.
 macro_rules! cases {
     ($($name:ident),* $(,)?) => {
         mod double {
@@ -34,9 +37,9 @@ macro_rules! cases {
             $(#[tokio::test]
             async fn $name() {
                 let case = concat!(module_path!(), "::", stringify!($name));
-                if let Some(place) = $crate::place::Place::real(case).await {
-                    super::$name(&place).await;
-                }
+                let places = $crate::place::Place::real(case).await;
+                let cases = places.iter().map(|place| $crate::place::on(place, super::$name(place)));
+                futures::future::join_all(cases).await;
             })*
         }
     };
@@ -45,6 +48,8 @@ pub(crate) use cases;
 
 /// A Consul for one case.
 pub(crate) struct Place {
+    /// The double, or a version of Consul, for messages.
+    what: String,
     pub(crate) client: Client,
     pub(crate) double: Option<TestConsul>,
     transport: Arc<dyn Transport>,
@@ -55,7 +60,8 @@ pub(crate) struct Place {
     pub(crate) delay: Duration,
 }
 
-static REAL: OnceCell<real::Consul> = OnceCell::const_new();
+/// One server of each version, the oldest first.
+static REAL: OnceCell<Vec<(String, real::Consul)>> = OnceCell::const_new();
 static NAMES: AtomicU32 = AtomicU32::new(0);
 
 /// Settings of a real server whose sessions end within seconds.
@@ -68,6 +74,7 @@ impl Place {
         SUITE.double("consul");
         let consul = TestConsul::new();
         Self {
+            what: "the double".to_owned(),
             client: consul.client(),
             transport: consul.transport(),
             config: ClientConfig::default(),
@@ -78,17 +85,31 @@ impl Place {
         }
     }
 
-    /// All cases share one server, and take names of their own.
-    pub(crate) async fn real(case: &str) -> Option<Self> {
-        let part = SUITE.part("consul", case)?;
-        let start = || async { real::Consul::start_with(&part.path, quick()).await.unwrap() };
-        Some(Self::of(REAL.get_or_init(start).await))
+    /// A place on each version of Consul. All cases share the servers, and take names
+    /// of their own.
+    pub(crate) async fn real(case: &str) -> Vec<Self> {
+        let parts = SUITE.parts("consul", case);
+        let start = || async {
+            let mut servers = Vec::new();
+            for part in parts {
+                let server = real::Consul::start_with(&part.path, quick()).await.unwrap();
+                servers.push((part.version, server));
+            }
+            servers
+        };
+        let servers = REAL.get_or_init(start).await;
+        let place = |(version, server): &(String, real::Consul)| Self {
+            what: format!("Consul {version}"),
+            ..Self::of(server)
+        };
+        servers.iter().map(place).collect()
     }
 
     pub(crate) fn of(consul: &real::Consul) -> Self {
         let mut config = ClientConfig::default();
         config.address = consul.address();
         Self {
+            what: "a real Consul".to_owned(),
             client: consul.client(),
             double: None,
             transport: Arc::new(SocketTransport::new(&config).unwrap()),
@@ -148,6 +169,16 @@ impl Place {
     }
 }
 
+/// Runs a case, and names the place where it failed.
+#[expect(clippy::print_stderr, reason = "the test harness shows it with the failure")]
+pub(crate) async fn on(place: &Place, case: impl Future<Output = ()>) {
+    let outcome = AssertUnwindSafe(case).catch_unwind().await;
+    if let Err(panic) = outcome {
+        eprintln!("the case failed on {}", place.what);
+        std::panic::resume_unwind(panic);
+    }
+}
+
 /// What becomes of the requests of one client. Clones are the same.
 #[derive(Debug, Clone)]
 pub(crate) struct Trouble {
@@ -155,7 +186,8 @@ pub(crate) struct Trouble {
     answers: Arc<Mutex<VecDeque<Answer>>>,
     seen: Arc<Mutex<Vec<String>>>,
     cut_after: Arc<Mutex<Option<(&'static str, usize)>>>,
-    held_back: Arc<Mutex<Option<&'static str>>>,
+    /// Beginnings and ends of requests whose answers are held back.
+    held_back: Arc<Mutex<Option<(&'static str, &'static str)>>>,
 }
 
 /// An answer in place of Consul's, to requests whose method and path begin like this.
@@ -197,7 +229,17 @@ impl Trouble {
 
     /// Lets Consul answer requests like `to`, and the answers never come.
     pub(crate) fn hold_answers(&self, to: &'static str) {
-        *self.held_back.lock().unwrap() = Some(to);
+        self.hold_answers_of(to, "");
+    }
+
+    /// The same for those that also end with `end`.
+    pub(crate) fn hold_answers_of(&self, to: &'static str, end: &'static str) {
+        *self.held_back.lock().unwrap() = Some((to, end));
+    }
+
+    /// Lets further answers pass; those that were held back stay lost.
+    pub(crate) fn let_answers_pass(&self) {
+        *self.held_back.lock().unwrap() = None;
     }
 
     /// How many answers were held back.
@@ -210,7 +252,8 @@ impl Trouble {
     }
 
     fn holds(&self, request: &str) -> bool {
-        self.held_back.lock().unwrap().is_some_and(|to| request.starts_with(to))
+        let held_back = *self.held_back.lock().unwrap();
+        held_back.is_some_and(|(to, end)| request.starts_with(to) && request.ends_with(end))
     }
 
     fn count_down(&self, request: &str) {

@@ -100,6 +100,7 @@ suite!(
     large_batches_are_all_or_nothing,
     a_batch_cut_short_is_completed,
     documents_of_a_newer_program_are_refused,
+    a_reset_needs_to_read_nothing,
     long_messages_are_cut,
     a_failed_commit_is_made_good_by_the_next,
 );
@@ -357,6 +358,21 @@ async fn documents_of_a_newer_program_are_refused(place: &Place) {
             .unwrap_err();
         assert!(matches!(&error, Error::Data { key: at, .. } if *at == key), "{error}");
         assert!(!error.is_retryable());
+        leadership.resign().await;
+    }
+}
+
+async fn a_reset_needs_to_read_nothing(place: &Place) {
+    for document in ["meta", "journal", "tasks/a", "events/a"] {
+        let site = Site::new(place);
+        let leadership = site.lead("one").await;
+        site.open_with(&leadership, vec![task("a")], false).await;
+        let key = format!("{}/{document}", site.directory);
+        place.client.kv_put(&key, "no document", &PutOptions::default()).await.unwrap();
+        let store = site.open_with(&leadership, vec![task("b")], true).await;
+        assert_eq!(store.load().await.unwrap().tasks, [task("b")], "{document}");
+        assert_eq!(site.keys("journal").await, Vec::<String>::new());
+        assert_eq!(site.follower().load().await.unwrap().tasks, [task("b")], "{document}");
         leadership.resign().await;
     }
 }

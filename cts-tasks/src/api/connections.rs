@@ -1,6 +1,6 @@
 //! Accepts connections, and answers what comes over them.
 
-use std::{convert::Infallible, io, sync::Arc, time::Duration};
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::{Router, extract::Request};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
@@ -8,26 +8,26 @@ use hyper_util::rt::TokioIo;
 use tokio::{
     io::{AsyncRead, AsyncWrite, AsyncWriteExt},
     net::{TcpListener, TcpStream},
-    sync::Semaphore,
     task::JoinSet,
     time::{sleep, timeout},
 };
 use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt as _;
 
-use super::pace::{HEAD, Paced, Phase};
+use super::{
+    limits::{ConnectionLimits, LARGEST_HEAD},
+    pace::{Paced, Phase},
+    roster::{Listing, Roster},
+};
 use crate::{PLAIN_TO_TLS, Stop};
 
-/// How many connections are served at once; more wait to be accepted.
-const CONNECTIONS: usize = 1024;
-
-/// How long requests under way may take once the server is told to stop.
+/// Time that requests under way have to end once the server is asked to stop.
 ///
 /// Source: Consul-Terraform-Sync 0.9, shutdown of the API.
 const DRAIN: Duration = Duration::from_secs(5);
 
-/// How long to wait when the process has no room for another connection.
-const NO_ROOM: Duration = Duration::from_secs(1);
+/// Pause after the system has refused another descriptor.
+const NO_ROOM: Duration = Duration::from_millis(100);
 
 /// Serves until the stop, and then for up to 5 seconds what is under way.
 pub(super) async fn serve(
@@ -36,21 +36,22 @@ pub(super) async fn serve(
     tls: Option<TlsAcceptor>,
     stop: &Stop,
 ) {
-    let room = Arc::new(Semaphore::new(CONNECTIONS));
+    let roster = Roster::new(ConnectionLimits::of_process());
     let mut connections = JoinSet::new();
     loop {
         let accepted = tokio::select! {
-            accepted = accept(&listener, &room) => accepted,
+            accepted = accept(&listener, &roster) => accepted,
             Some(_ended) = connections.join_next() => continue,
             _ = stop.stopped() => break,
         };
-        let Some((stream, permit)) = accepted else { continue };
+        let Some((stream, listing)) = accepted else { continue };
         let (router, tls, stop) = (router.clone(), tls.clone(), stop.clone());
         connections.spawn(async move {
-            if let Err(error) = connection(stream, router, tls, &stop).await {
+            if let Err(error) = connection(stream, router, tls, &listing.phase, &stop).await {
                 tracing::trace!(error = &*error, "a connection to the API ended");
             }
-            drop(permit);
+            // The socket is closed by now, so its descriptor is free.
+            drop(listing);
         });
     }
     drop(listener);
@@ -60,12 +61,16 @@ pub(super) async fn serve(
     }
 }
 
-type Permit = tokio::sync::OwnedSemaphorePermit;
-
-async fn accept(listener: &TcpListener, room: &Arc<Semaphore>) -> Option<(TcpStream, Permit)> {
-    let permit = Arc::clone(room).acquire_owned().await.ok()?;
+async fn accept(listener: &TcpListener, roster: &Arc<Roster>) -> Option<(TcpStream, Listing)> {
+    roster.room().await;
     match listener.accept().await {
-        Ok((stream, _peer)) => Some((stream, permit)),
+        Ok((stream, peer)) => {
+            let listing = roster.enter(peer.ip());
+            if listing.is_none() {
+                refused(peer);
+            }
+            Some((stream, listing?))
+        }
         Err(error) => {
             // A connection that was given up in between is nobody's problem.
             let given_up = [
@@ -82,16 +87,21 @@ async fn accept(listener: &TcpListener, room: &Arc<Semaphore>) -> Option<(TcpStr
     }
 }
 
+fn refused(peer: SocketAddr) {
+    tracing::debug!(%peer, "too many requests of this client are being answered, connection refused");
+}
+
 type Ended = Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
 async fn connection(
     mut stream: TcpStream,
     router: Router,
     tls: Option<TlsAcceptor>,
+    phase: &Phase,
     stop: &Stop,
 ) -> Ended {
     stream.set_nodelay(true)?;
-    let Some(tls) = tls else { return http(stream, router, stop).await };
+    let Some(tls) = tls else { return http(stream, router, phase, stop).await };
     let secured = async {
         if is_plain(&stream).await? {
             refuse_plain(&mut stream).await?;
@@ -100,11 +110,15 @@ async fn connection(
         Ok(Some(tls.accept(stream).await?))
     };
     let secured: io::Result<_> = tokio::select! {
-        secured = timeout(HEAD, secured) => secured?,
+        secured = secured => secured,
+        () = phase.overdue() => return Err(io::Error::from(io::ErrorKind::TimedOut).into()),
         _ = stop.stopped() => return Ok(()),
     };
     match secured? {
-        Some(stream) => http(stream, router, stop).await,
+        Some(stream) => {
+            phase.head();
+            http(stream, router, phase, stop).await
+        }
         None => Ok(()),
     }
 }
@@ -137,23 +151,29 @@ async fn refuse_plain(stream: &mut TcpStream) -> io::Result<()> {
 }
 
 /// Answers the requests of one connection.
-pub(super) async fn http<S>(stream: S, router: Router, stop: &Stop) -> Ended
+pub(super) async fn http<S>(stream: S, router: Router, phase: &Phase, stop: &Stop) -> Ended
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let phase = Phase::new();
     let io = TokioIo::new(Paced::new(stream, phase.clone()));
     let answering = phase.clone();
     let service = service_fn(move |request: hyper::Request<Incoming>| {
-        answering.answering();
         let (router, phase) = (router.clone(), answering.clone());
         async move {
+            // A request on a connection that gave way has had no effect, so its client
+            // may send it again.
+            if !phase.answering() {
+                return Err(io::Error::from(io::ErrorKind::ConnectionAborted));
+            }
             let answer = router.oneshot(request.map(axum::body::Body::new) as Request).await;
             phase.answered();
-            answer as Result<_, Infallible>
+            answer.map_err(|never| match never {})
         }
     });
-    let connection = http1::Builder::new().header_read_timeout(None).serve_connection(io, service);
+    let connection = http1::Builder::new()
+        .header_read_timeout(None)
+        .max_buf_size(LARGEST_HEAD)
+        .serve_connection(io, service);
     tokio::pin!(connection);
     tokio::select! {
         ended = &mut connection => return Ok(ended?),
@@ -173,7 +193,10 @@ mod tests {
     };
 
     use super::*;
-    use crate::{StopReason, api::pace::IDLE};
+    use crate::{
+        StopReason,
+        api::limits::{HEAD, IDLE},
+    };
 
     /// A connection whose answers take two minutes under `/slow`.
     fn connect(stop: &Stop) -> (DuplexStream, JoinHandle<Duration>) {
@@ -187,7 +210,7 @@ mod tests {
         let serving = tokio::spawn(async move {
             let started = Instant::now();
             // A connection that is cut off ends with an error, and that is fine here.
-            let _ended = http(far, router, &stop).await;
+            let _ended = http(far, router, &Phase::new(), &stop).await;
             started.elapsed()
         });
         (near, serving)

@@ -76,22 +76,10 @@ fn is_told(status: StatusCode, method: &str) -> bool {
         || (changes && status.is_client_error() && status != StatusCode::UNAUTHORIZED)
 }
 
-/// `OPTIONS` is always fine; an error is always a document.
+/// Makes a document of every error.
 async fn answer(request: Request, next: Next) -> Response {
-    let response = if request.method() == Method::OPTIONS {
-        StatusCode::OK.into_response()
-    } else {
-        next.run(request).await
-    };
-    let mut response = as_document(response).await;
+    let mut response = as_document(next.run(request).await).await;
     let headers = response.headers_mut();
-    for (name, value) in [
-        (header::ACCESS_CONTROL_ALLOW_ORIGIN, "*"),
-        (header::ACCESS_CONTROL_ALLOW_HEADERS, "Content-Type"),
-        (header::ACCESS_CONTROL_ALLOW_METHODS, "GET, PUT, PATCH, POST, DELETE"),
-    ] {
-        headers.insert(name, HeaderValue::from_static(value));
-    }
     headers.entry(header::CONTENT_TYPE).or_insert(HeaderValue::from_static("application/json"));
     response
 }
@@ -114,8 +102,10 @@ async fn as_document(response: Response) -> Response {
         text => text.to_owned(),
     };
     let mut document = Failure::new(status, text).into_response();
-    if let Some(allow) = parts.headers.get(header::ALLOW) {
-        document.headers_mut().insert(header::ALLOW, allow.clone());
+    for name in [header::ALLOW, header::RETRY_AFTER] {
+        if let Some(value) = parts.headers.get(&name) {
+            document.headers_mut().insert(name, value.clone());
+        }
     }
     document
 }

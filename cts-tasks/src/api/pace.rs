@@ -1,10 +1,9 @@
-//! How long a connection may keep the server waiting.
+//! The phases of a connection, and the time that each may take.
 
 use std::{
     io,
     pin::Pin,
     task::{Context, Poll},
-    time::Duration,
 };
 
 use tokio::{
@@ -13,15 +12,7 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-/// How long a request's head may take to arrive.
-///
-/// Source: Consul-Terraform-Sync 0.9, read timeout of the API.
-pub(super) const HEAD: Duration = Duration::from_secs(15);
-
-/// How long a connection may be kept without a request.
-///
-/// Source: Consul-Terraform-Sync 0.9, idle timeout of the API.
-pub(super) const IDLE: Duration = Duration::from_mins(1);
+use super::limits::{HEAD, IDLE};
 
 /// Where a connection stands between two requests. Clones share it.
 #[derive(Debug, Clone)]
@@ -30,46 +21,92 @@ pub(super) struct Phase(watch::Sender<At>);
 #[derive(Debug, Clone, Copy)]
 enum At {
     /// Nothing of the next request has come.
-    Idle { until: Instant },
+    Idle { since: Instant },
     /// A head is coming.
-    Head { until: Instant },
+    Head { since: Instant },
     /// A request is being answered, for as long as that takes.
     Answering,
+    /// It gave way to another connection, and takes no request any more.
+    Cut,
 }
 
 impl Phase {
     /// A client that connects has a request.
     pub(super) fn new() -> Self {
-        Self(watch::Sender::new(At::Head { until: Instant::now() + HEAD }))
+        Self(watch::Sender::new(At::Head { since: Instant::now() }))
     }
 
-    /// A head is complete.
-    pub(super) fn answering(&self) {
-        self.0.send_replace(At::Answering);
+    /// Starts the time of a head afresh, after a handshake.
+    pub(super) fn head(&self) {
+        self.move_on(At::Head { since: Instant::now() });
+    }
+
+    /// A head is complete; `false` if the connection was cut before, so that the
+    /// request must not take effect.
+    pub(super) fn answering(&self) -> bool {
+        self.move_on(At::Answering)
     }
 
     /// An answer is complete.
     pub(super) fn answered(&self) {
-        self.0.send_replace(At::Idle { until: Instant::now() + IDLE });
+        self.move_on(At::Idle { since: Instant::now() });
+    }
+
+    /// Changes the phase, unless the connection was cut.
+    fn move_on(&self, next: At) -> bool {
+        self.0.send_if_modified(|at| {
+            let goes_on = !matches!(at, At::Cut);
+            if goes_on {
+                *at = next;
+            }
+            goes_on
+        })
     }
 
     fn bytes_came(&self) {
         self.0.send_if_modified(|at| {
             let first = matches!(at, At::Idle { .. });
             if first {
-                *at = At::Head { until: Instant::now() + HEAD };
+                *at = At::Head { since: Instant::now() };
             }
             first
         });
     }
 
-    /// Waits until the client has kept the server waiting for too long.
+    /// The time since which the client is waited for; `None` while it is answered.
+    pub(super) fn waiting_since(&self) -> Option<Instant> {
+        match *self.0.borrow() {
+            At::Idle { since } | At::Head { since } => Some(since),
+            At::Answering | At::Cut => None,
+        }
+    }
+
+    /// Ends a connection that is waited for; `false` if a request is being answered.
+    pub(super) fn cut(&self) -> bool {
+        self.0.send_if_modified(|at| {
+            let waiting = matches!(at, At::Idle { .. } | At::Head { .. });
+            if waiting {
+                *at = At::Cut;
+            }
+            waiting
+        })
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_cut(&self) -> bool {
+        matches!(*self.0.borrow(), At::Cut)
+    }
+
+    /// Waits until the client has kept the server waiting for too long, or the
+    /// connection was cut.
     pub(super) async fn overdue(&self) {
         let mut changes = self.0.subscribe();
         loop {
             let until = match *changes.borrow_and_update() {
-                At::Idle { until } | At::Head { until } => Some(until),
+                At::Idle { since } => Some(since + IDLE),
+                At::Head { since } => Some(since + HEAD),
                 At::Answering => None,
+                At::Cut => return,
             };
             tokio::select! {
                 () = sleep_until(until.unwrap_or_else(Instant::now)), if until.is_some() => return,
@@ -80,7 +117,7 @@ impl Phase {
     }
 }
 
-/// A connection that tells its [`Phase`] when bytes come.
+/// A connection that reports to its [`Phase`] when bytes come.
 #[derive(Debug)]
 pub(super) struct Paced<S> {
     inner: S,

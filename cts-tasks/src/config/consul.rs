@@ -40,7 +40,7 @@ impl Default for ConsulConfig {
             address: "localhost:8500".to_owned(),
             token: None,
             auth: None,
-            kv_path: "consul-terraform-sync/".to_owned(),
+            kv_path: DEFAULT_KV_PATH.to_owned(),
             kv_namespace: String::new(),
             tls: None,
             transport: ConsulTransport::default(),
@@ -51,16 +51,45 @@ impl Default for ConsulConfig {
 
 impl ConsulConfig {
     /// The path in Consul KV below which Terraform keeps state: `terraform`
-    /// below [`ConsulConfig::kv_path`], which may end in it already.
+    /// below [`ConsulConfig::kv_path`], which may end in `/terraform` already.
     ///
-    /// Source: Consul-Terraform-Sync 0.9.0 `config/driver_terraform.go`.
+    /// An empty `kv_path` is the default. The rule is upstream's to the letter,
+    /// also where it surprises: `terraform` gives `terraform/terraform`, and a
+    /// slash at the end of `foo/terraform/` gives `foo/terraform/terraform`. A
+    /// state that is looked for elsewhere than upstream wrote it is lost.
+    ///
+    /// Source: Consul-Terraform-Sync 0.9.0 `config/terraform.go`.
     pub fn state_path(&self) -> String {
-        let base = self.kv_path.trim_end_matches('/');
-        if base == "terraform" || base.ends_with("/terraform") {
-            return base.to_owned();
+        let configured = match self.kv_path.as_str() {
+            "" => DEFAULT_KV_PATH,
+            configured => configured,
+        };
+        if configured.ends_with("/terraform") {
+            return cleaned(configured);
         }
-        if base.is_empty() { "terraform".to_owned() } else { format!("{base}/terraform") }
+        cleaned(&format!("{configured}/terraform"))
     }
+}
+
+/// The base of the state's path in Consul KV, unless configured.
+const DEFAULT_KV_PATH: &str = "consul-terraform-sync/";
+
+/// A path as Go's `path.Join` leaves it: no empty segments, `.` or `..`. A slash at the
+/// front stays.
+fn cleaned(path: &str) -> String {
+    let rooted = path.starts_with('/');
+    let mut segments: Vec<&str> = Vec::new();
+    for segment in path.split('/') {
+        match segment {
+            "" | "." => {}
+            ".." if segments.last().is_some_and(|last| *last != "..") => {
+                segments.pop();
+            }
+            ".." if rooted => {}
+            segment => segments.push(segment),
+        }
+    }
+    format!("{}{}", if rooted { "/" } else { "" }, segments.join("/"))
 }
 
 /// This instance's own registration in Consul.

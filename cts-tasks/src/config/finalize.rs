@@ -1,13 +1,13 @@
 //! From merged bodies to a checked [`Config`].
 
-use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
 use super::{
-    ClaimedBlock, Config, DEFAULT_DRIVER, DEFAULT_PORT, DEFAULT_WORKING_DIR, DriverBlock, LogLevel,
-    api_tls, buffer_period,
+    ClaimedBlock, Config, DEFAULT_DRIVER, DEFAULT_PORT, DEFAULT_SHUTDOWN_TIMEOUT,
+    DEFAULT_WORKING_DIR, DriverBlock, LogLevel, api, api_tls, buffer_period,
     client::non_empty,
     consul,
-    decode::{Findings, Group, Spanned, group},
+    decode::{Findings, Group, SignedDuration, Spanned, group},
     environment::Surroundings,
     provider,
     raw::{RawConfig, RawConsul},
@@ -71,7 +71,10 @@ pub(super) fn finalize(
         consul,
         vault,
         tls: api_tls::finalize(raw.tls.as_ref(), surroundings, findings),
-        api_token_file: api_token_file(raw, surroundings, findings),
+        api_token_file: api::token_file(raw, surroundings, findings),
+        api_hosts: api::hosts(raw, findings),
+        api_cors_origins: api::cors_origins(raw, findings),
+        shutdown_timeout: shutdown_timeout(raw, findings),
         api_metrics: raw.api_metrics.as_ref().is_some_and(|metrics| metrics.value),
         driver: driver_block(raw, kind),
         providers,
@@ -139,22 +142,19 @@ fn port(raw: &RawConfig, findings: &mut Findings) -> u16 {
     })
 }
 
-fn api_token_file(
-    raw: &RawConfig,
-    surroundings: &Surroundings,
-    findings: &mut Findings,
-) -> Option<PathBuf> {
-    let configured = raw.api_token_file.as_ref()?;
-    // An empty name must not leave the API open that was meant to be closed.
-    if configured.value.is_empty() {
-        findings.error_help(
-            "api_token_file: the name of the file is empty",
-            configured.place.clone(),
-            "name the file that holds the token, or remove the setting",
-        );
-        return None;
+fn shutdown_timeout(raw: &RawConfig, findings: &mut Findings) -> Duration {
+    let Some(configured) = &raw.shutdown_timeout else { return DEFAULT_SHUTDOWN_TIMEOUT };
+    match configured.value {
+        SignedDuration::Positive(length) => length,
+        SignedDuration::Negative => {
+            findings.error_help(
+                "shutdown_timeout: cannot be negative",
+                configured.place.clone(),
+                "it is the time that a running apply has to end after a stop, such as \"5m\"",
+            );
+            DEFAULT_SHUTDOWN_TIMEOUT
+        }
     }
-    Some(surroundings.resolve(&configured.value))
 }
 
 fn id(raw: &RawConfig, surroundings: &Surroundings, findings: &mut Findings) -> String {

@@ -11,6 +11,7 @@ use lexer::{Lexer, Token};
 
 use super::{
     cursor::{Fault, MAX_DEPTH},
+    mask::is_known,
     value::{ConfigValue, Entry, ValueKind},
 };
 use crate::{Diagnostic, Place, Source};
@@ -108,9 +109,15 @@ impl<'a> Parser<'a> {
                     .help("HCL writes key = value; a file in JSON needs the extension .json"));
             }
             _ => {
+                // What is no key of the schema may be a part of a secret.
+                let key = if is_known(&key.text) {
+                    format!("key \"{}\"", key.text)
+                } else {
+                    "the key".to_owned()
+                };
                 return Err(Fault::new(
                     last,
-                    format!("key \"{}\" has no value: expected \"=\" or \"{{\"", key.text),
+                    format!("{key} has no value: expected \"=\" or \"{{\""),
                 )
                 .help("write key = value for an attribute, or key { … } for a block"));
             }

@@ -4,6 +4,7 @@ use std::{ops::Range, sync::Arc};
 
 use super::{
     cursor::{Cursor, Fault, MAX_DEPTH, describe},
+    mask::is_known,
     value::{ConfigValue, Entry, ValueKind},
 };
 use crate::{Diagnostic, Place, Source};
@@ -83,7 +84,11 @@ impl Parser<'_> {
             word => {
                 return Err(Fault::new(
                     start..ahead.position(),
-                    format!("expected a value, found \"{word}\""),
+                    if is_known(word) {
+                        format!("expected a value, found \"{word}\"")
+                    } else {
+                        "expected a value, found a word without quotes".to_owned()
+                    },
                 )
                 .help("put quotes around strings"));
             }
@@ -99,7 +104,7 @@ impl Parser<'_> {
         self.cursor.take_while(|c| c.is_ascii_alphanumeric() || "+-.".contains(c));
         let text = self.cursor.since(start);
         text.parse().map(ValueKind::Number).map_err(|_invalid| {
-            Fault::new(start..self.cursor.position(), format!("invalid number \"{text}\""))
+            Fault::new(start..self.cursor.position(), "invalid number")
                 .help("put quotes around it if it is meant as a string")
         })
     }

@@ -46,7 +46,10 @@ impl Config {
             "vault": self.vault.as_ref().map(vault),
             "tls": self.tls.as_ref().map(api_tls),
             "api_token_file": self.api_token_file,
+            "api_hosts": self.api_hosts,
+            "api_cors_origins": self.api_cors_origins,
             "api_metrics": self.api_metrics,
+            "shutdown_timeout": duration(self.shutdown_timeout),
             "driver": { self.driver.label.as_str(): self.driver.to_json() },
             "terraform_provider": self.providers.iter().map(provider).collect::<Vec<_>>(),
             "task": self.tasks.iter().map(task).collect::<Vec<_>>(),
@@ -112,10 +115,7 @@ fn redact<'v>(value: &'v Literal, path: &mut Vec<&'v str>, secret_fields: &[&str
 }
 
 fn is_secret(path: &[&str], secret_fields: &[&str]) -> bool {
-    let named = path.iter().any(|key| {
-        let key = key.to_ascii_lowercase();
-        SECRET_NAMES.iter().any(|name| key.contains(name))
-    });
+    let named = path.iter().any(|key| is_secret_name(key));
     let listed = || {
         secret_fields.iter().any(|field| {
             let field: Vec<&str> = field.split('.').collect();
@@ -124,6 +124,12 @@ fn is_secret(path: &[&str], secret_fields: &[&str]) -> bool {
         })
     };
     named || listed()
+}
+
+/// Returns `true` for a key that by its name is a secret's.
+pub(super) fn is_secret_name(key: &str) -> bool {
+    let key = key.to_ascii_lowercase();
+    SECRET_NAMES.iter().any(|name| key.contains(name))
 }
 
 fn duration(length: Duration) -> String {

@@ -62,7 +62,7 @@ fn read(
 ///
 /// Every place that is anything else.
 pub(super) fn parse(source: &Arc<Source>) -> Result<BTreeMap<String, Literal>, Vec<Diagnostic>> {
-    let place = |range: Range<usize>| Place::new(Arc::clone(source), range);
+    let place = |range: Range<usize>| Place::new(Arc::clone(source), range).of_variables();
     let body = hcl_edit::parser::parse_body(&source.text).map_err(|error| {
         let offset = error.location().offset();
         let message = format!("not a list of variables: {}", error.message());

@@ -58,7 +58,7 @@ pub fn instances_of_web(count: usize) -> TaskInputs {
         id: format!("web-{number}"),
         name: "web".to_owned(),
         address: "10.0.0.1".to_owned(),
-        port: u16::try_from(8000 + number).unwrap_or(u16::MAX),
+        port: i64::try_from(8000 + number).unwrap_or(i64::MAX),
         status: "passing".to_owned(),
         node: "node-1".to_owned(),
         node_id: "39e5a7f5-2834-e16d-6925-78167c9f50d8".to_owned(),

@@ -32,7 +32,7 @@ async fn registered_port(consul: &Client) -> u16 {
     loop {
         let services = consul.agent_services(&QueryOptions::default()).await.unwrap();
         if let Some(own) = services.get("cts-01") {
-            return own.service.port;
+            return own.service.tcp_port().expect("a port");
         }
         sleep(Duration::from_millis(10)).await;
     }

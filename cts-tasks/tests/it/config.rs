@@ -4,6 +4,7 @@ mod loading;
 mod mistakes;
 mod properties;
 mod rendering;
+mod secrets;
 mod settings;
 mod shapes;
 pub(crate) mod support;

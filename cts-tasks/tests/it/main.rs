@@ -8,7 +8,9 @@
 )]
 
 mod api;
+mod api_access;
 mod api_create;
+mod api_limits;
 mod api_on_consul;
 mod api_plans;
 mod api_server;

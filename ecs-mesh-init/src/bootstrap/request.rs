@@ -197,8 +197,17 @@ impl BootstrapRequest {
         }
         if service.kind == ServiceKind::IngressGateway {
             let host = if service.address.is_empty() { "127.0.0.1" } else { &service.address };
-            options.ready =
-                Some(HostPort::new(host, if service.port == 0 { 8443 } else { service.port }));
+            let port = match service.port {
+                0 => 8443,
+                // Consul takes any number, but a gateway cannot listen on it.
+                port => u16::try_from(port).map_err(|_range| {
+                    Error::input(format!(
+                        "gateway {} is registered with port {port}; expected 0 to 65535",
+                        self.proxy_id
+                    ))
+                })?,
+            };
+            options.ready = Some(HostPort::new(host, port));
         }
         Ok(options)
     }

@@ -28,7 +28,7 @@ pub fn agent_registration(service: &MeshService) -> AgentServiceRegistration {
     registration.kind = service.kind.clone();
     registration.id.clone_from(&service.id);
     registration.tags.clone_from(&service.tags);
-    registration.port = service.port;
+    registration.port = service.port.into();
     registration.address = service.address.clone().unwrap_or_default();
     registration.tagged_addresses.clone_from(&service.tagged_addresses);
     registration.enable_tag_override = service.enable_tag_override;

@@ -23,7 +23,7 @@ pub fn catalog_registration(service: &MeshService, node: &str) -> CatalogRegistr
     entry.kind = service.kind.clone();
     entry.tags.clone_from(&service.tags);
     entry.meta.clone_from(&service.meta);
-    entry.port = service.port;
+    entry.port = service.port.into();
     entry.address = service.address.clone().unwrap_or_else(|| service.task_address.clone());
     entry.tagged_addresses.clone_from(&service.tagged_addresses);
     entry.weights = service.weights.unwrap_or_default();

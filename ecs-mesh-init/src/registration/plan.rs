@@ -117,7 +117,7 @@ impl Planner<'_> {
         let mut tagged_addresses = BTreeMap::new();
         if self.config.redirects_traffic() {
             let address = self.task.node_ip().to_owned();
-            let address = ServiceAddress { address, port: settings.port };
+            let address = ServiceAddress { address, port: settings.port.into() };
             tagged_addresses.insert("virtual".to_owned(), address);
         }
         Ok(MeshService {
@@ -145,7 +145,7 @@ impl Planner<'_> {
         let mut body = ServiceProxy::default();
         body.destination_service_name.clone_from(&service.name);
         body.destination_service_id.clone_from(&service.id);
-        body.local_service_port = settings.port;
+        body.local_service_port = settings.port.into();
         body.config.clone_from(&proxy.config);
         body.upstreams = proxy.upstreams.iter().map(upstream).collect();
         body.mesh_gateway = mesh_gateway(proxy.mesh_gateway.as_ref().map(|it| it.mode.as_str()));
@@ -191,7 +191,7 @@ impl Planner<'_> {
         let tagged = [("lan", lan), ("wan", wan)];
         let tagged_addresses = tagged.into_iter().filter_map(|(name, address)| {
             let address = address.filter(|address| !address.address.is_empty())?;
-            let port = port_of(address);
+            let port = i64::from(port_of(address));
             Some((name.to_owned(), ServiceAddress { address: address.address.clone(), port }))
         });
         let address = lan.and_then(|address| some(&address.address));
@@ -275,7 +275,7 @@ fn upstream(config: &UpstreamConfig) -> Upstream {
     upstream.destination_name.clone_from(&config.destination_name);
     upstream.datacenter.clone_from(&config.datacenter);
     upstream.local_bind_address.clone_from(&config.local_bind_address);
-    upstream.local_bind_port = config.local_bind_port;
+    upstream.local_bind_port = config.local_bind_port.into();
     upstream.config.clone_from(&config.config);
     upstream.mesh_gateway = mesh_gateway(config.mesh_gateway.as_ref().map(|it| it.mode.as_str()));
     upstream

@@ -30,7 +30,7 @@ pub(crate) fn instance(service: &str, number: u16, status: HealthStatus) -> Cata
     let id = format!("{service}-{number}");
     let mut instance = Service::new(service, &id);
     instance.address = format!("10.0.0.{number}");
-    instance.port = 8000 + number;
+    instance.port = i64::from(8000 + number);
     let alive = HealthCheck::of_service(&id, format!("{id}-alive"), status);
     CatalogRegistration::new("outside", "10.0.0.1").with_service(instance).with_check(alive)
 }

@@ -21,7 +21,7 @@ use crate::{
 
 fn on_rack(number: u16) -> CatalogRegistration {
     let mut service = Service::new("web", format!("web-{number}"));
-    service.port = 8000 + number;
+    service.port = i64::from(8000 + number);
     CatalogRegistration::new("rack", "10.0.0.1").with_service(service)
 }
 

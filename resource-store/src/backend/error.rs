@@ -42,6 +42,16 @@ pub enum Error {
         /// What is stored.
         stored: Arc<Resource>,
     },
+    /// A change may have taken place, may yet, or never.
+    #[error(
+        "{operation} failed: the outcome is unknown, because {reason}; read the resource again before repeating it"
+    )]
+    OutcomeUnknown {
+        /// The change that was attempted.
+        operation: &'static str,
+        /// The reason why nobody can tell.
+        reason: String,
+    },
     /// Something specific to the backend failed.
     #[error("{operation} failed: {source}")]
     Other {
@@ -63,14 +73,11 @@ impl Error {
         Self::Other { operation, retryable: false, source: source.into() }
     }
 
-    /// A change may have taken place, may yet, or never: who asked for it has
-    /// to look before it asks again.
+    /// Builds the error of a change that may have taken place, may yet, or never: who asked for
+    /// it has to look before it asks again.
     #[cfg(any(feature = "etcd", feature = "raft"))]
     pub(crate) fn outcome_unknown(operation: &'static str, reason: &str) -> Self {
-        let text = format!(
-            "the outcome is unknown, because {reason}; read the resource again before repeating it"
-        );
-        Self::failed(operation, text)
+        Self::OutcomeUnknown { operation, reason: reason.to_owned() }
     }
 
     /// Whether the same call may succeed later with the same input.
@@ -80,6 +87,7 @@ impl Error {
             Self::NotFound
             | Self::CasFailure
             | Self::WrongUid
+            | Self::OutcomeUnknown { .. }
             | Self::GroupVersionMismatch { .. } => false,
             Self::Other { retryable, .. } => *retryable,
         }

@@ -1,5 +1,6 @@
 //! What backends share: keys, conditions, changes, and how watches follow them.
 
+pub(crate) mod backlog;
 pub(crate) mod change;
 pub(crate) mod condition;
 pub(crate) mod key;

@@ -6,6 +6,7 @@ use async_trait::async_trait;
 
 use super::ResourceClient;
 use crate::{
+    backend::Consistency,
     code::RpcError,
     pb::{
         DeleteRequest, Id, ListByOwnerRequest, ListRequest, MutateAndValidateRequest, ReadRequest,
@@ -45,6 +46,11 @@ impl ResourceClient for LocalClient {
             .read(&self.context, ReadRequest { id: Some(id) })
             .await
             .map(Arc::unwrap_or_clone)
+    }
+
+    async fn read_strong(&self, id: Id) -> Result<Resource, RpcError> {
+        let context = self.context.clone().with_consistency(Consistency::Strong);
+        self.service.read(&context, ReadRequest { id: Some(id) }).await.map(Arc::unwrap_or_clone)
     }
 
     async fn write(&self, resource: Resource) -> Result<Resource, RpcError> {

@@ -1,4 +1,7 @@
 //! One run of a controller, from its start to its first failure.
+//!
+//! What users bring in runs within [`contained`], so that its panic ends a run
+//! like any other failure: reported, and started again after a delay.
 
 use std::{any::Any, future::Future, panic::AssertUnwindSafe, sync::Arc};
 
@@ -6,7 +9,7 @@ use futures::{FutureExt as _, StreamExt as _, future::BoxFuture};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    builder::{Controller, CustomWatch, DependencyWatch, Event},
+    builder::{Controller, CustomWatch, DependencyWatch, Event, Notify},
     queue::{QueueItem, WorkQueue},
     reconciler::{BoxError, Outcome, Request, Runtime},
 };
@@ -46,28 +49,38 @@ pub(super) async fn run(
     client: Arc<dyn ResourceClient>,
     cancel: CancellationToken,
 ) -> Result<(), BoxError> {
-    let started = async {
-        if let Some(initializer) = &controller.initializer {
-            initializer.initialize(&*client).await?;
+    let started = contained(&controller, || async {
+        match &controller.initializer {
+            Some(initializer) => initializer.initialize(&*client).await,
+            None => Ok(()),
         }
-        Ok::<_, BoxError>(())
-    };
+    });
     tokio::select! {
         result = started => result?,
         () = cancel.cancelled() => return Ok(()),
     }
-    let runtime = Runtime { client, cache: controller.new_cache()? };
-    if let Some(notify) = &controller.on_start {
-        notify(&runtime);
-    }
+    let runtime = Runtime { client: Arc::clone(&client), cache: controller.new_cache()? };
+    notify(&controller, controller.on_start.as_ref(), &runtime).await?;
+    // Indexes and event sources are user code, too, and run where events come in.
     let result = tokio::select! {
-        result = work(&controller, &runtime) => result,
+        result = contained(&controller, || work(&controller, &runtime)) => result,
         () = cancel.cancelled() => Ok(()),
     };
-    if let Some(notify) = &controller.on_stop {
-        notify(&runtime);
-    }
-    result
+    let stopped = notify(&controller, controller.on_stop.as_ref(), &runtime).await;
+    result.and(stopped)
+}
+
+async fn notify(
+    controller: &Controller,
+    told: Option<&Notify>,
+    runtime: &Runtime,
+) -> Result<(), BoxError> {
+    let Some(told) = told else { return Ok(()) };
+    contained(controller, || async {
+        told(runtime);
+        Ok(())
+    })
+    .await
 }
 
 /// Fills the cache, then watches, maps and reconciles.

@@ -2,8 +2,11 @@
 
 use std::sync::Arc;
 
-use axum::{body::Body, response::Response};
-use http::{HeaderValue, StatusCode, header::CONTENT_TYPE};
+use axum::{body::Body, extract::Request, response::Response};
+use http::{
+    HeaderValue, StatusCode,
+    header::{CONTENT_TYPE, LOCATION},
+};
 use serde_json::{Map, Value, json};
 
 use super::Failure;
@@ -18,6 +21,34 @@ pub(super) fn empty(status: StatusCode) -> Response {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = status;
     response
+}
+
+/// Answers that there is nothing here, and why.
+pub(super) fn not_found(detail: &str) -> Response {
+    text(StatusCode::NOT_FOUND, format!("404 page not found: {detail}\n"))
+}
+
+/// Answers for a path that no route has.
+pub(super) async fn no_such_path(request: Request) -> Response {
+    let content = request.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes);
+    if !content.is_some_and(|content| content.starts_with(b"application/grpc")) {
+        return text(StatusCode::NOT_FOUND, "404 page not found\n".to_owned());
+    }
+    // As gRPC wants it: a status in the headers, where there is no message.
+    let mut response = with_body(StatusCode::OK, "application/grpc", Body::empty());
+    let code = HeaderValue::from(Code::Unimplemented.number());
+    response.headers_mut().insert("grpc-status", code);
+    response
+}
+
+pub(super) fn redirect(to: &'static str) -> Response {
+    let mut response = empty(StatusCode::TEMPORARY_REDIRECT);
+    response.headers_mut().insert(LOCATION, HeaderValue::from_static(to));
+    response
+}
+
+fn text(status: StatusCode, text: String) -> Response {
+    with_body(status, "text/plain; charset=utf-8", Body::from(text))
 }
 
 pub(super) fn resource(
@@ -76,12 +107,12 @@ pub(super) fn with_body(status: StatusCode, content_type: &'static str, body: Bo
 pub(super) fn failure(failure: &Failure) -> Response {
     let (status, text) = match failure {
         Failure::Rpc(error) => (status_of(error.code()), error.to_string()),
-        Failure::Body(text) => (StatusCode::BAD_REQUEST, (*text).to_owned()),
+        Failure::Body(text) => (StatusCode::BAD_REQUEST, text.clone()),
         Failure::TooLarge => {
             (StatusCode::PAYLOAD_TOO_LARGE, "Request body is too large".to_owned())
         }
     };
-    with_body(status, "text/plain; charset=utf-8", Body::from(text))
+    self::text(status, text)
 }
 
 fn status_of(code: Code) -> StatusCode {

@@ -1,12 +1,12 @@
 //! Reading paths, parameters and bodies.
 
-use std::{borrow::Cow, collections::BTreeMap};
+use std::{borrow::Cow, collections::BTreeMap, fmt};
 
 use http::HeaderMap;
 use percent_encoding::percent_decode_str;
 use serde_json::Value;
 
-use super::Failure;
+use super::{Failure, body};
 use crate::{
     backend::Consistency,
     json::JsonCodec,
@@ -131,26 +131,54 @@ fn header<'a>(headers: &'a HeaderMap, name: &str) -> Option<Cow<'a, str>> {
     headers.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()))
 }
 
-/// Reads what a body says of a resource: metadata, owner and data.
+/// Reads what a body says of a resource: metadata, owner, data and version.
 pub(super) fn parse_body(
     body: &[u8],
     codec: &JsonCodec,
     schema: &Schema,
 ) -> Result<Resource, Failure> {
-    const FORMAT: Failure = Failure::Body("Request body format is invalid");
-    const SCHEMA: Failure = Failure::Body("Request body didn't follow the resource schema");
-    let Ok(Value::Object(mut fields)) = serde_json::from_slice(body) else { return Err(FORMAT) };
-    let metadata = match fields.remove("metadata") {
-        None | Some(Value::Null) => BTreeMap::new(),
-        Some(metadata) => serde_json::from_value(metadata).map_err(|_e| FORMAT)?,
+    let parts = body::parts(body).map_err(|e| format_error(e.to_string()))?;
+    let metadata = parts.metadata.map_or_else(|| Ok(BTreeMap::new()), metadata)?;
+    let version = match parts.version {
+        None | Some(Value::Null) => String::new(),
+        Some(Value::String(version)) => version,
+        Some(_) => return Err(format_error("version is not a string")),
     };
-    let owner = match fields.remove("owner") {
+    if let Some(path) = parts.duplicate {
+        return Err(schema_error(format!("{path} is given twice")));
+    }
+    let owner = match parts.owner {
         None | Some(Value::Null) => None,
-        Some(owner) => Some(codec.read_id(&owner).map_err(|_e| SCHEMA)?),
+        Some(owner) => {
+            Some(codec.read_id(&owner).map_err(|e| schema_error(format!("owner: {e}")))?)
+        }
     };
-    let data = fields.remove("data").ok_or(SCHEMA)?;
-    let data = codec.read_data(&data, schema).map_err(|_e| SCHEMA)?;
-    Ok(Resource { owner, metadata, data: Some(data), ..Resource::default() })
+    let data = parts.data.ok_or_else(|| schema_error("data is missing"))?;
+    let data = codec.read_data(&data, schema).map_err(|e| schema_error(format!("data: {e}")))?;
+    Ok(Resource { owner, metadata, data: Some(data), version, ..Resource::default() })
+}
+
+fn format_error(detail: impl fmt::Display) -> Failure {
+    Failure::Body(format!("Request body format is invalid: {detail}"))
+}
+
+fn schema_error(detail: impl fmt::Display) -> Failure {
+    Failure::Body(format!("Request body didn't follow the resource schema: {detail}"))
+}
+
+/// Reads a map of texts, in which `null` is an empty one.
+fn metadata(value: Value) -> Result<BTreeMap<String, String>, Failure> {
+    let Value::Object(fields) = value else {
+        let null = value.is_null();
+        let none = || format_error("metadata is not an object");
+        return null.then(BTreeMap::new).ok_or_else(none);
+    };
+    let text = |(key, value): (String, Value)| match value {
+        Value::String(text) => Ok((key, text)),
+        Value::Null => Ok((key, String::new())),
+        _ => Err(format_error(format!("metadata.{key} is not a string"))),
+    };
+    fields.into_iter().map(text).collect()
 }
 
 #[cfg(test)]

@@ -5,13 +5,12 @@ use std::collections::BTreeMap;
 use super::{
     Parity, RequestContext, ResourceService, Result, check_write,
     checks::{check_id, check_id_scope, required},
-    retry::{Failure, retry_cas},
+    retry::{Failure, backend_failure, retry_cas},
 };
 use crate::{
     acl::Resolved,
     backend::{self, Consistency},
     clock,
-    code::RpcError,
     metadata::DELETION_TIMESTAMP,
     pb::{DeleteRequest, Id, Resource, Tombstone, WriteRequest},
     registry::{Registration, tombstone_type},
@@ -68,7 +67,7 @@ impl ResourceService {
         let existing = match self.inner.backend.read(consistency, id).await {
             Ok(existing) => existing,
             Err(backend::Error::NotFound) => return Ok(()),
-            Err(other) => return Err(RpcError::internal(format!("failed read: {other}")).into()),
+            Err(other) => return Err(backend_failure(&other, "failed read").into()),
         };
         check_write(registration, resolved, &existing, "write")?;
         let compare = !version.is_empty()
@@ -86,14 +85,16 @@ impl ResourceService {
         marked
             .metadata
             .insert(DELETION_TIMESTAMP.to_owned(), clock::rfc3339(self.inner.clock.now()));
-        // Boxed: a write may end in a delete, and so hold this future.
-        Box::pin(self.write(context, WriteRequest { resource: Some(marked) })).await?;
+        self.write(context, WriteRequest { resource: Some(marked) }).await?;
         Ok(())
     }
 
     /// Deletes exactly this version, after leaving a tombstone, so that a crash
     /// between the two cannot lose what has to happen to owned resources.
-    pub(super) async fn delete_with_tombstone(&self, resource: &Resource) -> Result<(), Failure> {
+    ///
+    /// If the delete then fails, the tombstone stays, for the next attempt; the
+    /// reaper leaves children alone while their owner lives.
+    async fn delete_with_tombstone(&self, resource: &Resource) -> Result<(), Failure> {
         let id = resource.id.clone().unwrap_or_default();
         if id.r#type.as_ref() != Some(&tombstone_type()) {
             self.write_tombstone(&id).await?;
@@ -115,7 +116,7 @@ impl ResourceService {
         match self.inner.backend.write_cas(tombstone).await {
             // Another attempt left it there.
             Ok(_) | Err(backend::Error::WrongUid) => Ok(()),
-            Err(other) => Err(RpcError::internal(format!("failed writing tombstone: {other}"))),
+            Err(other) => Err(backend_failure(&other, "failed writing tombstone")),
         }
     }
 }

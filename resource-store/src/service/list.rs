@@ -6,6 +6,7 @@ use super::{
     RequestContext, ResourceService, Result, check_list,
     checks::{Units, check_id, check_id_scope, check_query, check_scope, required},
     default_units, may_read,
+    retry::backend_failure,
 };
 use crate::{
     acl::Resolved,
@@ -41,7 +42,7 @@ impl ResourceService {
 
         let query = Query::new(ty.group_kind(), tenancy).with_name_prefix(&request.name_prefix);
         let items = self.inner.backend.list(context.consistency, &query).await;
-        let mut items = items.map_err(|e| RpcError::internal(format!("failed list: {e}")))?;
+        let mut items = items.map_err(|e| backend_failure(&e, "failed list"))?;
         items.retain(|item| item.resource_type() == Some(&ty));
         let mut readable = Vec::with_capacity(items.len());
         let mut rights = RightsByTenancy::default();
@@ -87,7 +88,7 @@ impl ResourceService {
             .backend
             .list_by_owner(&owner)
             .await
-            .map_err(|e| RpcError::internal(format!("failed list by owner: {e}")))?;
+            .map_err(|e| backend_failure(&e, "failed list by owner"))?;
         let mut readable = Vec::with_capacity(children.len());
         let mut rights = RightsByTenancy::default();
         for child in children {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::{
     RequestContext, ResourceService, Result, acl_failure,
     checks::{check_id, check_id_scope, required},
+    retry::backend_failure,
 };
 use crate::{
     acl::AclError,
@@ -54,6 +55,6 @@ fn read_failure(error: backend::Error) -> RpcError {
     match error {
         backend::Error::NotFound => RpcError::not_found(error.to_string()),
         backend::Error::GroupVersionMismatch { .. } => RpcError::invalid(error.to_string()),
-        other => RpcError::internal(format!("failed read: {other}")),
+        other => backend_failure(&other, "failed read"),
     }
 }

@@ -44,9 +44,27 @@ impl Failure {
             Self::Backend(error @ backend::Error::WrongUid) => {
                 RpcError::new(Code::FailedPrecondition, error.to_string())
             }
-            Self::Backend(error) => RpcError::internal(format!("{what}: {error}")),
+            Self::Backend(error) => backend_failure(&error, what),
         }
     }
+}
+
+/// Answers for a backend that did not do its part; `what` names the call.
+///
+/// | backend | code | what a caller may do |
+/// |---|---|---|
+/// | no leader or majority, or a failure that passes | `UNAVAILABLE` | repeat the call |
+/// | the outcome of a change is unknown | `UNKNOWN` | read, then decide |
+/// | any other failure | `INTERNAL` | nothing; an operator has to look |
+///
+/// Deviation: upstream answers `INTERNAL` for all of them.
+pub(super) fn backend_failure(error: &backend::Error, what: &str) -> RpcError {
+    let code = match error {
+        backend::Error::OutcomeUnknown { .. } => Code::Unknown,
+        error if error.is_retryable() => Code::Unavailable,
+        _ => Code::Internal,
+    };
+    RpcError::new(code, format!("{what}: {error}"))
 }
 
 /// Runs `attempt` once if the caller gave a version, else until it ends in

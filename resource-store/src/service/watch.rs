@@ -8,6 +8,7 @@ use super::{
     RequestContext, ResourceService, Result, check_list,
     checks::{Units, check_query, check_scope, required},
     default_units, may_read,
+    retry::backend_failure,
 };
 use crate::{
     backend::{self, Query, WatchEvent},
@@ -92,7 +93,7 @@ fn failure(error: backend::Error) -> RpcError {
             Code::Aborted,
             "watch closed by the storage backend (possibly due to snapshot restoration)",
         ),
-        other => RpcError::internal(format!("failed next: {other}")),
+        other => backend_failure(&other, "failed next"),
     }
 }
 

@@ -5,13 +5,14 @@ use std::{collections::BTreeMap, sync::Arc};
 use super::{
     Parity, RequestContext, ResourceService, Result, check_write,
     checks::{check_id, check_id_scope, required},
-    retry::{Failure, retry_cas},
-    vetting::{Vetted, vet},
+    retry::{Failure, backend_failure, retry_cas},
+    vetting::vet,
 };
 use crate::{
     acl::Resolved,
     backend::{self, Consistency},
     code::{Code, RpcError},
+    error_chain::error_chain,
     metadata::{DELETION_TIMESTAMP, FINALIZERS},
     pb::{Id, Resource, Status, Tenancy, Type, WriteRequest},
     registry::Registration,
@@ -35,12 +36,12 @@ impl ResourceService {
     /// deletion mark unless it brings its own. The owner is set on creation
     /// only; the status is kept and changes by [`ResourceService::write_status`]
     /// only. Removing the last finalizer of a resource that is marked for
-    /// deletion deletes it; the answer then is the resource as it would have
-    /// been, under its last version.
+    /// deletion does not delete it, as in Consul's code, though its guide
+    /// promises that: [`remove_finalizer`](crate::remove_finalizer) does both.
     ///
-    /// Deviation: that delete is what Consul's guide promises, not what its
-    /// code does, see [`Parity`]. A write that names a uid while nothing of the
-    /// name is stored is refused. A write in another version of the group
+    /// Deviation, see [`Parity`]: a write that names a uid while nothing of the
+    /// name is stored is refused, and so are data that are no message of their
+    /// type. A write in another version of the group
     /// stores its own type, where upstream keeps the old one with the new data.
     ///
     /// # Errors
@@ -116,12 +117,8 @@ impl ResourceService {
             return Ok(self.inner.backend.write_cas(input).await?);
         };
         adopt(&mut input, &existing, &prepared.ty)?;
-        let vetted = vet(&existing, &input, prepared.marked)?;
+        vet(&existing, &input, prepared.marked)?;
         input.generation = self.new_ulid();
-        if vetted == Vetted::LastFinalizerRemoved && self.inner.parity == Parity::Corrected {
-            self.delete_with_tombstone(&existing).await?;
-            return Ok(Arc::new(input));
-        }
         Ok(self.inner.backend.write_cas(input).await?)
     }
 
@@ -170,7 +167,7 @@ impl ResourceService {
                 return Err(RpcError::invalid("resource.owner does not exist").into());
             }
             Err(other) => {
-                return Err(RpcError::internal(format!("failed to resolve owner: {other}")).into());
+                return Err(backend_failure(&other, "failed to resolve owner").into());
             }
         }
         Ok(())
@@ -191,6 +188,15 @@ fn apply_hooks(
             "resource.data is of wrong type (expected={:?}, got={:?})",
             registration.schema().message_name(),
             schema::bare_name(&data.type_url)
+        )));
+    }
+    if let Some(data) = &resource.data
+        && let Err(error) = registration.schema().decode(data)
+    {
+        return Err(RpcError::invalid(format!(
+            "resource.data is malformed (expected={:?}): {}",
+            registration.schema().message_name(),
+            error_chain(&error)
         )));
     }
     registration

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{
     RequestContext, ResourceService, Result, check_write,
     checks::{check_id, check_id_scope, required},
-    retry::{Failure, retry_cas},
+    retry::{Failure, backend_failure, retry_cas},
 };
 use crate::{
     backend::{self, Consistency},
@@ -53,7 +53,7 @@ impl ResourceService {
         let existing =
             backend.read(Consistency::Eventual, &request.id).await.map_err(|e| match e {
                 backend::Error::NotFound => RpcError::not_found(e.to_string()),
-                other => RpcError::internal(format!("failed read: {other}")),
+                other => backend_failure(&other, "failed read"),
             })?;
         check_write(registration, &resolved, &existing, "operator:write allowed")?;
         retry_cas(&request.version, || self.attempt_write_status(&request)).await.map_err(

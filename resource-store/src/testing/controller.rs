@@ -89,6 +89,10 @@ impl ResourceClient for WriteThrough {
         self.inner.read(id).await
     }
 
+    async fn read_strong(&self, id: Id) -> Result<Resource, RpcError> {
+        self.inner.read_strong(id).await
+    }
+
     async fn write(&self, resource: Resource) -> Result<Resource, RpcError> {
         Ok(self.insert(self.inner.write(resource).await?))
     }

@@ -75,7 +75,7 @@ macro_rules! storage_conformance {
             lists_give_what_the_query_covers
             watches_begin_with_a_snapshot
             watches_follow_with_every_change
-            a_change_of_group_version_is_an_upsert
+            a_change_of_group_version_is_a_delete_and_an_upsert
             snapshots_do_not_show_later_writes
             a_restore_replaces_everything_and_closes_watches
             a_failed_restore_changes_nothing

@@ -1,5 +1,7 @@
 //! The service over sockets: gRPC server and client.
 
+mod accepting;
+mod connection;
 mod limits;
 
 use std::{sync::Arc, time::Duration};
@@ -262,4 +264,40 @@ async fn tls_wants_the_right_authority_and_a_client_certificate() {
     config.identity_pem = None;
     let anonymous = GrpcClient::new(&config).unwrap();
     assert!(anonymous.write(artist("korn")).await.is_err(), "the client shows no certificate");
+}
+
+/// What is no gRPC gets no answer of gRPC.
+///
+/// Spec: what was measured beside Consul 1.21
+#[cfg(feature = "http")]
+#[tokio::test]
+async fn unknown_paths_are_not_found() {
+    let server = start(service(), ServerConfig::default()).await;
+    for (path, expected) in
+        [("/", 404), ("/v1/kv/a", 404), ("/ui", 404), ("/api", 307), ("/api/", 404)]
+    {
+        let client =
+            reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build().unwrap();
+        let answer = client.get(format!("http://{}{path}", server.address)).send().await.unwrap();
+        assert_eq!(answer.status(), expected, "{path}");
+        let content =
+            answer.headers().get("content-type").map(|value| value.to_str().unwrap().to_owned());
+        if expected == 404 {
+            assert_eq!(content.as_deref(), Some("text/plain; charset=utf-8"), "{path}");
+            assert!(!answer.text().await.unwrap().is_empty(), "{path}");
+        } else {
+            assert_eq!(answer.headers()["location"], "/api/");
+        }
+    }
+    // A method that there is not is answered as gRPC.
+    let answer = reqwest::Client::new()
+        .post(format!("http://{}/no.such.Service/Method", server.address))
+        .header("content-type", "application/grpc")
+        .send()
+        .await
+        .unwrap();
+    assert_eq!(
+        (answer.status().as_u16(), &answer.headers()["grpc-status"]),
+        (200, &"12".parse().unwrap())
+    );
 }

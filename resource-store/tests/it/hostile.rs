@@ -277,7 +277,8 @@ mod over_http {
                 let text = String::from_utf8(body).unwrap();
                 let known = match status.as_u16() {
                     200 => serde_json::from_str::<serde_json::Value>(&text).is_ok(),
-                    204 | 404 | 405 if text.is_empty() => true,
+                    204 | 307 | 405 if text.is_empty() => true,
+                    404 if text.starts_with("404 page not found") => true,
                     400 if text.starts_with("Request body ") => true,
                     // A version that is named and refused: 409; a uid cannot be named.
                     400 | 404 | 409 => text.starts_with("rpc error: code = "),

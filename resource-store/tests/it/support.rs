@@ -1,7 +1,10 @@
 //! What many of the tests need.
 
+mod faulty;
+
 use std::sync::Arc;
 
+pub(crate) use faulty::Faulty;
 use futures::StreamExt as _;
 use resource_store::{
     Code, Registry, RequestContext, Resource, ResourceData, ResourceService, RpcError,

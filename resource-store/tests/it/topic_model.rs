@@ -49,7 +49,7 @@ fn every_reader_gets_every_event_in_order() {
                 })
                 .collect();
             for event in 0..5 {
-                topic.publish(event);
+                topic.publish(event, 1);
             }
             for reader in readers {
                 assert_eq!(reader.join().unwrap(), Ok(vec![0, 1, 2, 3, 4]));
@@ -68,7 +68,7 @@ fn a_reader_gets_a_gapless_run_or_is_told_that_it_lagged() {
             let reader = topic.subscribe();
             let reader = thread::spawn(move || follow(reader, 4));
             for event in 0..5 {
-                topic.publish(event);
+                topic.publish(event, 1);
             }
             match reader.join().unwrap() {
                 Ok(seen) => assert_eq!(seen, [0, 1, 2, 3, 4]),
@@ -106,7 +106,7 @@ fn a_snapshot_and_what_follows_miss_nothing() {
                 thread::spawn(move || {
                     for index in 1..=4 {
                         *lock(&state) = index;
-                        topic.publish(index);
+                        topic.publish(index, 1);
                     }
                 })
             };
@@ -142,13 +142,13 @@ fn planted_wrong_orders_are_found() {
             let (topic, state) = (Arc::clone(&topic), Arc::clone(&state));
             thread::spawn(move || {
                 *lock(&state) = 1;
-                topic.publish(1);
+                topic.publish(1, 1);
             })
         };
         let snapshot = *lock(&state);
         let mut reader = topic.subscribe();
         writer.join().unwrap();
-        topic.publish(2);
+        topic.publish(2, 1);
         let seen = block_on(read(&mut reader)).unwrap();
         assert_eq!(seen.into_iter().find(|index| *index > snapshot), Some(snapshot + 1));
     };
@@ -161,7 +161,7 @@ fn planted_wrong_orders_are_found() {
         let writer = {
             let (topic, state) = (Arc::clone(&topic), Arc::clone(&state));
             thread::spawn(move || {
-                topic.publish(1);
+                topic.publish(1, 1);
                 *lock(&state) = 1;
             })
         };
@@ -180,7 +180,7 @@ fn planted_lost_wakeups_are_found() {
         let mut reader = topic.subscribe();
         let writer = {
             let topic = Arc::clone(&topic);
-            thread::spawn(move || topic.publish(1))
+            thread::spawn(move || topic.publish(1, 1))
         };
         let mut got = VecDeque::new();
         let read = poll_fn(|_cx| {

@@ -16,7 +16,7 @@ const ANY: &str = "*";
 /// By gateway, service and port.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Gateways {
-    all: BTreeMap<(String, String, u16), Mapping>,
+    all: BTreeMap<(String, String, i64), Mapping>,
     index: u64,
 }
 
@@ -53,7 +53,7 @@ struct Link {
 #[serde(rename_all = "PascalCase", default)]
 struct Listener {
     #[serde(deserialize_with = "nullable")]
-    port: u16,
+    port: i64,
     #[serde(deserialize_with = "nullable")]
     protocol: String,
     #[serde(deserialize_with = "nullable")]
@@ -77,7 +77,7 @@ impl Configuration {
     }
 
     /// Every service that it names, with the port and protocol of its listener.
-    fn links(self, kind: &str) -> Vec<(u16, String, Link)> {
+    fn links(self, kind: &str) -> Vec<(i64, String, Link)> {
         if kind == TERMINATING {
             return self.services.into_iter().map(|link| (0, String::new(), link)).collect();
         }
@@ -158,7 +158,7 @@ fn gateway_kind(kind: &str) -> Option<&'static str> {
 }
 
 impl Mapping {
-    fn json(&self, gateway: &str, service: &str, port: u16) -> Value {
+    fn json(&self, gateway: &str, service: &str, port: i64) -> Value {
         let mut fields = JsonObject::new();
         let mut put = |name: &str, value: Value| {
             if !matches!(&value, Value::String(text) if text.is_empty()) {
@@ -168,7 +168,7 @@ impl Mapping {
         put("Gateway", json!({ "Name": gateway }));
         put("Service", json!({ "Name": service }));
         put("GatewayKind", json!(self.kind));
-        if port > 0 {
+        if port != 0 {
             put("Port", json!(port));
         }
         put("Protocol", json!(self.protocol));
@@ -266,7 +266,7 @@ impl State {
     }
 
     /// Lets a gateway stand for a service because of its wildcard.
-    fn map_by_wildcard(&mut self, key: (String, String, u16), wildcard: &Mapping, index: u64) {
+    fn map_by_wildcard(&mut self, key: (String, String, i64), wildcard: &Mapping, index: u64) {
         let old = self.gateways.all.get(&key);
         if old.is_some_and(|old| old.from_wildcard) {
             return;

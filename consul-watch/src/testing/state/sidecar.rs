@@ -4,7 +4,7 @@ use super::{LocalAgent, Refused, agent::NewCheck, agent::NewService};
 use crate::types::{Service, ServiceKind};
 
 /// Ports that an agent gives to sidecars by itself.
-const PORTS: RangeInclusive<u16> = 21_000..=21_255;
+const PORTS: RangeInclusive<i64> = 21_000..=21_255;
 
 /// Makes a service's sidecar out of its `Connect.SidecarService`: what it
 /// leaves open is taken from the service.
@@ -66,12 +66,12 @@ pub(super) fn expand(
 }
 
 /// The port that the sidecar had, or the first one that no service has.
-fn free_port(id: &str, agent: &LocalAgent) -> Result<u16, Refused> {
+fn free_port(id: &str, agent: &LocalAgent) -> Result<i64, Refused> {
     let old = agent.services().find(|service| service.id == id).map(|service| service.port);
     if let Some(old) = old.filter(|old| PORTS.contains(old)) {
         return Ok(old);
     }
-    let taken = |port: u16| agent.services().any(|service| service.port == port);
+    let taken = |port: i64| agent.services().any(|service| service.port == port);
     PORTS.clone().find(|port| !taken(*port)).ok_or_else(|| {
         let text = format!(
             "no port provided for sidecar_service and none left in the configured range [{}, {}]",

@@ -1,5 +1,8 @@
+//! The watches that a group of broad queries stands in for, and their signals.
+
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap, VecDeque},
+    ops::Bound,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -7,7 +10,11 @@ use std::{
 use tokio::{sync::Notify, time::Instant};
 
 use super::catalog::Changes;
-use crate::{Error, query::Scope};
+use crate::{Error, query::Scope, watch::state::Repairs};
+
+/// A difference that a periodic read found is counted if no signal reports it within this time:
+/// long enough for the broad queries to come round under churn.
+const GRACE: Duration = Duration::from_secs(30);
 
 /// What a covered watch is told to do.
 #[derive(Debug, Clone)]
@@ -37,6 +44,11 @@ struct State {
     /// The index of the last read.
     index: u64,
     reading: bool,
+    /// The signal that waits, or the read under way, is the periodic one, and nothing else has
+    /// asked for it.
+    periodic: bool,
+    /// A periodic read found a difference, and no signal has come since.
+    found: bool,
 }
 
 impl Ticket {
@@ -66,16 +78,19 @@ impl Ticket {
         self.state().reading = true;
     }
 
-    /// The read ended, with this index if it succeeded.
-    pub(crate) fn end(&self, index: Option<u64>) {
+    /// Ends the read, with this index if it succeeded; `published` says that it brought a
+    /// snapshot. Returns `true` if it was a periodic read that found a difference.
+    pub(crate) fn end(&self, index: Option<u64>, published: bool) -> bool {
         let mut state = self.state();
         state.reading = false;
+        state.found = std::mem::take(&mut state.periodic) && published;
         if state.signal.is_none() {
             state.told = None;
         }
         if let Some(index) = index {
             state.index = index;
         }
+        state.found
     }
 
     /// How long the watch has been told of what it has not yet shown.
@@ -83,8 +98,21 @@ impl Ticket {
         self.state().told.map(|told| told.elapsed())
     }
 
+    /// Asks for a periodic read, unless there is a reason to read anyway.
+    fn tell_periodic(&self) {
+        let mut state = self.state();
+        if state.signal.is_some() || state.reading {
+            return;
+        }
+        state.signal = Some(Signal::Read { compare: false });
+        state.periodic = true;
+        drop(state);
+        self.told.notify_one();
+    }
+
     fn tell(&self, signal: Signal) {
         let mut state = self.state();
+        (state.periodic, state.found) = (false, false);
         state.told.get_or_insert_with(Instant::now);
         state.signal = Some(match (&state.signal, signal) {
             (Some(Signal::Read { compare: true } | Signal::Failed(_)), Signal::Read { .. }) => {
@@ -105,12 +133,23 @@ impl Ticket {
 /// The watches that a group of broad queries stands in for.
 #[derive(Debug, Default)]
 pub(super) struct Members {
-    all: HashMap<u64, (Scope, Arc<Ticket>)>,
+    all: BTreeMap<u64, Member>,
     services: HashMap<String, HashMap<u64, Arc<Ticket>>>,
     joined: u64,
     /// A change from now on will be told.
     settled: bool,
     failing: bool,
+    /// The member that was read periodically last.
+    cursor: u64,
+    /// Members whose periodic read found a difference, and since when.
+    found: VecDeque<(Instant, u64)>,
+}
+
+#[derive(Debug)]
+struct Member {
+    scope: Scope,
+    ticket: Arc<Ticket>,
+    repairs: Arc<Repairs>,
 }
 
 /// Consul finds services whatever the case of their letters.
@@ -121,7 +160,7 @@ fn folded(name: &str) -> String {
 impl Members {
     /// Adds a watch. It is told to read at once if changes after that will be
     /// told, else when this is so.
-    pub(super) fn join(&mut self, scope: &Scope) -> (u64, Arc<Ticket>) {
+    pub(super) fn join(&mut self, scope: &Scope, repairs: Arc<Repairs>) -> (u64, Arc<Ticket>) {
         self.joined += 1;
         let ticket = Arc::new(Ticket::default());
         if self.settled || self.failing {
@@ -131,13 +170,15 @@ impl Members {
             let of_service = self.services.entry(folded(name)).or_default();
             of_service.insert(self.joined, Arc::clone(&ticket));
         }
-        self.all.insert(self.joined, (scope.clone(), Arc::clone(&ticket)));
+        let member = Member { scope: scope.clone(), ticket: Arc::clone(&ticket), repairs };
+        self.all.insert(self.joined, member);
         (self.joined, ticket)
     }
 
     /// Removes a watch; says whether it was the last.
     pub(super) fn leave(&mut self, number: u64) -> bool {
-        if let Some((Scope::Service(name), _ticket)) = self.all.remove(&number) {
+        let left = self.all.remove(&number).map(|member| member.scope);
+        if let Some(Scope::Service(name)) = left {
             let name = folded(&name);
             if let Some(of_service) = self.services.get_mut(&name) {
                 of_service.remove(&number);
@@ -147,6 +188,41 @@ impl Members {
             }
         }
         self.all.is_empty()
+    }
+
+    /// Number of members.
+    pub(super) fn count(&self) -> usize {
+        self.all.len()
+    }
+
+    /// Lets the next `count` members read, each at its turn, whether there was a signal or not.
+    /// Counts the differences that such reads found, and that no signal has reported since.
+    pub(super) fn read_periodically(&mut self, count: usize) {
+        while let Some((since, number)) = self.found.front()
+            && since.elapsed() >= GRACE
+        {
+            if let Some(member) = self.all.get(number)
+                && std::mem::take(&mut member.ticket.state().found)
+            {
+                member.repairs.add();
+            }
+            self.found.pop_front();
+        }
+        if !self.settled {
+            return;
+        }
+        for _ in 0..count.min(self.all.len()) {
+            let next = (Bound::Excluded(self.cursor), Bound::Unbounded);
+            let next = self.all.range(next).next().or_else(|| self.all.iter().next());
+            let Some((number, member)) = next else { return };
+            self.cursor = *number;
+            member.ticket.tell_periodic();
+        }
+    }
+
+    /// Takes note that a periodic read of a member found a difference.
+    pub(super) fn found(&mut self, number: u64) {
+        self.found.push_back((Instant::now(), number));
     }
 
     /// How many services are watched.
@@ -169,11 +245,11 @@ impl Members {
     /// A broad query failed. The first failure is passed on, so that a watch
     /// shows it as if its own request had failed; at further ones the watches
     /// see for themselves.
-    pub(super) fn fail(&mut self, error: Error) {
+    pub(super) fn fail(&mut self, error: Arc<Error>) {
         let first = !std::mem::replace(&mut self.failing, true);
         self.settled = false;
         if first && error.is_retryable() {
-            self.tell_all(&Signal::Failed(Arc::new(error)));
+            self.tell_all(&Signal::Failed(error));
         } else {
             self.tell_all(&Signal::Read { compare: true });
         }
@@ -181,8 +257,8 @@ impl Members {
 
     /// Tells all whose scope is one of those.
     pub(super) fn moved(&self, concerns: impl Fn(&Scope) -> bool) {
-        for (_scope, ticket) in self.all.values().filter(|(scope, _ticket)| concerns(scope)) {
-            ticket.tell(Signal::Read { compare: false });
+        for member in self.all.values().filter(|member| concerns(&member.scope)) {
+            member.ticket.tell(Signal::Read { compare: false });
         }
     }
 
@@ -205,8 +281,8 @@ impl Members {
     }
 
     fn tell_all(&self, signal: &Signal) {
-        for (_scope, ticket) in self.all.values() {
-            ticket.tell(signal.clone());
+        for member in self.all.values() {
+            member.ticket.tell(signal.clone());
         }
     }
 }

@@ -1,4 +1,7 @@
+//! The task of a group of broad queries.
+
 use std::{
+    pin::pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -13,13 +16,23 @@ use super::{
     feed::{self, Feed, Kind, Move},
     members::Members,
 };
-use crate::{Error, Result, client::Response, watch::plan::Timing};
+use crate::{
+    Error, Result,
+    client::Response,
+    query::QueryKey,
+    watch::{plan::Timing, summary::Occasion},
+};
 
 /// Nodes that are listed at the same time.
 const LISTERS: usize = 1;
 /// After a node could not be listed, services are read one by one for this long.
 const NO_LISTINGS: Duration = Duration::from_mins(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// In this time each covered watch is read once, whether something was reported or not. With
+/// those that join meanwhile, and the jitter, it stays below ten minutes.
+const PERIOD: Duration = Duration::from_mins(8);
+/// Shortest time between two rounds of periodic reads.
+const SHORTEST_ROUND: Duration = Duration::from_secs(1);
 
 /// A group of broad queries, and the watches that they stand in for.
 #[derive(Debug)]
@@ -39,6 +52,17 @@ impl Unit {
         // Nothing that holds the lock can leave the members half changed.
         self.members.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Returns the time until the next round of periodic reads among so many watches, and the number
+/// of those to read then.
+fn periodic_round(watches: usize) -> (Duration, usize) {
+    let watches = u32::try_from(watches.max(1)).unwrap_or(u32::MAX);
+    let rest = (PERIOD / watches).max(SHORTEST_ROUND);
+    let count = f64::from(watches) * rest.as_secs_f64() / PERIOD.as_secs_f64();
+    // At most the number of watches, and so within range.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "see above")]
+    (rest, count.ceil() as usize)
 }
 
 /// A broad query has ended.
@@ -91,8 +115,16 @@ impl Runner {
         for at in 0..self.feeds.len() {
             self.ask(at, Duration::ZERO);
         }
+        let mut random = fastrand::Rng::with_seed(self.settings.seed);
+        let (mut round, mut count) = (pin!(tokio::time::sleep(SHORTEST_ROUND)), 0);
         loop {
             tokio::select! {
+                () = &mut round => {
+                    self.unit.members().read_periodically(count);
+                    let (rest, next) = periodic_round(self.unit.members().count());
+                    count = next;
+                    round.as_mut().reset(Instant::now() + rest.mul_f64(0.8 + 0.2 * random.f64()));
+                }
                 () = unit.stop.cancelled() => return,
                 () = unit.joined.notified() => {}
                 Some(asked) = self.asks.next(), if !self.asks.is_empty() => self.asked(asked),
@@ -170,11 +202,14 @@ impl Runner {
 
     fn failed(&mut self, error: Error, pause: Duration) {
         self.settled = false;
-        tracing::warn!(
+        tracing::debug!(
             error = &error as &dyn std::error::Error,
             delay_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX),
             "broad query failed"
         );
+        let error = Arc::new(error);
+        let key = QueryKey::new("broad", &self.feeds.first().map(|feed| &feed.kind));
+        self.settings.summary.add(Occasion::BroadFailed, &key, Some(&error));
         self.unit.members().fail(error);
     }
 

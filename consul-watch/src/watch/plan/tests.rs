@@ -219,6 +219,60 @@ fn an_index_that_goes_backwards_begins_another_history_but_not_one_of_events() {
     assert_eq!(lower(Mode::Event, false), (1, 1));
 }
 
+fn streamed(at: u64) -> QueryMeta {
+    QueryMeta { query_backend: Some("streaming".into()), ..index(at) }
+}
+
+/// Consul's two backends count differently for a service that does not exist.
+#[test]
+fn a_lower_index_of_the_other_backend_is_no_new_history() {
+    let mut plan = plan(Mode::Index);
+    plan.answered(&index(99), BLOCKED, || false);
+    // Once it is looked into: this could be a restored server.
+    assert_eq!(plan.answered(&streamed(36), BLOCKED, || true).publish, Publish::Nothing);
+    assert_eq!(plan.position(), &Position::Start);
+    assert_eq!(plan.answered(&index(99), BLOCKED, || true).publish, Publish::Nothing);
+    for _ in 0..3 {
+        assert_eq!(plan.answered(&streamed(36), BLOCKED, || true).publish, Publish::Nothing);
+        assert_eq!(plan.position(), &Position::Index(36));
+        assert!(!plan.is_doubtful());
+    }
+    assert_eq!(plan.history(), 1);
+    // After a failure the first backend answers, at an index that has grown.
+    plan.failed(&status(500));
+    plan.answered(&index(120), BLOCKED, || true);
+    assert_eq!(plan.answered(&streamed(36), BLOCKED, || true).publish, Publish::Nothing);
+    assert_eq!((plan.position(), plan.history()), (&Position::Index(36), 1));
+    // The data say that something happened: that is looked into.
+    plan.failed(&status(500));
+    plan.answered(&index(130), BLOCKED, || true);
+    plan.answered(&streamed(36), BLOCKED, || false);
+    assert_eq!(plan.position(), &Position::Start);
+}
+
+#[test]
+fn a_lower_index_of_the_same_backend_is_one_new_history() {
+    let mut plan = plan(Mode::Index);
+    plan.answered(&index(50), BLOCKED, || false);
+    plan.answered(&streamed(60), BLOCKED, || false);
+    plan.answered(&streamed(40), BLOCKED, || true);
+    assert_eq!((plan.position(), plan.history()), (&Position::Start, 2));
+    // The other one is lower, too: it is the same event.
+    plan.answered(&index(40), BLOCKED, || true);
+    assert_eq!(plan.history(), 2);
+    plan.failed(&status(500));
+    plan.answered(&index(30), BLOCKED, || true);
+    assert_eq!(plan.history(), 3);
+}
+
+#[test]
+fn the_first_read_must_be_confirmed() {
+    let mut plan = plan(Mode::Index);
+    assert!(plan.is_doubtful());
+    plan.answered(&index(50), BLOCKED, || false);
+    assert!(!plan.is_doubtful());
+}
+
 proptest! {
     /// Whatever a server answers, an index of zero is never sent and time is
     /// always taken between requests that do not block.

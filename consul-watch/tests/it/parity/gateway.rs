@@ -115,7 +115,7 @@ async fn an_ingress_gateway_leads_to_its_services(env: &Env) {
     assert_eq!(ingress(&env.client, &web, true).await, [node.as_str()]);
 
     configure(env, "ingress-gateway", &gateway, configured(9009)).await;
-    let ports: Vec<u16> =
+    let ports: Vec<i64> =
         services(&env.client, &gateway).await.iter().map(|service| service.port).collect();
     assert!(ports.contains(&9009) && !ports.contains(&9000), "{ports:?}");
     env.observe(listed, forget(env, "ingress-gateway", &gateway)).await.assert_woken();

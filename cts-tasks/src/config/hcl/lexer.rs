@@ -1,7 +1,10 @@
 use std::ops::Range;
 
 use super::{
-    super::cursor::{Cursor, Fault, describe},
+    super::{
+        cursor::{Cursor, Fault, describe},
+        mask::is_known,
+    },
     number::number,
 };
 use crate::Number;
@@ -27,10 +30,12 @@ impl Token<'_> {
     /// Its name in a message.
     pub(super) fn describe(&self) -> String {
         match self {
-            Self::Word(word) => format!("\"{word}\""),
+            // A word may be a secret that lacks its quotes, and so may a number.
+            Self::Word(word) if is_known(word) => format!("\"{word}\""),
+            Self::Word(_) => "a word without quotes".to_owned(),
             Self::String(_) => "a string".to_owned(),
             Self::Heredoc(_) => "a heredoc".to_owned(),
-            Self::Number(number) => format!("the number {number}"),
+            Self::Number(_) => "a number".to_owned(),
             Self::Equals => "\"=\"".to_owned(),
             Self::Colon => "\":\"".to_owned(),
             Self::Comma => "\",\"".to_owned(),
@@ -141,7 +146,7 @@ impl<'a> Lexer<'a> {
         });
         let text = self.cursor.since(start);
         number(text).map(Token::Number).ok_or_else(|| {
-            Fault::new(start..self.cursor.position(), format!("invalid number \"{text}\""))
+            Fault::new(start..self.cursor.position(), "invalid number")
                 .help("put quotes around it if it is meant as a string")
         })
     }
@@ -235,7 +240,7 @@ impl<'a> Lexer<'a> {
         let mut lines = Vec::new();
         loop {
             if self.cursor.peek().is_none() {
-                return Err(Fault::new(opening, format!("the heredoc is not closed by {mark}"))
+                return Err(Fault::new(opening, "the heredoc is not closed by its mark")
                     .help("the mark stands alone on the line below the text"));
             }
             let line = self.cursor.rest();

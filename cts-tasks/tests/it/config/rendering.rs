@@ -9,8 +9,8 @@ fn a_diagnostic_shows_the_line_and_underlines_the_place() {
     assert_eq!(
         show(&errors(text)),
         "error: 'test.hcl' has invalid keys: consul.adress, consul.kv_pth\n \
-         --> test.hcl:3:3\n  |\n3 |   adress = \"b\"\n  |   ^^^^^^\n \
-         --> test.hcl:4:3\n  |\n4 |   kv_pth = 1\n  |   ^^^^^^\n  \
+         --> test.hcl:3:3\n  |\n3 |   adress = [redacted]\n  |   ^^^^^^\n \
+         --> test.hcl:4:3\n  |\n4 |   kv_pth = [redacted]\n  |   ^^^^^^\n  \
          = help: for consul.adress, did you mean address?; for consul.kv_pth, did you mean kv_path?\n\
          error: Invalid log level: LOUD. Valid log levels are: [TRACE DEBUG INFO WARN ERR]\n \
          --> test.hcl:6:13\n  |\n6 | log_level = \"loud\"\n  |             ^^^^^^\n  \

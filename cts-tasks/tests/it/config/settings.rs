@@ -160,7 +160,10 @@ fn state_is_kept_below_the_path_with_one_terraform_at_its_end() {
         ("foo", "foo/terraform"),
         ("foo/", "foo/terraform"),
         ("foo/terraform", "foo/terraform"),
-        ("terraform", "terraform"),
+        ("terraform", "terraform/terraform"),
+        ("foo/terraform/", "foo/terraform/terraform"),
+        ("", "consul-terraform-sync/terraform"),
+        ("/a//./b/../c", "/a/c/terraform"),
     ] {
         let config = load(&format!("consul {{ kv_path = \"{path}\" }}"));
         assert_eq!(config.consul.state_path(), expected, "{path}");

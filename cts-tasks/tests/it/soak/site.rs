@@ -27,7 +27,7 @@ enum Consul {
 }
 
 /// Service, id, node, port of an instance that is passing.
-pub(super) type Instance = (String, String, String, u16);
+pub(super) type Instance = (String, String, String, i64);
 
 impl Site {
     pub(super) fn double() -> Self {
@@ -94,7 +94,7 @@ impl Site {
         match random.u8(..10) {
             0..=4 => {
                 let mut registered = Service::new(service, &id);
-                registered.port = random.u16(1..60_000);
+                registered.port = random.i64(1..60_000);
                 let status = if random.u8(..5) == 0 {
                     HealthStatus::Critical
                 } else {

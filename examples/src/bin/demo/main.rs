@@ -126,7 +126,7 @@ async fn register(client: &Client, service: &str, number: u16) -> Result<(), Err
         _ => 3,
     };
     registration.address = format!("10.0.{network}.{number}");
-    registration.port = 8000 + number;
+    registration.port = i64::from(8000 + number);
     registration.checks = vec![alive];
     client.agent_register_service(&registration).await?;
     Ok(())

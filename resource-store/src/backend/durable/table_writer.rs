@@ -12,10 +12,7 @@ use super::{
 use crate::{
     backend::{
         Error, Result,
-        store::{
-            change::{Change, ChangeKind},
-            condition, key,
-        },
+        store::{change::Change, condition, key},
     },
     pb::{Id, Resource},
 };
@@ -66,8 +63,10 @@ impl<'t> TableWriter<'t> {
         resource.version = index.to_string();
         let resource = Arc::new(resource);
         self.changed = true;
-        self.attempt(|pair| pair.put(&key, &resource, stored.and_then(|s| s.owner.clone())))?;
-        Ok(self.changed(index, ChangeKind::Upsert, resource))
+        let old_owner = stored.as_ref().and_then(|stored| stored.owner.clone());
+        self.attempt(|pair| pair.put(&key, &resource, old_owner))?;
+        self.index = self.index.max(index);
+        Ok(Change::write(index, stored.as_ref(), resource))
     }
 
     /// Deletes a resource as the change `index`; nothing if it is not there, or
@@ -80,7 +79,8 @@ impl<'t> TableWriter<'t> {
         }
         self.changed = true;
         self.attempt(|pair| pair.remove(&key, &stored))?;
-        Ok(Some(self.changed(index, ChangeKind::Delete, stored)))
+        self.index = self.index.max(index);
+        Ok(Some(Change::delete(index, stored)))
     }
 
     /// Keeps something beside the resources.
@@ -189,11 +189,6 @@ impl<'t> TableWriter<'t> {
             self.set_number(INDEX, self.index)?;
         }
         Ok(self.changed)
-    }
-
-    fn changed(&mut self, index: u64, kind: ChangeKind, resource: Arc<Resource>) -> Change {
-        self.index = self.index.max(index);
-        Change { index, kind, resource }
     }
 
     fn get(&mut self, key: &[u8]) -> Result<Option<Arc<Resource>>> {

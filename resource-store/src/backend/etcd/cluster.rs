@@ -62,6 +62,13 @@ pub(super) struct Answer {
     pub(super) uncertain: bool,
 }
 
+/// How long a transaction is repeated on other members.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Repeat {
+    UntilAnswered,
+    UntilSent,
+}
+
 /// A stream of what a watch tells, and the half that keeps it open.
 pub(super) struct WatchStream {
     pub(super) responses: Streaming<WatchResponse>,
@@ -96,6 +103,17 @@ impl Cluster {
     /// Whoever calls this repeats nothing, and must bear that the request takes
     /// effect at the first attempt and is answered at the second.
     pub(super) async fn txn(&self, request: &TxnRequest) -> Result<Answer, Failure> {
+        self.attempt_until(request, Repeat::UntilAnswered).await
+    }
+
+    /// The same for a transaction that could take effect twice, because what it
+    /// is conditional on may come true again: it is not repeated once it may
+    /// have arrived.
+    pub(super) async fn txn_at_most_once(&self, request: &TxnRequest) -> Result<Answer, Failure> {
+        self.attempt_until(request, Repeat::UntilSent).await
+    }
+
+    async fn attempt_until(&self, request: &TxnRequest, repeat: Repeat) -> Result<Answer, Failure> {
         let deadline = Instant::now() + self.timeout;
         let (mut uncertain, mut failures, mut logins) = (false, 0, 0);
         loop {
@@ -121,6 +139,10 @@ impl Cluster {
                 Verdict::Elsewhere { uncertain: now } => uncertain |= now,
             }
             self.turn_away_from(place);
+            if uncertain && repeat == Repeat::UntilSent {
+                let reason = format!("etcd at {}: {}", member.address, text(&status));
+                return Err(Failure::Unanswered(reason));
+            }
             failures += 1;
             let pause = self.pause(failures);
             if Instant::now() + pause >= deadline {

@@ -2,7 +2,10 @@
 
 use tonic::{Code, Status};
 
-use crate::{backend::Error, error_chain::causes};
+use crate::{
+    backend::Error,
+    error_chain::{causes, never_sent},
+};
 
 /// How long a text of etcd may be that goes into an error.
 const LONGEST_TEXT: usize = 300;
@@ -119,11 +122,6 @@ pub(super) fn judge(status: &Status) -> Verdict {
         }
         _ => Verdict::Elsewhere { uncertain: !never_sent(status) },
     }
-}
-
-/// Whether there was no connection, so that the request cannot have arrived.
-fn never_sent(status: &Status) -> bool {
-    causes(status).any(<dyn std::error::Error>::is::<tonic::ConnectError>)
 }
 
 /// What a member says, or what is behind it, in a bounded line.

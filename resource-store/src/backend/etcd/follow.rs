@@ -20,17 +20,13 @@ use super::{
     cluster::WatchStream,
     failure::Failure,
     layout::Generation,
-    pb::{Event, WatchCreateRequest, WatchResponse, event::EventType},
+    pb::{Event, KeyValue, WatchCreateRequest, WatchResponse, event::EventType},
     record::Stored,
     session::Session,
 };
 use crate::backend::{
-    Consistency, Error, Query, Result,
-    store::{
-        change::{Change, ChangeKind},
-        topic::Reader,
-        topics::Topics,
-    },
+    Consistency, Query, Result,
+    store::{change::Change, topic::Reader, topics::Topics},
 };
 
 const FIRST_DELAY: Duration = Duration::from_millis(20);
@@ -213,11 +209,13 @@ impl Follower {
             return Err(End::Denied(response.cancel_reason));
         }
         self.refusals = 0;
+        // With events the header tells how far the member is, which may be any
+        // number of batches ahead; without, that there were none up to there.
+        let mut seen = if response.events.is_empty() { revision } else { self.last };
         for event in response.events {
-            self.take_event(event)?;
+            seen = seen.max(self.take_event(event)?);
         }
-        // Without events it tells that there were none up to this revision.
-        self.last = self.last.max(revision);
+        self.last = self.last.max(seen);
         Ok(())
     }
 
@@ -233,9 +231,10 @@ impl Follower {
         }
     }
 
-    fn take_event(&mut self, event: Event) -> Result<(), End> {
+    /// Publishes an event, and gives its revision.
+    fn take_event(&mut self, event: Event) -> Result<i64, End> {
         let kind = event.r#type();
-        let Some(kv) = event.kv else { return Ok(()) };
+        let Some(kv) = event.kv else { return Ok(self.last) };
         if kv.mod_revision <= self.last {
             return Err(End::Closed(format!("etcd repeated revision {}", kv.mod_revision)));
         }
@@ -243,22 +242,27 @@ impl Follower {
             self.session.learn(None);
             return Err(End::Closed("the store was restored".to_owned()));
         }
-        let unreadable = |error: Error| End::Closed(error.to_string());
-        let (kind, stored) = match kind {
-            EventType::Put => (ChangeKind::Upsert, kv.clone()),
-            EventType::Delete => {
-                let gone = || End::Closed("etcd compacted what was deleted".to_owned());
-                (ChangeKind::Delete, event.prev_kv.ok_or_else(gone)?)
-            }
+        let decode = |stored: &KeyValue| {
+            Stored::decode(&self.generation, stored)
+                .map(|stored| stored.resource)
+                .map_err(|error| End::Closed(error.to_string()))
         };
-        let stored = Stored::decode(&self.generation, &stored).map_err(unreadable)?;
-        let Ok(index) = u64::try_from(kv.mod_revision) else { return Ok(()) };
+        let Ok(index) = u64::try_from(kv.mod_revision) else { return Ok(self.last) };
+        let created = kv.create_revision == kv.mod_revision;
+        let before = || {
+            let gone = || End::Closed("etcd compacted what a change replaced".to_owned());
+            event.prev_kv.as_ref().ok_or_else(gone).and_then(decode)
+        };
+        let change = match kind {
+            EventType::Put if created => Change::write(index, None, decode(&kv)?),
+            EventType::Put => Change::write(index, Some(&before()?), decode(&kv)?),
+            EventType::Delete => Change::delete(index, before()?),
+        };
         // Before anybody hears of it, so that an eventual read shows it.
         self.session.seen(kv.mod_revision);
-        let change = Change { index, kind, resource: stored.resource };
         let following =
             self.following.upgrade().ok_or_else(|| End::Closed("nobody watches".to_owned()))?;
         following.topics.publish(&change);
-        Ok(())
+        Ok(kv.mod_revision)
     }
 }

@@ -85,7 +85,13 @@ impl Session {
                 continue;
             }
             let operations = self.operations_of_write(&found, &resource, &id, &value);
-            match self.change(&found, &id, operations, WRITING).await? {
+            let outcome = match self.change(&found, &id, operations, WRITING).await {
+                Err(Error::OutcomeUnknown { reason, .. }) if found.stored.is_none() => {
+                    return self.find_creation(&id, attempt, &reason).await;
+                }
+                other => other?,
+            };
+            match outcome {
                 Outcome::Done(revision) => {
                     let version = found.generation.version_at(revision);
                     return Ok(Arc::new(Resource { version, ..resource }));
@@ -104,6 +110,18 @@ impl Session {
             }
         }
         Err(restored_too_often())
+    }
+
+    /// Finds out whether a creation whose answer was lost took effect.
+    ///
+    /// It is not repeated: where another process has deleted what it created,
+    /// there is nothing under the name again, and a second attempt would bring
+    /// back what was deleted.
+    async fn find_creation(&self, id: &Id, attempt: u64, reason: &str) -> Result<Arc<Resource>> {
+        let unknown = || Error::outcome_unknown(WRITING, reason);
+        let found = self.find(Consistency::Strong, id).await.map_err(|_e| unknown())?;
+        let ours = found.stored.filter(|stored| stored.attempt == attempt);
+        ours.map(|stored| stored.resource).ok_or_else(unknown)
     }
 
     fn operations_of_write(
@@ -178,7 +196,12 @@ impl Session {
             success: operations,
             failure: vec![self.ask_generation(), RequestOp::get(key)],
         };
-        let answer = self.cluster.txn(&request).await.map_err(|f| f.into_error(operation))?;
+        let answer = match &found.stored {
+            // No revision comes again, but having nothing there does.
+            None => self.cluster.txn_at_most_once(&request).await,
+            Some(_) => self.cluster.txn(&request).await,
+        };
+        let answer = answer.map_err(|failure| failure.into_error(operation))?;
         let now = answer.response.revision();
         self.seen(now);
         let uncertain = answer.uncertain;

@@ -8,7 +8,7 @@ use crate::{
     backend::{
         Error, Query, Result,
         store::{
-            change::{Change, ChangeKind},
+            change::Change,
             condition,
             key::{self, Key},
         },
@@ -40,13 +40,13 @@ impl State {
     /// Stores a resource under a new version.
     pub(super) fn write(&mut self, mut resource: Resource, new_version: String) -> Result<Change> {
         let key: Key = condition::key_of(&resource)?.into();
-        let stored = self.resources.get(&key);
-        condition::check_write(stored.map(Arc::as_ref), &resource)?;
-        let old_owner = stored.and_then(|stored| stored.owner.clone());
+        let stored = self.resources.get(&key).cloned();
+        condition::check_write(stored.as_deref(), &resource)?;
         resource.version = new_version;
         let resource = Arc::new(resource);
-        self.put(key, &resource, old_owner.as_ref());
-        Ok(self.changed(ChangeKind::Upsert, resource))
+        self.put(key, &resource, stored.as_ref().and_then(|stored| stored.owner.as_ref()));
+        self.index += 1;
+        Ok(Change::write(self.index, stored.as_ref(), resource))
     }
 
     /// Deletes a resource; nothing if it is another incarnation.
@@ -61,7 +61,8 @@ impl State {
         if let (Some(owner), Some(id)) = (&stored.owner, &stored.id) {
             self.owned.remove(key::owned_key(owner, id).as_slice());
         }
-        Ok(Some(self.changed(ChangeKind::Delete, stored)))
+        self.index += 1;
+        Ok(Some(Change::delete(self.index, stored)))
     }
 
     /// Takes a resource as it is, for a restored store.
@@ -114,11 +115,6 @@ impl State {
             }
         }
         self.resources.insert(key, Arc::clone(resource));
-    }
-
-    fn changed(&mut self, kind: ChangeKind, resource: Arc<Resource>) -> Change {
-        self.index += 1;
-        Change { index: self.index, kind, resource }
     }
 }
 

@@ -32,7 +32,7 @@ use super::{
 use crate::{
     backend::{Error, Query, Result},
     controller::Leadership,
-    error_chain::{causes, error_chain},
+    error_chain::{error_chain, never_sent},
     pb::{
         Id, Resource, Type,
         generated::{
@@ -527,9 +527,4 @@ fn read_failure(status: Status) -> Failure {
         Some(error) => Failure::Failed(error),
         None => Failure::NotDone(channels::reason(&status)),
     }
-}
-
-/// Whether a call failed before anything of it was sent.
-fn never_sent(status: &Status) -> bool {
-    causes(status).any(<dyn std::error::Error>::is::<tonic::ConnectError>)
 }

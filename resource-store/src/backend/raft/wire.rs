@@ -54,7 +54,9 @@ pub(crate) fn to_status(error: &Error) -> Status {
             let details = Bytes::from(status.encode_to_vec());
             Status::with_details(Code::OutOfRange, text, details)
         }
-        Error::WatchClosed | Error::Other { .. } => Status::internal(text),
+        Error::WatchClosed | Error::OutcomeUnknown { .. } | Error::Other { .. } => {
+            Status::internal(text)
+        }
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use prost::Message as _;
+
 use super::{
     change::Change,
     key,
@@ -43,8 +45,14 @@ impl Topics {
         let found: Vec<_> =
             names.iter().filter_map(|name| topics.get(name)).map(Arc::clone).collect();
         drop(topics);
-        for topic in found {
-            topic.publish(change.clone());
+        if found.is_empty() {
+            return;
+        }
+        for step in change.steps() {
+            let bytes = step.resource.encoded_len();
+            for topic in &found {
+                topic.publish(step.clone(), bytes);
+            }
         }
     }
 

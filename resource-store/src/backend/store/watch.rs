@@ -1,4 +1,10 @@
 //! One watch: the snapshot first, then the events of a topic.
+//!
+//! | stage | comes from | changes meanwhile |
+//! |---|---|---|
+//! | snapshot | the store as of one moment | move into the backlog, merged |
+//! | backlog | the backlog | move into the backlog, merged |
+//! | changes | the topic | stay in the topic, each by itself |
 
 use std::{
     collections::VecDeque,
@@ -9,7 +15,7 @@ use std::{
 
 use futures::{Stream, StreamExt as _};
 
-use super::{change::Change, topic::Reader};
+use super::{backlog::Backlog, change::Change, topic::Reader};
 use crate::{
     backend::{Error, Query, Result, WatchEvent},
     pb::Resource,
@@ -25,11 +31,14 @@ pub(crate) struct StoreWatch<S> {
     /// Changes up to this index are part of the snapshot.
     snapshot_index: u64,
     stage: Stage<S>,
+    /// What happened since the snapshot, until the watcher has caught up.
+    backlog: Backlog,
     changes: VecDeque<Change>,
 }
 
 enum Stage<S> {
     Snapshot(S),
+    Backlog,
     Changes,
     Ended,
 }
@@ -47,13 +56,35 @@ where
         snapshot: S,
     ) -> Self {
         let stage = Stage::Snapshot(snapshot);
-        Self { query, reader, snapshot_index, stage, changes: VecDeque::new() }
+        let (backlog, changes) = (Backlog::default(), VecDeque::new());
+        Self { query, reader, snapshot_index, stage, backlog, changes }
+    }
+
+    /// Moves what is in the topic into the backlog, so that the topic, which is
+    /// bounded and shared, does not run over while the watcher catches up.
+    fn fill_backlog(&mut self, cx: &mut Context<'_>) -> Result<()> {
+        loop {
+            match self.reader.poll_read(cx, &mut self.changes, BATCH) {
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(_ended)) => return Err(Error::WatchClosed),
+                Poll::Pending => return Ok(()),
+            }
+            while let Some(change) = self.changes.pop_front() {
+                if self.is_shown(&change) {
+                    self.backlog.push(change);
+                }
+            }
+        }
+    }
+
+    fn is_shown(&self, change: &Change) -> bool {
+        change.index > self.snapshot_index && self.query.covers(&change.resource)
     }
 
     fn poll_change(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<WatchEvent>>> {
         loop {
             while let Some(change) = self.changes.pop_front() {
-                if change.index > self.snapshot_index && self.query.covers(&change.resource) {
+                if self.is_shown(&change) {
                     return Poll::Ready(Some(Ok(change.into_event())));
                 }
             }
@@ -77,6 +108,12 @@ where
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = &mut *self;
+        if matches!(this.stage, Stage::Snapshot(_) | Stage::Backlog)
+            && let Err(error) = this.fill_backlog(cx)
+        {
+            this.stage = Stage::Ended;
+            return Poll::Ready(Some(Err(error)));
+        }
         match &mut this.stage {
             Stage::Snapshot(resources) => {
                 let event = match ready!(resources.poll_next_unpin(cx)) {
@@ -86,11 +123,18 @@ where
                         Err(error)
                     }
                     None => {
-                        this.stage = Stage::Changes;
+                        this.stage = Stage::Backlog;
                         Ok(WatchEvent::EndOfSnapshot)
                     }
                 };
                 Poll::Ready(Some(event))
+            }
+            Stage::Backlog => {
+                if let Some(change) = this.backlog.pop() {
+                    return Poll::Ready(Some(Ok(change.into_event())));
+                }
+                this.stage = Stage::Changes;
+                this.poll_change(cx)
             }
             Stage::Changes => this.poll_change(cx),
             Stage::Ended => Poll::Ready(None),

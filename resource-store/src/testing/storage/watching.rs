@@ -93,9 +93,12 @@ async fn clear(backend: &Arc<dyn Backend>, kind: GroupKind) {
     }
 }
 
-/// A resource that changes its group version is one upsert for the watch of the
-/// kind.
-pub async fn a_change_of_group_version_is_an_upsert(backend: Arc<dyn Backend>, _: Capabilities) {
+/// A write in another version of the group is a delete of the old one, then an
+/// upsert of the new one, for whoever watches one version only.
+pub async fn a_change_of_group_version_is_a_delete_and_an_upsert(
+    backend: Arc<dyn Backend>,
+    _: Capabilities,
+) {
     let query = Query::new(seed::a_v1().group_kind(), seed::default_tenancy());
     let mut watch = backend.watch_list(&query).await.unwrap();
     assert_eq!(next(&mut watch).await, WatchEvent::EndOfSnapshot);
@@ -103,5 +106,6 @@ pub async fn a_change_of_group_version_is_an_upsert(backend: Arc<dyn Backend>, _
     let second = seed::resource(seed::a_v2(), seed::default_tenancy(), "x");
     let second = write(&backend, Resource { version: first.version.clone(), ..second }).await;
     assert_eq!(upserted(next(&mut watch).await), first);
+    assert_eq!(next(&mut watch).await, WatchEvent::Delete(first));
     assert_eq!(upserted(next(&mut watch).await), second);
 }

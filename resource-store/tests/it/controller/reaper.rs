@@ -1,11 +1,12 @@
 //! The reaper, by hand.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use resource_store::{
-    LocalClient, ResourceService,
+    Code, LocalClient, Resource, ResourceService,
+    backend::{Backend, Error, memory::MemoryBackend},
     controller::{Outcome, Request, reaper},
-    demo,
+    demo::{self, v1},
     pb::{self, Id, ListRequest, Tenancy},
     registry::tombstone_type,
     testing::{ManualClock, TestController},
@@ -21,8 +22,12 @@ struct Kit {
 
 impl Kit {
     fn new() -> Self {
+        Self::over(Arc::new(MemoryBackend::new()))
+    }
+
+    fn over(backend: Arc<dyn Backend>) -> Self {
         let clock = ManualClock::default();
-        let service = builder().clock(clock.clone()).build();
+        let service = builder_over(backend).clock(clock.clone()).build();
         let client = LocalClient::new(service.clone());
         let reaper =
             TestController::new(reaper::controller_with_clock(clock.clone()), client).unwrap();
@@ -104,4 +109,40 @@ async fn children_go_with_their_owner() {
     let left = kit.tombstones().await;
     assert_eq!(left.len(), 3, "one for each child");
     assert!(!left.contains(&tombstone));
+}
+
+/// A delete writes the tombstone first. Where the delete itself then fails, as
+/// by another writer or a lost leader, the owner lives, and so do its children.
+///
+/// Spec: 5.2
+#[tokio::test]
+async fn an_owner_that_lives_keeps_its_children() {
+    let backend = Faulty::new();
+    let kit = Kit::over(backend.clone());
+    let owner = kit.service.put(artist("korn")).await.unwrap();
+    let child = kit.service.put(demo::album("one", &id(&owner)).encode()).await.unwrap();
+    backend.fail(|method| (method == "delete").then_some(Error::CasFailure));
+    assert_fails(kit.service.remove(&id(&owner), &owner.version).await, Code::Aborted, CAS_FAILED);
+    backend.mend();
+
+    let tombstone = kit.tombstones().await.remove(0);
+    for _ in 0..3 {
+        assert_eq!(kit.reconcile(&tombstone).await, LATER, "the owner lives");
+        assert_eq!(kit.service.children(&id(&owner)).await.unwrap(), [Arc::clone(&child)]);
+        kit.clock.advance(Duration::from_secs(31));
+    }
+    // The same incarnation, stored under another version of its group.
+    let data = v1::Artist { name: "Korn".to_owned(), ..v1::Artist::default() };
+    let older = Resource::new(demo::default_tenancy(), "korn", data).encode();
+    let older = kit.service.put(older).await.unwrap();
+    assert_eq!(older.uid(), owner.uid());
+    assert_eq!(kit.reconcile(&tombstone).await, LATER, "the owner lives");
+    assert_eq!(kit.service.children(&id(&owner)).await.unwrap(), [child]);
+
+    // The next delete finds the tombstone there, which now counts.
+    kit.service.remove(&id(&older), "").await.unwrap();
+    assert_eq!(kit.reconcile(&tombstone).await, LATER);
+    assert_eq!(kit.service.children(&id(&owner)).await.unwrap(), []);
+    kit.clock.advance(Duration::from_secs(31));
+    assert_eq!(kit.reconcile(&tombstone).await, Outcome::Done);
 }

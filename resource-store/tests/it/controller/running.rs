@@ -359,3 +359,101 @@ async fn a_restored_store_has_controllers_start_again() {
     let all = call.runtime.cache.list(&Artist::resource_type(), "id", &Key::new()).unwrap();
     assert_eq!(all, [pb::Resource::clone(&kept)]);
 }
+
+/// Where a controller of the test below panics, once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Panics {
+    Index,
+    Initializer,
+    Start,
+    Stop,
+    EventSource,
+    EventStream,
+}
+
+#[derive(Debug)]
+struct Once {
+    place: Panics,
+    armed: Arc<AtomicU32>,
+}
+
+impl Once {
+    fn at(&self, place: Panics) {
+        if self.place == place && self.armed.swap(0, Ordering::SeqCst) == 1 {
+            panic!("told to panic in {place:?}");
+        }
+    }
+}
+
+#[derive(Debug)]
+struct PanickingInitializer(Arc<Once>);
+
+#[async_trait]
+impl Initializer for PanickingInitializer {
+    async fn initialize(&self, _: &dyn ResourceClient) -> Result<(), BoxError> {
+        self.0.at(Panics::Initializer);
+        Ok(())
+    }
+}
+
+fn panicking(recorder: Recorder, once: &Arc<Once>) -> Controller {
+    let (index, start, stop, source) = (once.clone(), once.clone(), once.clone(), once.clone());
+    let names = Index::new("name", move |resource| {
+        index.at(Panics::Index);
+        Ok(vec![Key::new().text(resource.name())])
+    });
+    Controller::new("artists", Artist::resource_type())
+        .with_index(names)
+        .with_initializer(PanickingInitializer(Arc::clone(once)))
+        .with_notify_start(move |_| start.at(Panics::Start))
+        .with_notify_stop(move |_| stop.at(Panics::Stop))
+        .with_custom_watch(
+            Arc::new(move || {
+                source.at(Panics::EventSource);
+                let source = Arc::clone(&source);
+                futures::stream::poll_fn(move |_| {
+                    source.at(Panics::EventStream);
+                    std::task::Poll::Pending
+                })
+                .boxed()
+            }),
+            Arc::new(|_, _| async { Ok(Vec::new()) }.boxed()),
+        )
+        .with_reconciler(recorder)
+}
+
+/// A panic of what users bring in, wherever, ends one run and not the manager:
+/// it is reported, and the controller starts again.
+#[tokio::test(start_paused = true)]
+async fn a_panic_anywhere_is_contained() {
+    for place in [
+        Panics::Index,
+        Panics::Initializer,
+        Panics::Start,
+        Panics::Stop,
+        Panics::EventSource,
+        Panics::EventStream,
+    ] {
+        let service = service();
+        let stored = service.put(artist("korn")).await.unwrap();
+        let armed = Arc::new(AtomicU32::new(1));
+        let once = Arc::new(Once { place, armed: Arc::clone(&armed) });
+        let (recorder, mut calls) = recorder(Vec::new());
+        let lease = Leadership::default();
+        lease.set(true);
+        let manager = Manager::new(LocalClient::new(service.clone())).with_lease(lease.clone());
+        let running = run_with(manager, panicking(recorder, &once));
+        if place == Panics::Stop {
+            next(&mut calls).await;
+            lease.set(false);
+            while armed.load(Ordering::SeqCst) == 1 {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            lease.set(true);
+        }
+        let call = next(&mut calls).await;
+        assert_eq!(call.request.id, id(&stored), "{place:?}");
+        assert_eq!(armed.load(Ordering::SeqCst), 0, "{place:?}: it did not panic");
+        assert!(!running.task.is_finished(), "{place:?}");
+    }
+}

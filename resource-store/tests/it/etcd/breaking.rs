@@ -3,9 +3,10 @@
 use std::{sync::Arc, time::Duration};
 
 use consul_watch::testing::real::free_port;
+use futures::StreamExt as _;
 use resource_store::{
     backend::{
-        Backend as _, Consistency, Error,
+        Backend as _, Consistency, Error, WatchEvent,
         etcd::{EtcdBackend, EtcdConfig},
     },
     testing::{Flow, Flows, Link},
@@ -23,6 +24,8 @@ on_both! {
     a_watch_closes_where_etcd_forgot_what_it_missed
     compaction_does_not_matter_to_who_is_up_to_date
     a_lost_answer_is_found_out
+    a_creation_is_not_repeated_after_a_delete
+    a_watch_far_behind_misses_nothing
     a_dead_endpoint_is_passed_over
 }
 
@@ -116,6 +119,52 @@ async fn a_lost_answer_is_found_out(world: World) {
     deleted(&mut watch, &created).await;
     let again = connect().await.write_cas(thing("one")).await.unwrap();
     upserted(&mut watch, &again).await;
+}
+
+/// The first endpoint creates and does not answer; somebody deletes what it
+/// created; the second endpoint finds nothing there, as before the creation.
+async fn a_creation_is_not_repeated_after_a_delete(world: World) {
+    let link = Link::to(world.address()).await.unwrap();
+    let mut config = EtcdConfig::new([link.address().to_string(), world.endpoint()]);
+    config.attempt_timeout = Duration::from_secs(1);
+    let other = world.backend().await;
+    let mut watch = watch_after(&other, 0).await;
+    let backend = EtcdBackend::connect(&config).await.unwrap();
+    link.set(Flows { back: Flow::Stopped, ..Flows::default() });
+
+    let creating = tokio::spawn(async move { backend.write_cas(thing("one")).await });
+    let Some(Ok(WatchEvent::Upsert(created))) = watch.next().await else { panic!("not created") };
+    other.delete_cas(&id("one"), &created.version).await.unwrap();
+    deleted(&mut watch, &created).await;
+
+    let error = creating.await.unwrap().unwrap_err();
+    assert!(matches!(error, Error::OutcomeUnknown { .. }), "{error}");
+    let found = other.read(Consistency::Strong, &id("one")).await;
+    assert!(matches!(found, Err(Error::NotFound)), "it came back: {found:?}");
+}
+
+/// Etcd sends what a watch missed in batches of 1,000 revisions, and says with
+/// each how far it is itself.
+async fn a_watch_far_behind_misses_nothing(world: World) {
+    let (watched, link) = behind_link(&world).await;
+    let other = world.backend().await;
+    let mut watch = watch_after(&watched, 0).await;
+    let mut stored = other.write_cas(thing("one")).await.unwrap();
+    upserted(&mut watch, &stored).await;
+
+    link.set(Flows::STOPPED);
+    link.cut();
+    let mut missed = Vec::new();
+    for _ in 0..2500 {
+        stored = other.write_cas(next(&stored)).await.unwrap();
+        missed.push(Arc::clone(&stored));
+    }
+    link.set(Flows::default());
+    for expected in &missed {
+        upserted(&mut watch, expected).await;
+    }
+    let last = other.write_cas(next(&stored)).await.unwrap();
+    upserted(&mut watch, &last).await;
 }
 
 async fn a_dead_endpoint_is_passed_over(world: World) {

@@ -98,3 +98,27 @@ async fn calls_that_do_not_finish_are_cut_off() {
     timeout(PATIENCE, &mut server.task).await.unwrap().unwrap();
     call.abort();
 }
+
+/// What is limited is what a server receives: a list of much that was stored bit
+/// by bit comes back whole.
+#[tokio::test]
+async fn answers_may_be_larger_than_requests() {
+    let mut config = ServerConfig::default();
+    config.max_message_bytes = 16 << 10;
+    let server = start(service(), config).await;
+    let client = client(&server);
+    for i in 0..20 {
+        let mut large = artist(&format!("artist-{i}"));
+        large.metadata.insert("large".to_owned(), "x".repeat(10 << 10));
+        client.write(large).await.unwrap();
+    }
+    let list = ListRequest {
+        r#type: Some(v2::Artist::resource_type()),
+        tenancy: Some(default_tenancy()),
+        name_prefix: String::new(),
+    };
+    assert_eq!(client.list(list).await.unwrap().len(), 20);
+    let mut too_large = artist("too-large");
+    too_large.metadata.insert("large".to_owned(), "x".repeat(17 << 10));
+    assert_eq!(client.write(too_large).await.unwrap_err().code(), Code::OutOfRange);
+}
