@@ -10,9 +10,9 @@
 //! address. Up to that many watches, less a sixteenth for short reads, have a
 //! connection each, on which Consul holds their request until something changes. With one more, about two thirds
 //! of the budget stay with watches, until no more watches than that remain;
-//! for the others a few broad queries (the checks, nodes and services of the
-//! datacenter; the keys of a prefix) tell *that* something changed, and short
-//! reads tell *what*. A watch that no broad query can stand in for
+//! for the others broad queries (of each node where there are not too many, else of all checks,
+//! nodes and services; of the keys of a prefix) tell *that* something changed, and short
+//! reads tell *what*. Broad queries of nodes take the connections of watches, but for an eighth. A watch that no broad query can stand in for
 //! ([`Scope::Opaque`](crate::query::Scope::Opaque)) is preferred when
 //! connections are dealt out, and past that asked in turn.
 //!

@@ -112,6 +112,8 @@ struct State {
     turning: usize,
     /// Connections for broad queries of nodes, beyond the share of broad queries.
     nodes: usize,
+    /// Connections that Consul has refused.
+    refused: usize,
 }
 
 #[derive(Debug)]
@@ -124,7 +126,8 @@ impl State {
     fn limit(&self, shares: Shares) -> usize {
         let more = if self.multiplexed { STREAMS.saturating_sub(shares.total) } else { 0 };
         let all = if self.crowded { shares.own } else { shares.total };
-        (more + all).saturating_sub(self.nodes)
+        // One at least: it is asked like all others, and waits for its part of the budget.
+        (more + all.saturating_sub(self.refused).max(1)).saturating_sub(self.nodes)
     }
 
     /// Takes connections back until `keep` are left; coverable ones first,
@@ -200,6 +203,24 @@ impl Slots {
         drop(state);
         let counted = Held::place(place.name());
         Claim { slots: Arc::clone(self), number, coverable, place, revoked, counted }
+    }
+
+    /// Makes do with so many connections less than the budget.
+    pub(super) fn make_do(&self, less: usize) {
+        let mut state = self.state();
+        if std::mem::replace(&mut state.refused, less) == less {
+            return;
+        }
+        if state.holders.len() > state.limit(self.shares) {
+            state.crowded = true;
+            let keep = state.limit(self.shares);
+            state.revoke_down_to(keep);
+        }
+        let room = state.covered > 0 && state.holders.len() < state.limit(self.shares);
+        drop(state);
+        if room {
+            self.room.notify_one();
+        }
     }
 
     /// Says whether one connection carries all requests: then the budget is one of streams.

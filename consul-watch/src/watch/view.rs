@@ -175,6 +175,7 @@ impl<Q: Query> View<Q> {
         let outcome = AssertUnwindSafe(fetch).catch_unwind().await;
         let outcome = outcome.unwrap_or_else(|panic| Err(panicked(&*panic)));
         self.watcher.slots.multiplex(self.watcher.client.is_multiplexed());
+        self.watcher.slots.make_do(self.watcher.budget.shortfall());
         (outcome, Timing { started, ended: self.started.elapsed(), wait })
     }
 

@@ -27,6 +27,9 @@ use crate::{
     },
 };
 
+/// Consul's own limit for each client address is 200, and other programs run there, too.
+const CONNECTIONS: usize = 160;
+
 /// Makes [`Watch`]es and lets those of the same query share one upstream read.
 ///
 /// Cheap to clone. Keep one for each [`Client`]: what is watched twice is then
@@ -65,6 +68,7 @@ pub(super) struct Inner {
     pub(super) ordered: Client,
     /// Reads from a leader that has caught up.
     pub(super) confirmed: Client,
+    pub(super) budget: Budget,
     pub(super) slots: Arc<Slots>,
     pub(super) cover: Arc<Cover>,
     pub(super) summary: Arc<Summary>,
@@ -122,7 +126,7 @@ impl Watcher {
             poll_interval: Duration::from_secs(15),
             linger: Duration::ZERO,
             max_stale: None,
-            connections: 64,
+            connections: CONNECTIONS,
             seed: None,
             clock: Arc::new(SystemClock),
             stop: CancellationToken::new(),
@@ -303,9 +307,10 @@ impl WatcherBuilder {
         self
     }
 
-    /// How many connections all watches use together. Default 64; fewer than 12
+    /// Sets the most connections that all watches use together. Default 160; fewer than 12
     /// count as 12. Consul serves 200 for each client address by default, and
-    /// whatever else runs there needs some too.
+    /// whatever else runs there needs some too. Where it refuses connections all the same, the
+    /// watcher makes do with fewer, and tries a few more every five minutes.
     ///
     /// A sixteenth of them (1 to 8) are for reads that do not block; the others carry
     /// a watch each. More watches than that are followed through a few broad queries;
@@ -346,7 +351,8 @@ impl WatcherBuilder {
     /// The watcher.
     pub fn build(self) -> Watcher {
         let slots = Arc::new(Slots::new(self.connections));
-        let bounded = self.client.within(&Budget::new(slots.shares.budget));
+        let budget = Budget::new(slots.shares.budget);
+        let bounded = self.client.within(&budget);
         let stale = self
             .max_stale
             .filter(|limit| !limit.is_zero())
@@ -382,6 +388,7 @@ impl WatcherBuilder {
                 tasks,
                 ordered,
                 confirmed,
+                budget,
                 slots,
                 cover,
                 summary,
