@@ -191,9 +191,8 @@ struct Service {
     /// The port on which its sidecar takes what is for `api`.
     upstream: u16,
     timeline: Timeline,
-    /// An agent and processes, in the order in which they are to end.
     containers: Vec<Container>,
-    _agent: Option<Agent>,
+    agent: Option<Agent>,
 }
 
 impl Service {
@@ -211,7 +210,7 @@ impl Service {
             upstream: free_port().unwrap(),
             timeline: timeline.clone(),
             containers: Vec::new(),
-            _agent: None,
+            agent: None,
         };
         service.describe("PENDING", "UNKNOWN");
         service
@@ -260,7 +259,7 @@ impl Service {
         ] {
             self.task.set_var(name, value);
         }
-        self._agent = Some(agent);
+        self.agent = Some(agent);
         let volume = self.task.file("").display().to_string();
         let port = self.application.address().port();
         if flags {
@@ -357,6 +356,8 @@ impl Service {
         for container in self.containers.drain(..) {
             assert_eq!(container.exit_code().await, Some(0), "{}: {}", self.name, self.task.log());
         }
+        // health-sync needs it to the end.
+        drop(self.agent.take());
     }
 }
 

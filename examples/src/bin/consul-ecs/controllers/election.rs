@@ -76,6 +76,7 @@ mod tests {
         let (one, other) = (candidate(task), candidate(task));
         assert!(one.id.starts_with("consul-ecs-") && one.id.contains("-0123456789abcdef-"));
         assert!(one.id != other.id && one.uuid != other.uuid);
-        assert!(one.id.ends_with(&one.uuid[..8]));
+        let random = one.id.rsplit('-').next().unwrap();
+        assert!(random.len() == 8 && one.uuid.starts_with(random));
     }
 }
