@@ -21,6 +21,9 @@ use crate::pb::Tenancy;
 /// The accessor id of requests without a token.
 pub const ANONYMOUS_TOKEN: &str = "00000000-0000-0000-0000-000000000002";
 
+/// The id in logs of an authorizer that gives none.
+const NO_ACCESSOR: &str = "";
+
 /// What every text of a denied permission contains.
 const DENIED: &str = "Permission denied";
 
@@ -56,7 +59,7 @@ pub trait Authorizer: fmt::Debug + Send + Sync {
     /// Gives the id under which logs know the token, which is not its secret;
     /// empty if there is none.
     fn accessor(&self) -> &str {
-        ""
+        NO_ACCESSOR
     }
     /// May read what operators read.
     ///

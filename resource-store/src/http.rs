@@ -24,6 +24,7 @@ use axum::{
     routing::any,
 };
 use http::{Method, StatusCode};
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use self::request::{Params, Target};
@@ -32,7 +33,7 @@ use crate::{
     json::{JsonCodec, JsonError},
     pb::{DeleteRequest, ListRequest, ReadRequest, Resource, Type, WatchListRequest, WriteRequest},
     registry::Registration,
-    service::{Parity, RequestContext, ResourceService},
+    service::{self, Parity, RequestContext, ResourceService},
 };
 
 /// The largest body that is taken by default.
@@ -47,6 +48,8 @@ pub struct HttpApi {
     types: Arc<HashMap<String, Arc<Registration>>>,
     max_body: usize,
     stop: CancellationToken,
+    /// One for each watch that there may be still.
+    watches: Arc<Semaphore>,
 }
 
 impl HttpApi {
@@ -63,13 +66,23 @@ impl HttpApi {
         });
         let types = Arc::new(types.collect());
         let stop = CancellationToken::new();
-        Ok(Self { service, codec: JsonCodec::new()?, types, max_body: MAX_BODY, stop })
+        let watches = Arc::new(Semaphore::new(Semaphore::MAX_PERMITS));
+        let codec = JsonCodec::new()?;
+        Ok(Self { service, codec, types, max_body: MAX_BODY, stop, watches })
     }
 
     /// Sets the largest body that is taken; 50 MiB if this is not called.
     #[must_use]
     pub fn with_max_body_bytes(mut self, bytes: usize) -> Self {
         self.max_body = bytes;
+        self
+    }
+
+    /// Takes a permit for each watch, so that there are only so many; as many as
+    /// come if this is not called.
+    #[must_use]
+    pub fn with_watch_permits(mut self, watches: Arc<Semaphore>) -> Self {
+        self.watches = watches;
         self
     }
 
@@ -175,9 +188,11 @@ impl HttpApi {
         let (tenancy, name_prefix) = (Some(at.params.tenancy()), at.params.name_prefix());
         if at.params.has("watch") {
             let request = WatchListRequest { r#type, tenancy, name_prefix };
+            let place = service::watch_permit(&self.watches)?;
             let events = self.service.watch_list(&at.context, request).await?;
             let registration = Arc::clone(at.registration);
-            return Ok(watch::lines(events, self.codec.clone(), registration, self.stop.clone()));
+            let (codec, stop) = (self.codec.clone(), self.stop.clone());
+            return Ok(watch::lines(events, codec, registration, stop, place));
         }
         let context = at.params.context_of_list(at.context.clone());
         let found =

@@ -5,12 +5,15 @@ mod config;
 mod grpc;
 mod tls;
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, sync::Arc};
 
 pub use config::{ServerConfig, ServerTls};
 pub use grpc::GrpcService;
 pub use tls::TlsHandle;
-use tokio::{net::TcpListener, sync::mpsc};
+use tokio::{
+    net::TcpListener,
+    sync::{Semaphore, mpsc},
+};
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use tonic::{service::Routes, transport::Server as TonicServer};
@@ -41,7 +44,7 @@ pub enum ServerError {
     Insecure {
         /// The address.
         address: SocketAddr,
-        /// What is missing.
+        /// The protection that is missing.
         reason: &'static str,
     },
     /// Certificates or descriptors are malformed.
@@ -127,8 +130,9 @@ impl Server {
         let Self { service, config, listener, tls } = self;
         let (reporter, health) = tonic_health::server::health_reporter();
         reporter.set_serving::<ResourceServiceServer<GrpcService>>().await;
-        let routes = routes(&service, &config, &stop)?.add_service(health);
-        let routes = with_http(routes, &service, &config, &stop)?;
+        let watches = Arc::new(Semaphore::new(config.max_watches.min(Semaphore::MAX_PERMITS)));
+        let routes = routes(&service, &config, &stop, &watches)?.add_service(health);
+        let routes = with_http(routes, &service, &config, &stop, &watches)?;
 
         let acceptor = Acceptor {
             listener,
@@ -165,6 +169,7 @@ fn routes(
     service: &ResourceService,
     config: &ServerConfig,
     stop: &CancellationToken,
+    watches: &Arc<Semaphore>,
 ) -> Result<Routes, ServerError> {
     let reflection = || {
         tonic_reflection::server::Builder::configure()
@@ -189,11 +194,13 @@ fn with_http(
     service: &ResourceService,
     config: &ServerConfig,
     stop: &CancellationToken,
+    watches: &Arc<Semaphore>,
 ) -> Result<Routes, ServerError> {
     let http = crate::http::HttpApi::new(service.clone())
         .map_err(set_up)?
         .with_max_body_bytes(config.max_message_bytes)
-        .with_stop(stop.clone());
+        .with_stop(stop.clone())
+        .with_watch_permits(Arc::clone(watches));
     Ok(Routes::from(routes.into_axum_router().reset_fallback().merge(http.into_router())))
 }
 
@@ -204,6 +211,7 @@ fn with_http(
     _: &ResourceService,
     _: &ServerConfig,
     _: &CancellationToken,
+    _: &Arc<Semaphore>,
 ) -> Result<Routes, ServerError> {
     Ok(routes)
 }

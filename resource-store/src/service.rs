@@ -99,6 +99,19 @@ struct Inner {
 /// came of it (`rpc.code`). Tokens are never in it.
 pub const AUDIT: &str = "resource_store::audit";
 
+/// Takes the place of one watch, or refuses it.
+#[cfg(any(feature = "grpc", feature = "http"))]
+pub(crate) fn watch_permit(
+    watches: &Arc<tokio::sync::Semaphore>,
+) -> Result<tokio::sync::OwnedSemaphorePermit> {
+    Arc::clone(watches).try_acquire_owned().map_err(|_none_left| {
+        RpcError::new(
+            Code::ResourceExhausted,
+            "as many watches as the server allows; try again later or another server",
+        )
+    })
+}
+
 type Result<T, E = RpcError> = std::result::Result<T, E>;
 
 impl ResourceService {
@@ -117,7 +130,7 @@ impl ResourceService {
         &self.inner.backend
     }
 
-    /// How the service treats what is known to be wrong in Consul's.
+    /// The treatment of what is known to be wrong in Consul's service.
     pub fn parity(&self) -> Parity {
         self.inner.parity
     }

@@ -6,7 +6,7 @@ use crate::{
     pb::{DeleteRequest, Id},
 };
 
-/// How often others may be faster.
+/// Number of times that others may be faster.
 const ATTEMPTS: u32 = 10;
 
 /// Removes a finalizer from a resource, and deletes the resource if it is marked

@@ -46,15 +46,15 @@ pub struct GrpcClientConfig {
     pub identity_pem: Option<(String, SecretString)>,
     /// How long to try to connect; 10 seconds if not set.
     pub connect_timeout: Option<Duration>,
-    /// How long a call may take, and a watch until it begins; one minute if not
+    /// Time limit of a call, and of a watch until it begins; one minute if not
     /// set. The server is told, so that it stops working on it, too.
     pub call_timeout: Option<Duration>,
-    /// How often the server is asked whether it is there still, while nothing
-    /// else comes from it, also between calls; 20 seconds if not set. Consul
+    /// Interval of questions to the server whether it is there still, while
+    /// nothing else comes from it, also between calls; 20 seconds if not set. Consul
     /// ends connections that ask more often than every 15 seconds.
     pub keepalive_interval: Option<Duration>,
-    /// How long it may take to answer that, before the connection counts as
-    /// dead and every call and watch on it fails; 10 seconds if not set.
+    /// Time limit of the answer to that, before the connection counts as dead
+    /// and every call and watch on it fails; 10 seconds if not set.
     pub keepalive_timeout: Option<Duration>,
 }
 
@@ -172,8 +172,8 @@ impl Failed {
         }
     }
 
-    /// What comes from the server says what it did; what comes from the
-    /// connection, after it was there, does not.
+    /// A server says what it did; a connection that broke after it was there
+    /// does not.
     fn of_change(self) -> RpcError {
         match self {
             Self::Status(status)

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use futures::{StreamExt as _, stream};
 use http::StatusCode;
 use serde_json::{Value, json};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 
 use super::answer;
@@ -18,18 +19,21 @@ use crate::{
     service::EventStream,
 };
 
-/// One line for each event; the last line says why the watch ended.
+/// Writes one line for each event; the last line says why the watch ended. The
+/// permit is given back when the answer is.
 pub(super) fn lines(
     events: EventStream,
     codec: JsonCodec,
     registration: Arc<Registration>,
     stop: CancellationToken,
+    place: OwnedSemaphorePermit,
 ) -> Response {
     let stopped = RpcError::new(Code::Unavailable, "server is shutting down");
     let last = stream::once(async { Err(stopped) });
     let until_stop = events.take_until(stop.clone().cancelled_owned());
     let after = last.filter(move |_| std::future::ready(stop.is_cancelled()));
     let lines = until_stop.chain(after).map(move |event| {
+        let _place = &place;
         let shown = event.and_then(|event| show(&event, &codec, &registration));
         let value = shown.unwrap_or_else(|error| failure(&error));
         Ok::<_, std::convert::Infallible>(Bytes::from(format!("{value}\n")))

@@ -152,7 +152,7 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 pub(super) struct Connection {
     stream: Box<dyn Stream>,
     info: TcpConnectInfo,
-    /// What ends it as long as it has not said enough.
+    /// The end of its patience, as long as it has not said enough.
     fresh: Option<Fresh>,
     place: Place,
 }
@@ -239,7 +239,7 @@ struct Places {
 struct Taken {
     count: usize,
     next: u64,
-    /// Those that have not said enough yet, the oldest first.
+    /// Connections that have not said enough yet, the oldest first.
     fresh: BTreeMap<u64, CancellationToken>,
 }
 

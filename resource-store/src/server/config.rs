@@ -6,7 +6,7 @@ use secrecy::SecretString;
 
 use crate::wire;
 
-/// Where and how a server listens, and the limits of what clients may take.
+/// Address, certificates and limits of a server.
 ///
 /// Source: limits of `agent/grpc-external`, Consul 1.21.
 #[derive(Debug, Clone)]
@@ -27,14 +27,14 @@ pub struct ServerConfig {
     pub request_timeout: Duration,
     /// How often an idle connection is checked; 30 seconds by default.
     pub keepalive_interval: Duration,
-    /// How long the answer to that may take, before the connection ends; 20
+    /// Time limit of the answer to that, before the connection ends; 20
     /// seconds by default.
     pub keepalive_timeout: Duration,
     /// Number of connections at a time; 4096 by default. Beyond it, a new one
     /// takes the place of the oldest that has not said anything yet, or is
     /// ended. Each takes a descriptor of the process.
     pub max_connections: usize,
-    /// How long a new connection has for TLS and its first 24 bytes; 10 seconds
+    /// Time limit of a new connection for TLS and its first 24 bytes; 10 seconds
     /// by default.
     pub handshake_timeout: Duration,
     /// Number of watches at a time, over all connections; 50,000 by default.

@@ -10,14 +10,14 @@ use tonic::{Request, Response, Status};
 
 use crate::{
     backend::Consistency,
-    code::{Code, RpcError},
+    code::RpcError,
     pb::{
         DeleteRequest, DeleteResponse, ListByOwnerRequest, ListByOwnerResponse, ListRequest,
         ListResponse, MutateAndValidateRequest, MutateAndValidateResponse, ReadRequest,
         ReadResponse, Resource, WatchEvent, WatchListRequest, WriteRequest, WriteResponse,
         WriteStatusRequest, WriteStatusResponse, resource_service_server,
     },
-    service::{RequestContext, ResourceService},
+    service::{self, RequestContext, ResourceService},
     wire,
 };
 
@@ -40,11 +40,11 @@ impl GrpcService {
         Self { service, stop, watches: Arc::new(Semaphore::new(Semaphore::MAX_PERMITS)) }
     }
 
-    /// Sets how many watches there may be at a time; as many as come if this is
-    /// not called.
+    /// Takes a permit for each watch, so that there are only so many; as many as
+    /// come if this is not called.
     #[must_use]
-    pub fn with_max_watches(mut self, most: usize) -> Self {
-        self.watches = Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)));
+    pub fn with_watch_permits(mut self, watches: Arc<Semaphore>) -> Self {
+        self.watches = watches;
         self
     }
 
@@ -154,12 +154,9 @@ impl resource_service_server::ResourceService for GrpcService {
     ) -> Result<Response<Self::WatchListStream>, Status> {
         let (context, request) = open(request);
         let about = about(request.r#type.as_ref());
-        let begun = match Arc::clone(&self.watches).try_acquire_owned() {
+        let begun = match service::watch_permit(&self.watches) {
             Ok(place) => self.service.watch_list(&context, request).await.map(|e| (e, place)),
-            Err(_none_left) => Err(RpcError::new(
-                Code::ResourceExhausted,
-                "as many watches as the server allows; try again later or another server",
-            )),
+            Err(error) => Err(error),
         };
         let begun = self.answer(&context, "WatchList", about, begun).await;
         let (events, place) = match begun {

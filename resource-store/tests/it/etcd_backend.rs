@@ -23,19 +23,28 @@ use crate::etcd::server::Servers;
 
 const SUITE: Suite = Suite("etcd backend");
 
-/// One server for the tests of this file, each of which has a prefix of its own.
-static SERVER: OnceCell<Option<Servers>> = OnceCell::const_new();
+/// One server of each version for the tests of this file, each of which has a
+/// prefix of its own; the oldest first.
+static SERVERS: OnceCell<Vec<Servers>> = OnceCell::const_new();
 static STORES: AtomicUsize = AtomicUsize::new(0);
 
 /// A config for an empty store in the real etcd, if there is one; if not, in a
 /// double, and the report says which cases did not run.
-async fn store() -> (EtcdConfig, Option<ServedEtcd>) {
+async fn store(which: Which) -> (EtcdConfig, Option<ServedEtcd>) {
     let start = || async {
-        let part = SUITE.part("etcd", "conformance on a real etcd")?;
-        Some(Servers::start(&part.path, 1).await)
+        let mut servers = Vec::new();
+        for part in SUITE.parts("etcd", "conformance on a real etcd") {
+            servers.push(Servers::start(&part.path, 1).await);
+        }
+        servers
     };
-    let (mut config, served) = if let Some(servers) = SERVER.get_or_init(start).await {
-        (servers.config(), None)
+    let servers = SERVERS.get_or_init(start).await;
+    let server = match which {
+        Which::Oldest => servers.first(),
+        Which::Newest => servers.last(),
+    };
+    let (mut config, served) = if let Some(server) = server {
+        (server.config(), None)
     } else {
         let served = TestEtcd::new().serve().await.unwrap();
         (EtcdConfig::new([served.endpoint()]), Some(served))
@@ -44,12 +53,30 @@ async fn store() -> (EtcdConfig, Option<ServedEtcd>) {
     (config, served)
 }
 
-async fn fixture() -> (Arc<dyn Backend>, Option<ServedEtcd>) {
-    let (config, served) = store().await;
+/// A version of etcd.
+#[derive(Clone, Copy)]
+enum Which {
+    Oldest,
+    Newest,
+}
+
+async fn on(which: Which) -> (Arc<dyn Backend>, Option<ServedEtcd>) {
+    let (config, served) = store(which).await;
     (Arc::new(EtcdBackend::connect(&config).await.unwrap()), served)
 }
 
-resource_store::storage_conformance!(fixture());
+resource_store::storage_conformance!(on(Which::Oldest));
+
+mod newest {
+    use super::*;
+
+    resource_store::storage_conformance!(on(Which::Newest));
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+    async fn concurrent_users_see_what_the_contract_allows() {
+        check_history(on(Which::Newest).await, 1).await;
+    }
+}
 
 mod double {
     use super::*;
@@ -83,13 +110,13 @@ async fn check_history<G>((backend, guard): (Arc<dyn Backend>, G), seed: u64) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn concurrent_users_see_what_the_contract_allows() {
-    check_history(fixture().await, 1).await;
+    check_history(on(Which::Oldest).await, 1).await;
 }
 
 /// Watchers that fall behind start anew, and what they see between is whole.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn slow_watchers_see_gapless_stretches() {
-    let (mut config, guard) = store().await;
+    let (mut config, guard) = store(Which::Oldest).await;
     config.watch_buffer = 8;
     let backend = Arc::new(EtcdBackend::connect(&config).await.unwrap());
     let mut options = HistoryOptions::default();

@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::consul_acl::ConsulAcl;
 
-/// How often files are compared with what was read of them.
+/// Interval between two looks at the files.
 const LOOK: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Args)]
@@ -50,10 +50,10 @@ pub(crate) struct AccessOptions {
     /// Serves beyond this machine also without TLS or without tokens
     #[arg(long)]
     pub(crate) allow_insecure: bool,
-    /// How many connections there may be at a time
+    /// Upper bound of connections at a time
     #[arg(long, value_name = "COUNT", default_value_t = 4096)]
     pub(crate) max_connections: usize,
-    /// How many watches there may be at a time
+    /// Upper bound of watches at a time
     #[arg(long, value_name = "COUNT", default_value_t = 50_000)]
     pub(crate) max_watches: usize,
     /// Logs each call: who, from where, what, and what came of it
@@ -123,7 +123,7 @@ impl AccessOptions {
         }
     }
 
-    /// What tells a changed file from one that is as it was.
+    /// Gives time and length of each file, which tell a changed one.
     fn stamps(&self) -> Vec<Option<(std::time::SystemTime, u64)>> {
         let files = [&self.cert, &self.key, &self.client_ca, &self.tokens];
         let stamp = |path: &Path| {

@@ -139,7 +139,7 @@ fn sync_policy(text: &str) -> Result<SyncPolicy, String> {
     }
 }
 
-/// One dash does as well as two for help and the demonstration, as with the
+/// Takes one dash for two before help and the demonstration, as with the
 /// other programs here.
 pub(crate) fn as_clap_reads(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let two_dashes = |argument: OsString| match argument.to_str() {

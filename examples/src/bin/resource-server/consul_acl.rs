@@ -22,9 +22,9 @@ use resource_store::{
 use secrecy::{ExposeSecret as _, SecretString};
 use tokio::time::Instant;
 
-/// How long what was found is good: `acl.token_ttl` of Consul.
+/// Time for which what was found is good: `acl.token_ttl` of Consul.
 const GOOD: Duration = Duration::from_secs(30);
-/// How many tokens are remembered.
+/// Number of tokens that are remembered.
 const MOST: usize = 1024;
 
 /// Has a Consul say what a token may do.

@@ -62,7 +62,7 @@ pub(super) struct Answer {
     pub(super) uncertain: bool,
 }
 
-/// How long a transaction is repeated on other members.
+/// The end of the attempts at a transaction on other members.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Repeat {
     UntilAnswered,

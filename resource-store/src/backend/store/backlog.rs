@@ -138,7 +138,7 @@ mod tests {
         }
     }
 
-    /// What somebody knows who watches both versions.
+    /// The knowledge of somebody who watches both versions.
     type Known = BTreeMap<(u8, String), Arc<Resource>>;
 
     fn tell(known: &mut Known, event: WatchEvent) {

@@ -31,7 +31,7 @@ pub(crate) struct StoreWatch<S> {
     /// Changes up to this index are part of the snapshot.
     snapshot_index: u64,
     stage: Stage<S>,
-    /// What happened since the snapshot, until the watcher has caught up.
+    /// Changes since the snapshot, until the watcher has caught up.
     backlog: Backlog,
     changes: VecDeque<Change>,
 }

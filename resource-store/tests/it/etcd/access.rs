@@ -32,49 +32,50 @@ async fn stores_with_other_prefixes_are_apart(world: World) {
 /// A user that may use one prefix only.
 #[tokio::test]
 async fn a_user_needs_its_prefix_only() {
-    let Some(part) = SUITE.part("etcd", "a user needs its prefix only") else { return };
-    let servers = Servers::start(&part.path, 1).await;
-    let prefix = "cmVzb3VyY2Utc3RvcmUv";
-    let end = "cmVzb3VyY2Utc3RvcmUw";
-    for (path, body) in [
-        ("user/add", json!({ "name": "root", "password": "root" })),
-        ("role/add", json!({ "name": "root" })),
-        ("user/grant", json!({ "user": "root", "role": "root" })),
-        ("user/add", json!({ "name": "keeper", "password": PASSWORD })),
-        ("role/add", json!({ "name": "keeper" })),
-        (
-            "role/grant",
-            json!({ "name": "keeper",
+    for part in SUITE.parts("etcd", "a user needs its prefix only") {
+        let servers = Servers::start(&part.path, 1).await;
+        let prefix = "cmVzb3VyY2Utc3RvcmUv";
+        let end = "cmVzb3VyY2Utc3RvcmUw";
+        for (path, body) in [
+            ("user/add", json!({ "name": "root", "password": "root" })),
+            ("role/add", json!({ "name": "root" })),
+            ("user/grant", json!({ "user": "root", "role": "root" })),
+            ("user/add", json!({ "name": "keeper", "password": PASSWORD })),
+            ("role/add", json!({ "name": "keeper" })),
+            (
+                "role/grant",
+                json!({ "name": "keeper",
             "perm": { "permType": "READWRITE", "key": prefix, "range_end": end } }),
-        ),
-        ("user/grant", json!({ "user": "keeper", "role": "keeper" })),
-        ("enable", json!({})),
-    ] {
-        servers.call(0, &format!("/v3/auth/{path}"), body).await;
+            ),
+            ("user/grant", json!({ "user": "keeper", "role": "keeper" })),
+            ("enable", json!({})),
+        ] {
+            servers.call(0, &format!("/v3/auth/{path}"), body).await;
+        }
+        let mut config = servers.config();
+        let refused = EtcdBackend::connect(&config).await.unwrap_err();
+        assert!(!refused.is_retryable(), "{refused}");
+
+        let user = |password: &str| EtcdUser {
+            name: "keeper".to_owned(),
+            password: password.to_owned().into(),
+        };
+        config.user = Some(user("planted-wrong-password"));
+        let refused = EtcdBackend::connect(&config).await.unwrap_err();
+        assert!(refused.to_string().contains("authentication failed"), "{refused}");
+        assert!(!format!("{refused} {refused:?} {config:?}").contains("planted"));
+
+        config.user = Some(user(PASSWORD));
+        let backend = EtcdBackend::connect(&config).await.unwrap();
+        let mut watch = watch_after(&backend, 0).await;
+        let stored = backend.write_cas(thing("x")).await.unwrap();
+        upserted(&mut watch, &stored).await;
+        assert!(!format!("{backend:?} {config:?}").contains("planted"));
+
+        "other/".clone_into(&mut config.prefix);
+        let refused = EtcdBackend::connect(&config).await.unwrap_err();
+        assert!(refused.to_string().contains("permission denied"), "{refused}");
     }
-    let mut config = servers.config();
-    let refused = EtcdBackend::connect(&config).await.unwrap_err();
-    assert!(!refused.is_retryable(), "{refused}");
-
-    let user = |password: &str| EtcdUser {
-        name: "keeper".to_owned(),
-        password: password.to_owned().into(),
-    };
-    config.user = Some(user("planted-wrong-password"));
-    let refused = EtcdBackend::connect(&config).await.unwrap_err();
-    assert!(refused.to_string().contains("authentication failed"), "{refused}");
-    assert!(!format!("{refused} {refused:?} {config:?}").contains("planted"));
-
-    config.user = Some(user(PASSWORD));
-    let backend = EtcdBackend::connect(&config).await.unwrap();
-    let mut watch = watch_after(&backend, 0).await;
-    let stored = backend.write_cas(thing("x")).await.unwrap();
-    upserted(&mut watch, &stored).await;
-    assert!(!format!("{backend:?} {config:?}").contains("planted"));
-
-    "other/".clone_into(&mut config.prefix);
-    let refused = EtcdBackend::connect(&config).await.unwrap_err();
-    assert!(refused.to_string().contains("permission denied"), "{refused}");
 }
 
 struct Certificates {
@@ -110,35 +111,34 @@ async fn fails_at_once(config: &EtcdConfig) -> bool {
 
 #[tokio::test]
 async fn members_are_trusted_by_their_certificates() {
-    let Some(part) = SUITE.part("etcd", "members are trusted by their certificates") else {
-        return;
-    };
-    let folder = tempfile::tempdir().unwrap();
-    let certificates = certificates(folder.path());
-    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
-    let arguments = vec![
-        format!("--cert-file={}", path("server.pem")),
-        format!("--key-file={}", path("server.key")),
-        format!("--trusted-ca-file={}", path("ca.pem")),
-        "--client-cert-auth".to_owned(),
-    ];
-    let servers = Servers::start_with(&part.path, 1, "https", |_| arguments.clone()).await;
-    let mut config = servers.config();
-    config.tls.server_name = Some("etcd.example".to_owned());
-    config.tls.identity_pem =
-        Some((certificates.client.0.clone(), certificates.client.1.clone().into()));
-    assert!(fails_at_once(&config).await, "nobody is trusted");
+    for part in SUITE.parts("etcd", "members are trusted by their certificates") {
+        let folder = tempfile::tempdir().unwrap();
+        let certificates = certificates(folder.path());
+        let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+        let arguments = vec![
+            format!("--cert-file={}", path("server.pem")),
+            format!("--key-file={}", path("server.key")),
+            format!("--trusted-ca-file={}", path("ca.pem")),
+            "--client-cert-auth".to_owned(),
+        ];
+        let servers = Servers::start_with(&part.path, 1, "https", |_| arguments.clone()).await;
+        let mut config = servers.config();
+        config.tls.server_name = Some("etcd.example".to_owned());
+        config.tls.identity_pem =
+            Some((certificates.client.0.clone(), certificates.client.1.clone().into()));
+        assert!(fails_at_once(&config).await, "nobody is trusted");
 
-    config.tls.ca_pem = Some(certificates.ca.clone());
-    let backend = EtcdBackend::connect(&config).await.unwrap();
-    let mut watch = watch_after(&backend, 0).await;
-    let stored = backend.write_cas(thing("x")).await.unwrap();
-    upserted(&mut watch, &stored).await;
-    let key: String = certificates.client.1.lines().skip(1).take(1).collect();
-    assert!(!format!("{config:?} {backend:?}").contains(&key));
+        config.tls.ca_pem = Some(certificates.ca.clone());
+        let backend = EtcdBackend::connect(&config).await.unwrap();
+        let mut watch = watch_after(&backend, 0).await;
+        let stored = backend.write_cas(thing("x")).await.unwrap();
+        upserted(&mut watch, &stored).await;
+        let key: String = certificates.client.1.lines().skip(1).take(1).collect();
+        assert!(!format!("{config:?} {backend:?}").contains(&key));
 
-    config.tls.identity_pem = None;
-    assert!(fails_at_once(&config).await, "a certificate is asked for");
+        config.tls.identity_pem = None;
+        assert!(fails_at_once(&config).await, "a certificate is asked for");
+    }
 }
 
 #[tokio::test]

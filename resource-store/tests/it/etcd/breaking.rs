@@ -187,70 +187,73 @@ async fn a_dead_endpoint_is_passed_over(world: World) {
 /// Killed while watched, and started again on its data.
 #[tokio::test]
 async fn a_watch_outlives_the_server() {
-    let Some(part) = SUITE.part("etcd", "a watch outlives the server") else { return };
-    let mut servers = Servers::start(&part.path, 1).await;
-    let backend = servers.backend().await;
-    let mut watch = watch_after(&backend, 0).await;
-    let mut stored = backend.write_cas(thing("one")).await.unwrap();
-    upserted(&mut watch, &stored).await;
-    for _ in 0..3 {
-        servers.kill(0);
-        let write = tokio::spawn({
-            let (backend, next) = (backend.clone(), next(&stored));
-            async move { backend.write_cas(next).await }
-        });
-        servers.launch(0);
-        assert!(servers.answers().await, "{}", servers.log());
-        // Nothing else writes, so a lost answer is found out.
-        stored = write.await.unwrap().unwrap();
+    for part in SUITE.parts("etcd", "a watch outlives the server") {
+        let mut servers = Servers::start(&part.path, 1).await;
+        let backend = servers.backend().await;
+        let mut watch = watch_after(&backend, 0).await;
+        let mut stored = backend.write_cas(thing("one")).await.unwrap();
         upserted(&mut watch, &stored).await;
+        for _ in 0..3 {
+            servers.kill(0);
+            let write = tokio::spawn({
+                let (backend, next) = (backend.clone(), next(&stored));
+                async move { backend.write_cas(next).await }
+            });
+            servers.launch(0);
+            assert!(servers.answers().await, "{}", servers.log());
+            // Nothing else writes, so a lost answer is found out.
+            stored = write.await.unwrap().unwrap();
+            upserted(&mut watch, &stored).await;
+        }
     }
 }
 
 /// One member of three after the other dies, and comes back.
 #[tokio::test]
 async fn a_cluster_serves_while_a_member_is_dead() {
-    let Some(part) = SUITE.part("etcd", "a cluster serves while a member is dead") else { return };
-    let mut servers = Servers::start(&part.path, 3).await;
-    let backend = servers.backend().await;
-    let mut watch = watch_after(&backend, 0).await;
-    let mut stored = backend.write_cas(thing("one")).await.unwrap();
-    upserted(&mut watch, &stored).await;
-    for dead in 0..3 {
-        servers.kill(dead);
-        stored = backend.write_cas(next(&stored)).await.unwrap();
+    for part in SUITE.parts("etcd", "a cluster serves while a member is dead") {
+        let mut servers = Servers::start(&part.path, 3).await;
+        let backend = servers.backend().await;
+        let mut watch = watch_after(&backend, 0).await;
+        let mut stored = backend.write_cas(thing("one")).await.unwrap();
         upserted(&mut watch, &stored).await;
-        for mode in [Consistency::Eventual, Consistency::Strong] {
-            assert_eq!(backend.read(mode, &id("one")).await.unwrap(), stored);
+        for dead in 0..3 {
+            servers.kill(dead);
+            stored = backend.write_cas(next(&stored)).await.unwrap();
+            upserted(&mut watch, &stored).await;
+            for mode in [Consistency::Eventual, Consistency::Strong] {
+                assert_eq!(backend.read(mode, &id("one")).await.unwrap(), stored);
+            }
+            servers.launch(dead);
+            assert!(servers.answers().await, "{}", servers.log());
         }
-        servers.launch(dead);
-        assert!(servers.answers().await, "{}", servers.log());
     }
 }
 
 /// All data is thrown away: nobody takes the new store for the old one.
 #[tokio::test]
 async fn an_etcd_that_was_set_up_anew_is_another_store() {
-    let Some(part) = SUITE.part("etcd", "an etcd that was set up anew") else { return };
-    let mut servers = Servers::start(&part.path, 1).await;
-    let backend = servers.backend().await;
-    let mut watch = watch_after(&backend, 0).await;
-    let old = backend.write_cas(thing("one")).await.unwrap();
-    upserted(&mut watch, &old).await;
+    for part in SUITE.parts("etcd", "an etcd that was set up anew") {
+        let mut servers = Servers::start(&part.path, 1).await;
+        let backend = servers.backend().await;
+        let mut watch = watch_after(&backend, 0).await;
+        let old = backend.write_cas(thing("one")).await.unwrap();
+        upserted(&mut watch, &old).await;
 
-    servers.kill(0);
-    servers.forget(0);
-    servers.launch(0);
-    assert!(servers.answers().await, "{}", servers.log());
+        servers.kill(0);
+        servers.forget(0);
+        servers.launch(0);
+        assert!(servers.answers().await, "{}", servers.log());
 
-    closed(&mut watch).await;
-    let gone = backend.read(Consistency::Eventual, &id("one")).await.unwrap_err();
-    assert!(matches!(gone, Error::NotFound), "{gone}");
-    let new = backend.write_cas(thing("one")).await.unwrap();
-    assert_ne!(new.version, old.version);
-    let refused = backend.write_cas(next(&old)).await.unwrap_err();
-    assert!(matches!(refused, Error::CasFailure), "{refused}");
-    let mut watch = watch_after(&backend, 1).await;
-    let changed: Arc<_> = backend.write_cas(next(&new)).await.unwrap();
-    upserted(&mut watch, &changed).await;
+        closed(&mut watch).await;
+        let gone = backend.read(Consistency::Eventual, &id("one")).await.unwrap_err();
+        assert!(matches!(gone, Error::NotFound), "{gone}");
+        let new = backend.write_cas(thing("one")).await.unwrap();
+        assert_ne!(new.version, old.version);
+        let refused = backend.write_cas(next(&old)).await.unwrap_err();
+        assert!(matches!(refused, Error::CasFailure), "{refused}");
+        let mut watch = watch_after(&backend, 1).await;
+        let changed: Arc<_> = backend.write_cas(next(&new)).await.unwrap();
+        upserted(&mut watch, &changed).await;
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
-use consul_watch::testing::parts::Suite;
+use consul_watch::testing::parts::{Part, Suite};
 use futures::StreamExt as _;
 use resource_store::{
     backend::{
@@ -25,10 +25,9 @@ pub(super) enum World {
 }
 
 impl World {
-    /// A real server, if there is one; if not, that is reported.
-    pub(super) async fn real(case: &str) -> Option<Self> {
-        let part = SUITE.part("etcd", case)?;
-        Some(Self::Real(Box::new(Servers::start(&part.path, 1).await)))
+    /// A real server of a version.
+    pub(super) async fn real(part: &Part) -> Self {
+        Self::Real(Box::new(Servers::start(&part.path, 1).await))
     }
 
     pub(super) async fn double() -> Self {
@@ -69,15 +68,16 @@ impl World {
     }
 }
 
-/// Makes a test on the real etcd and one on the double of each case.
+/// Makes a test on each version of the real etcd, and one on the double, of each
+/// case.
 macro_rules! on_both {
     ($($case:ident)*) => {
         mod real {
             $(#[tokio::test]
             async fn $case() {
-                let world = crate::etcd::world::World::real(stringify!($case)).await;
-                if let Some(world) = world {
-                    super::$case(world).await;
+                use crate::etcd::world::{SUITE, World};
+                for part in SUITE.parts("etcd", stringify!($case)) {
+                    super::$case(World::real(&part).await).await;
                 }
             })*
         }

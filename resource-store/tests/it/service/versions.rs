@@ -111,7 +111,7 @@ impl Follower {
         let question = self.question.clone();
         self.drain();
         let listed = list(service, &question).await;
-        while !at_once && !(self.complete && self.told() == listed) {
+        while !(at_once || self.complete && self.told() == listed) {
             let event =
                 tokio::time::timeout(std::time::Duration::from_secs(10), self.events.next());
             let event = event.await.expect("the watch tells no more").unwrap().unwrap();
