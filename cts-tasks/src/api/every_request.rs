@@ -61,7 +61,12 @@ pub(crate) async fn identify(request: Request, next: Next) -> Response {
             "request complete"
         );
         if is_told(response.status(), method) {
-            tracing::error!(request_id = %id, method, path, status_code, error = said, "request failed");
+            if response.status() == StatusCode::NOT_FOUND {
+                // A mistake of whoever asked, in a name or a path: nothing here has failed.
+                tracing::info!(request_id = %id, method, path, status_code, error = said, "request failed");
+            } else {
+                tracing::error!(request_id = %id, method, path, status_code, error = said, "request failed");
+            }
         }
     }
     response

@@ -1,14 +1,59 @@
 use std::fmt;
 
 use chrono::Local;
+use serde_json::{Map, Value};
 use tracing::{
     Event, Level, Subscriber,
     field::{Field, Visit},
+    span,
 };
 use tracing_subscriber::{
+    Layer,
     fmt::{FmtContext, FormatEvent, FormatFields, format::Writer},
+    layer::Context,
     registry::LookupSpan,
 };
+
+/// Keeps the fields of spans, for the lines that are logged within them. Both formats need
+/// it beside them.
+pub(crate) struct SpanFields;
+
+impl<S> Layer<S> for SpanFields
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+{
+    fn on_new_span(&self, attributes: &span::Attributes<'_>, id: &span::Id, all: Context<'_, S>) {
+        if let Some(span) = all.span(id) {
+            let mut fields = Fields::default();
+            attributes.record(&mut fields);
+            span.extensions_mut().replace(fields);
+        }
+    }
+
+    fn on_record(&self, id: &span::Id, values: &span::Record<'_>, all: Context<'_, S>) {
+        if let Some(span) = all.span(id)
+            && let Some(fields) = span.extensions_mut().get_mut::<Fields>()
+        {
+            values.record(fields);
+        }
+    }
+}
+
+/// Returns the fields of the spans around an event: which watch, task or request it is
+/// about. The innermost span has the last word.
+fn surroundings<S, N>(context: &FmtContext<'_, S, N>) -> Map<String, Value>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    let mut found = Map::new();
+    for span in context.event_scope().into_iter().flat_map(|scope| scope.from_root()) {
+        if let Some(fields) = span.extensions().get::<Fields>() {
+            found.extend(fields.0.clone());
+        }
+    }
+    found
+}
 
 /// Writes log lines as upstream does:
 /// `2022-08-23T09:25:09.501-0700 [INFO]  tasksmanager: executing task: task_name=foo`.
@@ -23,12 +68,13 @@ where
 {
     fn format_event(
         &self,
-        _context: &FmtContext<'_, S, N>,
+        context: &FmtContext<'_, S, N>,
         mut writer: Writer<'_>,
         event: &Event<'_>,
     ) -> fmt::Result {
         let mut line = Line::default();
         event.record(&mut line);
+        line.surround(surroundings(context));
         let metadata = event.metadata();
         let time = Local::now().format("%Y-%m-%dT%H:%M:%S%.3f%z");
         let (level, name) = (level(*metadata.level()), name(metadata.target()));
@@ -69,11 +115,12 @@ where
 {
     fn format_event(
         &self,
-        _context: &FmtContext<'_, S, N>,
+        context: &FmtContext<'_, S, N>,
         mut writer: Writer<'_>,
         event: &Event<'_>,
     ) -> fmt::Result {
-        let mut fields = Fields::default();
+        // The event's own fields win over those of the spans around it.
+        let mut fields = Fields(surroundings(context));
         event.record(&mut fields);
         let metadata = event.metadata();
         let time = Local::now().format("%Y-%m-%dT%H:%M:%S%.6f%:z").to_string();
@@ -83,7 +130,7 @@ where
         object.insert("@timestamp".to_owned(), time.into());
         object.insert("@level".to_owned(), metadata.level().to_string().to_lowercase().into());
         object.insert("@module".to_owned(), name(metadata.target()).into());
-        writeln!(writer, "{}", serde_json::Value::Object(object))
+        writeln!(writer, "{}", Value::Object(object))
     }
 }
 
@@ -129,8 +176,23 @@ impl Line {
             self.message = value;
             return;
         }
+        self.put(field.name().replace('.', "_"), value);
+    }
+
+    fn put(&mut self, key: String, value: String) {
         let part = if value.contains('\n') { &mut self.blocks } else { &mut self.fields };
-        part.push((field.name().replace('.', "_"), value));
+        part.push((key, value));
+    }
+
+    /// Appends what the event does not say itself.
+    fn surround(&mut self, surroundings: Map<String, Value>) {
+        for (key, value) in surroundings {
+            let said = self.fields.iter().chain(&self.blocks).any(|(said, _)| *said == key);
+            if !said {
+                let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+                self.put(key, text);
+            }
+        }
     }
 }
 
@@ -150,10 +212,10 @@ impl Visit for Line {
 
 /// The fields of one line, with their types.
 #[derive(Default)]
-struct Fields(serde_json::Map<String, serde_json::Value>);
+struct Fields(Map<String, Value>);
 
 impl Fields {
-    fn add(&mut self, field: &Field, value: impl Into<serde_json::Value>) {
+    fn add(&mut self, field: &Field, value: impl Into<Value>) {
         self.0.insert(field.name().replace('.', "_"), value.into());
     }
 }
@@ -222,7 +284,8 @@ mod tests {
         let layer = tracing_subscriber::fmt::layer()
             .event_format(format)
             .with_writer(move || writer.clone());
-        tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), log);
+        let registry = tracing_subscriber::registry().with(layer).with(SpanFields);
+        tracing::subscriber::with_default(registry, log);
         String::from_utf8(sink.0.lock().unwrap().clone()).unwrap()
     }
 
@@ -273,6 +336,67 @@ mod tests {
     }
 
     #[test]
+    fn a_line_says_what_is_around_it_and_its_own_word_wins() {
+        let log = || {
+            let outer = tracing::info_span!("task", task.name = "web", attempt = 1);
+            let _outer = outer.enter();
+            let inner = tracing::info_span!("read", attempt = 2, late = tracing::field::Empty);
+            let _inner = inner.enter();
+            inner.record("late", "a b");
+            tracing::info!(target: "cts_tasks", { task.name = "own" }, "hello");
+        };
+        assert_eq!(logged(log), "[INFO]  ctrl: hello: task_name=own attempt=2 late=\"a b\"\n");
+        let line: Value = serde_json::from_str(&written(Json, log)).unwrap();
+        assert_eq!((&line["task_name"], &line["attempt"]), (&"own".into(), &2.into()));
+    }
+
+    /// Follows a service and a key that nobody answers for, until both watches say so.
+    fn follow_nobody() {
+        use consul_watch::{
+            Client, ClientConfig, Watcher,
+            query::{HealthService, KvGet},
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let mut config = ClientConfig::default();
+            config.address = "127.0.0.1:1".to_owned();
+            let watcher = Watcher::new(Client::new(config).unwrap());
+            let mut service = watcher.watch(HealthService::new("web").datacenter("dc2"));
+            let mut key = watcher.watch(KvGet::new("app/color"));
+            let error = service.changed().await.unwrap_err().to_string();
+            assert!(error.contains("health.service") && error.contains("web"), "{error}");
+            assert!(key.changed().await.unwrap_err().to_string().contains("app/color"));
+            watcher.shutdown().await;
+        });
+    }
+
+    #[test]
+    fn each_line_about_a_watch_says_which_one() {
+        let text = written(Hclog, follow_nobody);
+        let lines: Vec<_> = text.lines().filter(|line| line.contains(" hcat: ")).collect();
+        assert!(lines.iter().any(|line| line.contains("[WARN]")), "{text}");
+        for line in lines {
+            let service = line.contains("service_name=web")
+                && line.contains("consul_datacenter=dc2")
+                && line.contains("consul_operation=health.service");
+            let path =
+                line.contains("kv_path=app/color") && line.contains("consul_operation=kv.get");
+            assert!(line.contains("watch_key=") && (service || path), "{line}");
+        }
+        let text = written(Json, follow_nobody);
+        let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let lines: Vec<_> = lines.filter(|line| line["@module"] == "hcat").collect();
+        assert!(lines.iter().any(|line| line["@level"] == "warn"), "{text}");
+        for line in lines {
+            let service = line["service_name"] == "web"
+                && line["consul_datacenter"] == "dc2"
+                && line["consul_operation"] == "health.service";
+            let path = line["kv_path"] == "app/color" && line["consul_operation"] == "kv.get";
+            assert!(line["watch_key"].is_string() && (service || path), "{line}");
+        }
+    }
+
+    #[test]
     fn json_has_one_object_on_each_line_and_keeps_types() {
         let text = written(Json, || {
             tracing::warn!(
@@ -282,7 +406,7 @@ mod tests {
             );
             tracing::info!(target: "cts_tasks", "next");
         });
-        let lines: Vec<serde_json::Value> =
+        let lines: Vec<Value> =
             text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         let [first, second] = lines.as_slice() else { panic!("{text}") };
         let time = first["@timestamp"].as_str().unwrap();

@@ -10,7 +10,7 @@ use tracing_subscriber::{
 };
 
 use crate::{
-    log_format::{Hclog, Json},
+    log_format::{Hclog, Json, SpanFields},
     syslog::Syslog,
 };
 
@@ -32,6 +32,7 @@ pub(crate) fn start(options: &LogOptions<'_>) -> Result<(), String> {
     let mut layers: Vec<Box<dyn Layer<Registry> + Send + Sync>> = Vec::new();
     let lines = fmt::layer().with_writer(std::io::stderr);
     let targets = targets(options.level);
+    layers.push(SpanFields.with_filter(targets.clone()).boxed());
     layers.push(if options.json {
         lines.event_format(Json).with_filter(targets.clone()).boxed()
     } else {
