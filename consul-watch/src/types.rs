@@ -67,7 +67,7 @@ pub use peering::{
     PeeringTokenRequest, ServiceConsumers,
 };
 pub use prepared_query::{Failover, PreparedQuery, PreparedQueryResult, PreparedService};
-pub use proxy::{MeshGateway, ServiceProxy, Upstream};
+pub use proxy::{MeshGateway, ServiceProxy, TransparentProxy, Upstream};
 pub use secret::SecretObject;
 pub(crate) use secret::same as same_secret;
 pub use service::{Locality, Service, ServiceAddress, ServiceConnect, ServiceKind, Weights};

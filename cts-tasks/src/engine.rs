@@ -1,5 +1,6 @@
 //! Runs tasks when their conditions say so.
 
+mod caught;
 mod command;
 mod control;
 mod drift;
@@ -9,6 +10,7 @@ mod grace;
 mod guarded;
 mod health;
 mod ledger;
+mod progress;
 mod removal;
 mod retry;
 mod run;
@@ -30,6 +32,7 @@ use consul_watch::{Clock, SystemClock, Watcher};
 use tokio::sync::{Semaphore, mpsc, watch};
 
 pub use command::FirstRun;
+pub use progress::ProgressLine;
 pub use retry::Retry;
 
 use crate::{
@@ -40,6 +43,7 @@ use command::Order;
 use control::Open;
 use health::Health;
 use ledger::Ledger;
+use progress::Lines;
 use supervisor::Supervisor;
 use worker::Worker;
 
@@ -70,7 +74,8 @@ pub struct EngineOptions {
     /// it; 5 seconds by default.
     pub stop_grace: Duration,
     /// Whether a task whose first run fails is kept and the next one begun,
-    /// instead of ending the engine; off by default.
+    /// instead of ending the engine; off by default. One that cannot even be
+    /// made ready is tried again for ever, after growing pauses.
     ///
     /// Source: Consul-Terraform-Sync 0.9, `controller/once.go` (`allowFail`).
     pub allow_failed_first_runs: bool,
@@ -121,6 +126,7 @@ pub(crate) struct Shared {
     orders: Mutex<Option<mpsc::Sender<Order>>>,
     /// Whether every task has had its first run, while the engine runs.
     watching: watch::Sender<bool>,
+    lines: Lines,
 }
 
 impl Shared {
@@ -153,6 +159,7 @@ impl Engine {
             random: Mutex::new(random),
             orders: Mutex::new(None),
             watching: watch::Sender::new(false),
+            lines: Lines::default(),
             options,
         };
         Self { shared: Arc::new(shared), factory }

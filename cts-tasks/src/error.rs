@@ -152,6 +152,24 @@ impl Error {
         }
     }
 
+    /// Whether it came about because this machine is short of something: open
+    /// files, room on a disk, memory or processes. That passes without any
+    /// change in Consul.
+    ///
+    /// Told by the text, since most come through a tool's own report.
+    pub(crate) fn is_shortage(&self) -> bool {
+        const TEXTS: [&str; 6] = [
+            "too many open files",
+            "no space left on device",
+            "disk quota exceeded",
+            "cannot allocate memory",
+            "out of memory",
+            "resource temporarily unavailable",
+        ];
+        let text = consul_watch::error_chain(self).to_lowercase();
+        TEXTS.iter().any(|known| text.contains(known))
+    }
+
     /// The same once more, if it ends the whole engine.
     pub(crate) fn concerning_all(&self) -> Option<Self> {
         match self {

@@ -71,7 +71,7 @@ pub use driver::{
     Action, ApplyRequest, Changes, Driver, DriverFactory, DriverKind, DriverSettings, Outcome,
     Plan, PlanId, PlanPurpose, Progress, RunContext, Silent,
 };
-pub use engine::{Engine, EngineOptions, FirstRun, Inspection, Retry};
+pub use engine::{Engine, EngineOptions, FirstRun, Inspection, ProgressLine, Retry};
 pub use error::{BoxError, Error, Result};
 pub use event::{Event, EventConfig, EventError, Status};
 pub use guard::{Guard, Objection, Waiting};
@@ -79,7 +79,7 @@ pub use inputs::{KvEntry, ServiceInstance, TaskInputs};
 pub use literal::{InvalidNumber, Literal, NotLiteral, Number};
 pub use permit::{Cluster, Member, Permit, Role, Single};
 pub use stop::{Stop, StopReason};
-pub use store::{Change, InputsDigest, MemoryStore, State, TaskStore};
+pub use store::{Change, Deletion, InputsDigest, MemoryStore, State, TaskStore};
 pub use task::{
     BufferPeriod, CatalogServicesSelection, Condition, InvalidTaskName, KvSelection,
     MatchingServices, ModuleInput, NamedService, ServiceSelection, Task, TaskName,

@@ -57,6 +57,16 @@ pub struct State {
     /// What the last check for drift of each task found.
     #[serde(default)]
     pub drift: BTreeMap<TaskName, DriftCheck>,
+    /// Tasks that are to go as soon as nothing of them runs any more.
+    #[serde(default)]
+    pub deletions: BTreeMap<TaskName, Deletion>,
+}
+
+/// A deletion that was asked for and has not come to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Deletion {
+    /// The infrastructure stays in any case.
+    pub spare: bool,
 }
 
 /// One change of a [`State`].
@@ -65,7 +75,8 @@ pub struct State {
 pub enum Change {
     /// Replaces the task of this name in its place, or appends it.
     PutTask(Box<Task>),
-    /// Removes the task with its events, plan, digest and drift. An unknown name is no error.
+    /// Removes the task with its events, plan, digest, drift and deletion. An unknown name is
+    /// no error.
     DeleteTask(TaskName),
     /// Adds an event as the task's newest and drops what is over the limit.
     AddEvent(Box<Event>),
@@ -79,6 +90,10 @@ pub enum Change {
     SetApplied(TaskName, InputsDigest),
     /// Notes what a check for drift found, in place of any earlier one.
     SetDrift(TaskName, Box<DriftCheck>),
+    /// Notes that a task is to go; without effect on an unknown name.
+    PutDeletion(TaskName, Deletion),
+    /// Notes that a task stays.
+    DeleteDeletion(TaskName),
 }
 
 /// A digest of what a task was given when it was last applied.
@@ -112,6 +127,15 @@ impl State {
                 self.plans.remove(name);
                 self.applied.remove(name);
                 self.drift.remove(name);
+                self.deletions.remove(name);
+            }
+            Change::PutDeletion(name, deletion) => {
+                if self.tasks.iter().any(|task| task.name == *name) {
+                    self.deletions.insert(name.clone(), *deletion);
+                }
+            }
+            Change::DeleteDeletion(name) => {
+                self.deletions.remove(name);
             }
             Change::AddEvent(event) => {
                 let events = self.events.entry(event.task_name.clone()).or_default();

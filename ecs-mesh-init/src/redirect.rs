@@ -73,7 +73,7 @@ impl Redirection {
         Ok(Self {
             proxy_uid: PROXY_UID,
             inbound_port,
-            outbound_port: OUTBOUND_PORT,
+            outbound_port: outbound_port(sidecar)?,
             exclude_inbound_ports,
             exclude_outbound_ports: user.exclude_outbound_ports.clone(),
             exclude_outbound_cidrs: user.exclude_outbound_cidrs.clone(),
@@ -85,9 +85,22 @@ impl Redirection {
 
 /// Returns the port that the sidecar is registered with. Consul takes any number there.
 fn sidecar_port(sidecar: &Service) -> Result<u16> {
-    u16::try_from(sidecar.port).map_err(|_range| {
-        let Service { id, port, .. } = sidecar;
-        Error::input(format!("service {id} is registered with port {port}; expected 0 to 65535"))
+    registered_port(sidecar, "port", sidecar.port)
+}
+
+/// Port that outgoing traffic is redirected to: the registered one, or Consul's default.
+fn outbound_port(sidecar: &Service) -> Result<u16> {
+    match sidecar.proxy.transparent_proxy.outbound_listener_port {
+        0 => Ok(OUTBOUND_PORT),
+        port => registered_port(sidecar, "OutboundListenerPort", port),
+    }
+}
+
+/// A port as the kernel takes it. Consul keeps any integer.
+fn registered_port(sidecar: &Service, field: &str, port: i64) -> Result<u16> {
+    u16::try_from(port).map_err(|_range| {
+        let id = &sidecar.id;
+        Error::input(format!("service {id} is registered with {field} {port}; expected 0 to 65535"))
     })
 }
 
@@ -188,6 +201,9 @@ mod tests {
                     .unwrap();
             assert_eq!(bound.inbound_port, 21000);
         }
+        let outbound = json!({"TransparentProxy": {"OutboundListenerPort": 15002}});
+        let outbound = Redirection::new(&config, &sidecar(&outbound)).unwrap();
+        assert_eq!((outbound.inbound_port, outbound.outbound_port), (20000, 15002));
     }
 
     /// Spec: MI27

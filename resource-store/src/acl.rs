@@ -2,10 +2,19 @@
 //!
 //! Source: `agent/grpc-external/services/resource/server.go`, Consul 1.21.
 
+#[cfg(feature = "hcl")]
+mod policy;
+#[cfg(feature = "hcl")]
+mod tokens;
+
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use async_trait::async_trait;
+#[cfg(feature = "hcl")]
+pub use policy::PolicyError;
 use secrecy::{ExposeSecret as _, SecretString};
+#[cfg(feature = "hcl")]
+pub use tokens::{FileTokens, TokenFileError};
 
 use crate::pb::Tenancy;
 
@@ -44,6 +53,11 @@ impl AclError {
 /// The default hooks of a type ask for operator permissions, those of the demo
 /// types for key permissions.
 pub trait Authorizer: fmt::Debug + Send + Sync {
+    /// Gives the id under which logs know the token, which is not its secret;
+    /// empty if there is none.
+    fn accessor(&self) -> &str {
+        ""
+    }
     /// May read what operators read.
     ///
     /// # Errors
@@ -166,25 +180,35 @@ pub enum Access {
     Write,
 }
 
-/// The rules of one token: what is not granted is denied.
+/// The rules of one token: what no rule speaks of is denied, unless
+/// [`StaticRules::with_default`] says otherwise.
 #[derive(Debug, Clone)]
 pub struct StaticRules {
     accessor: String,
-    operator: Access,
+    operator: Option<Access>,
+    /// By whole key; such a rule decides before those of prefixes.
+    exact: BTreeMap<String, Option<Access>>,
     /// By key prefix; the longest that fits decides.
     keys: BTreeMap<String, Access>,
+    otherwise: Access,
 }
 
 impl StaticRules {
     /// No rights, under the accessor id that denials name.
     pub fn none(accessor: &str) -> Self {
-        Self { accessor: accessor.to_owned(), operator: Access::Deny, keys: BTreeMap::new() }
+        Self {
+            accessor: accessor.to_owned(),
+            operator: None,
+            exact: BTreeMap::new(),
+            keys: BTreeMap::new(),
+            otherwise: Access::Deny,
+        }
     }
 
     /// Grants on operator resources.
     #[must_use]
     pub fn with_operator(mut self, access: Access) -> Self {
-        self.operator = access;
+        self.operator = Some(access);
         self
     }
 
@@ -192,6 +216,21 @@ impl StaticRules {
     #[must_use]
     pub fn with_key_prefix(mut self, prefix: &str, access: Access) -> Self {
         self.keys.insert(prefix.to_owned(), access);
+        self
+    }
+
+    /// Grants on exactly this key.
+    #[must_use]
+    pub fn with_key(mut self, key: &str, access: Access) -> Self {
+        self.exact.insert(key.to_owned(), Some(access));
+        self
+    }
+
+    /// Sets what holds where no rule speaks; [`Access::Deny`] if this is not
+    /// called.
+    #[must_use]
+    pub fn with_default(mut self, access: Access) -> Self {
+        self.otherwise = access;
         self
     }
 
@@ -214,19 +253,30 @@ impl StaticRules {
         Err(AclError::Denied(format!("{DENIED}: {who} lacks permission '{permission}'{on}")))
     }
 
+    fn operator(&self) -> Access {
+        self.operator.unwrap_or(self.otherwise)
+    }
+
     fn key(&self, key: &str) -> Access {
+        if let Some(access) = self.exact.get(key).copied().flatten() {
+            return access;
+        }
         let fitting = self.keys.iter().filter(|(prefix, _)| key.starts_with(prefix.as_str()));
-        fitting.max_by_key(|(prefix, _)| prefix.len()).map_or(Access::Deny, |(_, access)| *access)
+        fitting.max_by_key(|(prefix, _)| prefix.len()).map_or(self.otherwise, |(_, access)| *access)
     }
 }
 
 impl Authorizer for StaticRules {
+    fn accessor(&self) -> &str {
+        &self.accessor
+    }
+
     fn operator_read(&self) -> Result<(), AclError> {
-        self.check(self.operator, Access::Read, "operator:read", None)
+        self.check(self.operator(), Access::Read, "operator:read", None)
     }
 
     fn operator_write(&self) -> Result<(), AclError> {
-        self.check(self.operator, Access::Write, "operator:write", None)
+        self.check(self.operator(), Access::Write, "operator:write", None)
     }
 
     fn key_read(&self, key: &str) -> Result<(), AclError> {
@@ -285,9 +335,7 @@ impl Authorization for StaticTokens {
         token: Option<&SecretString>,
         _: Option<&Tenancy>,
     ) -> Result<Resolved, AclError> {
-        let Some(token) = token
-            .filter(|t| *t.expose_secret() != *ANONYMOUS_TOKEN && !t.expose_secret().is_empty())
-        else {
+        let Some(token) = token.filter(|token| !is_anonymous(token)) else {
             return Ok(self.anonymous.clone());
         };
         let found = self.tokens.iter().find(|(known, _)| same_secret(known, token));
@@ -295,6 +343,11 @@ impl Authorization for StaticTokens {
             .map(|(_, resolved)| resolved.clone())
             .ok_or_else(|| AclError::Other("ACL not found".to_owned()))
     }
+}
+
+/// Returns `true` for the token that requests without one have.
+fn is_anonymous(token: &SecretString) -> bool {
+    matches!(token.expose_secret(), "" | "anonymous" | ANONYMOUS_TOKEN)
 }
 
 /// Compares without telling by the time taken where two secrets differ.

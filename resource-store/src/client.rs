@@ -1,5 +1,6 @@
 //! Using a resource service, wherever it runs.
 
+mod finalizer;
 #[cfg(feature = "client")]
 mod grpc;
 mod local;
@@ -8,6 +9,7 @@ mod resume;
 use std::fmt;
 
 use async_trait::async_trait;
+pub use finalizer::remove_finalizer;
 #[cfg(feature = "client")]
 pub use grpc::{GrpcClient, GrpcClientConfig};
 pub use local::LocalClient;

@@ -107,6 +107,8 @@ pub fn read_resource(file: &str, text: &[u8], registry: &Registry) -> Result<Res
         let at = Span::of(&valid, valid.len()..valid.len());
         FileError::new(file, Some(at), "the file is not UTF-8 text")
     })?;
+    // Some editors put a byte order mark there.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     if text.trim_start().starts_with('{') {
         json::read(file, text, registry)
     } else {

@@ -124,6 +124,34 @@ impl HttpApi {
         }
     }
 
+    async fn audit(
+        &self,
+        at: &Place<'_>,
+        target: &Target,
+        method: &Method,
+        failure: Option<&Failure>,
+    ) {
+        let call = match (&target.name, method) {
+            (Some(_), &Method::GET) => "Read",
+            (Some(_), &Method::PUT) => "Write",
+            (Some(_), &Method::DELETE) => "Delete",
+            (None, &Method::GET) if at.params.has("watch") => "WatchList",
+            (None, &Method::GET) => "List",
+            _ => return,
+        };
+        let ty = at.registration.resource_type();
+        let about = match &target.name {
+            Some(name) => at.params.id(ty, name).to_string(),
+            None => ty.to_string(),
+        };
+        let invalid = RpcError::invalid("");
+        let failure = failure.map(|failure| match failure {
+            Failure::Rpc(error) => error,
+            Failure::Body(_) | Failure::TooLarge => &invalid,
+        });
+        self.service.audit(&at.context, call, &about, failure).await;
+    }
+
     /// Gives the version to compare: that of the query, or of the body.
     ///
     /// Deviation: upstream does not read the one in the body, so that of two
@@ -195,11 +223,17 @@ async fn handle(State(api): State<HttpApi>, request: Request) -> Response {
         return answer::not_found(&text);
     };
     let params = Params::parse(parts.uri.query().unwrap_or_default(), &parts.headers);
-    let context = params.context(&parts.headers);
+    let mut context = params.context(&parts.headers);
+    #[cfg(feature = "grpc")]
+    {
+        let info = parts.extensions.get::<tonic::transport::server::TcpConnectInfo>();
+        context.peer = info.and_then(tonic::transport::server::TcpConnectInfo::remote_addr);
+    }
     let at = Place { registration, params, context };
     let result = match &target.name {
         Some(name) => api.one(&at, name, &parts.method, body).await,
         None => api.many(&at, &parts.method).await,
     };
+    api.audit(&at, &target, &parts.method, result.as_ref().err()).await;
     result.unwrap_or_else(|failure| answer::failure(&failure))
 }

@@ -63,7 +63,7 @@ mod wire;
 
 #[cfg(feature = "client")]
 pub use client::{GrpcClient, GrpcClientConfig};
-pub use client::{LocalClient, ResourceClient, resuming_watch};
+pub use client::{LocalClient, ResourceClient, remove_finalizer, resuming_watch};
 pub use clock::{Clock, SystemClock};
 pub use code::{Code, RpcError};
 pub use equality::equal_status;

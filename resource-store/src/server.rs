@@ -1,22 +1,21 @@
 //! The service behind gRPC: a server that listens, with health and reflection.
 
+mod accept;
 mod config;
 mod grpc;
+mod tls;
 
 use std::net::SocketAddr;
 
 pub use config::{ServerConfig, ServerTls};
-use futures::StreamExt as _;
 pub use grpc::GrpcService;
-use secrecy::ExposeSecret as _;
-use tokio::net::TcpListener;
-use tokio_stream::wrappers::TcpListenerStream;
-use tokio_util::sync::CancellationToken;
-use tonic::{
-    service::Routes,
-    transport::{Certificate, Identity, Server as TonicServer, ServerTlsConfig},
-};
+pub use tls::TlsHandle;
+use tokio::{net::TcpListener, sync::mpsc};
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
+use tonic::{service::Routes, transport::Server as TonicServer};
 
+use self::accept::Acceptor;
 use crate::{
     pb::{FILE_DESCRIPTOR_SET, resource_service_server::ResourceServiceServer},
     service::ResourceService,
@@ -34,6 +33,17 @@ pub enum ServerError {
         /// Why not.
         source: std::io::Error,
     },
+    /// Others could reach the server, and nothing keeps them from it.
+    #[error(
+        "refusing to listen at {address}, which others can reach, {reason}: allow it \
+         explicitly if a proxy or the network takes care of that"
+    )]
+    Insecure {
+        /// The address.
+        address: SocketAddr,
+        /// What is missing.
+        reason: &'static str,
+    },
     /// Certificates or descriptors are malformed.
     #[error("cannot set the server up")]
     SetUp(#[source] Box<dyn std::error::Error + Send + Sync>),
@@ -41,6 +51,9 @@ pub enum ServerError {
     #[error("the server failed")]
     Serve(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
+
+/// Number of connections that may wait for the server to take them.
+const READY: usize = 64;
 
 fn set_up(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> ServerError {
     ServerError::SetUp(error.into())
@@ -55,6 +68,7 @@ pub struct Server {
     service: ResourceService,
     config: ServerConfig,
     listener: TcpListener,
+    tls: Option<TlsHandle>,
 }
 
 impl Server {
@@ -62,12 +76,35 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// [`ServerError::Listen`] if that address is taken or not ours.
+    /// [`ServerError::Listen`] if that address is taken or not ours;
+    /// [`ServerError::Insecure`] if it is not this machine's own, as 127.0.0.1,
+    /// and there is no TLS or everything is allowed to everybody, unless
+    /// `config.allow_insecure`; [`ServerError::SetUp`] if the certificates are
+    /// malformed.
     pub async fn bind(service: ResourceService, config: ServerConfig) -> Result<Self, ServerError> {
         let listener = TcpListener::bind(&config.address)
             .await
             .map_err(|source| ServerError::Listen { address: config.address.clone(), source })?;
-        Ok(Self { service, config, listener })
+        let tls = config.tls.as_ref().map(TlsHandle::new).transpose()?;
+        let reachable = |source| ServerError::Listen { address: config.address.clone(), source };
+        let address = listener.local_addr().map_err(reachable)?;
+        if !address.ip().is_loopback() && !config.allow_insecure {
+            let reason = match (tls.is_some(), service.is_guarded()) {
+                (true, true) => None,
+                (false, _) => Some("without TLS"),
+                (true, false) => Some("with everything allowed to everybody"),
+            };
+            if let Some(reason) = reason {
+                return Err(ServerError::Insecure { address, reason });
+            }
+        }
+        Ok(Self { service, config, listener, tls })
+    }
+
+    /// Gives what replaces the certificates while the server runs; none without
+    /// TLS.
+    pub fn tls_handle(&self) -> Option<TlsHandle> {
+        self.tls.clone()
     }
 
     /// Where the server listens.
@@ -87,24 +124,29 @@ impl Server {
     ///
     /// If the certificates are malformed or the listener breaks.
     pub async fn run(self, stop: CancellationToken) -> Result<(), ServerError> {
-        let Self { service, config, listener } = self;
+        let Self { service, config, listener, tls } = self;
         let (reporter, health) = tonic_health::server::health_reporter();
         reporter.set_serving::<ResourceServiceServer<GrpcService>>().await;
         let routes = routes(&service, &config, &stop)?.add_service(health);
         let routes = with_http(routes, &service, &config, &stop)?;
 
-        let incoming = TcpListenerStream::new(listener).map(|socket| {
-            let socket = socket?;
-            socket.set_nodelay(true)?;
-            Ok::<_, std::io::Error>(socket)
-        });
+        let acceptor = Acceptor {
+            listener,
+            tls: tls.map(|handle| handle.current()),
+            most: config.max_connections,
+            handshake_timeout: config.handshake_timeout,
+        };
+        let (ready, incoming) = mpsc::channel(READY);
+        let accepting = tokio::spawn(acceptor.run(ready, stop.child_token()));
+        let _accepting = AbortOnDropHandle::new(accepting);
+        let incoming = ReceiverStream::new(incoming);
         let draining = stop.child_token();
         let told = async {
             draining.cancelled().await;
             reporter.set_not_serving::<ResourceServiceServer<GrpcService>>().await;
         };
         let serving =
-            transport(&config)?.add_routes(routes).serve_with_incoming_shutdown(incoming, told);
+            transport(&config).add_routes(routes).serve_with_incoming_shutdown(incoming, told);
         let too_late = async {
             stop.cancelled().await;
             tokio::time::sleep(config.drain_timeout).await;
@@ -129,7 +171,8 @@ fn routes(
             .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
     };
-    let service = GrpcService::new(service.clone(), stop.clone());
+    let service =
+        GrpcService::new(service.clone(), stop.clone()).with_max_watches(config.max_watches);
     // As upstream, which limits what it receives and not what it sends: a list
     // that was stored in many writes has to come back in one answer.
     let service = ResourceServiceServer::new(service)
@@ -165,19 +208,11 @@ fn with_http(
     Ok(routes)
 }
 
-fn transport(config: &ServerConfig) -> Result<TonicServer, ServerError> {
-    let mut server = TonicServer::builder()
+fn transport(config: &ServerConfig) -> TonicServer {
+    TonicServer::builder()
         .accept_http1(true)
         .max_concurrent_streams(config.max_streams_per_connection)
         .timeout(config.request_timeout)
-        .http2_keepalive_interval(Some(config.keepalive_interval));
-    if let Some(tls) = &config.tls {
-        let identity = Identity::from_pem(&tls.certificate_pem, tls.key_pem.expose_secret());
-        let mut settings = ServerTlsConfig::new().identity(identity);
-        if let Some(ca) = &tls.client_ca_pem {
-            settings = settings.client_ca_root(Certificate::from_pem(ca));
-        }
-        server = server.tls_config(settings).map_err(set_up)?;
-    }
-    Ok(server)
+        .http2_keepalive_interval(Some(config.keepalive_interval))
+        .http2_keepalive_timeout(Some(config.keepalive_timeout))
 }

@@ -37,6 +37,8 @@ pub struct RequestContext {
     pub token: Option<SecretString>,
     /// How fresh reads and lists have to be.
     pub consistency: Consistency,
+    /// The address that the request comes from, for the audit log.
+    pub peer: Option<std::net::SocketAddr>,
 }
 
 impl RequestContext {
@@ -89,7 +91,13 @@ struct Inner {
     authorization: Arc<dyn Authorization>,
     clock: Arc<dyn Clock>,
     parity: Parity,
+    guarded: bool,
 }
+
+/// The target of the audit log: one event for each call over the network, with
+/// who called (`acl.accessor`, `peer`), what (`rpc.method`, `resource`) and what
+/// came of it (`rpc.code`). Tokens are never in it.
+pub const AUDIT: &str = "resource_store::audit";
 
 type Result<T, E = RpcError> = std::result::Result<T, E>;
 
@@ -112,6 +120,40 @@ impl ResourceService {
     /// How the service treats what is known to be wrong in Consul's.
     pub fn parity(&self) -> Parity {
         self.inner.parity
+    }
+
+    /// Returns `true` if tokens decide who may do what; without
+    /// [`ServiceBuilder::authorization`] everybody may do everything.
+    pub fn is_guarded(&self) -> bool {
+        self.inner.guarded
+    }
+
+    /// Writes a call to the log of the target [`AUDIT`], if somebody reads that.
+    #[cfg(any(feature = "grpc", feature = "http"))]
+    pub(crate) async fn audit(
+        &self,
+        context: &RequestContext,
+        call: &'static str,
+        about: &str,
+        failure: Option<&RpcError>,
+    ) {
+        if !tracing::enabled!(target: AUDIT, tracing::Level::INFO) {
+            return;
+        }
+        let resolved = self.inner.authorization.resolve(context.token.as_ref(), None).await;
+        let accessor = resolved.as_ref().map_or("", |resolved| resolved.authorizer.accessor());
+        let code = failure.map_or_else(|| "Ok".to_owned(), |error| error.code().to_string());
+        tracing::info!(
+            target: AUDIT,
+            {
+                acl.accessor = accessor,
+                peer = context.peer.map(tracing::field::display),
+                rpc.method = call,
+                resource = about,
+                rpc.code = code,
+            },
+            "call"
+        );
     }
 
     fn registration(&self, ty: &Type) -> Result<&Arc<Registration>> {

@@ -11,7 +11,10 @@ use crate::{
     pb::{self, watch_event::Event},
 };
 #[cfg(feature = "client")]
-use crate::{code::Code, error_chain::error_chain};
+use crate::{
+    code::Code,
+    error_chain::{causes, error_chain},
+};
 
 /// The request metadata that carries the token.
 pub(crate) const TOKEN: &str = "x-consul-token";
@@ -32,7 +35,11 @@ pub(crate) fn to_status(error: &RpcError) -> Status {
 pub(crate) fn from_status(status: Status) -> RpcError {
     let code = Code::from_number(status.code() as i32);
     // What has a cause comes from the connection, which may explain itself or not.
-    if code == Code::Unknown && std::error::Error::source(&status).is_some() {
+    if causes(&status).any(<dyn std::error::Error>::is::<tonic::TimeoutExpired>) {
+        return RpcError::new(Code::DeadlineExceeded, "no answer in time");
+    }
+    let local = std::error::Error::source(&status).is_some();
+    if local && matches!(code, Code::Unknown | Code::Cancelled) {
         return RpcError::new(Code::Unavailable, error_chain(&status));
     }
     RpcError::new(code, status.message())

@@ -1,6 +1,6 @@
 use serde::{Deserialize, Serialize};
 
-use super::{JsonObject, no_port, nullable};
+use super::{JsonObject, is_false, no_port, nullable};
 
 /// Settings of a proxy or gateway.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize, Serialize)]
@@ -30,6 +30,13 @@ pub struct ServiceProxy {
     /// Empty, `transparent` or `direct` (Consul 1.10).
     #[serde(default, deserialize_with = "nullable", skip_serializing_if = "String::is_empty")]
     pub mode: String,
+    /// Settings of the mode `transparent` (Consul 1.10).
+    #[serde(
+        default,
+        deserialize_with = "nullable",
+        skip_serializing_if = "TransparentProxy::is_empty"
+    )]
+    pub transparent_proxy: TransparentProxy,
     /// Settings that only the proxy understands.
     #[serde(default, deserialize_with = "nullable", skip_serializing_if = "JsonObject::is_empty")]
     pub config: JsonObject,
@@ -46,6 +53,25 @@ pub struct ServiceProxy {
 
 impl ServiceProxy {
     pub(crate) fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// Settings of a proxy in the mode `transparent`.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
+#[serde(rename_all = "PascalCase")]
+#[non_exhaustive]
+pub struct TransparentProxy {
+    /// The port that outbound traffic is redirected to; 0 is Consul's default, 15001.
+    #[serde(default, deserialize_with = "nullable", skip_serializing_if = "no_port")]
+    pub outbound_listener_port: i64,
+    /// Lets other transparent proxies dial the instance by its own address. Default false.
+    #[serde(default, deserialize_with = "nullable", skip_serializing_if = "is_false")]
+    pub dialed_directly: bool,
+}
+
+impl TransparentProxy {
+    fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }

@@ -129,6 +129,9 @@ pub(crate) struct TaskBody {
     pub(crate) seq: u64,
     pub(crate) source: TaskSource,
     pub(crate) task: cts_tasks::Task,
+    /// It is to go as soon as nothing of it runs any more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) deletion: Option<cts_tasks::Deletion>,
 }
 
 /// Where a task comes from.

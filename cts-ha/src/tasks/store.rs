@@ -286,6 +286,9 @@ impl KvTaskStore {
         for body in tasks {
             kept.next_seq = kept.next_seq.max(body.seq + 1);
             kept.places.insert(body.task.name.clone(), (body.seq, body.source));
+            if let Some(deletion) = body.deletion {
+                kept.state.deletions.insert(body.task.name.clone(), deletion);
+            }
             kept.state.tasks.push(body.task);
         }
         for (key, name) in names(Kind::Events) {
@@ -318,7 +321,9 @@ impl KvTaskStore {
             let state = &kept.state;
             let task = state.tasks.iter().find(|task| task.name == *name);
             let task = task.zip(kept.places.get(name)).map(|(task, (seq, source))| {
-                record(term, TaskBody { seq: *seq, source: *source, task: task.clone() })
+                let deletion = state.deletions.get(name).copied();
+                let (seq, source, task) = (*seq, *source, task.clone());
+                record(term, TaskBody { seq, source, task, deletion })
             });
             let events = state.events.get(name).map(|events| {
                 record(term, EventsBody { events: events.iter().map(shortened).collect() })
@@ -513,6 +518,8 @@ impl Kept {
             }
             Change::AddEvent(event) => event.task_name.clone(),
             Change::DeleteEvents(name)
+            | Change::PutDeletion(name, _)
+            | Change::DeleteDeletion(name)
             | Change::PutPlan(name, _)
             | Change::DeletePlan(name)
             | Change::SetApplied(name, _)

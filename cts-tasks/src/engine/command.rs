@@ -136,6 +136,11 @@ impl Handle {
         }
     }
 
+    /// Whether the task is marked as deleted.
+    pub(crate) fn is_retired(&self) -> bool {
+        self.retired.is_cancelled()
+    }
+
     /// Marks the task as deleted; with `spare` its infrastructure stays in any case.
     pub(crate) fn retire(&self, spare: bool) {
         if !self.retired.is_cancelled() {

@@ -66,7 +66,7 @@ impl Engine {
         self.order(|reply| Order::InspectNew { task, reply }).await
     }
 
-    /// Marks a task as deleted: it is not run again, and as soon as a run under
+    /// Marks a task as deleted, also in the store: it is not run again, and as soon as a run under
     /// way has ended it is gone, with its events. A task that is marked already
     /// stays marked.
     ///
@@ -192,7 +192,17 @@ impl Engine {
         let supervisor = self.shared.orders().clone().ok_or(Error::NotRunning)?;
         let (reply, answer) = oneshot::channel();
         supervisor.send(order(reply)).await.map_err(|_ended| Error::NotRunning)?;
-        answer.await.unwrap_or(Err(Error::NotRunning))
+        answer.await.unwrap_or_else(|_dropped| {
+            Err(if self.shared.orders().is_none() { Error::NotRunning } else { lost_answer() })
+        })
+    }
+}
+
+fn lost_answer() -> Error {
+    Error::Other {
+        operation: "changing a task",
+        retryable: true,
+        source: "the work on the task ended without an answer; see the log".into(),
     }
 }
 

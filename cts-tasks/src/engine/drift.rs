@@ -14,7 +14,7 @@ pub(super) async fn check_drift(run: Run, stop: &Stop) -> Result<()> {
     let _turn = run.turn(stop).await?;
     let name = &run.task.name;
     let inputs = run.view().inputs().map(|(inputs, _digest)| inputs).unwrap_or_default();
-    let planned = run.driver.plan(&inputs, PlanPurpose::Drift, &run.shared.context(stop)).await;
+    let planned = run.driver.plan(&inputs, PlanPurpose::Drift, &run.context(stop)).await;
     let check = DriftCheck::new(match planned {
         Ok(plan) => Ok(plan.changes),
         Err(error @ (Error::Stopped { .. } | Error::NotPermitted { .. })) => return Err(error),

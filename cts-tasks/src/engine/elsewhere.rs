@@ -119,7 +119,7 @@ impl Run {
     /// What it failed with, which is an event by then; also a stop, the
     /// store's, or a permit that is gone.
     async fn follow(self, waits: Waits, stop: Stop) -> Result<()> {
-        let context = self.shared.context(&stop);
+        let context = self.context(&stop);
         let followed = self.retrying(&stop, || self.follow_ticket(&waits.ticket, &context)).await;
         self.elsewhere.ended(waits.number);
         let newest = self.elsewhere.is_newest(waits.number);

@@ -12,7 +12,7 @@ impl Shared {
         work: impl FnOnce(RunContext) -> F + Send,
     ) -> Result<T> {
         let inner = Stop::new();
-        let work = work(self.context(&inner));
+        let work = work(self.context(name, &inner));
         tokio::pin!(work);
         let reason = tokio::select! {
             done = &mut work => return done,
@@ -28,8 +28,10 @@ impl Shared {
         work.await
     }
 
-    /// What each call of a driver gets.
-    pub(super) fn context(&self, stop: &Stop) -> RunContext {
-        RunContext::new(stop.clone()).with_permit(std::sync::Arc::clone(&self.options.permit))
+    /// What each call of a task's driver gets.
+    pub(super) fn context(&self, task: &TaskName, stop: &Stop) -> RunContext {
+        RunContext::new(stop.clone())
+            .with_permit(std::sync::Arc::clone(&self.options.permit))
+            .with_progress(self.progress_of(task))
     }
 }

@@ -22,7 +22,7 @@ impl Removal {
     /// what is left of its infrastructure is not forgotten. Also a stop.
     pub(super) async fn finish(mut self, stop: &Stop) -> Result<()> {
         if let Some(plan) = self.run.waiting_plan() {
-            discard(&self.run, &plan.id, &self.run.shared.context(stop)).await;
+            discard(&self.run, &plan.id, &self.run.context(stop)).await;
         }
         if !self.destroy {
             return Ok(());
@@ -53,7 +53,8 @@ impl Removal {
             "error destroying; the task stays, disabled, to be deleted again"
         );
         let event = run.failure(start_time, format!("error destroying: {}", error_chain(&error)));
-        run.shared.ledger.commit(&[Change::AddEvent(Box::new(event))], stop).await?;
+        let batch = [Change::DeleteDeletion(name), Change::AddEvent(Box::new(event))];
+        run.shared.ledger.commit(&batch, stop).await?;
         Err(error)
     }
 }

@@ -61,6 +61,37 @@ pub(super) enum End {
 }
 
 impl Run {
+    /// What each call of the driver gets.
+    pub(super) fn context(&self, stop: &Stop) -> RunContext {
+        self.shared.context(&self.task.name, stop)
+    }
+
+    /// Notes that the task could not be made ready, as an event. The same
+    /// failure once more is no further one, so a task that waits long for its
+    /// cause to be mended keeps its other events.
+    ///
+    /// # Errors
+    ///
+    /// The store's, or a stop.
+    pub(super) async fn note_setback(
+        &self,
+        start_time: DateTime<Local>,
+        error: &Error,
+        stop: &Stop,
+    ) -> Result<()> {
+        let message = error_chain(error);
+        let known = self.shared.ledger.read(|state| {
+            let newest = state.events.get(&self.task.name).and_then(|events| events.first());
+            let failure = newest.and_then(|event| event.error.as_ref());
+            failure.is_some_and(|failure| failure.message == message)
+        });
+        if known {
+            return Ok(());
+        }
+        let event = self.failure(start_time, message);
+        self.shared.ledger.commit(&[Change::AddEvent(Box::new(event))], stop).await
+    }
+
     /// Runs to the end, with a grace after a stop.
     pub(crate) async fn finish(self, stop: &Stop) -> Result<()> {
         let (name, shared, ended) =

@@ -1,13 +1,23 @@
-use std::collections::{BTreeMap, VecDeque};
+//! The workers of a running engine, and orders about its tasks.
 
-use tokio::{sync::mpsc, task::JoinSet};
+use std::{
+    collections::{BTreeMap, HashMap, VecDeque},
+    time::Duration,
+};
+
+use consul_watch::error_chain;
+use tokio::{
+    sync::mpsc,
+    task::{Id, JoinError, JoinSet},
+};
 
 use super::{
     Engine,
+    caught::panic_text,
     command::{FirstRun, Handle, Order, Reply, answer},
     worker::{Left, Worker},
 };
-use crate::{Change, Error, Inspection, Result, Retry, Stop, StopReason, Task, TaskName};
+use crate::{Change, Deletion, Error, Inspection, Result, Retry, Stop, StopReason, Task, TaskName};
 
 /// Starts the workers of a running engine, and takes orders about its tasks.
 ///
@@ -19,11 +29,18 @@ pub(crate) struct Supervisor {
     /// The engine's own stop, which this ends itself after an error.
     stop: Stop,
     jobs: JoinSet<Done>,
+    /// Whose job each is.
+    names: HashMap<Id, TaskName>,
     slots: BTreeMap<TaskName, Slot>,
     /// Tasks of the configuration or the store that have not run yet.
     first: VecDeque<Task>,
+    /// The one whose turn it is.
+    first_running: Option<TaskName>,
     result: Result<()>,
 }
+
+/// Pause before a task whose worker has failed gets another one.
+const REVIVAL: Duration = Duration::from_secs(1);
 
 enum Slot {
     /// Its worker is being made, or it is only looked at.
@@ -35,9 +52,11 @@ enum Slot {
 
 /// What a job came to.
 enum Done {
-    First { name: TaskName, worker: Result<Option<Box<Worker>>> },
+    First { worker: Result<Box<Worker>> },
     Created { name: TaskName, worker: Result<Box<Worker>>, reply: Reply<()> },
     Inspected { name: TaskName, inspection: Result<Inspection>, reply: Reply<Inspection> },
+    Marked { name: TaskName, spare: bool, result: Result<()>, reply: Reply<()> },
+    Revived { worker: Result<Box<Worker>> },
     Ended { name: TaskName, result: Result<Left> },
     Deleted { name: TaskName, result: Result<()> },
 }
@@ -48,8 +67,10 @@ impl Supervisor {
             engine,
             stop,
             jobs: JoinSet::new(),
+            names: HashMap::new(),
             slots: BTreeMap::new(),
             first: tasks.into(),
+            first_running: None,
             result: Ok(()),
         }
     }
@@ -61,13 +82,12 @@ impl Supervisor {
         loop {
             let stopping = self.stop.reason().is_some();
             tokio::select! {
-                Some(done) = self.jobs.join_next() => match done {
-                    Ok(done) => self.settle(done),
-                    Err(error) => self.fail(Error::Other {
-                        operation: "watching a task",
-                        retryable: false,
-                        source: error.into(),
-                    }),
+                Some(done) = self.jobs.join_next_with_id() => match done {
+                    Ok((id, done)) => {
+                        self.names.remove(&id);
+                        self.settle(done);
+                    }
+                    Err(error) => self.revive(error),
                 },
                 Some(order) = orders.recv(), if !stopping => self.obey(order),
                 _ = self.stop.stopped(), if !stopping => {}
@@ -90,26 +110,94 @@ impl Supervisor {
             self.engine.shared.watching.send_replace(true);
             return;
         };
-        self.slots.insert(task.name.clone(), Slot::Starting);
+        let name = task.name.clone();
+        let deletion = self.engine.state(|state| state.deletions.get(&name).copied());
+        if let Some(Deletion { spare }) = deletion {
+            // Somebody was told that it will go, before this engine ran.
+            self.watch(worker_of(&self.engine, task).0);
+            self.retire(&name, Some(Deletion { spare }));
+            return self.start_next();
+        }
+        self.slots.insert(name.clone(), Slot::Starting);
+        self.first_running = Some(name.clone());
         let (engine, stop) = (self.engine.clone(), self.stop.clone());
-        self.jobs.spawn(async move {
-            let name = task.name.clone();
+        self.spawn(name, async move {
             let worker = first_run(&engine, task, &stop).await;
-            Done::First { name, worker }
+            Done::First { worker }
         });
+    }
+
+    fn spawn(&mut self, name: TaskName, job: impl Future<Output = Done> + Send + 'static) {
+        let id = self.jobs.spawn(job).id();
+        self.names.insert(id, name);
+    }
+
+    /// Gives a task another worker whose job has panicked: a defect of ours, or
+    /// of a store, concerns that task alone.
+    fn revive(&mut self, error: JoinError) {
+        let name = self.names.remove(&error.id());
+        let cause = match error.try_into_panic() {
+            Ok(panic) => panic_text(&*panic).to_owned(),
+            Err(error) => error.to_string(),
+        };
+        let message = format!("the work on the task panicked, which is a defect: {cause}");
+        let error = Error::Driver { message, retryable: false, source: None };
+        let first = self.first_running.take_if(|first| name.as_ref() == Some(first)).is_some();
+        let Some(name) =
+            name.filter(|_| !first || self.engine.shared.options.allow_failed_first_runs)
+        else {
+            return self.fail(error);
+        };
+        let found =
+            self.engine.state(|state| state.tasks.iter().find(|task| task.name == name).cloned());
+        tracing::error!(task.name = %name, error = error_chain(&error), "task has failed");
+        match found {
+            Some(task) => {
+                self.slots.insert(name.clone(), Slot::Starting);
+                let (engine, stop) = (self.engine.clone(), self.stop.clone());
+                self.spawn(name, async move {
+                    tokio::select! {
+                        () = tokio::time::sleep(REVIVAL) => {}
+                        _ = stop.stopped() => {}
+                    }
+                    let (mut worker, _) = worker_of(&engine, task);
+                    let noted = worker.start_later(&error, &stop).await;
+                    Done::Revived { worker: noted.map(|()| Box::new(worker)) }
+                });
+            }
+            None => {
+                self.slots.remove(&name);
+            }
+        }
+        if first {
+            self.start_next();
+        }
     }
 
     fn settle(&mut self, done: Done) {
         match done {
-            Done::First { worker: Ok(Some(worker)), .. } => {
+            Done::First { worker: Ok(worker) } => {
+                self.first_running = None;
                 self.watch(*worker);
                 self.start_next();
             }
-            Done::First { name, worker: Ok(None) } => {
-                self.slots.remove(&name);
-                self.start_next();
+            Done::Revived { worker: Ok(worker) } => {
+                let name = worker.name().clone();
+                self.watch(*worker);
+                let deletion = self.engine.state(|state| state.deletions.get(&name).copied());
+                self.retire(&name, deletion);
             }
-            Done::First { worker: Err(error), .. } => self.fail(error),
+            Done::First { worker: Err(error) } | Done::Revived { worker: Err(error) } => {
+                self.fail(error);
+            }
+            Done::Marked { name, spare, result, reply } => {
+                if result.is_ok() {
+                    self.retire(&name, Some(Deletion { spare }));
+                }
+                let ends_all = result.as_ref().err().and_then(Error::concerning_all);
+                answer(reply, result);
+                self.end_with(ends_all.map_or(Ok(()), Err));
+            }
             Done::Created { name, worker: Ok(worker), reply } => {
                 tracing::info!(task.name = %name, "task was created");
                 self.watch(*worker);
@@ -138,6 +226,13 @@ impl Supervisor {
         }
     }
 
+    /// Has a task end its work and go.
+    fn retire(&self, name: &TaskName, deletion: Option<Deletion>) {
+        if let (Some(Slot::Running(handle)), Some(deletion)) = (self.slots.get(name), deletion) {
+            handle.retire(deletion.spare);
+        }
+    }
+
     fn end_with(&mut self, result: Result<()>) {
         if let Err(error) = result {
             self.fail(error);
@@ -157,7 +252,7 @@ impl Supervisor {
         let name = worker.name().clone();
         self.slots.insert(name.clone(), Slot::Running(handle));
         let stop = self.stop.clone();
-        self.jobs.spawn(async move {
+        self.spawn(name.clone(), async move {
             let result = worker.watch(orders, stop).await;
             Done::Ended { name, result }
         });
@@ -172,7 +267,7 @@ impl Supervisor {
         }
         self.slots.insert(name.clone(), Slot::Leaving);
         let (engine, stop) = (self.engine.clone(), self.stop.clone());
-        self.jobs.spawn(async move {
+        self.spawn(name.clone(), async move {
             let batch = [Change::DeleteTask(name.clone())];
             let result = engine.shared.ledger.commit(&batch, &stop).await;
             tracing::info!(task.name = %name, deleted = result.is_ok(), "task was taken away");
@@ -191,11 +286,15 @@ impl Supervisor {
                 Err(error) => answer(reply, Err(error)),
             },
             Order::Delete { name, spare, reply } => {
-                let found = match self.slots.get(&name) {
-                    Some(Slot::Leaving) => Ok(()),
-                    _ => self.running(&name).map(|handle| handle.retire(spare)),
+                let leaves = match self.slots.get(&name) {
+                    Some(Slot::Leaving) => Ok(true),
+                    _ => self.running(&name).map(Handle::is_retired),
                 };
-                answer(reply, found);
+                match leaves {
+                    Ok(true) => answer(reply, Ok(())),
+                    Ok(false) => self.mark(name, spare, reply),
+                    Err(error) => answer(reply, Err(error)),
+                }
             }
             Order::ToWorker { name, command } => match self.running(&name) {
                 Ok(handle) => handle.send(&name, command),
@@ -224,9 +323,20 @@ impl Supervisor {
         }
     }
 
+    /// Stores that a task is to go before anybody is told so: whoever leads
+    /// after a crash carries the deletion out.
+    fn mark(&mut self, name: TaskName, spare: bool, reply: Reply<()>) {
+        let (engine, stop) = (self.engine.clone(), self.stop.clone());
+        self.spawn(name.clone(), async move {
+            let batch = [Change::PutDeletion(name.clone(), Deletion { spare })];
+            let result = engine.shared.ledger.commit(&batch, &stop).await;
+            Done::Marked { name, spare, result, reply }
+        });
+    }
+
     fn create(&mut self, task: Task, first_run: FirstRun, reply: Reply<()>) {
         let (engine, stop) = (self.engine.clone(), self.stop.clone());
-        self.jobs.spawn(async move {
+        self.spawn(task.name.clone(), async move {
             let name = task.name.clone();
             let start = async {
                 let worker = engine.worker(task.clone(), &stop).await?;
@@ -248,7 +358,7 @@ impl Supervisor {
 
     fn inspect(&mut self, task: Task, reply: Reply<Inspection>) {
         let (engine, stop) = (self.engine.clone(), self.stop.clone());
-        self.jobs.spawn(async move {
+        self.spawn(task.name.clone(), async move {
             let name = task.name.clone();
             let inspect = async {
                 let mut worker = engine.worker(task, &stop).await?;
@@ -261,38 +371,53 @@ impl Supervisor {
     }
 }
 
-/// Makes a task's worker and runs it once; `None` when the worker cannot be
-/// made and the others are to go on without it.
+/// Makes the worker of a task, whatever is wrong with it, and says what is.
+fn worker_of(engine: &Engine, task: Task) -> (Worker, Result<()>) {
+    let shared = || std::sync::Arc::clone(&engine.shared);
+    match Worker::new(task.clone(), &*engine.factory, shared()) {
+        Ok(worker) => (worker, Ok(())),
+        Err(error) => (Worker::unmade(task, &error, shared()), Err(error)),
+    }
+}
+
+/// Makes a task's worker and runs it once. Where the others are to go on
+/// without it, one that cannot be made ready is tried again later.
 ///
 /// Source: Consul-Terraform-Sync 0.9, `controller/once.go` and
 /// `controller/tasks_manager.go` (`TaskCreateAndRunAllowFail`).
-async fn first_run(engine: &Engine, task: Task, stop: &Stop) -> Result<Option<Box<Worker>>> {
+///
+/// Deviation: upstream gives such a task up until it is deleted and created.
+async fn first_run(engine: &Engine, task: Task, stop: &Stop) -> Result<Box<Worker>> {
     let name = task.name.clone();
     let goes_on = |error: &Error| {
         engine.shared.options.allow_failed_first_runs
             && error.concerning_all().is_none()
             && !matches!(error, Error::Stopped { .. })
     };
-    let mut worker = match engine.worker(task, stop).await {
-        Ok(worker) => Box::new(worker),
+    let (worker, made) = worker_of(engine, task);
+    let mut worker = Box::new(worker);
+    let ready = match made {
+        Ok(()) => worker.make_ready(stop).await,
+        Err(error) => Err(error),
+    };
+    match ready {
+        Ok(()) => {}
         Err(error) if goes_on(&error) => {
+            worker.start_later(&error, stop).await?;
+            return Ok(worker);
+        }
+        Err(error) => return Err(error),
+    }
+    match worker.first_run(stop).await {
+        Err(error) if goes_on(&error) => {
+            worker.note_shortage(Some(&error));
             tracing::error!(
                 task.name = %name,
                 error = &error as &dyn std::error::Error,
-                "error creating driver for task. delete the task and create it again once the \
-                 cause is mended, or let another instance lead"
+                "error while running task once after creation. will still add task to CTS"
             );
-            return Ok(None);
         }
-        Err(error) => return Err(error),
-    };
-    match worker.first_run(stop).await {
-        Err(error) if goes_on(&error) => tracing::error!(
-            task.name = %name,
-            error = &error as &dyn std::error::Error,
-            "error while running task once after creation. will still add task to CTS"
-        ),
         ran => ran?,
     }
-    Ok(Some(worker))
+    Ok(worker)
 }

@@ -1,4 +1,7 @@
+//! Owns one task: what it reads of Consul, its driver, and when it runs.
+
 mod orders;
+mod readying;
 mod replacement;
 
 use std::{
@@ -16,10 +19,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Shared,
+    caught::{Unmade, driver_of},
     command::{Command, Orders},
     drift::check_drift,
     elsewhere::{Elsewhere, Following},
-    feeds::{Feeds, FirstFailure},
+    feeds::{Answer, Feeds, FirstFailure},
     removal::Removal,
     run::Run,
     schedule::Schedule,
@@ -31,6 +35,7 @@ use crate::{
     Task, TaskInputs, TaskName, measure,
 };
 use orders::{Done, Settled};
+use readying::{Readying, Setback};
 use replacement::Replacement;
 
 /// Owns one task: its watches, its driver, and when it runs.
@@ -43,6 +48,9 @@ pub(crate) struct Worker {
     elsewhere: Arc<Elsewhere>,
     /// Given when the task is deleted.
     retired: CancellationToken,
+    /// Everything was read from Consul once, and the driver is prepared.
+    ready: bool,
+    setback: Option<Setback>,
 }
 
 /// What makes a task run.
@@ -122,29 +130,71 @@ impl Worker {
         shared: Arc<Shared>,
         stop: &Stop,
     ) -> Result<Self> {
+        let mut worker = Self::new(task, factory, shared)?;
+        worker.make_ready(stop).await?;
+        Ok(worker)
+    }
+
+    /// Makes a worker that has done nothing yet, neither outside nor in Consul.
+    ///
+    /// # Errors
+    ///
+    /// The factory's, or a regular expression that does not compile.
+    pub(crate) fn new(
+        task: Task,
+        factory: &dyn DriverFactory,
+        shared: Arc<Shared>,
+    ) -> Result<Self> {
         let view = View::new(&task).map_err(|error| Error::Other {
             operation: "compiling a regular expression",
             retryable: false,
             source: error.into(),
         })?;
-        let driver = factory.driver(&task)?;
+        let driver = driver_of(&task, factory)?;
+        Ok(Self::with(task, view, driver, shared))
+    }
+
+    /// Makes a worker of a task whose driver cannot be made: it can be shown,
+    /// replaced, disabled and deleted, and says why it does not run.
+    pub(crate) fn unmade(task: Task, error: &Error, shared: Arc<Shared>) -> Self {
+        Self::with(task, View::default(), Arc::new(Unmade::new(error)), shared)
+    }
+
+    fn with(task: Task, view: View, driver: Arc<dyn Driver>, shared: Arc<Shared>) -> Self {
         let feeds = Feeds::new(shared.watcher.clone(), Arc::clone(&shared.health));
-        let view = Arc::new(Mutex::new(view));
-        let (elsewhere, retired) = (Arc::default(), CancellationToken::new());
-        let mut worker = Self { task, driver, view, feeds, shared, elsewhere, retired };
+        Self {
+            task,
+            driver,
+            view: Arc::new(Mutex::new(view)),
+            feeds,
+            shared,
+            elsewhere: Arc::default(),
+            retired: CancellationToken::new(),
+            ready: false,
+            setback: None,
+        }
+    }
+
+    /// Reads everything from Consul once, and prepares the driver.
+    ///
+    /// # Errors
+    ///
+    /// As [`Worker::prepare`]; it may be called again.
+    pub(crate) async fn make_ready(&mut self, stop: &Stop) -> Result<()> {
         tokio::select! {
-            read = worker.read_everything() => read?,
+            read = self.read_everything() => read?,
             reason = stop.stopped() => return Err(Error::Stopped { reason }),
         }
-        worker.driver.prepare(&worker.context(stop)).await?;
-        Ok(worker)
+        self.driver.prepare(&self.context(stop)).await?;
+        self.ready = true;
+        Ok(())
     }
 
     /// Reads until everything that is wanted was answered; an error ends it.
     async fn read_everything(&mut self) -> Result<()> {
-        let wants = self.view().wants().clone();
-        self.feeds.set(&wants);
-        let (mut missing, mut deadline) = (wants.len(), Instant::now() + FIRST_DATA);
+        self.follow_wants();
+        let (mut missing, mut deadline) =
+            (self.view().missing().len(), Instant::now() + FIRST_DATA);
         while !self.view().is_complete() {
             // An answer that is there counts, also past the deadline.
             let Ok((want, answer)) = timeout_at(deadline, self.feeds.next()).await else {
@@ -264,7 +314,9 @@ impl Worker {
         let mut due = Due::default();
         let mut running: OptionFuture<BoxFuture<'static, Done>> = None.into();
         let mut busy = false;
+        let mut readying = Readying::default();
         let mut following = Following::new(&stop);
+        self.follow_wants();
         loop {
             if !busy {
                 following.take_up(&self.elsewhere, || self.run(self.shared.options.retry, false));
@@ -276,17 +328,27 @@ impl Worker {
                     self.abandon(&mut following, reason).await?;
                     return Ok(Left::Stopped);
                 }
-                if let Some(work) = self.begin(&mut due, &mut timers, &stop) {
+                let work = match readying.take_waiting() {
+                    Some(command) => self.obey(command, false, &stop),
+                    None if self.ready => self.begin(&mut due, &mut timers, &stop),
+                    None => self.begin_readying(&mut due, &mut readying, &stop),
+                };
+                if let Some(work) = work {
                     running = Some(work).into();
                     busy = true;
                 }
             }
             let rest = timers.rest();
             let settled = due.trigger.and_then(|_| self.view().holds(Instant::now()));
+            let again = self.again_at().filter(|_| !busy && due.trigger.is_none());
             tokio::select! {
                 biased;
                 Some(done) = &mut running, if busy => {
                     busy = false;
+                    if let Done::Readied(result) = done {
+                        self.settle_readied(result, &mut due, &mut readying)?;
+                        continue;
+                    }
                     let settled = self.settle(done)?;
                     if settled != Settled::AsBefore {
                         self.abandon(&mut following, StopReason::TaskChanged).await?;
@@ -298,41 +360,90 @@ impl Worker {
                 }
                 Some(result) = following.next() => self.settle_run(result)?,
                 _ = stop.stopped(), if !busy => {}
-                () = orders.retired.cancelled(), if !busy => {}
-                Some(command) = orders.commands.recv() => match command {
-                    Command::Replace { task, factory, reply } => {
-                        due.replacement = Some(Replacement { task: *task, factory, reply });
-                    }
-                    // What is buffered stays: it runs later unless this applies it.
-                    command => if let Some(work) = self.obey(command, busy, &stop) {
+                () = orders.retired.cancelled(), if !busy || readying.is_undisturbed() => {
+                    readying.interrupt(StopReason::TaskDeleted);
+                }
+                Some(command) = orders.commands.recv() => {
+                    let work = self.take_command(command, busy, &mut due, &mut readying, &stop);
+                    if let Some(work) = work {
                         running = Some(work).into();
                         busy = true;
                     }
-                },
+                }
                 () = sleep(rest.unwrap_or_default()), if rest.is_some() => {
                     timers.buffer.reset();
                     due.trigger = Some(Trigger::Change);
                 }
                 // What holds the run is looked at again at the top of the loop.
                 () = sleep_until(settled.unwrap_or_else(Instant::now)), if settled.is_some() && !busy => {}
-                () = timers.schedule.next() => {
-                    if busy {
-                        let name = &self.task.name;
-                        tracing::warn!("task '{name}' is active and cannot be run at this time");
-                    } else {
-                        due.trigger = Some(Trigger::Schedule);
-                    }
+                () = sleep_until(again.unwrap_or_else(Instant::now)), if again.is_some() => {
+                    self.try_again(&mut due);
                 }
+                () = timers.schedule.next() => self.schedule_fires(busy, &mut due),
                 () = timers.drift_checks.next() => due.drift_check = true,
-                (want, answer) = self.feeds.next() => match answer {
-                    Ok(feed) => {
-                        if self.take(&want, &feed) {
-                            timers.change();
-                        }
-                    }
-                    Err(error) => self.warn(&want, &error),
-                },
+                (want, answer) = self.feeds.next() => {
+                    self.take_answer(&want, answer, &mut due, &mut timers);
+                }
             }
+        }
+    }
+
+    /// Watches what is wanted and not watched yet.
+    fn follow_wants(&mut self) {
+        let wants = self.view().wants().clone();
+        self.feeds.set(&wants);
+    }
+
+    /// Takes a command; returns the work that it begins.
+    fn take_command(
+        &self,
+        command: Command,
+        busy: bool,
+        due: &mut Due,
+        readying: &mut Readying,
+        stop: &Stop,
+    ) -> Option<BoxFuture<'static, Done>> {
+        match command {
+            Command::Replace { task, factory, reply } => {
+                due.replacement = Some(Replacement { task: *task, factory, reply });
+                readying.interrupt(StopReason::TaskChanged);
+                None
+            }
+            command if !self.ready && (!busy || readying.goes_on()) => {
+                self.keep_waiting(command, readying);
+                None
+            }
+            // What is buffered stays: it runs later unless this applies it.
+            command => self.obey(command, busy, stop),
+        }
+    }
+
+    fn schedule_fires(&self, busy: bool, due: &mut Due) {
+        if busy {
+            let name = &self.task.name;
+            tracing::warn!("task '{name}' is active and cannot be run at this time");
+        } else {
+            due.trigger = Some(Trigger::Schedule);
+        }
+    }
+
+    fn take_answer(
+        &mut self,
+        want: &Arc<Want>,
+        answer: Answer,
+        due: &mut Due,
+        timers: &mut Timers,
+    ) {
+        let feed = match answer {
+            Ok(feed) => feed,
+            Err(error) => return self.warn(want, &error),
+        };
+        let was_complete = self.view().is_complete();
+        if self.take(want, &feed) {
+            timers.change();
+        }
+        if !self.ready && !was_complete && self.view().is_complete() {
+            due.trigger = Some(Trigger::Change);
         }
     }
 
@@ -454,7 +565,7 @@ impl Worker {
     }
 
     fn context(&self, stop: &Stop) -> RunContext {
-        self.shared.context(stop)
+        self.shared.context(&self.task.name, stop)
     }
 
     fn view(&self) -> MutexGuard<'_, View> {

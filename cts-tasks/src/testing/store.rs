@@ -20,8 +20,8 @@ use uuid::Uuid;
 
 use super::task;
 use crate::{
-    Change, Changes, DriftCheck, Event, EventConfig, InputsDigest, Objection, Plan, PlanId, State,
-    Task, TaskInputs, TaskName, TaskStore, Waiting, store::EVENTS_PER_TASK,
+    Change, Changes, Deletion, DriftCheck, Event, EventConfig, InputsDigest, Objection, Plan,
+    PlanId, State, Task, TaskInputs, TaskName, TaskStore, Waiting, store::EVENTS_PER_TASK,
 };
 
 /// An empty store loads as an empty state.
@@ -90,6 +90,7 @@ pub async fn a_deleted_task_leaves_nothing(store: &dyn TaskStore) {
             Change::PutPlan(task.name.clone(), Box::new(plan())),
             Change::SetApplied(task.name.clone(), digest()),
             Change::SetDrift(task.name.clone(), Box::new(drift())),
+            Change::PutDeletion(task.name.clone(), Deletion { spare: true }),
         ];
         commit(store, &batch).await;
     }
@@ -101,6 +102,17 @@ pub async fn a_deleted_task_leaves_nothing(store: &dyn TaskStore) {
     assert!(state.plans.keys().eq(only_two));
     assert!(state.applied.keys().eq(only_two));
     assert!(state.drift.keys().eq(only_two));
+    assert!(state.deletions.keys().eq(only_two));
+}
+
+/// A deletion stays until it is taken back, and concerns only a task that is there.
+pub async fn a_deletion_waits_with_its_task(store: &dyn TaskStore) {
+    let (one, none) = (task("one"), task("none"));
+    let delete = |task: &Task| Change::PutDeletion(task.name.clone(), Deletion { spare: false });
+    commit_and_compare(store, &[&[put(&one), delete(&one), delete(&none)]]).await;
+    assert!(load(store).await.deletions.keys().eq([&one.name]));
+    commit_and_compare(store, &[&[Change::DeleteDeletion(one.name.clone())]]).await;
+    commit_and_compare(store, &[&[delete(&one)], &[put(&one)]]).await;
 }
 
 /// To remove what is not there is no error.

@@ -34,6 +34,7 @@ mod registration;
 mod reload;
 mod removal;
 mod scene;
+mod setbacks;
 mod soak;
 mod stores;
 mod triggers;

@@ -18,6 +18,7 @@ cases! {
     a_task_put_again_keeps_its_place,
     only_the_newest_events_are_kept,
     a_deleted_task_leaves_nothing,
+    a_deletion_waits_with_its_task,
     removing_the_unknown_is_no_error,
     an_empty_batch_does_nothing,
 }

@@ -10,7 +10,10 @@ const DNS: &str = "CONSUL_DNS_REDIRECT";
 ///
 /// Exclusions are inserted before what they exclude from, so the last of them stands first.
 ///
-/// Source: Consul 1.20 `sdk/iptables/iptables.go`; consul-ecs 0.10 adds the policy at the end.
+/// Of DNS only what goes to 127.0.0.1 is redirected, where the rewritten `resolv.conf` sends it:
+/// lookups of the servers' own names, at the other name servers, stay as they are.
+///
+/// Source: Consul 1.21 `sdk/iptables/iptables.go`; consul-ecs 0.10 adds the policy at the end.
 pub fn rules(redirection: &Redirection) -> Vec<Vec<String>> {
     let mut list = List::default();
     for chain in [INBOUND, TO_INBOUND, OUTPUT, TO_OUTBOUND, DNS] {
@@ -41,10 +44,10 @@ impl List {
         if let Some(port) = redirection.dns_port {
             for protocol in ["udp", "tcp"] {
                 let to = format!("-j DNAT --to-destination 127.0.0.1:{port}");
-                self.add(&format!("-A {DNS} -p {protocol} --dport 53 {to}"));
+                self.add(&format!("-A {DNS} -p {protocol} -d 127.0.0.1 --dport 53 {to}"));
             }
             for protocol in ["udp", "tcp"] {
-                self.add(&format!("-A OUTPUT -p {protocol} --dport 53 -j {DNS}"));
+                self.add(&format!("-A OUTPUT -p {protocol} -d 127.0.0.1 --dport 53 -j {DNS}"));
             }
         }
         self.add(&format!("-A OUTPUT -p tcp -j {OUTPUT}"));
@@ -104,10 +107,10 @@ mod tests {
             -N CONSUL_PROXY_REDIRECT
             -N CONSUL_DNS_REDIRECT
             -A CONSUL_PROXY_REDIRECT -p tcp -j REDIRECT --to-port 15001
-            -A CONSUL_DNS_REDIRECT -p udp --dport 53 -j DNAT --to-destination 127.0.0.1:8600
-            -A CONSUL_DNS_REDIRECT -p tcp --dport 53 -j DNAT --to-destination 127.0.0.1:8600
-            -A OUTPUT -p udp --dport 53 -j CONSUL_DNS_REDIRECT
-            -A OUTPUT -p tcp --dport 53 -j CONSUL_DNS_REDIRECT
+            -A CONSUL_DNS_REDIRECT -p udp -d 127.0.0.1 --dport 53 -j DNAT --to-destination 127.0.0.1:8600
+            -A CONSUL_DNS_REDIRECT -p tcp -d 127.0.0.1 --dport 53 -j DNAT --to-destination 127.0.0.1:8600
+            -A OUTPUT -p udp -d 127.0.0.1 --dport 53 -j CONSUL_DNS_REDIRECT
+            -A OUTPUT -p tcp -d 127.0.0.1 --dport 53 -j CONSUL_DNS_REDIRECT
             -A OUTPUT -p tcp -j CONSUL_PROXY_OUTPUT
             -A CONSUL_PROXY_OUTPUT -m owner --uid-owner 5995 -j RETURN
             -A CONSUL_PROXY_OUTPUT -d 127.0.0.1/32 -j RETURN

@@ -109,17 +109,17 @@ async fn a_token_carries_a_request_to_sts_with_one_to_iam_inside() {
     assert_eq!(decoded(&token, "iam_request_url"), format!("{}/sts/", aws.0.uri()));
     assert_eq!(decoded(&token, "iam_request_body"), "Action=GetCallerIdentity&Version=2011-06-15");
     let headers: Value = serde_json::from_str(&decoded(&token, "iam_request_headers")).unwrap();
-    assert_eq!(headers["X-Consul-IAM-ServerID"], json!(["server"]));
+    assert_eq!(headers["X-Consul-Iam-Serverid"], json!(["server"]));
     assert_eq!(headers["X-Amz-Security-Token"], json!([SESSION]));
     assert_eq!(headers["Host"], Value::Null, "the server takes it from the URL");
     assert_eq!(
-        headers["X-Consul-IAM-GetEntity-Body"],
+        headers["X-Consul-Iam-Getentity-Body"],
         json!(["Action=GetRole&RoleName=web-role&Version=2010-05-08"])
     );
-    assert_eq!(headers["X-Consul-IAM-GetEntity-URL"], json!(["https://iam.amazonaws.com/"]));
-    let entity = headers["X-Consul-IAM-GetEntity-Headers"][0].as_str().unwrap();
+    assert_eq!(headers["X-Consul-Iam-Getentity-Url"], json!(["https://iam.amazonaws.com/"]));
+    let entity = headers["X-Consul-Iam-Getentity-Headers"][0].as_str().unwrap();
     let entity: Value = serde_json::from_str(entity).unwrap();
-    assert_eq!(entity["X-Consul-IAM-ServerID"], json!(["server"]));
+    assert_eq!(entity["X-Consul-Iam-Serverid"], json!(["server"]));
     let signed = headers["Authorization"][0].as_str().unwrap().to_lowercase();
     for name in ["getentity-method", "getentity-url", "getentity-headers", "getentity-body"] {
         assert!(signed.contains(&format!("x-consul-iam-{name}")), "{signed}");
@@ -166,7 +166,7 @@ fn judge(attempt: &LoginAttempt<'_>) -> std::result::Result<LoginIdentity, Strin
         .map_err(|error| error.to_string())?;
     let headers: Value = serde_json::from_str(&decoded(&token, "iam_request_headers")).unwrap();
     let signed = headers["Authorization"][0].as_str().is_some_and(|it| it.contains("AKID"));
-    let body = headers["X-Consul-IAM-GetEntity-Body"][0].as_str().unwrap_or_default();
+    let body = headers["X-Consul-Iam-Getentity-Body"][0].as_str().unwrap_or_default();
     match body.split('&').find_map(|pair| pair.strip_prefix("RoleName=")) {
         Some(role) if signed => {
             let arn = format!("arn:aws:iam::123456789:role/consul-ecs/{role}");

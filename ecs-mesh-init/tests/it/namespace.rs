@@ -152,6 +152,36 @@ fn redirection() -> Redirection {
     Redirection::new(&config, &sidecar).unwrap()
 }
 
+/// What `iptables -S` shows of the rules, chain by chain.
+const RULES: &str = "\
+    -A CONSUL_DNS_REDIRECT -d 127.0.0.1/32 -p udp -m udp --dport 53 -j DNAT --to-destination 127.0.0.1:8600
+    -A CONSUL_DNS_REDIRECT -d 127.0.0.1/32 -p tcp -m tcp --dport 53 -j DNAT --to-destination 127.0.0.1:8600
+    -A CONSUL_PROXY_INBOUND -p tcp -m tcp --dport 22000 -j RETURN
+    -A CONSUL_PROXY_INBOUND -p tcp -m tcp --dport 8081 -j RETURN
+    -A CONSUL_PROXY_INBOUND -p tcp -j CONSUL_PROXY_IN_REDIRECT
+    -A CONSUL_PROXY_IN_REDIRECT -p tcp -j REDIRECT --to-ports 20000
+    -A CONSUL_PROXY_OUTPUT -m owner --uid-owner 5996 -j RETURN
+    -A CONSUL_PROXY_OUTPUT -d 10.9.0.2/32 -j RETURN
+    -A CONSUL_PROXY_OUTPUT -p tcp -m tcp --dport 8082 -j RETURN
+    -A CONSUL_PROXY_OUTPUT -m owner --uid-owner 5995 -j RETURN
+    -A CONSUL_PROXY_OUTPUT -d 127.0.0.1/32 -j RETURN
+    -A CONSUL_PROXY_OUTPUT -j CONSUL_PROXY_REDIRECT
+    -A CONSUL_PROXY_REDIRECT -p tcp -j REDIRECT --to-ports 15001
+    -A OUTPUT -d 127.0.0.1/32 -p udp -m udp --dport 53 -j CONSUL_DNS_REDIRECT
+    -A OUTPUT -d 127.0.0.1/32 -p tcp -m tcp --dport 53 -j CONSUL_DNS_REDIRECT
+    -A OUTPUT -p tcp -j CONSUL_PROXY_OUTPUT
+    -A PREROUTING -p tcp -j CONSUL_PROXY_INBOUND";
+
+/// The rules of the table, those of a chain in their order, chains by name.
+fn appended(iptables: &Path) -> String {
+    let output = Command::new(iptables).args(["-t", "nat", "-S"]).output().unwrap();
+    let printed = String::from_utf8(output.stdout).unwrap();
+    let mut rules: Vec<&str> =
+        printed.lines().map(str::trim).filter(|line| line.starts_with("-A ")).collect();
+    rules.sort_by_key(|rule| rule.split(' ').nth(1));
+    rules.join("\n")
+}
+
 async fn in_the_namespace(iptables: &Path) {
     let neighbour = Arc::new(Neighbour::connected());
     let names = BTreeMap::from([
@@ -167,12 +197,17 @@ async fn in_the_namespace(iptables: &Path) {
     try_out(&neighbour, false).await;
 
     redirect::apply(iptables, &redirect::rules(&redirection())).await.unwrap();
+    assert_eq!(appended(iptables), RULES.lines().map(str::trim).collect::<Vec<_>>().join("\n"));
     let dns = UdpSocket::bind("127.0.0.1:8600").await.unwrap();
+    // The name server that the task had before, which is asked after Consul.
+    let other = UdpSocket::bind((TASK, 53)).await.unwrap();
     let question = UdpSocket::bind("0.0.0.0:0").await.unwrap();
-    question.send_to(b"question", "203.0.113.53:53").await.unwrap();
-    let mut heard = [0; 16];
-    let (length, _from) = dns.recv_from(&mut heard).await.unwrap();
-    assert_eq!(&heard[..length], b"question");
+    for (to, at) in [("127.0.0.1", &dns), (TASK, &other)] {
+        question.send_to(to.as_bytes(), (to, 53)).await.unwrap();
+        let mut heard = [0; 16];
+        let (length, _from) = at.recv_from(&mut heard).await.unwrap();
+        assert_eq!(&heard[..length], to.as_bytes());
+    }
 
     try_out(&neighbour, true).await;
 }
@@ -194,7 +229,9 @@ fn trials(neighbour: &Neighbour, redirected: bool) {
     assert_eq!(heard(bash(), TASK, 8080), either("outbound listener", "application"));
     assert_eq!(heard(bash(), TASK, 8082), "excluded outbound port");
     assert_eq!(heard(bash(), "127.0.0.1", 8080), "application");
-    assert_eq!(heard(bash(), TASK, 53), either("names", ""));
+    // Of lookups only those go to Consul that go to the local name server.
+    assert_eq!(heard(bash(), "127.0.0.1", 53), either("names", ""));
+    assert_eq!(heard(bash(), TASK, 53), either("outbound listener", ""));
     if redirected {
         assert_eq!(heard(bash(), "203.0.113.5", 80), "outbound listener");
         // Straight to the neighbour, where nothing listens.

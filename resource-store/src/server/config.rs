@@ -6,7 +6,7 @@ use secrecy::SecretString;
 
 use crate::wire;
 
-/// Where and how a server listens, and what it puts up with.
+/// Where and how a server listens, and the limits of what clients may take.
 ///
 /// Source: limits of `agent/grpc-external`, Consul 1.21.
 #[derive(Debug, Clone)]
@@ -27,6 +27,22 @@ pub struct ServerConfig {
     pub request_timeout: Duration,
     /// How often an idle connection is checked; 30 seconds by default.
     pub keepalive_interval: Duration,
+    /// How long the answer to that may take, before the connection ends; 20
+    /// seconds by default.
+    pub keepalive_timeout: Duration,
+    /// Number of connections at a time; 4096 by default. Beyond it, a new one
+    /// takes the place of the oldest that has not said anything yet, or is
+    /// ended. Each takes a descriptor of the process.
+    pub max_connections: usize,
+    /// How long a new connection has for TLS and its first 24 bytes; 10 seconds
+    /// by default.
+    pub handshake_timeout: Duration,
+    /// Number of watches at a time, over all connections; 50,000 by default.
+    /// Beyond it a watch is refused with `RESOURCE_EXHAUSTED`.
+    pub max_watches: usize,
+    /// Serves beyond this machine's own addresses also without TLS, or with
+    /// everything allowed to everybody; `false` by default.
+    pub allow_insecure: bool,
     /// How long calls may go on after the server was told to stop; 10 seconds
     /// by default.
     pub drain_timeout: Duration,
@@ -41,6 +57,11 @@ impl Default for ServerConfig {
             max_streams_per_connection: 2048,
             request_timeout: Duration::from_mins(1),
             keepalive_interval: Duration::from_secs(30),
+            keepalive_timeout: Duration::from_secs(20),
+            max_connections: 4096,
+            handshake_timeout: Duration::from_secs(10),
+            max_watches: 50_000,
+            allow_insecure: false,
             drain_timeout: Duration::from_secs(10),
         }
     }

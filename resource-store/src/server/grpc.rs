@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use futures::{StreamExt as _, stream::BoxStream};
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
 use crate::{
     backend::Consistency,
+    code::{Code, RpcError},
     pb::{
         DeleteRequest, DeleteResponse, ListByOwnerRequest, ListByOwnerResponse, ListRequest,
         ListResponse, MutateAndValidateRequest, MutateAndValidateResponse, ReadRequest,
@@ -28,20 +30,46 @@ use crate::{
 pub struct GrpcService {
     service: ResourceService,
     stop: CancellationToken,
+    watches: Arc<Semaphore>,
 }
 
 impl GrpcService {
     /// Serves `service`; watches end when `stop` is cancelled, so that a server
     /// can drain.
     pub fn new(service: ResourceService, stop: CancellationToken) -> Self {
-        Self { service, stop }
+        Self { service, stop, watches: Arc::new(Semaphore::new(Semaphore::MAX_PERMITS)) }
     }
+
+    /// Sets how many watches there may be at a time; as many as come if this is
+    /// not called.
+    #[must_use]
+    pub fn with_max_watches(mut self, most: usize) -> Self {
+        self.watches = Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)));
+        self
+    }
+
+    /// Writes a call to the audit log, and makes its answer.
+    async fn answer<T>(
+        &self,
+        context: &RequestContext,
+        call: &'static str,
+        about: String,
+        result: Result<T, RpcError>,
+    ) -> Result<T, Status> {
+        self.service.audit(context, call, &about, result.as_ref().err()).await;
+        result.map_err(|error| wire::to_status(&error))
+    }
+}
+
+/// The resource or the query that a call is about, for the audit log.
+fn about<T: std::fmt::Display>(subject: Option<&T>) -> String {
+    subject.map(ToString::to_string).unwrap_or_default()
 }
 
 /// Splits a request into its message and what came with it.
 fn open<T>(request: Request<T>) -> (RequestContext, T) {
     let text = |key: &str| request.metadata().get(key).and_then(|value| value.to_str().ok());
-    let mut context = RequestContext::anonymous();
+    let mut context = RequestContext { peer: request.remote_addr(), ..RequestContext::default() };
     if let Some(token) = text(wire::TOKEN) {
         context = context.with_token(token.to_owned().into());
     }
@@ -61,7 +89,9 @@ impl resource_service_server::ResourceService for GrpcService {
 
     async fn read(&self, request: Request<ReadRequest>) -> Result<Response<ReadResponse>, Status> {
         let (context, request) = open(request);
-        let found = self.service.read(&context, request).await.map_err(|e| wire::to_status(&e))?;
+        let about = about(request.id.as_ref());
+        let found = self.service.read(&context, request).await;
+        let found = self.answer(&context, "Read", about, found).await?;
         Ok(Response::new(ReadResponse { resource: Some(Arc::unwrap_or_clone(found)) }))
     }
 
@@ -70,8 +100,9 @@ impl resource_service_server::ResourceService for GrpcService {
         request: Request<WriteRequest>,
     ) -> Result<Response<WriteResponse>, Status> {
         let (context, request) = open(request);
-        let stored =
-            self.service.write(&context, request).await.map_err(|e| wire::to_status(&e))?;
+        let about = about(request.resource.as_ref().and_then(|resource| resource.id.as_ref()));
+        let stored = self.service.write(&context, request).await;
+        let stored = self.answer(&context, "Write", about, stored).await?;
         Ok(Response::new(WriteResponse { resource: Some(Arc::unwrap_or_clone(stored)) }))
     }
 
@@ -80,14 +111,17 @@ impl resource_service_server::ResourceService for GrpcService {
         request: Request<WriteStatusRequest>,
     ) -> Result<Response<WriteStatusResponse>, Status> {
         let (context, request) = open(request);
-        let stored =
-            self.service.write_status(&context, request).await.map_err(|e| wire::to_status(&e))?;
+        let about = about(request.id.as_ref());
+        let stored = self.service.write_status(&context, request).await;
+        let stored = self.answer(&context, "WriteStatus", about, stored).await?;
         Ok(Response::new(WriteStatusResponse { resource: Some(Arc::unwrap_or_clone(stored)) }))
     }
 
     async fn list(&self, request: Request<ListRequest>) -> Result<Response<ListResponse>, Status> {
         let (context, request) = open(request);
-        let found = self.service.list(&context, request).await.map_err(|e| wire::to_status(&e))?;
+        let about = about(request.r#type.as_ref());
+        let found = self.service.list(&context, request).await;
+        let found = self.answer(&context, "List", about, found).await?;
         Ok(Response::new(ListResponse { resources: all(found) }))
     }
 
@@ -96,8 +130,9 @@ impl resource_service_server::ResourceService for GrpcService {
         request: Request<ListByOwnerRequest>,
     ) -> Result<Response<ListByOwnerResponse>, Status> {
         let (context, request) = open(request);
-        let found =
-            self.service.list_by_owner(&context, request).await.map_err(|e| wire::to_status(&e))?;
+        let about = about(request.owner.as_ref());
+        let found = self.service.list_by_owner(&context, request).await;
+        let found = self.answer(&context, "ListByOwner", about, found).await?;
         Ok(Response::new(ListByOwnerResponse { resources: all(found) }))
     }
 
@@ -106,7 +141,9 @@ impl resource_service_server::ResourceService for GrpcService {
         request: Request<DeleteRequest>,
     ) -> Result<Response<DeleteResponse>, Status> {
         let (context, request) = open(request);
-        self.service.delete(&context, request).await.map_err(|e| wire::to_status(&e))?;
+        let about = about(request.id.as_ref());
+        let deleted = self.service.delete(&context, request).await;
+        self.answer(&context, "Delete", about, deleted).await?;
         Ok(Response::new(DeleteResponse {}))
     }
 
@@ -116,11 +153,25 @@ impl resource_service_server::ResourceService for GrpcService {
         request: Request<WatchListRequest>,
     ) -> Result<Response<Self::WatchListStream>, Status> {
         let (context, request) = open(request);
-        let events = match self.service.watch_list(&context, request).await {
-            Ok(events) => events,
-            Err(error) => futures::stream::iter([Err(error)]).boxed(),
+        let about = about(request.r#type.as_ref());
+        let begun = match Arc::clone(&self.watches).try_acquire_owned() {
+            Ok(place) => self.service.watch_list(&context, request).await.map(|e| (e, place)),
+            Err(_none_left) => Err(RpcError::new(
+                Code::ResourceExhausted,
+                "as many watches as the server allows; try again later or another server",
+            )),
         };
-        let events = events.map(|event| event.map(wire::to_event).map_err(|e| wire::to_status(&e)));
+        let begun = self.answer(&context, "WatchList", about, begun).await;
+        let (events, place) = match begun {
+            Ok((events, place)) => (events, place),
+            Err(status) => {
+                return Ok(Response::new(futures::stream::iter([Err(status)]).boxed()));
+            }
+        };
+        let events = events.map(move |event| {
+            let _place = &place;
+            event.map(wire::to_event).map_err(|e| wire::to_status(&e))
+        });
         let last = futures::stream::iter([Err(Status::unavailable("server is shutting down"))]);
         let stop = self.stop.clone();
         let until_stop = events.take_until(stop.clone().cancelled_owned());
@@ -133,11 +184,9 @@ impl resource_service_server::ResourceService for GrpcService {
         request: Request<MutateAndValidateRequest>,
     ) -> Result<Response<MutateAndValidateResponse>, Status> {
         let (context, request) = open(request);
-        let resource = self
-            .service
-            .mutate_and_validate(&context, request)
-            .await
-            .map_err(|e| wire::to_status(&e))?;
+        let about = about(request.resource.as_ref().and_then(|resource| resource.id.as_ref()));
+        let resource = self.service.mutate_and_validate(&context, request).await;
+        let resource = self.answer(&context, "MutateAndValidate", about, resource).await?;
         Ok(Response::new(MutateAndValidateResponse { resource: Some(resource) }))
     }
 }

@@ -14,15 +14,14 @@ use crate::{
 /// Whether the service mends what is known to be wrong in Consul's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Parity {
-    /// A delete compares a version that is given; removing the last finalizer
-    /// of a resource marked for deletion deletes it; a write that names the uid
-    /// of a deleted incarnation is refused.
+    /// A delete compares a version that is given; a write that names the uid of
+    /// a deleted incarnation is refused; over HTTP, a version in the body of a
+    /// write is compared.
     #[default]
     Corrected,
     /// As Consul 1.21: a delete compares a version only if a uid is given and
-    /// nothing holds the resource back; after the last finalizer another delete
-    /// is needed; a write with the uid of a deleted incarnation creates a new
-    /// one.
+    /// nothing holds the resource back; a write with the uid of a deleted
+    /// incarnation creates a new one; a version in a body is not looked at.
     Upstream,
 }
 
@@ -36,6 +35,7 @@ pub struct ServiceBuilder {
     authorization: Arc<dyn Authorization>,
     clock: Arc<dyn Clock>,
     parity: Parity,
+    guarded: bool,
 }
 
 impl ServiceBuilder {
@@ -47,6 +47,7 @@ impl ServiceBuilder {
             authorization: Arc::new(SameForAll::new(AllowAll)),
             clock: Arc::new(SystemClock),
             parity: Parity::default(),
+            guarded: false,
         }
     }
 
@@ -60,6 +61,7 @@ impl ServiceBuilder {
     /// Sets who may do what; everyone everything if this is not called.
     pub fn authorization(mut self, authorization: impl Authorization) -> Self {
         self.authorization = Arc::new(authorization);
+        self.guarded = true;
         self
     }
 
@@ -84,6 +86,7 @@ impl ServiceBuilder {
             authorization: self.authorization,
             clock: self.clock,
             parity: self.parity,
+            guarded: self.guarded,
         };
         ResourceService { inner: Arc::new(inner) }
     }

@@ -85,8 +85,7 @@ impl ResourceService {
         marked
             .metadata
             .insert(DELETION_TIMESTAMP.to_owned(), clock::rfc3339(self.inner.clock.now()));
-        // Boxed: a write may end in a delete, and so hold this future.
-        Box::pin(self.write(context, WriteRequest { resource: Some(marked) })).await?;
+        self.write(context, WriteRequest { resource: Some(marked) }).await?;
         Ok(())
     }
 
@@ -95,7 +94,7 @@ impl ResourceService {
     ///
     /// If the delete then fails, the tombstone stays, for the next attempt; the
     /// reaper leaves children alone while their owner lives.
-    pub(super) async fn delete_with_tombstone(&self, resource: &Resource) -> Result<(), Failure> {
+    async fn delete_with_tombstone(&self, resource: &Resource) -> Result<(), Failure> {
         let id = resource.id.clone().unwrap_or_default();
         if id.r#type.as_ref() != Some(&tombstone_type()) {
             self.write_tombstone(&id).await?;

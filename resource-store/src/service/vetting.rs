@@ -11,44 +11,27 @@ use crate::{
     pb::Resource,
 };
 
-/// An update that is allowed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Vetted {
-    /// Any other.
-    Update,
-    /// What held a resource marked for deletion back is gone.
-    LastFinalizerRemoved,
-}
-
 /// Checks an update of `existing` to `input`; `marked` says that the tenancy is
 /// on its way out.
-pub(super) fn vet(existing: &Resource, input: &Resource, marked: bool) -> Result<Vetted> {
+pub(super) fn vet(existing: &Resource, input: &Resource, marked: bool) -> Result<()> {
     match (existing.metadata.get(DELETION_TIMESTAMP), input.metadata.get(DELETION_TIMESTAMP)) {
         (Some(_), None) => Err(refused("cannot remove deletionTimestamp")),
         (Some(old), Some(new)) if old != new => Err(refused("cannot modify deletionTimestamp")),
-        (None, Some(_)) => {
-            require_same_but(DELETION_TIMESTAMP, existing, input)?;
-            Ok(Vetted::Update)
-        }
+        (None, Some(_)) => require_same_but(DELETION_TIMESTAMP, existing, input),
         (Some(_), Some(_)) => vet_marked(existing, input, marked),
-        (None, None) => {
-            refuse_in_marked_tenancy(existing, input, marked)?;
-            Ok(Vetted::Update)
-        }
+        (None, None) => refuse_in_marked_tenancy(existing, input, marked),
     }
 }
 
-fn vet_marked(existing: &Resource, input: &Resource, marked: bool) -> Result<Vetted> {
+fn vet_marked(existing: &Resource, input: &Resource, marked: bool) -> Result<()> {
     if existing.metadata == input.metadata && existing.data == input.data {
         return Err(refused("cannot no-op write resource marked for deletion"));
     }
     if !existing.has_finalizers() {
-        refuse_in_marked_tenancy(existing, input, marked)?;
-        return Ok(Vetted::Update);
+        return refuse_in_marked_tenancy(existing, input, marked);
     }
     require_same_but(FINALIZERS, existing, input)?;
-    require_finalizer_removed(existing, input)?;
-    Ok(if input.has_finalizers() { Vetted::Update } else { Vetted::LastFinalizerRemoved })
+    require_finalizer_removed(existing, input)
 }
 
 fn require_same_but(key: &str, existing: &Resource, input: &Resource) -> Result<()> {
@@ -112,7 +95,7 @@ mod tests {
         resource
     }
 
-    fn text(result: Result<Vetted>) -> String {
+    fn text(result: Result<()>) -> String {
         result.unwrap_err().message().to_owned()
     }
 
@@ -126,8 +109,8 @@ mod tests {
         let mut empty_key = resource(Some("t"), "");
         empty_key.metadata.insert(FINALIZERS.to_owned(), String::new());
         require_finalizer_removed(&existing, &empty_key).unwrap();
-        assert_eq!(vet(&existing, &empty_key, false).unwrap(), Vetted::LastFinalizerRemoved);
-        assert_eq!(vet(&existing, &resource(Some("t"), "f1"), true).unwrap(), Vetted::Update);
+        vet(&existing, &empty_key, false).unwrap();
+        vet(&existing, &resource(Some("t"), "f1"), true).unwrap();
     }
 
     /// Spec: RS58
@@ -175,7 +158,7 @@ mod tests {
         let (plain, marked) = (resource(None, "f"), resource(Some("t"), "f"));
         assert_eq!(text(vet(&plain, &with_label(marked.clone()), false)), "cannot modify metadata");
         assert_eq!(text(vet(&plain, &with_data(marked.clone()), false)), "cannot modify data");
-        assert_eq!(vet(&plain, &marked, true).unwrap(), Vetted::Update);
+        vet(&plain, &marked, true).unwrap();
         assert_eq!(
             text(vet(&marked, &with_label(resource(Some("t"), "")), false)),
             "cannot modify metadata"
@@ -185,13 +168,13 @@ mod tests {
             "cannot modify data"
         );
         let bare = resource(Some("t"), "");
-        assert_eq!(vet(&bare, &with_data(bare.clone()), false).unwrap(), Vetted::Update);
+        vet(&bare, &with_data(bare.clone()), false).unwrap();
     }
 
     #[test]
     fn in_a_dying_tenancy_only_finalizers_go() {
         let existing = resource(None, "f1 f2");
-        assert_eq!(vet(&existing, &resource(None, "f1"), true).unwrap(), Vetted::Update);
+        vet(&existing, &resource(None, "f1"), true).unwrap();
         let mut changed = existing.clone();
         changed.data = None;
         assert_eq!(

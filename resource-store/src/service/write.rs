@@ -6,7 +6,7 @@ use super::{
     Parity, RequestContext, ResourceService, Result, check_write,
     checks::{check_id, check_id_scope, required},
     retry::{Failure, backend_failure, retry_cas},
-    vetting::{Vetted, vet},
+    vetting::vet,
 };
 use crate::{
     acl::Resolved,
@@ -36,11 +36,10 @@ impl ResourceService {
     /// deletion mark unless it brings its own. The owner is set on creation
     /// only; the status is kept and changes by [`ResourceService::write_status`]
     /// only. Removing the last finalizer of a resource that is marked for
-    /// deletion deletes it; the answer then is the resource as it would have
-    /// been, under its last version.
+    /// deletion does not delete it, as in Consul's code, though its guide
+    /// promises that: [`remove_finalizer`](crate::remove_finalizer) does both.
     ///
-    /// Deviation: that delete is what Consul's guide promises, not what its
-    /// code does, see [`Parity`]. A write that names a uid while nothing of the
+    /// Deviation, see [`Parity`]: a write that names a uid while nothing of the
     /// name is stored is refused, and so are data that are no message of their
     /// type. A write in another version of the group
     /// stores its own type, where upstream keeps the old one with the new data.
@@ -118,12 +117,8 @@ impl ResourceService {
             return Ok(self.inner.backend.write_cas(input).await?);
         };
         adopt(&mut input, &existing, &prepared.ty)?;
-        let vetted = vet(&existing, &input, prepared.marked)?;
+        vet(&existing, &input, prepared.marked)?;
         input.generation = self.new_ulid();
-        if vetted == Vetted::LastFinalizerRemoved && self.inner.parity == Parity::Corrected {
-            self.delete_with_tombstone(&existing).await?;
-            return Ok(Arc::new(input));
-        }
         Ok(self.inner.backend.write_cas(input).await?)
     }
 

@@ -1,5 +1,6 @@
 //! The service over sockets: gRPC server and client.
 
+mod accepting;
 mod connection;
 mod limits;
 

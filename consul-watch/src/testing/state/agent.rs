@@ -205,7 +205,21 @@ impl State {
                 check.check_id =
                     if many { format!("service:{id}:{}", at + 1) } else { format!("service:{id}") };
             }
+            // A check that is registered again keeps its state: measured on Consul 1.8.7 and 1.19.2.
+            let check_id = check.check_id.clone();
+            let before = self.agent.checks.get(&check_id).map(|local| &local.check);
+            let before = before
+                .filter(|before| before.service_id == id)
+                .map(|before| (before.status.clone(), before.output.clone()));
+            if let Some((status, _)) = &before {
+                status.as_str().clone_into(&mut check.status);
+            }
             self.put_local_check(check, now)?;
+            if let (Some((_, output)), Some(local)) = (before, self.agent.checks.get_mut(&check_id))
+            {
+                local.check.output = output;
+                self.sync_check(&check_id, now);
+            }
         }
         Ok(())
     }

@@ -255,7 +255,7 @@ fn keys_under_a_prefix_keep_their_full_path() {
         datacenter: String::new(),
         namespace: String::new(),
     });
-    assert_eq!(*view.wants(), [want.clone()].into());
+    assert_eq!(*view.wants(), [Arc::clone(&want)].into());
     let mut pair = KvPair::default();
     pair.key = "app/color".into();
     pair.value = b"red".to_vec().into();

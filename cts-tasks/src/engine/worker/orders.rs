@@ -15,6 +15,7 @@ use crate::{
 
 /// What a worker's work came to, and who waits for it.
 pub(super) enum Done {
+    Readied(Result<()>),
     Ran(Result<()>),
     RanByHand(Result<()>, Reply<()>),
     Updated(bool, Result<()>, Reply<()>),
@@ -44,6 +45,11 @@ impl Worker {
         let name = &self.task.name;
         if busy {
             command.refuse(Error::TaskActive { task: name.clone() });
+            return None;
+        }
+        let enables = matches!(command, Command::SetEnabled { enabled: true, .. });
+        if enables && !self.view().is_complete() {
+            command.refuse(self.no_data());
             return None;
         }
         match command {
@@ -123,7 +129,10 @@ impl Worker {
     pub(super) fn settle(&mut self, done: Done) -> Result<Settled> {
         let mut settled = Settled::AsBefore;
         let (result, reply) = match done {
-            Done::Ran(result) => return self.settle_run(result).map(|()| settled),
+            Done::Readied(result) | Done::Ran(result) => {
+                self.note_shortage(result.as_ref().err());
+                return self.settle_run(result).map(|()| settled);
+            }
             Done::Inspected(inspection, reply) => {
                 answer(reply, inspection);
                 return Ok(settled);
@@ -139,7 +148,10 @@ impl Worker {
             Done::RanByHand(result, reply) => (result, reply),
             Done::Updated(enabled, result, reply) => {
                 if result.is_ok() {
+                    // Enabling has prepared the driver.
+                    self.ready |= enabled && !self.task.enabled;
                     self.task.enabled = enabled;
+                    self.setback = None;
                     if !enabled {
                         settled = Settled::Disabled;
                     }

@@ -19,7 +19,7 @@ impl Replacement {
     pub(super) async fn finish(self, old: Run, stop: Stop) -> Done {
         let worker = replace(self.task, &*self.factory, &old, &stop).await;
         if worker.is_err()
-            && let Err(error) = old.driver.prepare(&old.shared.context(&stop)).await
+            && let Err(error) = old.driver.prepare(&old.context(&stop)).await
         {
             tracing::warn!(
                 task.name = %old.task.name,
@@ -42,7 +42,7 @@ async fn replace(
     let mut batch = vec![Change::PutTask(Box::new(task))];
     if let Some(plan) = old.waiting_plan() {
         // It was made for the old definition.
-        discard(old, &plan.id, &old.shared.context(stop)).await;
+        discard(old, &plan.id, &old.context(stop)).await;
         batch.push(Change::DeletePlan(old.task.name.clone()));
     }
     old.shared.ledger.commit(&batch, stop).await?;

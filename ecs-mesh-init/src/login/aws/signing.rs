@@ -122,10 +122,13 @@ pub(super) struct Signed {
 }
 
 impl Signed {
-    /// The headers as Consul reads them: each name with a list of values.
+    /// Renders the headers as Consul reads them: each name with a list of values.
+    ///
+    /// The server decodes them into Go's `http.Header` as they are, and looks them up by their
+    /// canonical names: another spelling counts as a missing header.
     fn headers_json(&self) -> String {
-        let headers: BTreeMap<&str, [&str; 1]> =
-            self.headers.iter().map(|(name, value)| (name.as_str(), [value.as_str()])).collect();
+        let headers: BTreeMap<String, [&str; 1]> =
+            self.headers.iter().map(|(name, value)| (canonical(name), [value.as_str()])).collect();
         json!(headers).to_string()
     }
 }
@@ -210,17 +213,19 @@ fn signed(
     let (instructions, _signature) =
         sign(request, &params).map_err(|error| failed(STEP, false, error))?.into_parts();
     for (name, value) in instructions.headers() {
-        headers.push((canonical(name), value.to_owned()));
+        headers.push((name.to_owned(), value.to_owned()));
     }
     Ok(Signed { url: url.to_owned(), headers, body })
 }
 
-/// A header's name as Go writes it: `x-amz-date` is `X-Amz-Date`.
+/// Spells a header's name in Go's canonical form: the first letter and each letter after a hyphen
+/// in upper case, all others in lower case, such as `X-Consul-Iam-Serverid`.
 fn canonical(name: &str) -> String {
     let mut upper = true;
     name.chars()
         .map(|letter| {
-            let shown = if upper { letter.to_ascii_uppercase() } else { letter };
+            let shown =
+                if upper { letter.to_ascii_uppercase() } else { letter.to_ascii_lowercase() };
             upper = letter == '-';
             shown
         })
@@ -296,16 +301,16 @@ mod tests {
         input.server_id = Some("consul.example".into());
         input.set_entity("arn:aws:sts::123456789012:assumed-role/my-role/session").unwrap();
         let (_parts, headers) = read(&input);
-        assert_eq!(headers["X-Consul-IAM-GetEntity-Method"][0], "POST");
-        assert_eq!(headers["X-Consul-IAM-GetEntity-URL"][0], "https://iam.amazonaws.com/");
+        assert_eq!(headers["X-Consul-Iam-Getentity-Method"][0], "POST");
+        assert_eq!(headers["X-Consul-Iam-Getentity-Url"][0], "https://iam.amazonaws.com/");
         assert_eq!(
-            headers["X-Consul-IAM-GetEntity-Body"][0],
+            headers["X-Consul-Iam-Getentity-Body"][0],
             "Action=GetRole&RoleName=my-role&Version=2010-05-08"
         );
-        let inner = headers["X-Consul-IAM-GetEntity-Headers"][0].as_str().unwrap();
+        let inner = headers["X-Consul-Iam-Getentity-Headers"][0].as_str().unwrap();
         let inner: Value = serde_json::from_str(inner).unwrap();
         for (headers, scope) in [(&headers, "us-west-2/sts"), (&inner, "us-east-1/iam")] {
-            assert_eq!(headers["X-Consul-IAM-ServerID"][0], "consul.example");
+            assert_eq!(headers["X-Consul-Iam-Serverid"][0], "consul.example");
             let authorization = headers["Authorization"][0].as_str().unwrap();
             assert!(authorization.contains("x-consul-iam-serverid"), "{authorization}");
             assert!(authorization.contains(scope), "{authorization}");

@@ -8,6 +8,7 @@ use resource_store::backend::durable::SyncPolicy;
 use tracing_subscriber::filter::LevelFilter;
 
 use crate::{
+    access::AccessOptions,
     etcd::EtcdOptions,
     raft::{MembersOptions, RaftOptions, RemoveMemberOptions},
 };
@@ -85,6 +86,14 @@ pub(crate) struct ServeOptions {
     /// trace
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     pub(crate) log_level: LevelFilter,
+    /// Runs the demonstration controller, which writes albums for each artist
+    #[arg(long)]
+    pub(crate) demo: bool,
+    /// Does as Consul does also where that is known to be wrong
+    #[arg(long)]
+    pub(crate) upstream_parity: bool,
+    #[command(flatten)]
+    pub(crate) access: AccessOptions,
     #[command(flatten)]
     pub(crate) storage: StorageOptions,
     #[command(flatten)]
@@ -130,10 +139,13 @@ fn sync_policy(text: &str) -> Result<SyncPolicy, String> {
     }
 }
 
-/// One dash does as well as two for help, as with the other programs here.
+/// One dash does as well as two for help and the demonstration, as with the
+/// other programs here.
 pub(crate) fn as_clap_reads(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
-    let two_dashes = |argument: OsString| {
-        if argument == "-help" { OsString::from("--help") } else { argument }
+    let two_dashes = |argument: OsString| match argument.to_str() {
+        Some("-help") => OsString::from("--help"),
+        Some("-demo") => OsString::from("--demo"),
+        _ => argument,
     };
     arguments.map(two_dashes).collect()
 }

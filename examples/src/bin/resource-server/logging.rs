@@ -1,5 +1,6 @@
 //! The log of a server.
 
+use resource_store::service::AUDIT;
 use tracing_subscriber::{
     Layer as _,
     filter::{LevelFilter, Targets},
@@ -10,14 +11,15 @@ use tracing_subscriber::{
 
 /// Sends the log to standard error. Libraries below have their say only when
 /// something is wrong; that of Raft, which repeats itself while a node is away,
-/// only where details are asked for.
-pub(crate) fn start(level: LevelFilter) {
+/// only where details are asked for. Calls are logged only if they are to be.
+pub(crate) fn start(level: LevelFilter, audit: bool) {
     let ours = ["resource_server", "resource_store"];
     let raft = if level >= LevelFilter::DEBUG { level } else { LevelFilter::OFF };
     let targets = Targets::new()
         .with_default(level.min(LevelFilter::WARN))
         .with_target("openraft", raft)
-        .with_targets(ours.map(|target| (target, level)));
+        .with_targets(ours.map(|target| (target, level)))
+        .with_target(AUDIT, if audit { LevelFilter::INFO } else { LevelFilter::OFF });
     let lines = fmt::layer().with_ansi(false).with_writer(std::io::stderr);
     tracing_subscriber::registry().with(lines.with_filter(targets)).init();
 }

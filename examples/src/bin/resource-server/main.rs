@@ -6,10 +6,14 @@
 //! `cargo run -p examples --features resource-store --bin resource-server`; the
 //! address to listen at may follow (`127.0.0.1:8502` if not). It prints where it
 //! listens, and stops at Ctrl-C or SIGTERM. With `--raft` it is one node of
-//! several that keep the resources together. `resource-server export` and
+//! several that keep the resources together. Beyond this machine it serves with
+//! TLS and tokens only (`--cert`, `--key`, and `--tokens` or `--consul-acl`).
+//! `resource-server export` and
 //! `resource-server import` move resources from one store to another.
 
+mod access;
 mod arguments;
+mod consul_acl;
 mod etcd;
 mod logging;
 mod raft;

@@ -4,7 +4,7 @@ use std::io;
 
 use consul_watch::BoxError;
 use resource_store::{
-    LocalClient, Registry, ResourceService,
+    LocalClient, Parity, Registry, ResourceService,
     controller::{Manager, reaper},
     demo,
     server::{Server, ServerConfig},
@@ -15,10 +15,11 @@ use tokio_util::sync::CancellationToken;
 use crate::{arguments::ServeOptions, logging, storage::Storage};
 
 pub(crate) async fn serve(options: ServeOptions) -> Result<(), BoxError> {
-    logging::start(options.log_level);
+    logging::start(options.log_level, options.access.audit);
     let mut config = ServerConfig::default();
-    if let Some(address) = options.listen.or(options.address) {
-        config.address = address;
+    options.access.apply(&mut config)?;
+    if let Some(address) = options.listen.as_ref().or(options.address.as_ref()) {
+        config.address.clone_from(address);
     }
     // Before a cluster takes a node in that could then not serve.
     let listener = TcpListener::bind(&config.address)
@@ -26,39 +27,65 @@ pub(crate) async fn serve(options: ServeOptions) -> Result<(), BoxError> {
         .map_err(|error| format!("cannot listen at {}: {error}", config.address))?;
     let storage = Storage::open(&options.storage, &options.raft).await?;
     drop(listener);
-    let served = serve_over(&storage, config).await;
+    let served = serve_over(&storage, config, options).await;
     let closed = storage.close().await;
     served.and(closed)
 }
 
 #[expect(clippy::print_stdout, reason = "that is how the address is told")]
-async fn serve_over(storage: &Storage, config: ServerConfig) -> Result<(), BoxError> {
-    let mut registry = Registry::new()?;
-    demo::register(&mut registry)?;
-    let service = ResourceService::builder(registry, storage.backend()).build();
+async fn serve_over(
+    storage: &Storage,
+    config: ServerConfig,
+    options: ServeOptions,
+) -> Result<(), BoxError> {
+    let registry = demo_registry()?;
+    let parity = if options.upstream_parity { Parity::Upstream } else { Parity::Corrected };
+    let service = ResourceService::builder(registry, storage.backend()).parity(parity);
+    // Controllers act for the server and not for a caller.
+    let own = ResourceService::builder(demo_registry()?, storage.backend()).parity(parity).build();
+    let (service, tokens) = options.access.guard(service)?;
+    let service = service.build();
 
     let server = Server::bind(service.clone(), config).await?;
     let stop = CancellationToken::new();
     tokio::spawn(stop_at_signal(stop.clone())?);
     println!("listening at {}", server.local_addr()?);
 
-    let mut manager = Manager::new(LocalClient::new(service));
+    let files = options.access.follow_files(server.tls_handle(), tokens, stop.child_token());
+    let files = tokio::spawn(files);
+    let mut manager = Manager::new(LocalClient::new(own));
     if let Some(leadership) = storage.leadership() {
         manager = manager.with_lease(leadership);
     }
     manager.register(reaper::controller())?;
-    manager.register(demo::controller())?;
-    let controllers = tokio::spawn(manager.run(stop.child_token()));
+    if options.demo {
+        manager.register(demo::controller())?;
+    }
+    let mut controllers = tokio::spawn(manager.run(stop.child_token()));
     let mut serving = std::pin::pin!(server.run(stop.clone()));
     let failed = tokio::select! {
         served = &mut serving => served.map(|()| None)?,
         reason = storage.failed() => Some(reason),
+        ended = &mut controllers => {
+            stop.cancel();
+            let served = serving.await;
+            // They end by themselves only when something is wrong, or to stop.
+            ended??;
+            return Ok(served?);
+        }
     };
     stop.cancel();
+    files.await?;
     let Some(reason) = failed else { return Ok(controllers.await??) };
     // What else fails now, fails for the same reason.
     drop((serving.await, controllers.await));
     Err(reason)
+}
+
+fn demo_registry() -> Result<Registry, BoxError> {
+    let mut registry = Registry::new()?;
+    demo::register(&mut registry)?;
+    Ok(registry)
 }
 
 /// Cancels at Ctrl-C or SIGTERM.

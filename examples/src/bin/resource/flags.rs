@@ -43,10 +43,9 @@ impl Arguments {
         let (positional, rest) = rest.split_at_checked(count).unwrap_or_default();
         parsed.positional = positional.to_vec();
         parsed.flags_follow = !rest.is_empty();
-        match parsed.flags(known, rest)? {
-            [] => Ok(parsed),
-            [extra, ..] => Err(format!("Failed to parse args: unexpected argument {extra:?}")),
-        }
+        // What follows the flags is not looked at, as Go's package does not.
+        parsed.flags(known, rest)?;
+        Ok(parsed)
     }
 
     /// Reads flags up to what is none.
@@ -136,6 +135,7 @@ mod tests {
         assert!(!parse(&["-stale=false"]).unwrap().is_on("stale"));
         assert_eq!(parse(&["-f", "-"]).unwrap().get("f"), Some("-"));
         assert_eq!(parse(&["-"]).unwrap().positional, ["-"]);
+        assert_eq!(parse(&["a", "-stale", "b"]).unwrap().positional, ["a"], "b is ignored");
     }
 
     #[test]
@@ -144,7 +144,6 @@ mod tests {
             (vec!["-f"], "flag needs an argument: -f"),
             (vec!["--what"], "flag provided but not defined: -what"),
             (vec!["-stale=x"], "invalid boolean value \"x\" for -stale: parse error"),
-            (vec!["a", "-stale", "b"], "unexpected argument \"b\""),
         ] {
             assert_eq!(parse(&arguments).unwrap_err(), format!("Failed to parse args: {expected}"));
         }

@@ -98,6 +98,8 @@ impl Context {
     }
 }
 
+/// The path of a type. As upstream, the whole of a path is in lower case, the
+/// name, too.
 fn path(ty: &Type) -> String {
     format!("/api/{}/{}/{}", ty.group, ty.group_version, ty.kind).to_lowercase()
 }
@@ -145,7 +147,7 @@ pub(crate) async fn apply(arguments: &[String]) -> Result<String, String> {
     let id = resource.id.clone().unwrap_or_default();
     let (path, tenancy) = parts(&id);
     let request = Request::put("resource.write", &path)
-        .segment(&id.name)
+        .segment(&id.name.to_lowercase())
         .json(&body(&resource, &context.registry)?);
     let answer = context
         .json(context.place(request, &tenancy))
@@ -158,7 +160,7 @@ pub(crate) async fn read(arguments: &[String]) -> Result<String, String> {
     let context = Context::new(arguments)?;
     let id = identity(&context.arguments, &context.registry)?;
     let (path, tenancy) = parts(&id);
-    let request = Request::get("resource.read", &path).segment(&id.name);
+    let request = Request::get("resource.read", &path).segment(&id.name.to_lowercase());
     context
         .json(context.fresh(context.place(request, &tenancy)))
         .await
@@ -179,7 +181,7 @@ pub(crate) async fn delete(arguments: &[String]) -> Result<String, String> {
     let context = Context::new(arguments)?;
     let id = identity(&context.arguments, &context.registry)?;
     let (path, tenancy) = parts(&id);
-    let request = Request::delete("resource.delete", &path).segment(&id.name);
+    let request = Request::delete("resource.delete", &path).segment(&id.name.to_lowercase());
     context
         .send(context.place(request, &tenancy))
         .await

@@ -25,17 +25,11 @@ impl RetiredTypes {
         Self::new(|_| false)
     }
 
-    pub(crate) fn contains(&self, ty: &Type) -> bool {
-        (self.0)(ty)
-    }
-}
-
-impl Default for RetiredTypes {
     /// What Consul has retired: `hcp.v2`, and `v2beta1` of `auth`, `catalog`,
-    /// `mesh`, `multicluster` and `tenancy`.
+    /// `mesh`, `multicluster` and `tenancy`. For a log that Consul wrote.
     ///
     /// Source: `agent/consul/fsm`, Consul 1.21.
-    fn default() -> Self {
+    pub fn consul() -> Self {
         Self::new(|ty| match ty.group.as_str() {
             "hcp" => ty.group_version == "v2",
             "auth" | "catalog" | "mesh" | "multicluster" | "tenancy" => {
@@ -43,6 +37,18 @@ impl Default for RetiredTypes {
             }
             _ => false,
         })
+    }
+
+    pub(crate) fn contains(&self, ty: &Type) -> bool {
+        (self.0)(ty)
+    }
+}
+
+impl Default for RetiredTypes {
+    /// None: what a registry knows is stored. A group of one's own may well have
+    /// the name of one that Consul has retired.
+    fn default() -> Self {
+        Self::none()
     }
 }
 

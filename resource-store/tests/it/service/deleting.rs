@@ -115,20 +115,50 @@ async fn finalizers_hold_a_delete_back() {
     assert_eq!(tombstones(&service).await, 0);
 }
 
-/// Spec: RS56
+/// What the write answers is what is stored, until the delete.
+///
+/// Spec: RS56, D11
 #[tokio::test]
 async fn the_last_finalizer_and_a_delete_end_it() {
     for parity in [Parity::Corrected, Parity::Upstream] {
         let service = builder().parity(parity).build();
         let mut resource = marked(&service, &["f1"]).await;
+        let before = resource.version.clone();
         resource.remove_finalizer("f1");
-        service.put(resource.clone()).await.unwrap();
-        let still_there = service.get(&id(&resource)).await.is_ok();
-        assert_eq!(still_there, parity == Parity::Upstream, "{parity:?}");
+        let answer = service.put(resource.clone()).await.unwrap();
+        assert_ne!(answer.version, before);
+        assert_eq!(service.get(&id(&resource)).await.unwrap(), answer, "{parity:?}");
+        assert_eq!(tombstones(&service).await, 0);
         service.remove(&id(&resource), "").await.unwrap();
         assert!(service.get(&id(&resource)).await.is_err());
         assert_eq!(tombstones(&service).await, 1);
     }
+}
+
+/// The helper removes the finalizer, and deletes with the last one.
+///
+/// Spec: D11
+#[tokio::test]
+async fn removing_the_last_finalizer_deletes_what_is_marked() {
+    let service = service();
+    let client = resource_store::LocalClient::new(service.clone());
+    let held = marked(&service, &["f1", "f2"]).await;
+    let remove = |name| resource_store::remove_finalizer(&client, id(&held), name);
+    remove("f3").await.unwrap();
+    remove("f1").await.unwrap();
+    let left = service.get(&id(&held)).await.unwrap();
+    assert!(left.has_finalizer("f2") && !left.has_finalizer("f1"));
+    remove("f2").await.unwrap();
+    assert!(service.get(&id(&held)).await.is_err());
+    assert_eq!(tombstones(&service).await, 1);
+    remove("f2").await.unwrap();
+
+    // What is not marked stays.
+    let mut free = artist("free");
+    free.add_finalizer("f1");
+    let free = service.put(free).await.unwrap();
+    resource_store::remove_finalizer(&client, id(&free), "f1").await.unwrap();
+    assert!(!service.get(&id(&free)).await.unwrap().has_finalizers());
 }
 
 /// Spec: RS57

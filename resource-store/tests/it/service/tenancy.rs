@@ -52,14 +52,38 @@ async fn lists_and_watches_default_what_they_leave_out() {
     let namespaced = [("", "default"), ("default", ""), ("", ""), ("*", ""), ("", "*")];
     let partitioned = [("", ""), ("*", ""), ("*", "*")];
     let clustered = [("", ""), ("*", "*")];
+    // The same type elsewhere: an empty unit is the default one, and not any.
+    let others = [elsewhere("foo", "bar"), elsewhere("default", "other"), {
+        let mut label = label("roadrunner");
+        label.id.as_mut().unwrap().tenancy = Some(Tenancy::new("foo", ""));
+        label
+    }];
     let mut rows = Vec::new();
     rows.extend(namespaced.map(|units| (artist("korn"), units)));
     rows.extend(partitioned.map(|units| (label("roadrunner"), units)));
     rows.extend(clustered.map(|units| (executive("ceo"), units)));
     for (resource, (partition, namespace)) in rows {
-        let service = service();
+        let tenancies = StaticTenancies::default()
+            .with_namespace("foo", "bar")
+            .with_namespace("default", "other");
+        let service = builder().tenancies(tenancies).build();
         let stored = service.put(resource.clone()).await.unwrap();
         let r#type = id(&resource).r#type;
+        let mut expected = vec![stored];
+        for other in &others {
+            let other = service.put(other.clone()).await.unwrap();
+            let matches = |asked: &str, unit: &str| {
+                asked == "*" || unit == if asked.is_empty() { "default" } else { asked }
+            };
+            let other_id = id(&other);
+            let partitioned = other_id.namespace().is_empty();
+            if other_id.r#type == r#type
+                && matches(partition, other_id.partition())
+                && (partitioned || matches(namespace, other_id.namespace()))
+            {
+                expected.push(other);
+            }
+        }
         let tenancy = Some(Tenancy::new(partition, namespace));
         let list = ListRequest {
             r#type: r#type.clone(),
@@ -67,10 +91,10 @@ async fn lists_and_watches_default_what_they_leave_out() {
             name_prefix: String::new(),
         };
         let found = service.list(&anonymous(), list).await.unwrap();
-        assert_eq!(found, std::slice::from_ref(&stored), "list {partition}/{namespace}");
+        assert_eq!(found, expected, "list {partition}/{namespace}");
         let watch = pb::WatchListRequest { r#type, tenancy, name_prefix: String::new() };
         let mut watch = service.watch_list(&anonymous(), watch).await.unwrap();
-        assert_eq!(snapshot(&mut watch).await, [stored], "watch {partition}/{namespace}");
+        assert_eq!(snapshot(&mut watch).await, expected, "watch {partition}/{namespace}");
     }
 }
 

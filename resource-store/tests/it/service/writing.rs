@@ -164,7 +164,11 @@ impl Meddler {
         if self.armed.swap(false, Ordering::SeqCst) {
             let stored =
                 self.inner.read(Consistency::Strong, &id.clone().without_uid()).await.unwrap();
-            self.inner.write_cas(pb::Resource::clone(&stored)).await.unwrap();
+            let mut other = pb::Resource::clone(&stored);
+            let count =
+                other.metadata.get("meddled").map_or(0, |count| count.parse::<u32>().unwrap());
+            other.metadata.insert("meddled".to_owned(), (count + 1).to_string());
+            self.inner.write_cas(other).await.unwrap();
         }
     }
 }
@@ -220,14 +224,36 @@ async fn lost_races_are_repeated() {
     let stored = service.put(artist("korn")).await.unwrap();
     let arm = || meddler.armed.store(true, Ordering::SeqCst);
 
+    let meddled = || !meddler.armed.load(Ordering::SeqCst);
+    let meddling = async || service.get(&id(&stored)).await.unwrap().metadata["meddled"].clone();
+
     arm();
-    service.put(artist("korn")).await.unwrap();
+    let mut renamed = artist("korn");
+    renamed.metadata.insert("own".to_owned(), "change".to_owned());
+    let written = service.put(renamed).await.unwrap();
+    assert!(meddled() && written.metadata["own"] == "change", "on top of the other's change");
+    assert_eq!(service.get(&id(&stored)).await.unwrap(), written);
+
     arm();
-    service.set_status(&id(&stored), "", "key", status_of(&stored)).await.unwrap();
+    let set = service.set_status(&id(&stored), "", "key", status_of(&stored)).await.unwrap();
+    assert!(meddled() && set.status.contains_key("key"));
+    assert_eq!(meddling().await, "1", "what the other changed meanwhile is kept");
+
     arm();
     service.remove(&id(&stored).without_uid(), "").await.unwrap();
-    assert!(!meddler.armed.load(Ordering::SeqCst));
-    assert!(service.get(&id(&stored)).await.is_err());
+    assert!(meddled() && service.get(&id(&stored)).await.is_err());
+
+    // With a version, it is not repeated: the caller has to look.
+    let stored = service.put(artist("muse")).await.unwrap();
+    arm();
+    assert_fails(service.put(pb::Resource::clone(&stored)).await, Aborted, CAS_FAILED);
+    arm();
+    let now = service.get(&id(&stored)).await.unwrap().version.clone();
+    let status = service.set_status(&id(&stored), &now, "key", status_of(&stored)).await;
+    assert_fails(status, Aborted, CAS_FAILED);
+    arm();
+    let now = service.get(&id(&stored)).await.unwrap().version.clone();
+    assert_fails(service.remove(&id(&stored), &now).await, Aborted, CAS_FAILED);
 }
 
 /// Data that are no message of their type could be read by nobody.

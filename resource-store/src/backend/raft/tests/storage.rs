@@ -17,6 +17,7 @@ use crate::{
             RaftConfig,
             log::Log,
             machine::Machine,
+            retired::RetiredTypes,
             types::{
                 Content, Entry, LogId, Membership, Outcome, Proposal, StorageError, Types, Vote,
             },
@@ -34,10 +35,15 @@ use crate::{
 struct Builder;
 
 pub(super) fn open(folder: &Path) -> (Log, Machine) {
+    open_with(folder, RetiredTypes::default())
+}
+
+fn open_with(folder: &Path, retired: RetiredTypes) -> (Log, Machine) {
     let log = Log::open(&folder.join("log"), true).unwrap();
     let mut config = RaftConfig::new(folder, "127.0.0.1:0");
     config.watch_buffer = 64;
     config.keep_bytes = 4 << 20;
+    config.retired = retired;
     let machine = Machine::open(&folder.join("table"), &config, log.gate().clone());
     (log, machine.unwrap())
 }
@@ -118,11 +124,20 @@ async fn entries_that_make_no_sense_are_answered() {
     assert!(apply(&mut machine, 3, &empty).await.written().is_err());
 }
 
+/// Types of those groups that are registered here are stored, unless the log is
+/// Consul's.
+///
 /// Spec: RS67
 #[tokio::test]
-async fn retired_types_are_ignored() {
+async fn types_that_consul_retired_are_ignored_if_that_is_wanted() {
+    for (retired, stays) in [(RetiredTypes::consul(), false), (RetiredTypes::default(), true)] {
+        ignored_if_retired(retired, stays).await;
+    }
+}
+
+async fn ignored_if_retired(types: RetiredTypes, retired_stay: bool) {
     let folder = TempDir::new().unwrap();
-    let (_log, mut machine) = open(folder.path());
+    let (_log, mut machine) = open_with(folder.path(), types);
     let groups = ["auth", "catalog", "mesh", "multicluster", "tenancy"];
     let mut retired: Vec<_> = groups.iter().map(|group| Type::new(group, "v2beta1", "K")).collect();
     retired.push(Type::new("hcp", "v2", "K"));
@@ -132,7 +147,7 @@ async fn retired_types_are_ignored() {
         Type::new("multicluster", "v2", "K"),
     ];
     let mut index = 0;
-    for (types, stays) in [(retired.as_slice(), false), (kept.as_slice(), true)] {
+    for (types, stays) in [(retired.as_slice(), retired_stay), (kept.as_slice(), true)] {
         for ty in types {
             index += 1;
             let tenancy = Tenancy::new("default", "default");

@@ -1,0 +1,96 @@
+//! What drivers tell of their work, on its way to whoever subscribes.
+
+use std::{fmt, sync::Arc, time::SystemTime};
+
+use consul_watch::Clock;
+use futures::stream::{Stream, unfold};
+use tokio::sync::broadcast::{self, error::RecvError};
+
+use super::{Engine, Shared};
+use crate::{Progress, TaskName};
+
+/// Lines that a slow subscriber may lag behind before it loses the oldest.
+const LINES: usize = 256;
+
+/// A line that a driver told while it worked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ProgressLine {
+    /// The task.
+    pub task: TaskName,
+    /// When it was told.
+    pub time: SystemTime,
+    /// For a person, without secrets.
+    pub line: String,
+}
+
+/// Hands lines on; nobody needs to listen.
+pub(super) struct Lines(broadcast::Sender<ProgressLine>);
+
+impl Default for Lines {
+    fn default() -> Self {
+        Self(broadcast::Sender::new(LINES))
+    }
+}
+
+impl Engine {
+    /// What drivers tell of their work from now on, of all tasks: a resource
+    /// that is made, a lock that is waited for, a run that was begun elsewhere.
+    ///
+    /// A subscriber that lags more than 256 lines behind misses the oldest; no
+    /// driver waits for one. The stream ends with the engine.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the stream ends the subscription.
+    pub fn progress(&self) -> impl Stream<Item = ProgressLine> + Send + 'static {
+        unfold(self.shared.lines.0.subscribe(), |mut lines| async move {
+            loop {
+                match lines.recv().await {
+                    Ok(line) => return Some((line, lines)),
+                    Err(RecvError::Lagged(missed)) => {
+                        tracing::debug!(missed, "a subscriber of progress is slow");
+                    }
+                    Err(RecvError::Closed) => return None,
+                }
+            }
+        })
+    }
+}
+
+/// The sink of one task.
+struct OfTask {
+    task: TaskName,
+    lines: broadcast::Sender<ProgressLine>,
+    clock: Arc<dyn Clock>,
+}
+
+impl fmt::Debug for OfTask {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OfTask").field("task", &self.task).finish_non_exhaustive()
+    }
+}
+
+impl Progress for OfTask {
+    fn report(&self, line: &str) {
+        tracing::debug!(task.name = %self.task, line, "progress");
+        if self.lines.receiver_count() == 0 {
+            return;
+        }
+        let line =
+            ProgressLine { task: self.task.clone(), time: self.clock.now(), line: line.to_owned() };
+        if self.lines.send(line).is_err() {
+            tracing::trace!(task.name = %self.task, "nobody listens any more");
+        }
+    }
+}
+
+impl Shared {
+    pub(super) fn progress_of(&self, task: &TaskName) -> Arc<dyn Progress> {
+        Arc::new(OfTask {
+            task: task.clone(),
+            lines: self.lines.0.clone(),
+            clock: Arc::clone(&self.options.clock),
+        })
+    }
+}
