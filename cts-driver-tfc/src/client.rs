@@ -8,10 +8,16 @@ mod uploads;
 mod variables;
 mod workspaces;
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
+use async_trait::async_trait;
 use bytes::Bytes;
 use consul_watch::{Backoff, Jitter};
+use cts_tasks::Permit;
 use http::{HeaderMap, Method, Request, StatusCode, header};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::de::DeserializeOwned;
@@ -47,12 +53,15 @@ use crate::{
 #[derive(Clone)]
 pub struct Client {
     shared: Arc<Shared>,
+    /// Asked before each call that changes something.
+    permit: Option<Arc<dyn Permit>>,
 }
 
 struct Shared {
     platform: Arc<dyn Platform>,
     host: Hostname,
-    token: SecretString,
+    token: Mutex<SecretString>,
+    source: Option<Arc<dyn TokenSource>>,
     retry: RetryOptions,
     /// All requests.
     requests: Limiter,
@@ -62,6 +71,17 @@ struct Shared {
     run_lists: Limiter,
     /// The configured rate.
     rate: f64,
+}
+
+/// A place that the token comes from, which may give another one later.
+#[async_trait]
+pub trait TokenSource: fmt::Debug + Send + Sync + 'static {
+    /// Reads the token as it is now.
+    ///
+    /// # Errors
+    ///
+    /// Whatever keeps it from being read.
+    async fn token(&self) -> Result<SecretString>;
 }
 
 /// How a [`Client`] reaches the platform.
@@ -109,14 +129,44 @@ impl Client {
         let shared = Shared {
             platform,
             host: options.host,
-            token,
+            token: Mutex::new(token),
+            source: None,
             retry: options.retry,
             requests: Limiter::new(rate, rate / 2.0),
             polls: Limiter::new(POLLS.min(rate), POLLS.min(rate) / 2.0),
             run_lists: Limiter::new(RUN_LISTS.0, RUN_LISTS.1),
             rate,
         };
-        Self { shared: Arc::new(shared) }
+        Self { shared: Arc::new(shared), permit: None }
+    }
+
+    /// Reads the token again from this source when the platform answers 401, so
+    /// that a token can be replaced while the client lives.
+    ///
+    /// Its rate limits begin afresh; call it before the first request.
+    #[must_use]
+    pub fn with_token_source(self, source: Arc<dyn TokenSource>) -> Self {
+        let known = &self.shared;
+        let token = known.token.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let shared = Shared {
+            platform: Arc::clone(&known.platform),
+            host: known.host.clone(),
+            token: Mutex::new(token),
+            source: Some(source),
+            retry: known.retry,
+            requests: Limiter::new(known.rate, known.rate / 2.0),
+            polls: Limiter::new(POLLS.min(known.rate), POLLS.min(known.rate) / 2.0),
+            run_lists: Limiter::new(RUN_LISTS.0, RUN_LISTS.1),
+            rate: known.rate,
+        };
+        Self { shared: Arc::new(shared), permit: self.permit }
+    }
+
+    /// Returns a clone that asks the permit before every call that changes
+    /// something, each further try of it included.
+    #[must_use]
+    pub fn permitted(&self, permit: Arc<dyn Permit>) -> Self {
+        Self { shared: Arc::clone(&self.shared), permit: Some(permit) }
     }
 
     /// Where the platform is.
@@ -176,9 +226,28 @@ impl Client {
     /// Sends a call until its answer counts, whatever it is.
     async fn exchange(&self, call: &Call) -> Result<http::Response<Bytes>> {
         let mut tries = Tries::default();
+        let mut renewed = false;
         loop {
             self.turn(call.budget).await;
-            let tried = self.shared.platform.exchange(self.request(call)?).await;
+            if call.method != Method::GET
+                && let Some(permit) = &self.permit
+            {
+                // Right before the request: a wait for the rate limit or another try can
+                // take minutes, in which leadership may have gone.
+                permit.check().map_err(|source| Error::NotPermitted {
+                    operation: call.operation,
+                    source: Box::new(source),
+                })?;
+            }
+            let token = self.token();
+            let tried = self.shared.platform.exchange(self.request(call, &token)?).await;
+            if tried.as_ref().is_ok_and(|answer| answer.status() == StatusCode::UNAUTHORIZED)
+                && call.budget != Budget::Archive
+                && !std::mem::replace(&mut renewed, true)
+                && self.renew_token(&token).await
+            {
+                continue;
+            }
             let random = random();
             let next = match &tried {
                 Ok(answer) => {
@@ -198,6 +267,32 @@ impl Client {
                     tell(call, wait, tried.as_ref());
                     tokio::time::sleep(wait).await;
                 }
+            }
+        }
+    }
+
+    fn token(&self) -> SecretString {
+        self.shared.token.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Reads the token again after the platform refused this one; returns
+    /// `true` if there is another now.
+    async fn renew_token(&self, refused: &SecretString) -> bool {
+        let Some(source) = &self.shared.source else { return false };
+        // Another call may have read it meanwhile.
+        if self.token().expose_secret() != refused.expose_secret() {
+            return true;
+        }
+        match source.token().await {
+            Ok(token) if token.expose_secret() != refused.expose_secret() => {
+                tracing::info!(host = %self.shared.host, "the platform refused the token, and there is a new one");
+                *self.shared.token.lock().unwrap_or_else(PoisonError::into_inner) = token;
+                true
+            }
+            Ok(_) => false,
+            Err(error) => {
+                tracing::warn!(host = %self.shared.host, error = consul_watch::error_chain(&error), "cannot read the token again");
+                false
             }
         }
     }
@@ -238,7 +333,7 @@ impl Client {
         }
     }
 
-    fn request(&self, call: &Call) -> Result<Request<Bytes>> {
+    fn request(&self, call: &Call, token: &SecretString) -> Result<Request<Bytes>> {
         let refused = |error: http::Error| Error::Input {
             operation: call.operation,
             problem: format!("cannot be sent: {error}"),
@@ -254,7 +349,7 @@ impl Client {
             request = request.header(header::CONTENT_TYPE, CONTENT_TYPE);
         }
         if call.budget != Budget::Archive {
-            let token = format!("Bearer {}", self.shared.token.expose_secret());
+            let token = format!("Bearer {}", token.expose_secret());
             let mut value =
                 header::HeaderValue::from_str(&token).map_err(|_error| Error::Setting {
                     setting: "token",

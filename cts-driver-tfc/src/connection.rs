@@ -1,9 +1,9 @@
 use std::{
     collections::HashMap,
-    sync::{Mutex, OnceLock, PoisonError},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
 };
 
-use cts_tasks::{Error as TaskError, Result as TaskResult};
+use cts_tasks::{Error as TaskError, Result as TaskResult, RunContext};
 
 use crate::{
     Client, Settings,
@@ -55,6 +55,11 @@ impl Connection {
                 source: None,
             }),
         }
+    }
+
+    /// The client for one call of a driver, which asks the call's permit.
+    pub(crate) fn client_for(&self, context: &RunContext) -> TaskResult<Client> {
+        Ok(self.client()?.permitted(Arc::clone(&context.permit)))
     }
 
     /// Whether the platform knows tags.

@@ -4,13 +4,17 @@ mod queue;
 use std::{
     collections::HashSet,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use async_trait::async_trait;
+use consul_watch::{Backoff, error_chain};
 use cts_tasks::{
     ApplyRequest, Driver, Outcome, Plan, PlanId, PlanPurpose, Result as TaskResult, RunContext,
     Task, TaskInputs,
 };
+
+use tokio::time::sleep;
 
 use self::queue::Kind;
 use crate::{
@@ -45,7 +49,12 @@ pub struct TfcDriver {
 struct Ready {
     workspace: Workspace,
     variables: Vec<Variable>,
+    /// `false` while they are being written, and after that failed.
+    variables_known: bool,
 }
+
+/// Number of times that a run is confirmed whose confirmation was lost.
+const CONFIRMATIONS: u32 = 5;
 
 /// What is known of runs.
 #[derive(Debug, Default)]
@@ -54,6 +63,8 @@ struct Memory {
     open: Option<RunId>,
     /// Whether runs of an earlier process were looked for.
     looked: bool,
+    /// A run may have been made that nobody knows the id of.
+    doubt: bool,
     /// Runs that were discarded for newer ones, while somebody follows them.
     superseded: HashSet<RunId>,
     /// The plan that is kept, with a digest of what it was made from.
@@ -88,7 +99,8 @@ impl TfcDriver {
     ) -> TaskResult<Runs<'a>> {
         let settings = &self.connection.settings;
         Ok(Runs {
-            client: self.connection.client()?,
+            client: self.connection.client_for(context)?,
+            behind: std::sync::OnceLock::new(),
             settings: &settings.run,
             organization: &settings.organization,
             name: &workspace.attributes.name,
@@ -116,7 +128,9 @@ impl TfcDriver {
             Phase::Failed if self.was_superseded(report) => Ok(Outcome::Superseded),
             Phase::Failed => Err(runs.failure(report).await.into()),
             _ => {
-                let (status, url) = (&report.run.attributes.status, runs.url(id));
+                let status = &report.run.attributes.status;
+                // Behind a run of somebody else, that is the one where a person has to act.
+                let url = runs.behind.get().cloned().unwrap_or_else(|| runs.url(id));
                 tracing::info!(task.name = %self.task.name, run.id = %id, run.status = %status, run.url = url, "the run waits for a person");
                 Ok(Outcome::Waiting { ticket: id.to_string(), url: Some(url) })
             }
@@ -178,16 +192,36 @@ impl TfcDriver {
         if !by_itself {
             return self.outcome(&report, &runs).await;
         }
-        context.permit.check().map_err(Halt::NotPermitted)?;
-        match runs.client.confirm_run(&id, "approved in Consul-Terraform-Sync").await {
-            Ok(()) => {}
-            // Whatever came of it, the run's own status tells.
-            Err(error) if error.is_conflict() || error.is_uncertain() => {
-                tracing::warn!(task.name = %self.task.name, run.id = %id, error = consul_watch::error_chain(&error), "cannot tell whether the run was confirmed, looking at it");
-            }
-            Err(error) => return Err(error.into()),
-        }
+        self.confirm(&id, &runs).await?;
         self.wait_for(&report.run, &runs).await
+    }
+
+    /// Confirms a run. A confirmation that was lost is repeated as long as the run
+    /// waits for it: who asked for it was told that it is applied, and nobody else
+    /// would ask again.
+    async fn confirm(&self, id: &RunId, runs: &Runs<'_>) -> Step<()> {
+        let mut waits = Backoff::default().with_initial(Duration::from_secs(1));
+        for left in (0..CONFIRMATIONS).rev() {
+            runs.context.permit.confirm().await.map_err(Halt::NotPermitted)?;
+            let error = match runs.client.confirm_run(id, "approved in Consul-Terraform-Sync").await
+            {
+                Err(error) if error.is_conflict() || error.is_uncertain() => error,
+                confirmed => return Ok(confirmed?),
+            };
+            tracing::warn!(task.name = %self.task.name, run.id = %id, error = error_chain(&error), "cannot tell whether the run was confirmed, looking at it");
+            let attributes = runs.client.run(id).await?.run.attributes;
+            if attributes.phase() != Phase::Waiting || !attributes.actions.is_confirmable {
+                return Ok(());
+            }
+            if left == 0 {
+                return Err(error.into());
+            }
+            tokio::select! {
+                () = sleep(waits.next_delay()) => {}
+                reason = runs.context.stop.stopped() => return Err(Halt::Stopped(reason)),
+            }
+        }
+        Ok(())
     }
 
     async fn wait_for(&self, run: &crate::types::Run, runs: &Runs<'_>) -> Step<Outcome> {
@@ -217,6 +251,12 @@ impl TfcDriver {
         if report.run.attributes.phase() == Phase::Failed {
             self.forget(&run.id);
             return Err(runs.failure(&report).await.into());
+        }
+        if let Some(behind) = runs.behind.get() {
+            // There is no plan to be shown or approved; it is asked for again later.
+            runs.end(&run.id, SUPERSEDED).await?;
+            self.forget(&run.id);
+            return Err(runs.waits_behind(&run.id, behind).into());
         }
         if report.run.attributes.phase() == Phase::SoftFailed {
             tracing::warn!(task.name = %self.task.name, run.id = %run.id, run.url = runs.url(&run.id), "a policy failed that can be overridden");

@@ -59,6 +59,14 @@ pub enum Error {
         /// What is wrong and what would be right.
         problem: String,
     },
+    /// This process may not change anything at the platform now.
+    #[error("{operation}: not sent")]
+    NotPermitted {
+        /// The call, such as `create run`.
+        operation: &'static str,
+        /// The refusal of the permit.
+        source: Box<cts_tasks::Error>,
+    },
     /// A setting cannot be used.
     #[error("{setting}: {problem}")]
     Setting {
@@ -114,6 +122,7 @@ impl Error {
             Self::Status { status, .. } => is_transient(*status) || *status == StatusCode::CONFLICT,
             Self::Run { retryable, .. } => *retryable,
             Self::Module(error) => error.is_retryable(),
+            Self::NotPermitted { source, .. } => source.is_retryable(),
             Self::Decode { .. }
             | Self::Input { .. }
             | Self::Setting { .. }
@@ -147,6 +156,7 @@ impl Error {
             | Self::Workspace { .. }
             | Self::Run { .. }
             | Self::File { .. }
+            | Self::NotPermitted { .. }
             | Self::Module(_) => false,
         }
     }

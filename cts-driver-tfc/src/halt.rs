@@ -18,7 +18,10 @@ pub(crate) type Step<T> = Result<T, Halt>;
 
 impl From<Error> for Halt {
     fn from(error: Error) -> Self {
-        Self::Failed(error)
+        match error {
+            Error::NotPermitted { source, .. } => Self::NotPermitted(*source),
+            error => Self::Failed(error),
+        }
     }
 }
 
@@ -35,6 +38,7 @@ impl From<Halt> for TaskError {
 impl From<Error> for TaskError {
     fn from(error: Error) -> Self {
         match error {
+            Error::NotPermitted { source, .. } => *source,
             Error::File { action, path, source } => Self::File { action, path, source },
             other => Self::Driver {
                 message: consul_watch::error_chain(&other),

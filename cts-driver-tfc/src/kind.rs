@@ -5,7 +5,9 @@ use cts_tasks::{
     Diagnostic, Driver, DriverFactory, DriverKind, DriverSettings, Error as TaskError, Result, Task,
 };
 
-use crate::{Client, Platform, Settings, TfcDriver, connection::Connection};
+use secrecy::SecretString;
+
+use crate::{Client, Platform, Settings, TfcDriver, TokenSource, connection::Connection};
 
 /// Claims `driver "terraform-cloud"`: runs tasks in HCP Terraform or Terraform Enterprise.
 ///
@@ -72,6 +74,17 @@ pub struct TfcFactory {
     platform: Option<Arc<dyn Platform>>,
 }
 
+/// The token of the settings, looked up again where it is a dynamic value.
+#[derive(Debug)]
+struct SettingsToken(Settings);
+
+#[async_trait]
+impl TokenSource for SettingsToken {
+    async fn token(&self) -> crate::Result<SecretString> {
+        self.0.current_token().await
+    }
+}
+
 impl TfcFactory {
     /// A factory with these settings; over sockets unless there is a platform.
     pub fn new(settings: Settings, platform: Option<Arc<dyn Platform>>) -> Self {
@@ -89,6 +102,7 @@ impl DriverFactory for TfcFactory {
             Some(platform) => Client::with_platform(Arc::clone(platform), options, token),
             None => Client::new(options, token)?,
         };
+        let client = client.with_token_source(Arc::new(SettingsToken(settings.clone())));
         let server = client.ping().await?;
         let organization = settings.organization();
         let problem = match client.has_organization(organization).await {

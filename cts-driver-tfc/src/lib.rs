@@ -96,7 +96,7 @@ pub mod types;
 mod variables;
 mod workspace;
 
-pub use client::{Client, ClientOptions, RetryOptions};
+pub use client::{Client, ClientOptions, RetryOptions, TokenSource};
 pub use driver::TfcDriver;
 pub use error::{Error, Result};
 pub use hostname::Hostname;

@@ -4,7 +4,7 @@ mod failure;
 
 pub(crate) use failure::applied;
 
-use std::time::Duration;
+use std::{sync::OnceLock, time::Duration};
 
 use consul_watch::{Backoff, Jitter, error_chain};
 use cts_tasks::{RunContext, StopReason, Task};
@@ -16,7 +16,9 @@ use crate::{
     halt::{Halt, Step},
     poll::Polls,
     settings::RunSettings,
-    types::{NewRun, Phase, Run, RunFilter, RunId, RunReport, RunStatus, WorkspaceId},
+    types::{
+        NewRun, Phase, Run, RunAttributes, RunFilter, RunId, RunReport, RunStatus, WorkspaceId,
+    },
 };
 
 /// How long the platform may be away while a run goes on.
@@ -30,13 +32,23 @@ const CREATIONS: u32 = 8;
 
 /// The runs of one workspace, as one step of a driver deals with them.
 pub(crate) struct Runs<'a> {
-    pub(crate) client: &'a Client,
+    pub(crate) client: Client,
+    /// Address of the run of somebody else that this task waits behind.
+    pub(crate) behind: OnceLock<String>,
     pub(crate) settings: &'a RunSettings,
     pub(crate) organization: &'a str,
     pub(crate) name: &'a str,
     pub(crate) workspace: &'a WorkspaceId,
     pub(crate) task: &'a Task,
     pub(crate) context: &'a RunContext,
+}
+
+/// Knowledge of a queued run about the one before it.
+struct QueueWatch {
+    /// The last look, or the beginning.
+    since: Instant,
+    /// The run that was found to wait then.
+    seen: Option<RunId>,
 }
 
 /// What a wait ends with.
@@ -138,6 +150,7 @@ impl Runs<'_> {
         let started = Instant::now();
         let mut answered = started;
         let mut settled_since = None;
+        let mut queue = QueueWatch { since: started, seen: None };
         let mut known = first.clone();
         let phase = if until == Until::Ended { Phase::Waiting } else { Phase::Planning };
         let mut wait = polls.next(first, phase);
@@ -157,6 +170,12 @@ impl Runs<'_> {
                     let waits =
                         phase == Phase::Waiting && self.really_waits(&report, &mut settled_since);
                     if phase.is_final() || (waits && until == Until::Settled) {
+                        return Ok(report);
+                    }
+                    if phase == Phase::Queued
+                        && self.is_behind(id, &mut queue).await?
+                        && until == Until::Settled
+                    {
                         return Ok(report);
                     }
                     let phase =
@@ -180,6 +199,68 @@ impl Runs<'_> {
                     retryable: false,
                 }));
             }
+        }
+    }
+
+    /// Looks now and then for a run of somebody else that holds up a queued one.
+    ///
+    /// Returns `true` once it is known that a person has to act on it. With
+    /// `discard_others` it is discarded instead.
+    async fn is_behind(&self, own: &RunId, queue: &mut QueueWatch) -> Result<bool> {
+        if queue.since.elapsed() < self.settings.poll_max {
+            return Ok(self.behind.get().is_some());
+        }
+        queue.since = Instant::now();
+        let found = match self.waiting_current(own).await {
+            Ok(found) => found,
+            // How the own run is counts, and that was told.
+            Err(error) if error.is_retryable() || error.is_not_found() => return Ok(false),
+            Err(error) => return Err(error),
+        };
+        let Some(other) = found else { return Ok(false) };
+        // One that is applied by itself looks so for a moment.
+        if queue.seen.replace(other.id.clone()).as_ref() != Some(&other.id) {
+            return Ok(false);
+        }
+        let url = self.url(&other.id);
+        let message = other.attributes.message.as_deref().unwrap_or_default();
+        let source = other.attributes.source.as_deref().unwrap_or("an unknown source");
+        if self.settings.discard_others {
+            tracing::warn!(task.name = %self.task.name, run.id = %other.id, run.url = url, message, source, "discarding a run of somebody else that holds up the task, as discard_others says");
+            self.discard(&other.id, "it held up Consul-Terraform-Sync").await?;
+            return Ok(false);
+        }
+        if self.behind.set(url.clone()).is_ok() {
+            tracing::warn!(task.name = %self.task.name, run.id = %other.id, run.url = url, message, source, "the task waits behind a run of somebody else until a person confirms or discards that");
+            self.context.progress.report(&format!(
+                "run {own} waits behind run {} ({message:?}, made by {source}), which waits for a \
+                 person: {url}",
+                other.id
+            ));
+        }
+        Ok(true)
+    }
+
+    /// The run that has the workspace and waits for a person, if it is another.
+    async fn waiting_current(&self, own: &RunId) -> Result<Option<Run>> {
+        let workspace = self.client.workspace(self.workspace).await?;
+        let current: Option<RunId> = workspace.relationships.one::<RunAttributes>("current-run");
+        let Some(current) = current.filter(|current| current != own) else { return Ok(None) };
+        let run = self.client.run(&current).await?.run;
+        Ok((run.attributes.phase() == Phase::Waiting).then_some(run))
+    }
+
+    /// The error of a plan that was not made because of a run of somebody else.
+    pub(crate) fn waits_behind(&self, id: &RunId, other: &str) -> Error {
+        Error::Run {
+            workspace: self.name.to_owned(),
+            run: id.to_string(),
+            status: "waits behind a run of somebody else: confirm or discard that, or set \
+                     discard_others"
+                .to_owned(),
+            url: other.to_owned(),
+            details: String::new(),
+            retryable: true,
         }
     }
 
@@ -280,6 +361,20 @@ impl Runs<'_> {
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// Ends all runs of this task that do not apply yet, and returns them.
+    pub(crate) async fn end_leftovers(&self) -> Result<Vec<RunId>> {
+        let mut ended = Vec::new();
+        for run in self.client.runs(self.workspace, RunFilter::NonFinal).await? {
+            let message = run.attributes.message.as_deref().unwrap_or_default();
+            let ours = message.starts_with(&self.mark()) && message.contains("[cts:");
+            if ours && self.end(&run.id, SUPERSEDED).await? {
+                tracing::info!(task.name = %self.task.name, run.id = %run.id, "ended a run whose creation had seemed to fail");
+                ended.push(run.id);
+            }
+        }
+        Ok(ended)
     }
 
     /// Discards what this task left waiting in an earlier life of the process,

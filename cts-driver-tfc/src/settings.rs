@@ -69,6 +69,8 @@ pub(crate) struct RunSettings {
     pub(crate) timeout: Option<Duration>,
     /// Whether runs of ours that wait are discarded when there is something newer.
     pub(crate) discard_stale: bool,
+    /// Discard a run of somebody else that waits for a person and holds up the task.
+    pub(crate) discard_others: bool,
     /// How often a failed run is followed by another with the same values.
     pub(crate) retry_errored: u32,
 }
@@ -165,6 +167,7 @@ impl Settings {
                     run.timeout = (timeout > Duration::ZERO).then_some(timeout);
                 }
                 "discard_stale" => reader.boolean(entry, &mut run.discard_stale),
+                "discard_others" => reader.boolean(entry, &mut run.discard_others),
                 "retry_errored" => {
                     run.retry_errored = reader.number(entry, 100).unwrap_or_default();
                 }

@@ -33,6 +33,12 @@ impl Written {
         written.insert(id.clone(), digest(value));
     }
 
+    /// Forgets a value that is about to be replaced: until the platform confirmed
+    /// the new one, nobody knows which of the two it has.
+    pub(crate) fn forget(&self, id: &VariableId) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
+    }
+
     fn is(&self, id: &VariableId, value: &SecretString) -> bool {
         let written = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         written.get(id) == Some(&digest(value))

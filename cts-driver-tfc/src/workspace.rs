@@ -8,8 +8,8 @@ use crate::{
     Client, Error, Result, Settings,
     settings::{SOURCE_TAG, WorkspaceBlock},
     types::{
-        AgentPoolId, ConfigurationVersionAttributes, ExecutionMode, NewWorkspace, Workspace,
-        WorkspaceChange,
+        AgentPoolId, ConfigurationVersionAttributes, ExecutionMode, NewWorkspace, RunAttributes,
+        StateVersionAttributes, Workspace, WorkspaceChange,
     },
 };
 
@@ -134,12 +134,45 @@ impl Ensure<'_> {
         // One that was made here stays ours when somebody takes the tag away,
         // which is then added again.
         let made_here = attributes.source_name.as_deref() == Some(SOURCE_NAME);
-        if version.is_some() && !made_here && !has(&SOURCE_TAG.to_owned()) {
+        let ours = made_here || has(&SOURCE_TAG.to_owned());
+        if version.is_some() && !ours {
             return refuse(
                 "has a configuration version not uploaded by this application".to_owned(),
             );
         }
-        Ok(())
+        if ours {
+            return Ok(());
+        }
+        Self::check_empty(workspace)
+    }
+
+    /// Refuses a workspace of somebody else that manages anything or has run:
+    /// the task's module would destroy what it does not know.
+    fn check_empty(workspace: &Workspace) -> Result<()> {
+        let attributes = &workspace.attributes;
+        let resources = attributes.resource_count.unwrap_or_default();
+        let ran = workspace.relationships.one::<RunAttributes>("current-run").is_some();
+        let state = workspace
+            .relationships
+            .one::<StateVersionAttributes>("current-state-version")
+            .is_some();
+        let found = if resources > 0 {
+            format!("manages {resources} resources")
+        } else if state {
+            "has a state".to_owned()
+        } else if ran {
+            "has had runs".to_owned()
+        } else {
+            return Ok(());
+        };
+        Err(Error::Workspace {
+            workspace: attributes.name.clone(),
+            problem: format!(
+                "{found} and was not made by this application: an apply of the task could destroy \
+                 what it manages. Use another prefix or task name, or add the tag {SOURCE_TAG:?} \
+                 to the workspace to hand it over"
+            ),
+        })
     }
 
     /// Without tags nothing tells for sure whose uploads these are, so they are
@@ -152,6 +185,16 @@ impl Ensure<'_> {
                           release of the platform has no tags"
                     .to_owned(),
             });
+        }
+        if workspace.attributes.source_name.as_deref() != Some(SOURCE_NAME)
+            && workspace.attributes.resource_count.is_some_and(|count| count > 0)
+        {
+            // Its own uploads cannot be told from others without tags.
+            tracing::warn!(
+                workspace = workspace.attributes.name,
+                "taking over a workspace that manages resources: this release has no tags by \
+                 which it could be known as somebody else's"
+            );
         }
         Ok(())
     }

@@ -51,7 +51,7 @@ fn site(tool: &Part, backend: &Json) -> Site {
 }
 
 /// Prepares and applies; returns how the apply ended.
-async fn apply(site: &Site, port: u16) -> Result<Outcome, Error> {
+async fn apply(site: &Site, port: i64) -> Result<Outcome, Error> {
     let driver = site.driver(&json!({}));
     driver.prepare(&context()).await?;
     driver.apply(ApplyRequest::Inputs(&services(&[("a", port)])), &context()).await

@@ -47,7 +47,7 @@ impl TfcDriver {
         if ready.is_none() {
             context.permit.check().map_err(Halt::NotPermitted)?;
             let made = tokio::select! {
-                made = self.make_ready() => made?,
+                made = self.make_ready(context) => made?,
                 reason = context.stop.stopped() => return Err(Halt::Stopped(reason)),
             };
             *ready = Some(made);
@@ -55,8 +55,8 @@ impl TfcDriver {
         Ok(ready)
     }
 
-    async fn make_ready(&self) -> Step<Ready> {
-        let client = self.connection.client().map_err(Halt::NotPermitted)?;
+    async fn make_ready(&self, context: &RunContext) -> Step<Ready> {
+        let client = &self.connection.client_for(context).map_err(Halt::NotPermitted)?;
         let settings = &self.connection.settings;
         let ensure =
             Ensure { client, settings, task: &self.task, has_tags: self.connection.has_tags() };
@@ -72,12 +72,13 @@ impl TfcDriver {
             }));
         }
         let module = self.module().await?;
-        self.upload(&module, &workspace.id).await?;
-        let mut ready = Ready { variables: client.variables(&workspace.id).await?, workspace };
+        self.upload(&module, &workspace.id, client).await?;
+        let variables = client.variables(&workspace.id).await?;
+        let mut ready = Ready { variables, workspace, variables_known: true };
         let wanted = module.settings();
         let mut steps = variables::steps(&wanted, &ready.variables, &self.connection.written);
         steps.extend(variables::leftovers(&wanted, &INPUTS, &ready.variables, MANAGED));
-        self.take_steps(steps, &mut ready).await?;
+        self.take_steps(steps, &mut ready, client).await?;
         Ok(ready)
     }
 
@@ -86,6 +87,7 @@ impl TfcDriver {
         &self,
         module: &Module,
         workspace: &WorkspaceId,
+        client: &Client,
     ) -> Result<ConfigurationVersionId> {
         let archive = module.pack().await?;
         if let Some(known) = self.connection.upload(workspace)
@@ -94,7 +96,7 @@ impl TfcDriver {
             return Ok(known.id);
         }
         let digest = archive.digest.clone();
-        let id = self.send(archive, workspace, NewConfigurationVersion::default()).await?;
+        let id = self.send(archive, workspace, NewConfigurationVersion::default(), client).await?;
         self.connection.note_upload(workspace, Some(Upload { digest, id: id.clone() }));
         Ok(id)
     }
@@ -105,11 +107,8 @@ impl TfcDriver {
         archive: Archive,
         workspace: &WorkspaceId,
         options: NewConfigurationVersion,
+        client: &Client,
     ) -> Result<ConfigurationVersionId> {
-        let client = self.connection.client().map_err(|error| Error::Input {
-            operation: "upload configuration",
-            problem: error.to_string(),
-        })?;
         let created = client.create_configuration_version(workspace, options).await;
         let version = created.map_err(|error| about_token(error, workspace))?;
         let address = version.attributes.upload_url.clone().unwrap_or_default();
@@ -124,28 +123,30 @@ impl TfcDriver {
         &self,
         wanted: &[NewVariable],
         ready: &mut Ready,
+        client: &Client,
     ) -> Result<()> {
         for variable in wanted {
             variable.check()?;
         }
-        let steps = variables::steps(wanted, &ready.variables, &self.connection.written);
-        let done = self.take_steps(steps, ready).await;
-        if done.is_err() {
-            // What is there is not known any more.
-            if let Ok(client) = self.connection.client()
-                && let Ok(found) = client.variables(&ready.workspace.id).await
-            {
-                ready.variables = found;
-            }
+        if !ready.variables_known {
+            ready.variables = client.variables(&ready.workspace.id).await?;
+            ready.variables_known = true;
         }
-        done
+        let steps = variables::steps(wanted, &ready.variables, &self.connection.written);
+        // However this ends, by an error or a stop, what is there is read again
+        // unless every write was confirmed.
+        ready.variables_known = false;
+        self.take_steps(steps, ready, client).await?;
+        ready.variables_known = true;
+        Ok(())
     }
 
-    async fn take_steps(&self, steps: Vec<VariableStep>, ready: &mut Ready) -> Result<()> {
-        let client = self.connection.client().map_err(|error| Error::Input {
-            operation: "set variable",
-            problem: error.to_string(),
-        })?;
+    async fn take_steps(
+        &self,
+        steps: Vec<VariableStep>,
+        ready: &mut Ready,
+        client: &Client,
+    ) -> Result<()> {
         let workspace = ready.workspace.id.clone();
         for step in steps {
             match step {
@@ -154,6 +155,7 @@ impl TfcDriver {
                     self.note(made, &new.value, ready);
                 }
                 VariableStep::Update(id, key, change) => {
+                    self.connection.written.forget(&id);
                     let made = client.update_variable(&workspace, &id, &key, &change).await?;
                     if let Some(value) = &change.value {
                         self.note(made, value, ready);
@@ -195,6 +197,7 @@ impl TfcDriver {
                 })
                 .ok_or(error),
             Some(VariableStep::Update(id, key, change)) => {
+                self.connection.written.forget(&id);
                 client.update_variable(workspace, &id, &key, &change).await
             }
             Some(VariableStep::Create(_)) if error.is_uncertain() => {

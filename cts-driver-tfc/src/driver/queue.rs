@@ -20,6 +20,8 @@ pub(super) enum Kind {
     Inspect,
     /// To find what changed outside.
     Drift,
+    /// To destroy everything.
+    Destroy,
 }
 
 impl Kind {
@@ -29,6 +31,7 @@ impl Kind {
             Self::Plan => "plan",
             Self::Inspect => "inspect",
             Self::Drift => "drift",
+            Self::Destroy => "destroy",
         }
     }
 
@@ -75,10 +78,10 @@ impl TfcDriver {
     ) -> Step<Run> {
         context.permit.check().map_err(Halt::NotPermitted)?;
         let prepared = tokio::select! {
-            prepared = self.prepare_run(ready, inputs, kind) => prepared,
+            prepared = self.prepare_run(ready, inputs, kind, context) => prepared?,
             reason = context.stop.stopped() => return Err(Halt::Stopped(reason)),
         };
-        let (module, new) = prepared?;
+        let (module, new) = prepared;
         if !kind.is_speculative() {
             context.permit.check().map_err(Halt::NotPermitted)?;
             tokio::select! {
@@ -89,7 +92,7 @@ impl TfcDriver {
         let workspace = ready.workspace.clone();
         let runs = self.runs(&workspace, context).map_err(Halt::NotPermitted)?;
         let wanted = new.variables.len();
-        let created = runs.create(new, kind.name()).await;
+        let created = self.create(&runs, new, kind).await;
         if wanted > 0
             && let Err(Halt::Failed(error)) = &created
             && error.is_refused()
@@ -109,16 +112,32 @@ impl TfcDriver {
         self.run_with_file(&module, inputs, kind, &runs).await
     }
 
+    /// Queues a run, and notes where nobody can tell whether it was made.
+    async fn create(&self, runs: &Runs<'_>, new: NewRun, kind: Kind) -> Step<Run> {
+        let created = runs.create(new, kind.name()).await;
+        let doubtful = match &created {
+            Ok(_) | Err(Halt::NotPermitted(_)) => false,
+            Err(Halt::Failed(error)) => error.is_uncertain(),
+            Err(Halt::Stopped(_)) => true,
+        };
+        if doubtful && !kind.is_speculative() {
+            self.memory().doubt = true;
+        }
+        created
+    }
+
     /// Sets variables and says what run is to be made.
     async fn prepare_run(
         &self,
         ready: &mut Ready,
         inputs: &TaskInputs,
         kind: Kind,
-    ) -> Result<(Module, NewRun)> {
+        context: &RunContext,
+    ) -> Step<(Module, NewRun)> {
+        let client = self.connection.client_for(context).map_err(Halt::NotPermitted)?;
         let module = self.module().await?;
         let mut new = NewRun::new(ready.workspace.id.clone());
-        new.configuration_version = Some(self.upload(&module, &ready.workspace.id).await?);
+        new.configuration_version = Some(self.upload(&module, &ready.workspace.id, &client).await?);
         if kind.is_speculative() {
             new.plan_only = Some(true);
             new.variables = module.run_variables(inputs)?;
@@ -126,7 +145,7 @@ impl TfcDriver {
         } else {
             let wanted: Vec<_> =
                 module.settings().into_iter().chain(module.inputs(inputs)?).collect();
-            self.set_variables(&wanted, ready).await?;
+            self.set_variables(&wanted, ready, &client).await?;
             // Otherwise the workspace decides, so that manual apply holds.
             new.auto_apply = (kind == Kind::Plan).then_some(false);
         }
@@ -145,7 +164,8 @@ impl TfcDriver {
         let archive = module.pack_with(inputs).await?;
         let options = NewConfigurationVersion { speculative: true, ..Default::default() };
         let mut new = NewRun::new(runs.workspace.clone());
-        new.configuration_version = Some(self.send(archive, runs.workspace, options).await?);
+        let version = self.send(archive, runs.workspace, options, &runs.client).await?;
+        new.configuration_version = Some(version);
         new.plan_only = Some(true);
         new.refresh_only = (kind == Kind::Drift).then_some(true);
         runs.create(new, kind.name()).await
@@ -153,14 +173,21 @@ impl TfcDriver {
 
     /// Discards the run of this task that waits, because there is something newer.
     async fn discard_stale(&self, workspace: &Workspace, context: &RunContext) -> Step<()> {
+        let (open, looked, doubt) = {
+            let memory = self.memory();
+            (memory.open.clone(), memory.looked, memory.doubt)
+        };
+        let runs = self.runs(workspace, context).map_err(Halt::NotPermitted)?;
+        if doubt {
+            // A run whose creation was lost would be applied beside the next one.
+            let ended = runs.end_leftovers().await?;
+            let mut memory = self.memory();
+            memory.superseded.extend(ended);
+            memory.doubt = false;
+        }
         if !self.connection.settings.run.discard_stale {
             return Ok(());
         }
-        let (open, looked) = {
-            let memory = self.memory();
-            (memory.open.clone(), memory.looked)
-        };
-        let runs = self.runs(workspace, context).map_err(Halt::NotPermitted)?;
         if let Some(open) = open {
             // Before it is discarded, so that whoever follows it knows why.
             self.memory().superseded.insert(open.clone());
@@ -201,7 +228,7 @@ impl TfcDriver {
         if delete && matches!(outcome, Outcome::Applied(_) | Outcome::Unchanged) {
             context.permit.check().map_err(Halt::NotPermitted)?;
             let workspace = self.workspace(context).await?;
-            let client = self.connection.client().map_err(Halt::NotPermitted)?;
+            let client = self.connection.client_for(context).map_err(Halt::NotPermitted)?;
             match client.safe_delete_workspace(&workspace.id).await {
                 Err(error) if !error.is_not_found() => return Err(error.into()),
                 Ok(()) | Err(_) => *self.ready.lock().await = None,
@@ -211,7 +238,7 @@ impl TfcDriver {
     }
 
     async fn destroy_resources(&self, context: &RunContext) -> Step<Outcome> {
-        let client = self.connection.client().map_err(Halt::NotPermitted)?;
+        let client = self.connection.client_for(context).map_err(Halt::NotPermitted)?;
         let mut ready = self.ready(context).await?;
         let known = ready.as_mut().ok_or_else(not_ready)?;
         let workspace = client.workspace(&known.workspace.id).await?;
@@ -223,14 +250,14 @@ impl TfcDriver {
         let missing = module.inputs(&TaskInputs::default())?.into_iter().filter(|input| {
             known.variables.iter().all(|variable| variable.attributes.key != input.key)
         });
-        self.set_variables(&missing.collect::<Vec<_>>(), known).await?;
+        self.set_variables(&missing.collect::<Vec<_>>(), known, &client).await?;
         self.discard_stale(&workspace, context).await?;
         let mut new = NewRun::new(workspace.id.clone());
-        new.configuration_version = Some(self.upload(&module, &workspace.id).await?);
+        new.configuration_version = Some(self.upload(&module, &workspace.id, &client).await?);
         new.is_destroy = Some(true);
         drop(ready);
         let runs = self.runs(&workspace, context).map_err(Halt::NotPermitted)?;
-        let run = runs.create(new, "destroy").await?;
+        let run = self.create(&runs, new, Kind::Destroy).await?;
         self.memory().open = Some(run.id.clone());
         let report = runs.wait(&run.id, &run.attributes.status, Until::Settled).await?;
         if report.run.attributes.phase() == Phase::Waiting {

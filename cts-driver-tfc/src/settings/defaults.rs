@@ -45,6 +45,7 @@ impl Default for RunSettings {
             poll_max: Duration::from_secs(5),
             timeout: None,
             discard_stale: true,
+            discard_others: false,
             retry_errored: 0,
         }
     }

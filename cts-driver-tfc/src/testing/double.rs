@@ -182,6 +182,8 @@ impl TestTfc {
             let id = state.id("ws");
             let mut workspace = Workspace { name: name.to_owned(), ..Workspace::default() };
             workspace.tags = tags.iter().map(|tag| (*tag).to_owned()).collect();
+            let resources = attributes.get("resource-count").and_then(Value::as_u64);
+            workspace.resources = resources.unwrap_or_default();
             let defaults =
                 json!({"auto-apply": false, "execution-mode": "remote", "locked": false});
             for (key, value) in

@@ -5,6 +5,7 @@ mod client_runs;
 mod client_wire;
 mod client_workspaces;
 mod driver_approval;
+mod driver_faults;
 mod driver_runs;
 mod driver_stop;
 mod driver_workspace;
