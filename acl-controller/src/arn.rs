@@ -52,6 +52,17 @@ pub(crate) fn task_id(arn: &str) -> Result<&str> {
     id.ok_or_else(|| Error::input(format!("cannot determine task id from task arn {arn:?}")))
 }
 
+/// Returns `true` for the ARN of a task of the cluster with this ARN. Short ARNs of tasks, which do
+/// not name their cluster, count by region and account.
+pub(crate) fn is_task_of(task: &str, cluster: &str) -> bool {
+    let (Some((of_task, rest)), Some((of_cluster, name))) =
+        (task.split_once(":task/"), cluster.split_once(":cluster/"))
+    else {
+        return false;
+    };
+    of_task == of_cluster && rest.split_once('/').is_none_or(|(cluster, _id)| cluster == name)
+}
+
 /// Whether one of two texts is the ARN of a cluster and the other its name.
 pub(crate) fn is_cluster_in_other_form(one: &str, other: &str) -> bool {
     let name = |arn: &str| {
@@ -70,6 +81,23 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn a_task_is_of_the_cluster_in_its_arn() {
+        let cluster = "arn:aws:ecs:us-east-1:1:cluster/prod";
+        for task in ["arn:aws:ecs:us-east-1:1:task/prod/abc", "arn:aws:ecs:us-east-1:1:task/abc"] {
+            assert!(is_task_of(task, cluster), "{task}");
+        }
+        for other in [
+            "arn:aws:ecs:us-east-1:1:task/prod-2/abc",
+            "arn:aws:ecs:eu-west-1:1:task/prod/abc",
+            "arn:aws:ecs:us-east-1:2:task/prod/abc",
+            "abc",
+            "",
+        ] {
+            assert!(!is_task_of(other, cluster), "{other}");
+        }
+    }
 
     #[test]
     fn the_family_is_between_slash_and_colon() {

@@ -32,7 +32,7 @@ pub use login_tokens::{LoginTokenSettings, LoginTokens, Registration};
 pub use reconciler::Reconciler;
 pub use report::Report;
 pub use secret_store::{FileSecrets, MemorySecrets, SecretStore};
-pub use service_tokens::{ServiceTokenSettings, ServiceTokens};
+pub use service_tokens::{ServiceTokenSettings, ServiceTokens, TokenRights};
 pub use task::TaskSource;
 pub use tenancy::partition;
 pub use writer::{Action, Change, Object, Writer};

@@ -11,7 +11,10 @@ mod pass;
 mod removal;
 mod roles;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use consul_watch::types::CatalogRegistration;
@@ -55,6 +58,10 @@ pub struct LoginTokenSettings {
     pub partition: Option<String>,
     /// How services come into Consul. Default [`Registration::Catalog`].
     pub registration: Registration,
+    /// Least age of a token that names its cluster without the ARN, before it can count as left over:
+    /// the time in which a task of another cluster with that name has registered its services.
+    /// Default 10 min.
+    pub named_token_age: Duration,
     /// How many tasks are cleaned up at a time, at least 1. Default 4.
     pub concurrency: usize,
 }
@@ -68,6 +75,7 @@ impl LoginTokenSettings {
             iam_role_path: DEFAULT_ROLE_PATH.to_owned(),
             partition: None,
             registration: Registration::default(),
+            named_token_age: Duration::from_mins(10),
             concurrency: 4,
         }
     }
@@ -99,11 +107,12 @@ fn config(setting: &str, problem: &str) -> Error {
 /// Sets up the logins of a cluster's tasks, and removes tokens and services of tasks that are gone.
 ///
 /// A token is removed when its description says that it came from a login of a task of exactly
-/// this cluster, and that task is not listed or has stopped.
+/// this cluster, and that task is not listed, has stopped, or has lost the tag of the mesh.
 ///
-/// Deviation: unlike upstream it counts a task as gone only when it has stopped, and looks twice; is
-/// not kept from its work by one foreign service on the node; keeps the tokens of a running task
-/// whatever its tags; reports every failure; merges into the settings of auth methods, and warns of
+/// Deviation: unlike upstream it counts a task as gone only when it has stopped, and looks twice;
+/// also removes tokens that name the cluster without its ARN, as logins on EC2 did up to 0.6,
+/// unless a service says that their task is of another cluster with that name; is
+/// not kept from its work by one foreign service on the node; reports every failure; merges into the settings of auth methods, and warns of
 /// one that trusts every role; and makes again what is deleted while it runs.
 ///
 /// Source: consul-ecs 0.5 and 0.6 `subcommand/acl-controller`, 0.7 to 0.10

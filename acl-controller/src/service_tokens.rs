@@ -36,8 +36,22 @@ pub struct ServiceTokenSettings {
     /// The Enterprise partition; `None` without partitions. See [`partition`](crate::partition).
     /// Default `None`.
     pub partition: Option<String>,
+    /// Source of a token's rights. Default [`TokenRights::Policy`].
+    pub rights: TokenRights,
     /// How many services are brought in line at a time, at least 1. Default 4.
     pub concurrency: usize,
+}
+
+/// Source of the rights of a service's token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum TokenRights {
+    /// By a policy for each service, as of consul-ecs 0.4.
+    #[default]
+    Policy,
+    /// By a service identity, without a policy, as of consul-ecs 0.2 and 0.3. It knows no
+    /// partitions.
+    ServiceIdentity,
 }
 
 impl ServiceTokenSettings {
@@ -48,6 +62,7 @@ impl ServiceTokenSettings {
             secret_prefix: secret_prefix.into(),
             client_secret: None,
             partition: None,
+            rights: TokenRights::default(),
             concurrency: 4,
         }
     }
@@ -66,6 +81,12 @@ impl ServiceTokenSettings {
                 "it is empty; give each cluster its own".to_owned(),
             );
         }
+        if self.rights == TokenRights::ServiceIdentity && self.partition.is_some() {
+            return config(
+                "rights",
+                "service identities cannot be used with partitions".to_owned(),
+            );
+        }
         Ok(())
     }
 }
@@ -74,13 +95,18 @@ impl ServiceTokenSettings {
 /// policy for it; deletes both when the last task has stopped.
 ///
 /// For each service the order of writes is policy, secret, token; a pass that breaks off anywhere
-/// is made good by the next one. The order of deletes is tokens, policies. The secret keeps its
-/// ids, so that a service that comes back gets the token that it had.
+/// is made good by the next one. Nothing is made for a service without a secret.
+///
+/// The order of deletes is secret, tokens, policies: the secret gets the ids of the next token, with
+/// the same accessor id, so that a service that comes back finds in it what will be its token. A
+/// token that was deleted while its service runs comes back with another secret id, too: whoever
+/// deletes one wants its secret to end. Tasks that run with it have to be started again.
 ///
 /// Several of them may work on the same cluster at once: secrets are compared and swapped, and
 /// what another one has made is taken as it is.
 ///
-/// Deviation: unlike upstream it compares whole cluster names, keeps a token until its last task
+/// Deviation: unlike upstream it never makes a token again with the secret id of a deleted one;
+/// compares whole cluster names, keeps a token until its last task
 /// has stopped, puts a token's lost link to its policy back, repairs rules that were changed, puts
 /// a secret right that was overwritten, and leaves policies of the same name alone that belong to
 /// another cluster.

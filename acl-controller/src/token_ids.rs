@@ -1,8 +1,20 @@
-//! The ids of a token, as a secret holds them.
+//! The ids of a token, as a secret holds them: the format, its versions, and how they are read.
+//!
+//! | version | members | written by |
+//! |---|---|---|
+//! | none | `accessor_id`, `token` | consul-ecs 0.2 to 0.4, and releases of this crate before the format had a version |
+//! | 1 | `version`: 1; `accessor_id`, `token`: two UUIDs; `made`: `true` once the token was there | this crate |
+//!
+//! A task definition takes the member `token` (`valueFrom: "<arn>:token::"`), which is the same in
+//! all of them. `{}` is the secret that a deployment makes.
 
 use secrecy::{ExposeSecret, SecretString};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
+use serde_json::{Map, Value};
 use uuid::Uuid;
+
+/// Version of the format that this crate writes.
+const VERSION: u64 = 1;
 
 /// The two ids of a token. `Debug` does not show the secret one.
 #[derive(Debug, Clone)]
@@ -11,11 +23,24 @@ pub(crate) struct TokenIds {
     pub(crate) accessor: String,
     /// What requests send.
     pub(crate) secret: SecretString,
+    /// Stage of the token, as the secret has it.
+    pub(crate) stage: Stage,
+}
+
+/// Stage of the token that a secret holds the ids of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// Not said: the original, or somebody by hand, wrote the secret.
+    Unknown,
+    /// It is to be made, or was just made.
+    Pending,
+    /// It was there with these ids. If it is not there any more, somebody has deleted it.
+    Made,
 }
 
 /// What a secret says about a token.
 #[derive(Debug)]
-pub(crate) enum Said {
+pub(crate) enum ParsedSecret {
     /// Both ids, in a form that Consul takes.
     Ids(TokenIds),
     /// An object of the right kind without a pair of ids that could be used, such as `{}`.
@@ -24,69 +49,117 @@ pub(crate) enum Said {
     Foreign(String),
 }
 
-#[derive(Deserialize)]
-#[serde(default)]
-#[derive(Default)]
-struct Read {
-    #[serde(deserialize_with = "nullable")]
-    accessor_id: String,
-    #[serde(deserialize_with = "nullable")]
-    token: String,
-}
-
+/// The secret as it is written. The original reads the two ids and ignores the rest.
 #[derive(Serialize)]
 struct Written<'a> {
+    version: u64,
     accessor_id: &'a str,
     token: &'a str,
-}
-
-fn nullable<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
-    Option::<String>::deserialize(deserializer).map(Option::unwrap_or_default)
+    made: bool,
 }
 
 impl TokenIds {
     /// Two new random ids.
     pub(crate) fn generate() -> Self {
-        Self { accessor: Uuid::new_v4().to_string(), secret: Uuid::new_v4().to_string().into() }
+        Self {
+            accessor: Uuid::new_v4().to_string(),
+            secret: Uuid::new_v4().to_string().into(),
+            stage: Stage::Pending,
+        }
+    }
+
+    /// The ids of a token that Consul has.
+    pub(crate) fn of_token(accessor: impl Into<String>, secret: SecretString) -> Self {
+        Self { accessor: accessor.into(), secret, stage: Stage::Made }
+    }
+
+    /// The same accessor id with another secret one, for a token to be made.
+    pub(crate) fn with_new_secret(&self) -> Self {
+        Self { accessor: self.accessor.clone(), ..Self::generate() }
+    }
+
+    /// The same ids, of a token that is there.
+    pub(crate) fn made(&self) -> Self {
+        Self { stage: Stage::Made, ..self.clone() }
     }
 
     /// The text that the secret is to hold.
     pub(crate) fn to_json(&self) -> SecretString {
-        let written = Written { accessor_id: &self.accessor, token: self.secret.expose_secret() };
-        // Two texts always become JSON.
+        let written = Written {
+            version: VERSION,
+            accessor_id: &self.accessor,
+            token: self.secret.expose_secret(),
+            made: self.stage == Stage::Made,
+        };
+        // Texts, numbers and flags always become JSON.
         serde_json::to_string(&written).unwrap_or_default().into()
     }
 
-    /// Whether `secret` is the secret id.
+    /// Returns `true` if `secret` is the secret id; the case of its letters does not matter.
     pub(crate) fn has_secret(&self, secret: &SecretString) -> bool {
         self.secret.expose_secret().eq_ignore_ascii_case(secret.expose_secret())
     }
 }
 
-impl Said {
+impl ParsedSecret {
     /// Reads a secret; one without a value says nothing.
+    ///
+    /// Lenient as the original, which is written in Go: members are found whatever the case of
+    /// their names, `null` is an empty text, and unknown members do not matter.
     pub(crate) fn read(value: Option<&SecretString>) -> Self {
         let Some(value) = value else { return Self::Nothing };
-        // An array would pass for the two members.
-        let text = value.expose_secret();
-        if !text.trim_start().starts_with('{') {
-            return Self::Foreign("it is not a JSON object".to_owned());
-        }
-        match serde_json::from_str::<Read>(text) {
-            Ok(Read { accessor_id, token }) => {
-                if is_usable(&accessor_id) && is_usable(&token) {
-                    Self::Ids(TokenIds { accessor: accessor_id, secret: token.into() })
-                } else {
-                    Self::Nothing
-                }
-            }
+        let text = value.expose_secret().trim_start_matches('\u{feff}');
+        let members = match serde_json::from_str::<Value>(text) {
+            Ok(Value::Object(members)) => members,
+            Ok(_) => return Self::Foreign("it is not a JSON object".to_owned()),
             // The decoder's own words may quote the value.
-            Err(error) => Self::Foreign(format!(
-                "it is not a JSON object with the texts accessor_id and token (line {}, column {})",
-                error.line(),
-                error.column()
-            )),
+            Err(error) => {
+                return Self::Foreign(format!(
+                    "it is not a JSON object (line {}, column {})",
+                    error.line(),
+                    error.column()
+                ));
+            }
+        };
+        match Self::of_members(&members) {
+            Ok(found) => found,
+            Err(problem) => Self::Foreign(problem),
         }
+    }
+
+    fn of_members(members: &Map<String, Value>) -> Result<Self, String> {
+        let version = member(members, "version").and_then(Value::as_u64);
+        if let Some(version) = version.filter(|version| *version > VERSION) {
+            return Err(format!(
+                "its format has version {version}, and this controller knows those up to {VERSION}"
+            ));
+        }
+        let (accessor, token) = (id(members, "accessor_id")?, id(members, "token")?);
+        if !is_usable(&accessor) || !is_usable(&token) {
+            return Ok(Self::Nothing);
+        }
+        let stage = match (version, member(members, "made").and_then(Value::as_bool)) {
+            (None, _) => Stage::Unknown,
+            (Some(_), Some(true)) => Stage::Made,
+            (Some(_), _) => Stage::Pending,
+        };
+        Ok(Self::Ids(TokenIds { accessor, secret: token.into(), stage }))
+    }
+}
+
+/// The member of this name; else one whose name differs in the case of its letters.
+fn member<'a>(members: &'a Map<String, Value>, name: &str) -> Option<&'a Value> {
+    members.get(name).or_else(|| {
+        let mut others = members.iter().filter(|(known, _)| known.eq_ignore_ascii_case(name));
+        others.next().map(|(_, value)| value)
+    })
+}
+
+fn id(members: &Map<String, Value>, name: &str) -> Result<String, String> {
+    match member(members, name) {
+        None | Some(Value::Null) => Ok(String::new()),
+        Some(Value::String(text)) => Ok(text.trim().to_owned()),
+        Some(_) => Err(format!("its member {name} is not a text")),
     }
 }
 
@@ -103,8 +176,8 @@ mod tests {
 
     use super::*;
 
-    fn read(text: &str) -> Said {
-        Said::read(Some(&text.into()))
+    fn read(text: &str) -> ParsedSecret {
+        ParsedSecret::read(Some(&text.into()))
     }
 
     #[test]
@@ -112,14 +185,38 @@ mod tests {
         let ids = TokenIds::generate();
         let text = ids.to_json().expose_secret().to_owned();
         let expected = format!(
-            r#"{{"accessor_id":"{}","token":"{}"}}"#,
+            r#"{{"version":1,"accessor_id":"{}","token":"{}","made":false}}"#,
             ids.accessor,
             ids.secret.expose_secret()
         );
         assert_eq!(text, expected);
-        let Said::Ids(found) = read(&text) else { panic!("{text}") };
+        let ParsedSecret::Ids(found) = read(&text) else { panic!("{text}") };
         assert!(found.accessor == ids.accessor && found.has_secret(&ids.secret));
         assert!(!format!("{found:?}").contains(ids.secret.expose_secret()));
+    }
+
+    /// The original writes no version and decodes without regard to case; others add members.
+    #[test]
+    fn every_form_of_a_pair_of_ids_is_read() {
+        let (a, t) = (TokenIds::generate().accessor, TokenIds::generate().accessor);
+        let upper = t.to_uppercase();
+        for (text, stage) in [
+            (format!(r#"{{"accessor_id":"{a}","token":"{t}"}}"#), Stage::Unknown),
+            (format!(r#"{{"Accessor_ID":"{a}","TOKEN":"{upper}","note":[1]}}"#), Stage::Unknown),
+            (
+                format!("\u{feff} {{\"token\":\" {t}\\n\",\"accessor_id\":\"{a}\"}}\n"),
+                Stage::Unknown,
+            ),
+            (format!(r#"{{"version":1,"accessor_id":"{a}","token":"{t}"}}"#), Stage::Pending),
+            (
+                TokenIds::of_token(&a, t.as_str().into()).to_json().expose_secret().to_owned(),
+                Stage::Made,
+            ),
+        ] {
+            let ParsedSecret::Ids(found) = read(&text) else { panic!("{text}") };
+            assert_eq!((found.accessor.as_str(), found.stage), (a.as_str(), stage), "{text}");
+            assert!(found.has_secret(&t.as_str().into()), "{text}");
+        }
     }
 
     #[test]
@@ -133,9 +230,9 @@ mod tests {
             format!(r#"{{"accessor_id":"{id}","token":"nonsense"}}"#),
             format!(r#"{{"accessor_id":"00000000-0000-0000-0000-000000000002","token":"{id}"}}"#),
         ] {
-            assert!(matches!(read(&text), Said::Nothing), "{text}");
+            assert!(matches!(read(&text), ParsedSecret::Nothing), "{text}");
         }
-        assert!(matches!(Said::read(None), Said::Nothing));
+        assert!(matches!(ParsedSecret::read(None), ParsedSecret::Nothing));
     }
 
     #[test]
@@ -147,8 +244,9 @@ mod tests {
             "\"planted\"",
             "{planted",
             "{\"token\":\"planted\",\"accessor_id\":7}",
+            "{\"version\":2,\"token\":\"planted\",\"accessor_id\":\"planted\"}",
         ] {
-            let Said::Foreign(reason) = read(text) else { panic!("{text}") };
+            let ParsedSecret::Foreign(reason) = read(text) else { panic!("{text}") };
             assert!(!reason.contains("planted"), "{reason}");
         }
     }
@@ -157,7 +255,7 @@ mod tests {
         #[test]
         fn no_secret_does_harm(text in "(?s).{0,120}") {
             let said = read(&text);
-            prop_assert!(!matches!(said, Said::Ids(_)));
+            prop_assert!(!matches!(said, ParsedSecret::Ids(_)));
         }
 
         #[test]

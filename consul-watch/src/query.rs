@@ -71,6 +71,11 @@ pub trait Query: fmt::Debug + Send + Sync + 'static {
         Scope::Opaque
     }
 
+    /// What the read is about, for log lines. The default says nothing beyond the key.
+    fn subject(&self) -> Subject<'_> {
+        Subject::default()
+    }
+
     /// Whether two results are the same to a subscriber. Override it where
     /// they differ in what does not matter, such as an order.
     fn same(&self, old: &Self::Value, new: &Self::Value) -> bool {
@@ -105,6 +110,10 @@ impl<Q: Query> Query for Arc<Q> {
 
     fn scope(&self) -> Scope {
         (**self).scope()
+    }
+
+    fn subject(&self) -> Subject<'_> {
+        (**self).subject()
     }
 
     fn same(&self, old: &Self::Value, new: &Self::Value) -> bool {
@@ -142,11 +151,72 @@ impl QueryKey {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+
+    /// The kind that the key was made with, such as `health.service`.
+    pub fn operation(&self) -> &str {
+        self.0.split_once('(').map_or(&self.0, |(kind, _parameters)| kind)
+    }
 }
 
 impl fmt::Display for QueryKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
+    }
+}
+
+/// What a query reads, by name: the fields of its watch's log lines besides the key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Subject<'a> {
+    /// Name of the service, as `service.name`.
+    pub service: Option<&'a str>,
+    /// Key or prefix of the KV store, as `kv.path`.
+    pub path: Option<&'a str>,
+    /// Name of another object, such as a node or a configuration entry, as `consul.object`.
+    pub object: Option<&'a str>,
+    /// The datacenter that is asked, if not the client's own, as `consul.datacenter`.
+    pub datacenter: Option<&'a str>,
+}
+
+impl<'a> Subject<'a> {
+    /// A service with this name.
+    #[must_use]
+    pub fn service(name: &'a str) -> Self {
+        Self { service: Some(name), ..Self::default() }
+    }
+
+    /// A key or prefix of the KV store.
+    #[must_use]
+    pub fn path(path: &'a str) -> Self {
+        Self { path: Some(path), ..Self::default() }
+    }
+
+    /// Another object with this name.
+    #[must_use]
+    pub fn object(name: &'a str) -> Self {
+        Self { object: Some(name), ..Self::default() }
+    }
+
+    /// The same in this datacenter; `None` is the client's own.
+    #[must_use]
+    pub fn within(mut self, datacenter: Option<&'a str>) -> Self {
+        self.datacenter = datacenter;
+        self
+    }
+
+    /// The span of a watch, so that each of its log lines says which watch it is about.
+    pub(crate) fn span(self, key: &QueryKey) -> tracing::Span {
+        // Of the highest level: a filter that lets only errors pass must not lose it.
+        tracing::error_span!(
+            parent: None,
+            "consul.watch",
+            watch.key = %key,
+            consul.operation = key.operation(),
+            service.name = self.service,
+            kv.path = self.path,
+            consul.object = self.object,
+            consul.datacenter = self.datacenter,
+        )
     }
 }
 

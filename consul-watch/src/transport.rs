@@ -2,6 +2,7 @@
 
 mod budget;
 mod pool;
+mod service;
 mod socket;
 mod tls;
 
@@ -13,6 +14,7 @@ use bytes::Bytes;
 use crate::BoxError;
 
 pub(crate) use budget::Budget;
+pub use service::{ServiceTransport, TransportService};
 pub use socket::SocketTransport;
 
 /// Carries out one HTTP exchange.

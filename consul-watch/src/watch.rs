@@ -10,9 +10,9 @@
 //! address. Up to that many watches, less a sixteenth for short reads, have a
 //! connection each, on which Consul holds their request until something changes. With one more, about two thirds
 //! of the budget stay with watches, until no more watches than that remain;
-//! for the others a few broad queries (the checks, nodes and services of the
-//! datacenter; the keys of a prefix) tell *that* something changed, and short
-//! reads tell *what*. A watch that no broad query can stand in for
+//! for the others broad queries (of each node where there are not too many, else of all checks,
+//! nodes and services; of the keys of a prefix) tell *that* something changed, and short
+//! reads tell *what*. Broad queries of nodes take the connections of watches, but for an eighth. A watch that no broad query can stand in for
 //! ([`Scope::Opaque`](crate::query::Scope::Opaque)) is preferred when
 //! connections are dealt out, and past that asked in turn.
 //!
@@ -30,14 +30,17 @@
 //!
 //! [`Watcher::load`] says how many watches wait in which way.
 
+mod all;
 mod buffer;
 mod cover;
 mod diff;
 mod limiter;
+mod part;
 mod plan;
 mod seat;
 mod slots;
 mod state;
+mod store;
 mod subscription;
 mod summary;
 mod view;
@@ -45,12 +48,15 @@ mod watcher;
 
 use std::sync::Arc;
 
-use crate::{Error, QueryMeta};
+use crate::{Error, QueryMeta, query::QueryKey};
 
+pub use all::{AllEvent, WatchAll};
 pub use buffer::{Buffer, BufferTimer, Buffered};
 pub use diff::{Diff, Event, InstanceKey, Items, Keyed, changes};
 pub use limiter::RateLimit;
+pub use part::{ChangedBy, Mapped};
 pub use state::{Liveness, WatchState};
+pub use store::Store;
 pub use subscription::Watch;
 pub use watcher::{Load, Watcher, WatcherBuilder};
 
@@ -90,22 +96,37 @@ impl<T> Clone for Snapshot<T> {
 ///
 /// All subscribers of a read get the same error, so it is shared and cheap to clone.
 #[derive(Debug, Clone, thiserror::Error)]
-#[error("{}", if *.last { "the watch has ended" } else { "the watch has failed and will try again" })]
+#[error("{}", self.describe())]
 pub struct WatchError {
+    /// Names the watch; `None` when the whole watcher has ended.
+    key: Option<QueryKey>,
     #[source]
     cause: Arc<Error>,
     last: bool,
 }
 
 impl WatchError {
-    fn new(cause: Arc<Error>, last: bool) -> Self {
-        Self { cause, last }
+    fn new(key: QueryKey, cause: Arc<Error>, last: bool) -> Self {
+        Self { key: Some(key), cause, last }
     }
 
     fn closed() -> Self {
         let source = "the watcher was shut down".into();
         let cause = Error::Other { operation: "watch", retryable: false, source };
-        Self::new(Arc::new(cause), true)
+        Self { key: None, cause: Arc::new(cause), last: true }
+    }
+
+    fn describe(&self) -> String {
+        let outcome = if self.last { "has ended" } else { "has failed and will try again" };
+        match &self.key {
+            Some(key) => format!("the watch of {key} {outcome}"),
+            None => format!("the watch {outcome}"),
+        }
+    }
+
+    /// The key of the query that was watched; `None` when the whole watcher was shut down.
+    pub fn key(&self) -> Option<&QueryKey> {
+        self.key.as_ref()
     }
 
     fn shared(&self) -> &Arc<Error> {

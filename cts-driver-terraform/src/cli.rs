@@ -1,5 +1,6 @@
 //! The commands `terraform` and `tofu`.
 
+mod backend_file;
 mod environment;
 mod init_turn;
 mod lookup;
@@ -19,12 +20,15 @@ use serde::Deserialize;
 use tokio::sync::OnceCell;
 
 pub use self::options::CliOptions;
-use self::{init_turn::InitTurn, process::Finished, stream::Stream};
+use self::{backend_file::BackendFile, init_turn::InitTurn, process::Finished, stream::Stream};
 use crate::{
-    ApplyOptions, Error, Invocation, PlanOptions, Product, Result, ShownPlan, Step, Terraform,
-    Tool, ToolDiagnostic, Validation, Version, VersionConstraint,
+    ApplyOptions, Error, Invocation, PlanOptions, Product, Result, ShownPlan, StateLock, Step,
+    Terraform, Tool, ToolDiagnostic, Validation, Version, VersionConstraint,
     terraform::{PlanJson, planned},
 };
+
+/// The id of no lock: ids are random.
+const NO_LOCK: &str = "00000000-0000-0000-0000-000000000000";
 
 /// Runs the `terraform` or `tofu` command, and reads only its JSON.
 ///
@@ -105,6 +109,8 @@ impl TerraformCli {
         let run = Invocation {
             directory: std::env::temp_dir(),
             environment: BTreeMap::new(),
+            backend_config: None,
+            masked: Vec::new(),
             stop: cts_tasks::Stop::new(),
             input: None,
             progress: std::sync::Arc::new(cts_tasks::Silent),
@@ -167,20 +173,31 @@ impl Terraform for TerraformCli {
 
     async fn init(&self, run: &Invocation) -> Result<()> {
         let tool = self.version().await?;
-        let mut arguments = vec![
+        let mut arguments: Vec<OsString> = [
             "init",
             "-no-color",
+            "-force-copy",
             "-input=false",
             "-backend=true",
             "-get=true",
             "-upgrade=false",
-        ];
+        ]
+        .map(Into::into)
+        .into();
         if tool.product == Product::Terraform && !tool.version.at_least(0, 15) {
-            arguments.extend(["-lock-timeout=0s", "-lock=true", "-get-plugins=true"]);
-            arguments.push("-verify-plugins=true");
+            let flags = ["-lock-timeout=0s", "-lock=true", "-get-plugins=true"];
+            arguments.extend(flags.map(Into::into));
+            arguments.push("-verify-plugins=true".into());
         }
         let _turn = self.init_turn.wait(&run.stop).await?;
-        self.run_plain(Step::Init, &arguments, run).await
+        let file = match &run.backend_config {
+            Some(config) => Some(BackendFile::write(&run.directory, config)?),
+            None => None,
+        };
+        arguments.extend(file.as_ref().map(BackendFile::argument));
+        let finished = self.run(Step::Init, &arguments, run).await?;
+        drop(file);
+        if finished.success() { Ok(()) } else { Err(finished.failure(Step::Init, Vec::new())) }
     }
 
     async fn new_workspace(&self, name: &str, run: &Invocation) -> Result<()> {
@@ -259,6 +276,44 @@ impl Terraform for TerraformCli {
         }
         let text = show(vec!["show".into(), "-no-color".into(), file]).await?;
         Ok(planned(&json, text.stdout.trim().to_owned()))
+    }
+
+    async fn pull_state(&self, run: &Invocation) -> Result<String> {
+        let arguments = ["state", "pull", "-no-color"].map(OsString::from);
+        let finished = self.run(Step::State, &arguments, run).await?;
+        if !finished.success() {
+            return Err(finished.failure(Step::State, Vec::new()));
+        }
+        // A warning about the tool's own configuration may stand before it.
+        let start = finished.stdout.find('{').unwrap_or(finished.stdout.len());
+        Ok(finished.stdout.get(start..).unwrap_or_default().to_owned())
+    }
+
+    async fn push_state(&self, state: &Path, run: &Invocation) -> Result<()> {
+        let mut arguments: Vec<_> =
+            ["state", "push", "-no-color", "-force"].map(OsString::from).into();
+        arguments.push(state.as_os_str().to_owned());
+        let finished = self.run(Step::State, &arguments, run).await?;
+        if finished.success() { Ok(()) } else { Err(finished.failure(Step::State, Vec::new())) }
+    }
+
+    async fn state_lock(&self, run: &Invocation) -> Result<Option<StateLock>> {
+        // Giving back a lock with an id that none has is refused with the lock that
+        // is there, and changes nothing. No other command shows a lock without
+        // running providers.
+        let none = ["force-unlock", "-no-color", "-force", NO_LOCK];
+        match self.run_plain(Step::Unlock, &none, run).await {
+            Ok(()) => Ok(None),
+            Err(error) => match error.state_lock() {
+                Some(lock) => Ok(Some(lock)),
+                None if matches!(error, Error::Failed { .. }) => Ok(None),
+                None => Err(error),
+            },
+        }
+    }
+
+    async fn unlock_state(&self, id: &str, run: &Invocation) -> Result<()> {
+        self.run_plain(Step::Unlock, &["force-unlock", "-no-color", "-force", id], run).await
     }
 
     async fn output(&self, run: &Invocation) -> Result<BTreeMap<String, serde_json::Value>> {

@@ -1,21 +1,32 @@
+//! Runs one task with the tool, in a directory of its own.
+
 mod errors;
 mod files;
+mod owner;
 mod plans;
+mod relocation;
 mod turn;
 
-use std::{path::PathBuf, sync::Arc};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
+use consul_watch::error_chain;
 use cts_tasks::{
     ApplyRequest, Changes, Driver, Error as TaskError, Outcome, Plan, PlanId, PlanPurpose,
-    Result as TaskResult, RunContext, Task, TaskInputs,
+    Result as TaskResult, RunContext, Stop, Task, TaskInputs,
 };
 use sha2::{Digest as _, Sha256};
+use tokio::sync::OnceCell;
 
-use self::{errors::InTask as _, files::TaskFiles, plans::SavedPlans, turn::Turn};
+use self::{
+    errors::InTask as _, files::TaskFiles, owner::DirectoryOwner, plans::SavedPlans,
+    relocation::Relocation, turn::Turn,
+};
 use crate::{
-    ApplyOptions, Error, GeneratedFile, Handler, Invocation, PlanOptions, Result, RootModule,
-    Settings, ShownPlan, Step, Terraform, ToolDiagnostic, hex::hex,
+    ApplyOptions, Error, GeneratedFile, Handler, Invocation, PlanOptions, Product, Result,
+    RootModule, Settings, ShownPlan, Step, Terraform, ToolDiagnostic,
+    held::{self, HeldLock},
+    hex::hex,
 };
 
 /// Runs one task with the `terraform` or `tofu` command, in a directory of its own.
@@ -31,7 +42,12 @@ pub struct TerraformDriver {
     settings: Arc<Settings>,
     terraform: Arc<dyn Terraform>,
     handlers: Vec<Arc<dyn Handler>>,
+    /// The claim to the directory, from the first call on.
+    owner: OnceCell<DirectoryOwner>,
 }
+
+/// Time that looking for a lock may take while the process is about to end.
+const LOCK_LOOK: Duration = Duration::from_secs(5);
 
 impl TerraformDriver {
     /// The driver of one task.
@@ -42,7 +58,8 @@ impl TerraformDriver {
     pub fn new(task: Task, settings: Arc<Settings>, terraform: Arc<dyn Terraform>) -> Result<Self> {
         settings.root_module(&task, None)?.check()?;
         let directory = settings.base_dir().join(&task.working_dir);
-        Ok(Self { task, directory, settings, terraform, handlers: Vec::new() })
+        let owner = OnceCell::new();
+        Ok(Self { task, directory, settings, terraform, handlers: Vec::new(), owner })
     }
 
     /// Adds a handler, which does its work when the task uses its provider.
@@ -91,17 +108,107 @@ impl TerraformDriver {
         SavedPlans::new(&self.directory)
     }
 
-    /// Waits until nothing else works in the directory.
+    /// Waits until nothing else works in the directory, which belongs to this
+    /// task from then on, and gives a lock back that a killed command left.
     async fn begin(&self, root: &RootModule, context: &RunContext) -> Result<Invocation> {
-        let limit = self.settings.lock_timeout();
-        let turn = Turn::wait(&self.directory, limit, &context.stop).await?;
-        Ok(Invocation {
+        let (limit, name) = (self.settings.lock_timeout(), &self.task.name);
+        self.owner
+            .get_or_try_init(|| DirectoryOwner::claim(&self.directory, name, limit, &context.stop))
+            .await?;
+        let turn = Turn::wait(&self.directory, name, limit, &context.stop).await?;
+        let run = Invocation {
             directory: self.directory.clone(),
             environment: self.settings.environment(root),
+            backend_config: None,
+            masked: self.settings.backend().secret_texts(),
             stop: context.stop.clone(),
             input: Some(turn.file()),
             progress: Arc::clone(&context.progress),
-        })
+        };
+        self.give_back_own_lock(&run, context).await;
+        Ok(run)
+    }
+
+    /// Gives the lock on the state back that a command of this directory left
+    /// when it was killed. Nothing runs here now, as the lock on the directory
+    /// proves; a lock that cannot be proved to be ours is named and left.
+    async fn give_back_own_lock(&self, run: &Invocation, context: &RunContext) {
+        let Some(note) = HeldLock::read(&self.directory) else { return };
+        let lock = match self.terraform.state_lock(run).await {
+            Ok(lock) => lock,
+            Err(error) => {
+                tracing::warn!(
+                    task.name = %self.task.name, error = %error_chain(&error),
+                    "cannot find out whether a killed command left the state locked"
+                );
+                return;
+            }
+        };
+        let Some(lock) = lock else { return self.forget_lock() };
+        if !note.proves(&lock, &held::host()) || context.permit.check().is_err() {
+            tracing::warn!(
+                task.name = %self.task.name, lock.id = %lock.id, lock.who = %lock.who,
+                lock.operation = %lock.operation,
+                "the state is locked, not provably by a killed command of this directory; if its \
+                 holder is gone, give it back with: {}", self.unlock_command(&lock.id).await
+            );
+            return;
+        }
+        match self.terraform.unlock_state(&lock.id, run).await {
+            Ok(()) => {
+                tracing::warn!(
+                    task.name = %self.task.name, lock.id = %lock.id, step = note.step(),
+                    "gave back the lock on the state that a killed command of this directory left"
+                );
+                self.forget_lock();
+            }
+            Err(error) => tracing::warn!(
+                task.name = %self.task.name, lock.id = %lock.id, error = %error_chain(&error),
+                "cannot give back the lock on the state that a killed command left; by hand: {}",
+                self.unlock_command(&lock.id).await
+            ),
+        }
+    }
+
+    fn forget_lock(&self) {
+        if let Err(error) = HeldLock::forget(&self.directory) {
+            tracing::warn!(%error, "cannot remove the note of a lock that is gone");
+        }
+    }
+
+    /// The command with which a person gives a lock back.
+    async fn unlock_command(&self, id: &str) -> String {
+        let tool = match self.terraform.version().await {
+            Ok(tool) if tool.product == Product::OpenTofu => "tofu",
+            _ => "terraform",
+        };
+        format!("{tool} -chdir={} force-unlock {id}", self.directory.display())
+    }
+
+    /// Passes a result on, and names the lock that a killed command left.
+    async fn or_name_lock<T>(&self, run: &Invocation, result: TaskResult<T>) -> TaskResult<T> {
+        // The note stays only where the command was killed, by us or by somebody else.
+        if result.is_err() && HeldLock::read(&self.directory).is_some() {
+            self.name_lock(run).await;
+        }
+        result
+    }
+
+    async fn name_lock(&self, run: &Invocation) {
+        // The run is stopped; this look has a time limit of its own instead.
+        let look = Invocation { stop: Stop::new(), ..run.clone() };
+        let found = tokio::time::timeout(LOCK_LOOK, self.terraform.state_lock(&look)).await;
+        let id = match found {
+            Ok(Ok(None)) => return,
+            Ok(Ok(Some(lock))) => lock.id,
+            Ok(Err(_)) | Err(_) => "ID".to_owned(),
+        };
+        tracing::error!(
+            task.name = %self.task.name, lock.id = %id,
+            "the killed command left the state locked; the next run here gives the lock back, and \
+             until then nobody else can apply, unless it is given back with: {}",
+            self.unlock_command(&id).await
+        );
     }
 
     /// Initialises the directory and selects the task's workspace.
@@ -117,7 +224,14 @@ impl TerraformDriver {
     /// told by selecting it.
     async fn init(&self, run: &Invocation, context: &RunContext) -> TaskResult<()> {
         let name = self.task.name.as_str();
-        let initialised = self.terraform.init(run).await;
+        let mut with_secrets = run.clone();
+        with_secrets.backend_config = self.settings.backend().secret_attributes();
+        let has_secrets = with_secrets.backend_config.is_some();
+        if has_secrets {
+            // The tool keeps them below, for everyone to read.
+            self.files().close_tool_directory().await?;
+        }
+        let initialised = self.terraform.init(&with_secrets).await;
         let mut created = false;
         if let Err(error) = initialised {
             let remembered = self.files().remembered_workspace().await;
@@ -126,7 +240,10 @@ impl TerraformDriver {
             }
             context.permit.check()?;
             created = self.terraform.new_workspace(name, run).await.is_ok();
-            self.terraform.init(run).await.in_task(Step::Init, &self.task)?;
+            self.terraform.init(&with_secrets).await.in_task(Step::Init, &self.task)?;
+        }
+        if has_secrets {
+            self.files().close_tool_directory().await?;
         }
         context.permit.check()?;
         let new = if created { Ok(()) } else { self.terraform.new_workspace(name, run).await };
@@ -141,15 +258,59 @@ impl TerraformDriver {
 
     /// Writes everything but inputs, and initialises.
     async fn initialised(&self, root: &RootModule, context: &RunContext) -> TaskResult<Invocation> {
-        let files = self.files();
-        files.create_directory().await?;
+        self.files().create_directory().await?;
         let run = self.begin(root, context).await?;
+        self.initialise(root, &run, context).await?;
+        Ok(run)
+    }
+
+    /// Begins in a directory that was initialised, and initialises it where
+    /// another daemon made it something else in the meantime.
+    async fn ready(&self, root: &RootModule, context: &RunContext) -> TaskResult<Invocation> {
+        let run = self.begin(root, context).await?;
+        let main = root.files().into_iter().find(|file| file.name == "main.tf");
+        if let Some(main) = main
+            && !self.files().holds(&main).await
+        {
+            tracing::warn!(
+                task.name = %self.task.name, directory = %self.directory.display(),
+                "main.tf is not what it was made: initialising the directory again"
+            );
+            self.initialise(root, &run, context).await?;
+        }
+        Ok(run)
+    }
+
+    async fn initialise(
+        &self,
+        root: &RootModule,
+        run: &Invocation,
+        context: &RunContext,
+    ) -> TaskResult<()> {
+        let files = self.files();
         files.prepare(self.settings.persist_log()).await?;
         self.plans().remove_unfinished().await?;
+        context.permit.check()?;
+        self.follow_backend(run).await.in_task(Step::Init, &self.task)?;
         files.write_all(&root.files()).await?;
         context.permit.check()?;
-        self.init(&run, context).await?;
-        Ok(run)
+        self.init(run, context).await
+    }
+
+    /// Brings the state of the task to the configured backend if it is elsewhere.
+    async fn follow_backend(&self, run: &Invocation) -> Result<()> {
+        let mut run = run.clone();
+        // Where the state was in Consul, it is read with our access to Consul.
+        for (name, value) in self.settings.consul_environment() {
+            run.environment.entry(name.clone()).or_insert_with(|| value.clone());
+        }
+        let relocation = Relocation {
+            directory: &self.directory,
+            task: &self.task.name,
+            backend: self.settings.backend(),
+            terraform: &*self.terraform,
+        };
+        relocation.run(&run).await
     }
 
     async fn validate(&self, run: &Invocation) -> TaskResult<()> {
@@ -220,7 +381,7 @@ impl TerraformDriver {
     async fn apply_inputs(&self, run: &Invocation, context: &RunContext) -> TaskResult<Changes> {
         let tool = self.terraform.version().await?;
         if tool.streams() {
-            context.permit.check()?;
+            context.permit.confirm().await?;
             return self
                 .terraform
                 .apply(&ApplyOptions::default(), run)
@@ -229,7 +390,7 @@ impl TerraformDriver {
         }
         context.permit.check()?;
         let (shown, out) = self.planned(false, run).await.in_task(Step::Plan, &self.task)?;
-        context.permit.check()?;
+        context.permit.confirm().await?;
         let applied = self.terraform.apply(&ApplyOptions::plan(&out), run).await;
         self.plans().remove(&out).await?;
         applied.in_task(Step::Apply, &self.task)?;
@@ -268,7 +429,7 @@ impl TerraformDriver {
             }
             Err(error) => return Err(error.in_task(Step::Apply, &self.task)),
         };
-        context.permit.check()?;
+        context.permit.confirm().await?;
         let applied = self.terraform.apply(&ApplyOptions::plan(&file), run).await;
         if applied.as_ref().is_err_and(|error| error.lock_holder().is_none()) || applied.is_ok() {
             // Once begun, the same plan cannot be applied again.
@@ -337,11 +498,12 @@ impl Driver for TerraformDriver {
         context: &RunContext,
     ) -> TaskResult<Plan> {
         let root = self.root_module().await?;
-        let run = self.begin(&root, context).await?;
+        let run = self.ready(&root, context).await?;
         let tfvars = self.write_inputs(&root, inputs).await?;
         context.permit.check()?;
         let drift = purpose == PlanPurpose::Drift;
-        let (shown, out) = self.planned(drift, &run).await.in_task(Step::Plan, &self.task)?;
+        let planned = self.planned(drift, &run).await.in_task(Step::Plan, &self.task);
+        let (shown, out) = self.or_name_lock(&run, planned).await?;
         let id = Self::id(&root, &tfvars, &shown);
         if purpose == PlanPurpose::Apply {
             self.plans().keep(&out, &id).await?;
@@ -354,14 +516,15 @@ impl Driver for TerraformDriver {
 
     async fn apply(&self, request: ApplyRequest<'_>, context: &RunContext) -> TaskResult<Outcome> {
         let root = self.root_module().await?;
-        let run = self.begin(&root, context).await?;
+        let run = self.ready(&root, context).await?;
         let outcome = match request {
             ApplyRequest::Inputs(inputs) => {
                 self.write_inputs(&root, inputs).await?;
-                self.apply_inputs(&run, context).await.map(outcome)?
+                self.apply_inputs(&run, context).await.map(outcome)
             }
-            ApplyRequest::Plan(id) => self.apply_plan(id, &root, &run, context).await?,
+            ApplyRequest::Plan(id) => self.apply_plan(id, &root, &run, context).await,
         };
+        let outcome = self.or_name_lock(&run, outcome).await?;
         self.handled(&root, outcome, context).await
     }
 
@@ -395,8 +558,9 @@ impl Driver for TerraformDriver {
         if !self.files().has_inputs().await {
             self.write_inputs(&root, &TaskInputs::default()).await?;
         }
-        context.permit.check()?;
-        let destroyed = self.terraform.destroy(&run).await.in_task(Step::Destroy, &self.task)?;
+        context.permit.confirm().await?;
+        let destroyed = self.terraform.destroy(&run).await.in_task(Step::Destroy, &self.task);
+        let destroyed = self.or_name_lock(&run, destroyed).await?;
         self.handled(&root, outcome(destroyed), context).await
     }
 }

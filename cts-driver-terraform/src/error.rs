@@ -1,3 +1,5 @@
+//! Everything that can go wrong between a task and its infrastructure.
+
 use std::path::PathBuf;
 
 /// The result of everything in this crate that can fail.
@@ -112,14 +114,37 @@ pub enum Error {
         /// Why.
         reason: cts_tasks::StopReason,
     },
-    /// A command that another process started still works in the task's directory.
-    #[error("another command still works in {} after {} s", path.display(), after.as_secs())]
+    /// The task's directory belongs to somebody else.
+    #[error(
+        "{} is in use by {holder}, after {} s of waiting; a directory belongs to one task of one \
+         daemon: end that process, or set another working_dir",
+        path.display(), after.as_secs()
+    )]
     #[cfg(feature = "cli")]
     Occupied {
         /// The directory.
         path: PathBuf,
-        /// How long it was waited for.
+        /// Task, process and host of whoever has it.
+        holder: String,
+        /// Time for which it was waited for.
         after: std::time::Duration,
+    },
+    /// The state could not be brought from the backend that the directory had to the
+    /// one that it has now.
+    #[error(
+        "cannot move the state of the task from {from} to {to}: if there is nothing to move, \
+         remove {}", remembered.display()
+    )]
+    #[cfg(feature = "cli")]
+    StateMove {
+        /// The backend that had the state.
+        from: String,
+        /// The backend that is to have it.
+        to: String,
+        /// The file in which the tool remembers the former.
+        remembered: PathBuf,
+        /// The reason.
+        source: Box<Self>,
     },
     /// A file or directory of a task could not be used.
     #[error("{action} {}", path.display())]
@@ -160,6 +185,9 @@ impl Error {
     #[cfg(feature = "cli")]
     pub fn lock_holder(&self) -> Option<String> {
         const HEADING: &str = "Lock Info:";
+        if let Self::StateMove { source, .. } = self {
+            return source.lock_holder();
+        }
         let Self::Failed { diagnostics, text, .. } = self else { return None };
         let details = diagnostics.iter().flat_map(|found| [&found.summary, &found.detail]);
         let (_, holder) = details.chain([text]).find_map(|text| text.split_once(HEADING))?;
@@ -170,6 +198,14 @@ impl Error {
                 .collect::<Vec<_>>()
                 .join(", "),
         )
+    }
+
+    /// The lock that a command found on the state, if it reported one.
+    #[cfg(feature = "cli")]
+    pub(crate) fn state_lock(&self) -> Option<crate::StateLock> {
+        let Self::Failed { diagnostics, text, .. } = self else { return None };
+        let details = diagnostics.iter().flat_map(|found| [&found.summary, &found.detail]);
+        details.chain([text]).find_map(|text| crate::StateLock::read(text))
     }
 
     /// Whether the same call may succeed later with the same input.
@@ -189,6 +225,8 @@ impl Error {
             Self::Handler { retryable, .. } => *retryable,
             #[cfg(feature = "cli")]
             Self::Failed { step, .. } => *step != crate::Step::Validate,
+            #[cfg(feature = "cli")]
+            Self::StateMove { source, .. } => source.is_retryable(),
             #[cfg(feature = "cli")]
             Self::Process { .. } | Self::Occupied { .. } => true,
         }

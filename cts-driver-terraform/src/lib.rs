@@ -50,7 +50,7 @@
 //! Whatever a value holds, it reaches the module unchanged but for the
 //! normalisation to NFC that Terraform applies, or the run fails by its name.
 //! Secrets go by the environment or stand in files with mode 0600; never in
-//! `main.tf`, logs, errors or arguments. Files are replaced atomically. A run
+//! `main.tf`, logs, errors or arguments. Those of a backend go to `init` alone. Files are replaced atomically. A run
 //! that was cut short anywhere, also by the death of the process, is followed
 //! by one that converges.
 #![forbid(unsafe_code)]
@@ -64,6 +64,8 @@ pub mod dynamic;
 mod error;
 #[cfg(feature = "cli")]
 mod handler;
+#[cfg(feature = "cli")]
+mod held;
 #[cfg(feature = "cli")]
 mod hex;
 #[cfg(feature = "download")]
@@ -100,7 +102,7 @@ pub use root_module::{GeneratedFile, REQUIRED_VERSION, RootModule, RootModuleBui
 pub use settings::Settings;
 #[cfg(feature = "cli")]
 pub use terraform::{
-    ApplyOptions, Invocation, Patient, PlanOptions, ShownPlan, Step, Terraform, Tool,
+    ApplyOptions, Invocation, Patient, PlanOptions, ShownPlan, StateLock, Step, Terraform, Tool,
     ToolDiagnostic, Validation,
 };
 pub use version::{Product, Version, VersionConstraint};

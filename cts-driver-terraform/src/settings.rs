@@ -329,8 +329,9 @@ impl Settings {
     }
 
     /// The variables that Terraform's process gets besides the inherited ones:
-    /// how to reach Consul where the state is there, secrets of the backend,
-    /// and what the task's providers ask for.
+    /// how to reach Consul where the state is there, and what the task's
+    /// providers ask for. Secrets of the backend are not among them; see
+    /// [`Backend::secret_attributes`].
     ///
     /// Source: Consul-Terraform-Sync 0.9, environment of the Terraform process.
     pub fn environment(&self, root: &RootModule) -> BTreeMap<String, SecretString> {
@@ -338,10 +339,14 @@ impl Settings {
         if self.backend.label() == "consul" {
             environment.extend(self.consul_environment.clone());
         }
-        let secrets = self.backend.environment();
-        environment.extend(secrets.iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
         environment.extend(root.task_env());
         environment
+    }
+
+    /// The variables that let a state in Consul be reached, wherever the state is kept now.
+    #[cfg(feature = "cli")]
+    pub(crate) fn consul_environment(&self) -> &BTreeMap<String, SecretString> {
+        &self.consul_environment
     }
 }
 

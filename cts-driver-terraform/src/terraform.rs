@@ -1,7 +1,10 @@
+//! The commands of the tool that a task needs, as a trait, with what they take and give.
+
 mod changes;
 mod diagnostic;
 mod invocation;
 mod patient;
+mod state_lock;
 
 use std::{
     collections::BTreeMap,
@@ -18,6 +21,7 @@ pub use self::{
     diagnostic::ToolDiagnostic,
     invocation::{Invocation, Step},
     patient::Patient,
+    state_lock::StateLock,
 };
 use crate::{Product, Result, Version};
 
@@ -36,6 +40,11 @@ pub trait Terraform: Debug + Send + Sync + 'static {
     async fn version(&self) -> Result<Tool>;
 
     /// Makes the directory ready: backend, modules, providers.
+    ///
+    /// Where the backend is another than the directory had, the tool copies the
+    /// states of all workspaces to it, over whatever is there. So a caller first
+    /// moves the state of its own task, and lets the directory forget the other
+    /// backend.
     ///
     /// # Errors
     ///
@@ -92,6 +101,37 @@ pub trait Terraform: Debug + Send + Sync + 'static {
     /// [`crate::Error::Failed`] with the tool's diagnostics.
     async fn show(&self, plan: &Path, run: &Invocation) -> Result<ShownPlan>;
 
+    /// Reads the state of the selected workspace, as the JSON text that the tool
+    /// keeps; empty if there is none. Secrets stand in it.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error::Failed`] with the tool's diagnostics.
+    async fn pull_state(&self, run: &Invocation) -> Result<String>;
+
+    /// Writes a file of [`Terraform::pull_state`] over the state of the selected
+    /// workspace, whatever that is.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error::Failed`] with the tool's diagnostics.
+    async fn push_state(&self, state: &Path, run: &Invocation) -> Result<()>;
+
+    /// Finds the lock that is on the state of the selected workspace, and changes
+    /// nothing. `None` also where the backend does not show its lock, as Consul's.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error::Process`] when the command could not be run.
+    async fn state_lock(&self, run: &Invocation) -> Result<Option<StateLock>>;
+
+    /// Gives a lock on the state back, whoever holds it.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error::Failed`] when there is no lock with this id.
+    async fn unlock_state(&self, id: &str, run: &Invocation) -> Result<()>;
+
     /// The values of the root module's outputs, as JSON.
     ///
     /// # Errors
@@ -132,6 +172,18 @@ macro_rules! forward {
             }
             async fn show(&self, plan: &Path, run: &Invocation) -> Result<ShownPlan> {
                 (**self).show(plan, run).await
+            }
+            async fn pull_state(&self, run: &Invocation) -> Result<String> {
+                (**self).pull_state(run).await
+            }
+            async fn push_state(&self, state: &Path, run: &Invocation) -> Result<()> {
+                (**self).push_state(state, run).await
+            }
+            async fn state_lock(&self, run: &Invocation) -> Result<Option<StateLock>> {
+                (**self).state_lock(run).await
+            }
+            async fn unlock_state(&self, id: &str, run: &Invocation) -> Result<()> {
+                (**self).unlock_state(id, run).await
             }
             async fn output(
                 &self,

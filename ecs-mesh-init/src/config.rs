@@ -1,6 +1,8 @@
 //! What a task is told by `CONSUL_ECS_CONFIG_JSON`, in both generations of the format.
 
+mod flags;
 mod gateway;
+mod generation;
 mod login;
 mod proxy;
 mod schema;
@@ -51,6 +53,10 @@ pub enum Generation {
 /// let error = Config::parse(r#"{"bootstrapDir":"","service":{}}"#).unwrap_err().to_string();
 /// assert!(error.contains("bootstrapDir: String length must be greater than or equal to 1"));
 /// assert!(error.contains("service: port is required"));
+///
+/// // Nothing of the early generation: it is one of the current generation that lacks something.
+/// let error = Config::parse(r#"{"bootstrapDir":"/consul"}"#).unwrap_err().to_string();
+/// assert!(error.contains("(root): consulServers is required"));
 /// # Ok::<(), ecs_mesh_init::Error>(())
 /// ```
 ///
@@ -64,6 +70,14 @@ pub struct Config {
     pub generation: Generation,
     /// The volume that the task's containers share.
     pub bootstrap_dir: PathBuf,
+    /// Path of Envoy's bootstrap, instead of a volume that also gets a copy of the program: by the
+    /// command line of 0.1 only.
+    #[serde(skip)]
+    pub bootstrap_file: Option<PathBuf>,
+    /// Takes the name of a service from the task's family as it is, not in lower case: by the
+    /// command lines of 0.1 and 0.2 only.
+    #[serde(skip)]
+    pub keeps_family_case: bool,
     /// How much is logged. Default `INFO`.
     pub log_level: LogLevel,
     /// Containers whose ECS health is copied to Consul.
@@ -185,16 +199,16 @@ impl Config {
         }
     }
 
-    /// Parses a configuration. With `consulServers` it is of the current
-    /// generation, without it of the early one.
+    /// Parses a configuration of the generation that its keys are of: of the current one with
+    /// `consulServers` or another key that only that one has, and also without any key of the
+    /// early one, such as `service`.
     ///
     /// # Errors
     ///
     /// [`Error::Config`] with every violation.
     pub fn parse(text: &str) -> Result<Self> {
         let document = document(text)?;
-        let current = document.get("consulServers").is_some();
-        Self::check(if current { Generation::Current } else { Generation::Early }, document)
+        Self::check(generation::of(&document), document)
     }
 
     /// Parses a configuration of one generation.
@@ -211,7 +225,12 @@ impl Config {
             Generation::Early => &schema::EARLY,
             Generation::Current => &schema::CURRENT,
         };
-        let violations = schema::check(schema, &mut document);
+        let mut violations = schema::check(schema, &mut document);
+        // Also the current generation has configurations without either: those of the controller.
+        let says_what = ["service", "gateway"].iter().any(|key| document.get(key).is_some());
+        if generation == Generation::Early && document.is_object() && !says_what {
+            violations.push(Violation::new("(root)", "one of service and gateway is required"));
+        }
         if !violations.is_empty() {
             return Err(invalid(violations));
         }
@@ -270,15 +289,8 @@ fn decode<T: DeserializeOwned>(path: &str, value: Value) -> Result<T> {
         .map_err(|error| invalid(vec![Violation::new(path, format!("Invalid value: {error}"))]))
 }
 
-/// What the schema leaves open is taken as well as it goes: `healthCheckPort` may be anything,
-/// and `expose` may hold nulls.
+/// Takes what the schema leaves open as well as it goes: `expose` may hold nulls.
 fn loosen(document: &mut Value) {
-    for owner in ["proxy", "gateway"] {
-        let port = document.get_mut(owner).and_then(|it| it.get_mut("healthCheckPort"));
-        if let Some(port) = port {
-            *port = Value::from(proxy::lenient_port(port));
-        }
-    }
     if let Some(expose) = document.get_mut("proxy").and_then(|proxy| proxy.get_mut("expose")) {
         drop_nulls(expose);
     }

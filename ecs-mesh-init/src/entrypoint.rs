@@ -10,4 +10,4 @@ mod signals;
 pub use app::{AppOptions, run_app};
 pub use arguments::{Arguments, no_arguments};
 pub use envoy::{is_application, run_envoy};
-pub use signals::{Signals, SystemSignals};
+pub use signals::{SignalNumber, Signals, SystemSignals};

@@ -6,7 +6,7 @@ mod status;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use consul_watch::{Backoff, Jitter, error_chain, types::HealthCheck};
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -23,6 +23,11 @@ const UNHEALTHY: &str = "UNHEALTHY";
 /// How long Consul may refuse the checks at the start. A token that was just made is not known to
 /// every server at once, and a server that was asked too early goes on refusing it for 30 s.
 const REFUSAL_LIMIT: Duration = Duration::from_mins(1);
+
+/// Least time between the write that makes all checks critical and deregistration.
+///
+/// Source: measured on consul-ecs 0.10, whose look at the proxy comes a second later.
+const LEAST_CRITICAL: Duration = Duration::from_secs(1);
 
 /// One run of health-sync.
 ///
@@ -120,7 +125,10 @@ impl HealthSync {
         let mut errors = Vec::new();
         let critical = self.make_critical(&checks).await;
         if self.generation == Generation::Current {
+            let earliest = Instant::now() + LEAST_CRITICAL;
             errors.extend(self.wait_for_proxy(&checks, critical).await.err());
+            // Also where there is no proxy to wait for: other proxies are to see the checks first.
+            sleep_until(earliest).await;
             for service in self.plan.services() {
                 errors.extend(self.registrar.deregister(service).await.err());
             }

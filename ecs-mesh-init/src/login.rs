@@ -2,15 +2,23 @@
 
 #[cfg(feature = "iam-auth")]
 mod aws;
+mod refusal;
 mod token_file;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, future::Future, sync::Arc};
 
 use async_trait::async_trait;
 use consul_watch::{Client, WriteOptions, types::AclLogin};
 use secrecy::SecretString;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
-use crate::{Error, Result, config::LoginConfig, metadata::Task};
+use crate::{
+    Error, Result,
+    config::LoginConfig,
+    metadata::Task,
+    registration::{RetryPolicy, retry},
+};
 
 #[cfg(feature = "iam-auth")]
 pub use aws::{AwsBearerTokens, AwsCredentials, SigningInput, bearer_token};
@@ -74,4 +82,37 @@ pub async fn log_in(
         retryable: true,
         source: "Consul's answer has no token".into(),
     })
+}
+
+/// Logs in again and again, with a new bearer token each time, until it works or the servers refuse
+/// for good.
+///
+/// # Errors
+///
+/// [`Error::Login`] with the servers' words when they refuse for good, else the last error when the
+/// policy ends; [`Error::Stopped`] when `stop` is cancelled.
+pub(crate) async fn log_in_until<T, F>(
+    policy: RetryPolicy,
+    stop: &CancellationToken,
+    attempt: impl Fn() -> F + Send + Sync,
+) -> Result<T>
+where
+    F: Future<Output = Result<T>> + Send,
+    T: Send,
+{
+    let began = Instant::now();
+    retry(policy, "logging in", stop, || async {
+        attempt().await.map_err(|error| {
+            if refusal::is_final(&error, began.elapsed()) { refused(error) } else { error }
+        })
+    })
+    .await
+}
+
+fn refused(error: Error) -> Error {
+    Error::Login {
+        step: "the servers refuse this task's login, and would again".to_owned(),
+        retryable: false,
+        source: error.into(),
+    }
 }

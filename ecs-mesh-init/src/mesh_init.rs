@@ -3,6 +3,7 @@
 
 mod current;
 mod early;
+mod grpc;
 mod health;
 mod program;
 mod server_pool;
@@ -10,6 +11,7 @@ mod servers;
 
 use std::{path::PathBuf, sync::Arc};
 
+use consul_watch::Client;
 use secrecy::SecretString;
 use tokio_util::sync::CancellationToken;
 
@@ -38,10 +40,16 @@ pub struct MeshInit {
     pub metadata: Arc<dyn TaskMetadata>,
     /// The environment.
     pub vars: Vars,
+    /// Client of the agent, or of the servers, instead of one by the environment or the
+    /// configuration. Its token is used where no login gives one. Default `None`.
+    pub client: Option<Client>,
     /// Who makes bearer tokens. Needed when the configuration asks for a login.
     pub bearer_tokens: Option<Arc<dyn BearerTokens>>,
     /// The program to copy for the other containers.
     pub program: PathBuf,
+    /// Waits for the servers' gRPC port, with its TLS, before anything is registered: so that
+    /// success means that consul-dataplane can connect. Current generation. Default true.
+    pub check_grpc: bool,
     /// How registration is retried. Default: every second, without an end.
     pub retry: RetryPolicy,
     /// The resolver's configuration. Default `/etc/resolv.conf`.
@@ -68,8 +76,10 @@ impl MeshInit {
             config,
             metadata,
             vars,
+            client: None,
             bearer_tokens: None,
             program,
+            check_grpc: true,
             retry: RetryPolicy::default(),
             resolv_conf: PathBuf::from("/etc/resolv.conf"),
             iptables: PathBuf::from("iptables"),

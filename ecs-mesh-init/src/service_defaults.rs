@@ -16,6 +16,8 @@ use crate::{
 };
 
 const KIND: &str = "service-defaults";
+/// Upstream tries again five times.
+const ATTEMPTS: u32 = 6;
 
 /// The passive health check of a configuration.
 ///
@@ -82,40 +84,117 @@ pub fn is_not_found(error: &consul_watch::Error) -> bool {
 
 /// Sets up what the configuration asks for; what is there already stays.
 ///
+/// Defaults that this Consul does not know are left out; what the configuration asks for is not.
+/// Deviation: upstream gives up. An entry is replaced only as it was read: a change that somebody else makes at the same time is
+/// not lost, where upstream writes over it.
+///
 /// # Errors
 ///
 /// [`Error::Consul`] when the entry can be neither read nor found missing, or not written in six
-/// attempts.
+/// attempts; [`Error::Other`] when somebody else changes it as often.
 pub async fn set_up(
     client: &Client,
     service: &MeshService,
     resilience: &ResilienceConfig,
     stop: &CancellationToken,
 ) -> Result<()> {
+    let mut options = WriteOptions::default();
+    options.namespace.clone_from(&service.namespace);
+    options.partition.clone_from(&service.partition);
+    let options = &options;
+    let policy = RetryPolicy::every(Duration::from_secs(1)).with_attempts(ATTEMPTS);
+    let outliers = resilience.outlier_detection.as_ref();
+    let mut check = passive_health_check(outliers);
+    for _ in 0..ATTEMPTS {
+        let existing = existing(client, service).await?;
+        let index = existing.as_ref().map_or(0, |entry| entry.modify_index);
+        let entry = existing.unwrap_or_else(|| ConfigEntry::new(KIND, service.name.as_str()));
+        let entry = &merged(entry, check.clone());
+        let written = retry(policy, "writing service defaults", stop, || async move {
+            match client.config_set(entry, Some(index), options).await {
+                Ok(true) => Ok(Written::Done),
+                Ok(false) => Ok(Written::Conflict),
+                Err(error) => match unknown_members(&error) {
+                    members if members.is_empty() => {
+                        Err(Error::consul("writing service defaults", error))
+                    }
+                    members => Ok(Written::Unknown(members, error)),
+                },
+            }
+        });
+        match written.await? {
+            Written::Done => return Ok(()),
+            Written::Conflict => {
+                tracing::debug!(
+                    service = service.name,
+                    "the service defaults have changed meanwhile"
+                );
+            }
+            Written::Unknown(members, error) => {
+                let before = check.len();
+                check.retain(|name, _| !members.contains(name) || is_set(name, outliers));
+                if check.len() == before {
+                    return Err(Error::consul("writing service defaults", error));
+                }
+                tracing::debug!(?members, "this Consul does not know all defaults; without them");
+            }
+        }
+    }
+    Err(Error::Other {
+        operation: "writing service defaults",
+        retryable: true,
+        source: "somebody else keeps changing them".into(),
+    })
+}
+
+/// Outcome of one write.
+enum Written {
+    Done,
+    /// The entry is not as it was read any more.
+    Conflict,
+    /// Consul does not know these members of the check.
+    Unknown(Vec<String>, consul_watch::Error),
+}
+
+/// The members of a passive health check that an older Consul refuses.
+///
+/// Source: measured on Consul 1.19.2, which does not know `EnforcingConsecutiveGatewayFailure`.
+fn unknown_members(error: &consul_watch::Error) -> Vec<String> {
+    let text = error.to_string();
+    let keys =
+        text.split("invalid config key \"").skip(1).filter_map(|rest| rest.split('"').next());
+    let members =
+        keys.filter_map(|key| key.strip_prefix("UpstreamConfig.Defaults.PassiveHealthCheck."));
+    members.map(str::to_owned).collect()
+}
+
+/// Returns `true` for a member that the configuration asks for.
+fn is_set(member: &str, outliers: Option<&OutlierDetectionConfig>) -> bool {
+    outliers.is_some_and(|given| match member {
+        "Interval" => given.interval.is_some(),
+        "MaxFailures" => given.max_failures.is_some(),
+        "EnforcingConsecutiveGatewayFailure" => {
+            given.enforcing_consecutive_gateway_failure.is_some()
+        }
+        "MaxEjectionPercent" => given.max_ejection_percent.is_some(),
+        // All others are there only if they were given.
+        _ => true,
+    })
+}
+
+async fn existing(client: &Client, service: &MeshService) -> Result<Option<ConfigEntry>> {
     let mut query = QueryOptions::default();
     query.namespace.clone_from(&service.namespace);
     query.partition.clone_from(&service.partition);
-    let existing = match client.config_entry(KIND, &service.name, &query).await {
-        Ok(answer) => answer.value,
-        Err(error) if is_not_found(&error) => None,
+    match client.config_entry(KIND, &service.name, &query).await {
+        Ok(answer) => Ok(answer.value),
+        Err(error) if is_not_found(&error) => Ok(None),
         Err(error) => {
             let operation =
                 format!("failed to fetch existing service defaults for service {:?}", service.name);
-            return Err(Error::consul(operation, error));
+            Err(Error::consul(operation, error))
         }
-    };
-    let entry = existing.unwrap_or_else(|| ConfigEntry::new(KIND, service.name.as_str()));
-    let entry = &merged(entry, passive_health_check(resilience.outlier_detection.as_ref()));
-    let mut options = WriteOptions::default();
-    options.namespace = query.namespace;
-    options.partition = query.partition;
-    let options = &options;
-    let policy = RetryPolicy::every(Duration::from_secs(1)).with_attempts(6);
-    retry(policy, "writing service defaults", stop, || async move {
-        let answer = client.config_set(entry, None, options).await;
-        answer.map(drop).map_err(|error| Error::consul("writing service defaults", error))
-    })
-    .await
+    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,9 @@
+//! The observed state of one pass: login tokens and services by the task that they belong to, and the tasks.
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use consul_watch::{
+    Clock as _, SystemClock,
     client::AclTokenFilter,
     types::{AclTokenEntry, Namespace},
 };
@@ -26,6 +29,9 @@ pub(super) struct TaskState {
 pub(super) struct LoginToken {
     pub(super) accessor: String,
     pub(super) namespace: String,
+    /// Services that show whether a token that has the cluster's name, not its ARN, is of
+    /// this cluster; `None` for one with the ARN.
+    pub(super) named_for: Option<Vec<String>>,
 }
 
 /// A service on the cluster's node.
@@ -113,10 +119,14 @@ impl LoginTokens {
             return;
         }
         match origin(&token.description) {
-            Ok(origin) if origin.cluster == self.settings.cluster_arn => {
+            Ok(origin) if self.is_ours(&origin, token) => {
+                let services = token.service_identities.iter();
+                let by_name = origin.cluster != self.settings.cluster_arn;
                 let token = LoginToken {
                     accessor: token.accessor_id.clone(),
                     namespace: namespace.to_owned(),
+                    named_for: by_name
+                        .then(|| services.map(|it| it.service_name.clone()).collect()),
                 };
                 picture.tasks.entry(origin.task_id).or_default().tokens.push(token);
             }
@@ -125,6 +135,16 @@ impl LoginTokens {
                 tracing::debug!(token.accessor_id, error = %error, "passing a token over");
             }
         }
+    }
+
+    /// Returns `true` for a token of this cluster, or of one with its name: on EC2 the task metadata
+    /// gives the name alone, and logins of consul-ecs 0.5 and 0.6 wrote that into their tokens.
+    fn is_ours(&self, origin: &Origin, token: &AclTokenEntry) -> bool {
+        let arn = &self.settings.cluster_arn;
+        let age = token.create_time.and_then(|made| SystemClock.now().duration_since(made).ok());
+        origin.cluster == *arn
+            || (arn::is_cluster_in_other_form(&origin.cluster, arn)
+                && age.is_some_and(|age| age >= self.settings.named_token_age))
     }
 
     async fn look_at_services(&self, picture: &mut Picture) -> Result<()> {
@@ -157,10 +177,7 @@ impl LoginTokens {
                     continue;
                 }
             };
-            // Whatever its tags say now, it runs and may use the token that it got.
-            if let Some(state) = picture.tasks.get_mut(id) {
-                state.found = true;
-            }
+            // One that lost its tag has left the mesh: what it had there is removed.
             if !mesh_task::is_meshed(task) {
                 continue;
             }
@@ -180,6 +197,10 @@ impl LoginTokens {
                 Err(error) => {
                     tracing::debug!(task.arn, error = %error, "passing a task over");
                     picture.skipped += 1;
+                    // It is in the mesh all the same, and keeps the token that it got.
+                    if let Some(state) = picture.tasks.get_mut(id) {
+                        state.found = true;
+                    }
                 }
             }
         }

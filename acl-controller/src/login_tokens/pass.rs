@@ -1,9 +1,11 @@
+//! One pass over login tokens: setting up, looking, confirming, cleaning up.
+
 use std::collections::HashSet;
 
 use futures::{StreamExt as _, stream};
 
 use super::{LoginTokens, listing::TaskState};
-use crate::{Error, Report, Result, Writer, arn, outage::Outage};
+use crate::{Error, Report, Result, Writer, arn, mesh_task, outage::Outage};
 
 impl LoginTokens {
     pub(super) async fn run_pass(&self, writer: &Writer, check: bool) -> Result<Report> {
@@ -59,11 +61,57 @@ impl LoginTokens {
         }
         let listing = self.tasks.tasks().await?;
         let doubtful = self.doubts().again(&listing.undescribed);
-        let running = listing.tasks.iter().filter(|task| !task.is_stopped());
+        let running = listing.tasks.iter().filter(|task| mesh_task::is_meshed(task));
         let arns = running.map(|task| &task.arn).chain(&doubtful);
         let alive: HashSet<&str> = arns.filter_map(|arn| arn::task_id(arn).ok()).collect();
         gone.retain(|(id, _)| !alive.contains(id.as_str()));
+        for (id, state) in &mut gone {
+            self.drop_namesakes(id, state).await?;
+        }
         Ok(gone)
+    }
+
+    /// Leaves tokens alone that belong to a task of another cluster with the same name, in another
+    /// region or account: its services say so.
+    async fn drop_namesakes(&self, task: &str, state: &mut TaskState) -> Result<()> {
+        let mut ours = Vec::with_capacity(state.tokens.len());
+        for token in std::mem::take(&mut state.tokens) {
+            let is_ours = match &token.named_for {
+                None => true,
+                // Without a service nothing tells whose it is.
+                Some(services) if services.is_empty() => false,
+                Some(services) => {
+                    self.has_no_foreign_task(task, services, &token.namespace).await?
+                }
+            };
+            if is_ours {
+                ours.push(token);
+            }
+        }
+        state.tokens = ours;
+        Ok(())
+    }
+
+    /// Returns `true` if no instance of these services is of a task with this id in another cluster.
+    async fn has_no_foreign_task(
+        &self,
+        task: &str,
+        services: &[String],
+        namespace: &str,
+    ) -> Result<bool> {
+        let options = self.tenancy.read(namespace);
+        for name in services {
+            let found = self.consul.catalog_service(name, &options).await;
+            let found = found.map_err(Error::consul(format!("reading service {name}")))?.value;
+            let of_task = found.iter().filter(|instance| {
+                instance.service_meta.get("task-id").is_some_and(|id| id == task)
+            });
+            let mut arns = of_task.filter_map(|instance| instance.service_meta.get("task-arn"));
+            if arns.any(|task| !arn::is_task_of(task, &self.settings.cluster_arn)) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Removes what is left of tasks, some at a time. One that fails does not stop the others,

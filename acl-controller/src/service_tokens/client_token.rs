@@ -12,7 +12,7 @@ use crate::{
     rules,
     secret_store::{Replaced, StoredSecret},
     tenancy::ensure_policy,
-    token_ids::{Said, TokenIds},
+    token_ids::{ParsedSecret, TokenIds},
 };
 
 const DESCRIPTION: &str = "ECS Consul client Token";
@@ -88,7 +88,7 @@ impl ServiceTokens {
                 Next::Restore(token) => {
                     self.ensure_client_link(writer, &token).await?;
                     let secret = secret_of(&token)?.clone();
-                    let ids = TokenIds { accessor: token.accessor_id, secret };
+                    let ids = TokenIds::of_token(token.accessor_id, secret);
                     match self.write_secret(writer, name, &stored.version, &ids).await? {
                         Some(Replaced::Conflict) => {
                             lost = true;
@@ -128,8 +128,8 @@ impl ServiceTokens {
     }
 
     async fn next_client_ids(&self, name: &str, stored: &StoredSecret, lost: bool) -> Result<Next> {
-        let said = Said::read(stored.value.as_ref());
-        if let Said::Ids(ids) = &said {
+        let said = ParsedSecret::read(stored.value.as_ref());
+        if let ParsedSecret::Ids(ids) = &said {
             match self.read_token(&ids.accessor).await? {
                 Some(token) if self.is_own_client(&token.description, &token.policies) => {
                     let holds_secret = ids.has_secret(secret_of(&token)?);
@@ -154,7 +154,7 @@ impl ServiceTokens {
         }
         match (self.existing_client_token().await?, said) {
             (Some(token), _) => Ok(Next::Restore(Box::new(token))),
-            (None, Said::Foreign(reason)) => Err(Error::input(format!(
+            (None, ParsedSecret::Foreign(reason)) => Err(Error::input(format!(
                 "unmarshalling Consul client secret value JSON: {name}: {reason}; to let the controller fill it, make it {{}}"
             ))),
             (None, _) => Ok(Next::Fill),
@@ -163,8 +163,8 @@ impl ServiceTokens {
 
     async fn is_in_secret(&self, name: &str, ids: &TokenIds) -> Result<bool> {
         let stored = self.read_secret(name).await?;
-        let said = Said::read(stored.value.as_ref());
-        Ok(matches!(said, Said::Ids(found) if found.accessor == ids.accessor))
+        let said = ParsedSecret::read(stored.value.as_ref());
+        Ok(matches!(said, ParsedSecret::Ids(found) if found.accessor == ids.accessor))
     }
 
     /// A token that this or an earlier run has made, whatever became of the secret.
@@ -335,7 +335,9 @@ impl ServiceTokens {
         let stored = self.secrets.get(name).await;
         let stored =
             stored.map_err(|error| Error::step(format!("retrieving secret {name}"), error))?;
-        let Some(Said::Ids(ids)) = stored.map(|stored| Said::read(stored.value.as_ref())) else {
+        let Some(ParsedSecret::Ids(ids)) =
+            stored.map(|stored| ParsedSecret::read(stored.value.as_ref()))
+        else {
             return Ok(None);
         };
         let token = self.read_token(&ids.accessor).await?;

@@ -1,8 +1,9 @@
 use super::{
+    TokenRights,
     listing::ServiceState,
     memory::{Memory, Verified},
 };
-use crate::{service_name::ServiceName, tenancy::CROSS_NAMESPACE_READ};
+use crate::{service_name::ServiceName, tenancy::CROSS_NAMESPACE_READ, token_ids::Stage};
 
 /// What there is to do for a service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -23,7 +24,7 @@ pub(super) fn decide(
     verified: Option<&Verified>,
     current: Option<&crate::secret_store::SecretVersion>,
     check: bool,
-    with_partitions: bool,
+    (rights, service): (TokenRights, &ServiceName),
 ) -> Need {
     let is_wanted = !state.tasks.is_empty();
     let is_there = !state.tokens.is_empty() || !state.policies.is_empty();
@@ -32,7 +33,8 @@ pub(super) fn decide(
         (false, true) => return Need::Delete,
         (true, _) => {}
     }
-    if state.policies.is_empty() {
+    let by_policy = rights == TokenRights::Policy;
+    if by_policy && state.policies.is_empty() {
         return Need::Upsert;
     }
     let own = match (state.tokens.as_slice(), verified) {
@@ -46,13 +48,19 @@ pub(super) fn decide(
     };
     let Some(own) = own else { return Need::Upsert };
     let links = &own.object.policies;
-    let linked =
-        links.iter().any(|link| state.policies.iter().any(|policy| policy.object.id == link.id));
+    let linked = if by_policy {
+        links.iter().any(|link| state.policies.iter().any(|policy| policy.object.id == link.id))
+    } else {
+        own.object.service_identities.iter().any(|it| it.service_name == service.name)
+    };
+    let with_partitions = service.place.is_some();
     let shared = !with_partitions || links.iter().any(|link| link.name == CROSS_NAMESPACE_READ);
     if !linked || !shared {
         return Need::Upsert;
     }
-    let known = verified.is_some_and(|verified| current == Some(&verified.version));
+    let known = verified.is_some_and(|verified| {
+        current == Some(&verified.version) && verified.stage != Stage::Pending
+    });
     if check && !known { Need::Check } else { Need::Nothing }
 }
 

@@ -147,10 +147,10 @@ impl ServiceTokens {
 
     /// What runs; `first` for the first listing of a pass.
     ///
-    /// A task that runs keeps every service that it ever had: it got their tokens, whatever its
-    /// tags say now.
+    /// A task that runs keeps every service that it ever had, as it got their tokens, until it loses
+    /// the tag of the mesh.
     ///
-    /// Deviation: upstream deletes the token of a running task when its tags change.
+    /// Deviation: upstream deletes the token of a running task when the tag with its name changes.
     pub(super) async fn look_at_tasks(&self, first: bool) -> Result<Running> {
         let TaskListing { tasks, undescribed } = self.tasks.tasks().await?;
         let mut running = Running::default();
@@ -159,6 +159,9 @@ impl ServiceTokens {
         let mut still = HashMap::with_capacity(tasks.len());
         for task in tasks.iter().filter(|task| !task.is_stopped()) {
             let mut services = known.remove(&task.arn).unwrap_or_default();
+            if !mesh_task::is_meshed(task) {
+                services.clear();
+            }
             if let Some(service) = self.service_of(task, &mut running)
                 && !services.contains(&service)
             {

@@ -1,6 +1,8 @@
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use crate::{doubts::Doubts, secret_store::SecretVersion, service_name::ServiceName};
+use crate::{
+    doubts::Doubts, secret_store::SecretVersion, service_name::ServiceName, token_ids::Stage,
+};
 
 /// A service that goes on failing is tried again after at most so many passes.
 const LONGEST_SKIP: u64 = 6;
@@ -20,6 +22,8 @@ pub(super) struct Memory {
     pub(super) rules: HashMap<String, String>,
     /// Services that failed.
     pub(super) failing: BTreeMap<ServiceName, Failing>,
+    /// Services with tasks and without a secret, which have been reported.
+    pub(super) secretless: BTreeSet<ServiceName>,
     /// Tokens beside a service's own, with the tasks that ran when each was found.
     pub(super) surplus: HashMap<String, HashSet<String>>,
     pub(super) doubts: Doubts,
@@ -34,6 +38,8 @@ pub(super) struct Memory {
 pub(super) struct Verified {
     pub(super) accessor: String,
     pub(super) version: SecretVersion,
+    /// Stage of the token, as the secret has it.
+    pub(super) stage: Stage,
 }
 
 /// A service that failed.
@@ -61,15 +67,22 @@ impl Memory {
     /// Notes that a service is as it has to be.
     pub(super) fn succeeded(&mut self, service: &ServiceName, verified: Option<Verified>) {
         self.failing.remove(service);
+        self.secretless.remove(service);
         match verified {
             Some(verified) => drop(self.verified.insert(service.clone(), verified)),
             None => drop(self.verified.remove(service)),
         }
     }
 
+    /// Forgets what was found right about a service.
+    pub(super) fn forget(&mut self, service: &ServiceName) {
+        self.verified.remove(service);
+    }
+
     /// Forgets what is not there any more.
     pub(super) fn keep(&mut self, is_known: impl Fn(&ServiceName) -> bool) {
         self.verified.retain(|service, _| is_known(service));
         self.failing.retain(|service, _| is_known(service));
+        self.secretless.retain(|service| is_known(service));
     }
 }

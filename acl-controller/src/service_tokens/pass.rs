@@ -3,9 +3,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use futures::{StreamExt as _, stream};
 
 use super::{
-    ServiceTokens,
+    ServiceTokens, TokenRights,
     decision::{Need, decide},
     listing::{Picture, ServiceState},
+    secret::no_secret,
 };
 use crate::{
     Error, Report, Result, Writer, outage::Outage, secret_store::SecretVersion,
@@ -17,6 +18,8 @@ type Versions = BTreeMap<String, SecretVersion>;
 /// What became of one service.
 enum Outcome {
     Done,
+    /// It has no secret, which was said before.
+    Waiting,
     PutOff,
     Failed(Error),
 }
@@ -77,7 +80,8 @@ impl ServiceTokens {
             for (service, state) in &picture.services {
                 let current = versions.get(&service.secret_name(&self.settings.secret_prefix));
                 let verified = memory.verified(service);
-                let mut need = decide(state, verified, current, check, self.with_partitions());
+                let mut need =
+                    decide(state, verified, current, check, (self.settings.rights, service));
                 let failed = memory.failing.contains_key(service);
                 if need == Need::Nothing && ((check && !memory.knows_rules(state)) || failed) {
                     need = if state.tasks.is_empty() { Need::Nothing } else { Need::Check };
@@ -144,7 +148,7 @@ impl ServiceTokens {
             }
             let done = self.reconcile(writer, &service, &state, need, check).await;
             outage.note(&done);
-            (service, done.map_or_else(Outcome::Failed, |()| Outcome::Done))
+            (service, done.unwrap_or_else(Outcome::Failed))
         };
         let mut outcomes = Vec::with_capacity(work.len());
         let mut stream =
@@ -157,6 +161,10 @@ impl ServiceTokens {
         for (service, outcome) in outcomes {
             match outcome {
                 Outcome::Done => {}
+                Outcome::Waiting => {
+                    memory.failed(&service);
+                    report.postponed += 1;
+                }
                 Outcome::PutOff => {
                     report.postponed += 1;
                     memory.resume_at.get_or_insert(service);
@@ -178,26 +186,44 @@ impl ServiceTokens {
         state: &ServiceState,
         need: Need,
         check: bool,
-    ) -> Result<()> {
+    ) -> Result<Outcome> {
         match need {
-            Need::Nothing => Ok(()),
-            Need::Delete => self.delete(writer, state).await,
+            Need::Nothing => Ok(Outcome::Done),
+            Need::Delete => {
+                self.retire_ids(writer, service, state).await?;
+                // The secret's ids are those of a token to come now, not of the one known so far.
+                self.memory().forget(service);
+                self.delete(writer, state).await.map(|()| Outcome::Done)
+            }
             Need::Check | Need::Upsert => self.upsert(writer, service, state, check).await,
         }
     }
 
     /// Policy, secret, token: in this order, so that a break anywhere is made good by the next pass.
+    /// Nothing is made without a secret; that it is missing is an error once between two slower
+    /// checks.
     async fn upsert(
         &self,
         writer: &Writer,
         service: &ServiceName,
         state: &ServiceState,
         check: bool,
-    ) -> Result<()> {
+    ) -> Result<Outcome> {
         self.refuse_shared_secret(service, state)?;
-        let policy = self.ensure_service_policy(writer, service, state, check).await?;
-        let verified = self.ensure_ids_and_token(writer, service, state, &policy).await?;
+        let name = service.secret_name(&self.settings.secret_prefix);
+        let Some(stored) = self.find_secret(&name).await? else {
+            let is_new = self.memory().secretless.insert(service.clone());
+            return if is_new || check { Err(no_secret(&name)) } else { Ok(Outcome::Waiting) };
+        };
+        let policy = match self.settings.rights {
+            TokenRights::Policy => {
+                Some(self.ensure_service_policy(writer, service, state, check).await?)
+            }
+            TokenRights::ServiceIdentity => None,
+        };
+        let verified =
+            self.ensure_ids_and_token(writer, service, state, (policy, stored, check)).await?;
         self.memory().succeeded(service, verified);
-        Ok(())
+        Ok(Outcome::Done)
     }
 }

@@ -11,7 +11,7 @@ use super::{
 use crate::{
     Action, Change, Error, Object, Report, Result, Writer, arn,
     service_name::{ServiceName, Subject},
-    token_ids::Said,
+    token_ids::ParsedSecret,
 };
 use consul_watch::types::AclTokenEntry;
 
@@ -181,7 +181,9 @@ impl ServiceTokens {
             let stored = self.secrets.get(&name).await;
             let stored =
                 stored.map_err(|error| Error::step(format!("retrieving secret {name}"), error))?;
-            let Some(Said::Ids(ids)) = stored.map(|it| Said::read(it.value.as_ref())) else {
+            let Some(ParsedSecret::Ids(ids)) =
+                stored.map(|it| ParsedSecret::read(it.value.as_ref()))
+            else {
                 continue;
             };
             if state.tokens.iter().any(|token| token.object.accessor_id == ids.accessor) {

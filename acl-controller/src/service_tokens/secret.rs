@@ -6,7 +6,7 @@ use crate::{
     Action, Change, Error, Object, Result, Writer,
     secret_store::{Replaced, SecretVersion, StoredSecret},
     service_name::{ServiceName, Subject},
-    token_ids::{Said, TokenIds},
+    token_ids::{ParsedSecret, Stage, TokenIds},
 };
 
 /// How often a secret is read again because somebody else changes it at the same time.
@@ -15,7 +15,7 @@ const ATTEMPTS: usize = 5;
 /// What a secret is to do next.
 enum Next {
     /// It holds the ids of this token of the service.
-    Keep(Box<AclToken>),
+    Keep(Box<AclToken>, TokenIds),
     /// It holds ids, and the token for them is to be made.
     Make(TokenIds),
     /// It has to hold these.
@@ -51,19 +51,31 @@ impl ServiceTokens {
         writer: &Writer,
         service: &ServiceName,
         state: &ServiceState,
-        policy: &str,
+        (policy, stored, check): (Option<String>, StoredSecret, bool),
     ) -> Result<Option<Verified>> {
         let name = service.secret_name(&self.settings.secret_prefix);
+        let policy = policy.as_deref();
+        let mut known = Some(stored);
         // Ids that Consul does not take, although they look well.
         let mut refused = None;
         for _ in 0..ATTEMPTS {
-            let stored = self.read_secret(&name).await?;
+            let stored = match known.take() {
+                Some(stored) => stored,
+                None => self.read_secret(&name).await?,
+            };
             let (ids, version) =
                 match self.next_ids(service, state, &stored, refused.as_deref()).await? {
-                    Next::Keep(token) => {
+                    Next::Keep(token, ids) => {
                         self.ensure_links(writer, service, &token, policy).await?;
-                        let accessor = token.accessor_id;
-                        return Ok(Some(Verified { accessor, version: stored.version }));
+                        let mut verified = Verified {
+                            accessor: token.accessor_id,
+                            version: stored.version,
+                            stage: ids.stage,
+                        };
+                        if check && ids.stage == Stage::Pending {
+                            self.note_made(writer, &name, &ids, &mut verified).await?;
+                        }
+                        return Ok(Some(verified));
                     }
                     Next::Make(ids) => (ids, stored.version),
                     Next::Write(ids) => {
@@ -78,7 +90,7 @@ impl ServiceTokens {
                     }
                 };
             if self.ensure_token(writer, service, &ids, policy).await? {
-                return Ok(Some(Verified { accessor: ids.accessor, version }));
+                return Ok(Some(Verified { accessor: ids.accessor, version, stage: ids.stage }));
             }
             refused = Some(ids.accessor);
         }
@@ -90,15 +102,89 @@ impl ServiceTokens {
         })
     }
 
-    pub(super) async fn read_secret(&self, name: &str) -> Result<StoredSecret> {
+    /// Notes in a secret that its token is there, so that its ids are never used for another one.
+    /// Not at once, since that would be a second write for each new token.
+    async fn note_made(
+        &self,
+        writer: &Writer,
+        name: &str,
+        ids: &TokenIds,
+        verified: &mut Verified,
+    ) -> Result<()> {
+        // After a conflict the next check sees what somebody else has written.
+        if let Some(Replaced::Done(version)) =
+            self.write_secret(writer, name, &verified.version, &ids.made()).await?
+        {
+            (verified.version, verified.stage) = (version, Stage::Made);
+        }
+        Ok(())
+    }
+
+    /// Puts the ids of the next token into the secret of a service before its token is deleted:
+    /// tasks that start later get them, and the deleted token's secret does not come back.
+    pub(super) async fn retire_ids(
+        &self,
+        writer: &Writer,
+        service: &ServiceName,
+        state: &ServiceState,
+    ) -> Result<()> {
+        let name = service.secret_name(&self.settings.secret_prefix);
+        let stored = match self.find_secret(&name).await {
+            Ok(Some(stored)) => stored,
+            Ok(None) => return Ok(()),
+            Err(error) if error.is_retryable() => return Err(error),
+            Err(error) => {
+                tracing::warn!(
+                    service = %service,
+                    error = &error as &dyn std::error::Error,
+                    "the secret keeps the ids of a token that is deleted"
+                );
+                return Ok(());
+            }
+        };
+        let ParsedSecret::Ids(ids) = ParsedSecret::read(stored.value.as_ref()) else {
+            return Ok(());
+        };
+        if !state.tokens.iter().any(|token| token.object.accessor_id == ids.accessor) {
+            return Ok(());
+        }
+        // A pass before this one may have come so far.
+        if let Some(token) = self.read_token(&ids.accessor).await?
+            && ids.has_secret(secret_of(&token)?)
+        {
+            self.write_secret(writer, &name, &stored.version, &ids.with_new_secret()).await?;
+        }
+        Ok(())
+    }
+
+    pub(super) async fn find_secret(&self, name: &str) -> Result<Option<StoredSecret>> {
         let stored = self.secrets.get(name).await;
-        let stored =
-            stored.map_err(|error| Error::step(format!("retrieving secret {name}"), error))?;
-        stored.ok_or_else(|| {
-            Error::input(format!(
-                "retrieving secret {name}: there is none; the deployment has to make it, with the value {{}}"
-            ))
-        })
+        stored.map_err(|error| Error::step(format!("retrieving secret {name}"), error))
+    }
+
+    pub(super) async fn read_secret(&self, name: &str) -> Result<StoredSecret> {
+        self.find_secret(name).await?.ok_or_else(|| no_secret(name))
+    }
+
+    /// Returns `true` if Consul had a token with these ids once.
+    fn was_made(&self, service: &ServiceName, ids: &TokenIds) -> bool {
+        let memory = self.memory();
+        let verified = memory.verified(service);
+        ids.stage == Stage::Made || verified.is_some_and(|known| known.accessor == ids.accessor)
+    }
+
+    /// Decides about ids that Consul has no token for: they are used, unless it was deleted.
+    fn revived(&self, service: &ServiceName, ids: &TokenIds) -> Next {
+        if !self.was_made(service, ids) {
+            return Next::Make(ids.clone());
+        }
+        tracing::warn!(
+            service = %service,
+            accessor_id = ids.accessor,
+            "the token was deleted and gets another secret; tasks that run with the old one have to be started again"
+        );
+        self.memory().forget(service);
+        Next::Write(ids.with_new_secret())
     }
 
     /// The ids that a service's secret holds, or has to hold.
@@ -112,26 +198,26 @@ impl ServiceTokens {
         stored: &StoredSecret,
         refused: Option<&str>,
     ) -> Result<Next> {
-        let said = Said::read(stored.value.as_ref());
-        if let Said::Ids(ids) = &said
+        let said = ParsedSecret::read(stored.value.as_ref());
+        if let ParsedSecret::Ids(ids) = &said
             && refused != Some(ids.accessor.as_str())
         {
             match self.read_token(&ids.accessor).await? {
                 Some(token) if self.is_of(service, &token.description) => {
                     let secret = secret_of(&token)?;
                     if ids.has_secret(secret) {
-                        return Ok(Next::Keep(Box::new(token)));
+                        return Ok(Next::Keep(Box::new(token), ids.clone()));
                     }
                     let accessor = ids.accessor.clone();
-                    return Ok(Next::Write(TokenIds { accessor, secret: secret.clone() }));
+                    return Ok(Next::Write(TokenIds::of_token(accessor, secret.clone())));
                 }
                 // Somebody else's token is not for this service's tasks.
                 Some(_) => {}
-                None if state.tokens.is_empty() => return Ok(Next::Make(ids.clone())),
+                None if state.tokens.is_empty() => return Ok(self.revived(service, ids)),
                 None => {
                     return Ok(match self.existing(service, state).await? {
                         Some(found) => Next::Write(found),
-                        None => Next::Make(ids.clone()),
+                        None => self.revived(service, ids),
                     });
                 }
             }
@@ -140,13 +226,13 @@ impl ServiceTokens {
             return Ok(Next::Write(found));
         }
         match said {
-            Said::Foreign(reason) => {
+            ParsedSecret::Foreign(reason) => {
                 let name = service.secret_name(&self.settings.secret_prefix);
                 Err(Error::input(format!(
                     "unmarshalling secret value: {name}: {reason}; to let the controller fill it, make it {{}}"
                 )))
             }
-            Said::Ids(_) | Said::Nothing => Ok(Next::Write(TokenIds::generate())),
+            ParsedSecret::Ids(_) | ParsedSecret::Nothing => Ok(Next::Write(TokenIds::generate())),
         }
     }
 
@@ -163,7 +249,7 @@ impl ServiceTokens {
             let token = self.read_token(&listed.accessor_id).await?;
             if let Some(token) = token.filter(|token| self.is_of(service, &token.description)) {
                 let secret = secret_of(&token)?.clone();
-                return Ok(Some(TokenIds { accessor: token.accessor_id, secret }));
+                return Ok(Some(TokenIds::of_token(token.accessor_id, secret)));
             }
         }
         Ok(None)
@@ -189,6 +275,13 @@ impl ServiceTokens {
             })
             .await
     }
+}
+
+/// The error of a service whose secret the deployment has not made.
+pub(super) fn no_secret(name: &str) -> Error {
+    Error::input(format!(
+        "retrieving secret {name}: there is none; the deployment has to make it, with the value {{}}"
+    ))
 }
 
 /// Whether a secret, given by name or ARN, is the one with this name. An ARN has a hyphen and six

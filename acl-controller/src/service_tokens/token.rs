@@ -1,4 +1,4 @@
-use consul_watch::types::{AclLink, AclToken, AclTokenRequest};
+use consul_watch::types::{AclLink, AclToken, AclTokenRequest, ServiceIdentity};
 
 use super::{ServiceTokens, listing::ServiceState};
 use crate::{
@@ -16,8 +16,9 @@ impl ServiceTokens {
         Ok(found.value)
     }
 
-    fn links(&self, policy: &str) -> Vec<AclLink> {
-        let mut links = vec![AclLink::name(policy)];
+    /// The policies of a token; none by its name where its rights come from an identity.
+    fn links(&self, policy: Option<&str>) -> Vec<AclLink> {
+        let mut links: Vec<AclLink> = policy.map(AclLink::name).into_iter().collect();
         if self.with_partitions() {
             links.push(AclLink::name(CROSS_NAMESPACE_READ));
         }
@@ -31,7 +32,7 @@ impl ServiceTokens {
         writer: &Writer,
         service: &ServiceName,
         ids: &TokenIds,
-        policy: &str,
+        policy: Option<&str>,
     ) -> Result<bool> {
         match self.read_token(&ids.accessor).await? {
             Some(token) if self.is_of(service, &token.description) => {
@@ -47,6 +48,9 @@ impl ServiceTokens {
         request.accessor_id = Some(ids.accessor.clone());
         request.secret_id = Some(ids.secret.clone());
         request.policies = self.links(policy);
+        if policy.is_none() {
+            request.service_identities.push(ServiceIdentity::new(service.name.as_str()));
+        }
         let change = Change::new(Action::Create, Object::Token, token_name(service, &ids.accessor));
         let write = self.tenancy.home_write();
         let made = writer.write(change, async {
@@ -73,18 +77,23 @@ impl ServiceTokens {
         writer: &Writer,
         service: &ServiceName,
         token: &AclToken,
-        policy: &str,
+        policy: Option<&str>,
     ) -> Result<()> {
         let missing: Vec<AclLink> = self
             .links(policy)
             .into_iter()
             .filter(|link| token.policies.iter().all(|have| have.name != link.name))
             .collect();
-        if missing.is_empty() {
+        let identity = policy.is_none()
+            && token.service_identities.iter().all(|have| have.service_name != service.name);
+        if missing.is_empty() && !identity {
             return Ok(());
         }
         let mut request = AclTokenRequest::from(token);
         request.policies.extend(missing);
+        if identity {
+            request.service_identities.push(ServiceIdentity::new(service.name.as_str()));
+        }
         let change =
             Change::new(Action::Update, Object::Token, token_name(service, &token.accessor_id));
         let write = self.tenancy.home_write();

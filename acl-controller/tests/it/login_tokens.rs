@@ -1,7 +1,13 @@
 //! Clean-up of tokens and services whose tasks are gone.
 
-use acl_controller::{Reconciler as _, Writer};
-use consul_watch::types::{AclTokenRequest, CatalogRegistration, Service};
+use std::time::Duration;
+
+use acl_controller::{LoginTokenSettings, Reconciler as _, Writer};
+use consul_watch::{
+    client::Request,
+    types::{AclTokenRequest, CatalogDeregistration, CatalogRegistration, Service},
+};
+use serde_json::json;
 
 use crate::scene::{Scene, pass, read, shown, try_pass, write};
 
@@ -13,7 +19,8 @@ crate::scene::cases![
     tasks_with_tokens_and_services_keep_them,
     services_and_tokens_of_a_task_that_is_gone_are_removed,
     a_node_that_was_removed_is_registered_again,
-    a_running_task_keeps_its_token_whatever_its_tags,
+    a_running_task_that_lost_its_tag_keeps_nothing,
+    a_token_with_the_clusters_name_is_removed_too,
     a_dry_run_removes_nothing,
     a_cleanup_takes_tokens_services_and_node,
 ];
@@ -145,26 +152,63 @@ async fn a_node_that_was_removed_is_registered_again(scene: &Scene) {
     let node = scene.client.catalog_node(&scene.cluster, &read()).await.unwrap().value.unwrap();
     assert_eq!(node.node.meta.get("synthetic-node").map(String::as_str), Some("true"));
     assert_eq!(node.node.address, "10.0.0.9");
-    let gone = consul_watch::types::CatalogDeregistration::node(&scene.cluster);
+    let gone = CatalogDeregistration::node(&scene.cluster);
     scene.client.catalog_deregister(&gone).await.unwrap();
     assert_eq!(pass(&reconciler).await, [format!("create node {}", scene.cluster)]);
     assert_eq!(pass(&reconciler).await, Vec::<String>::new());
 }
 
-async fn a_running_task_keeps_its_token_whatever_its_tags(scene: &Scene) {
+async fn a_running_task_that_lost_its_tag_keeps_nothing(scene: &Scene) {
     let token = scene.login_task("t1", &scene.cluster).await;
-    let mut task = scene.task("t1", "web");
-    task.tags.clear();
+    let task = scene.task("t1", "web");
     scene.tasks.set(task.clone());
     let reconciler = scene.login_tokens();
+    pass(&reconciler).await;
+    register(scene, &scene.cluster, "web-t1", "t1").await;
     pass(&reconciler).await;
     assert!(scene.token(&token).await.is_some());
     let error = reconciler.cleanup(&Writer::new(), false).await.unwrap_err();
     assert!(error.to_string().contains("still run"), "{error}");
     assert!(scene.token(&token).await.is_some());
-    scene.tasks.remove(&task.arn);
-    pass(&reconciler).await;
+    let mut untagged = task.clone();
+    untagged.tags.clear();
+    scene.tasks.set(untagged);
+    assert_eq!(
+        pass(&reconciler).await,
+        [format!("delete token {token}"), "delete service web-t1".to_owned()]
+    );
     assert!(scene.token(&token).await.is_none());
+}
+
+/// On EC2 the metadata has the cluster's name, which logins of consul-ecs 0.5 and 0.6 wrote into
+/// their tokens. A cluster of another region may have it, too.
+async fn a_token_with_the_clusters_name_is_removed_too(scene: &Scene) {
+    let name = scene.cluster.rsplit('/').next().unwrap().to_owned();
+    let gone = scene.login_task("gone", &name).await;
+    let alive = scene.login_task("alive", &name).await;
+    let elsewhere = scene.login_task("elsewhere", &name).await;
+    let other = scene.login_task("other", &format!("{name}-2")).await;
+    scene.tasks.set(scene.task("alive", "web"));
+    let node = scene.name("agent");
+    let task = format!("arn:aws:ecs:eu-west-1:123456789012:task/{name}/elsewhere");
+    let service = json!({"ID": format!("web-{node}"), "Service": "web",
+        "Meta": {"task-id": "elsewhere", "task-arn": task}});
+    let registration = json!({"Node": node, "Address": "127.0.0.1", "Service": service});
+    let request = Request::put("service", "/v1/catalog/register").json(&registration);
+    scene.client.send(request).await.unwrap();
+
+    // A new one may be of a task elsewhere that has not registered its services yet.
+    pass(&scene.login_tokens()).await;
+    assert!(scene.token(&gone).await.is_some());
+    let mut settings = LoginTokenSettings::new(&scene.cluster, "10.0.0.9");
+    settings.named_token_age = Duration::ZERO;
+    let reconciler = scene.login_tokens_with(settings);
+    assert_eq!(pass(&reconciler).await, [format!("delete token {gone}")]);
+    for token in [&alive, &elsewhere, &other] {
+        assert!(scene.token(token).await.is_some());
+    }
+    let gone = CatalogDeregistration::node(&node);
+    scene.client.catalog_deregister(&gone).await.unwrap();
 }
 
 async fn a_dry_run_removes_nothing(scene: &Scene) {

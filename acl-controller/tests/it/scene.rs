@@ -19,7 +19,9 @@ use consul_watch::{
     Client, QueryOptions, WriteOptions,
     client::AclTokenFilter,
     testing::{
-        Behaviour, DefaultPolicy, LoginAttempt, LoginIdentity, TestConsul, parts::Suite, real,
+        Behaviour, DefaultPolicy, LoginAttempt, LoginIdentity, TestConsul,
+        parts::{Part, Suite},
+        real,
     },
     types::{
         AclAuthMethod, AclBindingRule, AclLogin, AclPolicy, AclToken, AclTokenEntry, BindType,
@@ -35,7 +37,9 @@ pub(crate) const ROOT: &str = "5ec2e700-0000-4000-8000-00000000600d";
 const KEY: &str = include_str!("../../../consul-watch/tests/data/login/key.pub.pem");
 const JWT: &str = include_str!("../../../consul-watch/tests/data/login/web.jwt");
 
-static SEALED: OnceCell<Mutex<real::Consul>> = OnceCell::const_new();
+/// The oldest and the newest Consul that there are.
+static SEALED: [OnceCell<Mutex<real::Consul>>; 2] =
+    [const { OnceCell::const_new() }, const { OnceCell::const_new() }];
 static NAMES: AtomicU32 = AtomicU32::new(0);
 
 /// A Consul with ACLs, a cluster with tasks, and secrets.
@@ -87,15 +91,28 @@ impl Scene {
         Self::new(consul.client(), Some(consul), None)
     }
 
-    pub(crate) async fn real(case: &str) -> Option<Self> {
-        let part = SUITE.part("consul", case)?;
+    /// On the oldest Consul that there is.
+    pub(crate) async fn real_oldest(case: &str) -> Option<Self> {
+        let parts = SUITE.parts("consul", case);
+        Self::real(parts.first()?, &SEALED[0]).await
+    }
+
+    /// On the newest one, if there are several.
+    pub(crate) async fn real_newest(case: &str) -> Option<Self> {
+        let parts = SUITE.parts("consul", case);
+        Self::real(parts.get(1..)?.last()?, &SEALED[1]).await
+    }
+
+    async fn real(part: &Part, shared: &'static OnceCell<Mutex<real::Consul>>) -> Option<Self> {
         let start = || async {
-            let tokens = json!({ "master": ROOT });
+            // The word of before Consul 1.11.
+            let old = part.major_minor() < (1, 11);
+            let tokens = json!({ if old { "master" } else { "initial_management" }: ROOT });
             let acl = json!({ "enabled": true, "default_policy": "deny", "tokens": tokens });
             let consul = real::Consul::start_with(&part.path, json!({ "acl": acl })).await;
             Mutex::new(consul.expect("a real Consul"))
         };
-        let guard = SEALED.get_or_init(start).await.lock().await;
+        let guard = shared.get_or_init(start).await.lock().await;
         Some(Self::new(guard.client(), None, Some(guard)))
     }
 
@@ -135,6 +152,11 @@ impl Scene {
 
     pub(crate) fn login_tokens_of(&self, tasks: Arc<dyn TaskSource>) -> LoginTokens {
         let settings = LoginTokenSettings::new(&self.cluster, "10.0.0.9");
+        LoginTokens::new(Arc::new(self.client.clone()), tasks, settings).unwrap()
+    }
+
+    pub(crate) fn login_tokens_with(&self, settings: LoginTokenSettings) -> LoginTokens {
+        let tasks = Arc::new(self.tasks.clone());
         LoginTokens::new(Arc::new(self.client.clone()), tasks, settings).unwrap()
     }
 
@@ -318,7 +340,15 @@ macro_rules! cases {
         mod real {
             $(#[tokio::test]
             async fn $case() {
-                if let Some(scene) = crate::scene::Scene::real(stringify!($case)).await {
+                if let Some(scene) = crate::scene::Scene::real_oldest(stringify!($case)).await {
+                    super::$case(&scene).await;
+                }
+            })+
+        }
+        mod newest {
+            $(#[tokio::test]
+            async fn $case() {
+                if let Some(scene) = crate::scene::Scene::real_newest(stringify!($case)).await {
                     super::$case(&scene).await;
                 }
             })+

@@ -57,7 +57,7 @@ async fn a_service_that_one_list_lacks_keeps_its_token(scene: &Scene) {
         assert_eq!(pass(&reconciler).await, Vec::<String>::new());
     }
     scene.tasks.remove(&task);
-    assert_eq!(pass(&reconciler).await.len(), 2);
+    assert_eq!(pass(&reconciler).await.len(), 3);
 }
 
 async fn a_task_that_one_list_lacks_keeps_its_login(scene: &Scene) {

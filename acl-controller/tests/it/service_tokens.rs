@@ -1,7 +1,8 @@
 //! A token and a policy for each service.
 
-use acl_controller::{Reconciler as _, Writer, task::Task};
+use acl_controller::{Reconciler as _, TokenRights, Writer, task::Task};
 use consul_watch::types::AclTokenRequest;
+use serde_json::json;
 
 use crate::scene::{Scene, chains, check, pass, read, shown, try_pass, write};
 
@@ -15,7 +16,10 @@ crate::scene::cases![
     a_token_that_exists_is_not_made_again,
     ids_of_the_secret_are_those_of_the_token,
     a_token_that_somebody_deleted_is_made_again,
-    a_service_that_comes_back_gets_the_same_token,
+    a_service_that_comes_back_gets_a_token_of_the_same_accessor,
+    a_token_may_have_a_service_identity_instead_of_a_policy,
+    ids_that_were_never_a_token_are_used,
+    nothing_is_made_for_a_service_without_a_secret,
     there_may_be_nothing_to_delete,
     a_missing_or_foreign_secret_stops_no_other_service,
     a_half_filled_secret_is_replaced_entirely,
@@ -91,10 +95,15 @@ async fn a_service_whose_tasks_are_gone_loses_token_and_policy(scene: &Scene) {
     let changes = pass(&scene.service_tokens()).await;
     assert_eq!(
         changes,
-        [format!("delete token {web} ({})", ids.0), format!("delete policy {web}-service")]
+        [
+            format!("update secret {secret}"),
+            format!("delete token {web} ({})", ids.0),
+            format!("delete policy {web}-service")
+        ]
     );
     assert!(scene.tokens().await.is_empty() && scene.policies().await.is_empty());
-    assert_eq!(scene.ids(&secret).await, ids, "the secret keeps its ids");
+    let next = scene.ids(&secret).await;
+    assert!(next.0 == ids.0 && next.1 != ids.1, "the secret has the ids of the next token");
 }
 
 /// Spec: ACL12
@@ -140,7 +149,10 @@ async fn where_all_is_well_nothing_is_written(scene: &Scene) {
     pass(&reconciler).await;
     let ids = scene.ids(&secret).await;
     assert_eq!(pass(&reconciler).await, Vec::<String>::new());
+    let noted = format!("update secret {secret}");
+    assert_eq!(check(&scene.service_tokens()).await, [noted], "that the token is there");
     assert_eq!(check(&scene.service_tokens()).await, Vec::<String>::new());
+    assert_eq!(check(&reconciler).await, Vec::<String>::new());
     assert_eq!(scene.ids(&secret).await, ids);
 }
 
@@ -185,25 +197,108 @@ async fn a_token_that_somebody_deleted_is_made_again(scene: &Scene) {
     pass(&reconciler).await;
     let ids = scene.ids(&secret).await;
     scene.client.acl_token_delete(&ids.0, &write()).await.unwrap();
-    assert_eq!(pass(&reconciler).await, [format!("create token {web} ({})", ids.0)]);
+    let made = [format!("update secret {secret}"), format!("create token {web} ({})", ids.0)];
+    assert_eq!(pass(&reconciler).await, made);
+    let again = scene.ids(&secret).await;
+    assert_eq!(again.0, ids.0);
+    assert_ne!(again.1, ids.1, "who deletes a token wants its secret to end");
+    assert!(scene.may_register(&again.1, &web).await);
+    assert_eq!(pass(&reconciler).await, Vec::<String>::new());
+    // Another controller knows it from the secret, once a slower check has noted it there.
+    assert_eq!(check(&reconciler).await, [format!("update secret {secret}")]);
+    assert_eq!(check(&reconciler).await, Vec::<String>::new());
+    scene.client.acl_token_delete(&ids.0, &write()).await.unwrap();
+    assert_eq!(pass(&scene.service_tokens()).await, made);
+    let third = scene.ids(&secret).await;
+    assert!(third.0 == ids.0 && third.1 != again.1 && third.1 != ids.1);
+}
+
+/// A crash between the two writes is no deletion: the ids that tasks may have got are used.
+async fn ids_that_were_never_a_token_are_used(scene: &Scene) {
+    let web = scene.name("web");
+    let secret = scene.secret(&web);
+    let ids = (uuid::Uuid::new_v4().to_string(), uuid::Uuid::new_v4().to_string());
+    let text =
+        json!({"version": 1, "accessor_id": ids.0, "token": ids.1, "made": false}).to_string();
+    scene.secrets.put(&secret, text);
+    scene.start("1", &web);
+    pass(&scene.service_tokens()).await;
     assert_eq!(scene.ids(&secret).await, ids);
     assert!(scene.may_register(&ids.1, &web).await);
 }
 
-/// Spec: ACL16
-async fn a_service_that_comes_back_gets_the_same_token(scene: &Scene) {
+async fn nothing_is_made_for_a_service_without_a_secret(scene: &Scene) {
     let web = scene.name("web");
-    scene.secret(&web);
-    let task = scene.start("1", &web);
+    scene.start("1", &web);
     let reconciler = scene.service_tokens();
+    let (report, changes) = try_pass(&reconciler, false).await;
+    assert_eq!((report.errors.len(), changes), (1, Vec::new()), "it is said once");
+    for _ in 0..12 {
+        let (report, changes) = try_pass(&reconciler, false).await;
+        assert_eq!((report.errors.len(), report.postponed, changes), (0, 1, Vec::new()));
+    }
+    assert!(scene.policies().await.is_empty() && scene.tokens().await.is_empty());
+    scene.secret(&web);
+    let mut passes = 0;
+    while scene.tokens().await.is_empty() {
+        assert!(passes < 10, "it is tried again after a while");
+        try_pass(&reconciler, false).await;
+        passes += 1;
+    }
+}
+
+/// As consul-ecs 0.2 and 0.3 had it.
+async fn a_token_may_have_a_service_identity_instead_of_a_policy(scene: &Scene) {
+    let web = scene.name("web");
+    let secret = scene.secret(&web);
+    let task = scene.start("1", &web);
+    let mut settings = scene.settings();
+    settings.rights = TokenRights::ServiceIdentity;
+    let reconciler = scene.service_tokens_with(settings);
     pass(&reconciler).await;
-    let before = scene.tokens().await[0].accessor_id.clone();
+    let ids = scene.ids(&secret).await;
+    assert!(scene.policies().await.is_empty());
+    let token = scene.token(&ids.0).await.unwrap();
+    assert_eq!(token.service_identities[0].service_name, web);
+    assert!(scene.may_register(&ids.1, &web).await);
+    assert_eq!(pass(&reconciler).await, Vec::<String>::new());
+    // Somebody takes its rights away.
+    let mut bare = AclTokenRequest::from(&token);
+    bare.service_identities.clear();
+    scene.client.acl_token_update(&ids.0, &bare, &write()).await.unwrap();
+    assert_eq!(pass(&reconciler).await, [format!("update token {web} ({})", ids.0)]);
+    assert!(scene.may_register(&ids.1, &web).await);
     scene.tasks.remove(&task);
     pass(&reconciler).await;
     assert!(scene.tokens().await.is_empty());
+}
+
+/// Spec: ACL16
+async fn a_service_that_comes_back_gets_a_token_of_the_same_accessor(scene: &Scene) {
+    let web = scene.name("web");
+    let secret = scene.secret(&web);
+    let task = scene.start("1", &web);
+    let reconciler = scene.service_tokens();
+    pass(&reconciler).await;
+    let before = scene.ids(&secret).await;
+    scene.tasks.remove(&task);
+    assert_eq!(
+        pass(&reconciler).await,
+        [
+            format!("update secret {secret}"),
+            format!("delete token {web} ({})", before.0),
+            format!("delete policy {web}-service")
+        ]
+    );
+    assert!(scene.tokens().await.is_empty());
+    // What a task gets injected that starts before the token is made.
+    let injected = scene.ids(&secret).await;
     scene.start("2", &web);
     pass(&reconciler).await;
-    assert_eq!(scene.tokens().await[0].accessor_id, before);
+    assert_eq!(scene.ids(&secret).await, injected);
+    assert_eq!(scene.tokens().await[0].accessor_id, before.0);
+    assert_ne!(injected.1, before.1, "the deleted secret does not come back");
+    assert!(scene.may_register(&injected.1, &web).await);
 }
 
 /// Spec: ACL17
@@ -297,9 +392,10 @@ async fn a_dry_run_tells_and_changes_nothing(scene: &Scene) {
     assert!(scene.tokens().await.is_empty() && scene.policies().await.is_empty());
     assert_eq!(scene.ids(&secret).await, (String::new(), String::new()));
     pass(&reconciler).await;
+    check(&reconciler).await;
     assert_eq!(dry().await, Vec::<String>::new());
     scene.tasks.remove(&task);
-    assert_eq!(dry().await.len(), 2);
+    assert_eq!(dry().await.len(), 3);
     assert_eq!((scene.tokens().await.len(), scene.policies().await.len()), (1, 1));
 }
 

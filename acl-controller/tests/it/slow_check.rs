@@ -79,6 +79,7 @@ async fn a_secret_that_was_deleted_is_filled_when_it_is_back(scene: &Scene) {
 
 async fn changed_rules_are_repaired(scene: &Scene) {
     let Running { web, reconciler, .. } = scene.running().await;
+    check(&reconciler).await;
     let name = format!("{web}-service");
     let policy =
         async || scene.client.acl_policy_by_name(&name, &read()).await.unwrap().value.unwrap();

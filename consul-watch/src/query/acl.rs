@@ -4,7 +4,7 @@ use super::simple::plain_query;
 use crate::{
     Answer, Client, Query, QueryOptions, Result,
     client::AclTokenFilter,
-    query::{Position, QueryKey, common_setters},
+    query::{Position, QueryKey, Subject, common_setters},
     types::{AclAuthMethod, AclBindingRule, AclPolicy, AclRole, AclTokenEntry},
 };
 
@@ -56,6 +56,10 @@ impl Query for AclTokens {
         QueryKey::new("acl.tokens", &(&self.filter, self.options.canonical()))
     }
 
+    fn subject(&self) -> Subject<'_> {
+        Subject::default().within(self.options.datacenter.as_deref())
+    }
+
     async fn fetch(
         &self,
         client: &Client,
@@ -98,6 +102,10 @@ impl Query for AclBindingRules {
 
     fn key(&self) -> QueryKey {
         QueryKey::new("acl.binding-rules", &(&self.auth_method, self.options.canonical()))
+    }
+
+    fn subject(&self) -> Subject<'_> {
+        Subject::default().within(self.options.datacenter.as_deref())
     }
 
     async fn fetch(

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use crate::{
     Answer, Client, Query, QueryOptions, Result,
-    query::{Mode, Position, QueryKey},
+    query::{Mode, Position, QueryKey, Subject},
     types,
 };
 
@@ -32,6 +32,10 @@ impl Query for AgentService {
 
     fn mode(&self) -> Mode {
         Mode::Hash
+    }
+
+    fn subject(&self) -> Subject<'_> {
+        Subject::object(&self.id)
     }
 
     async fn fetch(

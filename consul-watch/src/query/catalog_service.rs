@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use crate::{
     Answer, Client, Query, QueryOptions, Result,
-    query::{Position, QueryKey, Scope, common_setters, is_local},
+    query::{Position, QueryKey, Scope, Subject, common_setters, is_local},
     types,
 };
 
@@ -39,6 +39,10 @@ impl Query for CatalogService {
 
     fn scope(&self) -> Scope {
         if is_local(&self.options) { Scope::Service(self.name.clone()) } else { Scope::Opaque }
+    }
+
+    fn subject(&self) -> Subject<'_> {
+        Subject::service(&self.name).within(self.options.datacenter.as_deref())
     }
 
     async fn fetch(

@@ -2,7 +2,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use crate::{
     Answer, Client, Query, QueryOptions, Result,
-    query::{Position, QueryKey, Scope, common_setters, is_local},
+    query::{Position, QueryKey, Scope, Subject, common_setters, is_local},
 };
 
 /// The names of all services, each with its sorted tags.
@@ -36,6 +36,10 @@ impl Query for CatalogServices {
 
     fn scope(&self) -> Scope {
         if is_local(&self.options) { Scope::CatalogServices } else { Scope::Opaque }
+    }
+
+    fn subject(&self) -> Subject<'_> {
+        Subject::default().within(self.options.datacenter.as_deref())
     }
 
     async fn fetch(

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use crate::{
     Answer, Client, Query, QueryOptions, Result,
-    query::{Mode, Position, QueryKey, common_setters},
+    query::{Mode, Position, QueryKey, Subject, common_setters},
     types::UserEvent,
 };
 
@@ -41,6 +41,11 @@ impl Query for Events {
 
     fn mode(&self) -> Mode {
         Mode::Event
+    }
+
+    fn subject(&self) -> Subject<'_> {
+        Subject { object: self.name.as_deref(), ..Subject::default() }
+            .within(self.options.datacenter.as_deref())
     }
 
     async fn fetch(

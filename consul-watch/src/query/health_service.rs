@@ -3,7 +3,7 @@ use std::time::Duration;
 use crate::{
     Answer, Client, Query, QueryOptions, Result,
     client::HealthOptions,
-    query::{Position, QueryKey, Scope, common_setters, is_local},
+    query::{Position, QueryKey, Scope, Subject, common_setters, is_local},
     types::ServiceEntry,
 };
 
@@ -98,6 +98,10 @@ impl Query for HealthService {
             entries
         };
         sorted(old) == sorted(new)
+    }
+
+    fn subject(&self) -> Subject<'_> {
+        Subject::service(&self.name).within(self.options.datacenter.as_deref())
     }
 
     async fn fetch(

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use crate::{
     Answer, Client, Query, QueryOptions, Result,
-    query::{Position, QueryKey, Scope, common_setters, is_local},
+    query::{Position, QueryKey, Scope, Subject, common_setters, is_local},
     types::{HealthCheck, HealthStatus},
 };
 
@@ -46,6 +46,10 @@ impl Query for HealthState {
 
     fn scope(&self) -> Scope {
         if is_local(&self.options) { Scope::Checks } else { Scope::Opaque }
+    }
+
+    fn subject(&self) -> Subject<'_> {
+        Subject::default().within(self.options.datacenter.as_deref())
     }
 
     async fn fetch(

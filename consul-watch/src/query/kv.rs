@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use crate::{
     Answer, Client, Query, QueryOptions, Result,
-    query::{Position, QueryKey, Scope, common_setters, is_local},
+    query::{Position, QueryKey, Scope, Subject, common_setters, is_local},
     types::KvPair,
 };
 
@@ -32,6 +32,10 @@ impl Query for KvGet {
 
     fn scope(&self) -> Scope {
         if is_local(&self.options) { Scope::KvKey(self.key.clone()) } else { Scope::Opaque }
+    }
+
+    fn subject(&self) -> Subject<'_> {
+        Subject::path(&self.key).within(self.options.datacenter.as_deref())
     }
 
     async fn fetch(
@@ -70,6 +74,10 @@ impl Query for KvList {
 
     fn scope(&self) -> Scope {
         if is_local(&self.options) { Scope::KvPrefix(self.prefix.clone()) } else { Scope::Opaque }
+    }
+
+    fn subject(&self) -> Subject<'_> {
+        Subject::path(&self.prefix).within(self.options.datacenter.as_deref())
     }
 
     async fn fetch(
@@ -119,6 +127,10 @@ impl Query for KvKeys {
 
     fn scope(&self) -> Scope {
         if is_local(&self.options) { Scope::KvPrefix(self.prefix.clone()) } else { Scope::Opaque }
+    }
+
+    fn subject(&self) -> Subject<'_> {
+        Subject::path(&self.prefix).within(self.options.datacenter.as_deref())
     }
 
     async fn fetch(

@@ -7,7 +7,7 @@ use super::{
 use crate::{
     Answer, Client, Query, QueryOptions, Result,
     client::HealthOptions,
-    query::{Position, QueryKey, common_setters},
+    query::{Position, QueryKey, Subject, common_setters},
     types::{self, DiscoveryChainOverride, IntentionSide},
 };
 
@@ -142,6 +142,10 @@ impl Query for ConfigEntry {
         QueryKey::new("config.get", &(&self.kind, &self.name, self.options.canonical()))
     }
 
+    fn subject(&self) -> Subject<'_> {
+        Subject::object(&self.name).within(self.options.datacenter.as_deref())
+    }
+
     async fn fetch(
         &self,
         client: &Client,
@@ -197,6 +201,10 @@ impl Query for IntentionMatch {
     fn key(&self) -> QueryKey {
         let parameters = (self.side.as_str(), &self.service, self.options.canonical());
         QueryKey::new("connect.intention.match", &parameters)
+    }
+
+    fn subject(&self) -> Subject<'_> {
+        Subject::service(&self.service).within(self.options.datacenter.as_deref())
     }
 
     async fn fetch(

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     Answer, Client, Query, QueryOptions, Result,
-    query::{Position, QueryKey, common_setters},
+    query::{Position, QueryKey, Subject, common_setters},
     types,
 };
 
@@ -48,6 +48,10 @@ impl Query for SessionInfo {
 
     fn key(&self) -> QueryKey {
         QueryKey::new("session.info", &(self.id.as_str(), self.options.canonical()))
+    }
+
+    fn subject(&self) -> Subject<'_> {
+        Subject::object(self.id.as_str()).within(self.options.datacenter.as_deref())
     }
 
     async fn fetch(

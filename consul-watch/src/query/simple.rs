@@ -35,6 +35,10 @@ macro_rules! plain_query {
                 $crate::query::QueryKey::new($key, &(self.options.canonical(),))
             }
 
+            fn subject(&self) -> $crate::query::Subject<'_> {
+                $crate::query::Subject::default().within(self.options.datacenter.as_deref())
+            }
+
             async fn fetch(
                 &self,
                 client: &$crate::Client,
@@ -87,6 +91,15 @@ macro_rules! named_query {
                 } else {
                     $crate::query::Scope::Opaque
                 }
+            }
+
+            fn subject(&self) -> $crate::query::Subject<'_> {
+                let name = self.$param.as_str();
+                let subject = match stringify!($param) {
+                    "service" => $crate::query::Subject::service(name),
+                    _ => $crate::query::Subject::object(name),
+                };
+                subject.within(self.options.datacenter.as_deref())
             }
 
             async fn fetch(

@@ -1,6 +1,20 @@
-use std::sync::Arc;
+//! The connections that a watcher's requests use together, and what a refusal teaches about them.
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::Instant,
+};
+
+/// A refusal never lowers the budget below this, which a watcher needs to work at all.
+const FEWEST: usize = 12;
+/// After a refusal the budget grows again by a part each time this has passed: the connections
+/// of another program may be gone, or the limit have been raised.
+const REGROWTH: Duration = Duration::from_mins(5);
 
 /// Limits how many connections exchanges use together.
 ///
@@ -8,20 +22,134 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 /// gives a part of it to each exchange, and takes it back when the exchange's
 /// connection is idle or closed, not before. Over HTTP/2, where exchanges share a
 /// connection, it is not asked.
+///
+/// Consul serves a number of connections for each client address, 200 by default, and refuses
+/// more. The address may have other programs, and the operator another limit: so a refusal
+/// lowers the budget to less than there was when it came.
 #[derive(Debug, Clone)]
 pub(crate) struct Budget {
     parts: Arc<Semaphore>,
+    limit: Arc<Mutex<Limit>>,
+}
+
+#[derive(Debug)]
+struct Limit {
+    most: usize,
+    now: usize,
+    /// Parts that are lent and not to be lent again.
+    debt: usize,
+    /// When it was lowered, or grew, last.
+    changed: Instant,
 }
 
 impl Budget {
     pub(crate) fn new(connections: usize) -> Self {
-        Self { parts: Arc::new(Semaphore::new(connections.min(Semaphore::MAX_PERMITS))) }
+        let most = connections.min(Semaphore::MAX_PERMITS);
+        let limit = Limit { most, now: most, debt: 0, changed: Instant::now() };
+        Self { parts: Arc::new(Semaphore::new(most)), limit: Arc::new(Mutex::new(limit)) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, Limit> {
+        // Nothing that holds the lock can leave the numbers half changed.
+        self.limit.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Number of connections by which the budget is smaller than it was made.
+    pub(crate) fn shortfall(&self) -> usize {
+        let state = self.state();
+        state.most - state.now
     }
 
     /// One connection's part of it, as soon as there is one; those who wait get it in
     /// their order.
-    pub(crate) async fn part(self) -> Option<OwnedSemaphorePermit> {
-        // It is never closed.
-        self.parts.acquire_owned().await.ok()
+    pub(crate) async fn part(&self) -> Option<OwnedSemaphorePermit> {
+        loop {
+            self.grow();
+            // It is never closed.
+            let permit = Arc::clone(&self.parts).acquire_owned().await.ok()?;
+            let mut state = self.state();
+            if state.debt == 0 {
+                return Some(permit);
+            }
+            state.debt -= 1;
+            permit.forget();
+        }
+    }
+
+    /// Lowers the budget, because a connection within it was refused: to an eighth less than
+    /// there are now.
+    pub(crate) fn refused(&self) {
+        let mut state = self.state();
+        let lent = (state.now + state.debt).saturating_sub(self.parts.available_permits());
+        let now = (lent - lent / 8).max(FEWEST.min(state.most)).min(state.now);
+        // One event refuses many at once, and those that come after the first find fewer.
+        if now == state.now {
+            return;
+        }
+        let less = state.now - now;
+        let forgotten = self.parts.forget_permits(less);
+        state.debt += less - forgotten;
+        (state.now, state.changed) = (now, Instant::now());
+        tracing::warn!(
+            connections = now,
+            "Consul refuses connections of this address: fewer are used from now on"
+        );
+    }
+
+    fn grow(&self) {
+        let mut state = self.state();
+        if state.now == state.most || state.changed.elapsed() < REGROWTH {
+            return;
+        }
+        let more = (state.most / 16).max(1).min(state.most - state.now);
+        let owed = state.debt.min(more);
+        state.debt -= owed;
+        self.parts.add_permits(more - owed);
+        (state.now, state.changed) = (state.now + more, Instant::now());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refusal_lowers_it_and_time_raises_it_again() {
+        let budget = Budget::new(160);
+        let mut held = Vec::new();
+        for _ in 0..100 {
+            held.push(budget.part().await);
+        }
+        budget.refused();
+        assert_eq!(budget.shortfall(), 160 - 88);
+        budget.refused();
+        assert_eq!(budget.shortfall(), 160 - 88, "the same event");
+        // Those that are lent beyond it are not lent again.
+        held.truncate(88);
+        let next = tokio::time::timeout(Duration::from_secs(1), budget.part()).await;
+        assert!(next.is_err(), "all 88 are lent");
+        held.truncate(87);
+        held.push(budget.part().await);
+        tokio::time::sleep(REGROWTH).await;
+        held.push(budget.part().await);
+        assert_eq!(budget.shortfall(), 160 - 98);
+        for _ in 0..7 {
+            tokio::time::sleep(REGROWTH).await;
+            drop(budget.part().await);
+        }
+        assert_eq!(budget.shortfall(), 0);
+        assert_eq!(budget.parts.available_permits() + held.len(), 160);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn it_never_falls_below_what_a_watcher_needs() {
+        let budget = Budget::new(160);
+        for _ in 0..20 {
+            budget.refused();
+        }
+        assert_eq!(budget.shortfall(), 160 - FEWEST);
+        let small = Budget::new(4);
+        small.refused();
+        assert_eq!(small.shortfall(), 0);
     }
 }

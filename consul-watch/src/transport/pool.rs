@@ -1,5 +1,7 @@
+//! Connections over plain HTTP/1.1.
+
 use std::{
-    io::Read as _,
+    io::{ErrorKind, Read as _},
     path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     time::Duration,
@@ -7,8 +9,10 @@ use std::{
 
 use bytes::{Bytes, BytesMut};
 use http::{
-    HeaderMap, HeaderName, HeaderValue, Uri,
-    header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, HOST, USER_AGENT},
+    HeaderMap, HeaderName, HeaderValue, StatusCode, Uri,
+    header::{
+        ACCEPT, ACCEPT_ENCODING, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, HOST, USER_AGENT,
+    },
 };
 use http_body_util::{BodyExt as _, Full};
 use hyper::{
@@ -35,6 +39,11 @@ use crate::{
 
 type Request = http::Request<Full<Bytes>>;
 
+/// An exchange whose connection is refused is tried so often again, with a smaller budget.
+const MOST_REFUSALS: u32 = 6;
+/// Pause after the first refusal; after further ones it is longer.
+const AFTER_REFUSAL: Duration = Duration::from_millis(50);
+
 /// Connections over plain HTTP/1.1, as few as there are exchanges at a time.
 ///
 /// A connection is opened only when none is idle, and an exchange is over only when
@@ -52,6 +61,38 @@ pub(super) struct Pool {
 enum Target {
     Tcp(TowerToHyperService<HttpConnector>),
     Unix(PathBuf, Duration),
+}
+
+/// An exchange that did not take place.
+struct Lost {
+    error: TransportError,
+    /// A new connection was closed at once, as Consul does with one too many.
+    looks_refused: bool,
+}
+
+impl Lost {
+    fn other(error: TransportError) -> Self {
+        Self { error, looks_refused: false }
+    }
+}
+
+/// Returns `true` if the other side closed the connection before it answered.
+fn is_closed(error: &hyper::Error) -> bool {
+    let mut source = std::error::Error::source(error);
+    let io = loop {
+        match source.map(|it| (it.downcast_ref::<std::io::Error>(), it)) {
+            Some((Some(io), _)) => break Some(io.kind()),
+            Some((None, it)) => source = it.source(),
+            None => break None,
+        }
+    };
+    let reset = matches!(io, Some(ErrorKind::ConnectionReset | ErrorKind::BrokenPipe));
+    error.is_incomplete_message() || error.is_canceled() || reset
+}
+
+/// Returns `true` for the raw answer to a connection too many: it closes, and has no index.
+fn is_about_connections(headers: &HeaderMap) -> bool {
+    headers.get(CONNECTION).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"close"))
 }
 
 /// Connections that nothing uses.
@@ -84,16 +125,40 @@ impl Pool {
         mut request: http::Request<Bytes>,
         limits: ExchangeLimits,
     ) -> Result<http::Response<Bytes>, TransportError> {
-        let permit = match request.extensions_mut().remove::<Budget>() {
-            // Before the time of the request begins: others may hold theirs for long.
-            Some(budget) => budget.part().await,
-            None => None,
-        };
+        let budget = request.extensions_mut().remove::<Budget>();
         let uri = request.uri().clone();
         let request = complete(request)?;
-        let (connection, answer) = timeout(limits.headers, self.send(&uri, request, permit))
-            .await
-            .map_err(|_elapsed| TransportError::Timeout { after: limits.headers })??;
+        let mut refusals = 0;
+        let (connection, answer) = loop {
+            let permit = match &budget {
+                // Before the time of the request begins: others may hold theirs for long.
+                Some(budget) => budget.part().await,
+                None => None,
+            };
+            let sent = timeout(limits.headers, self.send(&uri, request.clone(), permit))
+                .await
+                .map_err(|_elapsed| TransportError::Timeout { after: limits.headers })?;
+            let refused = match &sent {
+                Ok((_connection, answer)) => answer.status() == StatusCode::TOO_MANY_REQUESTS,
+                Err(lost) => lost.looks_refused,
+            };
+            let Some(budget) = budget.as_ref().filter(|_| refused && refusals < MOST_REFUSALS)
+            else {
+                break sent.map_err(|lost| lost.error)?;
+            };
+            let sent = match sent {
+                // Consul says "too many" for other reasons, too, and on connections that it keeps.
+                Ok((connection, answer)) if !is_about_connections(answer.headers()) => {
+                    break (connection, answer);
+                }
+                other => other,
+            };
+            // The connection is closed before its part of the budget is free.
+            drop(sent);
+            budget.refused();
+            refusals += 1;
+            sleep(AFTER_REFUSAL * refusals).await;
+        };
         let (mut parts, mut stream) = answer.into_parts();
         let idle_limit = |_elapsed| TransportError::Timeout { after: limits.body_idle };
         let mut body = BytesMut::new();
@@ -116,13 +181,13 @@ impl Pool {
         uri: &Uri,
         mut request: Request,
         mut permit: Option<OwnedSemaphorePermit>,
-    ) -> Result<(Connection, http::Response<Incoming>), TransportError> {
+    ) -> Result<(Connection, http::Response<Incoming>), Lost> {
         loop {
             let idle = self.take();
             let used = idle.is_some();
             let mut connection = match idle {
                 Some(connection) => connection,
-                None => self.connect(uri).await?,
+                None => self.connect(uri).await.map_err(Lost::other)?,
             };
             connection.lend(permit.take());
             match connection.sender.try_send_request(request).await {
@@ -133,7 +198,12 @@ impl Pool {
                         permit = connection.take_back();
                         request = unsent;
                     }
-                    _ => return Err(failed(error.into_error())),
+                    // Consul before 1.9 closes what is over its limit without a word.
+                    _ => {
+                        let error = error.into_error();
+                        let looks_refused = !used && is_closed(&error);
+                        return Err(Lost { error: failed(error), looks_refused });
+                    }
                 },
             }
         }

@@ -11,6 +11,10 @@
 //!   `health/state/any`, `catalog/services` and `catalog/nodes` for all
 //!   services, and the keys of a KV prefix (cut to the next `/`) for all keys
 //!   below it. They tell *that* something changed.
+//!   Where there are no more nodes than connections for them (seven eighths of the watches'
+//!   share), a broad query of each node takes the place of the lists of checks and services: it
+//!   is woken by what happens on its node only, and names it. Without such queries, as behind a
+//!   proxy that passes only documented paths, and with more nodes, everything is listed.
 //! - **Targeted reads**, the watches' own queries without blocking, tell
 //!   *what*. A few run at a time. Signals that come while a watch waits for
 //!   its read are one read; a signal that comes while it reads is another.
@@ -29,6 +33,13 @@
 //! prefix lets all watches below it read. An answer that is the first, the
 //! first after a failure, or after an index that went backwards, lets all
 //! read and compare data, whatever the index.
+//!
+//! With a query for each node, the difference between two answers of one node names what
+//! changed there. What came and went between them is on no list, and a read in between may have
+//! seen it. So a read whose index is higher than what all nodes' queries had passed when it began
+//! is made again, once, when all have passed it ([`members::Floor`]): at the latest when their
+//! requests have ended. The same is done after a list of nodes, and after a node's first answer,
+//! with all that was read past the answer before.
 //!
 //! # Order
 //!
@@ -72,11 +83,12 @@
 mod catalog;
 mod feed;
 mod members;
+mod node;
 mod unit;
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering},
     time::Duration,
 };
 
@@ -85,9 +97,10 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use crate::{
     Backoff, Client,
     query::Scope,
-    watch::{RateLimit, state::Repairs, summary::Summary},
+    watch::{RateLimit, slots::Slots, state::Repairs, summary::Summary},
 };
 use feed::Kind;
+use members::After;
 use unit::{Runner, Unit};
 
 pub(super) use members::{Signal, Ticket};
@@ -103,6 +116,8 @@ pub(super) struct Settings {
     pub(super) backoff: Backoff,
     /// How many prefixes may be followed at the same time.
     pub(super) prefixes: usize,
+    /// Has room for a broad query of each node, if there are not too many.
+    pub(super) slots: Arc<Slots>,
     pub(super) summary: Arc<Summary>,
     /// Spreads periodic reads.
     pub(super) seed: u64,
@@ -158,6 +173,12 @@ impl Cover {
             Arc::clone(unit)
         } else {
             let unit = Arc::new(Unit::new(self.stop.child_token()));
+            unit.broad.store(key.kinds().len(), Ordering::Relaxed);
+            if key == Key::Catalog {
+                // Until the nodes are counted there is room for as many as there can be: a
+                // connection that is taken back later counts for Consul until its time is over.
+                self.settings.slots.reserve_most();
+            }
             let runner = Runner::new(Arc::clone(&unit), Arc::clone(&self.settings), key.kinds());
             self.tasks.spawn(runner.run());
             units.insert(key.clone(), Arc::clone(&unit));
@@ -178,9 +199,9 @@ impl Cover {
         if units.contains_key(&group) || others + 1 < self.settings.prefixes { group } else { root }
     }
 
-    /// How many broad queries there are.
+    /// Number of broad queries under way.
     pub(super) fn broad(&self) -> usize {
-        self.units().keys().map(|key| key.kinds().len()).sum()
+        self.units().values().map(|unit| unit.broad.load(Ordering::Relaxed)).sum()
     }
 }
 
@@ -195,10 +216,18 @@ pub(super) struct Membership {
 }
 
 impl Membership {
-    /// Ends a read of the watch; see [`Ticket::end`].
+    /// Begins a read of the watch: whatever signal comes from now on asks for another one.
+    pub(super) fn begin(&self) {
+        self.ticket.begin(self.unit.floor.get());
+    }
+
+    /// Ends the read, with this index if it succeeded; `published` says that it brought a
+    /// snapshot.
     pub(super) fn end(&self, index: Option<u64>, published: bool) {
-        if self.ticket.end(index, published) {
-            self.unit.members().found(self.number);
+        match self.ticket.end(index, published) {
+            After::Nothing => {}
+            After::Found => self.unit.members().found(self.number),
+            After::Again(index) => self.unit.members().read_again(self.number, index),
         }
     }
 

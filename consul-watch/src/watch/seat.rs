@@ -77,7 +77,7 @@ impl Seat {
     /// The read of [`Turn::Read`] begins.
     pub(super) fn begin(&self) {
         if let Some(membership) = &self.membership {
-            membership.ticket().begin();
+            membership.begin();
         }
     }
 

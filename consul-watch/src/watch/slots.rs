@@ -1,3 +1,5 @@
+//! Deals out a watcher's budget of connections.
+
 use std::{
     collections::HashMap,
     sync::{
@@ -108,6 +110,10 @@ struct State {
     holders: HashMap<u64, Holder>,
     covered: usize,
     turning: usize,
+    /// Connections for broad queries of nodes, beyond the share of broad queries.
+    nodes: usize,
+    /// Connections that Consul has refused.
+    refused: usize,
 }
 
 #[derive(Debug)]
@@ -119,7 +125,9 @@ struct Holder {
 impl State {
     fn limit(&self, shares: Shares) -> usize {
         let more = if self.multiplexed { STREAMS.saturating_sub(shares.total) } else { 0 };
-        more + if self.crowded { shares.own } else { shares.total }
+        let all = if self.crowded { shares.own } else { shares.total };
+        // One at least: it is asked like all others, and waits for its part of the budget.
+        (more + all.saturating_sub(self.refused).max(1)).saturating_sub(self.nodes)
     }
 
     /// Takes connections back until `keep` are left; coverable ones first,
@@ -197,6 +205,24 @@ impl Slots {
         Claim { slots: Arc::clone(self), number, coverable, place, revoked, counted }
     }
 
+    /// Makes do with so many connections less than the budget.
+    pub(super) fn make_do(&self, less: usize) {
+        let mut state = self.state();
+        if std::mem::replace(&mut state.refused, less) == less {
+            return;
+        }
+        if state.holders.len() > state.limit(self.shares) {
+            state.crowded = true;
+            let keep = state.limit(self.shares);
+            state.revoke_down_to(keep);
+        }
+        let room = state.covered > 0 && state.holders.len() < state.limit(self.shares);
+        drop(state);
+        if room {
+            self.room.notify_one();
+        }
+    }
+
     /// Says whether one connection carries all requests: then the budget is one of streams.
     pub(super) fn multiplex(&self, multiplexed: bool) {
         let mut state = self.state();
@@ -213,6 +239,49 @@ impl Slots {
         if room {
             self.room.notify_one();
         }
+    }
+
+    /// Makes room for a broad query of each of so many nodes, and returns `true`, if an eighth of
+    /// the connections of watches is left to them. With 0, or `false`, there is no such room.
+    pub(super) fn reserve_nodes(&self, count: usize) -> bool {
+        // The lists of checks and services, and the reader of nodes, are not needed then.
+        let nodes = count.saturating_sub(CATALOG - 1);
+        let fits = nodes <= self.most_nodes();
+        self.reserve(if fits { nodes } else { 0 });
+        fits
+    }
+
+    /// Makes room for as many nodes as there can be.
+    pub(super) fn reserve_most(&self) {
+        self.reserve(self.most_nodes());
+    }
+
+    fn most_nodes(&self) -> usize {
+        let mut state = self.state();
+        let nodes = std::mem::take(&mut state.nodes);
+        let all = state.limit(self.shares);
+        state.nodes = nodes;
+        all - all.div_ceil(8)
+    }
+
+    fn reserve(&self, nodes: usize) {
+        let mut state = self.state();
+        state.nodes = nodes;
+        let limit = state.limit(self.shares);
+        if state.holders.len() > limit {
+            state.revoke_down_to(limit);
+        }
+        let room = state.covered > 0 && state.holders.len() < limit;
+        drop(state);
+        if room {
+            self.room.notify_one();
+        }
+    }
+
+    /// Returns `true` if there is room for a connection of each watch.
+    pub(super) fn is_spacious(&self) -> bool {
+        let state = self.state();
+        state.holders.len() + state.covered + state.turning <= self.shares.own
     }
 
     /// Waits until a covered watch may try to get its own connection.

@@ -39,6 +39,8 @@ struct Entry {
     watches: u64,
     /// One of the watches.
     key: QueryKey,
+    /// The span of that watch: its service or path, and its operation.
+    span: tracing::Span,
     error: Option<Arc<Error>>,
 }
 
@@ -78,7 +80,8 @@ impl Summary {
             entry.watches += 1;
             return;
         }
-        let entry = Entry { watches: 1, key: key.clone(), error: error.cloned() };
+        let span = tracing::Span::current();
+        let entry = Entry { watches: 1, key: key.clone(), span, error: error.cloned() };
         open.insert(id.clone(), entry);
         drop(open);
         let summary = Arc::clone(self);
@@ -87,7 +90,7 @@ impl Summary {
             let _stopped = summary.stop.run_until_cancelled(window).await;
             let entry = summary.open().remove(&id);
             if let Some(entry) = entry {
-                entry.write(id.0);
+                entry.span.in_scope(|| entry.write(id.0));
             }
         });
     }
@@ -95,8 +98,8 @@ impl Summary {
 
 impl Entry {
     fn write(&self, occasion: Occasion) {
-        let Self { watches, key, error } = self;
-        let operation = error.as_deref().map(operation);
+        let Self { watches, key, error, span: _ } = self;
+        let operation = error.as_deref().map_or_else(|| key.operation(), operation);
         let error = error.as_deref().map(|error| error as &dyn std::error::Error);
         match occasion {
             Occasion::Failed => tracing::warn!(
@@ -107,13 +110,16 @@ impl Entry {
                 watch.key = %key, failures = watches, consul.operation = operation, error,
                 "broad query failed and will try again; the watches that rely on it read for themselves"
             ),
-            Occasion::Recovered => tracing::info!(watch.key = %key, watches, "watch works again"),
+            Occasion::Recovered => tracing::info!(
+                watch.key = %key, watches, consul.operation = operation,
+                "watch works again"
+            ),
             Occasion::Replaced => tracing::info!(
-                watch.key = %key, watches,
+                watch.key = %key, watches, consul.operation = operation,
                 "Consul's history was replaced: its index went backwards"
             ),
             Occasion::Repaired => tracing::warn!(
-                watch.key = %key, watches,
+                watch.key = %key, watches, consul.operation = operation,
                 "watch had missed a change, and found it by its periodic read"
             ),
         }

@@ -175,6 +175,7 @@ impl<Q: Query> View<Q> {
         let outcome = AssertUnwindSafe(fetch).catch_unwind().await;
         let outcome = outcome.unwrap_or_else(|panic| Err(panicked(&*panic)));
         self.watcher.slots.multiplex(self.watcher.client.is_multiplexed());
+        self.watcher.slots.make_do(self.watcher.budget.shortfall());
         (outcome, Timing { started, ended: self.started.elapsed(), wait })
     }
 
@@ -260,7 +261,7 @@ impl<Q: Query> View<Q> {
         let step = self.plan.failed(&error);
         telemetry::watch(&self.id.1, Happened::Error);
         let last = step.next == Next::End;
-        let error = WatchError::new(error, last);
+        let error = WatchError::new(self.id.1.clone(), error, last);
         self.published = false;
         if let Next::After(delay) = step.next {
             let delay_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);

@@ -27,6 +27,9 @@ use crate::{
     },
 };
 
+/// Consul's own limit for each client address is 200, and other programs run there, too.
+const CONNECTIONS: usize = 160;
+
 /// Makes [`Watch`]es and lets those of the same query share one upstream read.
 ///
 /// Cheap to clone. Keep one for each [`Client`]: what is watched twice is then
@@ -65,6 +68,7 @@ pub(super) struct Inner {
     pub(super) ordered: Client,
     /// Reads from a leader that has caught up.
     pub(super) confirmed: Client,
+    pub(super) budget: Budget,
     pub(super) slots: Arc<Slots>,
     pub(super) cover: Arc<Cover>,
     pub(super) summary: Arc<Summary>,
@@ -122,7 +126,7 @@ impl Watcher {
             poll_interval: Duration::from_secs(15),
             linger: Duration::ZERO,
             max_stale: None,
-            connections: 64,
+            connections: CONNECTIONS,
             seed: None,
             clock: Arc::new(SystemClock),
             stop: CancellationToken::new(),
@@ -163,7 +167,8 @@ impl Watcher {
             poll_interval: self.inner.poll_interval,
             seed: views.random.u64(..),
         };
-        let key = id.1.clone();
+        // Its requests are within it, and nothing of whoever happened to ask first.
+        let span = query.subject().span(&id.1);
         let view = View::new(
             Arc::clone(&self.inner),
             query,
@@ -175,8 +180,6 @@ impl Watcher {
         );
         views.running.insert(id, Running { number, came, sender: Box::new(sender) });
         drop(views);
-        // Its requests are within it, and nothing of whoever happened to ask first.
-        let span = tracing::info_span!(parent: None, "consul.watch", watch.key = %key);
         self.inner.tasks.spawn(view.run().instrument(span));
         watch
     }
@@ -304,9 +307,10 @@ impl WatcherBuilder {
         self
     }
 
-    /// How many connections all watches use together. Default 64; fewer than 12
+    /// Sets the most connections that all watches use together. Default 160; fewer than 12
     /// count as 12. Consul serves 200 for each client address by default, and
-    /// whatever else runs there needs some too.
+    /// whatever else runs there needs some too. Where it refuses connections all the same, the
+    /// watcher makes do with fewer, and tries a few more every five minutes.
     ///
     /// A sixteenth of them (1 to 8) are for reads that do not block; the others carry
     /// a watch each. More watches than that are followed through a few broad queries;
@@ -347,7 +351,8 @@ impl WatcherBuilder {
     /// The watcher.
     pub fn build(self) -> Watcher {
         let slots = Arc::new(Slots::new(self.connections));
-        let bounded = self.client.within(&Budget::new(slots.shares.budget));
+        let budget = Budget::new(slots.shares.budget);
+        let bounded = self.client.within(&budget);
         let stale = self
             .max_stale
             .filter(|limit| !limit.is_zero())
@@ -365,6 +370,7 @@ impl WatcherBuilder {
             rate_limit: self.rate_limit,
             backoff: self.backoff.clone(),
             prefixes: slots.shares.prefixes,
+            slots: Arc::clone(&slots),
         };
         let cover = Arc::new(Cover::new(settings, tasks.clone(), self.stop.clone()));
         Watcher {
@@ -382,6 +388,7 @@ impl WatcherBuilder {
                 tasks,
                 ordered,
                 confirmed,
+                budget,
                 slots,
                 cover,
                 summary,

@@ -10,6 +10,7 @@
 )]
 
 mod caught_up;
+mod comforts;
 mod conformance;
 mod connections;
 mod corners;

@@ -1,3 +1,5 @@
+//! The environment of the commands.
+
 use std::{collections::BTreeMap, ffi::OsString};
 
 use secrecy::ExposeSecret as _;
@@ -73,6 +75,8 @@ mod tests {
         let run = Invocation {
             directory: "/tasks/a".into(),
             environment: BTreeMap::from([("HOME".to_owned(), "task".into())]),
+            backend_config: None,
+            masked: Vec::new(),
             stop: cts_tasks::Stop::new(),
             input: None,
             progress: Arc::new(cts_tasks::Silent),

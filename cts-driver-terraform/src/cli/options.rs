@@ -1,3 +1,5 @@
+//! How commands are run.
+
 use std::{ffi::OsString, fmt, path::PathBuf, time::Duration};
 
 use cts_tasks::StopReason;
@@ -15,8 +17,8 @@ pub struct CliOptions {
     pub log: bool,
     /// Whether the tool writes a trace of its own to `terraform.log`; off by default.
     pub persist_log: bool,
-    /// The time between the interrupt and the kill, whatever the reason for the
-    /// stop; without it, [`CliOptions::grace`] decides by the reason.
+    /// The longest time between the interrupt and the kill, whatever the reason
+    /// for the stop; without it, [`CliOptions::grace`] decides by the reason.
     pub fixed_grace: Option<Duration>,
     /// Installs the binary where none is found; none by default.
     #[cfg(feature = "download")]
@@ -38,14 +40,15 @@ impl Default for CliOptions {
 }
 
 impl CliOptions {
-    /// How long an interrupted command may take to end: 4 s at a shutdown, so
-    /// that the process ends within its 10 s after the engine's 5 s of grace; 5 s when leadership is lost,
-    /// because another process acts soon; half a minute otherwise.
-    pub fn grace(&self, reason: StopReason) -> Duration {
-        self.fixed_grace.unwrap_or(match reason {
-            StopReason::Shutdown => Duration::from_secs(4),
-            StopReason::LeadershipLost => Duration::from_secs(5),
-            _ => Duration::from_secs(30),
+    /// Time from the interrupt to the kill. `None`, at a shutdown and when the
+    /// task was deleted or changed: the command finishes the resource that it is
+    /// at, until the stop is made urgent. 5 s when leadership is lost, because
+    /// another process acts soon; half a minute when the time limit is reached.
+    pub fn grace(&self, reason: StopReason) -> Option<Duration> {
+        self.fixed_grace.or(match reason {
+            StopReason::LeadershipLost => Some(Duration::from_secs(5)),
+            StopReason::TimeLimit => Some(Duration::from_secs(30)),
+            _ => None,
         })
     }
 }

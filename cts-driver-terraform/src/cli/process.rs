@@ -1,3 +1,5 @@
+//! Runs one command to its end: its output, its stop, and what an error repeats.
+
 use std::{
     ffi::OsString,
     fs::File,
@@ -7,11 +9,13 @@ use std::{
     time::Duration,
 };
 
+use chrono::Utc;
 use cts_tasks::StopReason;
 use nix::{
     sys::signal::{Signal, kill, killpg},
     unistd::Pid,
 };
+use secrecy::{ExposeSecret as _, SecretString};
 use serde::de::DeserializeOwned;
 use tokio::{
     process::{Child, Command},
@@ -19,10 +23,14 @@ use tokio::{
 };
 
 use super::{CliOptions, environment, stream};
-use crate::{Error, Invocation, Result, Step, ToolDiagnostic};
+use crate::{Error, Invocation, Result, Step, ToolDiagnostic, language::quote};
 
 /// How often the output of a running command is looked at.
 const LOOK: Duration = Duration::from_millis(250);
+
+/// Time that an interrupted command gets to end where the stop is urgent from
+/// the beginning, so that it can write its state.
+const URGENT: Duration = Duration::from_secs(1);
 
 /// The most that is read of what a command prints.
 const MAX_OUTPUT: usize = 256 << 20;
@@ -38,6 +46,12 @@ pub(super) struct Finished {
 }
 
 impl Finished {
+    /// Returns `true` if the command ended by itself and gave its lock back.
+    pub(super) fn gave_lock_back(&self) -> bool {
+        const STAYED: &str = "Error releasing the state lock";
+        self.code.is_some() && !self.stdout.contains(STAYED) && !self.stderr.contains(STAYED)
+    }
+
     pub(super) fn success(&self) -> bool {
         self.code == Some(0)
     }
@@ -56,15 +70,17 @@ impl Finished {
 
     /// The error of a command that failed: its diagnostics, or else what it printed.
     pub(super) fn failure(&self, step: Step, diagnostics: Vec<ToolDiagnostic>) -> Error {
-        let text = if diagnostics.is_empty() { without_frame(&self.stderr) } else { String::new() };
-        let text = if text.is_empty() && diagnostics.is_empty() {
-            match self.code {
-                Some(code) => format!("exit code {code}"),
-                None => "killed by a signal".to_owned(),
+        let mut text =
+            if diagnostics.is_empty() { without_frame(&self.stderr) } else { String::new() };
+        match self.code {
+            Some(code) if text.is_empty() && diagnostics.is_empty() => {
+                text = format!("exit code {code}");
             }
-        } else {
-            text
-        };
+            // Whatever it printed before is not the reason.
+            None if text.is_empty() => "killed by a signal".clone_into(&mut text),
+            None => text.insert_str(0, "killed by a signal\n"),
+            Some(_) => {}
+        }
         Error::Failed { step, diagnostics, text }
     }
 }
@@ -84,13 +100,20 @@ pub(super) async fn run(
     if options.log {
         tracing::info!(command = %shown(binary, arguments), "running");
     }
+    let started = Utc::now();
     let child = spawn(binary, arguments, options, run, [&stdout, &stderr])
         .map_err(|source| not_started(binary, step, source))?;
     let mut running = Running { child, interrupted: false };
     let mut tail = stream::Tail::new(run, options.log && !prints_document(step, arguments));
+    tail.watch_lock(step, started);
     let (status, stopped) = running.wait(options, run, &stdout, &mut tail).await?;
     tail.look(&stdout)?;
-    let finished = Finished { code: status.code(), stdout: read(&stdout)?, stderr: read(&stderr)? };
+    let finished = Finished {
+        code: status.code(),
+        stdout: read(&stdout)?,
+        stderr: mask(read(&stderr)?, &run.masked),
+    };
+    tail.ended(&finished);
     if options.log {
         finished.stderr.lines().for_each(stream::log_line);
     }
@@ -148,7 +171,7 @@ impl Running {
     ) -> Result<(ExitStatus, Option<StopReason>)> {
         let group = self.pid();
         let mut stopped = None;
-        let mut kill_at = None;
+        let (mut interrupted_at, mut kill_at, mut urgent) = (None, None, false);
         let mut look = tokio::time::interval(LOOK);
         loop {
             tokio::select! {
@@ -163,13 +186,25 @@ impl Running {
                 }
                 reason = run.stop.stopped(), if stopped.is_none() => {
                     stopped = Some(reason);
-                    kill_at = Some(Instant::now() + options.grace(reason));
+                    let now = Instant::now();
+                    interrupted_at = Some(now);
+                    kill_at = options.grace(reason).map(|grace| now + grace);
                     tracing::warn!(%reason, "interrupting the running command");
                     self.interrupt();
                 }
+                () = run.stop.urgent(), if stopped.is_some() && !urgent => {
+                    urgent = true;
+                    let now = Instant::now();
+                    let earliest = interrupted_at.map_or(now, |at: Instant| at + URGENT);
+                    kill_at = Some(earliest.max(now));
+                }
                 () = until(kill_at), if kill_at.is_some() => {
                     kill_at = None;
-                    tracing::warn!("the command did not end in time and is killed");
+                    tracing::error!(
+                        directory = %run.directory.display(),
+                        "the command did not end in time and is killed; what it was at may be \
+                         half done"
+                    );
                     kill_group(group);
                 }
                 _ = look.tick() => tail.look(stdout)?,
@@ -235,6 +270,22 @@ fn read(file: &File) -> Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
+/// Replaces secrets, in the forms in which the tool repeats them: as they are,
+/// as its language writes them, and each line of a longer text.
+fn mask(mut text: String, secrets: &[SecretString]) -> String {
+    for secret in secrets {
+        let secret = secret.expose_secret();
+        let quoted = quote(secret);
+        let lines = secret.lines().filter(|line| line.len() >= 8);
+        for form in [secret, quoted.trim_matches('"')].into_iter().chain(lines) {
+            if !form.is_empty() && text.contains(form) {
+                text = text.replace(form, "(sensitive value)");
+            }
+        }
+    }
+    text
+}
+
 fn not_started(binary: &Path, step: Step, source: std::io::Error) -> Error {
     const ENOEXEC: i32 = nix::errno::Errno::ENOEXEC as i32;
     if step == Step::Version && source.raw_os_error() == Some(ENOEXEC) {
@@ -274,7 +325,7 @@ fn without_frame(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Finished, without_frame};
+    use super::{Finished, mask, without_frame};
     use crate::Step;
 
     fn finished(stdout: &str, stderr: &str) -> Finished {
@@ -297,6 +348,16 @@ mod tests {
         assert_eq!(error.to_string(), "init failed: Error: a\nb");
         let silent = finished("", "").failure(Step::Init, Vec::new());
         assert_eq!(silent.to_string(), "init failed: exit code 1");
+    }
+
+    #[test]
+    fn secrets_are_masked_in_each_form_that_the_tool_repeats() {
+        let secrets = ["a\"b\nsecond line".into(), "p4ss".into()];
+        let text = "2: key = \"a\\\"b\\nsecond line\"\nsecond line\npostgres://u:p4ss@h/d\nkept";
+        assert_eq!(
+            mask(text.to_owned(), &secrets),
+            "2: key = \"(sensitive value)\"\n(sensitive value)\npostgres://u:(sensitive value)@h/d\nkept"
+        );
     }
 
     #[test]

@@ -1,9 +1,13 @@
+//! The stream that plans and applies print, read while they run and in the end.
+
 use std::{fs::File, os::unix::fs::FileExt as _};
 
+use chrono::{DateTime, Utc};
 use cts_tasks::{Action, Changes};
 use serde::Deserialize;
 
-use crate::{Error, Invocation, Result, Step, ToolDiagnostic};
+use super::process::Finished;
+use crate::{Error, Invocation, Result, Step, ToolDiagnostic, held::HeldLock};
 
 /// What the stream of a plan or an apply told.
 ///
@@ -165,11 +169,59 @@ pub(super) struct Tail<'a> {
     run: &'a Invocation,
     log: bool,
     read: u64,
+    lock: LockWatch,
 }
+
+/// How far it is known that the command has the lock on the state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum LockWatch {
+    /// The command takes none that could stay.
+    Off,
+    /// It was started then, and has printed nothing that it prints under the lock.
+    Waiting(Step, DateTime<Utc>),
+    /// It has the lock, and the directory holds the note.
+    Noted,
+}
+
+/// Lines that the tool prints only while it has the lock.
+const UNDER_LOCK: [&str; 5] =
+    ["refresh_start", "planned_change", "resource_drift", "change_summary", "apply_start"];
 
 impl<'a> Tail<'a> {
     pub(super) fn new(run: &'a Invocation, log: bool) -> Self {
-        Self { run, log, read: 0 }
+        Self { run, log, read: 0, lock: LockWatch::Off }
+    }
+
+    /// Notes in the directory when the command is seen to have the lock.
+    pub(super) fn watch_lock(&mut self, step: Step, started: DateTime<Utc>) {
+        if matches!(step, Step::Plan | Step::Apply | Step::Destroy) {
+            self.lock = LockWatch::Waiting(step, started);
+        }
+    }
+
+    /// Removes the note unless the lock may have stayed.
+    pub(super) fn ended(&self, finished: &Finished) {
+        if self.lock == LockWatch::Noted
+            && finished.gave_lock_back()
+            && let Err(error) = HeldLock::forget(&self.run.directory)
+        {
+            tracing::warn!(%error, "cannot remove the note of the lock on the state");
+        }
+    }
+
+    /// Notes the lock when a line proves it. Without the note the lock of a
+    /// command that is killed is not given back by the next run, only named.
+    fn note_lock(&mut self, line: &str) {
+        let LockWatch::Waiting(step, started) = self.lock else { return };
+        if !UNDER_LOCK.iter().any(|kind| line.contains(kind))
+            || !Line::read(line).is_some_and(|line| UNDER_LOCK.contains(&&*line.kind))
+        {
+            return;
+        }
+        self.lock = LockWatch::Noted;
+        if let Err(error) = HeldLock::note(&self.run.directory, step, started) {
+            tracing::warn!(%error, "cannot note the lock on the state");
+        }
     }
 
     /// Tells what is new, in whole lines.
@@ -189,7 +241,8 @@ impl<'a> Tail<'a> {
 
     /// Progress is made of addresses and actions only, because messages can
     /// repeat what a provisioner printed.
-    fn tell(&self, line: &str) {
+    fn tell(&mut self, line: &str) {
+        self.note_lock(line);
         if self.log {
             log_line(line);
         }

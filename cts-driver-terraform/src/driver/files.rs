@@ -1,3 +1,5 @@
+//! The files of a task's directory: their modes, and how they get there.
+
 use std::{
     fs::{self, DirBuilder, OpenOptions, Permissions},
     io::{self, Write as _},
@@ -89,11 +91,39 @@ impl TaskFiles {
         blocking(move || files.iter().try_for_each(|file| replace(&directory, file))).await
     }
 
+    /// Returns `true` if the file stands there with exactly this content.
+    pub(super) async fn holds(&self, file: &GeneratedFile) -> bool {
+        let found = tokio::fs::read(self.directory.join(file.name)).await;
+        found.is_ok_and(|found| found == file.content.as_bytes())
+    }
+
     /// The workspace that the tool selected last, unless it is `default`.
     pub(super) async fn remembered_workspace(&self) -> Option<String> {
         let path = self.directory.join(".terraform/environment");
         let name = tokio::fs::read_to_string(path).await.ok()?.trim().to_owned();
         (!name.is_empty() && name != "default").then_some(name)
+    }
+
+    /// Makes the tool's own directory, and lets only its owner in and at the
+    /// file in which the tool keeps the backend.
+    pub(super) async fn close_tool_directory(&self) -> Result<()> {
+        let path = self.directory.join(".terraform");
+        blocking(move || {
+            let backend = path.join("terraform.tfstate");
+            DirBuilder::new()
+                .recursive(true)
+                .mode(0o700)
+                .create(&path)
+                .and_then(|()| fs::set_permissions(&path, Permissions::from_mode(0o700)))
+                .and_then(|()| {
+                    if !backend.exists() {
+                        return Ok(());
+                    }
+                    fs::set_permissions(&backend, Permissions::from_mode(SECRET))
+                })
+                .map_err(|source| Error::File { action: "cannot close", path, source })
+        })
+        .await
     }
 
     /// Whether values from Consul were ever written.

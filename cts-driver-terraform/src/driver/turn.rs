@@ -1,14 +1,18 @@
+//! The lock under which one command at a time works in a task's directory.
+
 use std::{
     fs::{File, OpenOptions, TryLockError},
+    io::Write as _,
     os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
 };
 
-use cts_tasks::Stop;
+use cts_tasks::{Stop, TaskName};
 use tokio::time::{Instant, sleep};
 
+use super::owner::holder;
 use crate::{Error, Result};
 
 /// How often a directory that is taken is looked at again.
@@ -27,26 +31,46 @@ pub(super) struct Turn(Arc<File>);
 
 impl Turn {
     /// Waits for the directory, at most for `limit`.
-    pub(super) async fn wait(directory: &Path, limit: Duration, stop: &Stop) -> Result<Self> {
+    ///
+    /// Whoever gets it leaves his name in the file, for those who wait.
+    pub(super) async fn wait(
+        directory: &Path,
+        task: &TaskName,
+        limit: Duration,
+        stop: &Stop,
+    ) -> Result<Self> {
         let path = directory.join(".cts-lock");
-        let file = open(&path)?;
+        let mut file = open(&path)?;
         let deadline = Instant::now() + limit;
         let mut told = false;
         loop {
             match file.try_lock() {
-                Ok(()) => return Ok(Self(Arc::new(file))),
+                Ok(()) => {
+                    let named =
+                        file.set_len(0).and_then(|()| file.write_all(holder(task).as_bytes()));
+                    // The name is for people; the lock counts without it.
+                    if let Err(error) = named {
+                        tracing::debug!(%error, "cannot write the holder of a directory");
+                    }
+                    return Ok(Self(Arc::new(file)));
+                }
                 Err(TryLockError::Error(source)) => {
                     return Err(Error::File { action: "cannot lock", path, source });
                 }
                 Err(TryLockError::WouldBlock) if Instant::now() >= deadline => {
-                    return Err(Error::Occupied { path: directory.to_owned(), after: limit });
+                    let holder = named(&path);
+                    return Err(Error::Occupied {
+                        path: directory.to_owned(),
+                        holder,
+                        after: limit,
+                    });
                 }
                 Err(TryLockError::WouldBlock) => {}
             }
             if !told {
                 told = true;
                 tracing::warn!(
-                    directory = %directory.display(),
+                    directory = %directory.display(), holder = %named(&path),
                     "waiting for a command that still works in the directory"
                 );
             }
@@ -59,6 +83,15 @@ impl Turn {
 
     pub(super) fn file(&self) -> Arc<File> {
         Arc::clone(&self.0)
+    }
+}
+
+/// The holder that the file names. He may be gone, and a command that he started at work.
+fn named(path: &Path) -> String {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    match text.trim() {
+        "" => "an unknown process".to_owned(),
+        holder => format!("{holder} or a command that it started"),
     }
 }
 
@@ -82,25 +115,32 @@ mod tests {
     use super::Turn;
     use crate::Error;
 
+    fn task() -> cts_tasks::TaskName {
+        "web".parse().unwrap()
+    }
+
     #[tokio::test]
     async fn a_directory_belongs_to_one_at_a_time() {
         let directory = tempfile::tempdir().unwrap();
         let stop = Stop::new();
-        let turn = Turn::wait(directory.path(), Duration::ZERO, &stop).await.unwrap();
-        let refused = Turn::wait(directory.path(), Duration::ZERO, &stop).await.unwrap_err();
+        let turn = Turn::wait(directory.path(), &task(), Duration::ZERO, &stop).await.unwrap();
+        let refused =
+            Turn::wait(directory.path(), &task(), Duration::ZERO, &stop).await.unwrap_err();
         assert!(matches!(refused, Error::Occupied { .. }), "{refused:?}");
         assert!(refused.is_retryable());
+        let holder = format!("task web, process {} on ", std::process::id());
+        assert!(refused.to_string().contains(&holder), "{refused}");
         drop(turn);
         // Whatever another test is starting just now shares our open files
         // until its program runs, and the lock with them.
-        Turn::wait(directory.path(), Duration::from_secs(10), &stop).await.unwrap();
+        Turn::wait(directory.path(), &task(), Duration::from_secs(10), &stop).await.unwrap();
     }
 
     #[tokio::test]
     async fn a_command_keeps_the_directory_when_its_starter_let_go() {
         let directory = tempfile::tempdir().unwrap();
         let stop = Stop::new();
-        let turn = Turn::wait(directory.path(), Duration::ZERO, &stop).await.unwrap();
+        let turn = Turn::wait(directory.path(), &task(), Duration::ZERO, &stop).await.unwrap();
         let mut command = tokio::process::Command::new("sleep")
             .arg("1000")
             .stdin(Stdio::from(turn.file().try_clone().unwrap()))
@@ -108,19 +148,19 @@ mod tests {
             .spawn()
             .unwrap();
         drop(turn);
-        let refused = Turn::wait(directory.path(), Duration::ZERO, &stop).await;
+        let refused = Turn::wait(directory.path(), &task(), Duration::ZERO, &stop).await;
         assert!(matches!(refused, Err(Error::Occupied { .. })));
         command.kill().await.unwrap();
-        Turn::wait(directory.path(), Duration::from_secs(10), &stop).await.unwrap();
+        Turn::wait(directory.path(), &task(), Duration::from_secs(10), &stop).await.unwrap();
     }
 
     #[tokio::test]
     async fn a_stop_ends_the_wait() {
         let directory = tempfile::tempdir().unwrap();
         let stop = Stop::new();
-        let _turn = Turn::wait(directory.path(), Duration::ZERO, &stop).await.unwrap();
+        let _turn = Turn::wait(directory.path(), &task(), Duration::ZERO, &stop).await.unwrap();
         stop.stop(StopReason::Shutdown);
-        let stopped = Turn::wait(directory.path(), Duration::from_mins(1), &stop).await;
+        let stopped = Turn::wait(directory.path(), &task(), Duration::from_mins(1), &stop).await;
         assert!(matches!(stopped, Err(Error::Interrupted { .. })));
     }
 }

@@ -95,7 +95,8 @@ fn the_state_lies_below_the_kv_path_once() {
         ("foo/", "foo/terraform"),
         ("foo/terraform", "foo/terraform"),
         ("terraform", "terraform/terraform"),
-        ("", "terraform"),
+        ("foo/terraform/", "foo/terraform/terraform"),
+        ("", "consul-terraform-sync/terraform"),
     ] {
         let mut consul = ConsulConfig::default();
         consul.kv_path = kv_path.to_owned();
@@ -202,13 +203,14 @@ fn names_that_terraform_refuses_are_found_in_provider_blocks() {
 }
 
 #[test]
-fn secrets_of_a_backend_go_by_the_environment() {
+fn secrets_of_a_backend_stand_apart_from_main_tf() {
     let body = json!({"backend": {"consul": {"access_token": "s3cr3t", "path": "x"}}});
     let settings = read(&body).unwrap();
     assert!(attributes(&settings).get("access_token").is_none());
-    let secret = &settings.backend().environment()["CONSUL_HTTP_TOKEN"];
-    assert_eq!(secret.expose_secret(), "s3cr3t");
+    let secret = settings.backend().secret_attributes().unwrap();
+    assert_eq!(secret.expose_secret(), "access_token = \"s3cr3t\"\n");
     assert!(!format!("{settings:?}").contains("s3cr3t"));
+    assert!(read(&json!({})).unwrap().backend().secret_attributes().is_none());
 }
 
 #[test]

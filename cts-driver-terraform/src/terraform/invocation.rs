@@ -1,3 +1,5 @@
+//! One call of the tool: where it runs, with what, until when; and the names of its steps.
+
 use std::{collections::BTreeMap, fmt, fs::File, path::PathBuf, sync::Arc};
 
 use cts_tasks::{Progress, Stop};
@@ -10,6 +12,11 @@ pub struct Invocation {
     pub directory: PathBuf,
     /// Variables besides the inherited ones.
     pub environment: BTreeMap<String, SecretString>,
+    /// Secret attributes of the backend for `init`, in the tool's language; see
+    /// [`crate::Backend::secret_attributes`].
+    pub backend_config: Option<SecretString>,
+    /// Texts that are masked in everything that the command prints.
+    pub masked: Vec<SecretString>,
     /// Says when to end.
     pub stop: Stop,
     /// The command's standard input, from which it reads nothing: an open file
@@ -39,6 +46,10 @@ pub enum Step {
     Show,
     /// `output`.
     Output,
+    /// `state pull` and `state push`.
+    State,
+    /// `force-unlock`.
+    Unlock,
 }
 
 impl fmt::Display for Step {
@@ -52,6 +63,8 @@ impl fmt::Display for Step {
             Self::Destroy => "destroy",
             Self::Show => "show",
             Self::Output => "output",
+            Self::State => "state",
+            Self::Unlock => "force-unlock",
         })
     }
 }

@@ -1,10 +1,14 @@
+//! Waits for locks on the state that somebody else holds.
+
 use std::{collections::BTreeMap, path::Path, time::Duration};
 
 use async_trait::async_trait;
 use cts_tasks::Changes;
 use tokio::time::{Instant, sleep};
 
-use super::{ApplyOptions, Invocation, PlanOptions, ShownPlan, Terraform, Tool, Validation};
+use super::{
+    ApplyOptions, Invocation, PlanOptions, ShownPlan, StateLock, Terraform, Tool, Validation,
+};
 use crate::{Error, Result};
 
 /// How long a lock is left alone before it is tried again.
@@ -107,6 +111,22 @@ impl<T: Terraform> Terraform for Patient<T> {
 
     async fn show(&self, plan: &Path, run: &Invocation) -> Result<ShownPlan> {
         patiently!(self, run, self.inner.show(plan, run))
+    }
+
+    async fn pull_state(&self, run: &Invocation) -> Result<String> {
+        patiently!(self, run, self.inner.pull_state(run))
+    }
+
+    async fn push_state(&self, state: &Path, run: &Invocation) -> Result<()> {
+        patiently!(self, run, self.inner.push_state(state, run))
+    }
+
+    async fn state_lock(&self, run: &Invocation) -> Result<Option<StateLock>> {
+        self.inner.state_lock(run).await
+    }
+
+    async fn unlock_state(&self, id: &str, run: &Invocation) -> Result<()> {
+        self.inner.unlock_state(id, run).await
     }
 
     async fn output(&self, run: &Invocation) -> Result<BTreeMap<String, serde_json::Value>> {

@@ -8,8 +8,8 @@ use async_trait::async_trait;
 use cts_tasks::Changes;
 
 use crate::{
-    ApplyOptions, Error, Invocation, PlanOptions, Product, Result, ShownPlan, Step, Terraform,
-    Tool, ToolDiagnostic, Validation, Version,
+    ApplyOptions, Error, Invocation, PlanOptions, Product, Result, ShownPlan, StateLock, Step,
+    Terraform, Tool, ToolDiagnostic, Validation, Version,
 };
 
 /// A tool that does nothing, remembers its calls, and ends them as told.
@@ -144,6 +144,24 @@ impl Terraform for ScriptedTerraform {
             canonical: format!("{:?} {:?}", script.changes, script.drift),
             text: "as scripted".to_owned(),
         })
+    }
+
+    async fn pull_state(&self, run: &Invocation) -> Result<String> {
+        self.call(Step::State, "state pull", run)?;
+        Ok(String::new())
+    }
+
+    async fn push_state(&self, _state: &Path, run: &Invocation) -> Result<()> {
+        self.call(Step::State, "state push", run)
+    }
+
+    async fn state_lock(&self, run: &Invocation) -> Result<Option<StateLock>> {
+        self.call(Step::Unlock, "state lock", run)?;
+        Ok(None)
+    }
+
+    async fn unlock_state(&self, id: &str, run: &Invocation) -> Result<()> {
+        self.call(Step::Unlock, format!("unlock {id}"), run)
     }
 
     async fn output(&self, run: &Invocation) -> Result<BTreeMap<String, serde_json::Value>> {

@@ -10,7 +10,20 @@ use serde_json::json;
 
 use crate::site::{Site, context, eventually, services};
 
+/// The script cannot trap a signal that was ignored when it started, as under
+/// `nohup`; a handler of ours is back at the default in what we start.
+fn honour_interrupts() {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
+    let ignored = u64::from_str_radix(ignored.trim(), 16).unwrap();
+    if ignored & (1 << (nix::sys::signal::Signal::SIGINT as u32 - 1)) != 0 {
+        let interrupt = tokio::signal::unix::SignalKind::interrupt();
+        drop(tokio::signal::unix::signal(interrupt).unwrap());
+    }
+}
+
 fn fake(version: &str) -> Site {
+    honour_interrupts();
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/fake/terraform");
     let mut site = Site::with_binary(&script);
     site.options.environment.push(("FAKE_VERSION".into(), version.into()));
@@ -40,7 +53,8 @@ async fn command_lines_are_the_specified_ones() {
     assert_eq!(
         calls(&site),
         [
-            "init -no-color -input=false -backend=true -get=true -upgrade=false".to_owned(),
+            "init -no-color -force-copy -input=false -backend=true -get=true -upgrade=false"
+                .to_owned(),
             "workspace new -no-color test".to_owned(),
             "workspace select -no-color test".to_owned(),
             "validate -no-color -json".to_owned(),
@@ -53,7 +67,8 @@ async fn command_lines_are_the_specified_ones() {
             ),
             format!("show -json {plan}"),
             format!("show -no-color {plan}"),
-            "init -no-color -input=false -backend=true -get=true -upgrade=false".to_owned(),
+            "init -no-color -force-copy -input=false -backend=true -get=true -upgrade=false"
+                .to_owned(),
             "workspace new -no-color test".to_owned(),
             "workspace select -no-color test".to_owned(),
             "destroy -no-color -auto-approve -input=false -lock=true -parallelism=10 \
@@ -209,6 +224,47 @@ async fn what_does_not_end_in_time_is_killed_with_its_children() {
     let (error, took) = stopped(&site, "deaf", StopReason::Shutdown).await;
     assert!(matches!(error, Error::Stopped { .. }), "{error:?}");
     assert!(took >= Duration::from_millis(200), "{took:?}");
+    eventually("the end of all processes", || processes_in(&site.task_dir()).is_empty()).await;
+}
+
+/// A resource may take minutes; until the stop is urgent the command gets them.
+#[tokio::test]
+async fn a_shutdown_interrupts_once_and_waits_until_it_is_urgent() {
+    let site = fake("1.11.4");
+    let driver = site.driver(&json!({}));
+    driver.prepare(&context()).await.unwrap();
+    std::fs::write(site.task_dir().join("finish.apply"), "").unwrap();
+    let stop = Stop::new();
+    let run = |stop: &Stop| {
+        let (driver, stop) = (std::sync::Arc::clone(&driver), stop.clone());
+        tokio::spawn(async move {
+            let inputs = services(&[]);
+            driver.apply(ApplyRequest::Inputs(&inputs), &RunContext::new(stop)).await
+        })
+    };
+    let said = |word: &str| calls(&site).iter().filter(|call| *call == word).count();
+    let running = run(&stop);
+    eventually("the call", || said("finish") == 1).await;
+    stop.stop(StopReason::Shutdown);
+    eventually("the interrupt", || said("interrupted") == 1).await;
+    stop.stop(StopReason::Shutdown);
+    // Longer than it was ever given before.
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert!(!running.is_finished());
+    std::fs::write(site.task_dir().join("go"), "").unwrap();
+    let error = running.await.unwrap().unwrap_err();
+    assert!(matches!(error, Error::Stopped { reason: StopReason::Shutdown }), "{error:?}");
+    assert_eq!(said("interrupted"), 1);
+
+    std::fs::remove_file(site.task_dir().join("go")).unwrap();
+    let stop = Stop::new();
+    let running = run(&stop);
+    eventually("the call", || said("finish") == 2).await;
+    stop.stop(StopReason::Shutdown);
+    eventually("the interrupt", || said("interrupted") == 2).await;
+    stop.stop_now(StopReason::Shutdown);
+    let error = running.await.unwrap().unwrap_err();
+    assert!(matches!(error, Error::Stopped { reason: StopReason::Shutdown }), "{error:?}");
     eventually("the end of all processes", || processes_in(&site.task_dir()).is_empty()).await;
 }
 

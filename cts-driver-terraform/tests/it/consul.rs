@@ -1,5 +1,7 @@
 //! Runs of real tools with the state in a real Consul.
 
+use std::sync::Arc;
+
 use consul_watch::{
     QueryOptions,
     testing::{parts::Part, real::Consul},
@@ -12,11 +14,14 @@ use crate::site::{SUITE, Site, context, counts, eventually, services, tools};
 
 const STATE: &str = "consul-terraform-sync/terraform-env:test";
 
-/// A Consul with every tool that is there; without one of them the report says so.
-async fn consul_and_tools(case: &str) -> Option<(Consul, Vec<Part>)> {
-    let tools = tools(case);
-    let part = SUITE.part("consul", case)?;
-    Some((Consul::start(&part.path).await.unwrap(), tools))
+/// Every Consul with every tool that is there; without any the report says so.
+async fn consuls_and_tools(case: &str) -> Vec<(Arc<Consul>, Part)> {
+    let mut pairs = Vec::new();
+    for part in SUITE.parts("consul", case) {
+        let consul = Arc::new(Consul::start(&part.path).await.unwrap());
+        pairs.extend(tools(case).into_iter().map(|tool| (Arc::clone(&consul), tool)));
+    }
+    pairs
 }
 
 fn site(consul: &Consul, tool: &Part) -> Site {
@@ -34,10 +39,7 @@ async fn value(consul: &Consul, key: &str) -> Option<Vec<u8>> {
 /// Spec: CTS42
 #[tokio::test]
 async fn state_is_kept_in_consul_by_default() {
-    let Some((consul, tools)) = consul_and_tools("state_is_kept_in_consul_by_default").await else {
-        return;
-    };
-    for tool in tools {
+    for (consul, tool) in consuls_and_tools("state_is_kept_in_consul_by_default").await {
         let site = site(&consul, &tool);
         let driver = site.driver(&json!({}));
         driver.prepare(&context()).await.unwrap();
@@ -56,8 +58,7 @@ async fn state_is_kept_in_consul_by_default() {
 #[tokio::test]
 async fn a_stop_gives_the_lock_back_and_the_next_run_converges() {
     let case = "a_stop_gives_the_lock_back_and_the_next_run_converges";
-    let Some((consul, tools)) = consul_and_tools(case).await else { return };
-    for tool in tools {
+    for (consul, tool) in consuls_and_tools(case).await {
         let site = site(&consul, &tool);
         let slow = json!({"variables": {"directory": site.path().join("rules"), "pause": 600}});
         let driver = site.driver(&slow);
@@ -94,8 +95,7 @@ async fn a_stop_gives_the_lock_back_and_the_next_run_converges() {
 #[tokio::test]
 async fn a_lock_that_is_held_is_reported_with_its_holder() {
     let case = "a_lock_that_is_held_is_reported_with_its_holder";
-    let Some((consul, tools)) = consul_and_tools(case).await else { return };
-    for tool in tools {
+    for (consul, tool) in consuls_and_tools(case).await {
         let mut site = site(&consul, &tool);
         let slow = json!({"variables": {"directory": site.path().join("rules"), "pause": 600}});
         let holder = site.driver(&slow);

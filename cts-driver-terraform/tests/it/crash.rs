@@ -108,7 +108,7 @@ fn some_services(random: &mut Rng) -> Vec<(String, i64)> {
 }
 
 /// Ends the tool too, with everything that it started, as a machine does that loses its power.
-fn kill_the_tool(site: &Site) {
+pub(crate) fn kill_the_tool(site: &Site) {
     loop {
         let processes = processes_in(&site.task_dir());
         if processes.is_empty() {
@@ -201,10 +201,11 @@ async fn a_run_after_a_crash_converges_with_local_state() {
 async fn a_run_after_a_crash_converges_with_state_in_consul() {
     let case = "a_run_after_a_crash_converges_with_state_in_consul";
     let Some(tool) = tofu(case) else { return };
-    let Some(part) = SUITE.part("consul", case) else { return };
-    let consul = Consul::start(&part.path).await.unwrap();
-    let site = Site::new(&tool);
-    crash_often(&site, Some(&consul), 2, 6).await;
+    for part in SUITE.parts("consul", case) {
+        let consul = Consul::start(&part.path).await.unwrap();
+        let site = Site::new(&tool);
+        crash_often(&site, Some(&consul), 2, 6).await;
+    }
 }
 
 /// Its holder is dead, so it lives until its session ends.
@@ -212,9 +213,13 @@ async fn a_run_after_a_crash_converges_with_state_in_consul() {
 async fn a_stale_lock_in_consul_is_waited_for() {
     let case = "a_stale_lock_in_consul_is_waited_for";
     let Some(tool) = tofu(case) else { return };
-    let Some(part) = SUITE.part("consul", case) else { return };
-    let consul = Consul::start(&part.path).await.unwrap();
-    let site = Site::new(&tool);
+    for part in SUITE.parts("consul", case) {
+        stale_lock(&tool, Consul::start(&part.path).await.unwrap()).await;
+    }
+}
+
+async fn stale_lock(tool: &Part, consul: Consul) {
+    let site = Site::new(tool);
     let work = Work {
         root: site.path().to_owned(),
         consul: Some(consul.address()),
@@ -237,10 +242,12 @@ async fn a_stale_lock_in_consul_is_waited_for() {
 #[tokio::test]
 async fn an_orphaned_tool_finishes_and_nobody_runs_into_it() {
     let case = "an_orphaned_tool_finishes_and_nobody_runs_into_it";
-    let Some(part) = SUITE.part("consul", case) else { return };
-    let consul = Consul::start(&part.path).await.unwrap();
+    let mut consuls = vec![None];
+    for part in SUITE.parts("consul", case) {
+        consuls.push(Some(Consul::start(&part.path).await.unwrap()));
+    }
     for tool in tools(case) {
-        for consul in [None, Some(&consul)] {
+        for consul in consuls.iter().map(Option::as_ref) {
             let site = Site::new(&tool);
             let mut work = Work {
                 root: site.path().to_owned(),

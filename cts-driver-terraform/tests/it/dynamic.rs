@@ -47,12 +47,15 @@ async fn resolved(block: ProviderBlock, values: &LiveValues) -> Result<serde_jso
     Ok(serde_json::to_value(&blocks.first().unwrap().arguments).unwrap())
 }
 
-async fn consul(case: &str) -> Option<(Consul, ConsulConfig)> {
-    let part = SUITE.part("consul", case)?;
-    let consul = Consul::start(&part.path).await.unwrap();
-    let mut config = ConsulConfig::default();
-    config.address = consul.address();
-    Some((consul, config))
+async fn consuls(case: &str) -> Vec<(Consul, ConsulConfig)> {
+    let mut consuls = Vec::new();
+    for part in SUITE.parts("consul", case) {
+        let consul = Consul::start(&part.path).await.unwrap();
+        let mut config = ConsulConfig::default();
+        config.address = consul.address();
+        consuls.push((consul, config));
+    }
+    consuls
 }
 
 async fn put(consul: &Consul, key: &str, value: &[u8]) {
@@ -71,37 +74,38 @@ async fn variables_of_the_process_are_read_and_a_missing_one_is_empty() {
 #[tokio::test]
 async fn a_key_is_read_and_one_to_come_is_waited_for() {
     let case = "a_key_is_read_and_one_to_come_is_waited_for";
-    let Some((consul, config)) = consul(case).await else { return };
-    let values = live(&config, None);
-    put(&consul, "net/é key", "vålue\n".as_bytes()).await;
-    let there = block(&[("k", r#"{{ key "/net/é key" }}"#)]);
-    assert_eq!(resolved(there, &values).await.unwrap(), json!({"k": "vålue\n"}));
+    for (consul, config) in consuls(case).await {
+        let values = live(&config, None);
+        put(&consul, "net/é key", "vålue\n".as_bytes()).await;
+        let there = block(&[("k", r#"{{ key "/net/é key" }}"#)]);
+        assert_eq!(resolved(there, &values).await.unwrap(), json!({"k": "vålue\n"}));
 
-    let to_come = block(&[("k", r#"{{ key "net/later" }}"#)]);
-    let (found, ()) = tokio::join!(resolved(to_come, &values), put(&consul, "net/later", b"5"));
-    assert_eq!(found.unwrap(), json!({"k": "5"}));
+        let to_come = block(&[("k", r#"{{ key "net/later" }}"#)]);
+        let (found, ()) = tokio::join!(resolved(to_come, &values), put(&consul, "net/later", b"5"));
+        assert_eq!(found.unwrap(), json!({"k": "5"}));
 
-    put(&consul, "net/bytes", b"s3cret\xff").await;
-    let error = resolved(block(&[("k", r#"{{ key "net/bytes" }}"#)]), &values).await.unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "cannot read the Consul key \"net/bytes\" for provider cloud: it is not UTF-8 text"
-    );
-    assert!(!error.is_retryable());
+        put(&consul, "net/bytes", b"s3cret\xff").await;
+        let error =
+            resolved(block(&[("k", r#"{{ key "net/bytes" }}"#)]), &values).await.unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "cannot read the Consul key \"net/bytes\" for provider cloud: it is not UTF-8 text"
+        );
+        assert!(!error.is_retryable());
+    }
 }
 
 #[tokio::test]
 async fn a_key_that_never_comes_fails_by_name() {
-    let Some((_consul, config)) = consul("a_key_that_never_comes_fails_by_name").await else {
-        return;
-    };
-    let values = live(&config, None).with_limit(Duration::from_millis(300));
-    let error = resolved(block(&[("k", r#"{{ key "none" }}"#)]), &values).await.unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "cannot read the Consul key \"none\" for provider cloud: no such key within 0.3 s"
-    );
-    assert!(error.is_retryable());
+    for (_consul, config) in consuls("a_key_that_never_comes_fails_by_name").await {
+        let values = live(&config, None).with_limit(Duration::from_millis(300));
+        let error = resolved(block(&[("k", r#"{{ key "none" }}"#)]), &values).await.unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "cannot read the Consul key \"none\" for provider cloud: no such key within 0.3 s"
+        );
+        assert!(error.is_retryable());
+    }
 }
 
 /// Something between that drops the index makes every answer come at once.

@@ -1,6 +1,8 @@
 //! Integration tests of the Terraform driver.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
+#[cfg(feature = "cli")]
+mod backends;
 #[cfg(all(feature = "vault", feature = "testing"))]
 mod bao;
 #[cfg(feature = "cli")]
@@ -35,6 +37,8 @@ mod root_module;
 mod scripted;
 #[cfg(feature = "cli")]
 mod secrets;
+#[cfg(feature = "cli")]
+mod servers;
 #[cfg(feature = "cli")]
 mod site;
 #[cfg(feature = "cli")]

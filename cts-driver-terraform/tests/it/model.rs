@@ -8,8 +8,8 @@ use std::{
 
 use async_trait::async_trait;
 use cts_driver_terraform::{
-    ApplyOptions, Error, Invocation, PlanOptions, Product, Result, ShownPlan, Step, Terraform,
-    Tool, ToolDiagnostic, Validation,
+    ApplyOptions, Error, Invocation, PlanOptions, Product, Result, ShownPlan, StateLock, Step,
+    Terraform, Tool, ToolDiagnostic, Validation,
 };
 use cts_tasks::{Action, Changes};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -175,6 +175,24 @@ impl Terraform for Model {
             canonical: text,
             text: String::new(),
         })
+    }
+
+    async fn pull_state(&self, run: &Invocation) -> Result<String> {
+        begin(run)?;
+        Ok(String::new())
+    }
+
+    async fn push_state(&self, _state: &Path, run: &Invocation) -> Result<()> {
+        begin(run)
+    }
+
+    async fn state_lock(&self, run: &Invocation) -> Result<Option<StateLock>> {
+        begin(run)?;
+        Ok(None)
+    }
+
+    async fn unlock_state(&self, _id: &str, run: &Invocation) -> Result<()> {
+        begin(run)
     }
 
     async fn output(&self, run: &Invocation) -> Result<BTreeMap<String, serde_json::Value>> {

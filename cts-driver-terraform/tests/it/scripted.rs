@@ -137,6 +137,8 @@ async fn nobody_is_followed() {
 
 fn run(stop: Stop) -> Invocation {
     Invocation {
+        backend_config: None,
+        masked: Vec::new(),
         directory: "/".into(),
         environment: std::collections::BTreeMap::new(),
         stop,

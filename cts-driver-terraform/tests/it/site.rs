@@ -24,7 +24,7 @@ pub(crate) const SUITE: Suite = Suite("cts-driver-terraform");
 
 /// The tools that are there; for one that is not, the report says so.
 pub(crate) fn tools(case: &str) -> Vec<Part> {
-    ["tofu", "terraform"].into_iter().filter_map(|name| SUITE.part(name, case)).collect()
+    ["tofu", "terraform"].into_iter().flat_map(|name| SUITE.parts(name, case)).collect()
 }
 
 /// The body of a block as the reader of JSON files would give it.
@@ -75,7 +75,10 @@ impl Site {
         std::fs::create_dir_all(&bin).unwrap();
         std::fs::create_dir(root.path().join("rules")).unwrap();
         let binary = binary.canonicalize().unwrap();
-        std::os::unix::fs::symlink(&binary, bin.join(binary.file_name().unwrap())).unwrap();
+        // Programs of several versions lie beside each other under names of their own.
+        let file_name = binary.file_name().unwrap().to_string_lossy().into_owned();
+        let name = if file_name.starts_with("tofu") { "tofu" } else { &file_name };
+        std::os::unix::fs::symlink(&binary, bin.join(name)).unwrap();
         let mut site = Self::at(root.path());
         site.guard = Some(root);
         site

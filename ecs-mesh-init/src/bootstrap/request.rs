@@ -37,6 +37,9 @@ pub struct BootstrapRequest {
     pub partition: Option<String>,
     /// Whether the proxy's `Config` is left out. Default false.
     pub no_central_config: bool,
+    /// Envoy's cluster for a proxy without a destination, such as a gateway; `None` takes the name
+    /// of its service.
+    pub cluster: Option<String>,
 }
 
 /// What a [`BootstrapRequest`] came to.
@@ -62,6 +65,7 @@ impl BootstrapRequest {
             namespace: None,
             partition: None,
             no_central_config: false,
+            cluster: None,
         }
     }
 
@@ -180,13 +184,17 @@ impl BootstrapRequest {
             return Err(Error::input("service is not a Connect proxy or gateway"));
         }
         let destination = Some(&service.proxy.destination_service_name);
-        let cluster = [destination, Some(&service.name), Some(&self.proxy_id)]
-            .into_iter()
-            .flatten()
-            .find(|name| !name.is_empty())
-            .cloned()
-            .unwrap_or_default();
+        let cluster =
+            [destination, self.cluster.as_ref(), Some(&service.name), Some(&self.proxy_id)]
+                .into_iter()
+                .flatten()
+                .find(|name| !name.is_empty())
+                .cloned()
+                .unwrap_or_default();
         let mut options = BootstrapOptions::new(self.proxy_id.as_str(), cluster);
+        if service.proxy.destination_service_name.is_empty() && !service.name.is_empty() {
+            options.source_service = Some(service.name.clone());
+        }
         options.namespace = service.namespace.clone().or_else(|| self.namespace.clone());
         options.partition = service.partition.clone().or_else(|| self.partition.clone());
         options.node_name.clone_from(&self.node_name);

@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use consul_watch::types::{JsonObject, ServiceKind};
 use serde::Deserialize;
 
-use super::proxy::HEALTH_CHECK_PORT;
+use super::proxy::{HEALTH_CHECK_PORT, health_check_port};
 
 /// A gateway that the task is.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -22,7 +22,8 @@ pub struct GatewayConfig {
     pub namespace: String,
     /// Enterprise partition.
     pub partition: String,
-    /// Port on which Envoy says that it is ready. Default 22000.
+    /// Port on which Envoy says that it is ready. Default 22000, also for 0.
+    #[serde(deserialize_with = "health_check_port")]
     pub health_check_port: u16,
     /// Address within the datacenter. Only mesh gateways use it.
     pub lan_address: GatewayAddress,

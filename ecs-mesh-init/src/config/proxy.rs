@@ -1,6 +1,5 @@
 use consul_watch::types::JsonObject;
 use serde::{Deserialize, Deserializer};
-use serde_json::Value;
 
 use super::or_default;
 
@@ -15,7 +14,8 @@ pub struct ProxyConfig {
     /// Port on which other services reach this one. Default 20000.
     #[serde(deserialize_with = "listener_port")]
     pub public_listener_port: u16,
-    /// Port on which Envoy says that it is ready. Default 22000.
+    /// Port on which Envoy says that it is ready. Default 22000, also for 0.
+    #[serde(deserialize_with = "health_check_port")]
     pub health_check_port: u16,
     /// Address of the service, seen from the proxy; empty is 127.0.0.1.
     pub local_service_address: String,
@@ -109,11 +109,8 @@ fn listener_port<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u16, D::E
     or_default(deserializer, |port: &u16| *port == 0, || PUBLIC_LISTENER_PORT)
 }
 
-/// The port of a value that upstream's schema does not look at; the default for what is none.
-pub(super) fn lenient_port(value: &Value) -> u16 {
-    let port = match value {
-        Value::String(text) => text.parse().ok(),
-        other => other.as_u64().and_then(|port| u16::try_from(port).ok()),
-    };
-    port.filter(|port| *port > 0).unwrap_or(HEALTH_CHECK_PORT)
+pub(super) fn health_check_port<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<u16, D::Error> {
+    or_default(deserializer, |port: &u16| *port == 0, || HEALTH_CHECK_PORT)
 }

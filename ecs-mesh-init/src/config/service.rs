@@ -126,6 +126,10 @@ pub struct CheckConfig {
     pub success_before_passing: u64,
     /// Failures in a row before it turns critical.
     pub failures_before_critical: u64,
+    /// Time after which a critical check takes its service out of Consul: by the command lines of
+    /// 0.1 and 0.2 only.
+    #[serde(skip)]
+    pub deregister_critical_service_after: String,
 }
 
 impl fmt::Debug for CheckConfig {

@@ -231,7 +231,10 @@ fn the_early_generation_has_checks_an_agent_and_no_servers() {
     );
     assert_eq!(
         violations(Generation::Early, &minimal("")),
-        ["(root): Additional property consulServers is not allowed"]
+        [
+            "(root): Additional property consulServers is not allowed",
+            "(root): one of service and gateway is required",
+        ]
     );
 }
 
@@ -265,12 +268,56 @@ fn violations_name_the_path_and_what_is_expected() {
 }
 
 #[test]
-fn a_health_check_port_may_be_anything() {
-    for (value, port) in [("\"23000\"", 23000), ("[]", 22000), ("70000", 22000), ("22001", 22001)] {
-        let config =
-            Config::parse(&minimal(&format!(r#","proxy":{{"healthCheckPort":{value}}}"#))).unwrap();
-        assert_eq!(config.health_check_port(), port, "{value}");
+fn a_health_check_port_is_an_integer() {
+    for (value, port) in [("23000", 23000), ("null", 22000), ("0", 22000), ("22001.0", 22001)] {
+        for owner in ["proxy", "gateway"] {
+            let kind = if owner == "gateway" { r#""kind":"api-gateway","# } else { "" };
+            let text = minimal(&format!(r#","{owner}":{{{kind}"healthCheckPort":{value}}}"#));
+            assert_eq!(Config::parse(&text).unwrap().health_check_port(), port, "{owner} {value}");
+        }
     }
+    for (value, problem) in [
+        ("\"x\"", "Invalid type. Expected: [integer,null], given: string"),
+        ("\"23000\"", "Invalid type. Expected: [integer,null], given: string"),
+        ("1.5", "Invalid type. Expected: [integer,null], given: number"),
+        ("[]", "Invalid type. Expected: [integer,null], given: array"),
+        ("70000", "Must be less than or equal to 65535"),
+    ] {
+        let text = minimal(&format!(r#","proxy":{{"healthCheckPort":{value}}}"#));
+        let expected = format!("proxy.healthCheckPort: {problem}");
+        assert_eq!(violations(Generation::Current, &text), [expected], "{value}");
+    }
+}
+
+/// Without `consulServers` it is an early configuration only if it says something that one can say.
+#[test]
+fn a_configuration_that_lacks_its_servers_is_told_so() {
+    let found = |text: &str| match Config::parse(text).unwrap_err() {
+        Error::Config { violations } => {
+            violations.iter().map(ToString::to_string).collect::<Vec<_>>()
+        }
+        other => panic!("{other}"),
+    };
+    assert_eq!(found(r#"{"bootstrapDir":"/x"}"#), ["(root): consulServers is required"]);
+    assert_eq!(
+        found("{}"),
+        ["(root): bootstrapDir is required", "(root): consulServers is required"]
+    );
+    assert_eq!(
+        found(
+            r#"{"bootstrapDir":"/x","service":{"prot":1},"transparentProxy":{"enabled":false},"extra":1}"#
+        ),
+        [
+            "(root): consulServers is required",
+            "(root): Additional property extra is not allowed",
+            "service: port is required",
+            "service: Additional property prot is not allowed",
+        ]
+    );
+    assert_eq!(
+        found(r#"{"bootstrapDir":"/x","consulHTTPAddr":"http://h"}"#),
+        ["(root): one of service and gateway is required"]
+    );
 }
 
 /// Replaces the value at the `at`-th place of the document.

@@ -1,9 +1,8 @@
 use std::{ffi::OsString, time::Duration};
 
-use nix::sys::signal::Signal;
 use tokio::time::sleep;
 
-use super::{Signals, child::Child};
+use super::{SignalNumber, Signals, child::Child};
 use crate::Result;
 
 /// How the application is ended.
@@ -47,7 +46,7 @@ pub async fn run_app(
         tokio::select! {
             code = child.wait() => return code,
             signal = signals.next() => {
-                if signal == Signal::SIGTERM && !terminated {
+                if signal == SignalNumber::TERM && !terminated {
                     terminated = true;
                     tracing::info!(delay_s = options.shutdown_delay.as_secs(), "received SIGTERM");
                     if !options.shutdown_delay.is_zero() {
@@ -58,7 +57,7 @@ pub async fn run_app(
                 }
             }
             () = &mut delay => {
-                child.signal_group(Signal::SIGTERM);
+                child.signal_group(SignalNumber::TERM);
                 delay.set(sleep(Duration::MAX));
             }
         }

@@ -70,12 +70,16 @@ impl Arguments {
     fn set(&mut self, name: &str, value: &str) -> Result<()> {
         let bad = || Error::input(format!("invalid value {value:?} for flag -{name}"));
         if name == "shutdown-delay" {
-            self.shutdown_delay = value.parse::<GoDuration>().map_err(|_error| bad())?.get();
+            // A negative delay is none.
+            let length = value.strip_prefix('-');
+            let delay = length.unwrap_or(value).parse::<GoDuration>().map_err(|_error| bad())?;
+            self.shutdown_delay = if length.is_some() { Duration::ZERO } else { delay.get() };
         } else {
+            // A word that is no level means the default.
             let levels =
                 [LogLevel::Trace, LogLevel::Debug, LogLevel::Info, LogLevel::Warn, LogLevel::Error];
             let level = levels.into_iter().find(|level| level.as_str().eq_ignore_ascii_case(value));
-            self.log_level = level.ok_or_else(bad)?;
+            self.log_level = level.unwrap_or_default();
         }
         Ok(())
     }
@@ -130,15 +134,21 @@ mod tests {
         assert_eq!((dashes.log_level, dashes.command), (LogLevel::Debug, vec!["-app".into()]));
     }
 
+    /// Source: measured on consul-ecs 0.10.
+    #[test]
+    fn an_unknown_level_and_a_negative_delay_are_accepted() {
+        let loud = parse(&["-log-level=loud", "app"]).unwrap();
+        assert_eq!((loud.log_level, loud.command), (LogLevel::Info, vec!["app".into()]));
+        let negative = parse(&["-shutdown-delay", "-5s", "app"]).unwrap();
+        assert_eq!(negative.shutdown_delay, Duration::ZERO);
+        assert!(parse(&["-shutdown-delay=--5s", "app"]).is_err());
+    }
+
     #[test]
     fn what_is_missing_or_unknown_is_named() {
         assert_eq!(error(&[]), "command is required");
         assert_eq!(error(&["-shutdown-delay", "1s"]), "command is required");
         assert_eq!(error(&["-shutdown-delay"]), "flag needs an argument: -shutdown-delay");
         assert_eq!(error(&["-x", "app"]), "flag provided but not defined: -x");
-        assert_eq!(
-            error(&["-log-level=loud", "app"]),
-            r#"invalid value "loud" for flag -log-level"#
-        );
     }
 }

@@ -1,12 +1,13 @@
-use std::{ffi::OsString, os::unix::process::ExitStatusExt as _, process::ExitStatus};
+use std::{ffi::OsString, process::ExitStatus};
 
-use nix::{
-    errno::Errno,
-    sys::signal::{Signal, kill, killpg},
-    unistd::Pid,
+use rustix::{
+    io::Errno,
+    process::{Pid, Signal, kill_process, kill_process_group},
 };
+use rustix_libc_wrappers::process::SignalExt as _;
 use tokio::process::{Child as Process, Command};
 
+use super::SignalNumber;
 use crate::{Error, Result};
 
 /// A program in its own process group, with our input and output.
@@ -28,12 +29,12 @@ impl Child {
             .process_group(0)
             .spawn()
             .map_err(|error| failed(format!("cannot be started: {error}")))?;
-        let pid = process.id().and_then(|id| i32::try_from(id).ok());
+        let pid = process.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
         let pid = pid.ok_or_else(|| failed("has no process id".to_owned()))?;
-        Ok(Self { process, pid: Pid::from_raw(pid), command: shown })
+        Ok(Self { process, pid, command: shown })
     }
 
-    /// Waits for the program's end and gives its exit code; after a signal, 128 and its number.
+    /// Waits for the program's end and gives its exit code; 255 after a signal.
     pub(super) async fn wait(&mut self) -> Result<i32> {
         let status = self.process.wait().await.map_err(|error| Error::Command {
             command: self.command.clone(),
@@ -43,17 +44,18 @@ impl Child {
     }
 
     /// Sends a signal to the program.
-    pub(super) fn signal(&self, signal: Signal) {
-        self.sent(signal, kill(self.pid, signal));
+    pub(super) fn signal(&self, signal: SignalNumber) {
+        self.sent(signal, kill_process);
     }
 
     /// Sends a signal to the program and what it started.
-    pub(super) fn signal_group(&self, signal: Signal) {
-        self.sent(signal, killpg(self.pid, signal));
+    pub(super) fn signal_group(&self, signal: SignalNumber) {
+        self.sent(signal, kill_process_group);
     }
 
-    fn sent(&self, signal: Signal, result: Result<(), Errno>) {
-        match result {
+    fn sent(&self, signal: SignalNumber, send: fn(Pid, Signal) -> Result<(), Errno>) {
+        let sent = Signal::from_raw(signal.get()).ok_or(Errno::INVAL);
+        match sent.and_then(|sent| send(self.pid, sent)) {
             Ok(()) => tracing::debug!(%signal, command = self.command, "sent signal"),
             Err(error) => {
                 tracing::warn!(%signal, command = self.command, %error, "signal was not sent");
@@ -62,6 +64,11 @@ impl Child {
     }
 }
 
+/// Exit code of a program that a signal ended.
+///
+/// Source: consul-ecs 0.10 `entrypoint/entrypoint.go` exits with Go's -1.
+const SIGNALED: i32 = 255;
+
 fn code(status: ExitStatus) -> i32 {
-    status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default())
+    status.code().unwrap_or(SIGNALED)
 }

@@ -1,9 +1,8 @@
 use std::{ffi::OsString, time::Duration};
 
-use nix::sys::signal::Signal;
 use tokio::time::{Instant, sleep_until};
 
-use super::{Signals, child::Child};
+use super::{SignalNumber, Signals, child::Child};
 use crate::{
     Result,
     config::Generation,
@@ -66,7 +65,7 @@ pub async fn run_envoy(
         tokio::select! {
             code = child.wait() => return code,
             signal = signals.next() => {
-                if signal == Signal::SIGTERM {
+                if signal == SignalNumber::TERM {
                     tracing::info!("ignoring SIGTERM until the applications have stopped");
                     if !terminated {
                         terminated = true;
@@ -80,7 +79,7 @@ pub async fn run_envoy(
                 next_look = Some(Instant::now() + period);
                 match task {
                     Ok(task) if applications_have_stopped(generation, &task) => {
-                        child.signal_group(Signal::SIGTERM);
+                        child.signal_group(SignalNumber::TERM);
                         next_look = None;
                     }
                     Ok(_) => {}

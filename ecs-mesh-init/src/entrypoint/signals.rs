@@ -1,14 +1,49 @@
+//! Signals of a container's first process: which are taken over and passed on to its program.
+
+use std::{fmt, task::Poll};
+
 use async_trait::async_trait;
-use nix::sys::signal::Signal;
+use nix::sys::signal::Signal as Named;
 use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
 
 use crate::{Error, Result};
 
-/// Signals that this process gets.
+/// The number of a signal, also of a real-time one, which has no name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SignalNumber(i32);
+
+impl SignalNumber {
+    /// `SIGINT`.
+    pub const INT: Self = Self(Named::SIGINT as i32);
+    /// `SIGTERM`.
+    pub const TERM: Self = Self(Named::SIGTERM as i32);
+
+    /// Wraps a number of the system's, such as `libc::SIGHUP`. It is judged when it is sent.
+    pub const fn new(number: i32) -> Self {
+        Self(number)
+    }
+
+    /// The number.
+    pub const fn get(self) -> i32 {
+        self.0
+    }
+}
+
+impl fmt::Display for SignalNumber {
+    /// Writes the name, such as `SIGTERM`, or the number where there is none.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match Named::try_from(self.0) {
+            Ok(named) => f.write_str(named.as_str()),
+            Err(_unnamed) => write!(f, "signal {}", self.0),
+        }
+    }
+}
+
+/// A source of signals for an entrypoint.
 #[async_trait]
 pub trait Signals: Send {
-    /// The next signal; never returns when there are no more.
-    async fn next(&mut self) -> Signal;
+    /// Waits for the next signal; never returns when there are no more.
+    async fn next(&mut self) -> SignalNumber;
 }
 
 /// The signals of this process, apart from those that belong to it alone.
@@ -17,23 +52,36 @@ pub trait Signals: Send {
 /// binaries.
 #[derive(Debug)]
 pub struct SystemSignals {
-    streams: Vec<(Signal, Stream)>,
+    streams: Vec<(SignalNumber, Stream)>,
 }
 
-/// Makes the kind of a signal.
-type Kind = fn() -> SignalKind;
-
-/// What is passed on: what operators and ECS send. `SIGCHLD` and `SIGURG` never are.
-const FORWARDED: &[(Signal, Kind)] = &[
-    (Signal::SIGTERM, SignalKind::terminate),
-    (Signal::SIGINT, SignalKind::interrupt),
-    (Signal::SIGQUIT, SignalKind::quit),
-    (Signal::SIGHUP, SignalKind::hangup),
-    (Signal::SIGUSR1, SignalKind::user_defined1),
-    (Signal::SIGUSR2, SignalKind::user_defined2),
-    (Signal::SIGALRM, SignalKind::alarm),
-    (Signal::SIGWINCH, SignalKind::window_change),
+/// Named signals that are passed on. `SIGCHLD` and `SIGURG` never are: the system sends them to
+/// this process about itself. Without a handler each would end this process and orphan its program.
+const FORWARDED: &[Named] = &[
+    Named::SIGTERM,
+    Named::SIGINT,
+    Named::SIGQUIT,
+    Named::SIGHUP,
+    Named::SIGUSR1,
+    Named::SIGUSR2,
+    Named::SIGALRM,
+    Named::SIGWINCH,
+    Named::SIGPIPE,
+    Named::SIGVTALRM,
+    Named::SIGPROF,
+    Named::SIGIO,
+    #[cfg(target_os = "linux")]
+    Named::SIGPWR,
+    Named::SIGXCPU,
+    Named::SIGXFSZ,
 ];
+
+/// Numbers of the real-time signals that programs may use: the C libraries keep up to three for
+/// themselves (glibc 32 and 33, musl also 34).
+#[cfg(target_os = "linux")]
+const REAL_TIME: std::ops::RangeInclusive<i32> = 34..=64;
+#[cfg(not(target_os = "linux"))]
+const REAL_TIME: std::ops::RangeInclusive<i32> = 1..=0;
 
 impl SystemSignals {
     /// Takes over the process's signals.
@@ -42,34 +90,42 @@ impl SystemSignals {
     ///
     /// [`Error::Command`] when the system refuses.
     pub fn new() -> Result<Self> {
-        let streams = FORWARDED.iter().map(|(number, kind)| {
-            signal(kind()).map(|stream| (*number, stream)).map_err(|error| Error::Command {
-                command: number.to_string(),
-                problem: format!("cannot be handled: {error}"),
-            })
-        });
-        Ok(Self { streams: streams.collect::<Result<_>>()? })
+        let mut streams = Vec::new();
+        for number in FORWARDED.iter().map(|named| SignalNumber(*named as i32)) {
+            streams.push((number, handled(number)?));
+        }
+        // One that the C library keeps for itself cannot be handled, nor sent by anyone.
+        let real_time = REAL_TIME.map(SignalNumber);
+        streams.extend(real_time.filter_map(|number| Some((number, handled(number).ok()?))));
+        Ok(Self { streams })
     }
+}
+
+fn handled(number: SignalNumber) -> Result<Stream> {
+    signal(SignalKind::from_raw(number.get())).map_err(|error| Error::Command {
+        command: number.to_string(),
+        problem: format!("cannot be handled: {error}"),
+    })
 }
 
 #[async_trait]
 impl Signals for SystemSignals {
-    async fn next(&mut self) -> Signal {
+    async fn next(&mut self) -> SignalNumber {
         std::future::poll_fn(|context| {
             for (number, stream) in &mut self.streams {
-                if let std::task::Poll::Ready(Some(())) = stream.poll_recv(context) {
-                    return std::task::Poll::Ready(*number);
+                if let Poll::Ready(Some(())) = stream.poll_recv(context) {
+                    return Poll::Ready(*number);
                 }
             }
-            std::task::Poll::Pending
+            Poll::Pending
         })
         .await
     }
 }
 
 #[async_trait]
-impl Signals for tokio::sync::mpsc::Receiver<Signal> {
-    async fn next(&mut self) -> Signal {
+impl Signals for tokio::sync::mpsc::Receiver<SignalNumber> {
+    async fn next(&mut self) -> SignalNumber {
         match self.recv().await {
             Some(signal) => signal,
             None => std::future::pending().await,

@@ -4,13 +4,13 @@ use consul_watch::{Client, QueryOptions, WriteOptions};
 use secrecy::SecretString;
 use tokio_util::sync::CancellationToken;
 
-use super::{MeshInit, connect};
+use super::{MeshInit, connect, grpc};
 use crate::{
     Error, Result,
     config::ServersConfig,
     dataplane::{DataplaneConfig, DataplaneCredentials},
     files,
-    login::{log_in, login_meta},
+    login::{log_in, log_in_until, login_meta},
     metadata::Task,
     redirect::{self, Redirection},
     registration::{CatalogRegistrar, MeshService, Registrar, RetryPolicy, TaskPlan, retry},
@@ -34,6 +34,10 @@ impl MeshInit {
         let servers = self.config.consul_servers.clone().unwrap_or_default();
         let plan = TaskPlan::new(&self.config, task, self.var("AWS_REGION").as_deref())?;
         let node = task.cluster_arn()?;
+        if self.check_grpc {
+            let ca_pem = self.var("CONSUL_GRPC_CACERT_PEM");
+            grpc::wait(&servers, ca_pem.as_deref(), stop).await?;
+        }
         let session = self.open_session(&servers, task, &plan, &node, stop).await?;
         let result = self.join(&servers, task, &plan, &node, &session.client, stop).await;
         if session.logged_in {
@@ -85,7 +89,10 @@ impl MeshInit {
     ) -> Result<Session> {
         let tenancy = (plan.proxy.namespace.as_deref(), plan.proxy.partition.as_deref());
         let ca_pem = self.var("CONSUL_HTTPS_CACERT_PEM");
-        let client = connect(servers, ca_pem.as_deref(), tenancy, stop).await?;
+        let client = match &self.client {
+            Some(client) => client.clone(),
+            None => connect(servers, ca_pem.as_deref(), tenancy, stop).await?,
+        };
         let with_token = |token: SecretString| {
             client.with_token(Some(token)).map_err(|error| Error::consul("using the token", error))
         };
@@ -97,7 +104,7 @@ impl MeshInit {
         };
         let policy = RetryPolicy { delay: Duration::from_secs(2), ..self.retry };
         // Deviation: a bearer token for each attempt, since one is good for 15 minutes only.
-        let token = retry(policy, "logging in", stop, || async {
+        let token = log_in_until(policy, stop, || async {
             let bearer = self.bearer_token(login, task).await?;
             let meta = login_meta(login, task.id(), node);
             log_in(&client, login, bearer, meta, tenancy.1).await

@@ -10,7 +10,7 @@ use crate::{
     bootstrap::{BootstrapRequest, GrpcAddress, authority_pem},
     config::LoginConfig,
     files,
-    login::{confirm_token, log_in, login_meta, token_file},
+    login::{confirm_token, log_in, log_in_until, login_meta, token_file},
     metadata::Task,
     registration::{AgentRegistrar, Registrar, RetryPolicy, TaskPlan, retry},
 };
@@ -20,6 +20,9 @@ const BOOTSTRAP_FILE: &str = "envoy-bootstrap.json";
 impl MeshInit {
     /// Source: consul-ecs 0.6 `subcommand/mesh-init/command.go`.
     pub(super) async fn run_early(&self, task: &Task, stop: &CancellationToken) -> Result<()> {
+        if self.config.bootstrap_file.is_some() {
+            return self.join_through_agent(task, stop).await;
+        }
         // The copy takes as long as all the rest.
         tokio::try_join!(self.copy_program(), self.join_through_agent(task, stop)).map(drop)
     }
@@ -30,16 +33,18 @@ impl MeshInit {
             Some(login) => Some(self.early_login(login, task, &plan, stop).await?),
             None => None,
         };
-        let mut config = self.agent_config()?;
-        config.token.clone_from(&token);
-        let client = Client::new(config)
-            .map_err(|error| Error::consul("making a client of the agent", error))?;
+        let client = self.agent(token.as_ref())?;
         let registrar = AgentRegistrar::new(std::sync::Arc::new(client.clone()));
         for service in plan.services() {
             retry(self.retry, "registering", stop, || registrar.register(service)).await?;
             tracing::info!(service.id = %service.id, "registered with the agent");
         }
         let mut request = BootstrapRequest::new(plan.proxy.id.as_str());
+        if self.config.gateway.is_some() {
+            // Upstream names the kind of gateway to `consul connect envoy`, which then takes that
+            // word for Envoy's cluster, whatever the gateway's name is.
+            request.cluster = Some(plan.proxy.kind.as_str().to_owned());
+        }
         request.grpc_address = Some(self.grpc_address()?);
         request.grpc_ca_pem = self.grpc_ca_pem()?;
         request.token = token.or_else(|| self.var("CONSUL_HTTP_TOKEN").map(SecretString::from));
@@ -52,7 +57,23 @@ impl MeshInit {
         }
         let bootstrap = fetched.options.render(&*self.vars)?;
         let text = bootstrap.to_text().into_bytes();
-        files::write(self.in_volume(BOOTSTRAP_FILE), text, files::SHARED).await
+        let file = self.config.bootstrap_file.clone();
+        files::write(file.unwrap_or_else(|| self.in_volume(BOOTSTRAP_FILE)), text, files::SHARED)
+            .await
+    }
+
+    /// A client of the agent, with the token of a login if there was one.
+    fn agent(&self, token: Option<&SecretString>) -> Result<Client> {
+        let failed = |error| Error::consul("making a client of the agent", error);
+        match (&self.client, token) {
+            (Some(client), None) => Ok(client.clone()),
+            (Some(client), Some(token)) => client.with_token(Some(token.clone())).map_err(failed),
+            (None, token) => {
+                let mut config = self.agent_config()?;
+                config.token = token.cloned();
+                Client::new(config).map_err(failed)
+            }
+        }
     }
 
     /// How the agent is reached, by the standard variables. An authority that is not there is told
@@ -94,11 +115,14 @@ impl MeshInit {
     ) -> Result<SecretString> {
         let policy = RetryPolicy { delay: Duration::from_secs(2), ..self.retry };
         let partition = plan.proxy.partition.as_deref();
-        let (client, token) = retry(policy, "logging in", stop, || async {
+        let (client, token) = log_in_until(policy, stop, || async {
             // Both anew each time: the authority's file may come later, and a bearer token ages.
             let client = self.login_client()?;
             let bearer = self.bearer_token(login, task).await?;
-            let meta = login_meta(login, task.id(), &task.cluster);
+            // Deviation: upstream takes the cluster as the metadata has it, which on EC2 is a name;
+            // its controller looks for the ARN, and so never removes those tokens.
+            let cluster = task.cluster_arn().unwrap_or_else(|_| task.cluster.clone());
+            let meta = login_meta(login, task.id(), &cluster);
             let token = log_in(&client, login, bearer, meta, partition).await?;
             Ok((client, token))
         })

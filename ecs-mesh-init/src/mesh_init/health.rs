@@ -47,8 +47,11 @@ impl MeshInit {
         Ok(sync)
     }
 
-    /// A client of the agent, with the token that mesh-init left in the volume.
+    /// The given client of the agent, else one with the token that mesh-init left in the volume.
     fn agent_client(&self) -> Result<Client> {
+        if let Some(client) = &self.client {
+            return Ok(client.clone());
+        }
         let mut config = self.agent_config()?;
         if self.config.login().is_some() {
             config.token_file = Some(token_file(&self.config.bootstrap_dir));

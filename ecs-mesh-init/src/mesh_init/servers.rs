@@ -1,4 +1,6 @@
-use std::{net::IpAddr, sync::Arc, time::Duration};
+//! Finding a server that answers and has a leader.
+
+use std::{future::Future, net::IpAddr, sync::Arc, time::Duration};
 
 use consul_watch::{Backoff, Client, ClientConfig, Jitter, error_chain};
 use tokio::process::Command;
@@ -34,14 +36,30 @@ pub async fn connect(
         namespace: namespace.map(str::to_owned),
         partition: partition.map(str::to_owned),
     };
+    until_connected(stop, || find(&settings)).await
+}
+
+/// Tries until it works, with growing delays from 0.5 s to 60 s.
+///
+/// # Errors
+///
+/// The first error that no retry cures, or [`Error::Stopped`] when `stop` is cancelled.
+pub(super) async fn until_connected<T, F>(
+    stop: &CancellationToken,
+    attempt: impl Fn() -> F + Send + Sync,
+) -> Result<T>
+where
+    F: Future<Output = Result<T>> + Send,
+    T: Send,
+{
     let work = async {
         let mut delays = Backoff::default()
             .with_initial(Duration::from_millis(500))
             .with_factor(1.5)
             .with_jitter(Jitter::Extra(0.5));
         loop {
-            match find(&settings).await {
-                Ok(client) => return Ok(client),
+            match attempt().await {
+                Ok(found) => return Ok(found),
                 Err(error) if !error.is_retryable() => return Err(error),
                 Err(error) => {
                     tracing::warn!(
@@ -141,7 +159,7 @@ pub(super) async fn discover(hosts: &str) -> Result<Vec<String>> {
     Ok(found.map(|address| address.ip().to_string()).collect())
 }
 
-fn transient(problem: String) -> Error {
+pub(super) fn transient(problem: String) -> Error {
     Error::Other { operation: "finding a Consul server", retryable: true, source: problem.into() }
 }
 

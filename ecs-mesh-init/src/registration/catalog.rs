@@ -100,9 +100,30 @@ impl CatalogRegistrar {
 
 #[async_trait]
 impl Registrar for CatalogRegistrar {
+    /// Leaves checks out that are there already as they would be registered: their states are
+    /// health-sync's, which writes a state once.
+    ///
+    /// Deviation: upstream makes all of them critical again.
     async fn register(&self, service: &MeshService) -> Result<()> {
+        let mut registration = catalog_registration(service, &self.node);
+        let known = match self.checks(service).await {
+            Ok(known) => known,
+            Err(error) if error.is_retryable() => return Err(error),
+            // Without the right to read them they begin again: critical is the safe side.
+            Err(_refused) => Vec::new(),
+        };
+        for check in &mut registration.checks {
+            if let Some(known) = known.iter().find(|known| known.check_id == check.check_id) {
+                check.status = known.status.clone();
+                check.output.clone_from(&known.output);
+            }
+        }
+        registration.checks.retain(|check| {
+            let known = known.iter().find(|known| known.check_id == check.check_id);
+            known.is_none_or(|known| !is_same(known, check))
+        });
         self.client
-            .catalog_register(&catalog_registration(service, &self.node))
+            .catalog_register(&registration)
             .await
             .map_err(|error| Error::consul(format!("registering {}", service.id), error))
     }
@@ -146,6 +167,13 @@ impl Registrar for CatalogRegistrar {
             .await
             .map_err(|error| Error::consul(format!("deregistering {}", service.id), error))
     }
+}
+
+/// Returns `true` if two checks differ in their states at most.
+fn is_same(known: &HealthCheck, wanted: &HealthCheck) -> bool {
+    // Servers before 1.9 keep no type.
+    let same_type = known.kind.is_empty() || known.kind == wanted.kind;
+    known.name == wanted.name && known.notes == wanted.notes && same_type
 }
 
 /// A check that was read, without what only an answer has: old servers refuse it.

@@ -96,6 +96,7 @@ impl Planner<'_> {
                 "{owner}.name is not set, and the task's metadata has no Family to take it from; set {owner}.name"
             ))),
             (true, false) if owner == "gateway" && !self.is_current() => Ok(family.clone()),
+            (true, false) if self.config.keeps_family_case => Ok(family.clone()),
             (true, false) => Ok(family.to_lowercase()),
         }
     }
@@ -174,8 +175,9 @@ impl Planner<'_> {
             name: format!("{}-sidecar-proxy", service.name),
             port,
             proxy: Some(body),
-            tagged_addresses: BTreeMap::new(),
             checks,
+            // Also the service's virtual address: Consul makes the outbound filter chains of other
+            // proxies from the sidecar's, without which a call to the task's address leaves the mesh.
             ..service.clone()
         }
     }
@@ -327,6 +329,8 @@ fn check_spec(config: &CheckConfig) -> Result<CheckSpec> {
     spec.timeout = duration("timeout", &config.timeout)?;
     spec.status = config.status.clone().map(Into::into);
     spec.success_before_passing = config.success_before_passing;
+    let after = &config.deregister_critical_service_after;
+    spec.deregister_critical_service_after = duration("deregisterCriticalServiceAfter", after)?;
     spec.failures_before_critical = config.failures_before_critical;
     Ok(spec)
 }

@@ -11,7 +11,8 @@ use crate::Result;
 /// Registering what is registered already changes nothing, so every call may be repeated.
 #[async_trait]
 pub trait Registrar: std::fmt::Debug + Send + Sync + 'static {
-    /// Registers a service with its checks, which begin critical.
+    /// Registers a service with its checks, which begin critical. A check that is there already
+    /// keeps its state.
     ///
     /// # Errors
     ///

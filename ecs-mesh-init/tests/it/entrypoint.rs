@@ -6,11 +6,10 @@ use std::{ffi::OsString, fs, path::PathBuf, process::Command, time::Duration};
 use ecs_mesh_init::{
     Error, Result,
     config::Generation,
-    entrypoint::{AppOptions, Signals, run_app, run_envoy},
+    entrypoint::{AppOptions, SignalNumber, Signals, run_app, run_envoy},
     net_dial::net_dial,
     testing::TestTaskMetadata,
 };
-use nix::sys::signal::Signal;
 use tempfile::TempDir;
 use tokio::sync::mpsc;
 
@@ -96,7 +95,7 @@ async fn envoys_end_is_the_end() {
     let (_sender, mut signals) = mpsc::channel(1);
     assert_eq!(envoy(&sh("exit 0"), &metadata, &mut signals).await.unwrap(), 0);
     assert_eq!(envoy(&sh("exit 9"), &metadata, &mut signals).await.unwrap(), 9);
-    assert_eq!(envoy(&sh("kill -KILL $$"), &metadata, &mut signals).await.unwrap(), 137);
+    assert_eq!(envoy(&sh("kill -KILL $$"), &metadata, &mut signals).await.unwrap(), 255);
     let error = envoy(&[], &metadata, &mut signals).await.unwrap_err();
     assert_eq!(error.to_string(), "command is required");
     let error = envoy(&["/nowhere/envoy".into()], &metadata, &mut signals).await.unwrap_err();
@@ -113,7 +112,7 @@ async fn envoy_outlives_a_termination_while_applications_run() {
     let running = envoy(&command, &metadata, &mut signals);
     let steps = async {
         script.is_ready().await;
-        sender.send(Signal::SIGTERM).await.unwrap();
+        sender.send(SignalNumber::TERM).await.unwrap();
         metadata.wait_for_calls(3).await;
         script.tell_to_end().await;
     };
@@ -130,7 +129,7 @@ async fn other_signals_reach_envoy() {
     let command = script.command();
     let steps = async {
         script.is_ready().await;
-        sender.send(Signal::SIGINT).await.unwrap();
+        sender.send(SignalNumber::INT).await.unwrap();
     };
     let (code, ()) = tokio::join!(envoy(&command, &metadata, &mut signals), steps);
     assert_eq!((code.unwrap(), metadata.calls()), (42, 0));
@@ -145,7 +144,7 @@ async fn envoy_is_terminated_when_the_applications_have_stopped() {
     let command = script.command();
     let steps = async {
         script.is_ready().await;
-        sender.send(Signal::SIGTERM).await.unwrap();
+        sender.send(SignalNumber::TERM).await.unwrap();
         metadata.wait_for_calls(2).await;
         metadata.fail(true);
         metadata.wait_for_calls(2).await;
@@ -161,7 +160,7 @@ async fn envoy_is_terminated_when_the_applications_have_stopped() {
     assert!(metadata.calls() >= 3);
 }
 
-async fn app(delay: Duration, send: &[Signal], told: bool) -> i32 {
+async fn app(delay: Duration, send: &[SignalNumber], told: bool) -> i32 {
     let script = Script::new();
     let (sender, mut signals) = mpsc::channel(4);
     let command = script.command();
@@ -185,9 +184,9 @@ const SHORT: Duration = Duration::from_millis(20);
 #[tokio::test]
 async fn an_application_may_end_before_or_after_a_termination() {
     assert_eq!(app(SHORT, &[], true).await, 7);
-    assert_eq!(app(LONG, &[Signal::SIGTERM], true).await, 7);
+    assert_eq!(app(LONG, &[SignalNumber::TERM], true).await, 7);
     assert_eq!(
-        app(Duration::ZERO, &[Signal::SIGTERM], true).await,
+        app(Duration::ZERO, &[SignalNumber::TERM], true).await,
         7,
         "without a delay nothing is passed on"
     );
@@ -196,16 +195,16 @@ async fn an_application_may_end_before_or_after_a_termination() {
 /// Spec: MI37
 #[tokio::test]
 async fn an_application_is_terminated_after_the_delay() {
-    assert_eq!(app(SHORT, &[Signal::SIGTERM], false).await, 55);
+    assert_eq!(app(SHORT, &[SignalNumber::TERM], false).await, 55);
 }
 
 /// Spec: MI37
 #[tokio::test]
 async fn other_signals_reach_the_application_at_any_time() {
-    assert_eq!(app(LONG, &[Signal::SIGINT], false).await, 42);
-    assert_eq!(app(LONG, &[Signal::SIGTERM, Signal::SIGINT], false).await, 42);
-    assert_eq!(app(LONG, &[Signal::SIGTERM, Signal::SIGTERM], false).await, 55);
-    assert_eq!(app(Duration::ZERO, &[Signal::SIGTERM, Signal::SIGINT], false).await, 42);
+    assert_eq!(app(LONG, &[SignalNumber::INT], false).await, 42);
+    assert_eq!(app(LONG, &[SignalNumber::TERM, SignalNumber::INT], false).await, 42);
+    assert_eq!(app(LONG, &[SignalNumber::TERM, SignalNumber::TERM], false).await, 55);
+    assert_eq!(app(Duration::ZERO, &[SignalNumber::TERM, SignalNumber::INT], false).await, 42);
 }
 
 /// An application that goes on after the delay's SIGTERM still gets the others.
@@ -221,10 +220,10 @@ async fn other_signals_reach_the_application_after_the_delay() {
     ));
     let steps = async {
         script.is_ready().await;
-        sender.send(Signal::SIGTERM).await.unwrap();
+        sender.send(SignalNumber::TERM).await.unwrap();
         let said = tokio::fs::read_to_string(script.pipe("ready")).await.unwrap();
         assert_eq!(said, "terminated\n");
-        sender.send(Signal::SIGINT).await.unwrap();
+        sender.send(SignalNumber::INT).await.unwrap();
     };
     let options = AppOptions::after(SHORT);
     let (code, ()) = tokio::join!(run_app(&command, options, &mut signals), steps);

@@ -253,6 +253,21 @@ async fn a_termination_makes_all_critical_and_deregisters_when_the_proxy_has_sto
     assert!(!services.contains_key("web") && !services.contains_key("web-sidecar-proxy"));
 }
 
+/// Also where ECS names no proxy: others are to see the critical checks before the service goes.
+#[tokio::test(start_paused = true)]
+async fn critical_checks_stay_for_a_second_before_the_service_goes() {
+    for early in [false, true] {
+        let running = Running::start(early, &[("app", "HEALTHY"), ("log", "HEALTHY")]).await;
+        let began = tokio::time::Instant::now();
+        running.stop.cancel();
+        running.run.await.unwrap().unwrap();
+        let took = began.elapsed();
+        let second = Duration::from_secs(1);
+        assert_eq!(took >= second, !early, "{took:?}");
+        assert!(took < second * 2, "{took:?}");
+    }
+}
+
 /// Consul is away at the moment of the termination: the checks become critical when it is back.
 #[tokio::test(start_paused = true)]
 async fn checks_that_could_not_be_made_critical_are_tried_again() {

@@ -5,21 +5,39 @@ use std::{
     sync::{Arc, Mutex},
 };
 
+use tokio::sync::Notify;
 use tracing::{
     Event, Metadata, Subscriber,
     field::{Field, Visit},
     span::{Attributes, Id, Record},
 };
 
-/// The messages of events, in order.
+/// The messages of events with their errors, in order.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Log(Arc<Mutex<Vec<String>>>);
+pub(crate) struct Log(Arc<Mutex<Vec<String>>>, Arc<Notify>);
 
 impl Log {
     /// Whether something was logged that has this text; forgets all.
     pub(crate) fn has(&self, text: &str) -> bool {
         let lines = std::mem::take(&mut *self.0.lock().unwrap());
         lines.iter().any(|line| line.contains(text))
+    }
+
+    /// Waits until one line has all of these texts.
+    pub(crate) async fn until(&self, texts: &[&str]) {
+        loop {
+            let logged = self.1.notified();
+            let found = self
+                .0
+                .lock()
+                .unwrap()
+                .iter()
+                .any(|line| texts.iter().all(|text| line.contains(text)));
+            if found {
+                return;
+            }
+            logged.await;
+        }
     }
 }
 
@@ -28,8 +46,12 @@ struct Message(String);
 impl Visit for Message {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         if field.name() == "message" {
-            self.0 = format!("{value:?}");
+            fmt::Write::write_fmt(&mut self.0, format_args!("{value:?} ")).unwrap();
         }
+    }
+
+    fn record_error(&mut self, _field: &Field, error: &(dyn std::error::Error + 'static)) {
+        self.0.push_str(&consul_watch::error_chain(error));
     }
 }
 
@@ -50,6 +72,7 @@ impl Subscriber for Log {
         let mut message = Message(String::new());
         event.record(&mut message);
         self.0.lock().unwrap().push(message.0);
+        self.1.notify_waiters();
     }
 
     fn enter(&self, _span: &Id) {}

@@ -12,6 +12,7 @@ mod entrypoint;
 mod envoy;
 mod gateways;
 mod golden;
+mod grpc;
 mod health_start;
 mod health_sync;
 mod log;

@@ -4,7 +4,11 @@ use std::{fs, os::unix::fs::PermissionsExt as _, path::Path, sync::Arc};
 
 use consul_watch::{
     Client, QueryOptions,
-    testing::{ServedConsul, TestConsul, parts::Suite, real::Consul},
+    testing::{
+        ServedConsul, TestConsul,
+        parts::{Part, Suite},
+        real::Consul,
+    },
     types::HealthStatus,
 };
 use ecs_mesh_init::{Error, registration::RetryPolicy};
@@ -66,9 +70,30 @@ async fn an_agent_that_is_a_double() {
 
 #[tokio::test]
 async fn an_agent_that_is_real() {
-    let Some(part) = SUITE.part("consul", "mesh-init through an agent") else { return };
-    let consul = Consul::start(&part.path).await.unwrap();
-    joins_through_an_agent(&consul.client()).await;
+    for part in SUITE.parts("consul", "mesh-init through an agent") {
+        let consul = Consul::start(&part.path).await.unwrap();
+        joins_through_an_agent(&consul.client()).await;
+    }
+}
+
+/// A program that embeds the crate has a client already, and no variables.
+#[tokio::test]
+async fn a_given_client_is_used_in_both_generations() {
+    let consul = TestConsul::new();
+    for config in [
+        r#"{"bootstrapDir":"$DIR","service":{"name":"early","port":1}}"#,
+        r#"{"bootstrapDir":"$DIR","consulServers":{"hosts":"nowhere.invalid"},
+            "service":{"name":"current","port":1},"transparentProxy":{"enabled":false}}"#,
+    ] {
+        let volume = Volume::new();
+        let mut run = volume.run(config, &[]);
+        run.client = Some(consul.client());
+        run.run(CancellationToken::new()).await.unwrap();
+    }
+    let services = consul.client().catalog_services(&QueryOptions::default()).await.unwrap().value;
+    for name in ["early", "early-sidecar-proxy", "current", "current-sidecar-proxy"] {
+        assert!(services.contains_key(name), "{services:?}");
+    }
 }
 
 /// A configuration of the current generation for a server at this address.
@@ -124,9 +149,10 @@ async fn a_catalog_that_is_a_double() {
 /// Spec: MI16
 #[tokio::test]
 async fn a_catalog_that_is_real() {
-    let Some(part) = SUITE.part("consul", "mesh-init through the catalog") else { return };
-    let consul = Consul::start(&part.path).await.unwrap();
-    joins_through_the_catalog(&consul.client()).await;
+    for part in SUITE.parts("consul", "mesh-init through the catalog") {
+        let consul = Consul::start(&part.path).await.unwrap();
+        joins_through_the_catalog(&consul.client()).await;
+    }
 }
 
 /// Spec: MI21
@@ -257,7 +283,12 @@ async fn a_token_in_the_environment_is_used_without_a_login() {
 #[tokio::test]
 async fn servers_are_trusted_by_the_authority_in_the_environment() {
     let case = "servers_are_trusted_by_the_authority_in_the_environment";
-    let Some(part) = SUITE.part("consul", case) else { return };
+    for part in SUITE.parts("consul", case) {
+        a_server_is_trusted(&part).await;
+    }
+}
+
+async fn a_server_is_trusted(part: &Part) {
     let folder = tempfile::tempdir().unwrap();
     for arguments in [&["ca", "create"][..], &["cert", "create", "-server"]] {
         let mut tls = std::process::Command::new(&part.path);
@@ -334,7 +365,16 @@ async fn an_early_login_leaves_the_token_in_a_file() {
     assert_eq!(fs::read_to_string(volume.path("service-token")).unwrap(), "planted-token");
     assert_eq!(volume.mode("service-token"), 0o644);
     let bootstrap = volume.read("envoy-bootstrap.json");
-    assert_eq!(bootstrap["node"]["cluster"], "Web");
+    // The kind that upstream names to `consul connect envoy`, not the gateway's own name.
+    assert_eq!(bootstrap["node"]["cluster"], "mesh-gateway");
+    let tags = bootstrap["stats_config"]["stats_tags"].as_array().unwrap();
+    let fixed = |name: &str| {
+        let tag =
+            tags.iter().find(|tag| tag["tag_name"] == name && tag["fixed_value"] != Value::Null);
+        tag.map(|tag| tag["fixed_value"].clone()).unwrap()
+    };
+    assert_eq!(fixed("local_cluster"), "mesh-gateway");
+    assert_eq!(fixed("consul.source.service"), "Web");
     let metadata =
         &bootstrap["dynamic_resources"]["ads_config"]["grpc_services"]["initial_metadata"];
     assert_eq!(metadata[0]["value"], "planted-token");

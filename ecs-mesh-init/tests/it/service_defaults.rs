@@ -1,5 +1,10 @@
 //! Service defaults that mesh-init completes.
 
+use consul_watch::{
+    Client, QueryOptions, WriteOptions,
+    testing::{TestConsul, parts::Suite, real::Consul},
+    types::ConfigEntry,
+};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use wiremock::{
@@ -58,4 +63,64 @@ async fn service_defaults_get_a_passive_health_check_unless_they_have_one() {
     // It is written also when nothing changes.
     let own = entry(json!({"UpstreamConfig": defaults(&json!({"MaxFailures": 1}))}));
     service_defaults_become(ok(&own), own.clone()).await;
+}
+
+const SUITE: Suite = Suite("ecs-mesh-init's service defaults");
+
+/// Two tasks of a service start at once while an operator changes the entry: nothing is lost.
+async fn nobodys_change_is_lost(client: &Client) {
+    let config = current(
+        client.address(),
+        r#","service":{"port":1,"networkResilienceConfig":{"enabled":true}},"transparentProxy":{"enabled":false}"#,
+    );
+    let (query, options) = (QueryOptions::default(), WriteOptions::default());
+    let read = async || {
+        client.config_entry("service-defaults", "web", &query).await.unwrap().value.unwrap()
+    };
+    let mut entry = ConfigEntry::new("service-defaults", "web");
+    entry.settings.insert("Protocol".into(), "http".into());
+    client.config_set(&entry, None, &options).await.unwrap();
+    let operator = async {
+        // Fewer than mesh-init tries again.
+        for number in 0..4 {
+            loop {
+                let mut entry = read().await;
+                entry.settings.insert("ExternalSNI".into(), format!("sni-{number}").into());
+                if client.config_set(&entry, Some(entry.modify_index), &options).await.unwrap() {
+                    break;
+                }
+            }
+        }
+    };
+    let (one, two) = (Volume::new(), Volume::new());
+    let task = async |volume: &Volume| {
+        volume.run(&config, &[]).run(CancellationToken::new()).await.unwrap();
+    };
+    tokio::join!(operator, task(&one), task(&two));
+    let settings = read().await.settings;
+    assert_eq!(settings["Protocol"], "http");
+    assert_eq!(settings["ExternalSNI"], "sni-3");
+    let check = &settings["UpstreamConfig"]["Defaults"]["PassiveHealthCheck"];
+    assert_eq!(check["MaxFailures"], 5, "{settings:?}");
+}
+
+#[tokio::test]
+async fn changes_at_the_same_time_are_kept_by_a_double() {
+    SUITE.double("consul");
+    let consul = TestConsul::new().serve().await.unwrap();
+    nobodys_change_is_lost(&consul.client()).await;
+}
+
+#[tokio::test]
+async fn changes_at_the_same_time_are_kept_by_a_real_consul() {
+    let case = "changes at the same time";
+    for part in SUITE.parts("consul", case) {
+        if part.major_minor() < (1, 9) {
+            // It has no passive health check for all upstreams.
+            SUITE.not_applicable("consul", case, "UpstreamConfig came with Consul 1.9");
+            continue;
+        }
+        let consul = Consul::start(&part.path).await.unwrap();
+        nobodys_change_is_lost(&consul.client()).await;
+    }
 }

@@ -53,7 +53,11 @@ async fn exit_codes_are_those_of_upstream() {
     assert_eq!(code_of_dial, Some(2));
     assert!(text.contains("cannot connect to nobody: "), "{text}");
     assert_eq!(code(&["version"]).await, Some(0));
-    assert_eq!(code(&["nothing"]).await, Some(1));
+    assert_eq!(code(&["nothing"]).await, Some(127));
+    assert_eq!(code(&[]).await, Some(127));
+    assert_eq!(code(&["app-entrypoint", "sh", "-c", "kill -KILL $$"]).await, Some(255));
+    assert_eq!(code(&["app-entrypoint", "-log-level", "loud", "true"]).await, Some(0));
+    assert_eq!(code(&["app-entrypoint", "-shutdown-delay", "-1s", "true"]).await, Some(0));
 }
 
 #[tokio::test]

@@ -3,5 +3,6 @@
 mod ads;
 pub(crate) mod task;
 mod timeline;
+mod traffic;
 mod trouble;
 mod wire;

@@ -188,3 +188,55 @@ async fn what_is_idle_for_long_is_closed() {
     assert!(lock(&pool.parked).idle.is_empty() && lock(&pool.parked).reaper.is_none());
     server.abort();
 }
+
+/// Serves up to `most` connections at a time, and refuses others as Consul does: with an answer
+/// and an end, or, before Consul 1.9, with an end alone.
+async fn serve_few(listener: TcpListener, most: usize, silent: bool, refused: Arc<AtomicUsize>) {
+    const REFUSAL: &[u8] = b"HTTP/1.1 429 Too Many Requests\r\nContent-Type: text/plain\r\n\
+        Connection: close\r\n\r\nYour IP is issuing too many concurrent connections";
+    let open = Arc::new(AtomicUsize::new(0));
+    loop {
+        let (mut stream, _peer) = listener.accept().await.unwrap();
+        if open.fetch_add(1, Ordering::SeqCst) >= most {
+            open.fetch_sub(1, Ordering::SeqCst);
+            refused.fetch_add(1, Ordering::SeqCst);
+            if !silent {
+                drop(stream.write_all(REFUSAL).await);
+            }
+            continue;
+        }
+        let open = Arc::clone(&open);
+        tokio::spawn(async move {
+            while request(&mut stream).await.is_some() {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                if stream.write_all(ANSWER).await.is_err() {
+                    break;
+                }
+            }
+            open.fetch_sub(1, Ordering::SeqCst);
+        });
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refusal_teaches_the_limit_and_no_exchange_fails() {
+    for silent in [false, true] {
+        let (listener, url) = listen().await;
+        let refused = Arc::new(AtomicUsize::new(0));
+        tokio::spawn(serve_few(listener, 20, silent, Arc::clone(&refused)));
+        let (pool, budget) = (pool(), Budget::new(64));
+        for round in 0..3 {
+            let all =
+                join_all((0..200).map(|_| pool.exchange(get_within(&url, &budget), limits())));
+            for answer in timeout(LIMIT, all).await.unwrap() {
+                assert_eq!(answer.unwrap().status(), StatusCode::OK, "{silent}, round {round}");
+            }
+        }
+        let left = 64 - budget.shortfall();
+        assert!((12..=20).contains(&left), "{left} connections are used");
+        let before = refused.load(Ordering::SeqCst);
+        let all = join_all((0..100).map(|_| pool.exchange(get_within(&url, &budget), limits())));
+        assert!(timeout(LIMIT, all).await.unwrap().iter().all(Result::is_ok));
+        assert_eq!(refused.load(Ordering::SeqCst), before, "what was learned is kept");
+    }
+}

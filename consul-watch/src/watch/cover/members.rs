@@ -1,9 +1,12 @@
 //! The watches that a group of broad queries stands in for, and their signals.
 
 use std::{
-    collections::{BTreeMap, HashMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
     ops::Bound,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -15,6 +18,8 @@ use crate::{Error, query::Scope, watch::state::Repairs};
 /// A difference that a periodic read found is counted if no signal reports it within this time:
 /// long enough for the broad queries to come round under churn.
 const GRACE: Duration = Duration::from_secs(30);
+/// With many broad queries failures come in crowds: watches hear of one in this time.
+const FAILURES: Duration = Duration::from_secs(1);
 
 /// What a covered watch is told to do.
 #[derive(Debug, Clone)]
@@ -29,7 +34,7 @@ pub(crate) enum Signal {
     Failed(Arc<Error>),
 }
 
-/// Where a covered watch waits to be told.
+/// Where a covered watch waits for signals.
 #[derive(Debug, Default)]
 pub(crate) struct Ticket {
     state: Mutex<State>,
@@ -49,6 +54,42 @@ struct State {
     periodic: bool,
     /// A periodic read found a difference, and no signal has come since.
     found: bool,
+    /// What the broad queries had shown for certain when the read began; see [`Floor`].
+    floor: u64,
+}
+
+/// Index up to which every broad query of a group has shown what there was.
+///
+/// A read whose index is higher may have seen what came, and goes before the next answers: no
+/// list will ever have it. Such a read is made again when the floor has passed its index.
+#[derive(Debug)]
+pub(super) struct Floor(AtomicU64);
+
+impl Default for Floor {
+    fn default() -> Self {
+        Self(AtomicU64::new(u64::MAX))
+    }
+}
+
+impl Floor {
+    /// Sets it; `None` where whole lists are compared, which name such reads themselves.
+    pub(super) fn set(&self, index: Option<u64>) {
+        self.0.store(index.unwrap_or(u64::MAX), Ordering::Release);
+    }
+
+    pub(super) fn get(&self) -> u64 {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+/// What to do after a read of a covered watch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum After {
+    Nothing,
+    /// A periodic read found a difference.
+    Found,
+    /// The read is to be made again when the floor has passed this index.
+    Again(u64),
 }
 
 impl Ticket {
@@ -73,14 +114,15 @@ impl Ticket {
         self.state().signal = None;
     }
 
-    /// A read begins: whatever signal comes from now on asks for another one.
-    pub(crate) fn begin(&self) {
-        self.state().reading = true;
+    /// Begins a read: whatever signal comes from now on asks for another one.
+    pub(super) fn begin(&self, floor: u64) {
+        let mut state = self.state();
+        (state.reading, state.floor) = (true, floor);
     }
 
     /// Ends the read, with this index if it succeeded; `published` says that it brought a
-    /// snapshot. Returns `true` if it was a periodic read that found a difference.
-    pub(crate) fn end(&self, index: Option<u64>, published: bool) -> bool {
+    /// snapshot.
+    pub(super) fn end(&self, index: Option<u64>, published: bool) -> After {
         let mut state = self.state();
         state.reading = false;
         state.found = std::mem::take(&mut state.periodic) && published;
@@ -90,7 +132,13 @@ impl Ticket {
         if let Some(index) = index {
             state.index = index;
         }
-        state.found
+        match index {
+            _ if state.found => After::Found,
+            Some(index) if published && index > state.floor && index < u64::MAX => {
+                After::Again(index)
+            }
+            _ => After::Nothing,
+        }
     }
 
     /// How long the watch has been told of what it has not yet shown.
@@ -98,14 +146,15 @@ impl Ticket {
         self.state().told.map(|told| told.elapsed())
     }
 
-    /// Asks for a periodic read, unless there is a reason to read anyway.
-    fn tell_periodic(&self) {
+    /// Asks for a read that nothing was reported for, unless one waits or is under way. A
+    /// `periodic` one counts what it finds.
+    fn tell_quietly(&self, periodic: bool) {
         let mut state = self.state();
-        if state.signal.is_some() || state.reading {
+        if state.signal.is_some() || (periodic && state.reading) {
             return;
         }
         state.signal = Some(Signal::Read { compare: false });
-        state.periodic = true;
+        state.periodic = periodic;
         drop(state);
         self.told.notify_one();
     }
@@ -143,6 +192,10 @@ pub(super) struct Members {
     cursor: u64,
     /// Members whose periodic read found a difference, and since when.
     found: VecDeque<(Instant, u64)>,
+    /// Members to read again when the floor has passed an index.
+    again: BTreeSet<(u64, u64)>,
+    /// When a failure was reported last.
+    failed: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -216,7 +269,38 @@ impl Members {
             let next = self.all.range(next).next().or_else(|| self.all.iter().next());
             let Some((number, member)) = next else { return };
             self.cursor = *number;
-            member.ticket.tell_periodic();
+            member.ticket.tell_quietly(true);
+        }
+    }
+
+    /// Has a member read again when the floor has passed `index`.
+    pub(super) fn read_again(&mut self, number: u64, index: u64) {
+        self.again.insert((index, number));
+    }
+
+    /// Has the watches of services read again that have been read at an index past this one, or
+    /// are being read: slowly, because that is next to never of any use.
+    pub(super) fn read_past(&mut self, index: u64) {
+        let past = self.all.iter().filter(|(_number, member)| member.ticket.is_past(index));
+        self.again.extend(past.map(|(number, _member)| (0, *number)));
+    }
+
+    /// Returns `true` if some read is to be made again whose index the floor has passed.
+    pub(super) fn has_reads_again(&self, floor: u64) -> bool {
+        self.again.first().is_some_and(|(index, _number)| *index <= floor)
+    }
+
+    /// Lets up to `count` members read again whose index the floor has passed.
+    pub(super) fn read_passed(&mut self, floor: u64, count: usize) {
+        for _ in 0..count {
+            let Some(first) = self.again.first().copied() else { return };
+            if first.0 > floor {
+                return;
+            }
+            self.again.remove(&first);
+            if let Some(member) = self.all.get(&first.1) {
+                member.ticket.tell_quietly(false);
+            }
         }
     }
 
@@ -233,6 +317,8 @@ impl Members {
     /// All broad queries have answered: all read, and hear of changes from then on.
     pub(super) fn settle(&mut self) {
         (self.settled, self.failing) = (true, false);
+        // All of them read, from now on.
+        self.again.clear();
         self.tell_all(&Signal::Read { compare: true });
     }
 
@@ -248,6 +334,11 @@ impl Members {
     pub(super) fn fail(&mut self, error: Arc<Error>) {
         let first = !std::mem::replace(&mut self.failing, true);
         self.settled = false;
+        let lately = self.failed.is_some_and(|at| at.elapsed() < FAILURES);
+        if !first && lately {
+            return;
+        }
+        self.failed = Some(Instant::now());
         if first && error.is_retryable() {
             self.tell_all(&Signal::Failed(error));
         } else {

@@ -1,20 +1,25 @@
 //! The task of a group of broad queries.
 
 use std::{
+    collections::{BTreeMap, BTreeSet},
     pin::pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
 use futures::{StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
 use tokio::{sync::Notify, time::Instant};
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{
     Settings,
-    catalog::{Catalog, Listing},
+    catalog::{Catalog, Changes, Listing},
     feed::{self, Feed, Kind, Move},
-    members::Members,
+    members::{Floor, Members},
+    node::NodeRows,
 };
 use crate::{
     Error, Result,
@@ -27,7 +32,17 @@ use crate::{
 const LISTERS: usize = 1;
 /// After a node could not be listed, services are read one by one for this long.
 const NO_LISTINGS: Duration = Duration::from_mins(1);
+/// After nodes could not be followed one by one, everything is listed for this long.
+const NO_NODES: Duration = Duration::from_hours(6);
+/// When there are few watches left, the connections of nodes are theirs, for at least this long.
+const NO_NODES_WITHOUT_CROWD: Duration = Duration::from_secs(10);
+/// Shortest time between two lists of nodes that are the same.
+const SAME_NODES: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// Reads that are made again, because a list may have missed what they saw: at most so many at a
+/// time, after each such pause.
+const AGAIN: usize = 20;
+const AGAIN_PAUSE: Duration = Duration::from_millis(100);
 /// In this time each covered watch is read once, whether something was reported or not. With
 /// those that join meanwhile, and the jitter, it stays below ten minutes.
 const PERIOD: Duration = Duration::from_mins(8);
@@ -41,11 +56,20 @@ pub(super) struct Unit {
     /// Wakes the unit when a watch joins.
     pub(super) joined: Notify,
     pub(super) stop: CancellationToken,
+    pub(super) floor: Floor,
+    /// Number of broad queries.
+    pub(super) broad: AtomicUsize,
 }
 
 impl Unit {
     pub(super) fn new(stop: CancellationToken) -> Self {
-        Self { members: Mutex::default(), joined: Notify::new(), stop }
+        Self {
+            members: Mutex::default(),
+            joined: Notify::new(),
+            stop,
+            floor: Floor::default(),
+            broad: AtomicUsize::new(0),
+        }
     }
 
     pub(super) fn members(&self) -> MutexGuard<'_, Members> {
@@ -65,58 +89,119 @@ fn periodic_round(watches: usize) -> (Duration, usize) {
     (rest, count.ceil() as usize)
 }
 
+/// One of a unit's broad queries.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Which {
+    /// One of those that list everything, by its place.
+    Whole(usize),
+    /// That of a node.
+    Node(String),
+}
+
 /// A broad query has ended.
 struct Asked {
-    /// Which one.
-    at: usize,
+    which: Which,
     started: Duration,
     result: Result<Response>,
 }
+
+/// The broad query of a node, and what it has shown.
+#[derive(Debug)]
+struct NodeFeed {
+    feed: Feed,
+    /// `None` before the first answer.
+    rows: Option<NodeRows>,
+    /// Index of the list of nodes before the one that brought this node, or of its own answer
+    /// before a failure: what was read past it may have been there, and be gone.
+    since: u64,
+    /// Failures in a row.
+    failures: u32,
+    /// Ends the request with this.
+    _stop: DropGuard,
+    stop: CancellationToken,
+}
+
+/// How a unit that covers the catalog follows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    /// Not known before the nodes have been counted.
+    Undecided,
+    /// Lists of all checks and services; nodes are listed when something changed.
+    Lists,
+    /// A broad query of each node: it is woken by what happens there, and names it.
+    Nodes,
+}
+
+/// Place of the list of nodes among the whole queries of the catalog.
+const NODES: usize = 1;
 
 /// The task of a [`Unit`].
 pub(super) struct Runner {
     unit: Arc<Unit>,
     settings: Arc<Settings>,
     feeds: Vec<Feed>,
+    mode: Mode,
     catalog: Catalog,
     settled: bool,
     started: Instant,
     no_listings_until: Duration,
-    asks: FuturesUnordered<BoxFuture<'static, Asked>>,
+    no_nodes_until: Duration,
+    asks: FuturesUnordered<BoxFuture<'static, Option<Asked>>>,
     listings: FuturesUnordered<BoxFuture<'static, (String, Result<Option<Listing>>)>>,
     /// The query of all services, held back while nodes are listed for it:
     /// which one it is, its pause, and since when.
     parked: Option<(usize, Duration, Duration)>,
+    /// The nodes and their `ModifyIndex`, with the index of that list, while each is followed.
+    listed: BTreeMap<String, u64>,
+    listed_at: u64,
+    nodes: BTreeMap<String, NodeFeed>,
+    /// The last list of nodes was as the one before.
+    same_nodes: bool,
+}
+
+impl Drop for Runner {
+    fn drop(&mut self) {
+        if self.mode != Mode::Lists {
+            self.settings.slots.reserve_nodes(0);
+        }
+    }
 }
 
 impl Runner {
     pub(super) fn new(unit: Arc<Unit>, settings: Arc<Settings>, kinds: Vec<Kind>) -> Self {
-        let feed = |kind| {
-            let backoff = settings.backoff.clone();
-            Feed::new(kind, settings.rate_limit, backoff, settings.poll_interval)
-        };
+        let feeds: Vec<Feed> = kinds.into_iter().map(|kind| feed(kind, &settings)).collect();
+        // Of the catalog the nodes are counted first.
+        let mode = if feeds.len() > 1 { Mode::Undecided } else { Mode::Lists };
         Self {
             unit,
-            feeds: kinds.into_iter().map(feed).collect(),
+            feeds,
+            mode,
             settings,
             catalog: Catalog::default(),
             settled: false,
             started: Instant::now(),
             no_listings_until: Duration::ZERO,
+            no_nodes_until: Duration::ZERO,
             asks: FuturesUnordered::new(),
             listings: FuturesUnordered::new(),
             parked: None,
+            listed: BTreeMap::new(),
+            listed_at: 0,
+            nodes: BTreeMap::new(),
+            same_nodes: false,
         }
     }
 
     /// Runs until the last member has left or the watcher stops.
     pub(super) async fn run(mut self) {
         let unit = Arc::clone(&self.unit);
-        for at in 0..self.feeds.len() {
-            self.ask(at, Duration::ZERO);
+        match self.mode {
+            Mode::Lists => self.ask(Which::Whole(0), Duration::ZERO),
+            Mode::Undecided | Mode::Nodes => self.ask(Which::Whole(NODES), Duration::ZERO),
         }
         let mut random = fastrand::Rng::with_seed(self.settings.seed);
         let (mut round, mut count) = (pin!(tokio::time::sleep(SHORTEST_ROUND)), 0);
+        let (mut again, mut waits) = (pin!(tokio::time::sleep(Duration::ZERO)), false);
         loop {
             tokio::select! {
                 () = &mut round => {
@@ -125,47 +210,181 @@ impl Runner {
                     count = next;
                     round.as_mut().reset(Instant::now() + rest.mul_f64(0.8 + 0.2 * random.f64()));
                 }
+                () = &mut again, if waits => {
+                    self.unit.members().read_passed(self.unit.floor.get(), AGAIN);
+                    waits = false;
+                }
                 () = unit.stop.cancelled() => return,
                 () = unit.joined.notified() => {}
-                Some(asked) = self.asks.next(), if !self.asks.is_empty() => self.asked(asked),
+                Some(asked) = self.asks.next(), if !self.asks.is_empty() => {
+                    if let Some(asked) = asked {
+                        self.asked(asked);
+                    }
+                }
                 Some((node, result)) = self.listings.next(), if !self.listings.is_empty() => {
                     self.listed(&node, result);
                 }
             }
             self.go_on();
+            if !waits && self.unit.members().has_reads_again(self.unit.floor.get()) {
+                again.as_mut().reset(Instant::now() + AGAIN_PAUSE);
+                waits = true;
+            }
         }
     }
 
-    fn ask(&self, at: usize, pause: Duration) {
-        let Some(feed) = self.feeds.get(at) else { return };
+    fn ask(&self, which: Which, pause: Duration) {
+        let never = CancellationToken::new();
+        let (feed, stop) = match &which {
+            Which::Whole(at) => (self.feeds.get(*at), &never),
+            Which::Node(name) => match self.nodes.get(name) {
+                Some(node) => (Some(&node.feed), &node.stop),
+                None => return,
+            },
+        };
+        let Some(feed) = feed else { return };
         let asked = feed.ask(self.settings.client.clone(), self.settings.wait, pause);
-        let begun = self.started;
+        let (begun, stop) = (self.started, stop.clone());
         self.asks.push(Box::pin(async move {
             let started = begun.elapsed() + pause;
-            Asked { at, started, result: asked.await }
+            let result = stop.run_until_cancelled_owned(asked).await?;
+            Some(Asked { which, started, result })
         }));
     }
 
     fn asked(&mut self, asked: Asked) {
+        let Asked { which, started, result } = asked;
         let ended = self.started.elapsed();
-        let timing = Timing { started: asked.started, ended, wait: self.settings.wait };
-        let outcome = asked.result.and_then(|response| {
-            let moved = self.answered(asked.at, &response, timing.is_early())?;
+        let early = Timing { started, ended, wait: self.settings.wait }.is_early();
+        let outcome = result.and_then(|response| {
+            let moved = match &which {
+                Which::Whole(at) => self.answered(*at, &response, early)?,
+                Which::Node(name) => self.node_answered(name, &response, early)?,
+            };
             Ok((moved, response.body().len()))
         });
-        let Some(feed) = self.feeds.get_mut(asked.at) else { return };
-        let pause = match outcome {
-            Ok((moved, bytes)) => feed.pause(moved, asked.started, ended, bytes),
+        if let (Which::Node(_), Err(error)) = (&which, &outcome)
+            && !error.is_retryable()
+        {
+            // It is no promise of Consul's that nodes can be followed like this.
+            tracing::debug!(
+                error = error as &dyn std::error::Error,
+                "nodes cannot be followed one by one"
+            );
+            return self.give_nodes_up(NO_NODES);
+        }
+        let feed = match &which {
+            Which::Whole(at) => self.feeds.get_mut(*at),
+            Which::Node(name) => self.nodes.get_mut(name).map(|node| &mut node.feed),
+        };
+        let Some(feed) = feed else { return };
+        let unknown = matches!(outcome, Ok((Move::Unknown, _)));
+        let mut pause = match outcome {
+            Ok((moved, bytes)) => feed.pause(moved, started, ended, bytes),
             Err(error) => {
+                let (kind, index) = (feed.kind.clone(), feed.index());
                 let pause = feed.failed(&error);
-                self.failed(error, pause);
+                if self.is_first_failure(&which, index) {
+                    tracing::debug!(
+                        error = &error as &dyn std::error::Error,
+                        ?kind,
+                        "broad query of a node failed"
+                    );
+                } else {
+                    self.failed(error, &kind, pause);
+                }
                 pause
             }
         };
-        if self.feeds.get(asked.at).is_some_and(|feed| feed.kind == Kind::Services) {
-            self.parked = Some((asked.at, pause, ended));
-        } else {
-            self.ask(asked.at, pause);
+        if which == Which::Whole(NODES) && self.mode != Mode::Lists && self.same_nodes {
+            // From Consul 1.13 on every write of a service wakes the list of nodes.
+            pause = pause.max(SAME_NODES);
+        }
+        if which == Which::Whole(NODES) && self.feeds.len() > 1 {
+            self.decide(unknown);
+        }
+        match which {
+            Which::Whole(at)
+                if self.feeds.get(at).is_some_and(|feed| feed.kind == Kind::Services) =>
+            {
+                self.parked = Some((at, pause, ended));
+            }
+            which => self.ask(which, pause),
+        }
+    }
+
+    /// Takes note of a failure of a node's query, and returns `true` if it is the first in a row:
+    /// then what is on the node is read when the query is back. More in a row concern all.
+    fn is_first_failure(&mut self, which: &Which, index: u64) -> bool {
+        let Which::Node(name) = which else { return false };
+        let Some(node) = self.nodes.get_mut(name) else { return false };
+        node.failures += 1;
+        if node.failures == 1 {
+            node.since = index;
+        }
+        node.failures == 1 && node.rows.is_some() && self.settled
+    }
+
+    /// Chooses how the catalog is followed, by the number of nodes.
+    fn decide(&mut self, unknown: bool) {
+        if unknown && self.mode != Mode::Lists {
+            return self.list_everything();
+        }
+        if !self.feeds.get(NODES).is_some_and(Feed::has_baseline) {
+            return;
+        }
+        let nodes = self.listed.len();
+        let allowed = self.started.elapsed() >= self.no_nodes_until;
+        // Some room, so that a node more or less does not make all watches read again.
+        let asked = if self.mode == Mode::Lists { nodes + nodes / 4 } else { nodes };
+        let fits = allowed && self.settings.slots.reserve_nodes(asked);
+        match (self.mode, fits) {
+            (Mode::Undecided | Mode::Lists, true) => self.follow_nodes(),
+            (Mode::Undecided | Mode::Nodes, false) => self.list_everything(),
+            (Mode::Lists, false) | (Mode::Nodes, true) => {}
+        }
+    }
+
+    /// Begins anew with a broad query of each node.
+    fn follow_nodes(&mut self) {
+        self.start(Mode::Nodes);
+        // What the lists left to read past an index is read when all nodes have been listed.
+        self.unit.floor.set(Some(0));
+        self.update_nodes(self.listed.clone(), self.listed_at);
+    }
+
+    /// Begins anew with lists of everything.
+    fn list_everything(&mut self) {
+        self.settings.slots.reserve_nodes(0);
+        self.start(Mode::Lists);
+        self.unit.floor.set(None);
+        self.catalog.nodes(self.listed_at, true, self.listed.clone());
+        for at in (0..self.feeds.len()).filter(|at| *at != NODES) {
+            self.ask(Which::Whole(at), Duration::ZERO);
+        }
+    }
+
+    fn start(&mut self, mode: Mode) {
+        tracing::debug!(?mode, nodes = self.listed.len(), "the catalog is followed in another way");
+        self.mode = mode;
+        self.settled = false;
+        self.unit.members().unsettle();
+        self.catalog = Catalog::default();
+        self.nodes.clear();
+        self.parked = None;
+        self.listings.clear();
+        // The list of nodes goes on; it was not asked again yet when this is decided.
+        self.asks.clear();
+        for (_at, feed) in self.feeds.iter_mut().enumerate().filter(|(at, _feed)| *at != NODES) {
+            feed.forget();
+        }
+    }
+
+    fn give_nodes_up(&mut self, time: Duration) {
+        self.no_nodes_until = self.started.elapsed() + time;
+        if self.mode == Mode::Nodes {
+            self.list_everything();
+            self.ask(Which::Whole(NODES), Duration::ZERO);
         }
     }
 
@@ -185,22 +404,142 @@ impl Runner {
         let first = matches!(moved, Move::Baseline | Move::Unknown);
         let changes = match &kind {
             Kind::Checks => feed::checks(response, |rows| self.catalog.checks(index, first, rows))?,
-            Kind::Nodes => self.catalog.nodes(index, first, feed::nodes(response)?),
+            Kind::Nodes => {
+                let nodes = feed::nodes(response)?;
+                let before = std::mem::replace(&mut self.listed_at, index);
+                if self.mode == Mode::Lists {
+                    self.listed.clone_from(&nodes);
+                    self.catalog.nodes(index, first, nodes)
+                } else {
+                    self.update_nodes(nodes, if first { 0 } else { before })
+                }
+            }
             Kind::Services => self.catalog.services_moved(index, first),
-            Kind::Prefix(_) => super::catalog::Changes::default(),
+            Kind::Prefix(_) | Kind::Node(_) => Changes::default(),
         };
-        let mut members = self.unit.members();
+        let members = self.unit.members();
         members.moved(|scope| kind.concerns(scope));
         members.changed(&changes);
-        let complete = self.feeds.iter().all(Feed::has_baseline);
-        if (complete && !self.settled) || moved == Move::Unknown {
-            self.settled = complete;
-            members.settle();
-        }
+        drop(members);
+        self.settle(moved == Move::Unknown);
         Ok(moved)
     }
 
-    fn failed(&mut self, error: Error, pause: Duration) {
+    /// Takes over a list of nodes with their `ModifyIndex`: starts and ends broad queries, and
+    /// names what is on nodes that changed. `before` is the index of the list before.
+    fn update_nodes(&mut self, nodes: BTreeMap<String, u64>, before: u64) -> Changes {
+        self.same_nodes = self.listed == nodes;
+        let old = std::mem::replace(&mut self.listed, nodes);
+        if self.mode != Mode::Nodes {
+            return Changes::default();
+        }
+        let mut changes = Changes::default();
+        let listed = &self.listed;
+        self.nodes.retain(|name, node| {
+            let now = listed.get(name);
+            if now.is_none_or(|modified| *modified == 0 || old.get(name) != Some(modified))
+                && let Some(rows) = &node.rows
+            {
+                rows.name_all(&mut changes.services);
+            }
+            now.is_some()
+        });
+        let new: Vec<String> =
+            self.listed.keys().filter(|name| !self.nodes.contains_key(*name)).cloned().collect();
+        for name in new {
+            let stop = CancellationToken::new();
+            let node = NodeFeed {
+                feed: feed(Kind::Node(name.clone()), &self.settings),
+                rows: None,
+                since: before,
+                failures: 0,
+                _stop: stop.clone().drop_guard(),
+                stop,
+            };
+            self.nodes.insert(name.clone(), node);
+            self.ask(Which::Node(name), Duration::ZERO);
+        }
+        if self.settled {
+            // A node may have come and gone between the lists, with what a read has seen.
+            self.unit.members().read_past(before);
+        }
+        self.raise_floor();
+        changes
+    }
+
+    fn node_answered(&mut self, name: &str, response: &Response, early: bool) -> Result<Move> {
+        let Some(node) = self.nodes.get_mut(name) else { return Ok(Move::Same) };
+        let moved = node.feed.answered(response.meta().index, early);
+        match moved {
+            Move::Same => return Ok(moved),
+            Move::Backwards => {
+                self.settled = false;
+                self.unit.members().unsettle();
+                return Ok(moved);
+            }
+            Move::Unknown => {
+                let problem = "the answer about a node has no index";
+                let source = problem.into();
+                return Err(Error::Decode { operation: "internal.ui.node", source });
+            }
+            Move::Baseline | Move::Newer(_) => {}
+        }
+        let new = NodeRows::decode(response.body()).map_err(|error| Error::Decode {
+            operation: "internal.ui.node",
+            source: format!("{:?} at line {}", error.classify(), error.line()).into(),
+        })?;
+        let (mut names, mut different) = (BTreeSet::new(), moved == Move::Baseline);
+        let first = moved == Move::Baseline;
+        node.failures = 0;
+        let old = node.rows.replace(new).unwrap_or_default();
+        if let Some(new) = &node.rows {
+            if moved == Move::Baseline {
+                old.name_all(&mut names);
+                new.name_all(&mut names);
+            } else {
+                different = new.name_changed(&old, &mut names);
+            }
+        }
+        let since = node.since;
+        if self.settled {
+            let mut members = self.unit.members();
+            if different {
+                members.moved(|scope| Kind::Node(String::new()).concerns(scope));
+                members.changed(&Changes { services: names, ..Changes::default() });
+            }
+            if first {
+                // What was on the node before this answer may have left it again.
+                members.read_past(since);
+            }
+        }
+        self.raise_floor();
+        self.settle(false);
+        Ok(moved)
+    }
+
+    /// The least index that the query of every node has passed.
+    fn raise_floor(&self) {
+        let floor = self.nodes.values().map(|node| node.feed.index()).min();
+        self.unit.floor.set(Some(floor.unwrap_or_default()));
+    }
+
+    /// Lets all members read when each broad query has an answer to compare with.
+    fn settle(&mut self, unknown: bool) {
+        let complete = match self.mode {
+            Mode::Undecided => false,
+            Mode::Lists => self.feeds.iter().all(Feed::has_baseline),
+            Mode::Nodes => {
+                self.feeds.get(NODES).is_some_and(Feed::has_baseline)
+                    && self.nodes.values().all(|node| node.feed.has_baseline())
+            }
+        };
+        if (complete && !self.settled) || (unknown && self.mode != Mode::Undecided) {
+            self.settled = complete;
+            self.unit.members().settle();
+        }
+    }
+
+    fn failed(&mut self, error: Error, kind: &Kind, pause: Duration) {
         self.settled = false;
         tracing::debug!(
             error = &error as &dyn std::error::Error,
@@ -208,7 +547,7 @@ impl Runner {
             "broad query failed"
         );
         let error = Arc::new(error);
-        let key = QueryKey::new("broad", &self.feeds.first().map(|feed| &feed.kind));
+        let key = QueryKey::new("broad", kind);
         self.settings.summary.add(Occasion::BroadFailed, &key, Some(&error));
         self.unit.members().fail(error);
     }
@@ -231,6 +570,21 @@ impl Runner {
 
     /// Starts what follows from the last event.
     fn go_on(&mut self) {
+        let broad = match self.mode {
+            Mode::Nodes => self.nodes.len() + 1,
+            Mode::Undecided | Mode::Lists => self.feeds.len(),
+        };
+        self.unit.broad.store(broad, Ordering::Relaxed);
+        match self.mode {
+            Mode::Undecided => return,
+            Mode::Nodes => {
+                if self.settings.slots.is_spacious() {
+                    self.give_nodes_up(NO_NODES_WITHOUT_CROWD);
+                }
+                return;
+            }
+            Mode::Lists => {}
+        }
         // Listing all nodes is cheaper than reading all services when there are fewer of them.
         let services = self.unit.members().service_count();
         let nodes = self.catalog.node_count();
@@ -252,7 +606,11 @@ impl Runner {
         {
             // At most half of the time is spent on listing nodes.
             let listed_for = self.started.elapsed().saturating_sub(since).min(LONGEST_PAUSE);
-            self.ask(at, pause.max(listed_for));
+            self.ask(Which::Whole(at), pause.max(listed_for));
         }
     }
+}
+
+fn feed(kind: Kind, settings: &Settings) -> Feed {
+    Feed::new(kind, settings.rate_limit, settings.backoff.clone(), settings.poll_interval)
 }

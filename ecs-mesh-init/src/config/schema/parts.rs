@@ -64,7 +64,7 @@ pub(super) const UPSTREAM: Rule = Rule::required(Kind::Object(&Object {
 pub(super) const PROXY: Rule = Rule::optional(Kind::Object(&Object {
     keys: &[
         ("publicListenerPort", Rule::optional(PORT)),
-        ("healthCheckPort", Rule::optional(Kind::Any)),
+        ("healthCheckPort", Rule::optional(PORT)),
         ("localServiceAddress", Rule::optional(TEXT)),
         ("config", Rule::optional(Kind::Opaque)),
         ("upstreams", Rule::optional(Kind::List { item: &UPSTREAM, unique: false })),
@@ -92,7 +92,7 @@ macro_rules! gateway {
                 ("meta", Rule::optional(Kind::TextMap)),
                 ("namespace", Rule::optional(parts::TEXT)),
                 ("partition", Rule::optional(parts::TEXT)),
-                ("healthCheckPort", Rule::optional(Kind::Any)),
+                ("healthCheckPort", Rule::optional(parts::PORT)),
                 ("lanAddress", parts::GATEWAY_ADDRESS),
                 ("wanAddress", parts::GATEWAY_ADDRESS),
                 ("proxy", parts::GATEWAY_PROXY),

@@ -121,7 +121,10 @@ fn the_catalog_gets_the_service_with_its_checks() {
     );
     let proxy = catalog(&plan.proxy);
     assert_eq!(proxy["Service"]["Proxy"]["Mode"], "transparent");
-    assert_eq!(proxy["Service"]["TaggedAddresses"], Value::Null);
+    assert_eq!(
+        proxy["Service"]["TaggedAddresses"],
+        json!({"virtual": {"Address": "10.0.1.7", "Port": 8080}})
+    );
     assert_eq!(proxy["Service"]["Locality"]["Region"], "us-east-1");
     assert_eq!(proxy["Checks"].as_array().unwrap().len(), 1);
     assert_eq!(proxy["Checks"][0]["CheckID"], "frontend-abcdef-sidecar-proxy-consul-dataplane");

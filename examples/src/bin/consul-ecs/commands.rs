@@ -2,9 +2,11 @@ use std::{ffi::OsString, future::Future, path::PathBuf, sync::Arc, time::Duratio
 
 use async_trait::async_trait;
 use ecs_mesh_init::{
-    Config, Error, MeshInit, Result, Vars,
+    Config, MeshInit, Result, Vars,
     config::{CONFIG_VARIABLE, Generation, LogLevel},
-    entrypoint::{AppOptions, Arguments, SystemSignals, no_arguments, run_app, run_envoy},
+    entrypoint::{
+        AppOptions, Arguments, SignalNumber, SystemSignals, no_arguments, run_app, run_envoy,
+    },
     login::AwsBearerTokens,
     mesh_init::own_program,
     metadata::{HttpTaskMetadata, Task, TaskMetadata},
@@ -25,11 +27,11 @@ pub(crate) fn run(subcommand: Option<&str>, arguments: Vec<OsString>) -> Result<
     }
     match subcommand {
         Some("mesh-init") => {
-            let mesh = task(&arguments)?;
+            let mesh = task(&arguments, Config::from_mesh_init_flags)?;
             until_terminated(|stop| async move { mesh?.run(stop).await })
         }
         Some("health-sync") => {
-            let mesh = task(&arguments)?;
+            let mesh = task(&arguments, Config::from_health_sync_flags)?;
             until_terminated(|stop| async move { mesh?.health_sync(&stop).await?.run(stop).await })
         }
         Some("envoy-entrypoint") => entrypoint(arguments, true),
@@ -47,12 +49,14 @@ pub(crate) fn run(subcommand: Option<&str>, arguments: Vec<OsString>) -> Result<
             print(&usage::all());
             Ok(0)
         }
-        None => Err(Failure::Early(usage::all())),
+        None => Err(Failure::UnknownCommand(usage::all())),
         #[cfg(feature = "acl-controller")]
         Some(other) if crate::controllers::usage::of(other).is_some() => {
             crate::controllers::run(other, &arguments)
         }
-        Some(other) => Err(Failure::Early(format!("unknown command: {other}\n\n{}", usage::all()))),
+        Some(other) => {
+            Err(Failure::UnknownCommand(format!("unknown command: {other}\n\n{}", usage::all())))
+        }
     }
 }
 
@@ -76,12 +80,19 @@ fn vars() -> Vars {
     Arc::new(|name| std::env::var(name).ok())
 }
 
-/// The task that the environment describes. What is wrong with the configuration is told before
-/// there is a log; what is missing besides, in the log.
-fn task(arguments: &[OsString]) -> Result<Result<MeshInit>, Failure> {
-    let early = |error: Error| Failure::early(&error);
-    no_arguments(&texts(arguments)).map_err(early)?;
-    let config = Config::from_vars(|name| std::env::var(name).ok()).map_err(early)?;
+/// The task that flags describe, as of 0.1 and 0.2, or the environment. What is wrong with the
+/// configuration is printed before there is a log; what is missing besides is in the log.
+fn task(
+    arguments: &[OsString],
+    of_flags: fn(&[String]) -> Result<Config>,
+) -> Result<Result<MeshInit>, Failure> {
+    let arguments = texts(arguments);
+    let config = if arguments.first().is_some_and(|first| first.starts_with('-')) {
+        of_flags(&arguments)
+    } else {
+        no_arguments(&arguments).and_then(|()| Config::from_vars(|name| std::env::var(name).ok()))
+    };
+    let config = config.map_err(|error| Failure::early(&error))?;
     logging::start(config.log_level);
     Ok(connected(config))
 }
@@ -122,7 +133,7 @@ where
             tokio::select! {
                 result = &mut work => return result.map(|()| 0).map_err(Failure::from),
                 signal = signals.next() => {
-                    if ["SIGTERM", "SIGINT"].contains(&signal.as_str()) {
+                    if [SignalNumber::TERM, SignalNumber::INT].contains(&signal) {
                         tracing::info!("received {signal}");
                         stop.cancel();
                     }
@@ -146,7 +157,7 @@ fn entrypoint(arguments: Vec<OsString>, is_proxy: bool) -> Result<u8, Failure> {
             run_app(command, options, &mut signals).await
         }
     })?;
-    Ok(u8::try_from(code).unwrap_or(1))
+    Ok(u8::try_from(code).unwrap_or(u8::MAX))
 }
 
 /// Metadata that is looked for when it is asked for: a proxy runs whether it is there or not.

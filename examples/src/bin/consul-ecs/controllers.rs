@@ -10,10 +10,14 @@ use std::{ffi::OsString, sync::Arc};
 
 use acl_controller::{
     Controller, LoginTokenSettings, LoginTokens, Reconciler, Registration, Report,
-    ServiceTokenSettings, ServiceTokens, partition,
+    ServiceTokenSettings, ServiceTokens, TokenRights, partition,
 };
 use consul_watch::Client;
-use ecs_mesh_init::{Config, config::LogLevel, entrypoint::no_arguments};
+use ecs_mesh_init::{
+    Config,
+    config::{CONFIG_VARIABLE, Generation, LogLevel},
+    entrypoint::no_arguments,
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::{commands::until_terminated, failure::Failure, logging};
@@ -87,6 +91,11 @@ impl Command {
                 let told = |error: ecs_mesh_init::Error| consul_watch::error_chain(&error);
                 no_arguments(&texts).map_err(told)?;
                 let config = Config::from_vars(|name| std::env::var(name).ok()).map_err(told)?;
+                if config.generation == Generation::Early {
+                    return Err(format!(
+                        "{CONFIG_VARIABLE} has no \"consulServers\", which this controller works for"
+                    ));
+                }
                 let controller = config.controller.clone().unwrap_or_default();
                 if !controller.partition.is_empty() && !controller.partitions_enabled {
                     return Err("`config.controller.partition` provided without setting \
@@ -120,6 +129,9 @@ impl Command {
                 let mut settings = ServiceTokenSettings::new(&cluster, prefix);
                 settings.client_secret.clone_from(&flags.client_secret);
                 settings.partition = of_flags(flags)?;
+                if flags.service_identities {
+                    settings.rights = TokenRights::ServiceIdentity;
+                }
                 let (tasks, secrets) = (Arc::new(aws.tasks(cluster)), Arc::new(aws.secrets()));
                 Ok(Arc::new(ServiceTokens::new(consul, tasks, secrets, settings)?))
             }
@@ -162,7 +174,10 @@ async fn perform(errand: Errand, command: Command, stop: CancellationToken) -> R
         Errand::Run => {
             let _metrics = metering::serve(metrics)?;
             match surroundings::leader_key() {
-                Some(key) => election::run(client, key, &reconciler, &options, stop).await,
+                Some(key) => {
+                    let task = surroundings.task_arn();
+                    election::run(client, key, &reconciler, &options, task, stop).await
+                }
                 None => Ok(Controller::new(reconciler, options).run(stop).await?),
             }
         }

@@ -7,6 +7,8 @@ pub(crate) enum Failure {
     Early(String),
     /// In the log.
     Logged(String),
+    /// On standard error: there is no such command.
+    UnknownCommand(String),
 }
 
 impl Failure {
@@ -14,16 +16,18 @@ impl Failure {
         Self::Early(error_chain(error))
     }
 
-    /// Exit codes are upstream's: whatever went wrong is 1.
-    #[expect(clippy::unused_self, reason = "all failures have one code today")]
+    /// The exit code, which is upstream's.
     pub(crate) fn code(&self) -> u8 {
-        1
+        match self {
+            Self::Early(_) | Self::Logged(_) => 1,
+            Self::UnknownCommand(_) => 127,
+        }
     }
 
     #[expect(clippy::print_stderr, reason = "for when there is no log yet")]
     pub(crate) fn tell(&self) {
         match self {
-            Self::Early(text) => eprintln!("{text}"),
+            Self::Early(text) | Self::UnknownCommand(text) => eprintln!("{text}"),
             Self::Logged(text) => tracing::error!("{text}"),
         }
     }

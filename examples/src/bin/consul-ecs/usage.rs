@@ -13,14 +13,25 @@ Available commands are:
     net-dial            Tells whether a port can be connected to
     version             Prints the version";
 
-const MESH_INIT: &str = "Usage: consul-ecs mesh-init
+const MESH_INIT: &str = "Usage: consul-ecs mesh-init [OPTIONS]
 
 Registers the task's service with its sidecar, or its gateway, and leaves in the shared volume what
 the other containers need. Exits with 0 when that is done; what Consul refuses is tried again every
 second, without an end.
 
+Options, as of consul-ecs 0.1 and 0.2, instead of CONSUL_ECS_CONFIG_JSON:
+    -envoy-bootstrap-dir PATH        Shared volume (required, or the next)
+    -envoy-bootstrap-file PATH       As of 0.1: the bootstrap alone, without a copy of the program
+    -port PORT                       Of the service
+    -service-name NAME               Default: the task's family
+    -tags A,B                        Tags of the service
+    -meta JSON                       Its metadata, an object of texts
+    -upstreams NAME:PORT,...         Services that it reaches on local ports
+    -checks JSON                     A list of checks, as Consul's agent takes them
+    -health-sync-containers A,B      Containers whose health health-sync copies
+
 Variables:
-    CONSUL_ECS_CONFIG_JSON           What the task is (required)
+    CONSUL_ECS_CONFIG_JSON           What the task is (required without options)
     ECS_CONTAINER_METADATA_URI_V4    Where ECS tells of the task (set by ECS)
 
 With `consulServers` in the configuration:
@@ -33,11 +44,15 @@ Without it, for the agent beside the task:
     CONSUL_GRPC_ADDR                 Where Envoy reaches the agent (default: localhost:8502)
     CONSUL_GRPC_CACERT, CONSUL_GRPC_CAPATH    Authority of that address";
 
-const HEALTH_SYNC: &str = "Usage: consul-ecs health-sync
+const HEALTH_SYNC: &str = "Usage: consul-ecs health-sync [OPTIONS]
 
 Copies the ECS health of containers to Consul, every second, until SIGTERM. Then makes all checks
 critical; with `consulServers` in the configuration it also waits until consul-dataplane has stopped,
 and takes the services out of the catalog. Gives the token of a login back.
+
+Options, as of consul-ecs 0.2, instead of CONSUL_ECS_CONFIG_JSON:
+    -health-sync-containers A,B      Containers whose health is copied (required)
+    -service-name NAME               As of mesh-init
 
 Variables: as of mesh-init.";
 

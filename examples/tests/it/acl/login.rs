@@ -1,24 +1,33 @@
 //! Tasks that get their tokens by logging in with their IAM role: one that dies leaves nothing
-//! behind for long. IAM, STS and ECS are moto; Consul is the double, since the auth method
-//! `aws-iam` came with Consul 1.12.
+//! behind for long. IAM, STS and ECS are moto. Consul is the real one from 1.12 on, which has the
+//! auth method `aws-iam` and asks moto itself about the caller and its role, and the double.
 
 use std::{
     collections::BTreeSet,
     io::{Read as _, Write as _},
     net::TcpStream,
+    path::PathBuf,
 };
 
 use acl_controller::testing::Moto;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use consul_watch::{
-    Client, QueryOptions,
+    Client, QueryOptions, WriteOptions,
     client::AclTokenFilter,
-    testing::{DefaultPolicy, LoginAttempt, LoginIdentity, ServedConsul, TestConsul},
+    testing::{
+        DefaultPolicy, LoginAttempt, LoginIdentity, ServedConsul, TestConsul,
+        parts::Part,
+        real::{self, Consul},
+    },
+    types::{AclAuthMethod, AclLogin},
 };
 use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use wiremock::{Mock, MockServer, ResponseTemplate, matchers::path};
+use wiremock::{
+    Mock, MockServer, ResponseTemplate,
+    matchers::{any, path},
+};
 
 use super::{
     leaks::{UNKNOWN, assert_search_is_worth_something, assert_told, leaks, outlets},
@@ -74,7 +83,7 @@ fn judge(endpoint: &str, attempt: &LoginAttempt<'_>) -> Result<LoginIdentity, St
     let caller = forward(endpoint, &part("iam_request_body")?, &headers)?;
     let caller = between(&caller, "<Arn>", "</Arn>").ok_or_else(|| wrong("caller"))?;
     let entity = |name: &str| {
-        let value = headers[format!("X-Consul-IAM-GetEntity-{name}")][0].as_str();
+        let value = headers[format!("X-Consul-Iam-Getentity-{name}")][0].as_str();
         value.ok_or_else(|| wrong(name))
     };
     let signed: Value =
@@ -96,10 +105,70 @@ fn judge(endpoint: &str, attempt: &LoginAttempt<'_>) -> Result<LoginIdentity, St
     Ok(identity)
 }
 
+/// Value of `ServerIDHeaderValue`, with which a bearer token is good for these servers only.
+const SERVER_ID: &str = "consul.prod.example";
+
+/// A Consul with ACLs at default deny, whose logins are judged by moto.
+struct Servers {
+    consul: Either,
+    grpc: u16,
+    /// The stand-in for the double's gRPC port.
+    _answering: Option<MockServer>,
+}
+
+enum Either {
+    Real(Box<Consul>),
+    Double(ServedConsul),
+}
+
+impl Servers {
+    async fn double(moto: &Moto) -> Self {
+        SUITE.double("consul");
+        let consul =
+            TestConsul::builder().acls(DefaultPolicy::Deny).management_token(MANAGEMENT).build();
+        let endpoint = moto.endpoint().to_owned();
+        consul.set_login_verifier("aws-iam", move |attempt: &LoginAttempt<'_>| {
+            judge(&endpoint, attempt)
+        });
+        let answering = MockServer::start().await;
+        let answer = ResponseTemplate::new(200).set_body_raw("", "application/grpc");
+        Mock::given(any()).respond_with(answer).mount(&answering).await;
+        let consul = Either::Double(consul.serve().await.unwrap());
+        Self { consul, grpc: answering.address().port(), _answering: Some(answering) }
+    }
+
+    async fn real(part: &Part) -> Self {
+        let grpc = real::free_port().unwrap();
+        let settings = json!({"ports": {"grpc": grpc}, "connect": {"enabled": true}, "acl": {
+            "enabled": true, "default_policy": "deny",
+            "tokens": {"initial_management": MANAGEMENT}}});
+        let consul = Consul::start_with(&part.path, settings).await.unwrap();
+        Self { consul: Either::Real(Box::new(consul)), grpc, _answering: None }
+    }
+
+    fn client(&self) -> Client {
+        match &self.consul {
+            Either::Real(consul) => consul.client(),
+            Either::Double(consul) => consul.client(),
+        }
+    }
+
+    /// Makes the auth method before the controller does, as an operator who has to name the
+    /// endpoints does. The controller adds its principals and tags, and leaves the rest.
+    async fn name_endpoints(&self, moto: &Moto) {
+        let config = json!({"STSEndpoint": moto.endpoint(), "IAMEndpoint": moto.endpoint(),
+            "BoundIAMPrincipalARNs": [format!("arn:aws:iam::{}:role/operator", Moto::ACCOUNT)],
+            "ServerIDHeaderValue": SERVER_ID, "MaxRetries": 0});
+        let config = config.as_object().cloned().unwrap();
+        let method = AclAuthMethod::new("iam-ecs-service-token", "aws-iam", config);
+        self.client().acl_auth_method_create(&method, &WriteOptions::default()).await.unwrap();
+    }
+}
+
 /// The cluster, and its Consul.
 struct Place {
     moto: Moto,
-    consul: ServedConsul,
+    consul: Servers,
     folder: TempDir,
 }
 
@@ -107,19 +176,14 @@ struct Place {
 struct Task {
     arn: String,
     _metadata: MockServer,
+    volume: PathBuf,
     mesh_init: Launch,
     health_sync: Launch,
 }
 
 impl Place {
-    async fn start(moto: Moto) -> Self {
-        let consul =
-            TestConsul::builder().acls(DefaultPolicy::Deny).management_token(MANAGEMENT).build();
-        let endpoint = moto.endpoint().to_owned();
-        consul.set_login_verifier("aws-iam", move |attempt: &LoginAttempt<'_>| {
-            judge(&endpoint, attempt)
-        });
-        let consul = consul.serve().await.unwrap();
+    async fn start(moto: Moto, consul: Servers) -> Self {
+        consul.name_endpoints(&moto).await;
         let place = Self { moto, consul, folder: tempfile::tempdir().unwrap() };
         place.ecs("CreateCluster", json!({"clusterName": "prod"})).await;
         let container = json!({"name": "app", "image": "app", "memory": 64, "cpu": 1});
@@ -137,10 +201,10 @@ impl Place {
     }
 
     fn servers(&self) -> Value {
-        let address = self.consul.address();
-        let port: u16 = address.rsplit_once(':').unwrap().1.parse().unwrap();
+        let client = self.client();
+        let port: u16 = client.address().rsplit_once(':').unwrap().1.parse().unwrap();
         json!({"hosts": "127.0.0.1", "defaults": {"tls": false},
-            "http": {"https": false, "port": port}})
+            "http": {"https": false, "port": port}, "grpc": {"port": self.consul.grpc}})
     }
 
     fn controller(&self, metadata: &MockServer) -> Launch {
@@ -192,7 +256,8 @@ impl Place {
         let config = json!({"bootstrapDir": volume, "consulServers": self.servers(),
             "service": {"name": "web", "port": 8080}, "transparentProxy": {"enabled": false},
             "healthSyncContainers": ["app"],
-            "consulLogin": {"enabled": true, "stsEndpoint": self.moto.endpoint()}});
+            "consulLogin": {"enabled": true, "serverIdHeaderValue": SERVER_ID,
+                "stsEndpoint": self.moto.endpoint()}});
         let [mesh_init, health_sync] = ["mesh-init", "health-sync"].map(|name| {
             let log = self.folder.path().join(format!("{name}-{number}.log"));
             let mut launch = Launch::new(&[name], log);
@@ -208,7 +273,7 @@ impl Place {
             }
             launch
         });
-        Task { arn, _metadata: metadata, mesh_init, health_sync }
+        Task { arn, _metadata: metadata, volume, mesh_init, health_sync }
     }
 
     /// The ids of tasks that have a token, and of those that have services.
@@ -249,11 +314,52 @@ fn id(task: &Task) -> String {
     task.arn.rsplit('/').next().unwrap().to_owned()
 }
 
+/// Logs in as consul-dataplane does, with what mesh-init left for it, and reads its own token.
+async fn log_in_as_dataplane(place: &Place, task: &Task) {
+    let text = std::fs::read_to_string(task.volume.join("consul-dataplane.json")).unwrap();
+    let document: Value = serde_json::from_str(&text).unwrap();
+    let login = &document["consul"]["credentials"]["login"];
+    let bearer = login["bearerToken"].as_str().unwrap();
+    let mut request = AclLogin::new(login["authMethod"].as_str().unwrap(), bearer.into());
+    request.meta = serde_json::from_value(login["meta"].clone()).unwrap();
+    let (nobody, options) = (place.client().with_token(None).unwrap(), WriteOptions::default());
+    let token = nobody.acl_login(&request, &options).await.unwrap();
+    let names: Vec<_> = token.service_identities.iter().map(|it| &it.service_name).collect();
+    assert_eq!(names, ["web"]);
+    let own = nobody.with_token(token.secret_id).unwrap();
+    own.acl_token_self(&QueryOptions::default()).await.unwrap();
+    own.acl_logout(&options).await.unwrap();
+}
+
 #[tokio::test]
-async fn what_a_dead_task_leaves_is_removed() {
+async fn what_a_dead_task_leaves_is_removed_from_a_double() {
     let Some(part) = SUITE.part("moto_server", "logins") else { return };
-    SUITE.double("consul");
-    let place = Place::start(Moto::start(&part.path).await.unwrap()).await;
+    let moto = Moto::start(&part.path).await.unwrap();
+    let consul = Servers::double(&moto).await;
+    what_a_dead_task_leaves_is_removed(Place::start(moto, consul).await).await;
+}
+
+#[tokio::test]
+async fn what_a_dead_task_leaves_is_removed_from_a_real_consul() {
+    let Some(part) = SUITE.part("moto_server", "logins") else { return };
+    for consul in with_aws_iam("logins") {
+        let moto = Moto::start(&part.path).await.unwrap();
+        let consul = Servers::real(&consul).await;
+        what_a_dead_task_leaves_is_removed(Place::start(moto, consul).await).await;
+    }
+}
+
+/// The real Consuls that know the auth method `aws-iam`.
+fn with_aws_iam(case: &str) -> Vec<Part> {
+    let mut parts = SUITE.parts("consul", case);
+    parts.retain(|part| part.major_minor() >= (1, 12));
+    if parts.is_empty() {
+        SUITE.missing("consul", case, "logins with AWS IAM need Consul 1.12 or newer");
+    }
+    parts
+}
+
+async fn what_a_dead_task_leaves_is_removed(place: Place) {
     for (role, below) in [("web", "/consul-ecs/"), ("thief", "/")] {
         place.role(role, below).await;
     }
@@ -275,6 +381,7 @@ async fn what_a_dead_task_leaves_is_removed() {
     for task in &tasks {
         let (code, _, log) = task.mesh_init.run(&[]).await;
         assert_eq!(code, Some(0), "{log}");
+        log_in_as_dataplane(&place, task).await;
         syncing.push(task.health_sync.start());
     }
     eventually("both tasks have a token and services", async || {
@@ -284,12 +391,10 @@ async fn what_a_dead_task_leaves_is_removed() {
 
     // A role beside the trusted path gets nothing.
     let thief = place.task(2, ("thief", "/")).await;
-    let trying = thief.mesh_init.start();
-    eventually("the thief is refused", async || {
-        thief.mesh_init.printed().contains("is not trusted")
-    })
-    .await;
-    trying.kill().await;
+    let (code, _, log) = thief.mesh_init.run(&[]).await;
+    assert_eq!(code, Some(1), "{log}");
+    let last = log.lines().last().unwrap_or_default();
+    assert!(last.contains("ERROR") && last.contains("is not trusted"), "{log}");
 
     // The first dies without a word; the second goes on.
     let second = syncing.pop().unwrap();
@@ -340,8 +445,9 @@ async fn secrets(place: &Place, task: &Task) -> BTreeSet<String> {
 #[tokio::test]
 async fn nothing_that_leaves_the_controller_of_logins_holds_a_secret() {
     let Some(part) = SUITE.part("moto_server", "secrets of logins") else { return };
-    SUITE.double("consul");
-    let place = Place::start(Moto::start(&part.path).await.unwrap()).await;
+    let moto = Moto::start(&part.path).await.unwrap();
+    let consul = Servers::double(&moto).await;
+    let place = Place::start(moto, consul).await;
     place.role("web", "/consul-ecs/").await;
     let own = metadata(&format!("{}/0123", CLUSTER.replace(":cluster/", ":task/"))).await;
     let mut controller = place.controller(&own);
@@ -380,7 +486,7 @@ async fn nothing_that_leaves_the_controller_of_logins_holds_a_secret() {
         &places,
         &[
             ("the log", "DEBUG"),
-            ("the log", "create auth-method"),
+            ("the log", "update auth-method"),
             ("the log", "delete token"),
             ("the metrics", "acl_controller_changes_total"),
             ("the arguments", "controller"),

@@ -4,13 +4,20 @@ use consul_watch::{QueryOptions, types::AgentServiceRegistration};
 
 use super::{
     rights,
-    world::{World, eventually},
+    world::{SUITE, World, eventually},
 };
 use crate::mesh::task::EcsTask;
 
 #[tokio::test]
 async fn a_service_task_registers_with_the_token_of_its_secret() {
-    let Some(mut world) = World::start("mesh-init", 1).await else { return };
+    let case = "mesh-init";
+    for consul in SUITE.parts("consul", case) {
+        let Some(world) = World::start_on(&consul, case, 1).await else { return };
+        joins_with_the_token_of_its_secret(world).await;
+    }
+}
+
+async fn joins_with_the_token_of_its_secret(mut world: World) {
     for service in ["web", "api"] {
         world.create_service(service).await;
         world.run_task(service).await;

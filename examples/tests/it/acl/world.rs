@@ -9,7 +9,10 @@ use acl_controller::testing::Moto;
 use consul_watch::{
     Client, QueryOptions, WriteOptions,
     client::AclTokenFilter,
-    testing::{parts::Suite, real::Consul},
+    testing::{
+        parts::{Part, Suite},
+        real::Consul,
+    },
     types::{AclLink, AclPolicy, AclTokenRequest},
 };
 use secrecy::ExposeSecret as _;
@@ -54,9 +57,17 @@ impl World {
     /// On the real parts; `None` when one is missing, which is reported.
     pub(super) async fn start(case: &str, seed: u64) -> Option<Self> {
         let consul = SUITE.part("consul", case)?;
+        Self::start_on(&consul, case, seed).await
+    }
+
+    /// On this Consul; `None` without moto, which is reported.
+    pub(super) async fn start_on(consul: &Part, case: &str, seed: u64) -> Option<Self> {
         let moto = SUITE.part("moto_server", case)?;
+        // The word of before Consul 1.11.
+        let old = consul.major_minor() < (1, 11);
+        let management = if old { "master" } else { "initial_management" };
         let settings = json!({"acl": {
-            "enabled": true, "default_policy": "deny", "tokens": {"master": MANAGEMENT}}});
+            "enabled": true, "default_policy": "deny", "tokens": {management: MANAGEMENT}}});
         let consul = Consul::start_with(&consul.path, settings).await.unwrap();
         let moto = Moto::start(&moto.path).await.unwrap();
         let proxy = Proxy::start(moto.endpoint(), seed).await;

@@ -3,7 +3,7 @@
 use std::{
     fs::{self, File},
     net::TcpListener,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::Stdio,
     sync::{Arc, Mutex},
 };
@@ -107,6 +107,23 @@ impl EcsTask {
         let log = File::options().create(true).append(true).open(self.file(LOG)).unwrap();
         command.stdout(Stdio::null()).stderr(log);
         Container(command.spawn().unwrap())
+    }
+
+    /// Starts the proxy's container, with the bootstrap that mesh-init left in the volume.
+    pub(super) fn spawn_envoy(&self, envoy: &Path) -> Container {
+        let bootstrap = self.file("envoy-bootstrap.json");
+        self.spawn(&[
+            "envoy-entrypoint",
+            envoy.to_str().unwrap(),
+            "--config-path",
+            bootstrap.to_str().unwrap(),
+            // Every Envoy of this machine wants the same port for its admin interface.
+            "--config-yaml",
+            "admin: {address: {socket_address: {address: 127.0.0.1, port_value: 0}}}",
+            "--disable-hot-restart",
+            "--concurrency",
+            "1",
+        ])
     }
 }
 

@@ -69,19 +69,7 @@ async fn lives(client: &Client, envoy: &Path) {
     assert_eq!(task.run(&["net-dial", &address]).await.0, Some(2), "no proxy yet");
 
     // T1: the proxy and health-sync start.
-    let bootstrap = task.file("envoy-bootstrap.json");
-    let proxy = task.spawn(&[
-        "envoy-entrypoint",
-        envoy.to_str().unwrap(),
-        "--config-path",
-        bootstrap.to_str().unwrap(),
-        // Every Envoy of this machine wants the same port for its admin interface.
-        "--config-yaml",
-        "admin: {address: {socket_address: {address: 127.0.0.1, port_value: 0}}}",
-        "--disable-hot-restart",
-        "--concurrency",
-        "1",
-    ]);
+    let proxy = task.spawn_envoy(envoy);
     let health_sync = task.spawn(&["health-sync"]);
     let accepted = timeout(LIMIT, control.listener_accepted()).await;
     assert!(accepted.is_ok(), "{}", task.log());
@@ -128,7 +116,8 @@ async fn a_task_lives_with_a_consul_that_is_a_double() {
 #[tokio::test]
 async fn a_task_lives_with_a_consul_that_is_real() {
     let Some(envoy) = SUITE.part("envoy", "a task's whole life") else { return };
-    let Some(part) = SUITE.part("consul", "a task's whole life") else { return };
-    let consul = Consul::start(&part.path).await.unwrap();
-    lives(&consul.client(), &envoy.path).await;
+    for part in SUITE.parts("consul", "a task's whole life") {
+        let consul = Consul::start(&part.path).await.unwrap();
+        lives(&consul.client(), &envoy.path).await;
+    }
 }

@@ -10,6 +10,8 @@ pub(super) struct Flags {
     pub(super) client_secret: Option<String>,
     /// Of consul-ecs 0.2 to 0.4.
     pub(super) secret_prefix: Option<String>,
+    /// Tokens as of consul-ecs 0.2 and 0.3. Not a flag of upstream's.
+    pub(super) service_identities: bool,
     /// Of consul-ecs 0.5 and 0.6.
     pub(super) iam_role_path: Option<String>,
     pub(super) partition: Option<String>,
@@ -30,10 +32,15 @@ impl Flags {
                 Some((name, value)) => (name, Some(value.to_owned())),
                 None => (flag, None),
             };
-            if name == "partitions-enabled" {
+            let switch = match name {
+                "partitions-enabled" => Some(&mut flags.partitions_enabled),
+                "service-identities" => Some(&mut flags.service_identities),
+                _ => None,
+            };
+            if let Some(switch) = switch {
                 let text = value.as_deref().unwrap_or("true");
                 let bad = |_| format!("invalid boolean value {text:?} for flag -{name}");
-                flags.partitions_enabled = text.to_ascii_lowercase().parse().map_err(bad)?;
+                *switch = text.to_ascii_lowercase().parse().map_err(bad)?;
                 continue;
             }
             let missing = || format!("flag needs an argument: -{name}");
@@ -56,6 +63,9 @@ impl Flags {
             return Err("-iam-role-path cannot be used with -secret-name-prefix or \
                  -consul-client-secret-arn: tokens come from logins or stand in secrets"
                 .to_owned());
+        }
+        if self.service_identities && !self.keeps_secrets() {
+            return Err("-service-identities needs -secret-name-prefix".to_owned());
         }
         if self.client_secret.is_some() && self.secret_prefix.is_none() {
             return Err("-consul-client-secret-arn needs -secret-name-prefix".to_owned());
@@ -114,6 +124,7 @@ mod tests {
         );
         assert_eq!(error(&["-log-level", "loud"]), r#"invalid value "loud" for flag -log-level"#);
         assert!(error(&["-iam-role-path=/", "-secret-name-prefix=x"]).contains("cannot be used"));
+        assert!(error(&["-service-identities"]).contains("needs -secret-name-prefix"));
         assert!(error(&["-consul-client-secret-arn=x"]).contains("needs -secret-name-prefix"));
     }
 }

@@ -51,6 +51,11 @@ impl Surroundings {
         Ok(self.task.cluster_arn()?)
     }
 
+    /// The controller's own task; of none, outside ECS.
+    pub(super) fn task_arn(&self) -> &str {
+        &self.task.task_arn
+    }
+
     /// The controller's own address.
     pub(super) fn address(&self) -> &str {
         self.task.node_ip()

@@ -15,6 +15,8 @@ IAM and removes the tokens of tasks that are gone, as of 0.5 and 0.6.
 
     -secret-name-prefix PREFIX        Of the secrets that tokens of services are put into
     -consul-client-secret-arn ARN     Secret for the token that all Consul clients share
+    -service-identities               Tokens get their rights by a service identity, without a policy,
+                                      as of 0.2 and 0.3
     -iam-role-path PATH               Of the roles that may log in (default: /consul-ecs/)
     -partitions-enabled               Consul Enterprise: partitions and namespaces
     -partition NAME                   The partition (default: default)

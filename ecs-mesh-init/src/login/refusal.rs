@@ -1,0 +1,93 @@
+//! Telling final refusals of a login from others: the servers have judged the bearer token, and would judge
+//! each new one of the same task alike.
+
+use std::time::Duration;
+
+use http::StatusCode;
+
+use crate::Error;
+
+/// Time for which a role that the auth method does not trust is tried again: a controller that
+/// starts at the same moment may still add the path of its roles to the auth method.
+pub(crate) const TRUST_LIMIT: Duration = Duration::from_secs(10);
+
+/// Parts of the texts with which the servers' validator refuses the form of a bearer token, or
+/// what the auth method demands of it.
+///
+/// Source: consul-awsauth 0.2 `token.go`, `auth.go`; Consul 1.19 `agent/consul/acl_endpoint.go`.
+const FORM: &[&str] = &[
+    "missing header \"",
+    "invalid value for header \"",
+    "invalid request header: ",
+    "invalid token: ",
+    "invalid STS hostname: ",
+    "invalid IAM hostname: ",
+    "url is invalid: ",
+    "iam_request_body error: ",
+    "iam_request_headers[",
+    "iam_http_request_method must be POST",
+    "unique id mismatch in login token",
+    "header wasn't signed",
+    "missing Authorization header",
+    "ACL support disabled",
+];
+
+/// Text of the validator about a role that matches no `BoundIAMPrincipalARNs`.
+const NOT_TRUSTED: &str = " is not trusted";
+
+/// Returns `true` if no further attempt is worth it, `tried_for` after the first one.
+///
+/// Not final are, among others, an auth method or binding rules that are not there (403): the
+/// controller makes them while the first tasks start; and what AWS answered the servers.
+pub(crate) fn is_final(error: &Error, tried_for: Duration) -> bool {
+    let Error::Consul { source: consul_watch::Error::Status { status, message, .. }, .. } = error
+    else {
+        return false;
+    };
+    let wrong_id = message.starts_with("expected \"") && message.contains("\" but got \"");
+    *status == StatusCode::BAD_REQUEST
+        || wrong_id
+        || FORM.iter().any(|text| message.contains(text))
+        || (message.contains(NOT_TRUSTED) && tried_for >= TRUST_LIMIT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(code: u16, message: &str) -> Error {
+        let source = consul_watch::Error::Status {
+            operation: "acl.login",
+            status: StatusCode::from_u16(code).unwrap(),
+            message: message.to_owned(),
+            retry_after: None,
+        };
+        Error::consul("logging in", source)
+    }
+
+    #[test]
+    fn the_form_of_a_token_is_judged_once_and_trust_for_a_while() {
+        for (code, message) in [
+            (500, "missing header \"X-Consul-IAM-GetEntity-Method\""),
+            (500, "expected \"prod\" but got \"test\""),
+            (500, "rpc error making call: unique id mismatch in login token"),
+            (500, "invalid STS hostname: \"sts.cn-north-1.amazonaws.com.cn\""),
+            (400, "Failed to decode request body: EOF"),
+            (401, "ACL support disabled"),
+        ] {
+            assert!(is_final(&refused(code, message), Duration::ZERO), "{message}");
+        }
+        for (code, message) in [
+            (403, "ACL not found"),
+            (403, "Permission denied"),
+            (500, "No cluster leader"),
+            (500, "error making request: Post \"https://sts.us-east-1.amazonaws.com/\": EOF"),
+            (500, "received error code 403: <Code>AccessDenied</Code>"),
+        ] {
+            assert!(!is_final(&refused(code, message), Duration::MAX), "{message}");
+        }
+        let thief = refused(500, "IAM principal arn:aws:iam::1:role/thief is not trusted");
+        assert!(!is_final(&thief, Duration::ZERO) && is_final(&thief, TRUST_LIMIT));
+        assert!(!is_final(&Error::input("is not trusted"), Duration::MAX));
+    }
+}
