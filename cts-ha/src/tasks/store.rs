@@ -539,7 +539,7 @@ impl Kept {
     }
 }
 
-/// Whether a stored task is the configured one. Each instance has the folder of
+/// Returns `true` if a stored task is the configured one. Each instance has the folder of
 /// a task below its own working directory, so that is no difference.
 fn is_same(stored: &Task, configured: &Task) -> bool {
     let mut stored = stored.clone();

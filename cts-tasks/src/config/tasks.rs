@@ -91,7 +91,7 @@ pub(super) fn finalize(raw: &[RawTask], shared: &Shared<'_>, findings: &mut Find
     finalized
 }
 
-/// That no two of `tasks` have the same working directory, however it is written.
+/// Checks that no two of `tasks` have the same working directory, however it is written.
 pub(super) fn check_working_dirs(
     tasks: &[&Task],
     base_dir: &Path,

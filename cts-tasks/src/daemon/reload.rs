@@ -131,7 +131,7 @@ impl Daemon {
         Ok(reloaded)
     }
 
-    /// That no task of the files shares a provider that commits by itself, or a
+    /// Checks that no task of the files shares a provider that commits by itself, or a
     /// working directory, with one that was made through the API.
     fn check_sharing(&self, files: &[Task], now: &Config) -> Result<()> {
         let of_files = |task: &Task| files.iter().any(|known| known.name == task.name);

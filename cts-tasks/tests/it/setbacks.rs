@@ -25,7 +25,7 @@ use tokio::{
 
 use crate::scene::{Scene, ids, on};
 
-/// What the calls of a [`Faulty`] driver do.
+/// An outcome of a call of a [`Faulty`] driver.
 #[derive(Debug, Clone)]
 enum Trouble {
     Refuse(&'static str),
@@ -385,7 +385,7 @@ struct Panicking {
     inner: MemoryStore,
     /// Commits about the task `bad` that panic.
     panics: AtomicU32,
-    /// Whether it has been told of a deletion.
+    /// Number of deletions that it was told of.
     marks: AtomicUsize,
 }
 
@@ -496,7 +496,7 @@ async fn progress_of_drivers_reaches_subscribers() {
     assert_eq!(all.next().await, None, "it ends with the engine");
 }
 
-/// What one instance has stored another one runs below its own working directory.
+/// A task that one instance has stored runs below the working directory of another.
 #[tokio::test(start_paused = true)]
 async fn a_stored_task_is_resolved_by_each_instance() {
     let store = Arc::new(MemoryStore::default());
