@@ -50,7 +50,7 @@ pub use registry::{BlockKind, Registry};
 pub use rules::TaskRules;
 pub use syslog::{InvalidSyslogFacility, SyslogConfig, SyslogFacility};
 pub use tasks::TaskBlock;
-pub(crate) use tasks::shared_auto_commit;
+pub(crate) use tasks::{shared_auto_commit, shared_working_dir};
 pub use value::{ConfigValue, Entry, ValueKind};
 pub use vault::VaultConfig;
 

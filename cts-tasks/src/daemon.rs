@@ -99,7 +99,9 @@ impl Daemon {
         client: Client,
     ) -> Self {
         let watcher = Watcher::new(client.clone());
-        let engine = Engine::new(watcher, Arc::clone(&factory), options.engine);
+        let mut engine_options = options.engine;
+        engine_options.working_dir.get_or_insert_with(|| config.working_dir.clone());
+        let engine = Engine::new(watcher, Arc::clone(&factory), engine_options);
         Self {
             files: tokio::sync::Mutex::new(config.tasks.clone()),
             config,

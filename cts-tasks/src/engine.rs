@@ -24,6 +24,7 @@ mod worker;
 
 use std::{
     fmt,
+    path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -82,6 +83,10 @@ pub struct EngineOptions {
     /// Whether the first run of a task is left out when its inputs are those
     /// last applied, and its newest event is a success; off by default.
     pub skip_unchanged_first_runs: bool,
+    /// Working directory of the deployment here: a stored task without one of
+    /// its own gets its folder below it, whichever instance stored it. `None`,
+    /// the default, leaves stored tasks as they are.
+    pub working_dir: Option<PathBuf>,
     /// Where schedules read the time; the system's clock by default.
     pub clock: Arc<dyn Clock>,
     /// Makes the random part of delays repeatable; `None`, the default, does not.
@@ -98,6 +103,7 @@ impl Default for EngineOptions {
             stop_grace: Duration::from_secs(5),
             allow_failed_first_runs: false,
             skip_unchanged_first_runs: false,
+            working_dir: None,
             clock: Arc::new(SystemClock),
             seed: None,
         }
@@ -153,7 +159,7 @@ impl Engine {
         let random = options.seed.map_or_else(fastrand::Rng::new, fastrand::Rng::with_seed);
         let shared = Shared {
             watcher,
-            ledger: Ledger::new(Arc::clone(&options.store)),
+            ledger: Ledger::new(Arc::clone(&options.store), options.working_dir.clone()),
             health: Arc::default(),
             turns: options.concurrency.map(Semaphore::new),
             random: Mutex::new(random),

@@ -152,7 +152,7 @@ impl Error {
         }
     }
 
-    /// Whether it came about because this machine is short of something: open
+    /// Returns `true` if it came about because this machine is short of something: open
     /// files, room on a disk, memory or processes. That passes without any
     /// change in Consul.
     ///

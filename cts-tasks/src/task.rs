@@ -1,4 +1,10 @@
-use std::{collections::BTreeMap, fmt, path::PathBuf, str::FromStr, time::Duration};
+use std::{
+    collections::BTreeMap,
+    fmt,
+    path::{Path, PathBuf},
+    str::FromStr,
+    time::Duration,
+};
 
 use consul_watch::watch::Buffer;
 use serde::{Deserialize, Serialize};
@@ -84,6 +90,10 @@ pub struct Task {
     pub buffer_period_inherited: bool,
     /// Where the driver keeps the task's files.
     pub working_dir: PathBuf,
+    /// `true` if `working_dir` is the deployment's, with the task's name, and
+    /// not the task's own: each instance then has it below its own.
+    #[serde(default)]
+    pub working_dir_inherited: bool,
     /// What makes the task run.
     pub condition: Condition,
     /// What the module gets besides the condition's own data.
@@ -110,6 +120,15 @@ pub struct Task {
 }
 
 impl Task {
+    /// Gives a task without a working directory of its own one below `deployment`.
+    #[must_use]
+    pub fn resolved(mut self, deployment: &Path) -> Self {
+        if self.working_dir_inherited {
+            self.working_dir = deployment.join(self.name.as_str());
+        }
+        self
+    }
+
     /// What the task selects of service instances, and whether its module gets them.
     pub fn service_selection(&self) -> Option<(&ServiceSelection, bool)> {
         if let Condition::Services { services, use_as_module_input } = &self.condition {

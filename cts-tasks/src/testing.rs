@@ -37,6 +37,7 @@ pub fn task(name: &str) -> Task {
         buffer_period: BufferPeriod::Disabled,
         buffer_period_inherited: false,
         working_dir: name.into(),
+        working_dir_inherited: false,
         condition: Condition::Services {
             services: ServiceSelection::Named(vec![service]),
             use_as_module_input: true,

@@ -10,7 +10,10 @@ use consul_watch::{ClientConfig, QueryOptions, client::KvStore, error_chain};
 use cts_tasks::DriverSettings;
 use futures::future::try_join_all;
 use secrecy::SecretString;
-use tokio::{sync::OnceCell, time::timeout};
+use tokio::{
+    sync::OnceCell,
+    time::{Instant, sleep_until, timeout},
+};
 
 use super::{Reference, ValueSource, Values};
 use crate::{Error, Result};
@@ -19,6 +22,11 @@ use crate::{Error, Result};
 ///
 /// Source: Consul-Terraform-Sync 0.9, evaluation of provider blocks.
 const LIMIT: Duration = Duration::from_secs(5);
+
+/// Shortest time between two looks at a key that is not there. Consul answers
+/// at once when another key changes, or when something between has dropped the
+/// index to wait for.
+const LOOKS: Duration = Duration::from_millis(100);
 
 /// Asks the environment, Consul and Vault themselves, anew at each call.
 ///
@@ -90,12 +98,14 @@ impl LiveValues {
         let mut options = QueryOptions::default();
         options.wait = Some(self.limit);
         loop {
+            let next = Instant::now() + LOOKS;
             let answer = kv
                 .kv_get(path, &options)
                 .await
                 .map_err(|error| failure(reference, &error, error.is_retryable()))?;
             let Some(pair) = answer.value else {
                 options.index = answer.meta.index;
+                sleep_until(next).await;
                 continue;
             };
             let text = String::from_utf8(pair.value.to_vec()).map_err(|_not_shown| {

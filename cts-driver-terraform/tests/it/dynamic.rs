@@ -108,6 +108,23 @@ async fn a_key_that_never_comes_fails_by_name() {
     }
 }
 
+/// Something between that drops the index makes every answer come at once.
+#[tokio::test]
+async fn a_key_that_is_not_there_is_not_asked_for_in_a_tight_loop() {
+    let server = wiremock::MockServer::start().await;
+    wiremock::Mock::given(wiremock::matchers::path("/v1/kv/none"))
+        .respond_with(wiremock::ResponseTemplate::new(404))
+        .mount(&server)
+        .await;
+    let mut config = ConsulConfig::default();
+    config.address = server.uri();
+    let values = live(&config, None).with_limit(Duration::from_millis(500));
+    let error = resolved(block(&[("k", r#"{{ key "none" }}"#)]), &values).await.unwrap_err();
+    assert!(error.is_retryable(), "{error}");
+    let asked = server.received_requests().await.unwrap().len();
+    assert!((1..=6).contains(&asked), "{asked} requests in half a second");
+}
+
 async fn bao(case: &str) -> Option<Bao> {
     let part = SUITE.part("bao", case)?;
     Some(Bao::start(&part.path).await)

@@ -454,7 +454,9 @@ impl KvTaskStore {
             let stored = kept.state.tasks.iter().find(|stored| stored.name == task.name);
             let what = match stored {
                 None => "is not stored, and is left out",
-                Some(stored) if stored != task => "differs from the stored one, which counts",
+                Some(stored) if !is_same(stored, task) => {
+                    "differs from the stored one, which counts"
+                }
                 Some(_) => continue,
             };
             tracing::warn!(
@@ -535,6 +537,16 @@ impl Kept {
         self.state.apply(change);
         Ok(name)
     }
+}
+
+/// Returns `true` if a stored task is the configured one. Each instance has the folder of
+/// a task below its own working directory, so that is no difference.
+fn is_same(stored: &Task, configured: &Task) -> bool {
+    let mut stored = stored.clone();
+    if stored.working_dir_inherited && configured.working_dir_inherited {
+        stored.working_dir.clone_from(&configured.working_dir);
+    }
+    stored == *configured
 }
 
 /// Writes as the leader, or not at all.

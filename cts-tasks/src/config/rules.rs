@@ -88,6 +88,7 @@ impl TaskRules {
             let others = others.iter().filter(|other| other.name != task.name);
             let all: Vec<&Task> = others.chain([task]).collect();
             tasks::check_auto_commit(&all, &self.config.providers, &mut findings);
+            tasks::check_working_dirs(&all, &self.base_dir, |_| None, &mut findings);
         }
         match finalized.tasks.into_iter().next() {
             Some(task) if findings.errors.is_empty() => Ok(task),

@@ -1,6 +1,6 @@
 use std::{
     collections::BTreeMap,
-    path::{Path, PathBuf},
+    path::{Component, Path, PathBuf},
 };
 
 use super::{
@@ -79,7 +79,69 @@ pub(super) fn finalize(raw: &[RawTask], shared: &Shared<'_>, findings: &mut Find
     }
     let all: Vec<&Task> = finalized.tasks.iter().collect();
     check_auto_commit(&all, shared.providers, findings);
+    let base_dir = shared.surroundings.base_dir();
+    let place = |task: &TaskName| {
+        let named =
+            |raw: &&RawTask| raw.name.as_ref().is_some_and(|name| name.value == task.as_str());
+        let raw = raw.iter().rfind(named)?;
+        let written = raw.working_dir.as_ref().or(raw.name.as_ref());
+        written.and_then(|written| written.place.clone())
+    };
+    check_working_dirs(&all, &base_dir, place, findings);
     finalized
+}
+
+/// Checks that no two of `tasks` have the same working directory, however it is written.
+pub(super) fn check_working_dirs(
+    tasks: &[&Task],
+    base_dir: &Path,
+    place: impl Fn(&TaskName) -> Option<Place>,
+    findings: &mut Findings,
+) {
+    let mut taken: BTreeMap<PathBuf, &Task> = BTreeMap::new();
+    for task in tasks {
+        let folder = lexical(&base_dir.join(&task.working_dir));
+        match taken.get(&folder) {
+            Some(first) if first.name != task.name => findings.error_help(
+                format!(
+                    "tasks {} and {} have the same working_dir {}: each would plan and apply into \
+                     the other's state",
+                    first.name,
+                    task.name,
+                    folder.display()
+                ),
+                place(&task.name),
+                "give each task a working_dir of its own, or none",
+            ),
+            Some(_) => {}
+            None => {
+                taken.insert(folder, task);
+            }
+        }
+    }
+}
+
+/// The complaint about two of `tasks` with the same working directory.
+pub(crate) fn shared_working_dir(tasks: &[Task], base_dir: &Path) -> Option<String> {
+    let mut findings = Findings::default();
+    let tasks: Vec<_> = tasks.iter().collect();
+    check_working_dirs(&tasks, base_dir, |_| None, &mut findings);
+    findings.errors.first().map(ToString::to_string)
+}
+
+/// A path without `.` and `..`, as far as its text tells.
+fn lexical(path: &Path) -> PathBuf {
+    let mut short = PathBuf::new();
+    for component in path.components() {
+        match component {
+            Component::CurDir => {}
+            Component::ParentDir => {
+                short.pop();
+            }
+            other => short.push(other),
+        }
+    }
+    short
 }
 
 /// That each instance of a provider which a task names by its alias is configured.
@@ -172,6 +234,7 @@ fn finalize_task(
         variables,
         buffer_period,
         buffer_period_inherited: scheduled || raw.buffer_period.is_none(),
+        working_dir_inherited: working_dir.is_none(),
         working_dir: working_dir.unwrap_or_else(|| shared.working_dir.join(name.as_str())),
         condition,
         module_inputs: module_inputs.unwrap_or_default(),

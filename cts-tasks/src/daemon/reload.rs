@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, path::Path};
 
 use super::{
     Daemon,
@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     Config, Error, FirstRun, Result, Task, TaskName,
-    config::{Loaded, shared_auto_commit},
+    config::{Loaded, shared_auto_commit, shared_working_dir},
 };
 
 /// What came of a reload; see [`crate::Daemon::reload`].
@@ -89,7 +89,8 @@ impl Daemon {
     /// [`Error::NotReloaded`] when nothing was changed: under high
     /// availability, where the tasks of the store win; when a new task needs a
     /// provider's block that counts only after a restart; or when a task would
-    /// share a provider that commits by itself with one of the API's.
+    /// share a provider that commits by itself, or a working directory, with one
+    /// of the API's.
     /// [`Error::NotRunning`] when the daemon does not run, or ends meanwhile.
     pub async fn reload(&self, loaded: Loaded) -> Result<Reloaded> {
         let mut files = self.files.lock().await;
@@ -105,7 +106,7 @@ impl Daemon {
         let now = loaded.config;
         let difference = Difference::between(&files, &now.tasks);
         check_providers(&difference, &self.config, &now)?;
-        self.check_auto_commit(&files, &now)?;
+        self.check_sharing(&files, &now)?;
         let needs_restart = needs_restart(&self.config, &now);
         let mut reloaded = Reloaded { needs_restart, ..Reloaded::default() };
         for name in difference.removed {
@@ -130,14 +131,15 @@ impl Daemon {
         Ok(reloaded)
     }
 
-    /// That no task of the files shares a provider that commits by itself with
-    /// one that was made through the API.
-    fn check_auto_commit(&self, files: &[Task], now: &Config) -> Result<()> {
+    /// Checks that no task of the files shares a provider that commits by itself, or a
+    /// working directory, with one that was made through the API.
+    fn check_sharing(&self, files: &[Task], now: &Config) -> Result<()> {
         let of_files = |task: &Task| files.iter().any(|known| known.name == task.name);
         let mut all = self.engine.state(|state| state.tasks.clone());
         all.retain(|task| !of_files(task));
         all.extend(now.tasks.iter().cloned());
-        let shared = shared_auto_commit(&all, &now.providers);
+        let shared = shared_auto_commit(&all, &now.providers)
+            .or_else(|| shared_working_dir(&all, Path::new("")));
         shared.map_or(Ok(()), |reason| Err(Error::NotReloaded { reason }))
     }
 

@@ -136,7 +136,7 @@ impl Handle {
         }
     }
 
-    /// Whether the task is marked as deleted.
+    /// Returns `true` if the task is marked as deleted.
     pub(crate) fn is_retired(&self) -> bool {
         self.retired.is_cancelled()
     }

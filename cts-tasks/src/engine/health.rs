@@ -1,4 +1,4 @@
-//! Whether what tasks need of Consul can be read.
+//! The health of the reads that tasks need of Consul.
 
 use std::{
     collections::{BTreeMap, HashMap},

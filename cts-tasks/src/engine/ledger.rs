@@ -1,4 +1,9 @@
-use std::sync::{Arc, PoisonError, RwLock};
+//! The store with a copy of what it holds.
+
+use std::{
+    path::PathBuf,
+    sync::{Arc, PoisonError, RwLock},
+};
 
 use consul_watch::Backoff;
 use tokio::sync::Mutex;
@@ -12,18 +17,24 @@ use crate::{Change, Error, Result, State, Stop, Task, TaskStore, measure};
 #[derive(Debug)]
 pub(crate) struct Ledger {
     store: Arc<dyn TaskStore>,
+    /// Below it stored tasks without a working directory of their own have theirs.
+    working_dir: Option<PathBuf>,
     committing: Mutex<()>,
     state: RwLock<State>,
 }
 
 impl Ledger {
-    pub(crate) fn new(store: Arc<dyn TaskStore>) -> Self {
-        Self { store, committing: Mutex::new(()), state: RwLock::default() }
+    pub(crate) fn new(store: Arc<dyn TaskStore>, working_dir: Option<PathBuf>) -> Self {
+        Self { store, working_dir, committing: Mutex::new(()), state: RwLock::default() }
     }
 
     /// Reads the store; tasks that it holds win over `configured`.
     pub(crate) async fn open(&self, configured: Vec<Task>, stop: &Stop) -> Result<()> {
-        let state = self.store.load().await?;
+        let mut state = self.store.load().await?;
+        if let Some(working_dir) = &self.working_dir {
+            let tasks = std::mem::take(&mut state.tasks).into_iter();
+            state.tasks = tasks.map(|task| task.resolved(working_dir)).collect();
+        }
         let stored = !state.tasks.is_empty();
         measure::state(&state);
         *self.state.write().unwrap_or_else(PoisonError::into_inner) = state;

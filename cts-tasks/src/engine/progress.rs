@@ -1,4 +1,4 @@
-//! What drivers tell of their work, on its way to whoever subscribes.
+//! Progress that drivers report, on its way to subscribers.
 
 use std::{fmt, sync::Arc, time::SystemTime};
 
@@ -18,7 +18,7 @@ const LINES: usize = 256;
 pub struct ProgressLine {
     /// The task.
     pub task: TaskName,
-    /// When it was told.
+    /// Time of the report, by the clock of the options.
     pub time: SystemTime,
     /// For a person, without secrets.
     pub line: String,
@@ -34,7 +34,7 @@ impl Default for Lines {
 }
 
 impl Engine {
-    /// What drivers tell of their work from now on, of all tasks: a resource
+    /// Streams what drivers report from now on, of all tasks: a resource
     /// that is made, a lock that is waited for, a run that was begun elsewhere.
     ///
     /// A subscriber that lags more than 256 lines behind misses the oldest; no

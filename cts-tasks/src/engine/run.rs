@@ -61,7 +61,7 @@ pub(super) enum End {
 }
 
 impl Run {
-    /// What each call of the driver gets.
+    /// Returns the context of each call of the driver.
     pub(super) fn context(&self, stop: &Stop) -> RunContext {
         self.shared.context(&self.task.name, stop)
     }
@@ -292,7 +292,7 @@ impl Run {
         self.end(number, outcome, digest).ok_or_else(superseded)
     }
 
-    /// What the module gets now, with its digest.
+    /// Takes the inputs of the module, with their digest.
     pub(super) fn take_inputs(&self) -> (TaskInputs, InputsDigest) {
         self.view().take_inputs().unwrap_or_else(|| {
             let inputs = TaskInputs::default();

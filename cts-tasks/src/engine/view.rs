@@ -1,4 +1,4 @@
-//! What one task wants of Consul, and what it makes of the answers.
+//! The wants of one task, and the inputs made of Consul's answers to them.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -19,7 +19,7 @@ use crate::{
     store::InstanceDigest,
 };
 
-/// What one task knows of Consul: it says what to watch, whether a change makes
+/// Knowledge of one task about Consul: it says what to watch, whether a change makes
 /// the task run, and what its module gets.
 ///
 /// Pure: whoever owns it keeps a watch for each of [`View::wants`] and hands in
@@ -28,19 +28,19 @@ use crate::{
 pub(crate) struct View {
     parts: Vec<Part>,
     wants: BTreeSet<Arc<Want>>,
-    /// Those of `wants` that were never answered.
+    /// The `wants` that were never answered.
     missing: BTreeSet<Arc<Want>>,
     latest: Latest,
-    /// Whether something came in that no run has applied yet.
+    /// `true` if something came in that no run has applied yet.
     dirty: bool,
-    /// Whether everything wanted had been answered at some time.
+    /// `true` once everything wanted had been answered at some time.
     ready: bool,
     settling: Settling,
 }
 
 type Latest = BTreeMap<Arc<Want>, Feed>;
 
-/// What an answer of Consul's came to.
+/// Consequences of an answer of Consul's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Update {
     /// It makes the task run.
@@ -70,7 +70,7 @@ enum Selection {
 struct Named {
     /// In the order of their names.
     services: Vec<Listed>,
-    /// Where the instances of a read belong.
+    /// Positions in `services` of the instances of a read.
     places: HashMap<Arc<Want>, Vec<usize>>,
 }
 
@@ -101,7 +101,7 @@ struct Instance {
 impl View {
     /// # Errors
     ///
-    /// When a regular expression does not compile; configuration has checked it.
+    /// A regular expression that does not compile; configuration has checked it.
     pub(crate) fn new(task: &Task) -> Result<Self, regex::Error> {
         let mut parts = Vec::new();
         let condition = match &task.condition {
@@ -206,27 +206,27 @@ impl View {
         gone
     }
 
-    /// What is wanted and was never answered.
+    /// Returns the wants that were never answered.
     pub(crate) fn missing(&self) -> &BTreeSet<Arc<Want>> {
         &self.missing
     }
 
-    /// Whether everything wanted was answered at least once.
+    /// Returns `true` if everything wanted was answered at least once.
     pub(crate) fn is_complete(&self) -> bool {
         self.missing.is_empty()
     }
 
-    /// Whether something came in that no run has applied yet.
+    /// Returns `true` if something came in that no run has applied yet.
     pub(crate) fn is_dirty(&self) -> bool {
         self.dirty
     }
 
-    /// What was taken could not be applied.
+    /// Notes that what was taken could not be applied.
     pub(crate) fn mark_dirty(&mut self) {
         self.dirty = true;
     }
 
-    /// What the module gets now, for a run, with its digest; `None` until
+    /// Takes the inputs of the module for a run, with their digest; `None` until
     /// everything was answered once.
     pub(crate) fn take_inputs(&mut self) -> Option<(TaskInputs, InputsDigest)> {
         let inputs = self.inputs()?;
@@ -235,7 +235,7 @@ impl View {
         Some(inputs)
     }
 
-    /// What the module gets now, with its digest; `None` until everything was
+    /// Returns the inputs of the module, with their digest; `None` until everything was
     /// answered once.
     ///
     /// A service whose name has only just begun to match counts as one without
@@ -283,7 +283,7 @@ impl Selection {
         }
     }
 
-    /// Whether an answer to `want` changed what this selection selects.
+    /// Returns `true` if an answer to `want` changed what this selection selects.
     ///
     /// `gone` holds what a change of names made superfluous.
     fn differs(&self, want: &Want, before: Option<&Feed>, now: &Feed, gone: &Latest) -> bool {
@@ -430,7 +430,7 @@ impl Matching {
         })
     }
 
-    /// Whether `want` is about a service that is selected.
+    /// Returns `true` if `want` is about a service that is selected.
     fn selects(&self, want: &Want) -> bool {
         let own = &self.services;
         match want {

@@ -25,7 +25,7 @@ pub(crate) enum Feed {
 }
 
 impl Want {
-    /// Whether both may be about services of the same datacenter and
+    /// Returns `true` if both may be about services of the same datacenter and
     /// namespace; an empty one is the agent's own, whose name is not known here.
     pub(crate) fn may_share_services_with(&self, other: &Self) -> bool {
         let alike = |one: &str, other: &str| one == other || one.is_empty() || other.is_empty();

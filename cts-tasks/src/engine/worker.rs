@@ -284,7 +284,7 @@ impl Worker {
         self.driver.plan(&inputs, PlanPurpose::Inspect, &self.context(stop)).await.map(Some)
     }
 
-    /// What the module gets now; nothing until everything was answered once.
+    /// Returns the inputs of the module; nothing until everything was answered once.
     fn inputs(&self) -> TaskInputs {
         self.view().inputs().map(|(inputs, _)| inputs).unwrap_or_default()
     }

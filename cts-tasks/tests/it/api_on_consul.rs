@@ -22,9 +22,13 @@ use crate::{
 
 const SUITE: Suite = Suite("cts-tasks' API with a real Consul");
 
-async fn real_consul(case: &str) -> Option<real::Consul> {
-    let part = SUITE.part("consul", case)?;
-    Some(real::Consul::start(&part.path).await.unwrap())
+/// An agent of every version that is there.
+async fn real_consuls(case: &str) -> Vec<real::Consul> {
+    let mut all = Vec::new();
+    for part in SUITE.parts("consul", case) {
+        all.push(real::Consul::start(&part.path).await.unwrap());
+    }
+    all
 }
 
 /// The port that the daemon registered with.
@@ -120,8 +124,9 @@ async fn a_task_lives_through_the_api_on_the_double() {
 /// Spec: CTS65, CTS78
 #[tokio::test]
 async fn a_task_lives_through_the_api_on_a_real_consul() {
-    let Some(consul) = real_consul("a task's life through the API").await else { return };
-    lives(&consul.client()).await;
+    for consul in real_consuls("a task's life through the API").await {
+        lives(&consul.client()).await;
+    }
 }
 
 /// A real agent asks for the health, over https as well, and finds it passing.
@@ -129,18 +134,22 @@ async fn a_task_lives_through_the_api_on_a_real_consul() {
 /// Spec: CTS83, CTS84
 #[tokio::test]
 async fn a_real_agent_finds_the_registered_api_healthy() {
-    let Some(consul) = real_consul("the agent's check of the API").await else { return };
-    let consul_client = consul.client();
+    for consul in real_consuls("the agent's check of the API").await {
+        finds_the_api_healthy(&consul.client()).await;
+    }
+}
+
+async fn finds_the_api_healthy(consul_client: &Client) {
     let authority = Authority::new();
     let pair = authority.sign("server", &["localhost"]);
     for secured in [false, true] {
         let stop = Stop::new();
-        let daemon = daemon(&consul_client, |config| {
+        let daemon = daemon(consul_client, |config| {
             config.tls = secured.then(|| tls(&pair, ""));
         });
         Box::pin(beside(daemon, &stop, async {
-            registered_port(&consul_client).await;
-            while health(&consul_client).await != HealthStatus::Passing {
+            registered_port(consul_client).await;
+            while health(consul_client).await != HealthStatus::Passing {
                 sleep(Duration::from_millis(50)).await;
             }
         }))

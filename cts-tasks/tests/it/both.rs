@@ -4,7 +4,11 @@ use std::time::Duration;
 
 use consul_watch::{
     Client,
-    testing::{TestConsul, parts::Suite, real},
+    testing::{
+        TestConsul,
+        parts::{Part, Suite},
+        real,
+    },
 };
 
 pub(crate) const SUITE: Suite = Suite("cts-tasks with a real Consul");
@@ -20,10 +24,10 @@ pub(crate) fn double() -> Consul {
     Consul { client: TestConsul::new().client(), _real: None }
 }
 
-pub(crate) async fn real(case: &str) -> Option<Consul> {
-    let part = SUITE.part("consul", case)?;
+/// A running agent of this version.
+pub(crate) async fn real(part: &Part) -> Consul {
     let consul = real::Consul::start(&part.path).await.unwrap();
-    Some(Consul { client: consul.client(), _real: Some(consul) })
+    Consul { client: consul.client(), _real: Some(consul) }
 }
 
 /// How long a case on a real agent may take. They take seconds; one that waits
@@ -34,7 +38,8 @@ pub(crate) async fn in_time<T>(case: impl Future<Output = T>) -> T {
     tokio::time::timeout(LIMIT, case).await.expect("what the case waits for does not come")
 }
 
-/// Makes two tests of an `async fn(Client)`.
+/// Makes two tests of an `async fn(Client)`; the one on a real agent takes
+/// every version that is there.
 macro_rules! on_both {
     ($($(#[$doc:meta])* $case:ident, $double:ident, $real:ident;)*) => { $(
         $(#[$doc])*
@@ -47,8 +52,10 @@ macro_rules! on_both {
         $(#[$doc])*
         #[tokio::test]
         async fn $real() {
-            let Some(consul) = crate::both::real(stringify!($case)).await else { return };
-            crate::both::in_time($case(consul.client.clone())).await;
+            for part in crate::both::SUITE.parts("consul", stringify!($case)) {
+                let consul = crate::both::real(&part).await;
+                crate::both::in_time($case(consul.client.clone())).await;
+            }
         }
     )* };
 }

@@ -25,7 +25,7 @@ use tokio::{
 
 use crate::scene::{Scene, ids, on};
 
-/// What the calls of a [`Faulty`] driver do.
+/// An outcome of a call of a [`Faulty`] driver.
 #[derive(Debug, Clone)]
 enum Trouble {
     Refuse(&'static str),
@@ -385,7 +385,7 @@ struct Panicking {
     inner: MemoryStore,
     /// Commits about the task `bad` that panic.
     panics: AtomicU32,
-    /// Whether it has been told of a deletion.
+    /// Number of deletions that it was told of.
     marks: AtomicUsize,
 }
 
@@ -494,4 +494,27 @@ async fn progress_of_drivers_reaches_subscribers() {
     let Trial { scene, faulty } = trial;
     drop((scene, faulty));
     assert_eq!(all.next().await, None, "it ends with the engine");
+}
+
+/// A task that one instance has stored runs below the working directory of another.
+#[tokio::test(start_paused = true)]
+async fn a_stored_task_is_resolved_by_each_instance() {
+    let store = Arc::new(MemoryStore::default());
+    let mut own = on("own", &["web"]);
+    own.working_dir = "/srv/own".into();
+    let mut inherited = on("inherited", &["web"]);
+    inherited.working_dir = "/srv/first/inherited".into();
+    inherited.working_dir_inherited = true;
+    let batch = [own, inherited].map(|task| Change::PutTask(Box::new(task)));
+    store.commit(&batch).await.unwrap();
+    let scene = Scene::new();
+    let mut options = EngineOptions::default();
+    options.store = store;
+    options.working_dir = Some("/srv/second".into());
+    let watcher = Watcher::new(scene.consul.client());
+    let engine = Engine::new(watcher, Arc::new(scene.driver.clone()), options);
+    engine.load(Vec::new(), &scene.stop).await.unwrap();
+    let folders = engine
+        .state(|state| state.tasks.iter().map(|task| task.working_dir.clone()).collect::<Vec<_>>());
+    assert_eq!(folders, ["/srv/own", "/srv/second/inherited"].map(std::path::PathBuf::from));
 }

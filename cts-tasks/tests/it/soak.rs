@@ -46,7 +46,7 @@ fn duration() -> Duration {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_applied_in_the_end_is_what_consul_holds() {
     let case = "what_is_applied_in_the_end_is_what_consul_holds";
-    if let Some(part) = SUITE.part("consul", case) {
+    for part in SUITE.parts("consul", case) {
         let driver = RecordingDriver::default();
         let site = Site::real(&part.path).await;
         soak(site, driver.clone(), Arc::new(driver), seed(), duration()).await.unwrap();

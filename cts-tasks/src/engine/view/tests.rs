@@ -15,6 +15,7 @@ fn task(condition: Condition, module_inputs: Vec<ModuleInput>) -> Task {
         buffer_period: BufferPeriod::Disabled,
         buffer_period_inherited: true,
         working_dir: "t".into(),
+        working_dir_inherited: false,
         condition,
         module_inputs,
         guard: crate::Guard::default(),

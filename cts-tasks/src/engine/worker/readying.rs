@@ -14,12 +14,12 @@ use crate::{Error, Result, Retry, Stop, StopReason, engine::command::Command};
 /// Longest pause between two tries.
 const LONGEST: Duration = Duration::from_mins(5);
 
-/// What has failed and is tried again by itself.
+/// A failure after which the task is tried again by itself.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Setback {
     /// Failures in a row, up to now.
     failures: u32,
-    /// When it is tried again.
+    /// Time of the next try.
     until: Instant,
 }
 
@@ -37,7 +37,7 @@ impl Readying {
         self.stop.is_some()
     }
 
-    /// Whether a try goes on that nothing has told to end.
+    /// Returns `true` while a try goes on that was not told to end.
     pub(super) fn is_undisturbed(&self) -> bool {
         self.stop.as_ref().is_some_and(|stop| stop.reason().is_none())
     }
@@ -130,7 +130,7 @@ impl Worker {
     ///
     /// # Errors
     ///
-    /// What concerns the whole engine.
+    /// An error that concerns the whole engine.
     pub(super) fn settle_readied(
         &mut self,
         result: Result<()>,
@@ -196,7 +196,7 @@ impl Worker {
         );
     }
 
-    /// When what has failed is tried again, if anything is.
+    /// Returns the time of the next try after a setback; `None` while there is none.
     pub(super) fn again_at(&self) -> Option<Instant> {
         let waits_for_consul = !self.ready && !self.view().is_complete();
         self.setback.filter(|_| self.task.enabled && !waits_for_consul).map(|setback| setback.until)
@@ -213,7 +213,7 @@ impl Worker {
         }
     }
 
-    /// What was set back is due once more.
+    /// Makes the task due once more after a setback.
     pub(super) fn try_again(&mut self, due: &mut Due) {
         if self.ready && !self.view().is_dirty() {
             self.setback = None;

@@ -231,3 +231,22 @@ fn meta_arguments_of_a_provider_are_no_arguments() {
     assert_eq!(provider.arguments.keys().collect::<Vec<_>>(), ["host"]);
     assert_eq!(provider.task_env.keys().collect::<Vec<_>>(), ["A"]);
 }
+
+#[test]
+fn two_tasks_with_one_working_directory_are_refused() {
+    let task = |name: &str, folder: &str| {
+        format!(
+            "task {{\nname = \"{name}\"\nmodule = \"m\"\nworking_dir = \"{folder}\"\n{SERVICES}}}\n"
+        )
+    };
+    for (one, other) in [("w", "w"), ("w", "./x/../w"), ("sync-tasks/b", "")] {
+        let second = task("b", other).replace("working_dir = \"\"\n", "");
+        let text = task("a", one) + &second;
+        let found = error(&text);
+        assert!(found.contains("tasks a and b have the same working_dir "), "{found}");
+        let line = if other.is_empty() { 8 } else { 10 };
+        assert!(found.starts_with(&format!("test.hcl:{line}:")), "{found}");
+    }
+    let tasks = load(&(task("a", "w") + &task("b", "w/b"))).tasks;
+    assert!(tasks.iter().all(|task| !task.working_dir_inherited));
+}
