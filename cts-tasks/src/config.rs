@@ -42,6 +42,8 @@ use std::{collections::BTreeMap, fmt, path::PathBuf, str::FromStr, time::Duratio
 pub use api_tls::ApiTls;
 pub use client::{ConsulTls, ConsulTransport};
 pub use consul::{ConsulConfig, ServiceRegistration};
+#[cfg(feature = "api")]
+pub(crate) use decode::read_flag;
 pub use dynamic::Dynamic;
 pub use load::{Loaded, Loader};
 pub(crate) use mask::masked;

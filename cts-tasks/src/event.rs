@@ -1,3 +1,5 @@
+use std::path::{Component, Path};
+
 use chrono::{DateTime, Local};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -13,8 +15,10 @@ pub struct Event {
     /// Whether the run succeeded.
     pub success: bool,
     /// When it began.
+    #[serde(serialize_with = "crate::time::rfc3339")]
     pub start_time: DateTime<Local>,
     /// When it ended.
+    #[serde(serialize_with = "crate::time::rfc3339")]
     pub end_time: DateTime<Local>,
     /// Whose run it was.
     pub task_name: TaskName,
@@ -44,9 +48,9 @@ pub struct EventError {
 pub struct EventConfig {
     /// Provider ids.
     pub providers: Vec<String>,
-    /// Names of the services that the task selects by name.
+    /// Names in the deprecated list of services; empty for a task without one.
     pub services: Vec<String>,
-    /// The module.
+    /// The module's source; of a local module its absolute path.
     pub source: String,
 }
 
@@ -55,10 +59,29 @@ impl EventConfig {
     pub fn of(task: &Task) -> Self {
         Self {
             providers: task.providers.clone(),
-            services: task.service_names(),
-            source: task.module.clone(),
+            services: task.listed_services(),
+            source: absolute(&task.module),
         }
     }
+}
+
+/// The source of a module, with a relative path made absolute.
+///
+/// Source: Consul-Terraform-Sync 0.9.0 `driver/terraform.go`, which resolves it against
+/// the working directory of the process.
+fn absolute(module: &str) -> String {
+    if !module.starts_with("./") && !module.starts_with("../") {
+        return module.to_owned();
+    }
+    let Ok(mut path) = std::env::current_dir() else { return module.to_owned() };
+    for part in Path::new(module).components() {
+        match part {
+            Component::ParentDir => drop(path.pop()),
+            Component::Normal(name) => path.push(name),
+            Component::CurDir | Component::RootDir | Component::Prefix(_) => {}
+        }
+    }
+    path.display().to_string()
 }
 
 /// A task's state, told from its stored events.

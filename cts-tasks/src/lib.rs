@@ -57,6 +57,7 @@ pub mod store;
 mod task;
 #[cfg(feature = "testing")]
 pub mod testing;
+mod time;
 #[cfg(any(feature = "api", feature = "client"))]
 pub mod wire;
 

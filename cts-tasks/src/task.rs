@@ -103,6 +103,11 @@ pub struct Task {
     /// are the first of the module inputs.
     #[serde(default)]
     pub services_listed: bool,
+    /// `true` if no condition is configured. The task runs once, and then whenever the
+    /// services among its inputs change; these stand in [`Task::condition`], and are none
+    /// without such an input.
+    #[serde(default)]
+    pub unconditional: bool,
     /// What a plan has to keep to so that it is applied without a person.
     #[serde(default)]
     pub guard: Guard,
@@ -138,6 +143,11 @@ impl Task {
             ModuleInput::Services(services) => Some((services, true)),
             ModuleInput::ConsulKv(_) => None,
         })
+    }
+
+    /// The names in the deprecated list of services; none for a task without one.
+    pub fn listed_services(&self) -> Vec<String> {
+        if self.services_listed { self.service_names() } else { Vec::new() }
     }
 
     /// The services that the task selects by name.

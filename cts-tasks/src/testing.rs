@@ -44,6 +44,7 @@ pub fn task(name: &str) -> Task {
         },
         module_inputs: Vec::new(),
         guard: Guard::default(),
+        unconditional: false,
         services_listed: false,
         destroy_on_delete: false,
         drift_check: None,

@@ -13,6 +13,7 @@ use super::{
 };
 use crate::{
     FirstRun, Inspection,
+    config::read_flag,
     wire::{InspectedUpdate, UpdatedTask},
 };
 
@@ -64,20 +65,21 @@ fn enabled(body: &[u8]) -> Result<bool, Failure> {
     let Value::Object(members) = value else {
         return Err(Failure::bad_request("error decoding the request: the body must be an object"));
     };
-    let unsupported: Vec<&str> =
-        members.keys().map(String::as_str).filter(|key| *key != "enabled").collect();
+    let (known, unsupported): (Vec<_>, Vec<_>) =
+        members.into_iter().partition(|(key, _)| key.eq_ignore_ascii_case("enabled"));
     if !unsupported.is_empty() {
+        let keys: Vec<&str> = unsupported.iter().map(|(key, _)| key.as_str()).collect();
         return Err(Failure::bad_request(format!(
             "request body's JSON contains unsupported keys: {}",
-            unsupported.join(", ")
+            keys.join(", ")
         )));
     }
-    match members.get("enabled") {
-        Some(Value::Bool(enabled)) => Ok(*enabled),
-        Some(_) => {
-            Err(Failure::bad_request("error decoding the request: 'enabled' must be true or false"))
-        }
-        None => Err(Failure::bad_request(
+    // Upstream's client and its users send what Go decodes weakly, so that is taken here.
+    match known.into_iter().next() {
+        Some((_, value)) if !value.is_null() => read_flag(&value.into()).ok_or_else(|| {
+            Failure::bad_request("error decoding the request: 'enabled' must be true or false")
+        }),
+        Some(_) | None => Err(Failure::bad_request(
             "/v1/tasks/:task_name currently only supports the 'enabled' field. \
              Missing 'enabled' from the request body",
         )),

@@ -39,6 +39,7 @@ impl Routes {
         routes.add("GET", CLUSTER, status::cluster);
         routes.add("GET", "/v1/openapi.json", document::document);
         routes.add("GET", "/v1/status", status::overall);
+        routes.alias("GET", "/v1/status/", status::overall);
         routes.add("GET", "/v1/status/tasks", status::tasks);
         routes.alias("GET", "/v1/status/tasks/", status::tasks);
         routes.add("GET", "/v1/status/tasks/{name}", status::task);

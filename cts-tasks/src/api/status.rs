@@ -162,7 +162,7 @@ impl Wanted {
             waiting_plan: state.plans.get(&task.name).map(|plan| plan.id.clone()),
             drift: state.drift.get(&task.name).cloned(),
             providers: task.providers.clone(),
-            services: task.service_names(),
+            services: task.listed_services(),
         }
     }
 }

@@ -7,7 +7,7 @@ mod scalar;
 use std::collections::BTreeMap;
 
 pub(super) use field::{Blocks, Body, Field, StringMap, Strings, TypedBlock, TypedBlocks};
-pub(super) use scalar::{Scalar, SignedDuration, parse_bool};
+pub(super) use scalar::{Scalar, SignedDuration, lone, parse_bool};
 
 use super::{
     registry::Registry,
@@ -135,16 +135,30 @@ impl Group<'_> {
 
 /// The entries by key, in the order in which the keys first stand.
 pub(super) fn group(entries: &[Entry]) -> Vec<Group<'_>> {
+    group_by(entries, |key| key)
+}
+
+/// As [`group`], with each key as `named` says that it is called.
+fn group_by<'e>(entries: &'e [Entry], named: impl Fn(&'e str) -> &'e str) -> Vec<Group<'e>> {
     let mut positions: BTreeMap<&str, usize> = BTreeMap::new();
     let mut groups: Vec<Group<'_>> = Vec::new();
     for entry in entries {
-        let position = *positions.entry(entry.key.as_str()).or_insert(groups.len());
+        let key = named(&entry.key);
+        let position = *positions.entry(key).or_insert(groups.len());
         match groups.get_mut(position) {
             Some(group) => group.entries.push(entry),
-            None => groups.push(Group { key: &entry.key, entries: vec![entry] }),
+            None => groups.push(Group { key, entries: vec![entry] }),
         }
     }
     groups
+}
+
+/// The one of `known` that `key` means: upper and lower case are the same.
+///
+/// Source: `mitchellh/mapstructure` v1.4, which matches fields by `strings.EqualFold`.
+pub(super) fn named_as(key: &str, known: &[&'static str]) -> Option<&'static str> {
+    let exact = known.iter().find(|known| **known == key);
+    exact.or_else(|| known.iter().find(|known| known.eq_ignore_ascii_case(key))).copied()
 }
 
 /// `path.key`, or `key` at the top.
@@ -193,8 +207,11 @@ macro_rules! body {
                 true
             }
 
-            fn keep(&mut self, entries: &[&$crate::config::Entry]) {
-                self.rest.extend(entries.iter().map(|entry| (*entry).clone()));
+            fn keep(&mut self, group: &$crate::config::decode::Group<'_>) {
+                self.rest.extend(group.entries.iter().map(|entry| $crate::config::Entry {
+                    key: group.key.to_owned(),
+                    ..(*entry).clone()
+                }));
             }
         }
 
@@ -261,7 +278,9 @@ pub(super) fn decode_body<B: Body>(
     decoder: &mut Decoder<'_>,
 ) -> B {
     let mut body = B::start(object.place.clone());
-    for group in group(object.entries().unwrap_or_default()) {
+    let registry = decoder.registry;
+    let named = |key| named_as(key, B::KEYS).or_else(|| registry.claimed(path, key)).unwrap_or(key);
+    for group in group_by(object.entries().unwrap_or_default(), named) {
         let key_path = join_path(path, group.key);
         if group.is_null() && B::KEYS.contains(&group.key) {
             continue;
@@ -269,8 +288,8 @@ pub(super) fn decode_body<B: Body>(
         if body.set(&key_path, &group, decoder) {
             continue;
         }
-        if decoder.registry.claims(path, group.key) {
-            body.keep(&group.entries);
+        if decoder.registry.claimed(path, group.key).is_some() {
+            body.keep(&group);
             continue;
         }
         let hint = similar(group.key, B::KEYS)
@@ -309,4 +328,10 @@ fn distance(left: &str, right: &str) -> usize {
         row = next;
     }
     row.last().copied().unwrap_or_default()
+}
+
+/// Reads a boolean as leniently as configuration does: `1`, `"true"`, `[true]`.
+#[cfg(feature = "api")]
+pub(crate) fn read_flag(value: &ConfigValue) -> Option<bool> {
+    bool::read(&lone(value).kind)
 }

@@ -65,7 +65,7 @@ pub(super) fn check_file(file: &ConfigValue, registry: &Registry, findings: &mut
         );
     };
     for entry in file.entries().unwrap_or_default() {
-        match entry.key.as_str() {
+        match entry.key.to_ascii_lowercase().as_str() {
             "terraform_provider" => {}
             "driver" => {
                 let bodies = entry.value.objects().unwrap_or_default();

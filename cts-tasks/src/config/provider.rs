@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use secrecy::SecretString;
 
 use super::{
-    decode::{Findings, Scalar, TypedBlock},
+    decode::{Findings, Scalar, TypedBlock, lone},
     dynamic::{self, Dynamic},
     raw::RawProviders,
     value::{ConfigValue, Entry},
@@ -148,7 +148,7 @@ fn finalize_block(raw: &TypedBlock, findings: &mut Findings) -> Option<ProviderB
 }
 
 fn meta<T: Scalar>(entry: &Entry, findings: &mut Findings) -> Option<T> {
-    let value = T::read(&entry.value.kind);
+    let value = T::read(&lone(&entry.value).kind);
     if value.is_none() {
         findings.error(
             format!(
@@ -177,7 +177,7 @@ fn task_env(
         return;
     };
     for member in objects.into_iter().filter_map(ConfigValue::entries).flatten() {
-        match &member.value.kind {
+        match &lone(&member.value).kind {
             super::ValueKind::String(text) => {
                 environment.insert(member.key.clone(), text.clone().into());
             }

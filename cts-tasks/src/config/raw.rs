@@ -283,6 +283,8 @@ impl Field for RawDriver {
             return None;
         }
         let mut body = (*objects.first()?).clone();
+        // Drivers read keys as they are written in the documentation.
+        body.lower_keys();
         body.gather_labels();
         if decoder.registry.find_driver(&block.label).is_none() {
             decoder.unknown.push(super::decode::UnknownKey {

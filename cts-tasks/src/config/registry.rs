@@ -1,6 +1,6 @@
 use std::{fmt, sync::Arc};
 
-use super::value::ConfigValue;
+use super::{decode::named_as, value::ConfigValue};
 use crate::{Diagnostic, DriverKind};
 
 /// Claims a block at the top of the configuration that this crate does not know.
@@ -54,13 +54,15 @@ impl Registry {
         self.drivers.iter().find(|kind| kind.label() == label)
     }
 
-    /// Whether somebody reads `key` of the body at `path`.
-    pub(super) fn claims(&self, path: &str, key: &str) -> bool {
+    /// The name of the key, in upper or lower case, that somebody reads of the body
+    /// at `path`; `None` if nobody does.
+    pub(super) fn claimed(&self, path: &str, key: &str) -> Option<&'static str> {
         if path.is_empty() {
-            return self.blocks.iter().any(|kind| kind.name() == key);
+            let names: Vec<_> = self.blocks.iter().map(|kind| kind.name()).collect();
+            return named_as(key, &names);
         }
         let task = path.starts_with("task[") && path.ends_with(']');
-        let claimed = || self.drivers.iter().any(|kind| kind.task_blocks().contains(&key));
-        task && (DRIVER_KEYS.contains(&key) || claimed())
+        let claimed = || self.drivers.iter().find_map(|kind| named_as(key, kind.task_blocks()));
+        task.then(|| named_as(key, DRIVER_KEYS).or_else(claimed)).flatten()
     }
 }

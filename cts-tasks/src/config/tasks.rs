@@ -238,6 +238,8 @@ fn finalize_task(
         working_dir: working_dir.unwrap_or_else(|| shared.working_dir.join(name.as_str())),
         condition,
         module_inputs: module_inputs.unwrap_or_default(),
+        unconditional: raw.condition.is_none()
+            && raw.services.as_ref().is_none_or(|list| list.items.is_empty()),
         services_listed: raw.services.as_ref().is_some_and(|list| !list.items.is_empty()),
         guard,
         destroy_on_delete: raw.destroy_on_delete.as_ref().is_some_and(|destroy| destroy.value),

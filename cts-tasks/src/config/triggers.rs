@@ -12,6 +12,7 @@ pub(super) fn finalize(
     services: &[RawService],
     findings: &mut Findings,
 ) -> Option<(Condition, Vec<ModuleInput>)> {
+    let before = findings.errors.len();
     let block = condition_block(raw, findings);
     let inputs = input_blocks(raw, findings);
     check_combination(raw, block, &inputs, findings);
@@ -19,6 +20,10 @@ pub(super) fn finalize(
     let mut module_inputs: Vec<ModuleInput> =
         inputs.iter().filter_map(|block| condition::module_input(block, findings)).collect();
     let Some(list) = raw.services.as_ref().filter(|list| !list.items.is_empty()) else {
+        let without = block.is_none() && !raw.invalid.contains(&"condition");
+        if without && findings.errors.len() == before {
+            return Some((unconditional(&mut module_inputs), module_inputs));
+        }
         return condition.map(|condition| (condition, module_inputs));
     };
     findings.deprecated(
@@ -37,20 +42,23 @@ pub(super) fn finalize(
     Some((condition, module_inputs))
 }
 
+/// The condition of a task that has none: the services of its inputs, which it gets.
+///
+/// Source: Consul-Terraform-Sync 0.9.0 `config/task.go` (`Finalize`), and its
+/// notifier for tasks whose condition is empty.
+fn unconditional(inputs: &mut Vec<ModuleInput>) -> Condition {
+    let services = inputs.iter().position(|input| matches!(input, ModuleInput::Services(_)));
+    let services = match services.map(|position| inputs.remove(position)) {
+        Some(ModuleInput::Services(services)) => services,
+        Some(_) | None => ServiceSelection::Named(Vec::new()),
+    };
+    Condition::Services { services, use_as_module_input: true }
+}
+
 fn condition_block<'a>(raw: &'a RawTask, findings: &mut Findings) -> Option<&'a TypedBlock> {
     const HELP: &str =
         "write condition \"services\" { … }, or one of catalog-services, consul-kv, schedule";
-    let Some(conditions) = &raw.condition else {
-        let given = raw.services.as_ref().is_some_and(|list| !list.items.is_empty());
-        if !given && !raw.invalid.contains(&"condition") && !raw.invalid.contains(&"services") {
-            findings.error_help(
-                "task should be configured with a condition block",
-                raw.place.clone(),
-                HELP,
-            );
-        }
-        return None;
-    };
+    let conditions = raw.condition.as_ref()?;
     if let Some((_, place)) = conditions.odd.iter().find(|(labels, _)| labels.is_empty()) {
         findings.error_help("missing condition type for the condition block", place.clone(), HELP);
     }

@@ -92,6 +92,14 @@ impl ConfigValue {
         Self { kind, ..self }
     }
 
+    /// Writes the keys of an object, not those below it, in lower case.
+    pub(super) fn lower_keys(&mut self) {
+        let ValueKind::Object(entries) = &mut self.kind else { return };
+        for entry in entries {
+            entry.key.make_ascii_lowercase();
+        }
+    }
+
     /// Puts blocks of one name that differ by their labels into one entry, as
     /// JSON writes them: `b "x" {}  b "y" {}` becomes `b = { x = {}, y = {} }`.
     pub(super) fn gather_labels(&mut self) {

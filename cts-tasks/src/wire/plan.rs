@@ -25,6 +25,7 @@ pub struct PlanDocument {
     /// Why it waits.
     pub objection: String,
     /// Since when it waits.
+    #[serde(serialize_with = "crate::time::rfc3339")]
     pub since: DateTime<Local>,
 }
 

@@ -65,7 +65,7 @@ pub struct TaskStatus {
     /// Ids of its providers.
     #[serde(default)]
     pub providers: Vec<String>,
-    /// Services that it selects by name.
+    /// Names in the deprecated list of services; empty for a task without one.
     #[serde(default)]
     pub services: Vec<String>,
 }

@@ -33,14 +33,15 @@ pub struct TaskDocument {
     /// Values of the module's variables, each an expression: a string has its quotes.
     #[serde(default)]
     pub variables: BTreeMap<String, String>,
-    /// Only if the task has one of its own.
+    /// Only if the task has one of its own; of a scheduled task it is off, with zeros.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub buffer_period: Option<BufferPeriodDocument>,
-    /// When it runs.
-    pub condition: ConditionDocument,
-    /// What else its module gets.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub module_input: Option<ModuleInputDocument>,
+    /// When it runs; `None`, `{}` in JSON, for a task without a condition.
+    #[serde(with = "condition")]
+    pub condition: Option<ConditionDocument>,
+    /// What else its module gets; `{}` in JSON if that is nothing.
+    #[serde(default)]
+    pub module_input: ModuleInputDocument,
     /// The most resources that one run may destroy without approval.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_destroy: Option<u64>,
@@ -56,6 +57,34 @@ pub struct TaskDocument {
     /// What only the driver knows, such as `terraform_cloud_workspace`.
     #[serde(flatten)]
     pub driver_blocks: BTreeMap<String, Literal>,
+}
+
+/// A condition as an object that is empty for none.
+mod condition {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error, ser::SerializeMap};
+
+    use super::ConditionDocument;
+
+    #[expect(clippy::ref_option, reason = "serde calls it with a reference to the field")]
+    pub(super) fn serialize<S: Serializer>(
+        condition: &Option<ConditionDocument>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        match condition {
+            Some(condition) => condition.serialize(serializer),
+            None => serializer.serialize_map(Some(0))?.end(),
+        }
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<ConditionDocument>, D::Error> {
+        let value = serde_json::Map::deserialize(deserializer)?;
+        if value.is_empty() {
+            return Ok(None);
+        }
+        serde_json::from_value(value.into()).map(Some).map_err(D::Error::custom)
+    }
 }
 
 fn yes() -> bool {
@@ -174,12 +203,19 @@ pub struct ConsulKvDocument {
 impl From<&Task> for TaskDocument {
     fn from(task: &Task) -> Self {
         let expressions = task.variables.iter();
+        let scheduled = matches!(task.condition, Condition::Schedule { .. });
         let mut module_input = ModuleInputDocument::default();
         for input in &task.module_inputs {
             match input {
                 ModuleInput::Services(services) => module_input.services = Some(services.into()),
                 ModuleInput::ConsulKv(keys) => module_input.consul_kv = Some(keys.into()),
             }
+        }
+        if task.unconditional
+            && let Condition::Services { services, .. } = &task.condition
+            && !matches!(services, ServiceSelection::Named(named) if named.is_empty())
+        {
+            module_input.services = Some(services.into());
         }
         Self {
             name: task.name.to_string(),
@@ -191,9 +227,10 @@ impl From<&Task> for TaskDocument {
             variables: expressions
                 .map(|(key, value)| (key.clone(), value.to_expression()))
                 .collect(),
-            buffer_period: (!task.buffer_period_inherited).then(|| task.buffer_period.into()),
-            condition: (&task.condition).into(),
-            module_input: (!task.module_inputs.is_empty()).then_some(module_input),
+            buffer_period: (scheduled || !task.buffer_period_inherited)
+                .then(|| task.buffer_period.into()),
+            condition: (!task.unconditional).then(|| (&task.condition).into()),
+            module_input,
             max_destroy: task.guard.max_destroy,
             require_approval: task.guard.require_approval,
             destroy_on_delete: task.destroy_on_delete,

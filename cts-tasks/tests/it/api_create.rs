@@ -280,14 +280,11 @@ async fn what_configuration_files_may_not_say_a_request_may_not_either() {
     bad_input["module_input"] = json!({"services": {"names": ["a"]}});
     let mut bad_block = task();
     bad_block["terraform_version"] = "1.0.0".into();
-    let mut no_condition = task();
-    no_condition["condition"] = json!({});
     for (task, text) in [
         (bad_name, "a task name must start with a letter"),
         (bad_length, "buffer_period.min: expected a duration"),
         (bad_input, "both monitor \"services\" variable type"),
         (bad_block, "unsupported configuration 'terraform_version' for task \"t\""),
-        (no_condition, "task should be configured with a condition block"),
     ] {
         let (status, error) = post(&api, "", &task).await;
         assert_eq!(status, 400);

@@ -97,13 +97,16 @@ async fn tasks_are_shown_as_configured() {
             "regexp": "^w", "datacenter": "", "namespace": "", "node_meta": {},
             "use_as_module_input": false,
         }},
+        "module_input": {},
     });
     let (status, one) = api.get("/v1/tasks/b").await;
     assert_eq!((status, &one["task"]), (200, &expected));
     let (_, one) = api.get("/v1/tasks/c").await;
     assert_eq!(one["task"]["condition"], json!({"schedule": {"cron": "0 3 * * *"}}));
     assert_eq!(one["task"]["module_input"]["services"]["regexp"], "");
-    assert_eq!(one["task"]["buffer_period"], Value::Null);
+    // A schedule needs no collecting, which upstream shows as zeros.
+    let zeros = json!({"enabled": false, "min": "0s", "max": "0s"});
+    assert_eq!(one["task"]["buffer_period"], zeros);
 }
 
 #[tokio::test]
@@ -265,4 +268,109 @@ async fn the_cluster_is_shown_where_there_is_one_also_by_a_follower() {
             "address": "cts-01.example.com"}])
     );
     assert_eq!(api.get("/v1/tasks").await.0, 400);
+}
+
+/// Before, each of these was refused, and upstream takes them.
+#[tokio::test]
+async fn a_patch_is_decoded_weakly() {
+    let (scene, api, running) = running().await;
+    for body in [
+        r#"{"enabled":1}"#,
+        r#"{"Enabled":true}"#,
+        r#"{"ENABLED":"true"}"#,
+        r#"{"enabled":[true]}"#,
+        r#"{"enabled":["t"]}"#,
+    ] {
+        assert_eq!(patch(&api, "off", body).await, (200, json!({})), "{body}");
+        assert_eq!(patch(&api, "off", r#"{"enabled":"0"}"#).await, (200, json!({})));
+    }
+    for body in [r#"{"enabled":"perhaps"}"#, r#"{"enabled":{}}"#, r#"{"enabled":null}"#] {
+        assert_eq!(patch(&api, "off", body).await.0, 400, "{body}");
+    }
+    scene.end(running).await;
+}
+
+/// Before, such a task was refused with 400.
+#[tokio::test]
+async fn a_task_without_a_condition_runs_once_and_for_services_of_its_inputs() {
+    let (scene, _api, running) = running().await;
+    let api = Api::serve_with(&scene, load_rules()).await;
+    let mut task = json!({"name": "bare", "module": "m", "condition": {}});
+    let post = |task: &Value| {
+        let body = json!({ "task": task }).to_string();
+        let api = &api;
+        async move { api.send(Method::POST, "/v1/tasks?run=now", body).await }
+    };
+    let (status, created) = post(&task).await;
+    assert_eq!(status, 201, "{created}");
+    assert_eq!(created["task"]["condition"], json!({}));
+    assert_eq!(created["task"]["module_input"], json!({}));
+    assert_eq!(scene.driver.applies("bare").len(), 1);
+
+    task["name"] = "inputs".into();
+    task["buffer_period"] = json!({"enabled": false});
+    task["module_input"] = json!({"services": {"names": ["web"]}, "consul_kv": {"path": "k"}});
+    let (status, created) = post(&task).await;
+    assert_eq!(status, 201, "{created}");
+    assert_eq!(created["task"]["condition"], json!({}));
+    assert_eq!(created["task"]["module_input"]["services"]["names"], json!(["web"]));
+    scene.put("web", 2);
+    let applies = scene.driver.wait_for_applies("inputs", 2).await;
+    assert_eq!(crate::scene::ids(&applies[1]), ["web-1", "web-2"]);
+    assert_eq!(scene.driver.applies("bare").len(), 1);
+    drop(api);
+    scene.end(running).await;
+}
+
+fn load_rules() -> cts_tasks::config::TaskRules {
+    crate::config::support::try_load("port = 0").unwrap().rules
+}
+
+/// Before, the path with the slash was 404.
+#[tokio::test]
+async fn the_overall_status_may_end_in_a_slash() {
+    let (scene, api, running) = running().await;
+    assert_eq!(api.get("/v1/status/").await, api.get("/v1/status").await);
+    scene.end(running).await;
+}
+
+/// Before, `services` had the names of the condition, `source` was as written, and
+/// `module_input` and the zeros of `buffer_period` were left out.
+#[tokio::test]
+async fn answers_have_the_shapes_that_upstreams_clients_read() {
+    let scene = Scene::new();
+    scene.put("web", 1);
+    let condition = r#"condition "services" { names = ["web"] }"#;
+    let tasks: Vec<cts_tasks::Task> = [
+        ("plain", condition),
+        ("listed", "services = [\"web\"]"),
+        ("scheduled", "condition \"schedule\" { cron = \"0 0 1 1 *\" }"),
+    ]
+    .into_iter()
+    .flat_map(|(name, body)| {
+        load(&format!("task {{ name = {name:?}\n module = \"../a/./b\"\n {body}\n }}")).tasks
+    })
+    .collect();
+    scene.engine.load(tasks, &scene.stop).await.unwrap();
+    scene.engine.once(&scene.stop).await.unwrap();
+    let api = Api::serve(&scene, Arc::new(Single)).await;
+    let (_, statuses) = api.get("/v1/status/tasks?include=events").await;
+    for (task, services) in
+        [("plain", json!([])), ("listed", json!(["web"])), ("scheduled", json!([]))]
+    {
+        assert_eq!(statuses[task]["services"], services, "{task}");
+        let event = &statuses[task]["events"][0];
+        assert_eq!(event["config"]["services"], services, "{task}");
+        let source = std::env::current_dir().unwrap().parent().unwrap().join("a/b");
+        assert_eq!(event["config"]["source"], source.to_str().unwrap());
+        for key in ["start_time", "end_time"] {
+            let time = event[key].as_str().unwrap();
+            assert!(!time.ends_with("+00:00"), "{time}");
+        }
+    }
+    let (_, shown) = api.get("/v1/tasks/scheduled").await;
+    let zeros = json!({"enabled": false, "min": "0s", "max": "0s"});
+    assert_eq!(shown["task"]["buffer_period"], zeros);
+    assert_eq!(shown["task"]["module_input"], json!({}));
+    assert!(api.get("/v1/tasks/plain").await.1["task"].get("buffer_period").is_none());
 }

@@ -10,3 +10,4 @@ mod shapes;
 pub(crate) mod support;
 mod tasks;
 mod triggers;
+mod weak;

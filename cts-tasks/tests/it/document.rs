@@ -63,7 +63,7 @@ impl Document {
     fn path(&self, path: &str) -> Option<&Value> {
         let paths = self.0["paths"].as_object()?;
         let path = match path {
-            "/v1/tasks/" | "/v1/status/tasks/" => path.trim_end_matches('/'),
+            "/v1/tasks/" | "/v1/status/" | "/v1/status/tasks/" => path.trim_end_matches('/'),
             path => path,
         };
         let fits = |template: &str| {
@@ -165,6 +165,7 @@ fn granted() -> Exchange {
         ("version", json!("")),
         ("providers", json!([])),
         ("variables", json!({})),
+        ("module_input", json!({})),
     ] {
         shown[key] = value;
     }

@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use super::{Decoder, Group, Spanned, decode_body, scalar};
 use crate::{
     Place,
-    config::value::{ConfigValue, Entry, ValueKind},
+    config::value::{ConfigValue, ValueKind},
 };
 
 /// What stands under one key of a body.
@@ -27,7 +27,7 @@ pub(in crate::config) trait Body: Sized {
     fn set(&mut self, path: &str, group: &Group<'_>, decoder: &mut Decoder<'_>) -> bool;
 
     /// Keeps entries that somebody else claims.
-    fn keep(&mut self, entries: &[&Entry]);
+    fn keep(&mut self, group: &Group<'_>);
 }
 
 /// A list of strings; a lone value is a list of one. Merged without duplicates.

@@ -117,13 +117,26 @@ impl<T: Scalar> Field for Spanned<T> {
     }
 }
 
+/// The only item of a list that stands where one value is due, or the value itself.
+///
+/// Source: Consul-Terraform-Sync 0.9.0 `internal/decode` (`HookWeakDecodeFromSlice`).
+pub(in crate::config) fn lone(value: &ConfigValue) -> &ConfigValue {
+    match &value.kind {
+        ValueKind::List(items) => match items.as_slice() {
+            [item] => lone(item),
+            _ => value,
+        },
+        _ => value,
+    }
+}
+
 /// Reads one scalar, and reports what is none.
 pub(super) fn read<T: Scalar>(
     path: &str,
     value: &ConfigValue,
     decoder: &mut Decoder<'_>,
 ) -> Option<Spanned<T>> {
-    let read = T::read(&value.kind);
+    let read = T::read(&lone(value).kind);
     if read.is_none() {
         let message = format!("{path}: expected {}, found {}", T::EXPECTED, value.describe());
         let mut diagnostic = crate::Diagnostic::error(message).at(value.place.clone());

@@ -19,6 +19,7 @@ fn task(condition: Condition, module_inputs: Vec<ModuleInput>) -> Task {
         condition,
         module_inputs,
         guard: crate::Guard::default(),
+        unconditional: false,
         services_listed: false,
         destroy_on_delete: false,
         drift_check: None,
