@@ -39,8 +39,8 @@
 //!
 //! # Supported servers
 //!
-//! Consul 1.8 and later. The suite runs against 1.8.7 and against the double,
-//! which also behaves like 1.21 where that differs.
+//! Consul 1.8 and later. The suite runs against 1.8.7, 1.19.2 and the double,
+//! which behaves like either.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(

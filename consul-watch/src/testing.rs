@@ -20,6 +20,7 @@ pub mod conformance;
 mod double;
 mod faults;
 mod filter;
+mod go_json;
 mod log;
 mod login;
 mod memory;

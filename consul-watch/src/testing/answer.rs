@@ -20,7 +20,17 @@ pub(super) struct Reply {
     pub(super) number: Option<u64>,
     /// A read that blocked keeps what it found first when there is nothing any more.
     pub(super) clings: bool,
+    /// The body stays open after what there is of it.
+    pub(super) streams: bool,
+    /// The headers do not say that there is a leader, although there is.
+    pub(super) quiet_leader: bool,
+    /// The headers tell the index and nothing else.
+    pub(super) only_index: bool,
 }
+
+/// Marks a response whose body goes on for as long as both sides are there.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct StaysOpen;
 
 impl Reply {
     pub(super) fn json(value: &Value) -> Self {
@@ -32,6 +42,9 @@ impl Reply {
             hash: None,
             number: None,
             clings: false,
+            streams: false,
+            quiet_leader: false,
+            only_index: false,
         }
     }
 
@@ -45,7 +58,16 @@ impl Reply {
             hash: None,
             number: None,
             clings: false,
+            streams: false,
+            quiet_leader: false,
+            only_index: false,
         }
+    }
+
+    /// Text without a charset, as endpoints have it that write by themselves.
+    pub(super) fn plain(status: u16, text: impl Into<String>) -> Self {
+        let headers = vec![("content-type", "text/plain".to_owned())];
+        Self { headers, ..Self::text(status, text) }
     }
 
     pub(super) fn empty(status: u16) -> Self {
@@ -93,8 +115,23 @@ impl Reply {
         self
     }
 
+    /// Writes JSON with an indent of four spaces, as `?pretty` asks for.
+    pub(super) fn indent(&mut self) {
+        use serde::Serialize as _;
+        let Ok(value) = serde_json::from_slice::<Value>(&self.body) else { return };
+        let mut text = Vec::new();
+        let format = serde_json::ser::PrettyFormatter::with_indent(b"    ");
+        let mut writer = serde_json::Serializer::with_formatter(&mut text, format);
+        if value.serialize(&mut writer).is_ok() {
+            self.body = text.into();
+        }
+    }
+
     pub(super) fn into_http(self) -> http::Response<Bytes> {
         let mut response = http::Response::new(self.body);
+        if self.streams {
+            response.extensions_mut().insert(StaysOpen);
+        }
         *response.status_mut() = http::StatusCode::from_u16(self.status).unwrap_or_default();
         for (name, value) in self.headers {
             if let Ok(value) = value.parse() {
@@ -125,6 +162,9 @@ impl From<Result<(), Refused>> for Reply {
 
 impl From<Refused> for Reply {
     fn from(refused: Refused) -> Self {
+        if refused.text.is_empty() {
+            return Self::empty(refused.status);
+        }
         Self::text(refused.status, refused.text)
     }
 }

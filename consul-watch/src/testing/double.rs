@@ -36,8 +36,9 @@ const CONNECTION_LIMIT: usize = 200;
 /// local agent's services (with sidecars) and checks (with TTLs), ACLs and
 /// logins, prepared queries, configuration entries, discovery chains, gateways,
 /// intentions, the mesh's certificates, coordinates, events and status, with
-/// filter expressions where Consul takes them. What it does not serve is answered
-/// with 404. Indexes
+/// filter expressions where Consul takes them. Wrong methods, unknown paths and
+/// bodies that cannot be read are refused as Consul refuses them; what the double
+/// does not serve is answered with 501 and a text that says so. Indexes
 /// follow Consul's rules for each service, key and table, so a watch wakes
 /// when a real one would; [`Behaviour`] says which servers it follows where
 /// they differ. TTLs, lock-delays and waits follow tokio's clock and work
@@ -231,7 +232,28 @@ impl TestConsul {
         Arc::new(MemoryTransport::new(self.clone()))
     }
 
-    /// Serves this Consul on a free port of 127.0.0.1 until the result is dropped.
+    /// Serves this Consul on a free port of 127.0.0.1 until the result is dropped,
+    /// for programs in any language.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// use consul_watch::testing::TestConsul;
+    /// use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    ///
+    /// let served = TestConsul::new().serve().await?;
+    /// // What another program is given as CONSUL_HTTP_ADDR.
+    /// let mut connection = tokio::net::TcpStream::connect(served.address()).await?;
+    /// let request = "PUT /v1/kv/color HTTP/1.1\r\nHost: consul\r\n\
+    ///     Connection: close\r\nContent-Length: 4\r\n\r\nblue";
+    /// connection.write_all(request.as_bytes()).await?;
+    /// let mut answer = String::new();
+    /// connection.read_to_string(&mut answer).await?;
+    /// assert!(answer.starts_with("HTTP/1.1 200 OK"));
+    /// assert!(answer.ends_with("true"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -461,14 +483,30 @@ impl TestConsul {
             }
             None => {}
         }
-        Ok(self.reply(request).await.into_http())
+        let (head, pretty) = (request.method() == http::Method::HEAD, is_pretty(request.uri()));
+        let mut reply = self.reply(request).await;
+        if head {
+            reply.body = Bytes::new();
+        } else if pretty {
+            reply.indent();
+        }
+        Ok(reply.into_http())
     }
 
     async fn reply(&self, request: http::Request<Bytes>) -> Reply {
-        let call = match Call::parse(request) {
+        let mut call = match Call::parse(request) {
             Ok(call) => call,
             Err(reply) => return *reply,
         };
+        let old = self.state().is_1_8();
+        if let Err(reply) = route::admit(&call, old) {
+            // Only what has an endpoint says what happens without a token.
+            let known = matches!(reply.status, 200 | 405) && call.path.starts_with("v1/");
+            return if known { with_policy(reply, &self.state()) } else { reply };
+        }
+        if let Err(refused) = call.read_options(old) {
+            return with_policy(refused.into(), &self.state());
+        }
         if call.needs_leader() && !self.has_leader().await {
             return Reply::text(500, "No cluster leader");
         }
@@ -486,7 +524,7 @@ impl TestConsul {
                 if counted.is_some() && call.needs_leader() && !state.leader {
                     return Reply::text(500, "rpc error making call: EOF");
                 }
-                let reply = with_contact(held.cling(reply), &state, now);
+                let reply = with_contact(held.cling(reply), &call, &state, now);
                 if !blocks || held.is_over(&call, &reply, state.epoch, now) {
                     (Some(reply), None, changed)
                 } else {
@@ -524,21 +562,43 @@ impl TestConsul {
     }
 }
 
-/// Adds what the headers say about the leader to a read's answer.
-fn with_contact(reply: Reply, state: &State, now: Instant) -> Reply {
-    let reply = if state.acls_enabled() && !state.is_1_8() {
-        let policy = if state.acl_default_allow() { "allow" } else { "deny" };
-        reply.header("x-consul-default-acl-policy", policy)
-    } else {
-        reply
-    };
-    if reply.seen.is_none() {
+/// `true` if JSON is to be easy to read for people.
+fn is_pretty(uri: &http::Uri) -> bool {
+    let query = uri.query().unwrap_or_default();
+    query.split('&').any(|pair| pair.split('=').next() == Some("pretty"))
+}
+
+/// Adds what every endpoint says, and what servers since 1.9 say of requests without a token.
+fn with_policy(reply: Reply, state: &State) -> Reply {
+    let reply = reply.header("vary", "Accept-Encoding");
+    if state.is_1_8() {
         return reply;
     }
+    let policy = if state.acl_default_allow() { "allow" } else { "deny" };
+    reply.header("x-consul-default-acl-policy", policy)
+}
+
+/// Adds what the headers say about the leader to a read's answer.
+fn with_contact(reply: Reply, call: &Call, state: &State, now: Instant) -> Reply {
+    let mut reply = with_policy(reply, state);
+    if reply.status == 200 && call.tells_consistency(state.is_1_8()) {
+        reply = reply.header("x-consul-effective-consistency", call.consistency());
+    }
+    if reply.seen.is_none() || reply.only_index {
+        return reply;
+    }
+    if call.has("cached") && call.method == http::Method::GET {
+        // Each read is a new one: nothing is kept.
+        reply = reply.header("x-cache", "MISS");
+    }
+    if !state.is_1_8() {
+        reply = reply.header("x-consul-query-backend", "blocking-query");
+    }
+    let leader = state.leader && !reply.quiet_leader;
     let contact =
         state.leader_lost.map_or(Duration::ZERO, |lost| now.saturating_duration_since(lost));
     reply
-        .header("x-consul-knownleader", state.leader.to_string())
+        .header("x-consul-knownleader", leader.to_string())
         .header("x-consul-lastcontact", contact.as_millis().to_string())
 }
 

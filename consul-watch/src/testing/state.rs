@@ -11,6 +11,7 @@ mod event;
 mod gateway;
 mod intention;
 mod kv;
+mod operator;
 mod query;
 mod session;
 mod sidecar;
@@ -32,9 +33,10 @@ use tokio::time::Instant;
 use crate::types::{HealthCheck, Node, Service, Session};
 
 pub(super) use acl::{
-    BindingBody, LoginBody, MethodBody, PolicyBody, RoleBody, TokenBody, TokenFilter,
+    BindingBody, LoginBody, MethodBody, PolicyBody, RoleBody, TEMPLATES, Template, TokenBody,
+    TokenFilter,
 };
-pub(super) use agent::{CheckUpdate, LocalAgent};
+pub(super) use agent::{CheckUpdate, LocalAgent, duration};
 pub(super) use catalog::Checks;
 pub(super) use chain::ChainOverride;
 pub(super) use config::NewEntry;
@@ -42,6 +44,7 @@ pub(super) use connect_ca::NewCaConfiguration;
 pub(super) use event::EventTarget;
 pub(super) use intention::{IntentionBody, Verdict};
 pub(super) use kv::KvCondition;
+pub(super) use operator::AutopilotSettings;
 pub(super) use query::{Execution, QueryBody};
 pub(super) use session::NewSession;
 pub(super) use txn::{TxnFound, TxnStep};
@@ -50,7 +53,7 @@ pub(super) use txn::{TxnFound, TxnStep};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Behaviour {
-    /// Consul 1.21.
+    /// Consul 1.19.
     #[default]
     Current,
     /// Consul 1.8, the oldest that is supported.
@@ -155,16 +158,21 @@ struct KeyRecord {
     modify_index: u64,
 }
 
+/// A session, and what its type does not keep.
 #[derive(Debug, Clone)]
-struct SessionRecord {
-    session: Session,
+pub(super) struct SessionRecord {
+    pub(super) session: Session,
+    /// As it was written.
+    pub(super) ttl: String,
+    /// `None` where it was `null`.
+    pub(super) node_checks: Option<Vec<String>>,
+    pub(super) service_checks: Vec<String>,
     delete_keys: bool,
-    service_checks: Vec<String>,
     expires: Option<Instant>,
 }
 
 /// The part of a [`State`] that transactions change.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Contents {
     tables: Tables,
     nodes: BTreeMap<String, NodeRecord>,
@@ -203,6 +211,7 @@ pub(super) struct State {
     coordinates: coordinate::Coordinates,
     queries: query::PreparedQueries,
     gateways: gateway::Gateways,
+    operator: operator::Operator,
     started: SystemTime,
     pub(super) agent: LocalAgent,
     /// Grows when the whole store is replaced: every blocked read answers then.
@@ -236,6 +245,7 @@ impl State {
             coordinates: coordinate::Coordinates::default(),
             queries: query::PreparedQueries::default(),
             gateways: gateway::Gateways::default(),
+            operator: operator::Operator::default(),
             started: crate::Clock::now(&crate::SystemClock),
             agent: LocalAgent::default(),
             epoch: 0,
@@ -255,7 +265,7 @@ impl State {
 
     /// The version that it gives itself.
     pub(super) fn version(&self) -> &'static str {
-        if self.is_1_8() { "1.8.7" } else { "1.21.0" }
+        if self.is_1_8() { "1.8.7" } else { "1.19.2" }
     }
 
     pub(super) fn last_index(&self) -> u64 {

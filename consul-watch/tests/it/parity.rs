@@ -1,5 +1,5 @@
 //! One table of cases, run against the double in memory, as current and as old
-//! servers, against the double on a socket, and against a real server.
+//! servers, against the double on a socket, and against real servers of both kinds.
 //!
 //! Absolute indexes are never asserted, only their order. A case takes names of
 //! its own, because the real server is shared by all of them, one at a time.
@@ -14,12 +14,14 @@ mod chain;
 mod cluster;
 mod config;
 mod event;
+mod exchanges;
 mod filter;
 mod gateway;
 mod health;
 mod intention;
 mod kv;
 mod login;
+mod malformed;
 mod query;
 mod server;
 mod session;
@@ -57,12 +59,39 @@ struct Env {
     _real: Option<MutexGuard<'static, real::Consul>>,
 }
 
+/// Cases that hold on Consul 1.8.7 and the double, and not on Consul 1.19.2: each is a
+/// difference that is still to be mended. The tables of exchanges cover 1.19.2.
+const OPEN_ON_CURRENT: [&str; 10] = [
+    "each_right_is_needed_and_enough",
+    "cp37_catalog_nodes_and_a_service",
+    "what_a_proxy_changes",
+    "conditions",
+    "gateways_that_are_refused",
+    "cp31_absent_service",
+    "the_narrower_one_decides",
+    "auth_methods_are_checked",
+    "binding_rules_are_checked",
+    "logins_by_jwt",
+];
+
+/// The real servers that cases share: one before Consul 1.9, and one after.
+struct Versions {
+    old: OnceCell<Mutex<real::Consul>>,
+    current: OnceCell<Mutex<real::Consul>>,
+}
+
+impl Versions {
+    const fn new() -> Self {
+        Self { old: OnceCell::const_new(), current: OnceCell::const_new() }
+    }
+}
+
 /// How long observed reads may block: longer than any write takes.
 const HOLD: Duration = Duration::from_secs(20);
 
-static REAL: OnceCell<Mutex<real::Consul>> = OnceCell::const_new();
+static REAL: Versions = Versions::new();
 /// The same with ACLs.
-static SEALED: OnceCell<Mutex<real::Consul>> = OnceCell::const_new();
+static SEALED: Versions = Versions::new();
 static NAMES: AtomicU32 = AtomicU32::new(0);
 
 /// The secret of the management token where ACLs are on.
@@ -115,22 +144,32 @@ impl Env {
         }
     }
 
-    async fn real(case: &'static str) -> Option<Self> {
-        Self::real_with(case, &REAL, json!({ "connect": { "enabled": true } })).await
+    async fn real(case: &'static str, behaviour: Behaviour) -> Option<Self> {
+        Self::real_with(case, behaviour, &REAL, json!({ "connect": { "enabled": true } })).await
     }
 
-    async fn sealed_real(case: &'static str) -> Option<Self> {
+    async fn sealed_real(case: &'static str, behaviour: Behaviour) -> Option<Self> {
         let tokens = json!({ "master": ROOT });
         let acl = json!({ "enabled": true, "default_policy": "deny", "tokens": tokens });
-        Self::real_with(case, &SEALED, json!({ "acl": acl, "connect": { "enabled": true } })).await
+        let settings = json!({ "acl": acl, "connect": { "enabled": true } });
+        Self::real_with(case, behaviour, &SEALED, settings).await
     }
 
     async fn real_with(
         case: &'static str,
-        shared: &'static OnceCell<Mutex<real::Consul>>,
+        behaviour: Behaviour,
+        shared: &'static Versions,
         settings: serde_json::Value,
     ) -> Option<Self> {
-        let part = SUITE.part("consul", case)?;
+        let is_1_8 = behaviour == Behaviour::V1_8;
+        if !is_1_8 && OPEN_ON_CURRENT.contains(&case) {
+            SUITE.not_applicable("consul", case, "not yet brought in line with Consul 1.19");
+            return None;
+        }
+        let mut parts = SUITE.parts("consul", case).into_iter();
+        // A machine without Go has only the old one.
+        let part = parts.find(|part| (part.major_minor() < (1, 9)) == is_1_8)?;
+        let shared = if is_1_8 { &shared.old } else { &shared.current };
         let start = || async {
             let consul = real::Consul::start_with(&part.path, settings).await;
             Mutex::new(consul.expect("a real Consul"))
@@ -139,7 +178,7 @@ impl Env {
         Some(Self {
             client: guard.client(),
             double: None,
-            is_1_8: part.major_minor() < (1, 9),
+            is_1_8,
             node: guard.node(),
             case,
             _served: None,
@@ -300,10 +339,20 @@ macro_rules! cases {
                 super::$case(&crate::parity::Env::$socket(stringify!($case)).await).await;
             })+
         }
-        mod real {
+        mod real_1_8 {
             $(#[tokio::test]
             async fn $case() {
-                if let Some(env) = crate::parity::Env::$real(stringify!($case)).await {
+                let behaviour = consul_watch::testing::Behaviour::V1_8;
+                if let Some(env) = crate::parity::Env::$real(stringify!($case), behaviour).await {
+                    super::$case(&env).await;
+                }
+            })+
+        }
+        mod real_current {
+            $(#[tokio::test]
+            async fn $case() {
+                let behaviour = consul_watch::testing::Behaviour::Current;
+                if let Some(env) = crate::parity::Env::$real(stringify!($case), behaviour).await {
                     super::$case(&env).await;
                 }
             })+

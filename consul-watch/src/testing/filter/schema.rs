@@ -178,3 +178,8 @@ pub(in crate::testing) fn check() -> Schema {
 pub(in crate::testing) fn instance() -> Schema {
     Schema::record([("Node", node()), ("Service", service()), ("Checks", Schema::list(check()))])
 }
+
+/// Of members of the cluster.
+pub(in crate::testing) fn member() -> Schema {
+    Schema::texts(&["Name", "Addr"])
+}

@@ -1,13 +1,11 @@
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
-use super::{
-    Ask,
-    call::{bad_request, go_words},
-};
+use super::{Ask, Path, agent::go_bool, call::bad_request};
 use crate::testing::{
     acl::{Access, Resource},
     answer::Reply,
+    go_json,
     state::{
         BindingBody, LoginBody, MethodBody, PolicyBody, Refused, RoleBody, Seen, State, TokenBody,
         TokenFilter,
@@ -16,21 +14,44 @@ use crate::testing::{
 
 type Answered = Result<Reply, Refused>;
 
+pub(super) const PATHS: &[Path] = &[
+    Path::new("acl/bootstrap", "PUT"),
+    Path::new("acl/login", "POST"),
+    Path::new("acl/logout", "POST"),
+    Path::new("acl/replication", "GET"),
+    Path::new("acl/policies", "GET"),
+    Path::new("acl/policy", "PUT"),
+    Path::new("acl/policy/", "GET,PUT,DELETE"),
+    Path::new("acl/policy/name/", "GET"),
+    Path::new("acl/roles", "GET"),
+    Path::new("acl/role", "PUT"),
+    Path::new("acl/role/", "GET,PUT,DELETE"),
+    Path::new("acl/role/name/", "GET"),
+    Path::new("acl/binding-rules", "GET"),
+    Path::new("acl/binding-rule", "PUT"),
+    Path::new("acl/binding-rule/", "GET,PUT,DELETE"),
+    Path::new("acl/auth-methods", "GET"),
+    Path::new("acl/auth-method", "PUT"),
+    Path::new("acl/auth-method/", "GET,PUT,DELETE"),
+    Path::new("acl/tokens", "GET"),
+    Path::new("acl/token", "PUT"),
+    Path::new("acl/token/self", "GET"),
+    Path::new("acl/token/", "GET,PUT,DELETE"),
+];
+
 pub(super) fn answer(state: &mut State, ask: Ask<'_>, rest: &str) -> Option<Reply> {
     if !state.acls_enabled() {
         return Some(Reply::text(401, "ACL support disabled"));
     }
     let (what, id) = rest.split_once('/').unwrap_or((rest, ""));
     let answered = match what {
-        "bootstrap" => once(ask, "PUT").and_then(|()| bootstrap(state, ask)),
-        "login" => once(ask, "POST").and_then(|()| {
-            let old = state.is_1_8();
-            let login: LoginBody = body(ask, old, "Failed to decode request body")?;
-            state.acl_login(login, ask.now).map(|value| Reply::json(&value))
-        }),
-        "logout" => once(ask, "POST")
-            .and_then(|()| state.acl_logout(&ask.call.token).map(|value| Reply::json(&value))),
-        "replication" => Ok(Reply::json(&replication())),
+        "bootstrap" => bootstrap(state, ask),
+        "login" => {
+            let login = body::<LoginBody>(ask, state.is_1_8(), "Failed to decode request body");
+            login.and_then(|login| state.acl_login(login, ask.now)).map(|value| Reply::json(&value))
+        }
+        "logout" => state.acl_logout(&ask.call.token).map(|value| Reply::json(&value)),
+        "replication" => Ok(Reply::json(&replication(state.is_1_8()))),
         "token" => token(state, ask, id),
         "tokens" => tokens(state, ask),
         "policy" => policy(state, ask, id),
@@ -48,13 +69,6 @@ pub(super) fn answer(state: &mut State, ask: Ask<'_>, rest: &str) -> Option<Repl
     Some(answered.unwrap_or_else(Reply::from))
 }
 
-fn once(ask: Ask<'_>, method: &str) -> Result<(), Refused> {
-    if ask.call.method == method {
-        return Ok(());
-    }
-    Err(Refused::new(405, format!("method {} not allowed", ask.call.method)))
-}
-
 fn read(ask: Ask<'_>) -> Result<(), Refused> {
     ask.who.require(Resource::Acl, "", Access::Read)
 }
@@ -65,16 +79,13 @@ fn write(ask: Ask<'_>) -> Result<(), Refused> {
 
 /// The body of a write. Members that only answers have are ignored.
 fn body<T: DeserializeOwned>(ask: Ask<'_>, old: bool, what: &str) -> Result<T, Refused> {
-    let read = serde_json::from_slice(&ask.call.body).and_then(|mut value: Value| {
+    let read = go_json::value(&ask.call.body).and_then(|mut value: Value| {
         for answered in ["CreateTime", "Hash", "CreateIndex", "ModifyIndex"] {
-            value.as_object_mut().map(|fields| fields.remove(answered));
+            value.as_object_mut().map(|fields| go_json::take(fields, answered));
         }
-        serde_json::from_value(value)
+        go_json::from_value(value)
     });
-    read.map_err(|error| {
-        let reason = if ask.call.body.is_empty() { "EOF".to_owned() } else { go_words(&error) };
-        bad_request(old, &format!("{what}: {reason}"))
-    })
+    read.map_err(|error| bad_request(old, &format!("{what}: {error}")))
 }
 
 fn listed((list, seen): (Value, Seen)) -> Reply {
@@ -96,7 +107,7 @@ fn bootstrap(state: &mut State, ask: Ask<'_>) -> Answered {
         bootstrap_secret: String,
     }
     // Servers before 1.11 do not look at the body.
-    let body: Body = if state.is_1_8() { Body::default() } else { ask.call.json()? };
+    let body: Body = if state.is_1_8() { Body::default() } else { ask.call.json_or_default()? };
     written(state.acl_bootstrap(&body.bootstrap_secret, ask.now))
 }
 
@@ -122,7 +133,16 @@ fn token(state: &mut State, ask: Ask<'_>, id: &str) -> Answered {
         "GET" => {
             read(ask)?;
             let visible = ask.who.allows(Resource::Acl, "", Access::Write);
-            found(state, "token", state.acl_token(id, visible)?)
+            let (mut token, seen) = state.acl_token(id, visible)?;
+            let expand =
+                ask.call.param("expanded").is_some_and(|given| go_bool(given) == Some(true));
+            if !old
+                && expand
+                && let Some(token) = &mut token
+            {
+                state.acl_expand(id, token);
+            }
+            found(state, "token", (token, seen))
         }
         "PUT" => {
             let new: TokenBody = body(ask, old, "Token decoding failed")?;
@@ -281,11 +301,15 @@ fn rule(state: &mut State, ask: Ask<'_>, id: &str) -> Answered {
 }
 
 /// The only datacenter copies from nowhere.
-fn replication() -> Value {
+fn replication(old: bool) -> Value {
     const NEVER: &str = "0001-01-01T00:00:00Z";
-    json!({
+    let mut value = json!({
         "Enabled": false, "Running": false, "SourceDatacenter": "", "ReplicationType": "",
         "ReplicatedIndex": 0, "ReplicatedRoleIndex": 0, "ReplicatedTokenIndex": 0,
         "LastSuccess": NEVER, "LastError": NEVER,
-    })
+    });
+    if !old && let Some(fields) = value.as_object_mut() {
+        fields.insert("LastErrorMessage".to_owned(), json!(""));
+    }
+    value
 }

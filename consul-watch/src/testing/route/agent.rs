@@ -1,8 +1,8 @@
 use serde_json::{Map, Value, json};
 
 use super::{
-    Ask, agent_health, connect, json,
-    json::{check_json, service_json},
+    Ask, Path, agent_health,
+    json::{agent_service_json, check_json},
 };
 use crate::{
     testing::{
@@ -14,23 +14,40 @@ use crate::{
     types::HealthStatus,
 };
 
+pub(super) const PATHS: &[Path] = &[
+    Path::new("agent/services", "GET"),
+    Path::new("agent/service/", "GET"),
+    Path::new("agent/checks", "GET"),
+    Path::new("agent/maintenance", "PUT"),
+    Path::new("agent/health/service/id/", "GET"),
+    Path::new("agent/health/service/name/", "GET"),
+    Path::new("agent/check/register", "PUT"),
+    Path::new("agent/check/deregister/", "PUT"),
+    Path::new("agent/check/pass/", "PUT"),
+    Path::new("agent/check/warn/", "PUT"),
+    Path::new("agent/check/fail/", "PUT"),
+    Path::new("agent/check/update/", "PUT"),
+    Path::new("agent/service/register", "PUT"),
+    Path::new("agent/service/deregister/", "PUT"),
+    Path::new("agent/service/maintenance/", "PUT"),
+];
+
 pub(super) fn answer(state: &mut State, ask: Ask<'_>, rest: &str) -> Option<Reply> {
     let Ask { call, who, now } = ask;
+    let old = state.is_1_8();
     let parts: Vec<&str> = rest.splitn(3, '/').collect();
     let reply = match (call.method.as_str(), parts.as_slice()) {
-        ("GET", ["self"]) => {
-            let may = who.require(Resource::Agent, NODE, Access::Read);
-            may.map(|()| json::agent_self(state)).into()
-        }
-        ("GET", ["members"]) => {
-            Reply::json(&if ask.sees_node(NODE) { json::members() } else { json!([]) })
-        }
         ("GET", ["services"]) => services(state, ask).into(),
         ("GET", ["checks"]) => checks(state, ask).into(),
-        ("GET", ["service", id]) => service(state, ask, id).into(),
         ("PUT", ["service", "register"]) => {
-            let done = call.json().and_then(|body| state.agent_register_service(body, who, now));
+            let done = call.json().and_then(|body| {
+                let replace = call.param("replace-existing-checks").is_some_and(is_true);
+                state.agent_register_service(body, replace, who, now)
+            });
             done.into()
+        }
+        ("PUT", ["service", "deregister", id]) if id.is_empty() && old => {
+            Reply::text(500, "ServiceID missing")
         }
         ("PUT", ["service", "deregister", id]) => vet_service(state, ask, id)
             .and_then(|()| state.agent_deregister_service(id, now))
@@ -40,25 +57,26 @@ pub(super) fn answer(state: &mut State, ask: Ask<'_>, rest: &str) -> Option<Repl
         ("PUT", ["check", "register"]) => {
             call.json().and_then(|body| state.agent_register_check(body, who, now)).into()
         }
+        ("PUT", ["check", "deregister", id]) if id.is_empty() && old => {
+            Reply::text(500, "CheckID missing")
+        }
         ("PUT", ["check", "deregister", id]) => {
             vet_check(state, ask, id).and_then(|()| state.agent_deregister_check(id, now)).into()
         }
-        ("PUT", ["check", verb, id]) => check_update(ask, verb)
-            .and_then(|update| {
-                vet_check(state, ask, id)?;
-                state.agent_update_check(id, update, now)
-            })
-            .into(),
+        ("PUT", ["check", verb @ ("pass" | "warn" | "fail" | "update"), id]) => {
+            check_update(ask, verb)
+                .and_then(|update| {
+                    vet_check(state, ask, id)?;
+                    state.agent_update_check(id, update, now)
+                })
+                .into()
+        }
         ("GET", ["health", _, _]) => {
             return agent_health::answer(state, ask, rest.strip_prefix("health/")?);
         }
-        ("GET", ["connect", "ca", "roots"]) => connect::roots(state, ask).into(),
-        ("GET", ["connect", "ca", leaf]) if leaf.starts_with("leaf/") => {
-            let service = leaf.strip_prefix("leaf/").unwrap_or_default();
-            connect::leaf(state, ask, service).into()
+        ("GET", ["service", ..]) => {
+            service(state, ask, rest.strip_prefix("service/").unwrap_or_default()).into()
         }
-        ("POST", ["connect", "authorize"]) => connect::authorize(state, ask).into(),
-        ("PUT", ["token", kind]) => token(state, ask, kind).into(),
         _ => return None,
     };
     Some(reply)
@@ -77,7 +95,8 @@ fn narrowed(
 
 fn services(state: &State, ask: Ask<'_>) -> Result<Value, Refused> {
     let seen = state.agent.services().filter(|service| ask.sees_service(&service.name));
-    narrowed(ask, seen.map(|service| (service.id.clone(), service_json(service))), schema::service)
+    let shown = seen.map(|service| (service.id.clone(), agent_service_json(state, service)));
+    narrowed(ask, shown, schema::service)
 }
 
 fn checks(state: &State, ask: Ask<'_>) -> Result<Value, Refused> {
@@ -88,7 +107,8 @@ fn checks(state: &State, ask: Ask<'_>) -> Result<Value, Refused> {
             ask.sees_service(&check.service_name)
         }
     });
-    narrowed(ask, seen.map(|check| (check.check_id.clone(), check_json(check))), schema::check)
+    let shown = seen.map(|check| (check.check_id.clone(), check_json(state, check)));
+    narrowed(ask, shown, schema::check)
 }
 
 fn service(state: &State, ask: Ask<'_>, id: &str) -> Result<Reply, Refused> {
@@ -96,10 +116,9 @@ fn service(state: &State, ask: Ask<'_>, id: &str) -> Result<Reply, Refused> {
         return Err(Refused::new(404, format!("unknown service ID: {id}")));
     };
     ask.who.require(Resource::Service, &service.name, Access::Read)?;
-    let mut value = service_json(service);
+    let mut value = agent_service_json(state, service);
     if let Some(fields) = value.as_object_mut() {
         fields.insert("ContentHash".to_owned(), json!(hash));
-        fields.insert("Datacenter".to_owned(), json!("dc1"));
     }
     Ok(Reply::json(&value).hashed(hash))
 }
@@ -134,11 +153,14 @@ fn vet_check(state: &State, ask: Ask<'_>, id: &str) -> Result<(), Refused> {
 }
 
 fn maintenance(state: &mut State, ask: Ask<'_>, service: Option<&str>) -> Result<(), Refused> {
-    let enable = match ask.call.param("enable") {
-        Some("true" | "1") => true,
-        Some("false" | "0") => false,
-        _ => return Err(Refused::new(400, "Missing value for enable")),
+    if service.is_some_and(str::is_empty) {
+        return Err(Refused::new(400, "Missing service ID"));
+    }
+    let Some(given) = ask.call.param("enable") else {
+        return Err(Refused::new(400, "Missing value for enable"));
     };
+    let enable = go_bool(given)
+        .ok_or_else(|| Refused::new(400, format!("Invalid value for enable: {given:?}")))?;
     match service {
         Some(id) => vet_service(state, ask, id)?,
         None => ask.who.require(Resource::Node, NODE, Access::Write)?,
@@ -174,29 +196,15 @@ fn check_update(ask: Ask<'_>, verb: &str) -> Result<CheckUpdate, Refused> {
     Ok(CheckUpdate { status, output: note() })
 }
 
-/// Gives the agent a token. The default one is for requests without a token.
-fn token(state: &mut State, ask: Ask<'_>, kind: &str) -> Result<(), Refused> {
-    #[derive(Default, serde::Deserialize)]
-    #[serde(rename_all = "PascalCase", default)]
-    struct Body {
-        token: String,
+/// What Go's `strconv.ParseBool` reads.
+pub(super) fn go_bool(text: &str) -> Option<bool> {
+    match text {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
+        _ => None,
     }
-    if !state.acls_enabled() {
-        return Err(Refused::new(401, "ACL support disabled"));
-    }
-    ask.who.require(Resource::Agent, NODE, Access::Write)?;
-    let body: Body = ask.call.json()?;
-    match kind {
-        "default" | "acl_token" => state.agent.set_default_token(body.token),
-        "agent"
-        | "acl_agent_token"
-        | "agent_master"
-        | "acl_agent_master_token"
-        | "agent_recovery"
-        | "replication"
-        | "acl_replication_token" => {}
-        "config_file_service_registration" | "dns" if !state.is_1_8() => {}
-        _ => return Err(Refused::new(404, format!("Token {kind:?} is unknown"))),
-    }
-    Ok(())
+}
+
+fn is_true(text: &str) -> bool {
+    go_bool(text) == Some(true)
 }

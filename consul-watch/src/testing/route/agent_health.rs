@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{
     Ask,
-    json::{check_json, service_json},
+    json::{agent_check_json, agent_service_json},
 };
 use crate::{
     testing::{
@@ -73,29 +73,41 @@ fn judged(state: &State, service: &Service) -> (Health, Value) {
     let checks: Vec<&HealthCheck> =
         all.filter(|check| check.service_id.is_empty() || check.service_id == service.id).collect();
     let health = Health::of(&checks);
-    let checks: Vec<Value> = checks.into_iter().map(check_json).collect();
+    let checks: Vec<Value> =
+        checks.into_iter().map(|check| agent_check_json(state, check)).collect();
     let value = json!({
-        "AggregatedStatus": health.word(), "Service": service_json(service), "Checks": checks,
+        "AggregatedStatus": health.word(), "Service": agent_service_json(state, service), "Checks": checks,
     });
     (health, value)
 }
 
 fn told(ask: Ask<'_>, status: u16, reason: &str, value: &Value) -> Reply {
     let mut reply = match ask.call.param("format") {
-        Some("text") => Reply::text(status, reason),
+        Some("text") => Reply::plain(status, reason),
         _ => Reply::json(value),
     };
     reply.status = status;
     reply.header("x-consul-reason", reason)
 }
 
+fn missing(state: &State, text: &str) -> Refused {
+    Refused::new(500, format!("{}{text}", if state.is_1_8() { "Bad request: " } else { "" }))
+}
+
 fn by_id(state: &State, ask: Ask<'_>, id: &str) -> Result<Reply, Refused> {
     if id.is_empty() {
-        return Err(Refused::new(500, "Bad request: Missing serviceID"));
+        return Err(missing(state, "Missing serviceID"));
     }
     let Some(service) = state.agent.services().find(|service| service.id == id) else {
         let none = json!({ "AggregatedStatus": "critical", "Service": null, "Checks": null });
-        return Ok(told(ask, 404, &format!("ServiceId {id} not found"), &none));
+        let reason = format!("ServiceId {id} not found");
+        // Servers of old answer JSON here, whatever was asked for.
+        if state.is_1_8() && ask.call.param("format") == Some("text") {
+            let mut reply = Reply::json(&json!(reason)).header("x-consul-reason", reason.clone());
+            reply.status = 404;
+            return Ok(reply);
+        }
+        return Ok(told(ask, 404, &reason, &none));
     };
     ask.who.require(Resource::Service, &service.name, Access::Read)?;
     let (health, value) = judged(state, service);
@@ -104,7 +116,7 @@ fn by_id(state: &State, ask: Ask<'_>, id: &str) -> Result<Reply, Refused> {
 
 fn by_name(state: &State, ask: Ask<'_>, name: &str) -> Result<Reply, Refused> {
     if name.is_empty() {
-        return Err(Refused::new(500, "Bad request: Missing service Name"));
+        return Err(missing(state, "Missing service Name"));
     }
     ask.who.require(Resource::Service, name, Access::Read)?;
     let services = state.agent.services().filter(|service| service.name == name);

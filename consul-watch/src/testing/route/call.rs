@@ -11,6 +11,7 @@ use crate::{
     testing::{
         answer::Reply,
         filter::{Filter, Schema},
+        go_json,
         state::Refused,
     },
 };
@@ -23,6 +24,10 @@ pub(in crate::testing) struct Call {
     pub(in crate::testing) method: Method,
     /// The decoded path, without the leading slash.
     pub(in crate::testing) path: String,
+    /// The path that a client is sent to, if this one is not in its plain form.
+    pub(super) clean: Option<String>,
+    /// The same for the path as it was sent, which current servers look at.
+    pub(super) clean_raw: Option<String>,
     params: HashMap<String, Vec<String>>,
     pub(in crate::testing) body: Bytes,
     /// 0 does not block.
@@ -54,10 +59,8 @@ impl Call {
         if path.chars().any(char::is_control) {
             return Err(Box::new(Reply::empty(400)));
         }
-        let clean = clean_path(&path);
-        if clean != path {
-            return Err(Box::new(Reply::empty(301).header("location", clean)));
-        }
+        let clean = Some(clean_path(&path)).filter(|clean| *clean != path);
+        let clean_raw = Some(clean_path(raw)).filter(|clean| clean != raw);
         let mut params = HashMap::<String, Vec<String>>::new();
         for pair in parts.uri.query().unwrap_or_default().split('&').filter(|pair| !pair.is_empty())
         {
@@ -70,6 +73,8 @@ impl Call {
         let mut call = Self {
             method: parts.method,
             path: path.trim_start_matches('/').to_owned(),
+            clean,
+            clean_raw,
             params,
             body,
             index: 0,
@@ -79,7 +84,6 @@ impl Call {
             token: String::new(),
         };
         call.token = call.read_token(&parts.headers);
-        call.read_options().map_err(|refused| Box::new(refused.into()))?;
         Ok(call)
     }
 
@@ -93,12 +97,16 @@ impl Call {
         found.unwrap_or_default().to_owned()
     }
 
-    fn read_options(&mut self) -> Result<(), Refused> {
+    /// Reads what all endpoints share: how to read, how long to wait, where.
+    pub(in crate::testing) fn read_options(&mut self, old: bool) -> Result<(), Refused> {
         if let Some(text) = self.param("index") {
             self.index = text.parse().map_err(|_bad| Refused::new(400, "Invalid index"))?;
         }
         if let Some(text) = self.param("wait") {
+            // A wait below zero is none.
             let wait = text
+                .strip_prefix('-')
+                .map_or(text, |_below| "0s")
                 .parse::<GoDuration>()
                 .map_err(|_bad| Refused::new(400, "Invalid wait time"))?
                 .get();
@@ -110,13 +118,22 @@ impl Call {
             let text = "Cannot specify ?stale with ?consistent, conflicting semantics.";
             return Err(Refused::new(400, text));
         }
+        // Nodes have no namespace, and servers before 1.11 no partitions.
         for (name, feature) in [("ns", "Namespaces are"), ("partition", "Partitions are")] {
+            if (name == "ns" && self.path == "v1/catalog/nodes") || (name == "partition" && old) {
+                continue;
+            }
             if self.param(name).is_some_and(|value| !value.is_empty()) {
                 let text = format!(
                     "Invalid query parameter: {name:?} - {feature} a Consul Enterprise feature"
                 );
                 return Err(Refused::new(400, text));
             }
+        }
+        if let Some(text) = self.param("max_stale")
+            && text.parse::<GoDuration>().is_err()
+        {
+            return Err(Refused::new(400, format!("Invalid max_stale value {text:?}")));
         }
         if self.param("dc").is_some_and(|name| !name.is_empty() && name != "dc1") {
             return Err(Refused::new(500, "No path to datacenter"));
@@ -132,16 +149,37 @@ impl Call {
         self.params.get(name).map(Vec::as_slice).unwrap_or_default()
     }
 
+    /// The query string as Go writes it again: in order of the names.
+    pub(super) fn query(&self) -> String {
+        let encode = |text: &str| {
+            percent_encoding::utf8_percent_encode(text, percent_encoding::NON_ALPHANUMERIC)
+                .to_string()
+                .replace("%2D", "-")
+                .replace("%5F", "_")
+                .replace("%2E", ".")
+                .replace("%20", "+")
+        };
+        let mut names: Vec<&String> = self.params.keys().collect();
+        names.sort();
+        let pairs = names.into_iter().flat_map(|name| {
+            self.all(name).iter().map(move |value| format!("{}={}", encode(name), encode(value)))
+        });
+        pairs.collect::<Vec<String>>().join("&")
+    }
+
     pub(in crate::testing) fn has(&self, name: &str) -> bool {
         self.params.contains_key(name)
     }
 
     /// The body, with Consul's words when it cannot be read.
     pub(super) fn json<T: DeserializeOwned>(&self) -> Result<T, Refused> {
-        let body: &[u8] = if self.body.is_empty() { b"{}" } else { &self.body };
-        serde_json::from_slice(body).map_err(|error| {
-            Refused::new(400, format!("Request decode failed: {}", go_words(&error)))
-        })
+        go_json::from_slice(&self.body)
+            .map_err(|error| Refused::new(400, format!("Request decode failed: {error}")))
+    }
+
+    /// The body, where it may be left out.
+    pub(super) fn json_or_default<T: DeserializeOwned + Default>(&self) -> Result<T, Refused> {
+        if self.body.is_empty() { Ok(T::default()) } else { self.json() }
     }
 
     /// Leaves of a list what the request's filter expression says.
@@ -165,6 +203,27 @@ impl Call {
             let text = format!("Failed to create boolean expression evaluator: {error}");
             Refused::new(500, text)
         })
+    }
+
+    /// `true` for reads whose answer says how consistent it is.
+    pub(in crate::testing) fn tells_consistency(&self, old: bool) -> bool {
+        const READS: [&str; 4] = ["v1/catalog/", "v1/health/", "v1/discovery-chain/", "v1/query"];
+        let writes = self.method == Method::PUT || self.method == Method::DELETE;
+        let creates = self.path == "v1/query" && self.method == Method::POST;
+        let newer = ["v1/operator/usage", "v1/connect/intentions/match"];
+        if writes || creates || self.path == "v1/catalog/datacenters" {
+            return false;
+        }
+        READS.iter().any(|start| self.path.starts_with(start))
+            || (!old && newer.contains(&self.path.as_str()))
+    }
+
+    pub(in crate::testing) fn consistency(&self) -> &'static str {
+        match (self.stale, self.has("consistent")) {
+            (true, _) => "stale",
+            (_, true) => "consistent",
+            _ => "leader",
+        }
     }
 
     /// Whether the answer depends on the leader.
@@ -201,14 +260,4 @@ pub(super) fn number(text: &str) -> Result<u64, Refused> {
     text.parse().map_err(|_bad| {
         Refused::new(500, format!("strconv.ParseUint: parsing {text:?}: invalid syntax"))
     })
-}
-
-/// What Go's decoder would say.
-pub(super) fn go_words(error: &serde_json::Error) -> String {
-    let text = error.to_string();
-    if let Some((_, rest)) = text.split_once("unknown field `") {
-        let field = rest.split('`').next().unwrap_or_default();
-        return format!("json: unknown field {field:?}");
-    }
-    if error.is_eof() { "unexpected EOF".to_owned() } else { text }
 }

@@ -1,7 +1,7 @@
 use serde_json::{Map, Value, json};
 
 use super::{
-    Ask,
+    Ask, Path,
     json::{catalog_entry, check_json, health_entry, node_json, service_json},
 };
 use crate::{
@@ -85,6 +85,28 @@ struct Instances {
     left_out: bool,
 }
 
+pub(super) const CATALOG: &[Path] = &[
+    Path::new("catalog/register", "PUT"),
+    Path::new("catalog/deregister", "PUT"),
+    Path::new("catalog/connect/", "GET"),
+    Path::new("catalog/datacenters", "GET"),
+    Path::new("catalog/nodes", "GET"),
+    Path::new("catalog/services", "GET"),
+    Path::new("catalog/service/", "GET"),
+    Path::new("catalog/node/", "GET"),
+    Path::new("catalog/node-services/", "GET"),
+    Path::new("catalog/gateway-services/", "GET"),
+];
+
+pub(super) const HEALTH: &[Path] = &[
+    Path::new("health/node/", "GET"),
+    Path::new("health/checks/", "GET"),
+    Path::new("health/state/", "GET"),
+    Path::new("health/service/", "GET"),
+    Path::new("health/connect/", "GET"),
+    Path::new("health/ingress/", "GET"),
+];
+
 pub(super) fn catalog(state: &mut State, ask: Ask<'_>, rest: &str) -> Option<Reply> {
     let Ask { call, who, now } = ask;
     let reply = match (call.method.as_str(), rest.split_once('/').unwrap_or((rest, ""))) {
@@ -97,6 +119,7 @@ pub(super) fn catalog(state: &mut State, ask: Ask<'_>, rest: &str) -> Option<Rep
         }
         ("PUT", ("deregister", "")) => {
             let done = call.json().and_then(|body| {
+                state.check_deregister(&body)?;
                 state.vet_deregister(&body, who)?;
                 state.deregister(&body, now);
                 Ok(Value::Bool(true))
@@ -108,9 +131,8 @@ pub(super) fn catalog(state: &mut State, ask: Ask<'_>, rest: &str) -> Option<Rep
         ("GET", ("services", "")) => services(state, ask).into(),
         ("GET", ("gateway-services", "")) => Reply::text(400, "Missing gateway name"),
         ("GET", ("gateway-services", name)) => gateway_services(state, ask, name).into(),
-        ("GET", ("service" | "connect" | "node" | "node-services", "")) => {
-            Reply::text(400, "Missing service name")
-        }
+        ("GET", ("service" | "connect", "")) => Reply::text(400, "Missing service name"),
+        ("GET", ("node" | "node-services", "")) => Reply::text(400, "Missing node name"),
         ("GET", ("service", name)) => service(state, ask, name, Lookup::Service).into(),
         ("GET", ("connect", name)) => service(state, ask, name, Lookup::Connect).into(),
         ("GET", ("node", name)) => node(state, ask, name).into(),
@@ -133,9 +155,10 @@ fn nodes(state: &State, ask: Ask<'_>) -> Result<Reply, Refused> {
 fn services(state: &State, ask: Ask<'_>) -> Result<Reply, Refused> {
     // Servers before 1.14 ignore the filter here.
     let filter = if state.is_1_8() { None } else { ask.call.filter(schema::catalog_service)? };
+    let old = state.is_1_8();
     let (mut services, seen) = state.services(|node, service| {
         let matches =
-            filter.as_ref().is_none_or(|filter| filter.matches(&catalog_entry(node, service)));
+            filter.as_ref().is_none_or(|filter| filter.matches(&catalog_entry(old, node, service)));
         matches && ask.has_meta(node)
     });
     let all = services.len();
@@ -146,7 +169,10 @@ fn services(state: &State, ask: Ask<'_>) -> Result<Reply, Refused> {
 
 fn service(state: &State, ask: Ask<'_>, name: &str, lookup: Lookup) -> Result<Reply, Refused> {
     let Instances { found, seen, left_out } = ask.instances(state, name, lookup, false);
-    let list = found.iter().map(|entry| catalog_entry(&entry.node, &entry.service)).collect();
+    let list = found
+        .iter()
+        .map(|entry| catalog_entry(state.is_1_8(), &entry.node, &entry.service))
+        .collect();
     Ok(ask.list(ask.call.narrow(list, schema::catalog_service)?, seen, left_out))
 }
 
@@ -158,7 +184,8 @@ fn gateway_services(state: &State, ask: Ask<'_>, gateway: &str) -> Result<Reply,
     found.retain(|(service, _)| ask.sees_service(service));
     let left_out = found.len() < all;
     let list: Vec<Value> = found.into_iter().map(|(_, json)| json).collect();
-    let value = if list.is_empty() { Value::Null } else { Value::Array(list) };
+    let nothing = list.is_empty() && state.is_1_8();
+    let value = if nothing { Value::Null } else { Value::Array(list) };
     Ok(Reply::json(&value).filtered(ask.who, left_out).at(seen))
 }
 
@@ -189,7 +216,8 @@ fn services_of(
     let all = services.len();
     services.retain(|service| ask.sees_service(if by_id { &service.id } else { &service.name }));
     let left_out = services.len() < all;
-    let mut list: Vec<Value> = services.iter().map(service_json).collect();
+    let mut list: Vec<Value> =
+        services.iter().map(|service| service_json(state, service)).collect();
     list.retain(|service| filter.as_ref().is_none_or(|filter| filter.matches(service)));
     Ok(NodeServices { found: Some((node, list)), seen, left_out })
 }
@@ -216,9 +244,15 @@ fn node_services(state: &State, ask: Ask<'_>, name: &str) -> Result<Reply, Refus
     Ok(Reply::json(&value).filtered(ask.who, left_out).at(seen))
 }
 
-pub(super) fn health(state: &State, ask: Ask<'_>, rest: &str) -> Option<Reply> {
-    if ask.call.method != http::Method::GET {
-        return None;
+pub(super) fn health(state: &mut State, ask: Ask<'_>, rest: &str) -> Option<Reply> {
+    let state = &*state;
+    if let Some(what) = match rest {
+        "checks/" => Some("service name"),
+        "node/" => Some("node name"),
+        "state/" => Some("check state"),
+        _ => None,
+    } {
+        return Some(Reply::text(400, format!("Missing {what}")));
     }
     let (kind, name) = rest.split_once('/')?;
     let reply = match kind {
@@ -238,7 +272,10 @@ fn checks(state: &State, ask: Ask<'_>, which: Checks<'_>) -> Result<Reply, Refus
     let all = found.len();
     found.retain(|check| ask.sees_check(check));
     let left_out = found.len() < all;
-    let list = ask.call.narrow(found.iter().map(check_json).collect(), schema::check)?;
+    found.retain(|check| state.node(&check.node).0.is_none_or(|(node, _)| ask.has_meta(&node)));
+    let list = ask
+        .call
+        .narrow(found.iter().map(|check| check_json(state, check)).collect(), schema::check)?;
     Ok(ask.list(list, seen, left_out))
 }
 
@@ -260,10 +297,20 @@ fn instances(state: &State, ask: Ask<'_>, name: &str, lookup: Lookup) -> Result<
         // Servers before 1.16 answer an empty list.
         ask.who.require(Resource::Service, name, Access::Read)?;
     }
+    let given = |name: &str| ask.call.param(name).is_some_and(|value| !value.is_empty());
+    if !state.is_1_8() && given("sg") {
+        return Err(Refused::new(500, "sameness groups are not supported in consul CE"));
+    }
     let Instances { mut found, seen, left_out } = ask.instances(state, name, lookup, true);
+    if !state.is_1_8() && given("peer") {
+        // There are no peers, so nothing was imported.
+        found.clear();
+    }
     found.retain(|entry| {
         !passing || entry.checks.iter().all(|check| check.status == HealthStatus::Passing)
     });
-    let list = ask.call.narrow(found.iter().map(health_entry).collect(), schema::instance)?;
+    let list = ask
+        .call
+        .narrow(found.iter().map(|entry| health_entry(state, entry)).collect(), schema::instance)?;
     Ok(ask.list(list, seen, left_out))
 }

@@ -1,18 +1,17 @@
-use http::Method;
 use serde_json::json;
 
-use super::{Ask, call::bad_request};
+use super::{Ask, Path, call::bad_request};
 use crate::testing::{
     acl::{Access, Resource},
     answer::Reply,
+    go_json,
     state::{ChainOverride, Refused, State},
 };
 
+pub(super) const PATHS: &[Path] = &[Path::new("discovery-chain/", "GET,POST")];
+
 /// `service` is what follows `discovery-chain/`.
-pub(super) fn answer(state: &State, ask: Ask<'_>, service: &str) -> Option<Reply> {
-    if !matches!(ask.call.method, Method::GET | Method::POST) {
-        return None;
-    }
+pub(super) fn answer(state: &mut State, ask: Ask<'_>, service: &str) -> Option<Reply> {
     Some(chain(state, ask, service).unwrap_or_else(Reply::from))
 }
 
@@ -21,7 +20,13 @@ fn chain(state: &State, ask: Ask<'_>, service: &str) -> Result<Reply, Refused> {
         return Err(bad_request(state.is_1_8(), "Missing chain name"));
     }
     ask.who.require(Resource::Service, service, Access::Read)?;
-    let change: ChainOverride = ask.call.json()?;
+    let change: ChainOverride = if ask.call.method == http::Method::POST {
+        go_json::from_slice(&ask.call.body).map_err(|error| {
+            bad_request(state.is_1_8(), &format!("Request decoding failed: {error}"))
+        })?
+    } else {
+        ChainOverride::default()
+    };
     let datacenter = ask.call.param("compile-dc").filter(|name| !name.is_empty()).unwrap_or("dc1");
     let (chain, seen) = state.discovery_chain(service, datacenter, &change)?;
     Ok(Reply::json(&json!({ "Chain": chain })).at(seen))

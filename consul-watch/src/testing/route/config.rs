@@ -1,26 +1,29 @@
 use serde_json::{Value, json};
 
 use super::{
-    Ask,
-    call::{bad_request, go_words, number},
+    Ask, Path,
+    call::{bad_request, number},
 };
 use crate::testing::{
     acl::{Access, Authorizer, Resource},
     answer::Reply,
+    go_json,
     state::{NewEntry, Refused, State},
 };
 
+pub(super) const PATHS: &[Path] = &[Path::new("config/", "GET,DELETE"), Path::new("config", "PUT")];
+
 /// `path` is all that follows `config`, if anything does.
-pub(super) fn answer(state: &mut State, ask: Ask<'_>, path: &str) -> Reply {
+pub(super) fn answer(state: &mut State, ask: Ask<'_>, path: &str) -> Option<Reply> {
     let (kind, name) = path.split_once('/').unwrap_or((path, ""));
     let answered = match (ask.call.method.as_str(), path.contains('/')) {
         ("PUT", false) if path.is_empty() => put(state, ask),
         ("GET", false) => list(state, ask, kind),
         ("GET", true) => get(state, ask, kind, name),
         ("DELETE", _) => delete(state, ask, kind, name),
-        _ => Err(Refused::new(405, format!("method {} not allowed", ask.call.method))),
+        _ => return None,
     };
-    answered.unwrap_or_else(Reply::from)
+    Some(answered.unwrap_or_else(Reply::from))
 }
 
 fn require(
@@ -70,12 +73,27 @@ fn get(state: &State, ask: Ask<'_>, kind: &str, name: &str) -> Result<Reply, Ref
     Ok(reply.at(seen).clinging(state.is_1_8()))
 }
 
+/// The kind of a value, as Go names it.
+fn kind_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "invalid",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "float64",
+        Value::String(_) => "string",
+        Value::Array(_) => "slice",
+        Value::Object(_) => "map",
+    }
+}
+
 fn put(state: &mut State, ask: Ask<'_>) -> Result<Reply, Refused> {
     let old = state.is_1_8();
     let refused = |text: &str| bad_request(old, &format!("Request decoding failed: {text}"));
-    let body = serde_json::from_slice(&ask.call.body).map_err(|error| {
-        refused(&if ask.call.body.is_empty() { "EOF".to_owned() } else { go_words(&error) })
-    })?;
+    let body = match go_json::value(&ask.call.body) {
+        Ok(Value::Object(body)) => body,
+        Ok(Value::Array(_)) => return Err(refused("'' expected a map, got 'slice'")),
+        Ok(other) => return Err(refused(&format!("'' expected a map, got '{}'", kind_of(&other)))),
+        Err(error) => return Err(refused(&error.to_string())),
+    };
     let new = NewEntry::read(body, |kind| state.config_kind_is_known(kind))
         .map_err(|text| refused(&text))?;
     let cas = ask.call.param("cas").map(number).transpose()?;

@@ -1,18 +1,26 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{
-    Ask,
-    call::{bad_request, go_words},
-};
+use super::{Ask, Path, call::bad_request};
 use crate::testing::{
     acl::{Access, Resource},
     answer::Reply,
     filter::schema,
+    go_json,
     state::{IntentionBody, NewCaConfiguration, Refused, State, Verdict},
 };
 
 type Answered = Result<Reply, Refused>;
+
+pub(super) const PATHS: &[Path] = &[
+    Path::new("connect/ca/configuration", "GET,PUT"),
+    Path::new("connect/ca/roots", "GET"),
+    Path::new("connect/intentions", "GET,POST"),
+    Path::new("connect/intentions/match", "GET"),
+    Path::new("connect/intentions/check", "GET"),
+    Path::new("connect/intentions/exact", "GET,PUT,DELETE"),
+    Path::new("connect/intentions/", "GET,PUT,DELETE"),
+];
 
 pub(super) fn answer(state: &mut State, ask: Ask<'_>, rest: &str) -> Option<Reply> {
     let (what, rest) = rest.split_once('/').unwrap_or((rest, ""));
@@ -21,10 +29,15 @@ pub(super) fn answer(state: &mut State, ask: Ask<'_>, rest: &str) -> Option<Repl
         ("GET", "ca", "roots") => roots(state, ask),
         ("GET", "ca", "configuration") => ask
             .who
-            .require(Resource::Operator, "", Access::Read)
+            // Since 1.17 the configuration, which may hold secrets, takes the right to write.
+            .require(
+                Resource::Operator,
+                "",
+                if state.is_1_8() { Access::Read } else { Access::Write },
+            )
             .map(|()| Reply::json(&state.ca_configuration())),
         ("PUT", "ca", "configuration") => configure(state, ask),
-        (_, "intentions", "") => all(state, ask),
+        (_, "intentions", "") if !ask.call.path.ends_with('/') => all(state, ask),
         ("GET", "intentions", "match") => matching(state, ask),
         ("GET", "intentions", "check") => check(state, ask),
         (_, "intentions", "exact") if !state.is_1_8() => exact(state, ask),
@@ -50,13 +63,20 @@ pub(super) fn roots(state: &mut State, ask: Ask<'_>) -> Answered {
         return Ok(reply);
     }
     let (roots, seen) = state.ca_roots(ask.now)?;
-    Ok(Reply::json(&roots).at(seen))
+    let mut reply = Reply::json(&roots).at(seen);
+    reply.quiet_leader = state.is_1_8();
+    Ok(reply)
 }
 
 /// A service's certificate.
 pub(super) fn leaf(state: &mut State, ask: Ask<'_>, service: &str) -> Answered {
     if service.is_empty() {
-        return Err(Refused::new(500, "URI must be either service or agent"));
+        let text = if state.is_1_8() {
+            "URI must be either service or agent"
+        } else {
+            "URI must be either workload identity, service, agent, server, or kind"
+        };
+        return Err(Refused::new(500, text));
     }
     ask.who.require(Resource::Service, service, Access::Write)?;
     let (leaf, seen) = state.ca_leaf(service, ask.now)?;
@@ -65,9 +85,8 @@ pub(super) fn leaf(state: &mut State, ask: Ask<'_>, service: &str) -> Answered {
 
 fn configure(state: &mut State, ask: Ask<'_>) -> Answered {
     let old = state.is_1_8();
-    let new: NewCaConfiguration = serde_json::from_slice(&ask.call.body).map_err(|error| {
-        bad_request(old, &format!("Request decode failed: {}", go_words(&error)))
-    })?;
+    let new: NewCaConfiguration = go_json::from_slice(&ask.call.body)
+        .map_err(|error| bad_request(old, &format!("Request decode failed: {error}")))?;
     ask.who.require(Resource::Operator, "", Access::Write)?;
     state.ca_configure(new, ask.now).map(|()| Reply::empty(200))
 }
@@ -82,8 +101,8 @@ pub(super) fn authorize(state: &State, ask: Ask<'_>) -> Answered {
         client_cert_uri: String,
     }
     let bad = |text: &str| bad_request(state.is_1_8(), text);
-    let body: Body = serde_json::from_slice(&ask.call.body)
-        .map_err(|error| bad(&format!("Request decode failed: {}", go_words(&error))))?;
+    let body: Body = go_json::from_slice(&ask.call.body)
+        .map_err(|error| bad(&format!("Request decode failed: {error}")))?;
     if body.target.is_empty() {
         return Err(bad("Target service must be specified"));
     }
@@ -99,6 +118,7 @@ pub(super) fn authorize(state: &State, ask: Ask<'_>) -> Answered {
         Verdict::Default(_) if ask.who.enforces() => {
             "Default behavior configured by ACLs".to_owned()
         }
+        Verdict::Default(_) if !state.is_1_8() => "Default behavior configured by ACLs".to_owned(),
         Verdict::Default(_) => "ACLs disabled, access is allowed by default".to_owned(),
     };
     Ok(Reply::json(&json!({ "Authorized": verdict.allows(), "Reason": reason })))
@@ -113,12 +133,9 @@ fn may_write(ask: Ask<'_>, destination: &str) -> Result<(), Refused> {
     ask.who.require(Resource::Intention, destination, Access::Write)
 }
 
-fn body(state: &State, ask: Ask<'_>) -> Result<IntentionBody, Refused> {
-    let status = if state.is_1_8() { 500 } else { 400 };
-    serde_json::from_slice(&ask.call.body).map_err(|error| {
-        let words = if ask.call.body.is_empty() { "EOF".to_owned() } else { go_words(&error) };
-        Refused::new(status, format!("Failed to decode request body: {words}"))
-    })
+fn body(ask: Ask<'_>) -> Result<IntentionBody, Refused> {
+    go_json::from_slice(&ask.call.body)
+        .map_err(|error| Refused::new(500, format!("Failed to decode request body: {error}")))
 }
 
 fn not_allowed(ask: Ask<'_>) -> Refused {
@@ -134,7 +151,7 @@ fn all(state: &mut State, ask: Ask<'_>) -> Answered {
             Ok(Reply::json(&Value::Array(list)).at(seen))
         }
         "POST" => {
-            let new = body(state, ask)?;
+            let new = body(ask)?;
             may_write(ask, &new.destination_name)?;
             let id = state.intention_create(new, ask.now)?;
             Ok(Reply::json(&json!({ "ID": id })))
@@ -156,12 +173,12 @@ fn one(state: &mut State, ask: Ask<'_>, id: &str) -> Answered {
             let Some(found) = found else {
                 return Err(Refused::new(404, "Intention not found"));
             };
-            // Servers of old do not tell the index here.
+            // Only blocking reads are told the index here.
             let reply = Reply::json(&found);
-            Ok(if state.is_1_8() { reply } else { reply.at(seen) })
+            Ok(if ask.call.index == 0 { reply } else { reply.at(seen) })
         }
         "PUT" => {
-            let new = body(state, ask)?;
+            let new = body(ask)?;
             may_write(ask, &new.destination_name)?;
             if let Some((_, destination)) = &ends {
                 may_write(ask, destination)?;
@@ -179,15 +196,15 @@ fn one(state: &mut State, ask: Ask<'_>, id: &str) -> Answered {
     }
 }
 
-fn needed<'a>(ask: Ask<'a>, old: bool, name: &str) -> Result<&'a str, Refused> {
-    ask.call.param(name).filter(|value| !value.is_empty()).ok_or_else(|| {
-        let status = if old { 500 } else { 400 };
-        Refused::new(status, format!("required query parameter '{name}' not set"))
-    })
+fn needed<'a>(ask: Ask<'a>, name: &str) -> Result<&'a str, Refused> {
+    ask.call
+        .param(name)
+        .filter(|value| !value.is_empty())
+        .ok_or_else(|| Refused::new(500, format!("required query parameter '{name}' not set")))
 }
 
 fn exact(state: &mut State, ask: Ask<'_>) -> Answered {
-    let (source, destination) = (needed(ask, false, "source")?, needed(ask, false, "destination")?);
+    let (source, destination) = (needed(ask, "source")?, needed(ask, "destination")?);
     match ask.call.method.as_str() {
         "GET" => {
             let (found, seen) = state.intention_between(source, destination);
@@ -200,7 +217,7 @@ fn exact(state: &mut State, ask: Ask<'_>) -> Answered {
             })
         }
         "PUT" => {
-            let mut new = body(state, ask)?;
+            let mut new = body(ask)?;
             source.clone_into(&mut new.source_name);
             destination.clone_into(&mut new.destination_name);
             may_write(ask, destination)?;
@@ -217,20 +234,21 @@ fn exact(state: &mut State, ask: Ask<'_>) -> Answered {
 
 fn matching(state: &State, ask: Ask<'_>) -> Answered {
     let old = state.is_1_8();
-    let by_source = match needed(ask, old, "by")? {
+    let by_source = match needed(ask, "by")? {
         "source" => true,
         "destination" => false,
         _ => {
             let text = "'by' parameter must be one of 'source' or 'destination'";
-            return Err(Refused::new(if old { 500 } else { 400 }, text));
+            return Err(Refused::new(500, text));
         }
     };
-    needed(ask, old, "name")?;
+    needed(ask, "name")?;
     let (mut found, mut content, mut index) = (serde_json::Map::new(), Vec::new(), 1);
     for name in ask.call.all("name") {
         ask.who.require(Resource::Intention, name, Access::Read)?;
         let (list, seen) = state.intention_match(by_source, name);
-        found.insert(name.clone(), Value::Array(list));
+        let nothing = list.is_empty();
+        found.insert(name.clone(), if nothing { Value::Null } else { Value::Array(list) });
         content.push(seen.watched);
         index = seen.index;
     }
@@ -240,9 +258,8 @@ fn matching(state: &State, ask: Ask<'_>) -> Answered {
 }
 
 fn check(state: &State, ask: Ask<'_>) -> Answered {
-    let old = state.is_1_8();
-    let source = needed(ask, old, "source")?;
-    let destination = needed(ask, old, "destination")?;
+    let source = needed(ask, "source")?;
+    let destination = needed(ask, "destination")?;
     if let Some(kind) = ask.call.param("source-type").filter(|kind| *kind != "consul") {
         return Err(Refused::new(500, format!("unsupported SourceType: {kind:?}")));
     }

@@ -1,7 +1,7 @@
 use http::Method;
 use serde_json::{Value, json};
 
-use super::{Ask, call::number};
+use super::{Ask, Call, Path, call::number};
 use crate::testing::{
     acl::{Access, Resource},
     answer::Reply,
@@ -10,13 +10,15 @@ use crate::testing::{
 
 pub(super) const VALUE_LIMIT: usize = 512 * 1024;
 
-pub(super) fn answer(state: &mut State, ask: Ask<'_>, key: &str) -> Reply {
-    match ask.call.method {
+pub(super) const PATHS: &[Path] = &[Path::new("kv/", "GET,PUT,DELETE")];
+
+pub(super) fn answer(state: &mut State, ask: Ask<'_>, key: &str) -> Option<Reply> {
+    Some(match ask.call.method {
         Method::GET => read(state, ask, key),
         Method::PUT => put(state, ask, key).map(Value::Bool).into(),
         Method::DELETE => delete(state, ask, key).map(Value::Bool).into(),
-        _ => Reply::empty(405).header("allow", "GET,PUT,DELETE"),
-    }
+        _ => return None,
+    })
 }
 
 fn read(state: &State, ask: Ask<'_>, key: &str) -> Reply {
@@ -59,7 +61,9 @@ fn read(state: &State, ask: Ask<'_>, key: &str) -> Reply {
         return Reply::empty(404).at(seen);
     };
     if call.has("raw") {
-        let mut reply = Reply::text(200, "").header("x-content-type-options", "nosniff");
+        let mut reply = Reply::plain(200, "")
+            .header("content-security-policy", "sandbox")
+            .header("x-content-type-options", "nosniff");
         reply.body = pair.value;
         return reply.at(seen);
     }
@@ -85,13 +89,7 @@ fn put(state: &mut State, ask: Ask<'_>, key: &str) -> Result<bool, Refused> {
         acquire: call.param("acquire").map(str::to_owned),
         release: call.param("release").map(str::to_owned),
     };
-    let given = [condition.cas.is_some(), condition.acquire.is_some(), condition.release.is_some()];
-    if given.into_iter().filter(|given| *given).count() > 1 {
-        return Err(Refused::new(
-            400,
-            "Conflicting flags: only one of cas, acquire and release can be used",
-        ));
-    }
+    conflicting(call, &["acquire", "cas", "release"])?;
     if call.body.len() > VALUE_LIMIT {
         let text = format!(
             "Request body({} bytes) too large, max size: {VALUE_LIMIT} bytes.",
@@ -104,6 +102,14 @@ fn put(state: &mut State, ask: Ask<'_>, key: &str) -> Result<bool, Refused> {
     state.kv_put(key, call.body.clone(), flags, &condition, now)
 }
 
+/// Refuses parameters that exclude each other, and tells all that were given.
+fn conflicting(call: &Call, names: &[&str]) -> Result<(), Refused> {
+    if names.iter().filter(|name| call.has(name)).count() < 2 {
+        return Ok(());
+    }
+    Err(Refused::new(400, format!("Conflicting flags: {}", call.query())))
+}
+
 fn delete(state: &mut State, ask: Ask<'_>, key: &str) -> Result<bool, Refused> {
     let Ask { call, who, .. } = ask;
     let cas = call.param("cas").map(number).transpose()?;
@@ -114,12 +120,7 @@ fn delete(state: &mut State, ask: Ask<'_>, key: &str) -> Result<bool, Refused> {
         who.require(Resource::Key, key, Access::Write)?;
         return Ok(state.kv_delete(key, cas));
     }
-    if cas.is_some() {
-        return Err(Refused::new(
-            400,
-            "Conflicting flags: cas and recurse cannot be used together",
-        ));
-    }
+    conflicting(call, &["cas", "recurse"])?;
     who.require_tree(key)?;
     state.kv_delete_tree(key);
     Ok(true)

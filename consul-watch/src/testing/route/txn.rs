@@ -1,17 +1,23 @@
 use serde_json::{Value, json};
 
 use super::{
-    Ask,
-    call::go_words,
+    Ask, Path,
     json::{check_json, node_json, service_json},
     kv::VALUE_LIMIT,
 };
 use crate::testing::{
     answer::Reply,
+    go_json,
     state::{State, TxnFound, TxnStep},
 };
 
-pub(super) fn transact(state: &mut State, ask: Ask<'_>) -> Reply {
+pub(super) const PATHS: &[Path] = &[Path::new("txn", "PUT")];
+
+pub(super) fn answer(state: &mut State, ask: Ask<'_>, _rest: &str) -> Option<Reply> {
+    Some(transact(state, ask))
+}
+
+fn transact(state: &mut State, ask: Ask<'_>) -> Reply {
     let Ask { call, who, now } = ask;
     if call.body.len() > VALUE_LIMIT {
         let text = format!(
@@ -20,11 +26,13 @@ pub(super) fn transact(state: &mut State, ask: Ask<'_>) -> Reply {
         );
         return Reply::text(413, text);
     }
-    let steps: Vec<TxnStep> = match serde_json::from_slice(&call.body) {
+    let steps: Vec<TxnStep> = match go_json::from_slice(&call.body) {
         Ok(steps) => steps,
         Err(error) => {
-            let problem = if call.body.is_empty() { "EOF".to_owned() } else { go_words(&error) };
-            return Reply::text(400, format!("Failed to parse body: {problem}"));
+            return Reply::text(
+                400,
+                format!("Failed to parse body: {}", of_go(&error.to_string())),
+            );
         }
     };
     let limit = state.txn_limit();
@@ -32,6 +40,20 @@ pub(super) fn transact(state: &mut State, ask: Ask<'_>) -> Reply {
         let text = format!("Transaction contains too many operations ({} > {limit})", steps.len());
         return Reply::text(413, text);
     }
+    // What only reads is answered as a read: it says where it stands.
+    let reads = steps.iter().all(TxnStep::is_read);
+    let old = state.is_1_8();
+    let meta = reads.then(|| state.query_meta(u64::from(!old)));
+    let told = |mut value: Value| {
+        if let (Some(fields), Some(meta)) = (value.as_object_mut(), meta) {
+            fields.extend(meta);
+        }
+        let reply = Reply::json(&value);
+        if !reads {
+            return reply;
+        }
+        reply.header("x-consul-knownleader", "true").header("x-consul-lastcontact", "0")
+    };
     let denied: Vec<(usize, String)> = steps
         .iter()
         .enumerate()
@@ -42,24 +64,50 @@ pub(super) fn transact(state: &mut State, ask: Ask<'_>) -> Reply {
         Ok(mut found) => {
             // What may not be read is left out without a word.
             found.retain(|found| found.is_seen_by(who));
-            let results: Vec<Value> = found.iter().map(result).collect();
-            Reply::json(&json!({ "Results": results, "Errors": null }))
+            let results: Vec<Value> = found.iter().map(|found| result(state, found)).collect();
+            told(json!({ "Results": results, "Errors": null }))
         }
         Err(failed) => {
             let errors: Vec<Value> =
                 failed.iter().map(|(at, what)| json!({ "OpIndex": at, "What": what })).collect();
-            let mut reply = Reply::json(&json!({ "Results": null, "Errors": errors }));
+            let mut reply = told(json!({ "Results": null, "Errors": errors }));
             reply.status = 409;
             reply
         }
     }
 }
 
-fn result(found: &TxnFound) -> Value {
+fn result(state: &State, found: &TxnFound) -> Value {
     match found {
         TxnFound::Kv(pair) => json!({ "KV": pair }),
         TxnFound::Node(node) => json!({ "Node": node_json(node) }),
-        TxnFound::Service(service) => json!({ "Service": service_json(service) }),
-        TxnFound::Check(check) => json!({ "Check": check_json(check) }),
+        TxnFound::Service(service) => {
+            json!({ "Service": with_nulls(service_json(state, service), &["Tags"]) })
+        }
+        TxnFound::Check(check) => {
+            json!({ "Check": with_nulls(check_json(state, check), &["ServiceTags"]) })
+        }
     }
+}
+
+/// What Go says of values that are no base64.
+fn of_go(text: &str) -> String {
+    match text.strip_prefix("not base64: ").and_then(|rest| rest.rsplit_once("offset ")) {
+        Some((_, offset)) => {
+            format!("illegal base64 data at input byte {}", offset.trim_end_matches('.'))
+        }
+        None => text.to_owned(),
+    }
+}
+
+/// Shows lists that nobody gave as `null`.
+fn with_nulls(mut value: Value, lists: &[&str]) -> Value {
+    for list in lists {
+        if let Some(list) = value.get_mut(*list)
+            && list.as_array().is_some_and(Vec::is_empty)
+        {
+            *list = Value::Null;
+        }
+    }
+    value
 }

@@ -4,6 +4,7 @@ mod binding;
 mod bodies;
 mod method;
 mod policy;
+mod template;
 mod token;
 
 use std::{
@@ -28,10 +29,12 @@ use crate::{
 pub(in crate::testing) use bodies::{
     BindingBody, LoginBody, MethodBody, PolicyBody, RoleBody, TokenBody,
 };
+pub(in crate::testing) use template::{TEMPLATES, Template, TemplatedPolicy};
 pub(in crate::testing) use token::TokenFilter;
 
 const DATACENTER: &str = "dc1";
 const MANAGEMENT: &str = "00000000-0000-0000-0000-000000000001";
+const READ_ONLY: &str = "00000000-0000-0000-0000-000000000002";
 const ANONYMOUS: &str = "00000000-0000-0000-0000-000000000002";
 
 /// The ACLs of a datacenter.
@@ -87,6 +90,7 @@ struct Token {
     roles: Vec<String>,
     service_identities: Vec<ServiceIdentity>,
     node_identities: Vec<NodeIdentity>,
+    templated_policies: Vec<TemplatedPolicy>,
     local: bool,
     auth_method: String,
     created_at: SystemTime,
@@ -118,6 +122,7 @@ struct Role {
     policies: Vec<String>,
     service_identities: Vec<ServiceIdentity>,
     node_identities: Vec<NodeIdentity>,
+    templated_policies: Vec<TemplatedPolicy>,
     stamp: Stamp,
 }
 
@@ -166,20 +171,33 @@ impl Acl {
             datacenters.is_empty() || datacenters.iter().any(|name| name == DATACENTER)
         };
         let mut found = Vec::new();
-        let mut add =
-            |policies: &[String], services: &[ServiceIdentity], nodes: &[NodeIdentity]| {
-                let policies = policies.iter().filter_map(|id| self.policies.get(id));
-                found.extend(
-                    policies.filter(|policy| here(&policy.datacenters)).map(|p| p.rules.clone()),
-                );
-                let services = services.iter().filter(|identity| here(&identity.datacenters));
-                found.extend(services.map(|identity| Rules::of_service(&identity.service_name)));
-                let nodes = nodes.iter().filter(|identity| identity.datacenter == DATACENTER);
-                found.extend(nodes.map(|identity| Rules::of_node(&identity.node_name)));
-            };
-        add(&token.policies, &token.service_identities, &token.node_identities);
+        let mut add = |policies: &[String],
+                       services: &[ServiceIdentity],
+                       nodes: &[NodeIdentity],
+                       templates: &[TemplatedPolicy]| {
+            let policies = policies.iter().filter_map(|id| self.policies.get(id));
+            found.extend(
+                policies.filter(|policy| here(&policy.datacenters)).map(|p| p.rules.clone()),
+            );
+            let services = services.iter().filter(|identity| here(&identity.datacenters));
+            found.extend(services.map(|identity| Rules::of_service(&identity.service_name)));
+            let nodes = nodes.iter().filter(|identity| identity.datacenter == DATACENTER);
+            found.extend(nodes.map(|identity| Rules::of_node(&identity.node_name)));
+            found.extend(templates.iter().filter_map(TemplatedPolicy::rules));
+        };
+        add(
+            &token.policies,
+            &token.service_identities,
+            &token.node_identities,
+            &token.templated_policies,
+        );
         for role in token.roles.iter().filter_map(|id| self.roles.get(id)) {
-            add(&role.policies, &role.service_identities, &role.node_identities);
+            add(
+                &role.policies,
+                &role.service_identities,
+                &role.node_identities,
+                &role.templated_policies,
+            );
         }
         found
     }
@@ -196,13 +214,32 @@ impl State {
         let text = policy::management_rules(self.is_1_8());
         let management = Policy {
             name: "global-management".to_owned(),
-            description: "Builtin Policy that grants unlimited access".to_owned(),
+            description: if self.is_1_8() {
+                "Builtin Policy that grants unlimited access".to_owned()
+            } else {
+                "A built-in policy that grants read and write access to all Consul features"
+                    .to_owned()
+            },
             rules: Rules::parse(&text).unwrap_or_default(),
             text,
             datacenters: Vec::new(),
             stamp,
         };
         self.acl.policies.insert(MANAGEMENT.to_owned(), management);
+        if !self.is_1_8() {
+            let text = policy::read_only_rules();
+            let read_only = Policy {
+                name: "builtin/global-read-only".to_owned(),
+                description:
+                    "A built-in policy that grants read-only access to all Consul features"
+                        .to_owned(),
+                rules: Rules::parse(&text).unwrap_or_default(),
+                text,
+                datacenters: Vec::new(),
+                stamp,
+            };
+            self.acl.policies.insert(READ_ONLY.to_owned(), read_only);
+        }
         self.acl.indexes.policies = index;
         let now = Instant::now();
         let plain = |description: &str, secret: &str| Token {
@@ -212,6 +249,7 @@ impl State {
             roles: Vec::new(),
             service_identities: Vec::new(),
             node_identities: Vec::new(),
+            templated_policies: Vec::new(),
             local: false,
             auth_method: String::new(),
             created_at: self.acl.wall(now),
@@ -280,10 +318,16 @@ impl State {
         }
     }
 
+    /// The rule for names of policies.
+    fn name_rule(&self) -> &'static str {
+        if self.is_1_8() { NAME_RULE } else { NAME_RULE_NOW }
+    }
+
     /// What an ACL read of something unknown gets.
     pub(in crate::testing) fn acl_missing(&self, what: &str) -> Refused {
         match (self.is_1_8(), what) {
             (true, "token" | "policy") => Refused::new(403, "ACL not found"),
+            (false, "token") => Refused::new(403, "token does not exist: ACL not found"),
             (true, _) => Refused::new(404, ""),
             (false, _) => {
                 Refused::new(404, format!("Requested {what} does not exist: ACL not found"))
@@ -344,4 +388,6 @@ fn is_identity_name(name: &str) -> bool {
         && name.ends_with(inner)
 }
 
+/// The rule for names of policies in newer words.
+const NAME_RULE_NOW: &str = "Only alphanumeric characters, a single '/', '-' and '_' are allowed";
 const NAME_RULE: &str = "Only alphanumeric characters, '-' and '_' are allowed";

@@ -4,18 +4,25 @@ use std::{
     time::Duration,
 };
 
-use serde::Deserialize;
+use serde::{Deserialize, de::IgnoredAny};
+use serde_json::Value;
 use tokio::time::Instant;
 
 use super::{NODE, Refused, State, fingerprint, sidecar};
 use crate::{
     GoDuration,
     testing::acl::{Access, Authorizer, Resource},
-    types::{HealthCheck, HealthStatus, JsonObject, Service, ServiceKind, from_go_text, nullable},
+    types::{
+        HealthCheck, HealthStatus, Locality, Service, ServiceAddress, ServiceKind, ServiceProxy,
+        Weights,
+    },
 };
 
 /// An output that changes while the status stays reaches the catalog this much later.
 const OUTPUT_DELAY: Duration = Duration::from_mins(5);
+/// Reasons of a maintenance that nobody gave one for.
+const SERVICE_MAINTENANCE: &str = "Maintenance mode is enabled for this service, but no reason was provided. This is a default message.";
+const NODE_MAINTENANCE: &str = "Maintenance mode is enabled for this node, but no reason was provided. This is a default message.";
 /// Longest output that an agent keeps.
 const OUTPUT_LIMIT: usize = 4096;
 
@@ -41,6 +48,8 @@ impl fmt::Debug for LocalAgent {
 #[derive(Debug)]
 struct LocalCheck {
     check: HealthCheck,
+    /// Interval and limit, as they are shown.
+    timing: (String, String),
     /// Id of the service whose checks it mirrors.
     alias: Option<String>,
     ttl: Option<Duration>,
@@ -54,57 +63,162 @@ struct LocalCheck {
 }
 
 /// The body of a service's registration, as it comes over the wire.
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "PascalCase")]
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default, deny_unknown_fields)]
 pub(in crate::testing) struct NewService {
-    #[serde(default, deserialize_with = "nullable")]
+    kind: ServiceKind,
+    #[serde(rename = "ID")]
+    pub(super) id: String,
     pub(super) name: String,
-    #[serde(default, deserialize_with = "nullable")]
+    tags: Vec<String>,
+    address: String,
+    #[serde(alias = "tagged_addresses")]
+    tagged_addresses: BTreeMap<String, ServiceAddress>,
+    socket_path: String,
+    meta: BTreeMap<String, String>,
+    port: i64,
     pub(super) check: Option<NewCheck>,
-    #[serde(default, deserialize_with = "nullable")]
     pub(super) checks: Vec<NewCheck>,
-    #[serde(default, deserialize_with = "nullable")]
-    pub(super) connect: NewConnect,
-    #[serde(flatten)]
-    pub(super) service: Service,
+    weights: Option<Weights>,
+    #[serde(alias = "enable_tag_override")]
+    enable_tag_override: bool,
+    proxy: Option<ServiceProxy>,
+    pub(super) connect: Option<NewConnect>,
+    locality: Option<Locality>,
+    namespace: Option<String>,
+    partition: Option<String>,
+    #[serde(rename = "Token")]
+    _token: String,
+}
+
+impl NewService {
+    /// The service itself.
+    pub(super) fn service(&self) -> Service {
+        let mut service = Service::new(self.name.clone(), self.id.clone());
+        service.kind = self.kind.clone();
+        service.tags.clone_from(&self.tags);
+        service.address.clone_from(&self.address);
+        service.tagged_addresses.clone_from(&self.tagged_addresses);
+        service.socket_path.clone_from(&self.socket_path);
+        service.meta.clone_from(&self.meta);
+        service.port = self.port;
+        service.weights = self.weights.unwrap_or_default();
+        service.enable_tag_override = self.enable_tag_override;
+        service.proxy = self.proxy.clone().unwrap_or_default();
+        service.connect.native = self.connect.as_ref().is_some_and(|connect| connect.native);
+        service.locality.clone_from(&self.locality);
+        service.namespace.clone_from(&self.namespace);
+        service.partition.clone_from(&self.partition);
+        service
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub(in crate::testing) struct NewConnect {
-    #[serde(deserialize_with = "nullable")]
     native: bool,
+    #[serde(alias = "sidecar_service")]
     pub(super) sidecar_service: Option<Box<NewService>>,
 }
 
 /// The body of a check's registration.
 #[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "PascalCase", default)]
+#[serde(rename_all = "PascalCase", default, deny_unknown_fields)]
 pub(in crate::testing) struct NewCheck {
-    #[serde(rename = "ID", deserialize_with = "nullable")]
+    #[serde(rename = "ID")]
     pub(super) id: String,
-    #[serde(rename = "CheckID", deserialize_with = "nullable")]
+    #[serde(rename = "CheckID")]
     pub(super) check_id: String,
-    #[serde(deserialize_with = "nullable")]
     pub(super) name: String,
-    #[serde(deserialize_with = "nullable")]
     pub(super) notes: String,
-    #[serde(rename = "ServiceID", deserialize_with = "nullable")]
+    #[serde(rename = "ServiceID", alias = "service_id")]
     pub(super) service_id: String,
-    #[serde(deserialize_with = "nullable")]
+    #[serde(alias = "alias_service")]
     pub(super) alias_service: String,
-    #[serde(deserialize_with = "from_go_text")]
+    #[serde(alias = "alias_node")]
+    pub(super) alias_node: String,
+    #[serde(deserialize_with = "duration")]
     pub(super) interval: Option<Duration>,
-    #[serde(rename = "TTL", deserialize_with = "from_go_text")]
+    #[serde(deserialize_with = "duration")]
+    pub(super) timeout: Option<Duration>,
+    #[serde(rename = "TTL", deserialize_with = "duration")]
     pub(super) ttl: Option<Duration>,
-    #[serde(deserialize_with = "nullable")]
     pub(super) status: String,
-    #[serde(rename = "HTTP", deserialize_with = "nullable")]
+    #[serde(rename = "HTTP")]
     pub(super) http: String,
-    #[serde(rename = "TCP", deserialize_with = "nullable")]
+    #[serde(rename = "TCP")]
     pub(super) tcp: String,
-    #[serde(deserialize_with = "from_go_text")]
+    #[serde(rename = "GRPC")]
+    pub(super) grpc: String,
+    #[serde(rename = "UDP")]
+    pub(super) udp: String,
+    #[serde(rename = "H2PING")]
+    pub(super) h2ping: String,
+    #[serde(rename = "ScriptArgs", alias = "Args", alias = "script_args")]
+    pub(super) args: Vec<String>,
+    #[serde(alias = "deregister_critical_service_after", deserialize_with = "duration")]
     pub(super) deregister_critical_service_after: Option<Duration>,
+    // What a check may say that the double does not carry out.
+    #[serde(rename = "Header")]
+    pub(super) _header: IgnoredAny,
+    #[serde(rename = "Method")]
+    pub(super) _method: IgnoredAny,
+    #[serde(rename = "Body")]
+    pub(super) _body: IgnoredAny,
+    #[serde(rename = "DisableRedirects")]
+    pub(super) _disable_redirects: IgnoredAny,
+    #[serde(rename = "TCPUseTLS")]
+    pub(super) _tcp_usetls: IgnoredAny,
+    #[serde(rename = "H2PingUseTLS")]
+    pub(super) _h2_ping_usetls: IgnoredAny,
+    #[serde(rename = "DockerContainerID", alias = "docker_container_id")]
+    pub(super) _docker_containerid: IgnoredAny,
+    #[serde(rename = "Shell")]
+    pub(super) _shell: IgnoredAny,
+    #[serde(rename = "GRPCUseTLS", alias = "grpc_use_tls")]
+    pub(super) _grpc_usetls: IgnoredAny,
+    #[serde(rename = "TLSServerName", alias = "tls_server_name")]
+    pub(super) _tls_server_name: IgnoredAny,
+    #[serde(rename = "TLSSkipVerify", alias = "tls_skip_verify")]
+    pub(super) _tls_skip_verify: IgnoredAny,
+    #[serde(rename = "OSService")]
+    pub(super) _os_service: IgnoredAny,
+    #[serde(rename = "SuccessBeforePassing", alias = "success_before_passing")]
+    pub(super) _success_before_passing: IgnoredAny,
+    #[serde(rename = "FailuresBeforeWarning", alias = "failures_before_warning")]
+    pub(super) _failures_before_warning: IgnoredAny,
+    #[serde(rename = "FailuresBeforeCritical", alias = "failures_before_critical")]
+    pub(super) _failures_before_critical: IgnoredAny,
+    #[serde(rename = "OutputMaxSize", alias = "output_max_size")]
+    pub(super) _output_max_size: IgnoredAny,
+    #[serde(rename = "Token")]
+    pub(super) _token: IgnoredAny,
+    #[serde(rename = "Namespace")]
+    pub(super) _namespace: IgnoredAny,
+    #[serde(rename = "Partition")]
+    pub(super) _partition: IgnoredAny,
+}
+
+/// A duration as text, or as a number of nanoseconds.
+pub(in crate::testing) fn duration<'de, D: serde::Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Duration>, D::Error> {
+    use serde::de::Error as _;
+    match Value::deserialize(deserializer)? {
+        Value::String(text) if text.is_empty() => Ok(None),
+        Value::String(text) => {
+            let read = text
+                .parse::<GoDuration>()
+                .map_err(|_bad| D::Error::custom(format!("time: invalid duration {text:?}")))?;
+            Ok(Some(read.get()).filter(|read| !read.is_zero()))
+        }
+        Value::Number(number) => {
+            let nanoseconds = number.as_f64().unwrap_or_default().max(0.0);
+            let read = Duration::try_from_secs_f64(nanoseconds / 1e9).unwrap_or_default();
+            Ok(Some(read).filter(|read| !read.is_zero()))
+        }
+        _ => Ok(None),
+    }
 }
 
 /// A report for a TTL check.
@@ -139,6 +253,16 @@ impl LocalAgent {
         self.default_token = secret;
     }
 
+    /// The interval and the limit of a check, as the agent shows them.
+    pub(in crate::testing) fn timing(&self, check: &str) -> Option<(String, String)> {
+        self.checks.get(check).map(|local| local.timing.clone())
+    }
+
+    /// How many checks wait for reports.
+    pub(in crate::testing) fn ttls(&self) -> usize {
+        self.checks.values().filter(|local| local.ttl.is_some()).count()
+    }
+
     /// The secret that a request counts as sending.
     pub(in crate::testing) fn token_or_default<'a>(&'a self, sent: &'a str) -> &'a str {
         if sent.is_empty() { &self.default_token } else { sent }
@@ -155,29 +279,45 @@ impl State {
     pub(in crate::testing) fn agent_register_service(
         &mut self,
         new: NewService,
+        replace_checks: bool,
         who: &Authorizer,
         now: Instant,
     ) -> Result<(), Refused> {
         if new.name.is_empty() {
             return Err(Refused::new(400, "Missing service name"));
         }
-        if matches!(new.service.address.as_str(), "0.0.0.0" | "::" | "[::]") {
+        if matches!(new.address.as_str(), "0.0.0.0" | "::" | "[::]") {
             return Err(Refused::new(400, "Invalid service address"));
         }
-        let mut service = Service { name: new.name, ..new.service };
-        service.connect.native = new.connect.native;
+        let mut service = new.service();
         if service.id.is_empty() {
             service.id.clone_from(&service.name);
         }
-        check_proxy(&service)?;
+        check_service(&service)?;
+        check_proxy(&service, self.is_1_8())?;
+        for check in new.check.iter().chain(&new.checks) {
+            check.vet(true, self.is_1_8())?;
+        }
+        // The agent has an address of its own in each form that others may ask for.
+        if service.address.parse::<std::net::Ipv4Addr>().is_ok() {
+            for form in ["lan_ipv4", "wan_ipv4"] {
+                service.tagged_addresses.entry(form.to_owned()).or_insert_with(|| ServiceAddress {
+                    address: service.address.clone(),
+                    port: service.port,
+                });
+            }
+        }
         let sidecar = new
             .connect
-            .sidecar_service
+            .and_then(|connect| connect.sidecar_service)
             .map(|sidecar| sidecar::expand(&service, *sidecar, &self.agent))
             .transpose()?;
         self.vet_service(&service, who)?;
         if let Some((sidecar, _)) = &sidecar {
             self.vet_service(sidecar, who)?;
+        }
+        if replace_checks {
+            self.drop_checks_of(&service.id, now);
         }
         self.put_local_service(service, new.check.into_iter().chain(new.checks).collect(), now)?;
         if let Some((sidecar, checks)) = sidecar {
@@ -186,6 +326,19 @@ impl State {
         }
         self.refresh_aliases(now);
         Ok(())
+    }
+
+    fn drop_checks_of(&mut self, service: &str, now: Instant) {
+        let checks = self.agent.checks.values().map(|local| &local.check);
+        let ids: Vec<String> = checks
+            .filter(|check| check.service_id == service)
+            .map(|check| check.check_id.clone())
+            .collect();
+        for id in ids {
+            self.agent.checks.remove(&id);
+            let index = self.commit();
+            self.remove_check(NODE, &id, index, now);
+        }
     }
 
     fn put_local_service(
@@ -214,7 +367,7 @@ impl State {
             if let Some((status, _)) = &before {
                 status.as_str().clone_into(&mut check.status);
             }
-            self.put_local_check(check, now)?;
+            self.put_local_check(check, true, now)?;
             if let (Some((_, output)), Some(local)) = (before, self.agent.checks.get_mut(&check_id))
             {
                 local.check.output = output;
@@ -253,20 +406,30 @@ impl State {
             }
             None => {}
         }
-        self.put_local_check(new, now)?;
+        if new.name.is_empty() {
+            return Err(Refused::new(400, "Missing check name"));
+        }
+        new.vet(false, self.is_1_8())?;
+        self.put_local_check(new, false, now)?;
         self.refresh_aliases(now);
         Ok(())
     }
 
-    fn put_local_check(&mut self, new: NewCheck, now: Instant) -> Result<(), Refused> {
+    fn put_local_check(
+        &mut self,
+        new: NewCheck,
+        with_service: bool,
+        now: Instant,
+    ) -> Result<(), Refused> {
         let id = [&new.check_id, &new.id, &new.name].into_iter().find(|id| !id.is_empty()).cloned();
         let Some(id) = id else {
             return Err(Refused::new(400, "Missing check name"));
         };
         let service = self.agent.services.get(&new.service_id);
         if !new.service_id.is_empty() && service.is_none() {
+            let status = if self.is_1_8() { 500 } else { 404 };
             return Err(Refused::new(
-                500,
+                status,
                 format!("ServiceID {:?} does not exist", new.service_id),
             ));
         }
@@ -284,17 +447,8 @@ impl State {
         } else {
             HealthStatus::from(new.status)
         };
-        let mut definition = JsonObject::new();
-        for (name, text) in [("HTTP", &new.http), ("TCP", &new.tcp)] {
-            if !text.is_empty() {
-                definition.insert(name.to_owned(), text.as_str().into());
-            }
-        }
-        if let Some(interval) = new.interval {
-            definition.insert("Interval".to_owned(), GoDuration::new(interval).to_string().into());
-        }
         let check = HealthCheck {
-            definition,
+            service_tags: service.map(|service| service.tags.clone()).unwrap_or_default(),
             name: if new.name.is_empty() { label } else { new.name },
             notes: new.notes,
             kind: kind.to_owned(),
@@ -306,7 +460,13 @@ impl State {
         let remove_after =
             new.deregister_critical_service_after.map(|after| after.max(Duration::from_mins(1)));
         let critical = check.status == HealthStatus::Critical;
+        let timing = |duration: Option<Duration>| match duration {
+            // A check that comes with its service shows nothing where nothing was said.
+            None if with_service => String::new(),
+            duration => GoDuration::new(duration.unwrap_or_default()).to_string(),
+        };
         let local = LocalCheck {
+            timing: (timing(new.interval), timing(new.timeout)),
             alias: Some(new.alias_service).filter(|id| !id.is_empty()),
             expires: new.ttl.map(|ttl| now + ttl),
             ttl: new.ttl,
@@ -340,10 +500,7 @@ impl State {
             if self.is_1_8() {
                 return Ok(());
             }
-            let text = format!(
-                "Unknown service ID {id:?}. Ensure that the service ID is passed, not the service name."
-            );
-            return Err(Refused::new(404, text));
+            return Err(unknown_service(id));
         }
         self.forget_local_service(id, now);
         // Its sidecar goes with it, if that came with it.
@@ -507,7 +664,11 @@ impl State {
         };
         if let Some(service) = service.filter(|service| !self.agent.services.contains_key(*service))
         {
-            return Err(Refused::new(404, format!("No service registered with ID {service:?}")));
+            return Err(if self.is_1_8() {
+                Refused::new(404, format!("No service registered with ID {service:?}"))
+            } else {
+                unknown_service(service)
+            });
         }
         let on = self.agent.checks.contains_key(&id);
         if enable == on {
@@ -517,7 +678,10 @@ impl State {
             return self.agent_deregister_check(&id, now);
         }
         let reason = if reason.is_empty() {
-            "Maintenance mode is enabled for this service."
+            match service {
+                Some(_) => SERVICE_MAINTENANCE,
+                None => NODE_MAINTENANCE,
+            }
         } else {
             reason
         };
@@ -537,6 +701,7 @@ impl State {
         };
         let local = LocalCheck {
             check,
+            timing: (String::new(), String::new()),
             alias: None,
             ttl: None,
             expires: None,
@@ -552,7 +717,7 @@ impl State {
 }
 
 /// Refuses a proxy that lacks what it needs.
-fn check_proxy(service: &Service) -> Result<(), Refused> {
+fn check_proxy(service: &Service, old: bool) -> Result<(), Refused> {
     if service.kind != ServiceKind::ConnectProxy {
         return Ok(());
     }
@@ -564,7 +729,68 @@ fn check_proxy(service: &Service) -> Result<(), Refused> {
     if service.port == 0 && service.socket_path.is_empty() {
         problems.push("Port must be set for a Connect proxy".to_owned());
     }
-    if problems.is_empty() { Ok(()) } else { Err(Refused::new(400, sidecar::listed(&problems))) }
+    if problems.is_empty() {
+        return Ok(());
+    }
+    let start = if old { "" } else { "Validation failed: " };
+    Err(Refused::new(400, format!("{start}{}", sidecar::listed(&problems))))
+}
+
+/// Refuses weights and metadata that cannot be.
+fn check_service(service: &Service) -> Result<(), Refused> {
+    let weights = service.weights;
+    if weights.passing < 1 {
+        return Err(Refused::new(400, "Invalid Weights: Passing must be greater than 0"));
+    }
+    if weights.warning < 0 {
+        let text = "Invalid Weights: Warning must be greater or equal than 0";
+        return Err(Refused::new(400, text));
+    }
+    if let Some((key, value)) = service.meta.iter().find(|(key, _)| key.starts_with("consul-")) {
+        let text = format!(
+            "Invalid Service Meta: Couldn't load metadata pair ('{key}', '{value}'): Key prefix 'consul-' is reserved for internal use"
+        );
+        return Err(Refused::new(400, text));
+    }
+    Ok(())
+}
+
+impl NewCheck {
+    /// Refuses a check that could not be carried out.
+    fn vet(&self, with_service: bool, old: bool) -> Result<(), Refused> {
+        let bad = |text: &str| Err(Refused::new(400, text));
+        let probes = [&self.http, &self.tcp, &self.grpc, &self.udp, &self.h2ping];
+        let probes = probes.into_iter().any(|target| !target.is_empty()) || !self.args.is_empty();
+        let interval = self.interval.is_some();
+        if !self.alias_service.is_empty() || !self.alias_node.is_empty() {
+        } else if probes && self.ttl.is_some() {
+            return bad("Invalid check: Interval and TTL cannot both be specified");
+        } else if probes && !interval {
+            let kinds = if old {
+                "Script, HTTP, or TCP"
+            } else {
+                "Script, HTTP, H2PING, TCP, UDP or OSService"
+            };
+            return bad(&format!("Invalid check: Interval must be > 0 for {kinds} checks"));
+        } else if !probes && self.ttl.is_none() {
+            return bad("Invalid check: TTL must be > 0 for TTL checks");
+        }
+        if matches!(self.status.as_str(), "" | "passing" | "warning" | "critical") {
+            return Ok(());
+        }
+        bad(if with_service {
+            "Status for checks must 'passing', 'warning', 'critical'"
+        } else {
+            "Bad check status"
+        })
+    }
+}
+
+fn unknown_service(id: &str) -> Refused {
+    let text = format!(
+        "Unknown service ID {id:?}. Ensure that the service ID is passed, not the service name."
+    );
+    Refused::new(404, text)
 }
 
 fn unknown_check(id: &str) -> Refused {

@@ -13,6 +13,8 @@ use crate::{
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub(in crate::testing) struct Register {
+    #[serde(deserialize_with = "nullable")]
+    datacenter: String,
     #[serde(rename = "ID", deserialize_with = "nullable")]
     id: String,
     #[serde(deserialize_with = "nullable")]
@@ -36,11 +38,68 @@ pub(in crate::testing) struct Register {
 #[serde(rename_all = "PascalCase", default)]
 pub(in crate::testing) struct Deregister {
     #[serde(deserialize_with = "nullable")]
+    datacenter: String,
+    #[serde(deserialize_with = "nullable")]
     node: String,
     #[serde(rename = "ServiceID", deserialize_with = "nullable")]
     service_id: String,
     #[serde(rename = "CheckID", deserialize_with = "nullable")]
     check_id: String,
+}
+
+/// The selectors of a check's definition, under which answers show it.
+const DEFINITION: [&str; 10] = [
+    "HTTP",
+    "TLSServerName",
+    "TLSSkipVerify",
+    "Header",
+    "Method",
+    "Body",
+    "TCP",
+    "Interval",
+    "Timeout",
+    "DeregisterCriticalServiceAfter",
+];
+
+/// A definition under the names that answers show.
+fn named(definition: crate::types::JsonObject) -> crate::types::JsonObject {
+    let name = |given: String| {
+        let known = DEFINITION.iter().find(|known| known.eq_ignore_ascii_case(&given));
+        known.map_or(given, |known| (*known).to_owned())
+    };
+    definition.into_iter().map(|(given, value)| (name(given), value)).collect()
+}
+
+/// Refuses a registration that contradicts itself.
+fn check_registration(body: &Register, old: bool) -> Result<(), Refused> {
+    let refused = |text: String| Err(Refused::new(500, text));
+    if !body.id.is_empty() && body.id.len() != 36 {
+        return refused("Bad node ID: uuid string is wrong length".to_owned());
+    }
+    if body
+        .service
+        .as_ref()
+        .is_some_and(|service| !service.id.is_empty() && service.name.is_empty())
+    {
+        return refused(if old {
+            "Must provide service name with ID".to_owned()
+        } else {
+            "Must provide service name (Service.Service) when service ID is provided".to_owned()
+        });
+    }
+    let node = &body.node;
+    let elsewhere =
+        |check: &&HealthCheck| !check.node.is_empty() && !check.node.eq_ignore_ascii_case(node);
+    if let Some(check) = body.check.iter().chain(&body.checks).find(elsewhere) {
+        let other = &check.node;
+        return refused(if old {
+            format!("check node {other:?} does not match node {node:?}")
+        } else {
+            let id = if check.check_id.is_empty() { &check.name } else { &check.check_id };
+            format!("Node '{other}' for check '{id}' doesn't match register request node '{node}'")
+        });
+    }
+    Ok(())
 }
 
 /// Which checks a health read asks for.
@@ -59,9 +118,28 @@ impl State {
             name: NODE.to_owned(),
             address: "127.0.0.1".to_owned(),
             datacenter: "dc1".to_owned(),
+            tagged_addresses: ["lan", "lan_ipv4", "wan", "wan_ipv4"]
+                .map(|form| (form.to_owned(), "127.0.0.1".to_owned()))
+                .into(),
+            meta: [("consul-network-segment".to_owned(), String::new())].into(),
             ..Node::default()
         };
-        let consul = Service { port: 8300, ..Service::new("consul", "consul") };
+        let mut consul = Service { port: 8300, ..Service::new("consul", "consul") };
+        let mut node = node;
+        let mut about = vec![
+            ("non_voter", "false"),
+            ("raft_version", "3"),
+            ("serf_protocol_current", "2"),
+            ("serf_protocol_max", "5"),
+            ("serf_protocol_min", "1"),
+            ("version", self.version()),
+        ];
+        if !self.is_1_8() {
+            about.push(("read_replica", "false"));
+            node.meta.insert("consul-version".to_owned(), self.version().to_owned());
+        }
+        consul.meta =
+            about.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
         let serf = HealthCheck {
             name: "Serf Health Status".to_owned(),
             output: "Agent alive and reachable".to_owned(),
@@ -79,9 +157,12 @@ impl State {
         body: Register,
         now: Instant,
     ) -> Result<(), Refused> {
+        self.vet_datacenter(&body.datacenter)?;
         if body.node.is_empty() {
-            return Err(Refused::new(400, "Must provide node"));
+            return Err(Refused::new(500, "Must provide node"));
         }
+        let old = self.is_1_8();
+        check_registration(&body, old)?;
         if body.address.is_empty() && !body.skip_node_update {
             return Err(Refused::new(500, "Must provide address if SkipNodeUpdate is not set"));
         }
@@ -95,20 +176,25 @@ impl State {
         });
         let mut checks: Vec<HealthCheck> = body.check.into_iter().chain(body.checks).collect();
         for check in &mut checks {
+            check.definition = named(std::mem::take(&mut check.definition));
             if check.check_id.is_empty() {
                 check.check_id.clone_from(&check.name);
             }
             let here = service.as_ref().is_some_and(|service| service.id == check.service_id)
                 || known.is_some_and(|record| record.services.contains_key(&check.service_id));
             if !check.service_id.is_empty() && !here {
-                let text = format!(
-                    "failed inserting check: Missing service registration on node {name:?}"
-                );
+                let text = if old {
+                    format!("failed inserting check: Missing service registration on node {name:?}")
+                } else {
+                    let (service, id) = (&check.service_id, &check.check_id);
+                    format!("Unknown service ID '{service}' for check ID '{id}'")
+                };
                 return Err(Refused::new(500, text));
             }
         }
         let is_new = known.is_none();
         let index = self.commit();
+        self.rename_node(&body.id, &name, index, now);
         if is_new || !body.skip_node_update {
             let node = Node {
                 id: body.id,
@@ -211,6 +297,34 @@ impl State {
             return Err(denied());
         }
         who.require(Resource::Service, &service, Access::Write)
+    }
+
+    /// Refuses what is meant for another datacenter.
+    fn vet_datacenter(&self, name: &str) -> Result<(), Refused> {
+        if name.is_empty() || name == "dc1" {
+            return Ok(());
+        }
+        Err(Refused::new(500, "No path to datacenter"))
+    }
+
+    /// Takes a node away whose id comes with another name.
+    fn rename_node(&mut self, id: &str, name: &str, index: u64, now: Instant) {
+        let renamed =
+            self.nodes.values().map(|record| &record.node).find(|node| {
+                !id.is_empty() && node.id == id && !node.name.eq_ignore_ascii_case(name)
+            });
+        if let Some(old) = renamed.map(|node| node.name.clone()) {
+            self.remove_node(&old, index, now);
+        }
+    }
+
+    /// Refuses a deregistration that names no node, or one of another datacenter.
+    pub(in crate::testing) fn check_deregister(&self, body: &Deregister) -> Result<(), Refused> {
+        self.vet_datacenter(&body.datacenter)?;
+        if body.node.is_empty() {
+            return Err(Refused::new(500, "Must provide node"));
+        }
+        Ok(())
     }
 
     pub(in crate::testing) fn deregister(&mut self, body: &Deregister, now: Instant) {
@@ -457,7 +571,8 @@ impl State {
                     && service.proxy.destination_service_name == name;
                 proxied || (service.connect.native && service.name == name)
             } else {
-                service.name == name
+                // Names are looked up without regard to case.
+                service.name.eq_ignore_ascii_case(name)
             }
         };
         let mut entries = Vec::new();

@@ -44,8 +44,20 @@ struct Entry {
 }
 
 impl Entry {
-    fn json(&self) -> Value {
+    /// The entry as it is shown; `old` servers show less.
+    fn json(&self, old: bool) -> Value {
         let mut fields = self.fields.clone();
+        if !old {
+            let kind = fields.get("Kind").and_then(Value::as_str).unwrap_or_default().to_owned();
+            if matches!(kind.as_str(), "service-defaults" | "proxy-defaults") {
+                fields.entry("TransparentProxy").or_insert_with(|| json!({}));
+            }
+            if kind == "proxy-defaults" {
+                fields.entry("AccessLogs").or_insert_with(|| json!({}));
+            }
+            let content = Value::Object(self.fields.clone()).to_string();
+            fields.insert("Hash".to_owned(), json!(super::fingerprint(&content)));
+        }
         fields.insert("CreateIndex".to_owned(), json!(self.created));
         fields.insert("ModifyIndex".to_owned(), json!(self.modified));
         Value::Object(fields)
@@ -67,11 +79,12 @@ impl NewEntry {
         mut body: JsonObject,
         kind_is_known: impl Fn(&str) -> bool,
     ) -> Result<Self, String> {
-        let mut take = |name: &str| {
+        // Of all names only these two keep to their two spellings until the kind is known.
+        let take = |body: &mut JsonObject, name: &str| {
             let found = body.remove(name).or_else(|| body.remove(&name.to_lowercase()));
             found.map(|found| found.as_str().unwrap_or_default().to_owned())
         };
-        let (kind, name) = (take("Kind"), take("Name"));
+        let (kind, name) = (take(&mut body, "Kind"), take(&mut body, "Name"));
         let Some(kind) = kind else {
             return Err("Payload does not contain a kind/Kind key at the top level".to_owned());
         };
@@ -79,11 +92,12 @@ impl NewEntry {
         if !kind_is_known(&kind) {
             return Err(format!("invalid config entry kind: {kind}"));
         }
-        for index in ["CreateIndex", "ModifyIndex"] {
+        let mut body = spelt(&kind, body)?;
+        for index in ["CreateIndex", "ModifyIndex", "Hash"] {
             body.remove(index);
         }
         match kind.as_str() {
-            "proxy-defaults" => "global".clone_into(&mut name),
+            "proxy-defaults" if name.is_empty() => "global".clone_into(&mut name),
             "mesh" => "mesh".clone_into(&mut name),
             _ => {}
         }
@@ -101,10 +115,16 @@ impl NewEntry {
                 listener.insert("Protocol".to_owned(), json!(protocol));
             }
         }
-        if kind == "service-defaults"
-            && let Some(Value::String(protocol)) = body.get_mut("Protocol")
-        {
-            *protocol = protocol.to_lowercase();
+        if kind == "service-defaults" {
+            match body.get_mut("Protocol") {
+                Some(Value::String(protocol)) => *protocol = protocol.to_lowercase(),
+                // Simple values are taken as text.
+                Some(other @ Value::Number(_)) => *other = json!(other.to_string()),
+                _ => {}
+            }
+        }
+        if kind == "proxy-defaults" {
+            body.entry("Config").or_insert(Value::Null);
         }
         body.insert("Kind".to_owned(), json!(kind));
         body.insert("Name".to_owned(), json!(name));
@@ -123,10 +143,17 @@ impl NewEntry {
         found
     }
 
-    fn check(&self) -> Result<(), Refused> {
+    fn check(&self, old: bool) -> Result<(), Refused> {
         let refused = |text: String| Err(Refused::new(500, text));
+        if self.kind == "proxy-defaults" && self.name != "global" && !old {
+            return refused(format!(
+                "invalid name ({:?}), only \"global\" is supported",
+                self.name
+            ));
+        }
         if self.name.is_empty() {
-            let what = if self.kind == "service-defaults" { "serviceName" } else { "Name" };
+            let plain = !old || self.kind != "service-defaults";
+            let what = if plain { "Name" } else { "serviceName" };
             return refused(format!("{what} is required"));
         }
         if self.kind == "service-splitter" {
@@ -139,6 +166,85 @@ impl NewEntry {
         }
         Ok(())
     }
+}
+
+/// Names of the members of a kind's entries, besides those that all have. Kinds that
+/// are not listed keep the names that they came with.
+fn members(kind: &str) -> Option<&'static [&'static str]> {
+    Some(match kind {
+        "service-defaults" => &[
+            "Protocol",
+            "Mode",
+            "TransparentProxy",
+            "MutualTLSMode",
+            "MeshGateway",
+            "Expose",
+            "ExternalSNI",
+            "UpstreamConfig",
+            "Destination",
+            "MaxInboundConnections",
+            "LocalConnectTimeoutMs",
+            "LocalRequestTimeoutMs",
+            "BalanceInboundConnections",
+            "RateLimits",
+            "EnvoyExtensions",
+        ],
+        "service-resolver" => &[
+            "DefaultSubset",
+            "Subsets",
+            "Redirect",
+            "Failover",
+            "ConnectTimeout",
+            "RequestTimeout",
+            "LoadBalancer",
+            "PrioritizeByLocality",
+        ],
+        "service-router" => &["Routes"],
+        "service-splitter" => &["Splits"],
+        "proxy-defaults" => &[
+            "Config",
+            "Mode",
+            "TransparentProxy",
+            "MutualTLSMode",
+            "MeshGateway",
+            "Expose",
+            "AccessLogs",
+            "EnvoyExtensions",
+            "FailoverPolicy",
+            "PrioritizeByLocality",
+        ],
+        "ingress-gateway" => &["TLS", "Defaults", "Listeners"],
+        "terminating-gateway" => &["Services"],
+        _ => return None,
+    })
+}
+
+/// The members of an entry under the names that answers show: Consul takes them in any
+/// case, and with underscores between their words. Unknown ones are refused.
+fn spelt(kind: &str, body: JsonObject) -> Result<JsonObject, String> {
+    const SHARED: [&str; 6] =
+        ["Meta", "Namespace", "Partition", "CreateIndex", "ModifyIndex", "Hash"];
+    let Some(members) = members(kind) else { return Ok(body) };
+    let plain = |name: &str| name.replace('_', "").to_lowercase();
+    let mut unknown = Vec::new();
+    let mut found = JsonObject::new();
+    for (name, value) in body {
+        let known = members.iter().chain(&SHARED).find(|known| plain(known) == plain(&name));
+        match known {
+            Some(known) => drop(found.insert((*known).to_owned(), value)),
+            None => unknown.push(name),
+        }
+    }
+    if unknown.is_empty() {
+        // Empty texts are left out of answers.
+        found.retain(|_, value| value.as_str() != Some(""));
+        return Ok(found);
+    }
+    unknown.sort();
+    let lines: String =
+        unknown.iter().map(|name| format!("\t* invalid config key {name:?}\n")).collect();
+    let errors = if unknown.len() == 1 { "error" } else { "errors" };
+    Err(format!("{} {errors} occurred:\n{lines}\n", unknown.len()))
 }
 
 /// Kinds that discovery chains are made of.
@@ -170,7 +276,7 @@ impl State {
             None if self.is_1_8() => Seen::by_index(index),
             None => Seen::by_content(index, &"absent"),
         };
-        (found.map(Entry::json), seen)
+        (found.map(|entry| entry.json(self.is_1_8())), seen)
     }
 
     /// All entries of a kind, or of all kinds for the empty one, that `sees` takes.
@@ -184,7 +290,7 @@ impl State {
         let content: Vec<_> = of.iter().map(|(key, entry)| (*key, entry.modified)).collect();
         let seen = Seen::by_content(self.config.index, &content);
         let seen_ones = of.iter().filter(|((kind, name), _)| sees(kind, name));
-        (seen_ones.map(|(_, entry)| entry.json()).collect(), seen)
+        (seen_ones.map(|(_, entry)| entry.json(self.is_1_8())).collect(), seen)
     }
 
     pub(in crate::testing) fn config_put(
@@ -192,7 +298,13 @@ impl State {
         new: NewEntry,
         cas: Option<u64>,
     ) -> Result<bool, Refused> {
-        new.check()?;
+        let mut new = new;
+        if new.kind == "proxy-defaults" && self.is_1_8() {
+            // Servers of old take any name for the only one.
+            "global".clone_into(&mut new.name);
+            new.fields.insert("Name".to_owned(), json!("global"));
+        }
+        new.check(self.is_1_8())?;
         self.check_gateway(&new.kind, &new.name, &new.fields)?;
         let same_is_skipped = !self.is_1_8();
         let key = (new.kind, new.name);

@@ -224,7 +224,7 @@ impl State {
         let roots = ca.authorities.iter().map(|root| {
             let crossed = root.crossed.as_ref().map(|pem| vec![pem]);
             json!({
-                "ID": root.id, "Name": "Consul CA Root Cert", "SerialNumber": root.serial,
+                "ID": root.id, "Name": if self.is_1_8() { "Consul CA Root Cert" } else { "Consul CA Primary Cert" }, "SerialNumber": root.serial,
                 "SigningKeyID": root.key_id, "ExternalTrustDomain": ca.trust_domain,
                 "NotBefore": rfc3339(root.valid.0), "NotAfter": rfc3339(root.valid.1),
                 "RootCert": root.pem, "IntermediateCerts": crossed, "Active": root.id == active,
@@ -273,9 +273,15 @@ impl State {
     }
 
     pub(in crate::testing) fn ca_configuration(&self) -> Value {
-        let default = json!({
-            "IntermediateCertTTL": "8760h", "LeafCertTTL": "72h", "RotationPeriod": "2160h",
-        });
+        let default = if self.is_1_8() {
+            json!({
+                "IntermediateCertTTL": "8760h", "LeafCertTTL": "72h", "RotationPeriod": "2160h",
+            })
+        } else {
+            json!({
+                "IntermediateCertTTL": "8760h", "LeafCertTTL": "72h", "RootCertTTL": "87600h",
+            })
+        };
         let config = self.ca.config.as_ref().map_or(default, |config| json!(config));
         json!({
             "Provider": "consul", "Config": config, "State": null,

@@ -35,6 +35,18 @@ impl State {
         if name.is_empty() {
             return Err(Refused::new(400, "Missing name"));
         }
+        for (what, expression) in
+            [("node", &target.node), ("service", &target.service), ("tag", &target.tag)]
+        {
+            if let Err(problem) = regex::Regex::new(expression) {
+                let words = go_regexp_words(expression, &problem);
+                let text = format!("Invalid {what} filter: {words}");
+                return Err(Refused::new(500, text));
+            }
+        }
+        if !target.tag.is_empty() && target.service.is_empty() {
+            return Err(Refused::new(500, "Cannot provide tag filter without service filter"));
+        }
         if name.len() + payload.len() > LIMIT {
             let text =
                 format!("user event exceeds configured limit of {LIMIT} bytes before encoding");
@@ -70,6 +82,21 @@ impl State {
         let index = found.last().and_then(|last| last.index()).unwrap_or(1);
         (found.into_iter().map(event_json).collect(), index)
     }
+}
+
+/// What Go says of an expression that cannot be read, where it is a frequent mistake.
+pub(in crate::testing) fn go_regexp_words(expression: &str, problem: &regex::Error) -> String {
+    let text = problem.to_string();
+    let words = if text.contains("unclosed group") {
+        format!("missing closing ): `{expression}`")
+    } else if text.contains("unopened group") {
+        format!("unexpected ): `{expression}`")
+    } else if text.contains("unclosed character class") {
+        format!("missing closing ]: `{}`", expression.rsplit('[').next().map_or("", |_| expression))
+    } else {
+        format!("invalid expression: `{expression}`")
+    };
+    format!("error parsing regexp: {words}")
 }
 
 fn event_json(event: &UserEvent) -> Value {

@@ -124,6 +124,12 @@ impl Record {
             "CreateIndex": self.created, "ModifyIndex": self.modified,
         });
         if let Some(fields) = value.as_object_mut() {
+            if !old && body.description.is_empty() {
+                fields.remove("Description");
+            }
+            if !old && body.meta.is_empty() {
+                fields.remove("Meta");
+            }
             if !self.id.is_empty() {
                 fields.insert("ID".to_owned(), json!(self.id));
             }
@@ -229,7 +235,7 @@ impl State {
         &self,
         id: &str,
     ) -> Result<(Option<Value>, Seen), Refused> {
-        check_intention_id(id)?;
+        check_intention_id(id, self.is_1_8())?;
         let found = self.intentions.all.get(id).filter(|record| record.id == id);
         let value = found.map(|record| record.json(self.is_1_8()));
         Ok((value, self.seen_one(found)))
@@ -278,6 +284,14 @@ impl State {
         let twin =
             all.filter(|(id, _)| *id != own).find(|(_, other)| other.body.names() == body.names());
         match twin {
+            Some(_) if !self.is_1_8() => {
+                // The entry of the destination would have the source once more.
+                let of = |record: &&Record| record.body.destination_name == body.destination_name;
+                let sources = self.intentions.all.values().filter(of).count();
+                let name = &body.source_name;
+                let text = format!("Sources[{sources}] defines {name:?} more than once");
+                Err(Refused::new(500, text))
+            }
             Some((_, twin)) => {
                 Err(Refused::new(500, format!("duplicate intention found: {}", twin.shown())))
             }
@@ -291,7 +305,7 @@ impl State {
         mut body: IntentionBody,
         now: Instant,
     ) -> Result<(), Refused> {
-        lookup(id)?;
+        lookup(id, self.is_1_8())?;
         let Some(old) = self.intentions.all.get(id).cloned() else {
             let text = format!("Cannot modify non-existent intention: '{id}'");
             return Err(Refused::new(500, text));
@@ -347,7 +361,7 @@ impl State {
     }
 
     pub(in crate::testing) fn intention_delete(&mut self, id: &str) -> Result<(), Refused> {
-        lookup(id)?;
+        lookup(id, self.is_1_8())?;
         if self.intentions.all.remove(id).is_none() {
             let text = format!("Cannot delete non-existent intention: '{id}'");
             return Err(Refused::new(500, text));
@@ -373,19 +387,26 @@ impl State {
     }
 }
 
-fn problem(id: &str) -> Option<String> {
+/// Why an id is none, in the words of the table that keeps intentions: since 1.9 they are
+/// parts of configuration entries.
+fn problem(id: &str, old: bool) -> Option<String> {
     if is_uuid(id) {
         return None;
     }
     let problem = if id.len() == 36 { "Invalid UUID" } else { "UUID must be 36 characters" };
-    Some(format!("failed intention lookup: index error: {problem}"))
+    let what = if old { "intention" } else { "config entry" };
+    Some(format!("failed {what} lookup: index error: {problem}"))
 }
 
-fn check_intention_id(id: &str) -> Result<(), Refused> {
-    problem(id).map_or(Ok(()), |text| Err(Refused::new(400, text)))
+fn check_intention_id(id: &str, old: bool) -> Result<(), Refused> {
+    if id.is_empty() && !old {
+        return Err(Refused::new(404, "Intention not found"));
+    }
+    let start = if old { "Bad request: " } else { "" };
+    problem(id, old).map_or(Ok(()), |text| Err(Refused::new(400, format!("{start}{text}"))))
 }
 
-fn lookup(id: &str) -> Result<(), Refused> {
-    problem(id)
+fn lookup(id: &str, old: bool) -> Result<(), Refused> {
+    problem(id, old)
         .map_or(Ok(()), |text| Err(Refused::new(500, format!("Intention lookup failed: {text}"))))
 }

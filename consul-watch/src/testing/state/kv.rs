@@ -65,7 +65,15 @@ impl State {
             && condition.acquire.is_some()
             && !self.sessions.contains_key(session)
         {
-            return Err(Refused::new(500, format!("invalid session {session:?}")));
+            let problem = match session.as_str() {
+                "" => "missing session".to_owned(),
+                short if self.is_1_8() && short.len() != 36 => {
+                    "failed session lookup: index error: UUID must be 36 characters".to_owned()
+                }
+                other => format!("invalid session {other:?}"),
+            };
+            let start = if self.is_1_8() { "" } else { "raft apply failed: " };
+            return Err(Refused::new(500, format!("{start}{problem}")));
         }
         if condition.acquire.is_some() && self.is_delayed(key, now) {
             return Ok(false);

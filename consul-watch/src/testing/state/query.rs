@@ -287,7 +287,8 @@ impl State {
         let others = self.queries.all.values().filter(|other| other.id != query.id);
         let (names, ids): (HashSet<String>, HashSet<&str>) =
             others.clone().map(|other| (other.name.to_lowercase(), other.id.as_str())).unzip();
-        let refused = |text: String| Err(Refused::new(500, text));
+        let start = if self.is_1_8() { "" } else { "raft apply failed: " };
+        let refused = |text: String| Err(Refused::new(500, format!("{start}{text}")));
         if !query.name.is_empty() && names.contains(&query.name.to_lowercase()) {
             return refused(format!("name '{}' aliases an existing query name", query.name));
         }
@@ -303,10 +304,15 @@ impl State {
             return refused(format!("name '{}' aliases an existing query ID", query.name));
         }
         if !query.session.is_empty() && !self.sessions.contains_key(&query.session) {
+            if self.is_1_8() && query.session.len() != 36 {
+                return refused(
+                    "invalid session: index error: UUID must be 36 characters".to_owned(),
+                );
+            }
             return refused(format!("invalid session {:?}", query.session));
         }
         query.template.check(&query.name, &json!(query.service)).map_err(|problem| {
-            Refused::new(500, format!("failed compiling template: {problem}"))
+            Refused::new(500, format!("{start}failed compiling template: {problem}"))
         })?;
         let index = self.commit();
         let old = self.queries.all.get(&query.id);
@@ -417,6 +423,50 @@ impl State {
             "Service": query.service.service, "Nodes": nodes, "DNS": query.dns,
             "Datacenter": "dc1", "Failovers": 0,
         })
+    }
+
+    /// Adds what answers to executed and explained queries say of themselves.
+    pub(in crate::testing) fn query_told(&self, mut value: Value, consistency: &str) -> Value {
+        if let Some(fields) = value.as_object_mut() {
+            fields.extend(self.query_meta(u64::from(!self.is_1_8())));
+            fields.insert("ConsistencyLevel".to_owned(), json!(consistency));
+            if !self.is_1_8() && fields.contains_key("Nodes") {
+                fields.insert("PeerName".to_owned(), json!(""));
+            }
+        }
+        value
+    }
+
+    /// A query as this server shows it to a token.
+    pub(in crate::testing) fn query_shown(&self, query: &QueryBody, who: &Authorizer) -> Value {
+        let mut value = query.shown_to(who);
+        let Some(service) = value.get_mut("Service").and_then(Value::as_object_mut) else {
+            return value;
+        };
+        // What nobody gave is `null`.
+        let empty = |value: &Value| {
+            value.as_array().is_some_and(Vec::is_empty)
+                || value.as_object().is_some_and(serde_json::Map::is_empty)
+        };
+        for name in ["IgnoreCheckIDs", "Tags", "NodeMeta", "ServiceMeta"] {
+            if let Some(value) = service.get_mut(name).filter(|value| empty(value)) {
+                *value = Value::Null;
+            }
+        }
+        if let Some(failover) = service.get_mut("Failover").and_then(Value::as_object_mut) {
+            for (_, value) in failover.iter_mut().filter(|(_, value)| empty(value)) {
+                *value = Value::Null;
+            }
+            if self.is_1_8() {
+                failover.remove("Targets");
+            }
+        }
+        if self.is_1_8() {
+            service.remove("SamenessGroup");
+        } else {
+            service.insert("Peer".to_owned(), json!(""));
+        }
+        value
     }
 
     pub(super) fn lower_queries(&mut self, lower: impl Fn(&mut u64)) {

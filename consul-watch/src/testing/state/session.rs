@@ -22,8 +22,12 @@ pub(in crate::testing) struct NewSession {
     behavior: String,
     #[serde(rename = "TTL", deserialize_with = "nullable")]
     ttl: String,
+    /// `None` is left out, `Some(None)` is `null`.
     #[serde(deserialize_with = "present")]
-    node_checks: Option<Vec<String>>,
+    node_checks: Option<Option<Vec<String>>>,
+    /// Stands in for the checks of the node, from before there were others.
+    #[serde(deserialize_with = "present")]
+    checks: Option<Option<Vec<String>>>,
     #[serde(deserialize_with = "nullable")]
     service_checks: Vec<ServiceCheck>,
 }
@@ -42,11 +46,12 @@ impl NewSession {
     }
 }
 
-/// A list that is `null` is given, and empty.
+/// Tells a member that is `null` from one that is left out.
+#[expect(clippy::option_option, reason = "Consul tells the three apart in its answers")]
 fn present<'de, D: serde::Deserializer<'de>>(
     deserializer: D,
-) -> Result<Option<Vec<String>>, D::Error> {
-    Option::<Vec<String>>::deserialize(deserializer).map(|list| Some(list.unwrap_or_default()))
+) -> Result<Option<Option<Vec<String>>>, D::Error> {
+    Option::<Vec<String>>::deserialize(deserializer).map(Some)
 }
 
 const SHORTEST: Duration = Duration::from_secs(10);
@@ -71,19 +76,25 @@ impl State {
         if node.is_empty() {
             return Err(Refused::new(500, "Must provide Node"));
         }
-        let node_checks = new.node_checks.clone().unwrap_or_else(|| vec![SERF.to_owned()]);
+        let given = new.checks.clone().or_else(|| new.node_checks.clone());
+        let shown = given.unwrap_or_else(|| Some(vec![SERF.to_owned()]));
+        let node_checks = shown.clone().unwrap_or_default();
+        let failed = |text: String| {
+            let start = if self.is_1_8() { "" } else { "apply failed: " };
+            Refused::new(500, format!("{start}{text}"))
+        };
         let service_checks: Vec<String> =
             new.service_checks.iter().map(|check| check.id.clone()).collect();
         let Some(record) = self.nodes.get(&node.to_lowercase()) else {
-            return Err(Refused::new(500, "Missing node registration"));
+            return Err(failed("Missing node registration".to_owned()));
         };
         for id in node_checks.iter().chain(&service_checks) {
             match record.check(id).map(|record| &record.check.status) {
                 None => {
-                    return Err(Refused::new(500, format!("Missing check '{id}' registration")));
+                    return Err(failed(format!("Missing check '{id}' registration")));
                 }
                 Some(HealthStatus::Critical) => {
-                    return Err(Refused::new(500, format!("Check '{id}' is in critical state")));
+                    return Err(failed(format!("Check '{id}' is in critical state")));
                 }
                 Some(_) => {}
             }
@@ -104,6 +115,8 @@ impl State {
         let record = SessionRecord {
             expires: ttl.map(|ttl| now + ttl * 2),
             session,
+            ttl: new.ttl.clone(),
+            node_checks: shown,
             delete_keys,
             service_checks,
         };
@@ -159,10 +172,10 @@ impl State {
         &mut self,
         id: &str,
         now: Instant,
-    ) -> Option<(Session, Vec<String>)> {
+    ) -> Option<SessionRecord> {
         let record = self.sessions.get_mut(id)?;
         record.expires = record.session.ttl.map(|ttl| now + ttl * 2);
-        Some((record.session.clone(), record.service_checks.clone()))
+        Some(record.clone())
     }
 
     /// Starts all timers again, as a new leader does.
@@ -185,29 +198,21 @@ impl State {
         }
     }
 
-    /// Sessions that `matches` takes, with the ids of their service checks.
+    /// Sessions that `matches` takes.
     pub(in crate::testing) fn session_list(
         &self,
         matches: impl Fn(&Session) -> bool,
-    ) -> (Vec<(Session, Vec<String>)>, Seen) {
+    ) -> (Vec<SessionRecord>, Seen) {
         let found = self.sessions.values().filter(|record| matches(&record.session));
-        let list =
-            found.map(|record| (record.session.clone(), record.service_checks.clone())).collect();
-        (list, Seen::by_index(self.tables.sessions))
+        (found.cloned().collect(), Seen::by_index(self.tables.sessions))
     }
 
-    pub(in crate::testing) fn session_info(
-        &self,
-        id: &str,
-    ) -> (Option<(Session, Vec<String>)>, Seen) {
-        let found = self
-            .sessions
-            .get(id)
-            .map(|record| (record.session.clone(), record.service_checks.clone()));
+    pub(in crate::testing) fn session_info(&self, id: &str) -> (Option<SessionRecord>, Seen) {
+        let found = self.sessions.get(id).cloned();
         // One object is watched, although the index is the table's.
         let seen = Seen::by_content(
             self.tables.sessions,
-            &found.as_ref().map(|(session, _)| session.modify_index),
+            &found.as_ref().map(|record| record.session.modify_index),
         );
         (found, seen)
     }
@@ -220,7 +225,8 @@ fn read_ttl(text: &str) -> Result<Option<Duration>, Refused> {
     let ttl = text
         .parse::<GoDuration>()
         .map_err(|_bad| {
-            Refused::new(500, format!("Session TTL '{text}' invalid: time: invalid duration"))
+            let words = format!("time: invalid duration {text:?}");
+            Refused::new(500, format!("Session TTL '{text}' invalid: {words}"))
         })?
         .get();
     if ttl.is_zero() {
@@ -242,20 +248,26 @@ fn read_ttl(text: &str) -> Result<Option<Duration>, Refused> {
 
 /// A text, or a number: of seconds below 1000, else of nanoseconds.
 fn read_lock_delay(value: &Value) -> Result<Duration, Refused> {
-    let bad = || Refused::new(400, "Request decode failed: invalid LockDelay");
     match value {
-        Value::Null => Ok(Duration::from_secs(15)),
         Value::String(text) => {
-            text.parse::<GoDuration>().map(GoDuration::get).map_err(|_bad| bad())
+            // A delay below zero is none.
+            let magnitude = text.strip_prefix('-').unwrap_or(text);
+            let read = magnitude.parse::<GoDuration>().map_err(|_bad| {
+                let words = format!("time: invalid duration {text:?}");
+                Refused::new(400, format!("Request decode failed: {words}"))
+            })?;
+            Ok(if text.starts_with('-') { Duration::ZERO } else { read.get() })
         }
         Value::Number(number) => {
-            let number = number.as_u64().ok_or_else(bad)?;
+            let number = number.as_f64().unwrap_or_default().max(0.0) as u64;
             Ok(if number < 1000 {
                 Duration::from_secs(number)
             } else {
                 Duration::from_nanos(number)
             })
         }
-        _ => Err(bad()),
+        Value::Null => Ok(Duration::from_secs(15)),
+        // What is neither counts as no delay.
+        _ => Ok(Duration::ZERO),
     }
 }

@@ -16,18 +16,18 @@ pub(super) fn expand(
     agent: &LocalAgent,
 ) -> Result<(Service, Vec<NewCheck>), Refused> {
     let invalid = |text: &str| Err(Refused::new(400, listed(&[text.to_owned()])));
-    if !sidecar.service.id.is_empty() {
+    if !sidecar.id.is_empty() {
         return invalid("A SidecarService cannot specify an ID as this is managed by the agent");
     }
-    if sidecar.connect.sidecar_service.is_some() {
+    if sidecar.connect.as_ref().is_some_and(|connect| connect.sidecar_service.is_some()) {
         return invalid("A SidecarService cannot have a nested SidecarService");
     }
+    let own = sidecar.service();
     let checks: Vec<NewCheck> = sidecar.check.into_iter().chain(sidecar.checks).collect();
     let mut service = Service {
         id: format!("{}-sidecar-proxy", parent.id),
-        name: sidecar.name,
         kind: ServiceKind::ConnectProxy,
-        ..sidecar.service
+        ..own
     };
     if service.name.is_empty() {
         service.name = format!("{}-sidecar-proxy", parent.name);

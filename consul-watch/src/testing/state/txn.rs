@@ -50,6 +50,17 @@ impl TxnFound {
 }
 
 impl TxnStep {
+    /// `true` for a step that only reads, by its verb.
+    pub(in crate::testing) fn is_read(&self) -> bool {
+        match self {
+            Self { kv: Some(step), .. } => !step.writes(),
+            Self { node: Some(step), .. } => step.is_read(),
+            Self { service: Some(step), .. } => step.is_read(),
+            Self { check: Some(step), .. } => step.is_read(),
+            Self { .. } => true,
+        }
+    }
+
     /// Refuses what makes no sense, and what the token may not do. Reads are
     /// not refused: their results are left out.
     pub(in crate::testing) fn vet(&self, who: &Authorizer) -> Result<(), Refused> {

@@ -104,7 +104,11 @@ async fn what_is_refused(env: &Env) {
     for (entry, expected, text) in [
         (ConfigEntry::new("no-kind", &name), 400, "invalid config entry kind: no-kind"),
         (ConfigEntry::new("", &name), 400, "invalid config entry kind:"),
-        (ConfigEntry::new("service-defaults", ""), 500, "serviceName is required"),
+        (
+            ConfigEntry::new("service-defaults", ""),
+            500,
+            if env.is_1_8 { "serviceName is required" } else { "Name is required" },
+        ),
         (splitter, 500, sum),
     ] {
         let error = set(&env.client, &entry).await.unwrap_err();

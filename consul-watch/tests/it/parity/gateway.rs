@@ -17,7 +17,7 @@ super::cases![
     a_terminating_gateway_stands_for_services,
     wildcards_follow_the_catalog,
     protocols_have_to_match,
-    what_is_refused,
+    gateways_that_are_refused,
 ];
 
 mod sealed {
@@ -207,7 +207,7 @@ async fn protocols_have_to_match(env: &Env) {
     forget(env, "service-defaults", &web).await;
 }
 
-async fn what_is_refused(env: &Env) {
+async fn gateways_that_are_refused(env: &Env) {
     let name = env.name("gw");
     let listener = |services: Value, more: Value| {
         let mut listener = json!({ "Port": 9000, "Services": services });

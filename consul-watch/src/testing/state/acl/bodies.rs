@@ -2,6 +2,7 @@ use std::{collections::BTreeMap, fmt};
 
 use serde::Deserialize;
 
+use super::TemplatedPolicy;
 use crate::types::{JsonObject, NodeIdentity, ServiceIdentity, nullable};
 
 /// A policy or role that something refers to.
@@ -32,6 +33,7 @@ pub(in crate::testing) struct TokenBody {
     pub(super) service_identities: Vec<ServiceIdentity>,
     #[serde(deserialize_with = "nullable")]
     pub(super) node_identities: Vec<NodeIdentity>,
+    pub(super) templated_policies: Option<Vec<TemplatedPolicy>>,
     #[serde(deserialize_with = "nullable")]
     pub(super) local: bool,
     #[serde(deserialize_with = "nullable")]
@@ -85,6 +87,7 @@ pub(in crate::testing) struct RoleBody {
     pub(super) service_identities: Vec<ServiceIdentity>,
     #[serde(deserialize_with = "nullable")]
     pub(super) node_identities: Vec<NodeIdentity>,
+    pub(super) templated_policies: Option<Vec<TemplatedPolicy>>,
 }
 
 #[derive(Clone, Default, Deserialize)]

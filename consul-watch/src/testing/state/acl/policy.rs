@@ -1,8 +1,8 @@
 use serde_json::{Map, Value, json};
 
 use super::{
-    MANAGEMENT, NAME_RULE, Policy, PolicyBody, Role, RoleBody, State, check_id, content_hash,
-    is_name, seen, token,
+    MANAGEMENT, NAME_RULE, Policy, PolicyBody, Role, RoleBody, State, TemplatedPolicy, check_id,
+    content_hash, is_name, seen, token,
 };
 use crate::testing::{
     acl::Rules,
@@ -63,7 +63,7 @@ impl State {
             return Err(refused("Policy", "no Name is set"));
         }
         if !is_name(&body.name) {
-            return Err(refused("Policy", format!("invalid Name. {NAME_RULE}")));
+            return Err(refused("Policy", format!("invalid Name. {}", self.name_rule())));
         }
         let old = match id {
             None => None,
@@ -138,7 +138,7 @@ impl State {
         Ok(Value::Bool(true))
     }
 
-    fn role_json(&self, id: &str, role: &Role) -> Value {
+    pub(super) fn role_json(&self, id: &str, role: &Role) -> Value {
         let mut fields = Map::new();
         fields.insert("ID".into(), json!(id));
         fields.insert("Name".into(), json!(role.name));
@@ -146,9 +146,11 @@ impl State {
         token::links(&mut fields, "Policies", self.policy_links(&role.policies));
         token::list(&mut fields, "ServiceIdentities", &role.service_identities);
         token::list(&mut fields, "NodeIdentities", &role.node_identities);
+        let templated = role.templated_policies.iter().map(TemplatedPolicy::json).collect();
+        token::links(&mut fields, "TemplatedPolicies", templated);
         let content = (
             (&role.name, &role.description, &role.policies),
-            (&role.service_identities, &role.node_identities),
+            (&role.service_identities, &role.node_identities, &role.templated_policies),
         );
         fields.insert("Hash".into(), json!(content_hash(&content)));
         fields.insert("CreateIndex".into(), json!(role.stamp.created));
@@ -187,6 +189,7 @@ impl State {
         }
         let policies = self.policy_ids(&body.policies)?;
         token::check_identities("role", &body.service_identities, &body.node_identities, false)?;
+        let templated = self.templated("role", body.templated_policies)?;
         let stamp = self.stamp(old, |indexes| &mut indexes.roles);
         let role = Role {
             name: body.name,
@@ -194,6 +197,7 @@ impl State {
             policies,
             service_identities: token::distinct(body.service_identities),
             node_identities: token::distinct(body.node_identities),
+            templated_policies: templated,
             stamp,
         };
         let id = id.map_or_else(|| self.uuid(), str::to_owned);
@@ -226,4 +230,25 @@ impl State {
         self.stamp(None, |indexes| &mut indexes.roles);
         Ok(Value::Bool(true))
     }
+}
+
+/// The rules of the policy that only reads, which servers since 1.14 bring along.
+pub(super) fn read_only_rules() -> String {
+    let prefix =
+        |kind: &str, more: &str| format!("\n{kind}_prefix \"\" {{\n\tpolicy = \"read\"\n{more}}}");
+    let intentions = "\tintentions = \"read\"\n";
+    [
+        "\nacl = \"read\"".to_owned(),
+        prefix("agent", ""),
+        prefix("event", ""),
+        prefix("identity", intentions),
+        prefix("key", ""),
+        "\nkeyring = \"read\"".to_owned(),
+        prefix("node", ""),
+        "\noperator = \"read\"\nmesh = \"read\"\npeering = \"read\"".to_owned(),
+        prefix("query", ""),
+        prefix("service", intentions),
+        prefix("session", ""),
+    ]
+    .concat()
 }

@@ -6,8 +6,8 @@ use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
 use super::{
-    ANONYMOUS, Acl, MANAGEMENT, NAME_RULE, Token, TokenBody, bodies::Link, check_id, content_hash,
-    is_identity_name, is_uuid, rfc3339, seen,
+    ANONYMOUS, Acl, MANAGEMENT, NAME_RULE, TemplatedPolicy, Token, TokenBody, bodies::Link,
+    check_id, content_hash, is_identity_name, is_uuid, rfc3339, seen,
 };
 use crate::{
     GoDuration,
@@ -185,6 +185,8 @@ impl State {
         links(&mut fields, "Roles", roles);
         list(&mut fields, "ServiceIdentities", &token.service_identities);
         list(&mut fields, "NodeIdentities", &token.node_identities);
+        let templated = token.templated_policies.iter().map(TemplatedPolicy::json).collect();
+        links(&mut fields, "TemplatedPolicies", templated);
         fields.insert("Local".into(), json!(token.local));
         if !token.auth_method.is_empty() {
             fields.insert("AuthMethod".into(), json!(token.auth_method));
@@ -195,12 +197,28 @@ impl State {
         fields.insert("CreateTime".into(), json!(rfc3339(token.created_at)));
         let content = (
             (&token.description, &token.policies, &token.roles, token.local),
-            (&token.service_identities, &token.node_identities),
+            (&token.service_identities, &token.node_identities, &token.templated_policies),
         );
         fields.insert("Hash".into(), json!(content_hash(&content)));
         fields.insert("CreateIndex".into(), json!(token.stamp.created));
         fields.insert("ModifyIndex".into(), json!(token.stamp.modified));
         Value::Object(fields)
+    }
+
+    /// The templates that a token or a role is to use. Servers before 1.17 do not know any.
+    pub(super) fn templated(
+        &self,
+        what: &str,
+        given: Option<Vec<TemplatedPolicy>>,
+    ) -> Result<Vec<TemplatedPolicy>, Refused> {
+        if given.is_some() && self.is_1_8() {
+            let text = "decoding failed: json: unknown field \"TemplatedPolicies\"";
+            let what = if what == "role" { "Role" } else { "Token" };
+            return Err(Refused::new(400, format!("Bad request: {what} {text}")));
+        }
+        let templated = distinct(given.unwrap_or_default());
+        templated.iter().try_for_each(|policy| policy.check(what))?;
+        Ok(templated)
     }
 
     /// Makes the first token.
@@ -269,6 +287,7 @@ impl State {
         let policies = self.policy_ids(&body.policies)?;
         let roles = self.role_ids(&body.roles)?;
         check_identities("token", &body.service_identities, &body.node_identities, body.local)?;
+        let templated = self.templated("token", body.templated_policies)?;
         let given = |id: String| (!id.is_empty()).then_some(id);
         let accessor = accessor.map(str::to_owned).or_else(|| given(body.accessor));
         let accessor = accessor.unwrap_or_else(|| self.uuid());
@@ -283,6 +302,7 @@ impl State {
             roles,
             service_identities: distinct(body.service_identities),
             node_identities: distinct(body.node_identities),
+            templated_policies: templated,
             local: body.local,
             auth_method: old.map_or(body.auth_method, |old| old.auth_method),
             created_at,
@@ -364,13 +384,45 @@ impl State {
         Ok((found, seen(self.acl.indexes.tokens)))
     }
 
+    /// Adds what a token gives, with all that it refers to.
+    pub(in crate::testing) fn acl_expand(&self, accessor: &str, value: &mut Value) {
+        let (Some(token), Some(fields)) = (self.acl.tokens.get(accessor), value.as_object_mut())
+        else {
+            return;
+        };
+        let roles: Vec<_> =
+            token.roles.iter().filter_map(|id| self.acl.roles.get_key_value(id)).collect();
+        let mut ids: Vec<&String> = token.policies.iter().collect();
+        ids.extend(roles.iter().flat_map(|(_, role)| &role.policies));
+        let policies: Vec<Value> =
+            distinct(ids).into_iter().filter_map(|id| self.acl_policy(id).ok()?.0).collect();
+        let roles: Vec<Value> = roles.iter().map(|(id, role)| self.role_json(id, role)).collect();
+        let or_null = |list: Vec<Value>| if list.is_empty() { Value::Null } else { json!(list) };
+        let default = if self.acl.default_allow { "allow" } else { "deny" };
+        for (name, value) in [
+            ("ExpandedPolicies", or_null(policies)),
+            ("ExpandedRoles", or_null(roles)),
+            ("NamespaceDefaultPolicyIDs", Value::Null),
+            ("NamespaceDefaultRoleIDs", Value::Null),
+            ("AgentACLDefaultPolicy", json!(default)),
+            ("AgentACLDownPolicy", json!("extend-cache")),
+            ("ResolvedByAgent", json!(crate::testing::state::NODE)),
+        ] {
+            fields.insert(name.to_owned(), value);
+        }
+    }
+
     /// The token of the request. Without one there is none, not even the anonymous one.
     pub(in crate::testing) fn acl_token_self(
         &self,
         secret: &str,
     ) -> Result<(Value, Seen), Refused> {
         let found = self.acl.tokens.iter().find(|(_, token)| token.secret == secret);
-        let (accessor, token) = found.ok_or_else(|| Refused::new(403, "ACL not found"))?;
+        let missing = || {
+            let start = if self.is_1_8() { "" } else { "token does not exist: " };
+            Refused::new(403, format!("{start}ACL not found"))
+        };
+        let (accessor, token) = found.ok_or_else(missing)?;
         let value = self.token_json(accessor, token, Some(true));
         Ok((value, seen(self.acl.indexes.tokens)))
     }
@@ -428,10 +480,15 @@ impl State {
     pub(in crate::testing) fn acl_logout(&mut self, secret: &str) -> Result<Value, Refused> {
         let found = self.acl.tokens.iter().find(|(_, token)| token.secret == secret);
         let Some((accessor, token)) = found else {
-            return Err(Refused::new(403, "ACL not found"));
+            return Err(if secret.is_empty() && !self.is_1_8() {
+                Refused::new(401, "Supplied token does not exist")
+            } else {
+                Refused::new(403, "ACL not found")
+            });
         };
         if token.auth_method.is_empty() {
-            return Err(Refused::new(403, "Permission denied"));
+            let why = if self.is_1_8() { "" } else { ": token wasn't created via login" };
+            return Err(Refused::new(403, format!("Permission denied{why}")));
         }
         let accessor = accessor.clone();
         self.acl.tokens.remove(&accessor);

@@ -2,7 +2,7 @@ use regex::Regex;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::types::nullable;
+use crate::{testing::state::event::go_regexp_words, types::nullable};
 
 /// How a prepared query answers to many names.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
@@ -32,7 +32,8 @@ impl Template {
 
     /// Fills every text of a query's lookup for a name that begins with the query's.
     pub(super) fn fill(&self, prefix: &str, name: &str, service: &Value) -> Result<Value, String> {
-        let regexp = Regex::new(&self.regexp).map_err(|error| format!("Bad Regexp: {error}"))?;
+        let bad = |error| format!("Bad Regexp: {}", go_regexp_words(&self.regexp, &error));
+        let regexp = Regex::new(&self.regexp).map_err(bad)?;
         let found: Vec<&str> = if self.regexp.is_empty() {
             Vec::new()
         } else {

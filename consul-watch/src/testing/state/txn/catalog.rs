@@ -43,6 +43,10 @@ fn senseless(text: &str) -> Refused {
 }
 
 impl NodeStep {
+    pub(super) fn is_read(&self) -> bool {
+        self.verb == READ
+    }
+
     pub(super) fn vet(&self, who: &Authorizer) -> Result<(), Refused> {
         if self.verb == READ {
             return Ok(());
@@ -55,6 +59,10 @@ impl NodeStep {
 }
 
 impl ServiceStep {
+    pub(super) fn is_read(&self) -> bool {
+        self.verb == READ
+    }
+
     /// The instance's id; its name where it has none.
     fn id(&self) -> &str {
         if self.service.id.is_empty() && self.verb != READ {
@@ -76,6 +84,10 @@ impl ServiceStep {
 }
 
 impl CheckStep {
+    pub(super) fn is_read(&self) -> bool {
+        self.verb == READ
+    }
+
     fn id(&self) -> &str {
         let check = &self.check;
         if check.check_id.is_empty() && self.verb != READ { &check.name } else { &check.check_id }

@@ -45,6 +45,13 @@ impl KvStep {
         }
     }
 
+    /// `true` for verbs that write.
+    pub(super) fn writes(&self) -> bool {
+        const WRITES: [&str; 7] =
+            ["set", "delete", "delete-cas", "delete-tree", "cas", "lock", "unlock"];
+        WRITES.contains(&self.verb.as_str())
+    }
+
     /// Whether the step gives its value back.
     fn reads(&self) -> bool {
         self.verb.starts_with("get")
@@ -123,7 +130,8 @@ impl State {
                 self.kv_delete_tree(key);
                 return Ok(Vec::new());
             }
-            other => return Err(format!("unknown KV verb {other:?}")),
+            other if self.is_1_8() => return Err(format!("unknown KV verb {other:?}")),
+            other => return Err(format!("unknown KV operation: {other}")),
         }
         Ok(self.kv_get(key).0.into_iter().collect())
     }
@@ -160,7 +168,10 @@ impl State {
         match self.kv_put(key, step.value.clone(), step.flags, &condition, now) {
             Ok(true) => Ok(self.kv_get(key).0.into_iter().collect()),
             Ok(false) => Err(what),
-            Err(refused) => Err(refused.text),
+            Err(refused) => {
+                let plain = refused.text.strip_prefix("raft apply failed: ");
+                Err(plain.map_or(refused.text.clone(), str::to_owned))
+            }
         }
     }
 }
