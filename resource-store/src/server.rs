@@ -177,7 +177,7 @@ fn routes(
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
     };
     let service =
-        GrpcService::new(service.clone(), stop.clone()).with_max_watches(config.max_watches);
+        GrpcService::new(service.clone(), stop.clone()).with_watch_permits(Arc::clone(watches));
     // As upstream, which limits what it receives and not what it sends: a list
     // that was stored in many writes has to come back in one answer.
     let service = ResourceServiceServer::new(service)
