@@ -71,7 +71,7 @@ pub trait Query: fmt::Debug + Send + Sync + 'static {
         Scope::Opaque
     }
 
-    /// What the read is about, for log lines. The default says nothing beyond the key.
+    /// Returns the names of what is read, for log lines. The default has none beyond the key.
     fn subject(&self) -> Subject<'_> {
         Subject::default()
     }
@@ -296,6 +296,18 @@ macro_rules! common_setters {
         /// Asks in an Enterprise namespace.
         pub fn namespace(mut self, name: impl Into<String>) -> Self {
             self.options.namespace = Some(name.into());
+            self
+        }
+
+        /// Asks in an Enterprise partition.
+        pub fn partition(mut self, name: impl Into<String>) -> Self {
+            self.options.partition = Some(name.into());
+            self
+        }
+
+        /// Asks for what was imported from a cluster peer (Consul 1.13).
+        pub fn peer(mut self, name: impl Into<String>) -> Self {
+            self.options.peer = Some(name.into());
             self
         }
 

@@ -43,7 +43,8 @@ impl Client {
     }
 
     /// Writes an entry. With `index`, only if it was last changed at that index, 0 being: if
-    /// there is none; `false` when that did not hold.
+    /// there is none; `false` when that did not hold. Newer servers (seen on 1.19.2) answer
+    /// `true` for an entry that is as it was, whatever its index.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 use super::{JsonObject, nullable};
 
@@ -12,20 +12,21 @@ use super::{JsonObject, nullable};
 /// let mut entry = ConfigEntry::new("service-defaults", "web");
 /// entry.settings.insert("Protocol".into(), "http".into());
 /// ```
-#[derive(Debug, Clone, PartialEq, Default, Deserialize, Serialize)]
+#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 #[non_exhaustive]
 pub struct ConfigEntry {
     /// Its kind, such as `service-resolver`.
     pub kind: String,
-    /// Its name, unique for the kind; `global` for `proxy-defaults`, `mesh` for `mesh`.
+    /// Its name, unique for the kind; `global` for `proxy-defaults`. Consul names the only
+    /// `mesh` entry itself and shows no name; none is sent.
     #[serde(default, deserialize_with = "nullable")]
     pub name: String,
     /// Index of its creation.
-    #[serde(default, skip_serializing)]
+    #[serde(default)]
     pub create_index: u64,
     /// Index of its last change.
-    #[serde(default, skip_serializing)]
+    #[serde(default)]
     pub modify_index: u64,
     /// Everything else.
     #[serde(flatten)]
@@ -36,6 +37,23 @@ impl ConfigEntry {
     /// An entry without settings.
     pub fn new(kind: impl Into<String>, name: impl Into<String>) -> Self {
         Self { kind: kind.into(), name: name.into(), ..Self::default() }
+    }
+}
+
+impl Serialize for ConfigEntry {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        #[serde(rename_all = "PascalCase")]
+        struct Wire<'a> {
+            kind: &'a str,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            name: Option<&'a str>,
+            #[serde(flatten)]
+            settings: &'a JsonObject,
+        }
+        // Consul has a fixed name for this kind, and refuses requests that have one.
+        let name = (self.kind != "mesh").then_some(self.name.as_str());
+        Wire { kind: &self.kind, name, settings: &self.settings }.serialize(serializer)
     }
 }
 

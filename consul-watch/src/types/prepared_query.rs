@@ -96,6 +96,18 @@ pub struct PreparedService {
     /// Only what reaches the service through the mesh.
     #[serde(skip_serializing_if = "is_false")]
     pub connect: bool,
+    /// Cluster peer that the service was imported from (Consul 1.14).
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub peer: String,
+    /// Enterprise sameness group to look in (Consul 1.16). Excludes `failover`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub sameness_group: String,
+    /// Enterprise namespace of the service.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub namespace: String,
+    /// Enterprise partition of the service.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub partition: String,
 }
 
 /// Where a [`PreparedQuery`] looks when its own datacenter has no instance.

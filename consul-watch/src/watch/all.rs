@@ -22,10 +22,10 @@ use crate::{
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum AllEvent<T> {
-    /// Every watch has a snapshot: the first item, with all of them in the order of the
+    /// The first item: a snapshot of every watch, in the order of the
     /// queries. A watch that has ended before is missing.
     Ready(Vec<(QueryKey, Snapshot<T>)>),
-    /// One watch has a newer snapshot.
+    /// A newer snapshot of one watch.
     Changed {
         /// The key of its query.
         key: QueryKey,

@@ -80,29 +80,30 @@ fn make_certificates(program: &Path, folder: &Path) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_real_consul_carries_all_watches_over_one_connection() {
     let case = "a_real_consul_carries_all_watches_over_one_connection";
-    let Some(part) = SUITE.part("consul", case) else { return };
-    let folder = tempfile::tempdir().unwrap();
-    make_certificates(&part.path, folder.path());
-    let file = |name: &str| folder.path().join(name);
-    let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
-    let port = listener.local_addr().unwrap().port();
-    drop(listener);
-    let settings = serde_json::json!({
-        "ports": { "https": port },
-        "ca_file": file("consul-agent-ca.pem"),
-        "cert_file": file("dc1-server-consul-0.pem"),
-        "key_file": file("dc1-server-consul-0-key.pem"),
-    });
-    let consul = real::Consul::start_with(&part.path, settings).await.expect("a real Consul");
-    let mut config = ClientConfig::default();
-    config.address = format!("https://127.0.0.1:{port}");
-    config.tls.ca_file = Some(file("consul-agent-ca.pem"));
-    let client = Client::new(config).unwrap();
-    // The first answer tells that it is HTTP/2, before a crowd comes.
-    client.status_leader().await.unwrap();
-    let (watcher, _all) = follow_all(client.clone(), &client).await;
-    assert_eq!((watcher.load().covered, watcher.load().broad), (0, 0), "{:?}", watcher.load());
-    assert_eq!(connections(port), 1, "writes and watches share it");
-    watcher.shutdown().await;
-    drop(consul);
+    for part in SUITE.parts("consul", case) {
+        let folder = tempfile::tempdir().unwrap();
+        make_certificates(&part.path, folder.path());
+        let file = |name: &str| folder.path().join(name);
+        let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        drop(listener);
+        let settings = serde_json::json!({
+            "ports": { "https": port },
+            "ca_file": file("consul-agent-ca.pem"),
+            "cert_file": file("dc1-server-consul-0.pem"),
+            "key_file": file("dc1-server-consul-0-key.pem"),
+        });
+        let consul = real::Consul::start_with(&part.path, settings).await.expect("a real Consul");
+        let mut config = ClientConfig::default();
+        config.address = format!("https://127.0.0.1:{port}");
+        config.tls.ca_file = Some(file("consul-agent-ca.pem"));
+        let client = Client::new(config).unwrap();
+        // The first answer tells that it is HTTP/2, before a crowd comes.
+        client.status_leader().await.unwrap();
+        let (watcher, _all) = follow_all(client.clone(), &client).await;
+        assert_eq!((watcher.load().covered, watcher.load().broad), (0, 0), "{:?}", watcher.load());
+        assert_eq!(connections(port), 1, "writes and watches share it");
+        watcher.shutdown().await;
+        drop(consul);
+    }
 }

@@ -102,58 +102,61 @@ impl Certificates {
 async fn certificates_are_checked_on_both_sides() {
     use consul_watch::testing::{parts::Suite, real};
     let suite = Suite("consul-watch on the wire");
-    let Some(part) = suite.part("consul", "certificates_are_checked_on_both_sides") else {
-        return;
-    };
-    let (right, wrong) = (Certificates::make(&part.path), Certificates::make(&part.path));
-    let port =
-        tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap().local_addr().unwrap().port();
-    let settings = serde_json::json!({
-        "ports": { "https": port },
-        "verify_incoming_https": true,
-        "ca_file": right.path("consul-agent-ca.pem"),
-        "cert_file": right.path("dc1-server-consul-0.pem"),
-        "key_file": right.path("dc1-server-consul-0-key.pem"),
-    });
-    let _consul = real::Consul::start_with(&part.path, settings).await.expect("a real Consul");
-    let config = || {
-        let mut config = ClientConfig::default();
-        config.address = format!("https://127.0.0.1:{port}");
-        config.tls.ca_file = Some(right.path("consul-agent-ca.pem"));
-        config.tls.client_cert = Some(right.path("dc1-client-consul-0.pem"));
-        config.tls.client_key = Some(right.path("dc1-client-consul-0-key.pem"));
-        config
-    };
-    let ask = |config: ClientConfig| async move { Client::new(config)?.status_leader().await };
+    for part in suite.parts("consul", "certificates_are_checked_on_both_sides") {
+        let (right, wrong) = (Certificates::make(&part.path), Certificates::make(&part.path));
+        let port = tokio::net::TcpListener::bind(("127.0.0.1", 0))
+            .await
+            .unwrap()
+            .local_addr()
+            .unwrap()
+            .port();
+        let settings = serde_json::json!({
+            "ports": { "https": port },
+            "verify_incoming_https": true,
+            "ca_file": right.path("consul-agent-ca.pem"),
+            "cert_file": right.path("dc1-server-consul-0.pem"),
+            "key_file": right.path("dc1-server-consul-0-key.pem"),
+        });
+        let _consul = real::Consul::start_with(&part.path, settings).await.expect("a real Consul");
+        let config = || {
+            let mut config = ClientConfig::default();
+            config.address = format!("https://127.0.0.1:{port}");
+            config.tls.ca_file = Some(right.path("consul-agent-ca.pem"));
+            config.tls.client_cert = Some(right.path("dc1-client-consul-0.pem"));
+            config.tls.client_key = Some(right.path("dc1-client-consul-0-key.pem"));
+            config
+        };
+        let ask = |config: ClientConfig| async move { Client::new(config)?.status_leader().await };
 
-    assert!(ask(config()).await.unwrap().is_some(), "all is right");
-    let mut named = config();
-    named.tls.server_name = Some("server.dc1.consul".into());
-    assert!(ask(named).await.unwrap().is_some(), "the name is in the certificate");
-    let mut other_name = config();
-    other_name.tls.server_name = Some("other.dc1.consul".into());
-    assert!(ask(other_name).await.is_err(), "the name is not in the certificate");
-    let mut wrong_ca = config();
-    wrong_ca.tls.ca_file = Some(wrong.path("consul-agent-ca.pem"));
-    assert!(ask(wrong_ca.clone()).await.is_err(), "another authority");
-    wrong_ca.tls.verify = false;
-    assert!(ask(wrong_ca).await.unwrap().is_some(), "not verified");
-    // The text wins over a file, which need not be there.
-    let mut text = config();
-    text.tls.ca_file = Some("/nowhere.pem".into());
-    let pem = |of: &Certificates| std::fs::read_to_string(of.path("consul-agent-ca.pem")).ok();
-    text.tls.ca_pem = pem(&right);
-    assert!(ask(text.clone()).await.unwrap().is_some(), "the authority as text");
-    text.tls.ca_pem = pem(&wrong);
-    assert!(ask(text.clone()).await.is_err(), "another authority as text");
-    text.tls.ca_pem = Some("no certificate".to_owned());
-    let error = ask(text).await.unwrap_err().to_string();
-    assert!(error.contains("ca_pem"), "{error}");
-    let mut no_certificate = config();
-    (no_certificate.tls.client_cert, no_certificate.tls.client_key) = (None, None);
-    assert!(ask(no_certificate).await.is_err(), "the server wants a certificate");
-    let mut half = config();
-    half.tls.client_key = None;
-    let error = ask(half).await.unwrap_err().to_string();
-    assert!(error.contains("both client cert and client key must be provided"), "{error}");
+        assert!(ask(config()).await.unwrap().is_some(), "all is right");
+        let mut named = config();
+        named.tls.server_name = Some("server.dc1.consul".into());
+        assert!(ask(named).await.unwrap().is_some(), "the name is in the certificate");
+        let mut other_name = config();
+        other_name.tls.server_name = Some("other.dc1.consul".into());
+        assert!(ask(other_name).await.is_err(), "the name is not in the certificate");
+        let mut wrong_ca = config();
+        wrong_ca.tls.ca_file = Some(wrong.path("consul-agent-ca.pem"));
+        assert!(ask(wrong_ca.clone()).await.is_err(), "another authority");
+        wrong_ca.tls.verify = false;
+        assert!(ask(wrong_ca).await.unwrap().is_some(), "not verified");
+        // The text wins over a file, which need not be there.
+        let mut text = config();
+        text.tls.ca_file = Some("/nowhere.pem".into());
+        let pem = |of: &Certificates| std::fs::read_to_string(of.path("consul-agent-ca.pem")).ok();
+        text.tls.ca_pem = pem(&right);
+        assert!(ask(text.clone()).await.unwrap().is_some(), "the authority as text");
+        text.tls.ca_pem = pem(&wrong);
+        assert!(ask(text.clone()).await.is_err(), "another authority as text");
+        text.tls.ca_pem = Some("no certificate".to_owned());
+        let error = ask(text).await.unwrap_err().to_string();
+        assert!(error.contains("ca_pem"), "{error}");
+        let mut no_certificate = config();
+        (no_certificate.tls.client_cert, no_certificate.tls.client_key) = (None, None);
+        assert!(ask(no_certificate).await.is_err(), "the server wants a certificate");
+        let mut half = config();
+        half.tls.client_key = None;
+        let error = ask(half).await.unwrap_err().to_string();
+        assert!(error.contains("both client cert and client key must be provided"), "{error}");
+    }
 }
