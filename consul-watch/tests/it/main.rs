@@ -23,6 +23,7 @@ mod parity;
 mod real;
 mod scale;
 mod sharing;
+mod soak;
 #[cfg(feature = "metrics")]
 mod telemetry;
 mod watching;
