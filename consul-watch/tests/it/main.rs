@@ -26,6 +26,7 @@ mod real;
 mod scale;
 mod self_signed;
 mod sharing;
+mod soak;
 #[cfg(feature = "metrics")]
 mod telemetry;
 mod watching;

@@ -208,7 +208,7 @@ async fn serve_few(listener: TcpListener, most: usize, silent: bool, refused: Ar
         let open = Arc::clone(&open);
         tokio::spawn(async move {
             while request(&mut stream).await.is_some() {
-                tokio::time::sleep(Duration::from_millis(20)).await;
+                sleep(Duration::from_millis(20)).await;
                 if stream.write_all(ANSWER).await.is_err() {
                     break;
                 }
