@@ -160,7 +160,7 @@ impl TfcDriver {
             match outcome {
                 Err(Halt::Failed(error)) if errored && left > 0 => {
                     left -= 1;
-                    tracing::warn!(task.name = %self.task.name, error = consul_watch::error_chain(&error), "the run failed, queueing another");
+                    tracing::warn!(task.name = %self.task.name, error = error_chain(&error), "the run failed, queueing another");
                 }
                 outcome => return outcome,
             }
@@ -203,11 +203,11 @@ impl TfcDriver {
         let mut waits = Backoff::default().with_initial(Duration::from_secs(1));
         for left in (0..CONFIRMATIONS).rev() {
             runs.context.permit.confirm().await.map_err(Halt::NotPermitted)?;
-            let error = match runs.client.confirm_run(id, "approved in Consul-Terraform-Sync").await
-            {
-                Err(error) if error.is_conflict() || error.is_uncertain() => error,
-                confirmed => return Ok(confirmed?),
-            };
+            let confirmed = runs.client.confirm_run(id, "approved in Consul-Terraform-Sync").await;
+            let Err(error) = confirmed else { return Ok(()) };
+            if !(error.is_conflict() || error.is_uncertain()) {
+                return Err(error.into());
+            }
             tracing::warn!(task.name = %self.task.name, run.id = %id, error = error_chain(&error), "cannot tell whether the run was confirmed, looking at it");
             let attributes = runs.client.run(id).await?.run.attributes;
             if attributes.phase() != Phase::Waiting || !attributes.actions.is_confirmable {
