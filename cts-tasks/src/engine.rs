@@ -127,6 +127,8 @@ pub(crate) struct Shared {
     health: Arc<Health>,
     options: EngineOptions,
     turns: Option<Semaphore>,
+    /// Counts steps that change something outside, while they run.
+    working: Arc<()>,
     random: Mutex<fastrand::Rng>,
     /// To the supervisor, while the engine runs.
     orders: Mutex<Option<mpsc::Sender<Order>>>,
@@ -162,6 +164,7 @@ impl Engine {
             ledger: Ledger::new(Arc::clone(&options.store), options.working_dir.clone()),
             health: Arc::default(),
             turns: options.concurrency.map(Semaphore::new),
+            working: Arc::default(),
             random: Mutex::new(random),
             orders: Mutex::new(None),
             watching: watch::Sender::new(false),

@@ -1,4 +1,8 @@
-use super::Shared;
+//! The end of running work after a stop.
+
+use std::sync::Arc;
+
+use super::{Engine, Shared};
 use crate::{Result, RunContext, Stop, StopReason, TaskName};
 
 impl Shared {
@@ -11,6 +15,7 @@ impl Shared {
         stop: &Stop,
         work: impl FnOnce(RunContext) -> F + Send,
     ) -> Result<T> {
+        let _working = Arc::clone(&self.working);
         let inner = Stop::new();
         let work = work(self.context(name, &inner));
         tokio::pin!(work);
@@ -19,19 +24,33 @@ impl Shared {
             reason = stop.stopped() => reason,
         };
         tracing::info!(task.name = %name, %reason, "waiting for the running task to end");
-        if reason != StopReason::LeadershipLost
-            && let Ok(done) = tokio::time::timeout(self.options.stop_grace, &mut work).await
-        {
-            return done;
+        if reason != StopReason::LeadershipLost {
+            tokio::select! {
+                done = &mut work => return done,
+                () = tokio::time::sleep(self.options.stop_grace) => {}
+                () = stop.urgent() => {}
+            }
         }
         inner.stop(reason);
+        tokio::select! {
+            done = &mut work => return done,
+            () = stop.urgent() => inner.stop_now(reason),
+        }
         work.await
     }
 
     /// What each call of a task's driver gets.
     pub(super) fn context(&self, task: &TaskName, stop: &Stop) -> RunContext {
         RunContext::new(stop.clone())
-            .with_permit(std::sync::Arc::clone(&self.options.permit))
+            .with_permit(Arc::clone(&self.options.permit))
             .with_progress(self.progress_of(task))
+    }
+}
+
+impl Engine {
+    /// Returns `true` while a step of a task runs that changes something outside.
+    pub fn is_running_a_task(&self) -> bool {
+        // One is the engine's own.
+        Arc::strong_count(&self.shared.working) > 1
     }
 }

@@ -60,8 +60,8 @@ const JSON: &str = r#"{
 
 /// The piece of the secret that a text shows; a mutation may split it.
 fn leaked(text: &str) -> Option<&str> {
-    let parts = (0..=SECRET.len() - 6).filter_map(|start| SECRET.get(start..start + 6));
-    parts.into_iter().find(|part| text.contains(part))
+    let mut parts = (0..=SECRET.len() - 6).filter_map(|start| SECRET.get(start..start + 6));
+    parts.find(|part| text.contains(part))
 }
 
 fn shown(found: &[Diagnostic]) -> String {

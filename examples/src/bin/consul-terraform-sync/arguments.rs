@@ -142,7 +142,10 @@ fn not_parsed(error: &clap::Error, arguments: &[OsString]) -> Result<Invocation,
     match error.kind() {
         ErrorKind::DisplayHelp => Ok(Invocation::Help(help::of(arguments))),
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => {
-            Err(Refused { message: help::of(arguments), exit: Exit::RequiredFlags })
+            // Upstream's library for commands ends so where only help can be shown.
+            let below = arguments.first().is_some_and(|first| first == "task");
+            let exit = if below { Exit::NoSubcommand } else { Exit::RequiredFlags };
+            Err(Refused { message: help::of(arguments), exit })
         }
         _ => {
             // The first line and the tip, with flags as people write them here.
@@ -156,7 +159,13 @@ fn not_parsed(error: &clap::Error, arguments: &[OsString]) -> Result<Invocation,
             let message = message.strip_prefix("error: ").unwrap_or(&message);
             let tip = configuration_tip(error).unwrap_or_default();
             let message = format!("Error: {message}{tip}\n\n{}", help::hint(arguments));
-            Err(Refused { message, exit: Exit::FlagParse })
+            let below = arguments.first().is_some_and(|first| first == "task");
+            let exit = match error.kind() {
+                ErrorKind::InvalidSubcommand if below => Exit::NoSubcommand,
+                ErrorKind::InvalidSubcommand => Exit::UnknownCommand,
+                _ => Exit::FlagParse,
+            };
+            Err(Refused { message, exit })
         }
     }
 }

@@ -6,6 +6,8 @@ use std::process::ExitCode;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exit {
     Ok = 0,
+    /// `task` has no command below it.
+    NoSubcommand = 1,
     /// Something failed while it ran.
     Error = 11,
     /// It did not end in time after a signal.
@@ -18,6 +20,8 @@ pub(crate) enum Exit {
     Config = 15,
     /// The driver's tool cannot be used.
     DriverInstall = 16,
+    /// There is no such command.
+    UnknownCommand = 127,
 }
 
 impl From<Exit> for ExitCode {

@@ -14,6 +14,17 @@ pub(crate) struct Terminal<'a> {
     pub(crate) errors: &'a mut (dyn Write + Send),
 }
 
+/// What became of a question for approval.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Approval {
+    /// The answer was `yes`.
+    Given,
+    /// The answer was another one.
+    Refused,
+    /// There was no answer: a job without a terminal must not take it for one.
+    Unanswered,
+}
+
 impl Terminal<'_> {
     /// A step, after an arrow. It stays on one line, since scripts look for it.
     pub(crate) fn info(&mut self, text: &str) -> io::Result<()> {
@@ -54,8 +65,8 @@ impl Terminal<'_> {
         writeln!(self.errors, "==> {}", text.trim_start())
     }
 
-    /// Asks for a `yes`; anything else, and no answer at all, is a no.
-    pub(crate) fn approved(&mut self) -> io::Result<bool> {
+    /// Asks for a `yes`; anything else is a no, and so is a line without text.
+    pub(crate) fn approved(&mut self) -> io::Result<Approval> {
         self.blank()?;
         let all = "Only 'yes' will be accepted to approve, enter 'no' or leave blank to reject.";
         writeln!(self.output, "    {all}")?;
@@ -64,11 +75,20 @@ impl Terminal<'_> {
         self.output.flush()?;
         let mut answer = String::new();
         let read = self.input.read_line(&mut answer)?;
+        self.blank()?;
         if read == 0 {
             self.blank()?;
+            self.error(
+                "unable to read the answer",
+                "Standard input has ended, so nobody can approve. Without a terminal use \
+                 -auto-approve.",
+            )?;
+            return Ok(Approval::Unanswered);
         }
-        self.blank()?;
-        Ok(answer.trim_end_matches(['\r', '\n']) == "yes")
+        match answer.trim_end_matches(['\r', '\n']) {
+            "yes" => Ok(Approval::Given),
+            _ => Ok(Approval::Refused),
+        }
     }
 }
 
@@ -118,15 +138,15 @@ mod tests {
     #[test]
     fn only_yes_is_a_yes() {
         for (answer, approved) in [
-            ("yes\n", true),
-            ("yes", true),
-            ("yes\r\n", true),
-            ("y\n", false),
-            ("Yes\n", false),
-            ("no\n", false),
-            ("\n", false),
-            ("", false),
-            (" yes\n", false),
+            ("yes\n", Approval::Given),
+            ("yes", Approval::Given),
+            ("yes\r\n", Approval::Given),
+            ("y\n", Approval::Refused),
+            ("Yes\n", Approval::Refused),
+            ("no\n", Approval::Refused),
+            ("\n", Approval::Refused),
+            ("", Approval::Unanswered),
+            (" yes\n", Approval::Refused),
         ] {
             let (mut output, mut errors) = (Vec::new(), Vec::new());
             let mut input = answer.as_bytes();

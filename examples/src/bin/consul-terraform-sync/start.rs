@@ -1,10 +1,16 @@
+//! The daemon: its start, its signals and its end.
+
 use std::time::Duration;
 
 use cts_tasks::{
-    Daemon, DaemonOptions, Error, Inspection, Stop, StopReason, TaskName,
+    Daemon, DaemonOptions, Engine, Error, Inspection, Stop, StopReason, TaskName,
     config::{Config, Loaded},
 };
-use tokio::signal::unix::{SignalKind, signal};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    time::Instant,
+};
 
 use crate::{
     arguments::{ConfigurationFlags, StartFlags},
@@ -17,10 +23,17 @@ use crate::{
     wiring::{self, Mode},
 };
 
-/// How long a stop may take.
+/// Time that a stop may take in which no task runs.
 ///
 /// Source: Consul-Terraform-Sync 0.9, `command/start.go`.
 const SHUTDOWN: Duration = Duration::from_secs(10);
+
+/// Time between the end of all patience and the end of the process, in which what
+/// was killed is recorded.
+const LAST_WORDS: Duration = Duration::from_secs(10);
+
+/// Descriptors that are asked for at most; more are only slow to close for children.
+const DESCRIPTORS: u64 = 65_536;
 
 /// Runs `start` to its end.
 pub(crate) fn start(flags: StartFlags, legacy: bool) -> Exit {
@@ -30,6 +43,26 @@ pub(crate) fn start(flags: StartFlags, legacy: bool) -> Exit {
              use `consul-terraform-sync start`",
         );
     }
+    let runtime = match tokio::runtime::Runtime::new() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            complain(&format!("cannot start the runtime: {error}"));
+            return Exit::Error;
+        }
+    };
+    // Before anything else, so that a signal that comes early does not end the process.
+    let hangups = if flags.inspect() || flags.once {
+        None
+    } else {
+        let _within = runtime.enter();
+        match Hangups::catch() {
+            Ok(hangups) => Some(hangups),
+            Err(error) => {
+                complain(&format!("cannot wait for SIGHUP: {error}"));
+                return Exit::Error;
+            }
+        }
+    };
     let loaded = match validate::load(&flags.configuration) {
         Ok(loaded) => loaded,
         Err(findings) => {
@@ -63,13 +96,7 @@ pub(crate) fn start(flags: StartFlags, legacy: bool) -> Exit {
     for warning in &loaded.config.warnings {
         tracing::warn!("{warning}");
     }
-    let runtime = match tokio::runtime::Runtime::new() {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            tracing::error!(%error, "cannot start the runtime");
-            return Exit::Error;
-        }
-    };
+    raise_descriptors();
     if loaded.config.api_metrics {
         match Metrics::start() {
             Ok(metrics) => {
@@ -82,13 +109,35 @@ pub(crate) fn start(flags: StartFlags, legacy: bool) -> Exit {
             }
         }
     }
-    let exit = runtime.block_on(run(loaded, flags, daemon_options));
+    let exit = runtime.block_on(run(loaded, flags, daemon_options, hangups));
     // What is still blocked in the system must not hold the process back.
     runtime.shutdown_background();
     exit
 }
 
-async fn run(loaded: Loaded, flags: StartFlags, daemon_options: DaemonOptions) -> Exit {
+/// Raises the soft limit of descriptors to the hard one, as programs in Go do: the
+/// API's connections and the work share them.
+fn raise_descriptors() {
+    let raised = getrlimit(Resource::RLIMIT_NOFILE).and_then(|(soft, hard)| {
+        let wanted = hard.min(DESCRIPTORS);
+        if soft >= wanted {
+            return Ok(());
+        }
+        setrlimit(Resource::RLIMIT_NOFILE, wanted, hard)?;
+        tracing::debug!(before = soft, now = wanted, "raised the limit of descriptors");
+        Ok(())
+    });
+    if let Err(error) = raised {
+        tracing::warn!(%error, "cannot raise the limit of descriptors");
+    }
+}
+
+async fn run(
+    loaded: Loaded,
+    flags: StartFlags,
+    daemon_options: DaemonOptions,
+    hangups: Option<Hangups>,
+) -> Exit {
     tracing::info!(version = env!("CARGO_PKG_VERSION"), "consul-terraform-sync");
     tracing::debug!(config = ?loaded.config, "configuration");
     let stop = Stop::new();
@@ -99,11 +148,13 @@ async fn run(loaded: Loaded, flags: StartFlags, daemon_options: DaemonOptions) -
             return Exit::Error;
         }
     };
-    let work = work(loaded, flags, daemon_options, &stop);
+    let patience = loaded.config.shutdown_timeout;
+    let running = Running::default();
+    let work = work(loaded, flags, daemon_options, hangups, &running, &stop);
     tokio::pin!(work);
     let exit = tokio::select! {
         exit = &mut work => exit,
-        () = async { stop.stopped().await; tokio::time::sleep(SHUTDOWN).await } => {
+        () = out_of_patience(&stop, &running, patience) => {
             tracing::error!("graceful shutdown timed out, exiting");
             Exit::ShutdownTimeout
         }
@@ -112,20 +163,56 @@ async fn run(loaded: Loaded, flags: StartFlags, daemon_options: DaemonOptions) -
     exit
 }
 
-/// Gives the stop at the first signal to end.
+/// The engine, as soon as there is one, to see whether a task runs.
+type Running = std::sync::OnceLock<Engine>;
+
+/// Waits until the stop has taken too long. While a task runs it has
+/// `shutdown_timeout`; then, or at a second signal, it has to end at once.
+async fn out_of_patience(stop: &Stop, running: &Running, patience: Duration) {
+    stop.stopped().await;
+    let begun = Instant::now();
+    tokio::select! {
+        () = tokio::time::sleep(SHUTDOWN) => {}
+        () = stop.urgent() => {}
+    }
+    let runs = || running.get().is_some_and(Engine::is_running_a_task);
+    while runs() && !stop.is_urgent() && begun.elapsed() < patience {
+        tokio::select! {
+            () = tokio::time::sleep(LOOK) => {}
+            () = stop.urgent() => {}
+        }
+    }
+    if runs() {
+        tracing::warn!("a task still runs and is ended now");
+        stop.stop_now(StopReason::Shutdown);
+        tokio::time::sleep(LAST_WORDS).await;
+    }
+}
+
+/// Interval between two looks at whether a task still runs.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// Gives the stop at the first signal to end, and makes it urgent at the second.
 fn on_signal(stop: &Stop) -> std::io::Result<tokio::task::JoinHandle<()>> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut quit = signal(SignalKind::quit())?;
     let stop = stop.clone();
     Ok(tokio::spawn(async move {
-        let name = tokio::select! {
-            _ = interrupt.recv() => "SIGINT",
-            _ = terminate.recv() => "SIGTERM",
-            _ = quit.recv() => "SIGQUIT",
-        };
-        tracing::info!(signal = name, "signal received, shutting down");
-        stop.stop(StopReason::Shutdown);
+        loop {
+            let name = tokio::select! {
+                _ = interrupt.recv() => "SIGINT",
+                _ = terminate.recv() => "SIGTERM",
+                _ = quit.recv() => "SIGQUIT",
+            };
+            if stop.reason().is_none() {
+                tracing::info!(signal = name, "signal received, shutting down");
+                stop.stop(StopReason::Shutdown);
+            } else {
+                tracing::warn!(signal = name, "second signal received, ending at once");
+                stop.stop_now(StopReason::Shutdown);
+            }
+        }
     }))
 }
 
@@ -133,6 +220,8 @@ async fn work(
     loaded: Loaded,
     flags: StartFlags,
     daemon_options: DaemonOptions,
+    hangups: Option<Hangups>,
+    running: &Running,
     stop: &Stop,
 ) -> Exit {
     let inspected = match task_names(&flags.inspect_tasks, &loaded.config) {
@@ -146,6 +235,7 @@ async fn work(
         Ok(daemon) => daemon,
         Err(error) => return failed(&error, stop, Exit::Config),
     };
+    let _first = running.set(daemon.engine().clone());
     if let Err(error) = daemon.check_consul(stop).await {
         return failed(&error, stop, Exit::Error);
     }
@@ -157,7 +247,7 @@ async fn work(
     } else if flags.once {
         daemon.once(stop).await
     } else {
-        Box::pin(serve(&daemon, &flags.configuration, stop)).await
+        Box::pin(serve(&daemon, hangups, &flags.configuration, stop)).await
     };
     match done {
         Ok(()) => Exit::Ok,
@@ -165,13 +255,15 @@ async fn work(
     }
 }
 
-/// Runs until the stop, and takes over tasks of files that were changed.
-async fn serve(daemon: &Daemon, files: &ConfigurationFlags, stop: &Stop) -> cts_tasks::Result<()> {
-    let hangups = Hangups::catch().map_err(|source| Error::Other {
-        operation: "waiting for SIGHUP",
-        retryable: false,
-        source: source.into(),
-    })?;
+/// Runs until the stop, and takes over tasks of files that were changed, also for a
+/// signal that came before it was ready.
+async fn serve(
+    daemon: &Daemon,
+    hangups: Option<Hangups>,
+    files: &ConfigurationFlags,
+    stop: &Stop,
+) -> cts_tasks::Result<()> {
+    let Some(hangups) = hangups else { return daemon.run(stop).await };
     tokio::select! {
         done = daemon.run(stop) => done,
         never = hangups.reload(daemon, files) => match never {},

@@ -15,7 +15,7 @@ use crate::{
     arguments::{ConnectionFlags, TaskCommand},
     connection::{self, process_environment},
     exit::Exit,
-    output::Terminal,
+    output::{Approval, Terminal},
 };
 
 /// Runs a command to its end, on the terminal of the process.
@@ -69,7 +69,7 @@ fn connect(
         Ok(client) => Ok(Ok(client)),
         Err(why) => {
             terminal.error("unable to create a client for Consul-Terraform-Sync", &why)?;
-            Ok(Err(Exit::FlagParse))
+            Ok(Err(Exit::Error))
         }
     }
 }
@@ -149,6 +149,22 @@ fn help_to_connect(error: &client::Error) -> &'static str {
      one; the daemon's log line 'serving the API' tells its port."
 }
 
+/// The end of a command that was not approved; `None` if it was.
+fn unless_approved(
+    approval: Approval,
+    cancelled: &str,
+    terminal: &mut Terminal<'_>,
+) -> io::Result<Option<Exit>> {
+    match approval {
+        Approval::Given => Ok(None),
+        Approval::Refused => {
+            terminal.info(cancelled)?;
+            Ok(Some(Exit::Ok))
+        }
+        Approval::Unanswered => Ok(Some(Exit::Error)),
+    }
+}
+
 /// What a run would do, as the driver tells it.
 fn show_plan(inspected: &client::Inspected, terminal: &mut Terminal<'_>) -> io::Result<()> {
     terminal.raw(inspected.plan.trim_matches('\n'))?;
@@ -161,7 +177,7 @@ fn show_plan(inspected: &client::Inspected, terminal: &mut Terminal<'_>) -> io::
 }
 
 /// Asks whether to do what was shown.
-fn approve_plan(doing: &str, name: &str, terminal: &mut Terminal<'_>) -> io::Result<bool> {
+fn approve_plan(doing: &str, name: &str, terminal: &mut Terminal<'_>) -> io::Result<Approval> {
     terminal.info(&format!("{doing} the task will perform the actions described above."))?;
     terminal.say(&format!("Do you want to perform these actions for '{name}'?"))?;
     terminal.say(" - They cannot be taken back.")?;

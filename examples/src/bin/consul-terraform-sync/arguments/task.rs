@@ -60,6 +60,7 @@ pub(crate) struct CreateFlags {
     /// The file that holds the task: one task block, as in a configuration.
     #[arg(long, value_name = "FILE")]
     pub(crate) task_file: Option<PathBuf>,
+    /// Arguments that have no effect, as upstream.
     #[arg(hide = true)]
     arguments: Vec<String>,
 }
@@ -90,7 +91,8 @@ impl NamedFlags {
     }
 
     fn check(&self) -> Result<(), Refused> {
-        if self.names.len() == 1 {
+        // Those beyond the first have no effect, as upstream.
+        if !self.names.is_empty() {
             return Ok(());
         }
         Err(required("this command requires one argument: [options] <task name>"))
@@ -101,13 +103,10 @@ impl TaskCommand {
     /// What the parser cannot know to be wrong.
     pub(super) fn checked(self) -> Result<Self, Refused> {
         match &self {
-            Self::Create(flags) if !flags.arguments.is_empty() => {
-                return Err(required(
-                    "this command requires no arguments: [options] --task-file=<task config>",
-                ));
-            }
             Self::Create(flags) if flags.task_file.is_none() => {
-                return Err(required("this command requires the flag -task-file=<task config>"));
+                let message = "==> Error: unable to create request\n    no task file provided\n    \
+                               For additional help try 'consul-terraform-sync task create --help'";
+                return Err(Refused { message: message.to_owned(), exit: Exit::RequiredFlags });
             }
             Self::Create(_) => {}
             Self::Approve(flags) | Self::Delete(flags) | Self::Enable(flags) => {

@@ -83,22 +83,26 @@ fn mistakes_have_their_exit_codes() {
         ("start", Exit::RequiredFlags),
         ("", Exit::RequiredFlags),
         ("validate", Exit::RequiredFlags),
-        ("task", Exit::RequiredFlags),
+        ("task", Exit::NoSubcommand),
         ("task enable", Exit::RequiredFlags),
-        ("task enable a b", Exit::RequiredFlags),
         ("task delete", Exit::RequiredFlags),
-        ("task disable a b c", Exit::RequiredFlags),
         ("task create", Exit::RequiredFlags),
-        ("task create -task-file f.hcl x", Exit::RequiredFlags),
         ("start -config-file a.hcl -wrong", Exit::FlagParse),
         ("start -config-file a.hcl -once=maybe", Exit::FlagParse),
         ("task enable -port=many a", Exit::FlagParse),
-        ("task paint a", Exit::FlagParse),
-        ("strat -config-file a.hcl", Exit::FlagParse),
+        ("task paint a", Exit::NoSubcommand),
+        ("strat -config-file a.hcl", Exit::UnknownCommand),
+        ("frobnicate", Exit::UnknownCommand),
     ] {
         assert_eq!(parse(line).unwrap_err().exit, exit, "{line}");
     }
-    let said = parse("task enable a b").unwrap_err().message;
+    // Arguments beyond those that are needed have no effect.
+    for line in ["task enable a b", "task disable a b c", "task create -task-file f.hcl x"] {
+        assert!(matches!(parse(line), Ok(Invocation::Task(_))), "{line}");
+    }
+    let said = parse("task create").unwrap_err().message;
+    assert!(said.contains("no task file provided"), "{said}");
+    let said = parse("task enable").unwrap_err().message;
     assert!(
         said.contains("Error: this command requires one argument: [options] <task name>"),
         "{said}"

@@ -7,7 +7,7 @@ use cts_tasks::{
     wire::{TaskDocument, TaskMessage},
 };
 
-use super::{Wording, approve_plan, failed, plan::tell_if_one_waits, show_plan};
+use super::{Wording, approve_plan, failed, plan::tell_if_one_waits, show_plan, unless_approved};
 use crate::{arguments::CreateFlags, exit::Exit, output::Terminal, wiring};
 
 /// Creates the task of a file, and runs it.
@@ -40,9 +40,12 @@ pub(super) async fn create(
     terminal.raw("    Plan: ")?;
     terminal.blank()?;
     show_plan(&inspected.value, terminal)?;
-    if !flags.approval.auto_approve && !approve_plan("Creating", name, terminal)? {
-        terminal.info(&format!("Cancelled creating task '{name}'"))?;
-        return Ok(Exit::Ok);
+    if !flags.approval.auto_approve {
+        let approval = approve_plan("Creating", name, terminal)?;
+        let cancelled = format!("Cancelled creating task '{name}'");
+        if let Some(exit) = unless_approved(approval, &cancelled, terminal)? {
+            return Ok(exit);
+        }
     }
     terminal.info(&format!("Creating and running task '{name}'..."))?;
     terminal

@@ -2,8 +2,12 @@ use std::io;
 
 use cts_tasks::client::Client;
 
-use super::{Wording, failed};
-use crate::{arguments::ApprovedFlags, exit::Exit, output::Terminal};
+use super::{Wording, failed, unless_approved};
+use crate::{
+    arguments::ApprovedFlags,
+    exit::Exit,
+    output::{Approval, Terminal},
+};
 
 /// Deletes a task; what it has built stays.
 pub(super) async fn delete(
@@ -12,9 +16,12 @@ pub(super) async fn delete(
     terminal: &mut Terminal<'_>,
 ) -> io::Result<Exit> {
     let name = flags.named.name();
-    if !flags.approval.auto_approve && !approve(name, terminal)? {
-        terminal.info(&format!("Cancelled deleting task '{name}'"))?;
-        return Ok(Exit::Ok);
+    if !flags.approval.auto_approve {
+        let approval = approve(name, terminal)?;
+        let cancelled = format!("Cancelled deleting task '{name}'");
+        if let Some(exit) = unless_approved(approval, &cancelled, terminal)? {
+            return Ok(exit);
+        }
     }
     terminal.info(&format!("Marking task '{name}' for deletion..."))?;
     terminal.blank()?;
@@ -31,7 +38,7 @@ pub(super) async fn delete(
     }
 }
 
-fn approve(name: &str, terminal: &mut Terminal<'_>) -> io::Result<bool> {
+fn approve(name: &str, terminal: &mut Terminal<'_>) -> io::Result<Approval> {
     terminal.info(&format!("Do you want to delete '{name}'?"))?;
     terminal.say(" - This cannot be taken back.")?;
     terminal.say(" - The infrastructure that the task manages is not destroyed.")?;

@@ -2,7 +2,7 @@ use std::io;
 
 use cts_tasks::{FirstRun, client::Client};
 
-use super::{Wording, approve_plan, failed, plan::tell_if_one_waits, show_plan};
+use super::{Wording, approve_plan, failed, plan::tell_if_one_waits, show_plan, unless_approved};
 use crate::{arguments::ApprovedFlags, exit::Exit, output::Terminal};
 
 /// Enables a task. One that would change something is run, too.
@@ -26,9 +26,12 @@ pub(super) async fn enable(
     show_plan(&inspected, terminal)?;
     let mut first_run = FirstRun::WhenTriggered;
     if inspected.changes_present {
-        if !flags.approval.auto_approve && !approve_plan("Enabling", name, terminal)? {
-            terminal.info(&format!("Cancelled enabling task '{name}'"))?;
-            return Ok(Exit::Ok);
+        if !flags.approval.auto_approve {
+            let approval = approve_plan("Enabling", name, terminal)?;
+            let cancelled = format!("Cancelled enabling task '{name}'");
+            if let Some(exit) = unless_approved(approval, &cancelled, terminal)? {
+                return Ok(exit);
+            }
         }
         terminal.info(&format!("Enabling and running '{name}'..."))?;
         terminal.blank()?;

@@ -4,11 +4,11 @@ use std::io;
 
 use cts_tasks::{client::Client, wire::PlanDocument};
 
-use super::{Wording, failed};
+use super::{Wording, failed, unless_approved};
 use crate::{
     arguments::{ApprovedFlags, NamedFlags, PROGRAM},
     exit::Exit,
-    output::Terminal,
+    output::{Approval, Terminal},
 };
 
 /// Shows the plan of a task that waits.
@@ -34,9 +34,12 @@ pub(super) async fn approve(
         Ok(plan) => plan,
         Err(exit) => return Ok(exit),
     };
-    if !flags.approval.auto_approve && !ask(name, terminal)? {
-        terminal.info(&format!("Cancelled approving the plan of task '{name}'"))?;
-        return Ok(Exit::Ok);
+    if !flags.approval.auto_approve {
+        let approval = ask(name, terminal)?;
+        let cancelled = format!("Cancelled approving the plan of task '{name}'");
+        if let Some(exit) = unless_approved(approval, &cancelled, terminal)? {
+            return Ok(exit);
+        }
     }
     terminal.info(&format!("Applying the plan of '{name}'..."))?;
     terminal.blank()?;
@@ -103,7 +106,7 @@ async fn find(
     Ok(Ok(plan))
 }
 
-fn ask(name: &str, terminal: &mut Terminal<'_>) -> io::Result<bool> {
+fn ask(name: &str, terminal: &mut Terminal<'_>) -> io::Result<Approval> {
     terminal.info("Approving the plan will perform the actions described above.")?;
     terminal.say(&format!("Do you want to perform these actions for '{name}'?"))?;
     terminal.say(" - They cannot be taken back.")?;
