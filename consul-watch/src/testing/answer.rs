@@ -8,6 +8,7 @@ use super::{
 
 /// What the double answers, before it is known whether it blocks first.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is one deviation of an answer")]
 pub(super) struct Reply {
     pub(super) status: u16,
     pub(super) body: Bytes,

@@ -49,7 +49,7 @@ struct Ask<'a> {
 #[derive(Debug, Clone, Copy)]
 struct Path {
     /// With a slash at its end it stands for all that follow it.
-    path: &'static str,
+    pattern: &'static str,
     /// Methods, as the header `Allow` lists them.
     methods: &'static str,
     /// Servers of Consul 1.8 do not have it.
@@ -57,8 +57,8 @@ struct Path {
 }
 
 impl Path {
-    const fn new(path: &'static str, methods: &'static str) -> Self {
-        Self { path, methods, newer: false }
+    const fn new(pattern: &'static str, methods: &'static str) -> Self {
+        Self { pattern, methods, newer: false }
     }
 
     const fn newer(self) -> Self {
@@ -66,7 +66,11 @@ impl Path {
     }
 
     fn covers(&self, path: &str) -> bool {
-        if self.path.ends_with('/') { path.starts_with(self.path) } else { path == self.path }
+        if self.pattern.ends_with('/') {
+            path.starts_with(self.pattern)
+        } else {
+            path == self.pattern
+        }
     }
 }
 
@@ -106,10 +110,11 @@ const GROUPS: &[Group] = &[
 fn find(path: &str, old: bool) -> Option<(&'static Group, &'static Path)> {
     let all = GROUPS.iter().flat_map(|group| group.paths.iter().map(move |path| (group, path)));
     all.filter(|(_, known)| known.covers(path) && !(old && known.newer))
-        .max_by_key(|(_, known)| known.path.len())
+        .max_by_key(|(_, known)| known.pattern.len())
 }
 
 /// Answers at once what no endpoint sees: unknown paths, wrong methods, redirects.
+#[expect(clippy::result_large_err, reason = "a refusal is the whole answer to a request")]
 pub(super) fn admit(call: &Call, old: bool) -> Result<(), Reply> {
     if let Some(clean) = if old { &call.clean } else { &call.clean_raw } {
         return Err(redirect(call, clean, old));
@@ -124,7 +129,8 @@ pub(super) fn admit(call: &Call, old: bool) -> Result<(), Reply> {
         });
     };
     let Some((_, known)) = find(path, old) else {
-        if find(&format!("{path}/"), old).is_some_and(|(_, known)| known.path.len() > path.len()) {
+        if find(&format!("{path}/"), old).is_some_and(|(_, known)| known.pattern.len() > path.len())
+        {
             return Err(redirect(call, &format!("/v1/{path}/"), old));
         }
         return Err(not_found(old, false));
@@ -134,7 +140,7 @@ pub(super) fn admit(call: &Call, old: bool) -> Result<(), Reply> {
     }
     if !known.methods.split(',').any(|method| call.method == method) {
         // Prepared queries see to their methods themselves.
-        let (options, methods) = match known.path {
+        let (options, methods) = match known.pattern {
             "query/" if path.ends_with("/execute") || path.ends_with("/explain") => ("", "GET"),
             "query/" => ("", known.methods),
             _ => ("OPTIONS,", known.methods),
@@ -227,19 +233,19 @@ mod tests {
 
     #[test]
     fn the_longest_path_answers() {
-        let found = |path| find(path, false).map(|(_, known)| known.path);
+        let found = |path| find(path, false).map(|(_, known)| known.pattern);
         assert_eq!(found("acl/policy/name/x"), Some("acl/policy/name/"));
         assert_eq!(found("acl/policy/x"), Some("acl/policy/"));
         assert_eq!(found("acl/policy"), Some("acl/policy"));
         assert_eq!(found("acl/policyx"), None);
         assert_eq!(found("agent/service/register"), Some("agent/service/register"));
-        assert_eq!(find("agent/version", true).map(|(_, known)| known.path), None);
+        assert_eq!(find("agent/version", true).map(|(_, known)| known.pattern), None);
     }
 
     #[test]
     fn no_path_stands_twice() {
         let mut all: Vec<&str> =
-            GROUPS.iter().flat_map(|group| group.paths).map(|path| path.path).collect();
+            GROUPS.iter().flat_map(|group| group.paths).map(|path| path.pattern).collect();
         let count = all.len();
         all.sort_unstable();
         all.dedup();

@@ -289,7 +289,7 @@ async fn somebody_elses_run(scene: &Scene, driver: &Arc<dyn Driver>) -> String {
     let client = scene.tfc.client();
     let workspace = client.workspace_named("my-org", "web").await.unwrap();
     let mut new = cts_driver_tfc::types::NewRun::new(workspace.id);
-    new.message = "a person tries something".to_owned();
+    new.message = "a person tries something".into();
     new.auto_apply = Some(false);
     new.is_destroy = Some(true);
     let run = client.create_run(&new).await.unwrap();

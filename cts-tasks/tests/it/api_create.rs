@@ -163,7 +163,7 @@ async fn a_refused_change_is_in_the_log_with_its_request_and_a_question_is_not()
     }
     assert_eq!(api.get("/v1/tasks/none").await.0, 404);
     assert_eq!(log.with("request failed").len(), 1);
-    assert_eq!(api.request(reqwest::Method::DELETE, "/v1/tasks/none").await.0, 404);
+    assert_eq!(api.request(Method::DELETE, "/v1/tasks/none").await.0, 404);
     let told = log.with("request failed");
     assert_eq!(told.len(), 2, "{told:?}");
     assert!(

@@ -248,7 +248,7 @@ fn metrics(state: &State, ask: Ask<'_>) -> Answered {
         gauge("raft.applied_index", state.last_index()),
         gauge("raft.last_index", state.last_index()),
     ];
-    let time = state.wall_clock().format("%Y-%m-%d %H:%M:%S +0000 UTC").to_string();
+    let time = State::wall_clock().format("%Y-%m-%d %H:%M:%S +0000 UTC").to_string();
     Ok(Reply::json(&json!({
         "Timestamp": time, "Gauges": gauges, "Points": [], "Counters": [], "Samples": [],
     })))

@@ -119,7 +119,7 @@ pub(super) fn catalog(state: &mut State, ask: Ask<'_>, rest: &str) -> Option<Rep
         }
         ("PUT", ("deregister", "")) => {
             let done = call.json().and_then(|body| {
-                state.check_deregister(&body)?;
+                State::check_deregister(&body)?;
                 state.vet_deregister(&body, who)?;
                 state.deregister(&body, now);
                 Ok(Value::Bool(true))

@@ -11,6 +11,7 @@ use crate::testing::{
 pub(super) const PATHS: &[Path] = &[Path::new("discovery-chain/", "GET,POST")];
 
 /// `service` is what follows `discovery-chain/`.
+#[expect(clippy::unnecessary_wraps, reason = "the signature of every group of endpoints")]
 pub(super) fn answer(state: &mut State, ask: Ask<'_>, service: &str) -> Option<Reply> {
     Some(chain(state, ask, service).unwrap_or_else(Reply::from))
 }

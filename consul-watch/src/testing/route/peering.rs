@@ -17,13 +17,13 @@ pub(super) const PATHS: &[Path] = &[
     Path::new("exported-services", "GET").newer(),
 ];
 
-pub(super) fn answer(state: &mut State, ask: Ask<'_>, rest: &str) -> Option<Reply> {
+pub(super) fn answer(_state: &mut State, ask: Ask<'_>, rest: &str) -> Option<Reply> {
     let answered = match (ask.call.method.as_str(), rest) {
         // Nothing that the double does can make one, so there are none.
         ("GET", "peerings") => ask
             .who
             .require(Resource::Peering, "", Access::Read)
-            .map(|()| Reply::json(&json!([])).at(state.never_written())),
+            .map(|()| Reply::json(&json!([])).at(State::never_written())),
         ("GET", "peering/") => Err(Refused::new(400, "Must specify a name to fetch.")),
         ("GET", name) if name.starts_with("peering/") => {
             let name = name.strip_prefix("peering/").unwrap_or_default();

@@ -65,7 +65,7 @@ fn list(state: &State, ask: Ask<'_>) -> Reply {
 
 fn get(state: &State, ask: Ask<'_>, id: &str) -> Answered {
     let found = state.query_get(id, ask.who)?.ok_or_else(not_found)?;
-    Ok(Reply::json(&json!([state.query_shown(&found, ask.who)])))
+    Ok(Reply::json(&json!([state.query_shown(found, ask.who)])))
 }
 
 fn execute(state: &mut State, ask: Ask<'_>, name: &str) -> Answered {

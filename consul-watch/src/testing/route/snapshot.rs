@@ -13,6 +13,7 @@ pub(super) const PATHS: &[Path] = &[Path::new("snapshot", "GET,PUT")];
 /// The first bytes of what gzip packs.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
+#[expect(clippy::unnecessary_wraps, reason = "the signature of every group of endpoints")]
 pub(super) fn answer(state: &mut State, ask: Ask<'_>, _rest: &str) -> Option<Reply> {
     let may = ask.who.require(Resource::Acl, "", Access::Write);
     let answered = may.and_then(|()| {

@@ -24,6 +24,7 @@ struct Variables {
     name: String,
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "the signature of every group of endpoints")]
 pub(super) fn answer(state: &mut State, ask: Ask<'_>, rest: &str) -> Option<Reply> {
     if !state.acls_enabled() {
         return Some(Reply::text(401, "ACL support disabled"));

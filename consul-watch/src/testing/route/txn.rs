@@ -13,6 +13,7 @@ use crate::testing::{
 
 pub(super) const PATHS: &[Path] = &[Path::new("txn", "PUT")];
 
+#[expect(clippy::unnecessary_wraps, reason = "the signature of every group of endpoints")]
 pub(super) fn answer(state: &mut State, ask: Ask<'_>, _rest: &str) -> Option<Reply> {
     Some(transact(state, ask))
 }

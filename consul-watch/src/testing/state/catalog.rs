@@ -157,7 +157,7 @@ impl State {
         body: Register,
         now: Instant,
     ) -> Result<(), Refused> {
-        self.vet_datacenter(&body.datacenter)?;
+        Self::check_datacenter(&body.datacenter)?;
         if body.node.is_empty() {
             return Err(Refused::new(500, "Must provide node"));
         }
@@ -300,7 +300,7 @@ impl State {
     }
 
     /// Refuses what is meant for another datacenter.
-    fn vet_datacenter(&self, name: &str) -> Result<(), Refused> {
+    fn check_datacenter(name: &str) -> Result<(), Refused> {
         if name.is_empty() || name == "dc1" {
             return Ok(());
         }
@@ -319,8 +319,8 @@ impl State {
     }
 
     /// Refuses a deregistration that names no node, or one of another datacenter.
-    pub(in crate::testing) fn check_deregister(&self, body: &Deregister) -> Result<(), Refused> {
-        self.vet_datacenter(&body.datacenter)?;
+    pub(in crate::testing) fn check_deregister(body: &Deregister) -> Result<(), Refused> {
+        Self::check_datacenter(&body.datacenter)?;
         if body.node.is_empty() {
             return Err(Refused::new(500, "Must provide node"));
         }

@@ -241,8 +241,9 @@ fn spelt(kind: &str, body: JsonObject) -> Result<JsonObject, String> {
         return Ok(found);
     }
     unknown.sort();
-    let lines: String =
+    let lines: Vec<String> =
         unknown.iter().map(|name| format!("\t* invalid config key {name:?}\n")).collect();
+    let lines = lines.concat();
     let errors = if unknown.len() == 1 { "error" } else { "errors" };
     Err(format!("{} {errors} occurred:\n{lines}\n", unknown.len()))
 }

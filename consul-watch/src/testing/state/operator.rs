@@ -104,12 +104,12 @@ impl State {
         }
     }
 
-    pub(in crate::testing) fn wall_clock(&self) -> DateTime<Utc> {
+    pub(in crate::testing) fn wall_clock() -> DateTime<Utc> {
         crate::SystemClock.now().into()
     }
 
     /// Where a read of what is never written stands.
-    pub(in crate::testing) fn never_written(&self) -> Seen {
+    pub(in crate::testing) fn never_written() -> Seen {
         Seen::by_index(1)
     }
 

@@ -13,6 +13,7 @@ use crate::{
 /// The body of a session's creation, as it comes over the wire.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
+#[expect(clippy::option_option, reason = "Consul tells left out, null and a list apart")]
 pub(in crate::testing) struct NewSession {
     #[serde(deserialize_with = "nullable")]
     name: String,
@@ -247,6 +248,11 @@ fn read_ttl(text: &str) -> Result<Option<Duration>, Refused> {
 }
 
 /// A text, or a number: of seconds below 1000, else of nanoseconds.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a number below zero is taken as zero, and a fraction is cut off"
+)]
 fn read_lock_delay(value: &Value) -> Result<Duration, Refused> {
     match value {
         Value::String(text) => {

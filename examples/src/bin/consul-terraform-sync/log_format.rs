@@ -11,7 +11,7 @@ use tracing_subscriber::{
     Layer,
     fmt::{FmtContext, FormatEvent, FormatFields, format::Writer},
     layer::Context,
-    registry::LookupSpan,
+    registry::{LookupSpan, Scope},
 };
 
 /// Keeps the fields of spans, for the lines that are logged within them. Both formats need
@@ -47,7 +47,7 @@ where
     N: for<'a> FormatFields<'a> + 'static,
 {
     let mut found = Map::new();
-    for span in context.event_scope().into_iter().flat_map(|scope| scope.from_root()) {
+    for span in context.event_scope().into_iter().flat_map(Scope::from_root) {
         if let Some(fields) = span.extensions().get::<Fields>() {
             found.extend(fields.0.clone());
         }

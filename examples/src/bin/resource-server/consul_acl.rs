@@ -78,19 +78,25 @@ impl ConsulAcl {
         let accessor = if token.expose_secret() == ANONYMOUS {
             ANONYMOUS_TOKEN.to_owned()
         } else {
-            let own = self.client.with_token(Some(token.clone())).map_err(Problem::other)?;
+            let own = self
+                .client
+                .with_token(Some(token.clone()))
+                .map_err(|error| Problem::other(&error))?;
             let found = own.acl_token_self(&QueryOptions::default()).await;
             found.map_err(|error| Problem::of(&error))?.value.accessor_id
         };
         let expanded = self.client.acl_token_expanded(&accessor, &QueryOptions::default()).await;
-        let expanded = expanded.map_err(Problem::other)?.value.ok_or(Problem::Unknown)?;
+        let expanded =
+            expanded.map_err(|error| Problem::other(&error))?.value.ok_or(Problem::Unknown)?;
         let default = match expanded.agent_acl_default_policy.as_str() {
             "allow" => Access::Write,
             _ => Access::Deny,
         };
         let mut rules = StaticRules::none(&accessor).with_default(default);
-        for policy in self.policies(&expanded).await.map_err(Problem::other)? {
-            rules = rules.with_policy(&policy.name, &policy.rules).map_err(Problem::other)?;
+        for policy in self.policies(&expanded).await.map_err(|error| Problem::other(&error))? {
+            rules = rules
+                .with_policy(&policy.name, &policy.rules)
+                .map_err(|error| Problem::other(&error))?;
         }
         Ok(rules)
     }
@@ -132,7 +138,7 @@ impl Problem {
         if error.is_permission_denied() { Self::Unknown } else { Self::other(error) }
     }
 
-    fn other(error: impl ToString) -> Self {
+    fn other(error: &(impl ToString + ?Sized)) -> Self {
         Self::Other(error.to_string())
     }
 }

@@ -115,7 +115,11 @@ impl Template {
     /// The policy that it stands for.
     pub(in crate::testing) fn synthetic(&self, name: &str) -> Value {
         let rules = self.filled(name);
-        let id: String = rules.bytes().map(|byte| format!("{byte:02x}")).collect();
+        let id: String = rules
+            .bytes()
+            .flat_map(|byte| [byte >> 4, byte & 15])
+            .filter_map(|nibble| char::from_digit(u32::from(nibble), 16))
+            .collect();
         let id = format!("{id}{EMPTY_HASH}");
         json!({
             "ID": id, "Name": format!("synthetic-policy-{id}"),

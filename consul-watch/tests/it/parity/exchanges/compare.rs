@@ -153,6 +153,11 @@ fn sorted(value: Value) -> Value {
 }
 
 /// A number, unless it is one that each server counts for itself.
+#[expect(
+    clippy::float_cmp,
+    clippy::cast_possible_truncation,
+    reason = "whole numbers below 1e15, which a float holds exactly"
+)]
 fn clean_number(key: &str, number: &serde_json::Number) -> Value {
     let value = number.as_f64().unwrap_or_default();
     let counted = key.ends_with("Index") && key != "LockIndex";

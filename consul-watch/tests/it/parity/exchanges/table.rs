@@ -137,5 +137,5 @@ fn read_block(file: &str, start: usize, lines: &[&str], exchanges: &mut Vec<Exch
         at += 1;
     }
     let body = lines.get(at..).unwrap_or_default().join("\n");
-    last.body = body.trim_matches('\n').to_owned();
+    body.trim_matches('\n').clone_into(&mut last.body);
 }
