@@ -76,7 +76,10 @@ impl Enterprise {
     async fn policies(&self, partition: &str, namespace: &str) -> Vec<AclPolicy> {
         let client = self.scope(partition, namespace).client();
         let mut policies = client.acl_policies(&read()).await.unwrap().value;
-        policies.retain(|policy| policy.name != "global-management");
+        // Those that every server has of its own accord; the second from 1.17 on.
+        policies.retain(|policy| {
+            policy.name != "global-management" && !policy.name.starts_with("builtin/")
+        });
         policies.sort_by(|a, b| a.name.cmp(&b.name));
         policies
     }

@@ -72,7 +72,7 @@ async fn change(client: &Client, random: &mut fastrand::Rng, size: Size) {
         }
         2 => {
             // What the list of services does not show.
-            service.port = random.i64(..3);
+            service.port = random.i64(0..3);
             entry().with_service(service)
         }
         3 | 4 => {

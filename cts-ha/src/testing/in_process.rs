@@ -262,17 +262,15 @@ impl Elector for InProcessElector {
                 let token = FencingToken::new(term);
                 let fence = self.shared.fence().await?;
                 let keep = |resigned: CancellationToken| async move {
-                    let resigned = tokio::select! {
-                        _loss = own.clone().keep(kept.clone(), term) => false,
-                        () = resigned.cancelled() => true,
-                        () = own.dead.cancelled() => {
-                            kept.end(Loss::Abandoned);
-                            false
-                        }
+                    // Resigning ends the lease as well, so the reason counts and not the branch.
+                    let loss = tokio::select! {
+                        loss = own.clone().keep(kept.clone(), term) => loss,
+                        () = resigned.cancelled() => kept.end(Loss::Resigned),
+                        () = own.dead.cancelled() => kept.end(Loss::Abandoned),
                     };
                     // One that is cut off reaches nobody; one that has lost it is found to be
                     // silent, as its last step may still be under way.
-                    if resigned && !*own.cut.borrow() {
+                    if loss == Loss::Resigned && !*own.cut.borrow() {
                         own.shared.release(term);
                     }
                 };

@@ -106,8 +106,9 @@ async fn a_follower_takes_over_and_says_what_it_lacks() {
     one.end("-KILL").await;
     leads(&two, 2, 1).await;
     assert!(killed.elapsed() < Duration::from_secs(2 * 2 + 1 + 5), "{:?}", killed.elapsed());
-    two.until("the task fails", || two.log().contains("error creating driver for task")).await;
-    answers(&two, "/v1/status/tasks", |body| body["rules"]["status"] == "successful").await;
+    // It is not given up: it is tried again until its module is there.
+    two.until("the task fails", || two.log().contains("the task cannot run, trying again")).await;
+    answers(&two, "/v1/status/tasks", |body| body["rules"]["status"] == "errored").await;
 
     // A graceful stop is followed at once.
     one.start();

@@ -9,7 +9,7 @@ super::cases![
     made_changed_and_deleted,
     the_narrower_one_decides,
     by_their_names,
-    what_is_refused,
+    intentions_that_are_refused,
     a_blocked_list,
 ];
 
@@ -109,7 +109,7 @@ async fn by_their_names(env: &Env) {
     assert_eq!(find().await, None);
 }
 
-async fn what_is_refused(env: &Env) {
+async fn intentions_that_are_refused(env: &Env) {
     let (web, db) = (env.name("web"), env.name("db"));
     let id = make(&env.client, &web, &db, IntentionAction::Deny).await.unwrap();
     let error = make(&env.client, &web, &db, IntentionAction::Allow).await.unwrap_err();

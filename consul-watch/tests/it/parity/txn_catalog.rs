@@ -15,7 +15,7 @@ use super::{Env, acl::holder};
 super::cases![
     a_node_with_its_service_and_check,
     conditions_on_objects,
-    what_is_refused,
+    operations_that_are_refused,
     nothing_remains_of_what_failed,
 ];
 
@@ -132,7 +132,7 @@ async fn conditions_on_objects(env: &Env) {
     assert_eq!(results(env, &gone).await, []);
 }
 
-async fn what_is_refused(env: &Env) {
+async fn operations_that_are_refused(env: &Env) {
     let (host, none) = (env.name("n"), env.name("none"));
     let done = |verb: &str| CatalogVerb::Other(verb.into());
     results(env, &[node(Set, &host, "10.0.0.1", 0)]).await;
