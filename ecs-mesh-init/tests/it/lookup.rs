@@ -137,6 +137,8 @@ async fn the_path_of_the_admin_log_is_taken_and_deprecated() {
     client.agent_register_service(&service).await.unwrap();
     let mut request = BootstrapRequest::new("web-1-proxy");
     request.admin_access_log_path = Some("/some/path/access.log".to_owned());
+    // The double serves no gRPC, and says so.
+    request.grpc_address = Some(GrpcAddress::standard());
     let fetched = request.fetch(&client).await.unwrap();
     assert_eq!(fetched.warnings, ["-admin-access-log-path is deprecated"]);
     let log = &document(&fetched)["admin"]["access_log"];

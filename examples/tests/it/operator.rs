@@ -279,16 +279,16 @@ async fn mistakes_of_commands_tell_what_to_do() {
         (&["disable", "web"], 11, &["unable to disable 'web'", "Connection refused"]),
         (&["delete", "-auto-approve", "web"], 11, &["unable to delete 'web'"]),
         (&["enable"], 13, &["this command requires one argument: [options] <task name>"]),
-        (&["enable", "-http-addr=localhost:1", "web"], 14, &["unknown protocol scheme:"]),
-        (&["enable", "-http-addr=http://", "web"], 14, &["invalid address, host value is empty"]),
+        (&["enable", "-http-addr=localhost:1", "web"], 11, &["unknown protocol scheme:"]),
+        (&["enable", "-http-addr=http://", "web"], 11, &["invalid address, host value is empty"]),
         (
             &["enable", "-client-cert=x", "web"],
-            14,
+            11,
             &["both client cert and client key must be provided"],
         ),
         (
             &["enable", "-http-addr=https://localhost:9", "-ca-cert=/nowhere/at/all/ca.pem", "web"],
-            14,
+            11,
             &["/nowhere/at/all/ca.pem"],
         ),
     ] {
