@@ -56,8 +56,7 @@ impl Held {
 }
 
 /// Policies that Consul and the test have made.
-const FOREIGN_POLICIES: &[&str] =
-    &["global-management", "builtin/global-read-only", "guest-service"];
+const FOREIGN_POLICIES: &[&str] = &["global-management", "guest-service"];
 
 fn description(kind: &str, service: &str) -> String {
     format!("{kind} for {service} service\nconsul.hashicorp.com/cluster: {CLUSTER}")
