@@ -1,5 +1,6 @@
 mod archive_host;
 mod call;
+mod checks;
 mod organization;
 mod retry;
 mod runs;

@@ -122,11 +122,12 @@ impl TfcDriver {
         if phase.is_final() {
             self.forget(id);
         }
+        let checks = runs.checks(report).await;
         match phase {
             Phase::Applied => Ok(Outcome::Applied(applied(report))),
             Phase::Finished | Phase::SoftFailed => Ok(Outcome::Unchanged),
             Phase::Failed if self.was_superseded(report) => Ok(Outcome::Superseded),
-            Phase::Failed => Err(runs.failure(report).await.into()),
+            Phase::Failed => Err(runs.failure(report, &checks).await.into()),
             _ => {
                 let status = &report.run.attributes.status;
                 // Behind a run of somebody else, that is the one where a person has to act.
@@ -248,9 +249,10 @@ impl TfcDriver {
         let (workspace, run) = self.queue(inputs, kind, context).await?;
         let runs = self.runs(&workspace, context).map_err(Halt::NotPermitted)?;
         let report = runs.wait(&run.id, &run.attributes.status, Until::Settled).await?;
+        let checks = runs.checks(&report).await;
         if report.run.attributes.phase() == Phase::Failed {
             self.forget(&run.id);
-            return Err(runs.failure(&report).await.into());
+            return Err(runs.failure(&report, &checks).await.into());
         }
         if let Some(behind) = runs.behind.get() {
             // There is no plan to be shown or approved; it is asked for again later.

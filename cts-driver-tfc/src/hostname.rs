@@ -68,6 +68,11 @@ impl fmt::Display for Hostname {
 }
 
 impl Hostname {
+    /// The host with its port, if it has one.
+    pub(crate) fn authority(&self) -> &str {
+        self.authority.as_str()
+    }
+
     /// The host without port.
     pub fn host(&self) -> &str {
         self.authority.host()

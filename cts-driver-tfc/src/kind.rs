@@ -74,14 +74,14 @@ pub struct TfcFactory {
     platform: Option<Arc<dyn Platform>>,
 }
 
-/// The token of the settings, looked up again where it is a dynamic value.
+/// The token of the settings, read again at the place that it came from.
 #[derive(Debug)]
 struct SettingsToken(Settings);
 
 #[async_trait]
 impl TokenSource for SettingsToken {
     async fn token(&self) -> crate::Result<SecretString> {
-        self.0.current_token().await
+        self.0.renewed_token().await
     }
 }
 

@@ -1,5 +1,6 @@
 //! The runs of one workspace: made, waited for, ended.
 
+mod checks;
 mod failure;
 
 pub(crate) use failure::applied;

@@ -1,6 +1,7 @@
 mod defaults;
 mod reader;
 mod tags;
+mod token;
 mod workspace_block;
 
 use std::{
@@ -21,7 +22,11 @@ use cts_tasks::{
 };
 use secrecy::{ExposeSecret as _, SecretString};
 
-use self::{defaults::Variables, reader::Reader};
+use self::{
+    defaults::Variables,
+    reader::Reader,
+    token::{Environment, Origin},
+};
 use crate::{ClientOptions, Hostname, Result, RetryOptions, TlsOptions};
 
 pub(crate) use tags::SOURCE_TAG;
@@ -40,6 +45,9 @@ pub struct Settings {
     pub(crate) host: Hostname,
     pub(crate) organization: String,
     pub(crate) token: SecretString,
+    /// Where the token is read again.
+    origin: Origin,
+    environment: Environment,
     pub(crate) prefix: String,
     pub(crate) tags: Vec<String>,
     pub(crate) allowed_tags: Vec<String>,
@@ -117,7 +125,10 @@ impl Settings {
         match entry.key.as_str() {
             "hostname" => seen.hostname = reader.string(entry),
             "organization" => self.organization = reader.string(entry).unwrap_or_default(),
-            "token" => self.token = reader.string(entry).unwrap_or_default().into(),
+            "token" => {
+                self.token = reader.string(entry).unwrap_or_default().into();
+                self.origin = Origin::of(entry);
+            }
             "workspace_prefix" => {
                 seen.old_prefix = reader.string(entry);
                 reader.warn(entry, "workspace_prefix is deprecated since 0.5", "use workspaces { prefix = … }, and write the dash between prefix and name yourself");
@@ -214,14 +225,29 @@ impl Settings {
         if let Some(organization) = variable.get("TFC_ORGANIZATION") {
             self.organization = organization;
         }
-        if let Some(token) = variable.get("TFC_TOKEN") {
+        if let Some(token) = variable.get(token::VARIABLE) {
             self.token = token.into();
+            self.origin = Origin::Environment;
+        }
+        if self.token.expose_secret().is_empty() {
+            self.origin = Origin::Login;
+            match token::login(&self.host, reader.environment) {
+                Ok(token) => self.token = token.unwrap_or_default(),
+                Err(error) => reader.problem(consul_watch::error_chain(&error)),
+            }
         }
         if self.organization.is_empty() {
             reader.missing("organization", "set it, or the variable TFC_ORGANIZATION");
         }
         if self.token.expose_secret().is_empty() {
-            reader.missing("token", "set it to the token of a team, or set the variable TFC_TOKEN");
+            reader.missing(
+                "token",
+                &format!(
+                    "set it to the token of a team, set the variable TFC_TOKEN, or run `terraform \
+                     login {}`",
+                    self.host.authority()
+                ),
+            );
         }
         if !seen.required_providers {
             reader.missing("required_providers", "the block may be empty: required_providers { }");
@@ -320,6 +346,17 @@ impl Settings {
         self
     }
 
+    /// Replaces the environment in which a token is looked up again, which is the
+    /// process's.
+    #[must_use]
+    pub fn with_environment(
+        mut self,
+        environment: impl Fn(&str) -> Option<String> + Send + Sync + 'static,
+    ) -> Self {
+        self.environment = Arc::new(environment);
+        self
+    }
+
     /// The providers of a task with the values that they have now.
     ///
     /// # Errors
@@ -339,8 +376,29 @@ impl Settings {
     ///
     /// [`crate::Error::Module`] for a value that cannot be had.
     pub(crate) async fn current_token(&self) -> Result<SecretString> {
+        self.resolved(self.token.clone()).await
+    }
+
+    /// The token as it now is at the place that it came from.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error::Setting`] for a file that cannot be read;
+    /// [`crate::Error::Module`] for a value that cannot be had.
+    pub(crate) async fn renewed_token(&self) -> Result<SecretString> {
+        let (origin, host) = (self.origin.clone(), self.host.clone());
+        let environment = Arc::clone(&self.environment);
+        let reading = tokio::task::spawn_blocking(move || origin.read(&host, &*environment));
+        let found = reading.await.map_err(|source| crate::Error::Setting {
+            setting: "token",
+            problem: format!("cannot be read again: {source}"),
+        })??;
+        self.resolved(found.unwrap_or_else(|| self.token.clone())).await
+    }
+
+    async fn resolved(&self, token: SecretString) -> Result<SecretString> {
         let mut block = ProviderBlock::new("terraform-cloud");
-        block.task_env.insert("token".to_owned(), self.token.clone());
+        block.task_env.insert("token".to_owned(), token);
         let resolved = dynamic::resolve(&[block], &*self.values).await?;
         let token =
             resolved.into_iter().next().and_then(|mut block| block.task_env.remove("token"));

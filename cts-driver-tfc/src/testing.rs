@@ -25,6 +25,7 @@
 //! ```
 
 mod answer;
+mod check_routes;
 mod double;
 mod faults;
 mod life;

@@ -3,6 +3,7 @@
 //! Source: HCP Terraform API documentation.
 
 mod agent_pool;
+mod checks;
 mod configuration_version;
 mod plan;
 mod project;
@@ -16,6 +17,11 @@ mod variable;
 mod workspace;
 
 pub use agent_pool::{AgentPool, AgentPoolAttributes, AgentPoolId};
+pub use checks::{
+    CostEstimate, CostEstimateAttributes, CostEstimateId, PolicyCheck, PolicyCheckAttributes,
+    PolicyCheckCounts, PolicyEvaluation, PolicyEvaluationAttributes, PolicyEvaluationCounts,
+    TaskResult, TaskResultAttributes, TaskResultId, TaskStage, TaskStageAttributes, TaskStageId,
+};
 pub use configuration_version::{
     ConfigurationStatus, ConfigurationVersion, ConfigurationVersionAttributes,
     ConfigurationVersionId, NewConfigurationVersion,

@@ -6,10 +6,11 @@ use cts_tasks::Task;
 
 use crate::{
     Client, Error, Result, Settings,
+    module::MANAGED,
     settings::{SOURCE_TAG, WorkspaceBlock},
     types::{
         AgentPoolId, ConfigurationVersionAttributes, ExecutionMode, NewWorkspace, RunAttributes,
-        StateVersionAttributes, Workspace, WorkspaceChange,
+        Workspace, WorkspaceChange,
     },
 };
 
@@ -46,6 +47,7 @@ impl Ensure<'_> {
             return Ok(workspace);
         }
         self.check(&workspace)?;
+        self.check_ours(&workspace).await?;
         self.add_tags(&workspace).await?;
         self.update(workspace, &block).await
     }
@@ -114,89 +116,83 @@ impl Ensure<'_> {
                 ));
             }
         }
+        let allowed = &self.settings.allowed_tags;
         let Some(tags) = &attributes.tag_names else {
-            return self.check_without_tags(workspace);
+            if allowed.is_empty() && self.settings.denied_tags.is_empty() {
+                return Ok(());
+            }
+            return refuse(
+                "cannot be checked against tags_allowlist and tags_denylist: this release of the \
+                 platform has no tags"
+                    .to_owned(),
+            );
         };
         let has = |tag: &String| tags.iter().any(|own| own.eq_ignore_ascii_case(tag));
         if let Some(denied) = self.settings.denied_tags.iter().find(|tag| has(tag)) {
             return refuse(format!("has the tag {denied:?}, which tags_denylist forbids"));
         }
-        let allowed = &self.settings.allowed_tags;
         if !allowed.is_empty() && !allowed.iter().any(has) {
             return refuse(format!(
                 "has none of the tags in tags_allowlist ({}): add one of them to it",
                 allowed.join(", ")
             ));
         }
-        let version = workspace
-            .relationships
-            .one::<ConfigurationVersionAttributes>("current-configuration-version");
-        // One that was made here stays ours when somebody takes the tag away,
-        // which is then added again.
-        let made_here = attributes.source_name.as_deref() == Some(SOURCE_NAME);
-        let ours = made_here || has(&SOURCE_TAG.to_owned());
-        if version.is_some() && !ours {
-            return refuse(
-                "has a configuration version not uploaded by this application".to_owned(),
-            );
-        }
-        if ours {
-            return Ok(());
-        }
-        Self::check_empty(workspace)
+        Ok(())
     }
 
-    /// Refuses a workspace of somebody else that manages anything or has run:
+    /// Refuses a workspace of somebody else that has uploads or runs, or manages anything:
     /// the task's module would destroy what it does not know.
-    fn check_empty(workspace: &Workspace) -> Result<()> {
+    ///
+    /// Ours is what was made here, has our tag, or has a variable that we marked. The last
+    /// tells also on a release without tags, and where a person took the tag away from a
+    /// workspace that was handed over.
+    async fn check_ours(&self, workspace: &Workspace) -> Result<()> {
         let attributes = &workspace.attributes;
-        let resources = attributes.resource_count.unwrap_or_default();
-        let ran = workspace.relationships.one::<RunAttributes>("current-run").is_some();
-        let state = workspace
-            .relationships
-            .one::<StateVersionAttributes>("current-state-version")
-            .is_some();
-        let found = if resources > 0 {
-            format!("manages {resources} resources")
-        } else if state {
-            "has a state".to_owned()
-        } else if ran {
-            "has had runs".to_owned()
-        } else {
+        let tags = attributes.tag_names.as_deref().unwrap_or_default();
+        if attributes.source_name.as_deref() == Some(SOURCE_NAME)
+            || tags.iter().any(|tag| tag.eq_ignore_ascii_case(SOURCE_TAG))
+        {
             return Ok(());
+        }
+        let Some(found) = self.contents(workspace).await? else { return Ok(()) };
+        let variables = self.client.variables(&workspace.id).await?;
+        if variables
+            .iter()
+            .any(|variable| variable.attributes.description.as_deref() == Some(MANAGED))
+        {
+            return Ok(());
+        }
+        let hand_over = if attributes.tag_names.is_some() {
+            format!("add the tag {SOURCE_TAG:?} to the workspace")
+        } else {
+            format!("add a variable to the workspace whose description is {MANAGED:?}")
         };
         Err(Error::Workspace {
             workspace: attributes.name.clone(),
             problem: format!(
                 "{found} and was not made by this application: an apply of the task could destroy \
-                 what it manages. Use another prefix or task name, or add the tag {SOURCE_TAG:?} \
-                 to the workspace to hand it over"
+                 what it manages. Use another prefix or task name, or {hand_over} to hand it over"
             ),
         })
     }
 
-    /// Without tags nothing tells for sure whose uploads these are, so they are
-    /// taken for ours.
-    fn check_without_tags(&self, workspace: &Workspace) -> Result<()> {
-        if !self.settings.allowed_tags.is_empty() || !self.settings.denied_tags.is_empty() {
-            return Err(Error::Workspace {
-                workspace: workspace.attributes.name.clone(),
-                problem: "cannot be checked against tags_allowlist and tags_denylist: this \
-                          release of the platform has no tags"
-                    .to_owned(),
-            });
-        }
-        if workspace.attributes.source_name.as_deref() != Some(SOURCE_NAME)
-            && workspace.attributes.resource_count.is_some_and(|count| count > 0)
-        {
-            // Its own uploads cannot be told from others without tags.
-            tracing::warn!(
-                workspace = workspace.attributes.name,
-                "taking over a workspace that manages resources: this release has no tags by \
-                 which it could be known as somebody else's"
-            );
-        }
-        Ok(())
+    /// What a workspace holds; `None` for one that was never used.
+    async fn contents(&self, workspace: &Workspace) -> Result<Option<String>> {
+        let (attributes, related) = (&workspace.attributes, &workspace.relationships);
+        let version =
+            related.one::<ConfigurationVersionAttributes>("current-configuration-version");
+        let resources = attributes.resource_count.unwrap_or_default();
+        Ok(if version.is_some() {
+            Some("has a configuration version not uploaded by this application".to_owned())
+        } else if resources > 0 {
+            Some(format!("manages {resources} resources"))
+        } else if related.one::<RunAttributes>("current-run").is_some() {
+            Some("has had runs".to_owned())
+        } else if self.client.current_state(&workspace.id).await?.is_some() {
+            Some("has a state".to_owned())
+        } else {
+            None
+        })
     }
 
     /// Adds the tags that are missing.

@@ -87,6 +87,8 @@ pub(crate) struct ApiState {
     token: Option<TokenFile>,
     access: Access,
     exposition: Option<Exposition>,
+    /// Whether this instance serves https, as its cluster's others then do.
+    https: bool,
     requests: Arc<Semaphore>,
     writes: Arc<Semaphore>,
 }
@@ -137,6 +139,7 @@ impl ApiServer {
             token: None,
             access: Access::of_machine(),
             exposition: None,
+            https: false,
             requests: Arc::new(Semaphore::new(limits::REQUESTS)),
             writes: Arc::new(Semaphore::new(limits::WRITES)),
         };
@@ -159,6 +162,7 @@ impl ApiServer {
         let acceptor = acceptor(tls).map_err(failed)?;
         self.tls = Some(Tls { acceptor, mutual: tls.verify_incoming });
         self.state.access.any_host = true;
+        self.state.https = true;
         Ok(self)
     }
 

@@ -1,4 +1,9 @@
-use std::{collections::BTreeMap, fmt, path::Path, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    fmt,
+    path::Path,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
@@ -207,11 +212,43 @@ pub struct RunContext {
     pub permit: Arc<dyn Permit>,
     /// Where progress is told.
     pub progress: Arc<dyn Progress>,
+    /// Where a driver tells what belongs into the event of the run.
+    pub notes: Notes,
 }
 
 impl Default for RunContext {
     fn default() -> Self {
-        Self { stop: Stop::new(), permit: Arc::new(Single), progress: Arc::new(Silent) }
+        Self {
+            stop: Stop::new(),
+            permit: Arc::new(Single),
+            progress: Arc::new(Silent),
+            notes: Notes::default(),
+        }
+    }
+}
+
+/// Lines that a driver adds to the event of a run, such as estimated costs and the outcomes
+/// of policies. Clones share them.
+#[derive(Debug, Clone, Default)]
+pub struct Notes(Arc<Mutex<Vec<String>>>);
+
+impl Notes {
+    /// The most lines of one event, and the most characters of one line: stores keep
+    /// several events of each task.
+    pub const MOST: (usize, usize) = (50, 500);
+
+    /// Replaces the notes of an earlier try of the same run. What is beyond
+    /// [`Notes::MOST`] is left out; lines must hold no secrets.
+    pub fn set(&self, lines: Vec<String>) {
+        let (most, longest) = Self::MOST;
+        let lines = lines.into_iter().take(most);
+        let lines = lines.map(|line| line.chars().take(longest).collect()).collect();
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = lines;
+    }
+
+    /// Returns the lines.
+    pub fn lines(&self) -> Vec<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 

@@ -34,6 +34,11 @@ pub struct Event {
     /// nothing, so it is no success.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting_plan: Option<PlanId>,
+    /// What the driver told of the run besides, one line each: estimated costs, the
+    /// outcomes of policies. Left out of the document where there is none, as upstream
+    /// has no such field.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
 }
 
 /// Why a run failed.
@@ -139,6 +144,7 @@ mod tests {
             config: EventConfig { providers: Vec::new(), services: Vec::new(), source: "m".into() },
             changes: None,
             waiting_plan: None,
+            notes: Vec::new(),
         }
     }
 

@@ -69,8 +69,8 @@ pub use daemon::{Daemon, DaemonOptions, Reloaded};
 pub use diagnostic::{Diagnostic, Place, Severity, Source};
 pub use drift::DriftCheck;
 pub use driver::{
-    Action, ApplyRequest, Changes, Driver, DriverFactory, DriverKind, DriverSettings, Outcome,
-    Plan, PlanId, PlanPurpose, Progress, RunContext, Silent,
+    Action, ApplyRequest, Changes, Driver, DriverFactory, DriverKind, DriverSettings, Notes,
+    Outcome, Plan, PlanId, PlanPurpose, Progress, RunContext, Silent,
 };
 pub use engine::{Engine, EngineOptions, FirstRun, Inspection, ProgressLine, Retry};
 pub use error::{BoxError, Error, Result};

@@ -55,6 +55,13 @@ pub trait Cluster: fmt::Debug + Send + Sync + 'static {
         None
     }
 
+    /// Returns `true` if the API of a follower redirects requests about tasks to the
+    /// leader, where its address is known; `false`, the default, if it refuses them and
+    /// names the leader, as upstream does.
+    fn redirects(&self) -> bool {
+        false
+    }
+
     /// Tags of this instance's registration in Consul besides `cts`.
     fn tags(&self) -> Vec<String>;
 

@@ -8,10 +8,12 @@ use crate::{
 
 impl Runs<'_> {
     /// The error of a run that did not end well, with what its logs say.
-    pub(crate) async fn failure(&self, report: &RunReport) -> Error {
+    ///
+    /// `checks` are the outcomes of policies and run tasks, of which one may have ended it.
+    pub(crate) async fn failure(&self, report: &RunReport, checks: &[String]) -> Error {
         let status = &report.run.attributes.status;
         let errored = *status == RunStatus::Errored;
-        let details = if errored { self.errors(report).await } else { String::new() };
+        let details = if errored { self.errors(report, checks).await } else { String::new() };
         Error::Run {
             workspace: self.name.to_owned(),
             run: report.run.id.to_string(),
@@ -23,7 +25,7 @@ impl Runs<'_> {
     }
 
     /// The errors in the log of the step that failed.
-    async fn errors(&self, report: &RunReport) -> String {
+    async fn errors(&self, report: &RunReport, checks: &[String]) -> String {
         let apply = report.apply.as_ref().map(|apply| &apply.attributes);
         let plan = report.plan.as_ref().map(|plan| &plan.attributes);
         let (step, address) = match (apply, plan) {
@@ -31,6 +33,7 @@ impl Runs<'_> {
                 ("apply", &apply.log_read_url)
             }
             (_, Some(plan)) if plan.status == StepStatus::Errored => ("plan", &plan.log_read_url),
+            _ if !checks.is_empty() => return checks.join("\n"),
             _ => {
                 return "neither plan nor apply failed; a policy or a run task may have".to_owned();
             }

@@ -3,7 +3,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use cts_driver_terraform::{VersionConstraint, dynamic::LiveValues};
 use cts_tasks::DriverSettings;
 
-use super::{RunSettings, Settings};
+use super::{RunSettings, Settings, token::Origin};
 use crate::{Hostname, RetryOptions, TlsOptions};
 
 impl Settings {
@@ -12,6 +12,8 @@ impl Settings {
             host: Hostname::default(),
             organization: String::new(),
             token: String::new().into(),
+            origin: Origin::Given,
+            environment: Arc::new(|name| std::env::var(name).ok()),
             prefix: String::new(),
             tags: Vec::new(),
             allowed_tags: Vec::new(),

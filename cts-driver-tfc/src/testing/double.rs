@@ -208,6 +208,44 @@ impl TestTfc {
         self.with_workspace(workspace, |found| found.policy = policy);
     }
 
+    /// Gives the runs of a workspace a cost estimate, in US dollars a month: after an
+    /// apply, and the change.
+    pub fn set_costs(&self, workspace: &str, proposed: &str, delta: &str) {
+        let costs = Some((proposed.to_owned(), delta.to_owned()));
+        self.with_workspace(workspace, |found| found.findings.costs = costs);
+    }
+
+    /// Says what policies of OPA find in the runs of a workspace. One that fails softly
+    /// holds the run up until [`TestTfc::override_policy`].
+    pub fn set_opa(&self, workspace: &str, result: PolicyResult) {
+        self.with_workspace(workspace, |found| found.findings.opa = Some(result));
+    }
+
+    /// Gives the runs of a workspace a mandatory run task after the plan with this status
+    /// (`passed` or `failed`) and message; a failed one ends the run.
+    pub fn set_run_task(&self, workspace: &str, name: &str, status: &str, message: &str) {
+        let task = Some((name.to_owned(), status.to_owned(), message.to_owned()));
+        self.with_workspace(workspace, |found| found.findings.run_task = task);
+    }
+
+    /// Gives a workspace a variable as a person would, with these attributes.
+    pub fn add_variable(&self, workspace: &str, attributes: &Value) {
+        let id = self.change(|state| state.id("var"));
+        let attributes = attributes.as_object().cloned().unwrap_or_default();
+        self.with_workspace(workspace, |found| drop(found.variables.insert(id, attributes)));
+    }
+
+    /// Gives a workspace a state, as a person who uploads one would.
+    pub fn add_state(&self, workspace: &str) {
+        self.with_workspace(workspace, |found| found.has_state = true);
+    }
+
+    /// Gives a workspace a run that has ended, as somebody else would have left it.
+    pub fn add_past_run(&self, workspace: &str) {
+        let id = self.change(|state| state.id("run"));
+        self.with_workspace(workspace, |found| found.current_run = Some(id));
+    }
+
     /// Makes the next plan of a workspace fail, where runs are made up.
     pub fn fail_plan(&self, workspace: &str, message: &str) {
         self.with_workspace(workspace, |found| found.fail_plan.push_back(message.to_owned()));
@@ -221,6 +259,15 @@ impl TestTfc {
     /// Deletes a workspace as a person would.
     pub fn delete_workspace(&self, name: &str) {
         self.change(|state| state.workspaces.retain(|_, workspace| workspace.name != name));
+    }
+
+    /// Replaces the token that it takes; the one before is refused from now on.
+    pub fn set_token(&self, token: &str) {
+        self.state().token = Some(token.to_owned());
+    }
+
+    pub(super) fn token(&self) -> String {
+        self.state().token.clone().unwrap_or_else(|| Self::TOKEN.to_owned())
     }
 
     /// Ignores the variables of runs, as old releases do.
@@ -339,7 +386,13 @@ impl TestTfc {
     pub fn override_policy(&self, run: &str) -> bool {
         self.change(|state| match state.runs.get_mut(run) {
             Some(run) if run.status == "policy_override" => {
+                run.sentinel = Some("overridden");
                 "policy_checked".clone_into(&mut run.status);
+                true
+            }
+            Some(run) if run.status == "post_plan_awaiting_decision" => {
+                run.findings.opa = Some(PolicyResult::Overridden);
+                "post_plan_completed".clone_into(&mut run.status);
                 true
             }
             _ => false,

@@ -10,7 +10,7 @@ use serde_json::json;
 use super::{
     TestTfc,
     double::Shared,
-    state::{Hold, PolicyResult, Run, State},
+    state::{Findings, Hold, PolicyResult, Run, State},
     tool,
 };
 
@@ -72,6 +72,8 @@ impl Life {
             let workspace = state.runs.get(id).map(|run| run.workspace.clone());
             workspace.and_then(|id| state.workspaces.get(&id)).map(|workspace| workspace.policy)
         })?;
+        self.find(policy.unwrap_or_default())?;
+        self.judge_stage(plan_only).await?;
         match policy.unwrap_or_default() {
             PolicyResult::HardFailed => return self.enter("errored"),
             PolicyResult::SoftFailed if plan_only => return self.enter("policy_soft_failed"),
@@ -80,7 +82,7 @@ impl Life {
                 self.enter("policy_override")?;
                 self.until(|state, id| has(state, id, "policy_checked")).await?;
             }
-            PolicyResult::Passed => self.enter("planned")?,
+            PolicyResult::Passed | PolicyResult::Overridden => self.enter("planned")?,
         }
         let (saved, by_itself) = self.with(|state, id| {
             state.runs.get(id).map_or((false, false), |run| (run.save_plan, run.auto_apply))
@@ -100,6 +102,38 @@ impl Life {
         let applied = self.step(true).await?;
         self.finish(&applied, true)?;
         self.enter(if applied.ok { "applied" } else { "errored" })
+    }
+
+    /// Notes what is found of the run after its plan.
+    fn find(&self, policy: PolicyResult) -> Result<(), Over> {
+        self.with(|state, id| {
+            let Some(run) = state.runs.get_mut(id) else { return };
+            let Some(workspace) = state.workspaces.get(&run.workspace) else { return };
+            run.findings = workspace.findings.clone();
+            run.sentinel = match policy {
+                PolicyResult::Passed => None,
+                PolicyResult::SoftFailed => Some("soft_failed"),
+                PolicyResult::HardFailed => Some("hard_failed"),
+                PolicyResult::Overridden => Some("overridden"),
+            };
+        })
+    }
+
+    /// The stage after the plan, with policies of OPA and a run task.
+    async fn judge_stage(&self, plan_only: bool) -> Result<(), Over> {
+        let findings = self.with(|state, id| state.runs.get(id).map(|run| run.findings.clone()))?;
+        let Some(Findings { opa, run_task, .. }) = findings else { return Ok(()) };
+        if run_task.is_some_and(|(_, status, _)| status == "failed")
+            || opa == Some(PolicyResult::HardFailed)
+        {
+            self.enter("errored")?;
+            return Err(Over);
+        }
+        if opa == Some(PolicyResult::SoftFailed) && !plan_only {
+            self.enter("post_plan_awaiting_decision")?;
+            self.until(|state, id| has(state, id, "post_plan_completed")).await?;
+        }
+        Ok(())
     }
 
     fn shared(&self) -> Result<Arc<Shared>, Over> {

@@ -6,6 +6,7 @@ use tokio::time::Instant;
 use super::{
     TestTfc,
     answer::{self, Answer},
+    check_routes,
     faults::Fault,
     run_routes,
     state::{Recorded, State},
@@ -131,7 +132,7 @@ impl TestTfc {
         if rest == ["ping"] {
             return answer::empty(204);
         }
-        if let Some(refused) = refused(request.method(), headers) {
+        if let Some(refused) = refused(request.method(), headers, &self.token()) {
             return refused;
         }
         match rest {
@@ -153,6 +154,11 @@ impl TestTfc {
                     rest => workspace_routes::workspace(self, &asked, id, rest),
                 }
             }
+            ["runs", id, "policy-checks" | "task-stages"]
+            | ["cost-estimates" | "task-results", id]
+            | ["task-stages", id, "policy-evaluations"] => {
+                check_routes::found(&self.state(), &asked, rest, id)
+            }
             ["configuration-versions" | "runs" | "plans" | "applies", ..] => {
                 run_routes::run(self, &asked, rest)
             }
@@ -162,9 +168,9 @@ impl TestTfc {
 }
 
 /// Refuses what the platform would before it looks at the request.
-fn refused(method: &Method, headers: &HeaderMap) -> Option<Answer> {
+fn refused(method: &Method, headers: &HeaderMap, token: &str) -> Option<Answer> {
     let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-    if header("authorization") != Some(&format!("Bearer {}", TestTfc::TOKEN)) {
+    if header("authorization") != Some(&format!("Bearer {token}")) {
         return Some(answer::error(401, "unauthorized", ""));
     }
     if method != Method::GET && header("content-type") != Some("application/vnd.api+json") {

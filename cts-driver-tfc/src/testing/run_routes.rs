@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use super::{
     TestTfc,
     answer::{self, Answer},
-    life,
+    check_routes, life,
     route::{Asked, related, workspace_document},
     state::{Frozen, Run, RunVariables, State, StepState, Version},
 };
@@ -263,7 +263,7 @@ fn document(state: &State, id: &str) -> Value {
     let Some(run) = state.runs.get(id) else { return Value::Null };
     let variables = run.variables.iter().map(|(key, value)| json!({"key": key, "value": value}));
     let stopped = run.cancel_asked.then_some("2024-05-24T07:39:04+00:00");
-    json!({"id": id, "type": "runs", "attributes": {
+    let mut document = json!({"id": id, "type": "runs", "attributes": {
         "status": run.status, "source": "tfe-api", "message": run.message,
         "auto-apply": run.auto_apply, "plan-only": run.plan_only, "has-changes": run.has_changes,
         "is-destroy": run.is_destroy, "refresh-only": run.refresh_only, "refresh": run.refresh,
@@ -279,7 +279,12 @@ fn document(state: &State, id: &str) -> Value {
         "configuration-version": {"data": {"id": run.version, "type": "configuration-versions"}},
         "plan": {"data": {"id": id.replacen("run", "plan", 1), "type": "plans"}},
         "apply": {"data": {"id": id.replacen("run", "apply", 1), "type": "applies"}},
-    }})
+    }});
+    if let Some(related) = document.get_mut("relationships").and_then(Value::as_object_mut) {
+        let found = check_routes::relationships(run, id);
+        related.extend(found.map(|(name, value)| (name.to_owned(), value)));
+    }
+    document
 }
 
 fn step_document(run: &Run, id: &str, name: &str, base: &str) -> Value {

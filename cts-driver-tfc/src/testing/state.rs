@@ -24,6 +24,8 @@ pub(super) struct State {
     pub(super) answered: VecDeque<Instant>,
     /// What is done with the variables of runs, which old releases do not know.
     pub(super) run_variables: RunVariables,
+    /// The token that it takes, if that was replaced.
+    pub(super) token: Option<String>,
 }
 
 /// A request that came in.
@@ -72,6 +74,19 @@ pub enum PolicyResult {
     SoftFailed,
     /// One failed.
     HardFailed,
+    /// One failed, and a person has overridden it.
+    Overridden,
+}
+
+/// What the platform finds of a workspace's runs besides their plans.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Findings {
+    /// Monthly costs after an apply, and their change.
+    pub(super) costs: Option<(String, String)>,
+    /// Result of policies of OPA.
+    pub(super) opa: Option<PolicyResult>,
+    /// Name, status and message of a run task.
+    pub(super) run_task: Option<(String, String, String)>,
 }
 
 #[derive(Debug, Default)]
@@ -85,6 +100,9 @@ pub(super) struct Workspace {
     pub(super) current_run: Option<String>,
     pub(super) pool: Option<String>,
     pub(super) policy: PolicyResult,
+    pub(super) findings: Findings,
+    /// It has a state, whatever that holds.
+    pub(super) has_state: bool,
     pub(super) fail_plan: VecDeque<String>,
     pub(super) fail_apply: VecDeque<String>,
     /// What was applied last, where runs are made up.
@@ -122,6 +140,10 @@ pub(super) struct Run {
     pub(super) cancel_asked: bool,
     pub(super) plan: StepState,
     pub(super) apply: StepState,
+    /// What was found after its plan.
+    pub(super) findings: Findings,
+    /// What policies of Sentinel found after its plan.
+    pub(super) sentinel: Option<&'static str>,
     pub(super) has_changes: bool,
     pub(super) json: Option<Value>,
 }
@@ -182,7 +204,11 @@ impl Run {
     pub(super) fn is_discardable(&self) -> bool {
         matches!(
             self.status.as_str(),
-            "pending" | "planned" | "planned_and_saved" | "policy_override"
+            "pending"
+                | "planned"
+                | "planned_and_saved"
+                | "policy_override"
+                | "post_plan_awaiting_decision"
         )
     }
 

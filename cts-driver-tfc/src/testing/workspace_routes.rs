@@ -84,6 +84,15 @@ pub(super) fn workspace(tfc: &TestTfc, asked: &Asked<'_>, id: &str, rest: &[&str
             state.workspaces.remove(id);
             answer::empty(204)
         }),
+        ("GET", ["current-state-version"]) => {
+            let state = tfc.state();
+            let has = state.workspaces.get(id).is_some_and(|found| {
+                found.has_state || found.resources > 0 || !found.applied.is_empty()
+            });
+            let found = json!({"id": id.replacen("ws", "sv", 1), "type": "state-versions",
+                "attributes": {"serial": 1, "status": "finalized", "resources-processed": true}});
+            if has { answer::document(200, &json!({"data": found})) } else { answer::not_found() }
+        }
         ("POST", ["actions", action]) => act(tfc, id, action),
         (_, ["relationships", "tags"]) => tags(tfc, asked, id),
         (_, ["tag-bindings" | "effective-tag-bindings"]) => bindings(tfc, asked, id),

@@ -155,5 +155,5 @@ async fn plans_and_applies_can_be_read_alone() {
     assert_eq!(report.plan.unwrap().attributes.resource_additions, Some(1));
     assert_eq!(report.apply.unwrap().attributes.resource_additions, Some(1));
     assert!(client.outputs(&workspace.id).await.unwrap().is_empty());
-    assert!(client.current_state(&workspace.id).await.unwrap().is_none());
+    assert_eq!(client.current_state(&workspace.id).await.unwrap().unwrap().attributes.serial, 1);
 }

@@ -105,7 +105,11 @@ async fn a_run_that_somebody_ends_is_an_error_that_says_so() {
     scene.tfc.release(Hold::Planning);
     scene.tfc.set_policy("web", PolicyResult::HardFailed);
     let error = apply(&*driver, &inputs).await.unwrap_err().to_string();
-    assert!(error.contains("errored") && error.contains("a policy or a run task"), "{error}");
+    assert!(
+        error.contains("errored")
+            && error.contains("(organization): hard_failed: 2 passed, 1 hard"),
+        "{error}"
+    );
 }
 
 /// Spec: TFC34

@@ -133,6 +133,35 @@ async fn an_upload_of_somebody_else_is_not_taken_over() {
     scene.prepared(&web()).await;
 }
 
+/// State, last run, tags and our variables each tell whose a workspace is.
+#[tokio::test(start_paused = true)]
+async fn a_used_workspace_of_somebody_else_is_not_taken_over() {
+    let marked = json!({"key": "services", "value": "", "category": "terraform",
+        "description": "Managed by Consul-Terraform-Sync"});
+    let unmarked = json!({"key": "region", "value": "eu", "category": "terraform",
+        "description": "of the team"});
+    for what in ["has a state", "has had runs", "manages 2 resources"] {
+        let tfc = TestTfc::new();
+        let resources = if what.starts_with("manages") { 2 } else { 0 };
+        tfc.add_workspace("web", &json!({"resource-count": resources}), &["team"]);
+        tfc.add_variable("web", &unmarked);
+        match what {
+            "has a state" => tfc.add_state("web"),
+            "has had runs" => tfc.add_past_run("web"),
+            _ => {}
+        }
+        let scene = Scene::with(tfc, json!({})).await;
+        let before = scene.tfc.requests().len();
+        let error = scene.refused(&web()).await;
+        assert!(error.contains(what) && error.contains("to hand it over"), "{error}");
+        let requests = scene.tfc.requests();
+        assert!(requests[before..].iter().all(|request| request.method == "GET"), "{requests:?}");
+        // One variable of ours tells that it was used by this application.
+        scene.tfc.add_variable("web", &marked);
+        scene.prepared(&web()).await;
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn tags_that_were_taken_away_are_added_again_by_the_next_start() {
     let settings = json!({"workspaces": {"tags": ["team-a"]}});

@@ -12,7 +12,7 @@ use consul_watch::{
     },
     types::{CatalogRegistration, HealthStatus, Service},
 };
-use cts_driver_tfc::testing::TestTfc;
+use cts_driver_tfc::testing::{PolicyResult, TestTfc};
 use cts_tasks::{
     Condition, Driver, Engine, EngineOptions, FirstRun, KvSelection, ModuleInput, ServiceSelection,
     Stop, StopReason, Task, TaskName, testing::driver::DriverFixture,
@@ -204,6 +204,31 @@ async fn a_run_that_waits_for_a_person_does_not_hold_up_its_task() {
     running.ran("discarded", 4).await;
     running.end().await;
     assert!(tfc.variable("web", "services").is_some(), "the workspace stays as it was");
+}
+
+#[tokio::test(start_paused = true)]
+async fn costs_and_an_overridden_policy_are_in_the_event() {
+    let consul = TestConsul::new();
+    consul.set_instance("web", "web-1", "10.0.0.1", 8001, HealthStatus::Passing);
+    let tfc = TestTfc::new();
+    tfc.add_workspace("web", &json!({"auto-apply": true}), &[]);
+    tfc.set_costs("web", "25.488", "12.1");
+    tfc.set_opa("web", PolicyResult::SoftFailed);
+    let running = Running::with(tfc.clone(), Watcher::new(consul.client()), web()).await;
+    running.ran("post_plan_awaiting_decision", 1).await;
+    let name: TaskName = "web".to_owned().try_into().unwrap();
+    let events = || running.engine.state(|state| state.events.get(&name).cloned());
+    assert!(events().is_none(), "the task waits for a person");
+    assert!(tfc.override_policy(&tfc.runs("web")[0].id));
+    while events().is_none() {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    let event = events().unwrap().remove(0);
+    assert!(event.success);
+    let notes = event.notes.join("\n");
+    assert!(notes.contains("cost estimate: 25.488 USD a month"), "{notes}");
+    assert!(notes.contains("(opa, post_plan): overridden"), "{notes}");
+    running.end().await;
 }
 
 /// Spec: TFC12

@@ -202,6 +202,74 @@ impl CtsCluster {
         Ok(compat::check(&state.tasks, &self.options.directory, &self.providers).await)
     }
 
+    /// Campaigns, and with `compat_blocks_leadership` only while this instance could run
+    /// all stored tasks.
+    async fn campaign(&self) -> Result<Leadership> {
+        if !self.settings.compat_blocks_leadership {
+            return self.elector.campaign().await;
+        }
+        loop {
+            self.until_compatible(true).await?;
+            let leadership = tokio::select! {
+                leadership = self.elector.campaign() => leadership?,
+                found = self.until_compatible(false) => {
+                    found?;
+                    // Its session would keep the lock from others if it were granted now.
+                    self.elector.farewell().await;
+                    continue;
+                }
+            };
+            // The leader before may have stored a task since the last check.
+            match self.check_compatibility().await {
+                Ok(found) if found.is_empty() => return Ok(leadership),
+                // It is checked again, and told, before this instance stands again.
+                Ok(_) => leadership.resign().await,
+                Err(error) => {
+                    leadership.resign().await;
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    /// Waits until this instance could run all stored tasks, or until it could not.
+    async fn until_compatible(&self, compatible: bool) -> Result<()> {
+        let mut backoff = Backoff::default().with_initial(Duration::from_secs(1));
+        let mut told = false;
+        loop {
+            let pause = match self.check_compatibility().await {
+                Ok(found) => {
+                    if found.is_empty() == compatible {
+                        return Ok(());
+                    }
+                    if let Some(first) = found.first()
+                        && !std::mem::replace(&mut told, true)
+                    {
+                        tracing::warn!(
+                            target: "ha.compat",
+                            error = %first,
+                            failures = found.len(),
+                            "does not stand for election until it could run all stored tasks, as \
+                             compat_blocks_leadership says"
+                        );
+                    }
+                    backoff.reset();
+                    self.settings.compat_check_interval
+                }
+                Err(error) if error.is_retryable() => {
+                    tracing::warn!(
+                        target: "ha.compat",
+                        error = &error as &dyn std::error::Error,
+                        "cannot check the compatibility, trying again"
+                    );
+                    backoff.next_delay().min(self.settings.compat_check_interval)
+                }
+                Err(error) => return Err(error),
+            };
+            self.options.clock.sleep(pause).await;
+        }
+    }
+
     fn current(&self) -> MutexGuard<'_, Option<Current>> {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -378,6 +446,10 @@ impl Cluster for CtsCluster {
         self.settings.address.clone()
     }
 
+    fn redirects(&self) -> bool {
+        self.settings.redirect
+    }
+
     fn tags(&self) -> Vec<String> {
         vec![self.settings.tag()]
     }
@@ -393,7 +465,7 @@ impl Cluster for CtsCluster {
         let mut backoff = Backoff::default().with_initial(Duration::from_secs(1));
         loop {
             let leadership = tokio::select! {
-                leadership = self.elector.campaign() => leadership,
+                leadership = self.campaign() => leadership,
                 reason = stop.stopped() => {
                     // A lock that was just granted would keep the others waiting.
                     self.elector.farewell().await;

@@ -37,8 +37,15 @@ pub struct HighAvailability {
     pub compat_check_interval: Duration,
     /// `cluster.failover_run`, which upstream does not have; default all.
     pub failover_run: FailoverRun,
+    /// `cluster.compat_blocks_leadership`, which upstream does not have: an instance that
+    /// could not run a stored task does not stand for election; default false, as upstream.
+    pub compat_blocks_leadership: bool,
     /// `instance.address`: where the others and users reach this instance.
     pub address: Option<String>,
+    /// `instance.redirect`, which upstream does not have: `"redirect"` answers requests to
+    /// a follower with 307 and the leader's address, where it has one; `"error"`, the
+    /// default, with 400, as upstream does.
+    pub redirect: bool,
 }
 
 /// Which tasks a new leader runs once before it watches for changes.
@@ -67,7 +74,9 @@ impl HighAvailability {
             monitor_retry_time: Duration::from_secs(2),
             compat_check_interval: Duration::from_mins(5),
             failover_run: FailoverRun::All,
+            compat_blocks_leadership: false,
             address: None,
+            redirect: false,
         }
     }
 
@@ -152,7 +161,8 @@ fn read(body: &ConfigValue, errors: &mut Vec<Diagnostic>) -> HighAvailability {
         );
         return settings;
     };
-    let known = ["name", "storage", "compat_check_interval", "failover_run"];
+    let known =
+        ["name", "storage", "compat_check_interval", "compat_blocks_leadership", "failover_run"];
     let cluster_path = "high_availability.cluster";
     let members = reader.members(cluster_path, cluster, &known);
     reader.cluster_name(cluster, find(&members, "name"), &mut settings.cluster);
@@ -165,6 +175,9 @@ fn read(body: &ConfigValue, errors: &mut Vec<Diagnostic>) -> HighAvailability {
                 "leave it out for 5m",
             );
         }
+    }
+    if let Some(value) = find(&members, "compat_blocks_leadership") {
+        reader.flag("compat_blocks_leadership", value, &mut settings.compat_blocks_leadership);
     }
     if let Some(value) = find(&members, "failover_run") {
         match reader.text("failover_run", value).as_deref() {
@@ -182,9 +195,13 @@ fn read(body: &ConfigValue, errors: &mut Vec<Diagnostic>) -> HighAvailability {
         reader.storage(storage, &mut settings);
     }
     if let Some(instance) = find(&blocks, "instance") {
-        let members = reader.members("high_availability.instance", instance, &["address"]);
+        let known = ["address", "redirect"];
+        let members = reader.members("high_availability.instance", instance, &known);
         let address = find(&members, "address").and_then(|value| reader.text("address", value));
         settings.address = address.filter(|address| !address.is_empty());
+        if let Some(value) = find(&members, "redirect") {
+            reader.redirect(value, &mut settings);
+        }
     }
     settings
 }
@@ -312,6 +329,37 @@ impl Reader<'_> {
         }
     }
 
+    fn redirect(&mut self, value: &ConfigValue, settings: &mut HighAvailability) {
+        match self.text("redirect", value).as_deref() {
+            Some("error") => settings.redirect = false,
+            // A leader without an address could be named, and not be gone to.
+            Some("redirect") if settings.address.is_none() => self.error(
+                "redirect: needs instance.address, to which the others redirect when this \
+                 instance leads",
+                value.place.clone(),
+                "set address to the name or address by which users reach this instance",
+            ),
+            Some("redirect") => settings.redirect = true,
+            Some(other) => self.error(
+                &format!("redirect: {other:?} is unknown"),
+                value.place.clone(),
+                "write \"error\" or \"redirect\"",
+            ),
+            None => {}
+        }
+    }
+
+    fn flag(&mut self, name: &str, value: &ConfigValue, place: &mut bool) {
+        match &value.kind {
+            ValueKind::Bool(flag) => *place = *flag,
+            _ => self.error(
+                &format!("{name}: expected true or false"),
+                value.place.clone(),
+                "write it without quotes",
+            ),
+        }
+    }
+
     fn text(&mut self, name: &str, value: &ConfigValue) -> Option<String> {
         if let ValueKind::String(text) = &value.kind {
             return Some(text.clone());
@@ -399,6 +447,47 @@ mod tests {
             (settings.monitor_retries, settings.monitor_retry_time),
             (0, Duration::from_millis(500))
         );
+    }
+
+    /// The settings of these blocks `instance` and, beside a name, `cluster`.
+    fn blocks<const N: usize, const M: usize>(
+        instance: [(&str, ConfigValue); N],
+        cluster: [(&str, ConfigValue); M],
+    ) -> (HighAvailability, Vec<Diagnostic>) {
+        let mut cluster = object(cluster);
+        if let ValueKind::Object(entries) = &mut cluster.kind
+            && let ValueKind::Object(name) = object([("name", text("a"))]).kind
+        {
+            entries.extend(name);
+        }
+        let mut errors = Vec::new();
+        let body = object([("cluster", cluster), ("instance", object(instance))]);
+        (read(&body, &mut errors), errors)
+    }
+
+    #[test]
+    fn followers_redirect_only_where_that_is_asked_for() {
+        let address = || ("address", text("cts-01.example.com"));
+        assert!(!blocks([address()], []).0.redirect, "upstream answers 400");
+        for (word, redirect) in [("error", false), ("redirect", true)] {
+            let (settings, errors) = blocks([("redirect", text(word)), address()], []);
+            assert_eq!((settings.redirect, errors), (redirect, vec![]));
+        }
+        let (_, errors) = blocks([("redirect", text("redirect"))], []);
+        assert!(errors[0].to_string().contains("needs instance.address"), "{}", errors[0]);
+        for odd in [text("307"), value(ValueKind::Bool(true))] {
+            assert_eq!(blocks([("redirect", odd), address()], []).1.len(), 1);
+        }
+    }
+
+    #[test]
+    fn compatibility_keeps_nobody_from_leading_unless_it_is_asked_to() {
+        assert!(!blocks([], []).0.compat_blocks_leadership, "upstream lets it lead");
+        let flag = |kind| [("compat_blocks_leadership", value(kind))];
+        let (settings, errors) = blocks([], flag(ValueKind::Bool(true)));
+        assert_eq!((settings.compat_blocks_leadership, errors), (true, vec![]));
+        let yes = ValueKind::String("yes".to_owned());
+        assert_eq!(blocks([], flag(yes)).1.len(), 1);
     }
 
     #[test]

@@ -32,6 +32,7 @@ cases!(
     an_instance_registers_with_its_cluster,
     members_are_found_by_their_tag,
     a_follower_says_who_leads,
+    an_incompatible_instance_stands_only_where_it_may,
 );
 
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -80,12 +81,22 @@ impl Deployment {
     }
 
     fn node(&self, place: &Place, id: &'static str) -> Node {
+        self.node_with(place, id, &|_, _| {})
+    }
+
+    fn node_with(
+        &self,
+        place: &Place,
+        id: &'static str,
+        change: &dyn Fn(&mut HighAvailability, &mut ClusterOptions),
+    ) -> Node {
         let (client, trouble) = place.troubled();
         let mut settings = self.settings(place);
         settings.address = Some(format!("{id}.example.com"));
         let config = self.config(id);
         let mut options = ClusterOptions::default();
         options.clock = Arc::clone(&place.clock);
+        change(&mut settings, &mut options);
         let cluster =
             Arc::new(CtsCluster::with_client(&config, settings, options, client.clone()).unwrap());
         let mut options = DaemonOptions::default();
@@ -313,6 +324,48 @@ async fn a_follower_says_who_leads(place: &Place) {
     follower.shut_down().await;
 }
 
+/// Spec: HA38
+async fn an_incompatible_instance_stands_only_where_it_may(place: &Place) {
+    let mut deployment = Deployment::new(place, &["one"]);
+    "./firewall".clone_into(&mut deployment.tasks[0].module);
+    let (here, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    std::fs::create_dir(here.path().join("firewall")).unwrap();
+    let node = |id, folder: &tempfile::TempDir, blocks| {
+        let folder = folder.path().to_owned();
+        deployment.node_with(place, id, &|settings, options| {
+            settings.compat_blocks_leadership = blocks;
+            settings.compat_check_interval = Duration::from_millis(200);
+            options.directory.clone_from(&folder);
+        })
+    };
+    // It stores the task, whose module only this instance has.
+    let leader = node("a", &here, true);
+    leader.settled(&[("one", 1)]).await;
+    let strict = node("b", &elsewhere, true);
+    let lenient = node("c", &elsewhere, false);
+    eventually("the others know the leader", PATIENCE, async || {
+        lenient.cluster.role() != Role::Leader
+            && !strict.cluster.check_compatibility().await.unwrap().is_empty()
+    })
+    .await;
+    leader.shut_down().await;
+    // As upstream's does, the other leads, and says what it cannot do.
+    eventually("the lenient one leads", PATIENCE, async || lenient.leads()).await;
+    lenient.shut_down().await;
+    // Nobody is left who may. After an orderly end another leads at once.
+    let led = timeout(place.ttl, async {
+        while !strict.leads() {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    });
+    assert!(led.await.is_err(), "it stood though it could not run the task");
+    assert!(strict.driver.calls().is_empty());
+    // What it lacked is there, and it stands by itself.
+    std::fs::create_dir(elsewhere.path().join("firewall")).unwrap();
+    strict.settled(&[("one", 1)]).await;
+    strict.shut_down().await;
+}
+
 /// Spec: HA32, HA33
 #[tokio::test(start_paused = true)]
 async fn a_first_run_that_fails_ends_nothing_where_that_is_allowed() {
@@ -356,6 +409,13 @@ async fn a_first_run_that_fails_ends_nothing_where_that_is_allowed() {
 #[derive(Debug)]
 struct Scripted {
     role: Role,
+    redirects: bool,
+}
+
+impl Scripted {
+    fn leader() -> Self {
+        Self { role: Role::Leader, redirects: false }
+    }
 }
 
 #[async_trait]
@@ -366,6 +426,10 @@ impl Cluster for Scripted {
 
     fn name(&self) -> Option<String> {
         Some("cluster-a".to_owned())
+    }
+
+    fn redirects(&self) -> bool {
+        self.redirects
     }
 
     fn tags(&self) -> Vec<String> {
@@ -380,25 +444,42 @@ impl Cluster for Scripted {
     }
 }
 
-async fn ask(cluster: Arc<dyn Cluster>, requests: &[(&str, &str)]) -> Vec<(u16, Value)> {
+/// Serves the API of a cluster: its address as a URL and as `host:port`.
+async fn serve(
+    cluster: Arc<dyn Cluster>,
+) -> (String, String, Stop, JoinHandle<cts_tasks::Result<()>>) {
     let watcher = Watcher::new(TestConsul::new().client());
     let factory = Arc::new(RecordingDriver::default());
     let engine = Engine::new(watcher, factory, EngineOptions::default());
     let api = ApiServer::bind("127.0.0.1:0".parse().unwrap(), engine, cluster).await.unwrap();
-    let url = format!("http://{}", api.local_addr().unwrap());
+    let address = api.local_addr().unwrap().to_string();
     let stop = Stop::new();
     let serving = tokio::spawn(api.serve(stop.clone()));
-    let http = reqwest::Client::new();
+    (format!("http://{address}"), address, stop, serving)
+}
+
+async fn answers(
+    cluster: Arc<dyn Cluster>,
+    requests: &[(&str, &str)],
+) -> Vec<(u16, reqwest::header::HeaderMap, String)> {
+    let (url, _, stop, serving) = serve(cluster).await;
+    let none = reqwest::redirect::Policy::none();
+    let http = reqwest::Client::builder().redirect(none).build().unwrap();
     let mut answers = Vec::new();
     for (method, path) in requests {
         let request = http.request(method.parse().unwrap(), format!("{url}{path}"));
         let answer = request.send().await.unwrap();
-        let status = answer.status().as_u16();
-        answers.push((status, serde_json::from_str(&answer.text().await.unwrap()).unwrap()));
+        let (status, headers) = (answer.status().as_u16(), answer.headers().clone());
+        answers.push((status, headers, answer.text().await.unwrap()));
     }
     stop.stop(StopReason::Shutdown);
     drop(serving.await);
     answers
+}
+
+async fn ask(cluster: Arc<dyn Cluster>, requests: &[(&str, &str)]) -> Vec<(u16, Value)> {
+    let answers = answers(cluster, requests).await.into_iter();
+    answers.map(|(status, _, body)| (status, serde_json::from_str(&body).unwrap())).collect()
 }
 
 /// Spec: HA25
@@ -416,7 +497,7 @@ async fn without_a_cluster_there_is_no_status_of_one() {
 /// Spec: HA26
 #[tokio::test]
 async fn a_cluster_answers_for_its_status() {
-    let cluster = Arc::new(Scripted { role: Role::Leader });
+    let cluster = Arc::new(Scripted::leader());
     let (status, mut body) = ask(cluster, &[("GET", "/v1/status/cluster")]).await.remove(0);
     assert_eq!(status, 200);
     assert!(body.as_object_mut().unwrap().remove("request_id").is_some());
@@ -451,7 +532,8 @@ async fn a_follower_sends_who_asks_it_to_the_leader() {
         (id(), None, "redirect requests to leader 'cts-01'"),
         (None, None, "redirect requests to leader"),
     ] {
-        let follower = Arc::new(Scripted { role: Role::Follower { leader, address } });
+        let follower =
+            Arc::new(Scripted { role: Role::Follower { leader, address }, redirects: false });
         let answers = ask(follower, &requests).await;
         for (status, body) in &answers[..5] {
             assert_eq!((*status, body["error"]["message"].as_str()), (400, Some(text)));
@@ -459,10 +541,66 @@ async fn a_follower_sends_who_asks_it_to_the_leader() {
         }
         assert_eq!(answers[5..].iter().map(|answer| answer.0).collect::<Vec<_>>(), [200, 200]);
     }
-    let leader = Arc::new(Scripted { role: Role::Leader });
+    let leader = Arc::new(Scripted::leader());
     let answers = ask(leader, &requests[..4]).await;
     let statuses: Vec<u16> = answers.iter().map(|answer| answer.0).collect();
     assert_eq!(statuses, [200, 200, 200, 404]);
+}
+
+/// Spec: HA27
+#[tokio::test]
+async fn a_follower_that_redirects_gives_the_leaders_address() {
+    let redirecting = |leader: Option<&str>, address: Option<&str>| Scripted {
+        role: Role::Follower {
+            leader: leader.map(str::to_owned),
+            address: address.map(str::to_owned),
+        },
+        redirects: true,
+    };
+    let paths = [
+        ("GET", "/v1/status/tasks?include=events"),
+        ("HEAD", "/v1/tasks"),
+        ("PATCH", "/v1/tasks/a?run=now"),
+        ("POST", "/v1/tasks"),
+        ("DELETE", "/v1/tasks/a"),
+    ];
+    let follower = Arc::new(redirecting(Some("cts-01"), Some("cts-01.example.com:8558")));
+    let answers = answers(follower, &paths).await;
+    for ((method, path), (status, headers, body)) in paths.iter().zip(answers) {
+        assert_eq!(status, 307, "{method} {path}");
+        let location = headers["location"].to_str().unwrap().to_owned();
+        assert_eq!(location, format!("http://cts-01.example.com:8558{path}"));
+        let text = "redirect requests to leader 'cts-01' at cts-01.example.com:8558";
+        assert!(*method == "HEAD" || body.contains(text), "{body}");
+    }
+    // Where there is nowhere to go, it is said as before.
+    for (leader, address) in [(Some("cts-01"), None), (None, None)] {
+        let follower = Arc::new(redirecting(leader, address));
+        let (status, _) = ask(follower, &[("GET", "/v1/tasks")]).await.remove(0);
+        assert_eq!(status, 400);
+    }
+    // Health and cluster are answered by whoever is asked.
+    let follower = Arc::new(redirecting(Some("cts-01"), Some("cts-01.example.com:8558")));
+    let others = [("GET", "/v1/health"), ("GET", "/v1/status/cluster")];
+    let statuses = ask(follower, &others).await.into_iter().map(|answer| answer.0);
+    assert_eq!(statuses.collect::<Vec<_>>(), [200, 200]);
+}
+
+/// Spec: HA27
+#[tokio::test]
+async fn a_client_that_follows_a_redirect_reaches_the_leader() {
+    let (leader, address, stop, leading) = serve(Arc::new(Scripted::leader())).await;
+    let role = Role::Follower { leader: Some("a".to_owned()), address: Some(address.clone()) };
+    let follower = Arc::new(Scripted { role, redirects: true });
+    let (follower, _, follower_stop, following) = serve(follower).await;
+    let http = reqwest::Client::new();
+    let answer = http.get(format!("{follower}/v1/status")).send().await.unwrap();
+    assert_eq!(answer.status().as_u16(), 200);
+    assert!(answer.url().as_str().starts_with(&leader), "{}", answer.url());
+    for (stop, task) in [(stop, leading), (follower_stop, following)] {
+        stop.stop(StopReason::Shutdown);
+        task.await.unwrap().unwrap();
+    }
 }
 
 /// What the specification's policy allows, a rule each.

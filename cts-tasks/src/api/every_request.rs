@@ -6,7 +6,7 @@ use std::any::Any;
 use axum::{
     body::{Body, to_bytes},
     extract::{Request, State},
-    http::{HeaderName, HeaderValue, Method, StatusCode, header},
+    http::{HeaderName, HeaderValue, Method, StatusCode, Uri, header},
     middleware::Next,
     response::{IntoResponse, Response},
 };
@@ -121,7 +121,8 @@ pub(crate) fn panicked(_cause: Box<dyn Any + Send + 'static>) -> http::Response<
         .into_response()
 }
 
-/// Sends who asks a follower about tasks to the leader.
+/// Sends who asks a follower about tasks to the leader: with 400 and its name, or, where
+/// the cluster [redirects](crate::Cluster::redirects), with 307 and its address.
 pub(crate) async fn only_leader(
     State(state): State<ApiState>,
     request: Request,
@@ -135,14 +136,37 @@ pub(crate) async fn only_leader(
     match state.cluster.role() {
         Role::Follower { leader, address } if about_tasks => {
             let mut message = "redirect requests to leader".to_owned();
+            let target = address.as_deref().filter(|_| leader.is_some());
+            let target = target.and_then(|address| location(&state, address, request.uri()));
             if let Some(leader) = leader {
                 message = format!("{message} '{leader}'");
                 if let Some(address) = address {
                     message = format!("{message} at {address}");
                 }
             }
-            Failure::bad_request(message).into_response()
+            let failure = Failure::bad_request(message);
+            match target {
+                // The method and the body stay, unlike with 302.
+                Some(target) => {
+                    let failure = failure.with_status(StatusCode::TEMPORARY_REDIRECT);
+                    ([(header::LOCATION, target)], failure).into_response()
+                }
+                None => failure.into_response(),
+            }
         }
         Role::Follower { .. } | Role::Leader => next.run(request).await,
     }
+}
+
+/// The address of the same request at the leader, where followers redirect.
+///
+/// The leader is taken to serve http or https as this instance does: the instances of a
+/// cluster are configured alike.
+fn location(state: &ApiState, address: &str, uri: &Uri) -> Option<HeaderValue> {
+    if !state.cluster.redirects() {
+        return None;
+    }
+    let scheme = if state.https { "https" } else { "http" };
+    let path = uri.path_and_query().map_or("/", |path| path.as_str());
+    HeaderValue::try_from(format!("{scheme}://{address}{path}")).ok()
 }

@@ -1,6 +1,7 @@
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
-use crate::{Literal, Place};
+use super::{hcl, json};
+use crate::{Diagnostic, Literal, Place, Source};
 
 /// A raw value of a configuration file, with its place.
 #[derive(Debug, Clone, PartialEq)]
@@ -47,6 +48,20 @@ pub struct Entry {
 }
 
 impl ConfigValue {
+    /// Reads a text that is held against no schema: JSON where the name of `source` ends
+    /// in `.json`, HCL otherwise. Labels become keys: `a "b" { … }` is read as
+    /// `a = { b = { … } }`.
+    ///
+    /// # Errors
+    ///
+    /// The first mistake with its place.
+    pub fn parse(source: Source) -> Result<Self, Diagnostic> {
+        let source = Arc::new(source);
+        let is_json = source.path.extension().is_some_and(|extension| extension == "json");
+        let read = if is_json { json::parse(&source)? } else { hcl::parse(&source)? };
+        Ok(read.fold_labels())
+    }
+
     /// Its name in a message; the value itself may be a secret.
     pub(super) fn describe(&self) -> &'static str {
         match self.kind {

@@ -7,7 +7,7 @@ use futures::{
 };
 
 use super::run::{End, Run, superseded};
-use crate::{Change, Error, InputsDigest, Outcome, Result, RunContext, Stop, StopReason};
+use crate::{Change, Error, Event, InputsDigest, Outcome, Result, RunContext, Stop, StopReason};
 
 /// What one task's applies left waiting for a person elsewhere.
 ///
@@ -135,7 +135,9 @@ impl Run {
         if let Err(Error::Stopped { .. } | Error::NotPermitted { .. }) = result {
             return result.map(drop);
         }
-        let mut batch = vec![Change::AddEvent(Box::new(self.event(waits.start_time, &result)))];
+        let event = self.event(waits.start_time, &result);
+        let event = Event { notes: context.notes.lines(), ..event };
+        let mut batch = vec![Change::AddEvent(Box::new(event))];
         if let Ok(End::Applied(_, inputs)) = &result
             && newest
         {

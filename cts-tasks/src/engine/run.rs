@@ -171,7 +171,8 @@ impl Run {
         // What waits elsewhere becomes an event when it ends.
         let told = !matches!(result, Ok(End::StillWaits | End::Elsewhere { .. }));
         if told && (result.is_ok() || self.record_failure) {
-            batch.push(Change::AddEvent(Box::new(self.event(start_time, result))));
+            let event = Event { notes: context.notes.lines(), ..self.event(start_time, result) };
+            batch.push(Change::AddEvent(Box::new(event)));
         }
         match result {
             Ok(End::Applied(_, digest)) => {
@@ -233,6 +234,7 @@ impl Run {
             config: EventConfig::of(&self.task),
             changes: None,
             waiting_plan: None,
+            notes: Vec::new(),
         }
     }
 

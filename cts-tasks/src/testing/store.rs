@@ -166,6 +166,7 @@ fn event(task: &Task, number: usize) -> Event {
         config: EventConfig::of(task),
         changes: Some(Changes::default()),
         waiting_plan: Some(PlanId::new("digest")),
+        notes: vec!["policy checks passed".to_owned()],
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use super::wire::Mishap;
+
 /// A line of a process's log. Times are of the machine's clock, which all share.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Line {
@@ -18,6 +20,12 @@ pub(crate) enum What {
     Ended,
     /// A write of this number was acknowledged.
     Wrote(u64),
+    /// A write of this number was called refused, so that nothing was written.
+    Refused(u64),
+    /// It did something that Consul cannot fence, such as a step of an apply.
+    Acted,
+    /// This happened to its next write.
+    Struck(Mishap),
 }
 
 impl Line {
@@ -29,6 +37,12 @@ impl Line {
             "leads" => What::Leads { until: Duration::from_nanos(words.next()?.parse().ok()?) },
             "ended" => What::Ended,
             "wrote" => What::Wrote(words.next()?.parse().ok()?),
+            "refused" => What::Refused(words.next()?.parse().ok()?),
+            "acted" => What::Acted,
+            "paused" => {
+                What::Struck(Mishap::Pause(Duration::from_millis(words.next()?.parse().ok()?)))
+            }
+            "unanswered" => What::Struck(Mishap::LostAnswer),
             _ => return None,
         };
         Some(Self { at, term, what })
@@ -40,6 +54,12 @@ impl Line {
             What::Leads { until } => format!("{at} {term} leads {}\n", until.as_nanos()),
             What::Ended => format!("{at} {term} ended\n"),
             What::Wrote(number) => format!("{at} {term} wrote {number}\n"),
+            What::Refused(number) => format!("{at} {term} refused {number}\n"),
+            What::Acted => format!("{at} {term} acted\n"),
+            What::Struck(Mishap::Pause(time)) => {
+                format!("{at} {term} paused {}\n", time.as_millis())
+            }
+            What::Struck(Mishap::LostAnswer) => format!("{at} {term} unanswered\n"),
         }
     }
 }
@@ -89,7 +109,7 @@ impl History {
                             belief.to = belief.to.min(line.at);
                         }
                     }
-                    What::Wrote(_) => {}
+                    What::Wrote(_) | What::Refused(_) | What::Acted | What::Struck(_) => {}
                 }
             }
             for mut belief in by_term.into_values() {
@@ -110,6 +130,8 @@ impl History {
         let mut found = self.second_leaders();
         found.extend(self.late_writes());
         found.extend(self.lost_writes());
+        found.extend(self.denied_writes());
+        found.extend(self.late_acts());
         found.extend(self.gaps(bound));
         found
     }
@@ -149,7 +171,7 @@ impl History {
     fn lost_writes(&self) -> Vec<String> {
         let acknowledged = self.logs.values().flatten().filter_map(|line| match line.what {
             What::Wrote(number) => Some((line.term, number)),
-            What::Leads { .. } | What::Ended => None,
+            _ => None,
         });
         let kept: std::collections::BTreeSet<(u64, u64)> =
             self.writes.iter().map(|(term, number, _)| (*term, *number)).collect();
@@ -159,6 +181,52 @@ impl History {
                 format!("write {number} of term {term} was acknowledged and is lost")
             })
             .collect()
+    }
+
+    /// Who is told that nothing was written may write something else in its place.
+    fn denied_writes(&self) -> Vec<String> {
+        let refused = self.logs.values().flatten().filter_map(|line| match line.what {
+            What::Refused(number) => Some((line.term, number)),
+            _ => None,
+        });
+        refused
+            .filter(|(term, number)| {
+                self.writes.iter().any(|(kept, write, _)| (kept, write) == (term, number))
+            })
+            .map(|(term, number)| {
+                format!("write {number} of term {term} was called refused and has taken effect")
+            })
+            .collect()
+    }
+
+    /// What Consul cannot fence has to be over before another leads. One line for each
+    /// term that has acted for too long.
+    fn late_acts(&self) -> Vec<String> {
+        let beliefs = self.beliefs();
+        let mut late: BTreeMap<u64, String> = BTreeMap::new();
+        for (process, lines) in &self.logs {
+            for line in lines.iter().filter(|line| line.what == What::Acted) {
+                let newer =
+                    beliefs.iter().find(|belief| belief.term > line.term && belief.from < line.at);
+                if let Some(newer) = newer {
+                    let after = line.at.saturating_sub(newer.from);
+                    late.insert(
+                        line.term,
+                        format!(
+                            "{process} acted in term {} until {after:?} after term {} began",
+                            line.term, newer.term
+                        ),
+                    );
+                }
+            }
+        }
+        late.into_values().collect()
+    }
+
+    /// How often a mishap has struck, by the word that begins it.
+    pub(crate) fn struck(&self, is: impl Fn(Mishap) -> bool) -> usize {
+        let all = self.logs.values().flatten();
+        all.filter(|line| matches!(line.what, What::Struck(mishap) if is(mishap))).count()
     }
 
     fn gaps(&self, bound: Duration) -> Vec<String> {
@@ -212,7 +280,13 @@ mod tests {
     fn a_sound_run_is_let_pass() {
         assert_eq!(verdict(&sound()), "");
         let line = leads(3, 10, 5);
-        assert_eq!(Line::parse(line.text().trim_end()), Some(line));
+        let (pause, lost) = (Mishap::Pause(s(2)), Mishap::LostAnswer);
+        let others = [What::Ended, What::Acted, What::Refused(3), What::Struck(pause)];
+        let others = others.into_iter().chain([What::Struck(lost), What::Wrote(4)]);
+        for what in others.chain([line.what.clone()]) {
+            let line = Line { what, ..line };
+            assert_eq!(Line::parse(line.text().trim_end()), Some(line));
+        }
     }
 
     #[test]
@@ -248,6 +322,26 @@ mod tests {
         let mut history = sound();
         history.writes.pop();
         assert!(verdict(&history).contains("write 1 of term 20 was acknowledged and is lost"));
+    }
+
+    #[test]
+    fn a_write_that_was_called_refused_is_found() {
+        let mut history = sound();
+        let refused = |number| Line { at: s(3), term: 10, what: What::Refused(number) };
+        history.logs.get_mut("one").unwrap().push(refused(2));
+        assert_eq!(verdict(&history), "", "it was refused");
+        history.writes.push((10, 2, 16));
+        assert!(verdict(&history).contains("write 2 of term 10 was called refused"));
+    }
+
+    #[test]
+    fn an_act_after_another_leads_is_found() {
+        let mut history = sound();
+        let acted = |at| Line { at: s(at), term: 10, what: What::Acted };
+        history.logs.get_mut("one").unwrap().extend([acted(4), acted(7)]);
+        assert_eq!(verdict(&history), "", "nobody else leads yet");
+        history.logs.get_mut("one").unwrap().push(acted(9));
+        assert!(verdict(&history).contains("one acted in term 10 until 1s after term 20 began"));
     }
 
     #[test]

@@ -14,10 +14,12 @@ use std::{
 use consul_watch::{
     Client, ClientConfig, Clock as _, QueryOptions, SystemClock, WriteOptions,
     client::PutOptions,
+    transport::SocketTransport,
     types::{KvOp, SessionId},
 };
 use cts_ha::{
-    Candidate, Consul, ConsulElector, ElectionOptions, Elector as _, Leadership, testing::OddClock,
+    Candidate, Consul, ConsulElector, ElectionOptions, Elector as _, Error, Leadership, Loss,
+    testing::OddClock,
 };
 use serde::{Deserialize, Serialize};
 use tokio::{
@@ -25,8 +27,12 @@ use tokio::{
     signal::unix::{SignalKind, signal},
     time::{sleep, timeout},
 };
+use tokio_util::sync::CancellationToken;
 
-use super::checker::{Line, What};
+use super::{
+    checker::{Line, What},
+    wire::{Mishap, Wire},
+};
 
 /// Tells a process that it is one of a fault run, and which.
 pub(crate) const ROLE: &str = "CTS_HA_FAULTS";
@@ -40,9 +46,23 @@ pub(crate) struct Role {
     pub(crate) log: PathBuf,
     pub(crate) ttl: Duration,
     pub(crate) lock_delay: Duration,
-    /// The planted fault: goes on after its leadership has ended, and writes
-    /// without asking Consul who leads.
-    pub(crate) stubborn: bool,
+    /// The mistake that the checker has to find.
+    pub(crate) plant: Option<Plant>,
+}
+
+/// A mistake that a process makes on purpose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Plant {
+    /// Goes on after its leadership has ended, and writes without asking Consul who leads.
+    Stubborn,
+    /// Does not end its work when the time for winding up is over.
+    EndlessWork,
+    /// Leaves the check of the lock out of what it writes as leader.
+    UnfencedWrites,
+    /// Counts its lease from the answer to a renewal, however late that comes.
+    LateAnswers,
+    /// Sends a write again when its answer was lost.
+    ResentWrites,
 }
 
 struct Candidacy {
@@ -53,6 +73,11 @@ struct Candidacy {
     log: Mutex<File>,
     number: AtomicU64,
     session: Mutex<Option<SessionId>>,
+    wire: Wire,
+    /// How long the work goes on when it is next asked to end.
+    slow: Mutex<Duration>,
+    /// Cancelled when the process is told to end.
+    stopping: CancellationToken,
 }
 
 /// How often a leader looks whether it leads.
@@ -63,9 +88,10 @@ pub(crate) async fn play(role: Role) {
     let mut config = ClientConfig::default();
     config.address.clone_from(&role.consul);
     config.connect_timeout = Duration::from_secs(1);
-    let client = Client::new(config).unwrap();
+    let wire = Wire::new(Arc::new(SocketTransport::new(&config).unwrap()), role.plant);
+    let client = Client::with_transport(config, Arc::new(wire.clone())).unwrap();
     let log = File::options().create(true).append(true).open(&role.log).unwrap();
-    let candidacy = Arc::new(Candidacy {
+    let candidacy = Candidacy {
         role,
         client,
         clock: OddClock::new(Arc::new(SystemClock)),
@@ -73,70 +99,130 @@ pub(crate) async fn play(role: Role) {
         log: Mutex::new(log),
         number: AtomicU64::new(0),
         session: Mutex::new(None),
-    });
+        wire,
+        slow: Mutex::default(),
+        stopping: CancellationToken::new(),
+    };
     let mut terminate = signal(SignalKind::terminate()).unwrap();
-    let current: Arc<Mutex<Option<Leadership>>> = Arc::default();
-    tokio::select! {
-        () = Arc::clone(&candidacy).stand(Arc::clone(&current)) => {}
-        () = candidacy.obey() => {}
-        _ = terminate.recv() => {
-            let leadership = current.lock().unwrap().take();
-            if let Some(leadership) = leadership {
-                let term = leadership.token().get();
-                leadership.lease().end(cts_ha::Loss::Resigned);
-                candidacy.note(term, What::Ended);
-                leadership.resign().await;
+    let leads = Mutex::new(false);
+    let running = async {
+        let standing = candidacy.stand(&leads);
+        tokio::pin!(standing);
+        tokio::select! {
+            () = &mut standing => {}
+            _ = terminate.recv() => {
+                candidacy.stopping.cancel();
+                // A candidate has nothing to end.
+                if *leads.lock().unwrap() {
+                    standing.await;
+                }
             }
         }
+    };
+    tokio::select! {
+        () = running => {}
+        () = candidacy.obey() => {}
     }
 }
 
 impl Candidacy {
-    async fn stand(self: Arc<Self>, current: Arc<Mutex<Option<Leadership>>>) {
+    /// Stands for election and leads, again and again, until it is told to end while it leads.
+    async fn stand(&self, leads: &Mutex<bool>) {
         let mut options = ElectionOptions::default();
         options.session_ttl = self.role.ttl;
         options.lock_delay = self.role.lock_delay;
-        options.delayed = Duration::from_millis(200);
         options.clock = Arc::new(self.clock.clone());
         let consul = Consul::new(self.client.clone());
         let candidate = Candidate::new(&self.role.id);
         let elector = ConsulElector::new(&consul, &self.role.key, candidate, options).unwrap();
-        loop {
+        while !self.stopping.is_cancelled() {
             let leadership = elector.campaign().await.unwrap();
-            *current.lock().unwrap() = Some(leadership.clone());
+            *leads.lock().unwrap() = true;
             self.lead(&leadership).await;
             leadership.resign().await;
+            *leads.lock().unwrap() = false;
         }
     }
 
     async fn lead(&self, leadership: &Leadership) {
         let term = leadership.token().get();
-        let writing = self.write(leadership);
-        tokio::pin!(writing);
         *self.session.lock().unwrap() = None;
-        loop {
-            // The clock first: what the check says was true no earlier.
-            let now = SystemClock.monotonic();
-            if leadership.check().is_err() {
-                break;
-            }
-            let left = leadership.lease().remaining().unwrap();
-            let rate = *self.rate.lock().unwrap();
-            let until = now + left.div_f64(rate);
-            self.note_at(now, term, What::Leads { until });
-            tokio::select! {
-                () = sleep(LOOK) => {}
-                () = &mut writing => {}
-                () = leadership.ended().cancelled() => {}
+        // Told to end in an orderly way, it still leads while its work ends.
+        let mut ends: Option<Duration> = None;
+        {
+            let writing = self.write(leadership);
+            tokio::pin!(writing);
+            loop {
+                // The clock first: what the check says was true no earlier.
+                let now = SystemClock.monotonic();
+                if leadership.check().is_err() || ends.is_some_and(|end| now >= end) {
+                    break;
+                }
+                let left = leadership.lease().remaining().unwrap();
+                let rate = *self.rate.lock().unwrap();
+                let until = now + left.div_f64(rate);
+                self.note_at(now, term, What::Leads { until });
+                self.note_at(now, term, What::Acted);
+                tokio::select! {
+                    () = sleep(LOOK) => {}
+                    () = &mut writing => {}
+                    () = leadership.ended().cancelled() => {}
+                    () = self.stopping.cancelled(), if ends.is_none() => {
+                        let work = std::mem::take(&mut *self.slow.lock().unwrap());
+                        ends = Some(SystemClock.monotonic() + work);
+                    }
+                }
             }
         }
-        if self.role.stubborn {
+        // Also of a write that was given up because leadership has ended.
+        self.note_mishaps(term);
+        if self.stopping.is_cancelled() && leadership.check().is_ok() {
+            leadership.lease().end(Loss::Resigned);
+            self.note(term, What::Ended);
+            return;
+        }
+        if self.role.plant == Some(Plant::Stubborn) {
             self.go_on_regardless(term).await;
         }
         self.note(term, What::Ended);
+        self.wind_up(leadership, term).await;
+        if self.role.plant == Some(Plant::LateAnswers) {
+            self.believe_in_answers(leadership, term).await;
+        }
         let session = self.session.lock().unwrap().take();
         if let Some(session) = session {
             self.try_to_write(term, session).await;
+        }
+    }
+
+    /// Goes on with the work of a lost leadership for as long as it wants, and no longer
+    /// than it may: as the herald of `tasks::CtsCluster` has it.
+    async fn wind_up(&self, leadership: &Leadership, term: u64) {
+        let work = std::mem::take(&mut *self.slow.lock().unwrap());
+        let wanted = SystemClock.monotonic() + work;
+        let killed = self.clock.monotonic() + leadership.wind_up_left();
+        let endless = self.role.plant == Some(Plant::EndlessWork);
+        loop {
+            let now = SystemClock.monotonic();
+            if now >= wanted || (!endless && self.clock.monotonic() >= killed) {
+                return;
+            }
+            self.note_at(now, term, What::Acted);
+            sleep(LOOK / 2).await;
+        }
+    }
+
+    /// Believes in its leadership for one lease from each answer to a renewal.
+    async fn believe_in_answers(&self, leadership: &Leadership, term: u64) {
+        let lease = leadership.margin() * 4;
+        for _step in 0..300 {
+            let now = SystemClock.monotonic();
+            if let Some(until) = self.wire.renewed().map(|renewed| renewed + lease)
+                && until > now
+            {
+                self.note_at(now, term, What::Leads { until });
+            }
+            sleep(LOOK).await;
         }
     }
 
@@ -146,11 +232,22 @@ impl Candidacy {
         self.learn_session(term).await;
         while leadership.check().is_ok() {
             let (number, key) = self.next(term);
-            let committed = leadership.commit(vec![KvOp::set(key, "x")]).await;
-            if committed.is_ok() {
-                self.note(term, What::Wrote(number));
+            // Only if the key is not there: Consul refuses what it has carried out before.
+            let committed = leadership.commit(vec![KvOp::cas(key, "x", 0)]).await;
+            self.note_mishaps(term);
+            match committed {
+                Ok(_) => self.note(term, What::Wrote(number)),
+                Err(Error::RolledBack { .. }) => self.note(term, What::Refused(number)),
+                // Whether it has taken effect is not known, and not claimed.
+                Err(_) => {}
             }
             sleep(LOOK * 2).await;
+        }
+    }
+
+    fn note_mishaps(&self, term: u64) {
+        for mishap in self.wire.struck() {
+            self.note(term, What::Struck(mishap));
         }
     }
 
@@ -210,6 +307,14 @@ impl Candidacy {
                 Some(("jump", millis)) => {
                     self.clock.jump(Duration::from_millis(millis.parse().unwrap()));
                 }
+                Some(("slow", millis)) => {
+                    *self.slow.lock().unwrap() = Duration::from_millis(millis.parse().unwrap());
+                }
+                Some(("pause", millis)) => {
+                    let time = Duration::from_millis(millis.parse().unwrap());
+                    self.wire.strike(Mishap::Pause(time));
+                }
+                Some(("lose", _)) => self.wire.strike(Mishap::LostAnswer),
                 _ => return,
             }
         }

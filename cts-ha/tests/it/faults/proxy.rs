@@ -1,6 +1,6 @@
 //! A network between one process and Consul, that can be cut.
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, time::Duration};
 
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -10,6 +10,7 @@ use tokio::{
     },
     sync::watch,
     task::{JoinHandle, JoinSet},
+    time::sleep,
 };
 
 /// What the network does.
@@ -20,6 +21,15 @@ pub(crate) enum Network {
     Cut,
     /// Nothing passes, and connections of that time are never heard of again.
     Lost,
+    /// Requests arrive at once, and each part of an answer so much later.
+    SlowAnswers(Duration),
+}
+
+/// Where a connection's bytes go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Direction {
+    Request,
+    Answer,
 }
 
 /// Forwards connections to one address.
@@ -66,8 +76,8 @@ async fn forward(client: TcpStream, target: &str, mut state: watch::Receiver<Net
     let (from_client, to_client) = client.into_split();
     let (from_server, to_server) = server.into_split();
     tokio::select! {
-        () = pump(from_client, to_server, state.clone()) => {}
-        () = pump(from_server, to_client, state) => {}
+        () = pump(Direction::Request, from_client, to_server, state.clone()) => {}
+        () = pump(Direction::Answer, from_server, to_client, state) => {}
     }
 }
 
@@ -76,7 +86,7 @@ async fn passable(state: &mut watch::Receiver<Network>) -> bool {
     let mut lost = false;
     loop {
         match *state.borrow_and_update() {
-            Network::Up => return !lost,
+            Network::Up | Network::SlowAnswers(_) => return !lost,
             Network::Cut => {}
             Network::Lost => lost = true,
         }
@@ -87,6 +97,7 @@ async fn passable(state: &mut watch::Receiver<Network>) -> bool {
 }
 
 async fn pump(
+    direction: Direction,
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
     mut state: watch::Receiver<Network>,
@@ -103,6 +114,10 @@ async fn pump(
                 continue;
             }
         };
+        let network = *state.borrow();
+        if let (Network::SlowAnswers(late), Direction::Answer) = (network, direction) {
+            sleep(late).await;
+        }
         if count == 0
             || !passable(&mut state).await
             || to.write_all(&buffer[..count]).await.is_err()

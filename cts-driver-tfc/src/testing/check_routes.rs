@@ -1,0 +1,127 @@
+//! Costs, policies and run tasks of runs.
+
+use serde_json::{Value, json};
+
+use super::{
+    answer::{self, Answer},
+    route::Asked,
+    state::{PolicyResult, Run, State},
+};
+
+/// An object's id is its run's with another beginning.
+fn as_id(run: &str, kind: &str) -> String {
+    run.replacen("run", kind, 1)
+}
+
+/// What a run refers to.
+pub(super) fn relationships(run: &Run, id: &str) -> [(&'static str, Value); 3] {
+    let link = |kind: &str, name: &str| json!({"id": as_id(id, kind), "type": name});
+    let many = |there: bool, kind: &str, name: &str| json!({"data": if there { vec![link(kind, name)] } else { Vec::new() }});
+    let staged = run.findings.opa.is_some() || run.findings.run_task.is_some();
+    let costs = run.findings.costs.as_ref().map(|_| link("ce", "cost-estimates"));
+    [
+        ("cost-estimate", json!({"data": costs})),
+        ("policy-checks", many(run.sentinel.is_some(), "polchk", "policy-checks")),
+        ("task-stages", many(staged, "ts", "task-stages")),
+    ]
+}
+
+/// Answers about one run, or one of what was found of it.
+pub(super) fn found(state: &State, asked: &Asked<'_>, rest: &[&str], id: &str) -> Answer {
+    let run_id = match id.split_once('-') {
+        Some((_, number)) => format!("run-{number}"),
+        None => return answer::not_found(),
+    };
+    let Some(run) = state.runs.get(&run_id) else { return answer::not_found() };
+    match rest {
+        ["runs", _, "policy-checks"] => {
+            let checks: Vec<Value> =
+                run.sentinel.iter().map(|status| check(&run_id, status)).collect();
+            answer::page(&checks, asked.query)
+        }
+        ["runs", _, "task-stages"] => {
+            let staged = run.findings.opa.is_some() || run.findings.run_task.is_some();
+            let stages: Vec<Value> = staged.then(|| stage(run, &run_id)).into_iter().collect();
+            answer::page(&stages, asked.query)
+        }
+        ["task-stages", _, "policy-evaluations"] => {
+            let found: Vec<Value> =
+                run.findings.opa.iter().map(|result| evaluation(&run_id, *result)).collect();
+            answer::page(&found, asked.query)
+        }
+        ["cost-estimates", _] => match &run.findings.costs {
+            Some((proposed, delta)) => answer::document(
+                200,
+                &json!({"data": {"id": as_id(&run_id, "ce"), "type": "cost-estimates", "attributes": {
+                    "status": "finished", "error-message": null, "resources-count": 4,
+                    "matched-resources-count": 3, "unmatched-resources-count": 1,
+                    "prior-monthly-cost": "0.0", "proposed-monthly-cost": proposed,
+                    "delta-monthly-cost": delta,
+                }}}),
+            ),
+            None => answer::not_found(),
+        },
+        ["task-results", _] => match &run.findings.run_task {
+            Some((name, status, message)) => answer::document(
+                200,
+                &json!({"data": {"id": as_id(&run_id, "taskrs"), "type": "task-results", "attributes": {
+                    "task-name": name, "status": status, "message": message, "stage": "post_plan",
+                    "url": "https://tasks.example.com/1", "is-speculative": false,
+                    "workspace-task-enforcement-level": "mandatory",
+                }}}),
+            ),
+            None => answer::not_found(),
+        },
+        _ => answer::not_found(),
+    }
+}
+
+fn check(run: &str, status: &str) -> Value {
+    let failed = |this: &str| u64::from(status == this);
+    json!({"id": as_id(run, "polchk"), "type": "policy-checks", "attributes": {
+        "status": status, "scope": "organization",
+        "actions": {"is-overridable": status == "soft_failed"},
+        "permissions": {"can-override": false},
+        "result": {
+            "result": false, "passed": 2, "total-failed": 1, "advisory-failed": 0,
+            "hard-failed": failed("hard_failed"),
+            "soft-failed": failed("soft_failed") + failed("overridden"),
+        },
+    }})
+}
+
+fn stage(run: &Run, id: &str) -> Value {
+    let failed = run.findings.run_task.as_ref().is_some_and(|(_, status, _)| status == "failed");
+    let status = match run.findings.opa {
+        Some(PolicyResult::SoftFailed) => "awaiting_override",
+        Some(PolicyResult::HardFailed) => "failed",
+        _ if failed => "failed",
+        _ => "passed",
+    };
+    let link = |there: bool, kind: &str, name: &str| {
+        let one = json!({"id": as_id(id, kind), "type": name});
+        json!({"data": if there { vec![one] } else { Vec::new() }})
+    };
+    json!({"id": as_id(id, "ts"), "type": "task-stages",
+        "attributes": {"stage": "post_plan", "status": status},
+        "relationships": {
+            "policy-evaluations": link(run.findings.opa.is_some(), "poleval", "policy-evaluations"),
+            "task-results": link(run.findings.run_task.is_some(), "taskrs", "task-results"),
+        },
+    })
+}
+
+fn evaluation(run: &str, result: PolicyResult) -> Value {
+    let status = match result {
+        PolicyResult::Passed => "passed",
+        PolicyResult::SoftFailed | PolicyResult::HardFailed => "failed",
+        PolicyResult::Overridden => "overridden",
+    };
+    json!({"id": as_id(run, "poleval"), "type": "policy-evaluations", "attributes": {
+        "status": status, "policy-kind": "opa",
+        "result-count": {
+            "passed": 1, "advisory-failed": 0, "errored": 0,
+            "mandatory-failed": u64::from(result != PolicyResult::Passed),
+        },
+    }})
+}
