@@ -8,20 +8,21 @@
 //! A watcher keeps within a budget of connections,
 //! [`WatcherBuilder::connections`], because Consul serves 200 for each client
 //! address. Up to that many watches, less a sixteenth for short reads, have a
-//! connection each, on which Consul holds their request until something changes. With one more, about two thirds
-//! of the budget stay with watches, until no more watches than that remain;
-//! for the others broad queries (of each node where there are not too many, else of all checks,
-//! nodes and services; of the keys of a prefix) tell *that* something changed, and short
-//! reads tell *what*. Broad queries of nodes take the connections of watches, but for an eighth. A watch that no broad query can stand in for
-//! ([`Scope::Opaque`](crate::query::Scope::Opaque)) is preferred when
-//! connections are dealt out, and past that asked in turn.
+//! connection each, on which Consul holds their request until something changes. With one more,
+//! about two thirds of the budget stay with watches, until no more watches than that remain. For
+//! the others broad queries (of each node where there are not too many, else of all checks, nodes
+//! and services; of the keys of a prefix) tell *that* something changed, and short reads tell
+//! *what*. Broad queries of nodes take the connections of watches, but for an eighth. A watch that
+//! no broad query can stand in for ([`Scope::Opaque`](crate::query::Scope::Opaque)) is preferred
+//! when connections are dealt out, and past that asked in turn. Watches that change often, about
+//! twice a minute or more, get the connections of quiet ones, between two requests of these.
 //!
 //! What a watch shows is the same either way: nothing is missed, and the
 //! order of snapshots is Consul's. Three things differ. A change shows after
-//! two requests instead of one, and under churn up to a few seconds later,
-//! because broad answers are paced. Watches in turn may be up to 10 s late,
-//! or a second for each eighth of the budget's worth of them. And a covered
-//! watch reads from the leader, also where its query would take a stale or
+//! two requests instead of one (where each node has a broad query; without those, nodes are listed
+//! between the two), and under churn up to a few seconds later, because broad answers are paced.
+//! Watches in turn may be up to 10 s late, or a second for each eighth of the budget's worth of
+//! them. And a covered watch reads from the leader, also where its query would take a stale or
 //! cached answer, because only those have an order.
 //!
 //! With TLS Consul speaks HTTP/2, and one connection carries all requests, 250

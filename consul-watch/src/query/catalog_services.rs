@@ -24,6 +24,13 @@ impl CatalogServices {
         self
     }
 
+    /// Only services with an instance for which this expression holds; Consul evaluates it (1.14;
+    /// older servers ignore it).
+    pub fn filter(mut self, expression: impl Into<String>) -> Self {
+        self.options.filter = Some(expression.into());
+        self
+    }
+
     common_setters!();
 }
 

@@ -8,7 +8,6 @@ use super::{
 
 /// What the double answers, before it is known whether it blocks first.
 #[derive(Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "each is one deviation of an answer")]
 pub(super) struct Reply {
     pub(super) status: u16,
     pub(super) body: Bytes,
@@ -21,17 +20,11 @@ pub(super) struct Reply {
     pub(super) number: Option<u64>,
     /// A read that blocked keeps what it found first when there is nothing any more.
     pub(super) clings: bool,
-    /// The body stays open after what there is of it.
-    pub(super) streams: bool,
     /// The headers do not say that there is a leader, although there is.
     pub(super) quiet_leader: bool,
     /// The headers tell the index and nothing else.
     pub(super) only_index: bool,
 }
-
-/// Marks a response whose body goes on for as long as both sides are there.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct StaysOpen;
 
 impl Reply {
     pub(super) fn json(value: &Value) -> Self {
@@ -43,7 +36,6 @@ impl Reply {
             hash: None,
             number: None,
             clings: false,
-            streams: false,
             quiet_leader: false,
             only_index: false,
         }
@@ -59,7 +51,6 @@ impl Reply {
             hash: None,
             number: None,
             clings: false,
-            streams: false,
             quiet_leader: false,
             only_index: false,
         }
@@ -130,9 +121,6 @@ impl Reply {
 
     pub(super) fn into_http(self) -> http::Response<Bytes> {
         let mut response = http::Response::new(self.body);
-        if self.streams {
-            response.extensions_mut().insert(StaysOpen);
-        }
         *response.status_mut() = http::StatusCode::from_u16(self.status).unwrap_or_default();
         for (name, value) in self.headers {
             if let Ok(value) = value.parse() {

@@ -8,7 +8,7 @@ use std::{
 };
 
 use nix::{
-    sys::signal::{Signal, killpg},
+    sys::signal::{Signal, kill, killpg},
     unistd::Pid,
 };
 
@@ -69,6 +69,25 @@ impl Program {
     /// Asks it to stop.
     pub fn terminate(&self) {
         self.signal(Signal::SIGTERM);
+    }
+
+    /// Stops its execution until [`Program::resume`], as a machine that stalls would. Its watchdog
+    /// goes on, so it cannot outlive its parent in this state either.
+    pub fn pause(&self) {
+        self.signal_alone(Signal::SIGSTOP);
+    }
+
+    /// Lets it go on after [`Program::pause`].
+    pub fn resume(&self) {
+        self.signal_alone(Signal::SIGCONT);
+    }
+
+    fn signal_alone(&self, signal: Signal) {
+        if let Ok(process) = i32::try_from(self.process.id())
+            && let Err(error) = kill(Pid::from_raw(process), signal)
+        {
+            tracing::debug!(%error, "the process is gone already");
+        }
     }
 
     /// Signals the whole process group, so that nothing of it stays behind.

@@ -204,6 +204,21 @@ impl Consul {
         self.kill();
     }
 
+    /// Stops the server's execution until [`Consul::resume`]: its connections stay open, and
+    /// nothing is answered. Does nothing while it is not running.
+    pub fn pause(&self) {
+        if let Some(running) = &self.running {
+            running.pause();
+        }
+    }
+
+    /// Lets the server go on after [`Consul::pause`].
+    pub fn resume(&self) {
+        if let Some(running) = &self.running {
+            running.resume();
+        }
+    }
+
     /// Kills the server at once, as a crash would.
     pub fn kill(&mut self) {
         drop(self.running.take());

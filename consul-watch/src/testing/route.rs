@@ -195,7 +195,7 @@ pub(super) fn answer(state: &mut State, call: &Call, now: Instant) -> Reply {
 }
 
 /// Tells that the double has no answer: not a refusal of Consul's.
-fn unserved(call: &Call) -> Reply {
+pub(super) fn unserved(call: &Call) -> Reply {
     let text = format!(
         "consul-watch's test double does not serve {} /{}; use a real Consul for it",
         call.method, call.path

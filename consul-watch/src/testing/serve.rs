@@ -22,7 +22,7 @@ use tokio::{
 };
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
-use super::{TestConsul, answer::StaysOpen};
+use super::TestConsul;
 use crate::{Client, ClientConfig};
 
 /// Largest request that is read; Consul's own limit for values is far below.
@@ -120,22 +120,10 @@ async fn answer(State(shared): State<Shared>, request: Request) -> Response {
     };
     tokio::select! {
         answer = shared.consul.handle(http::Request::from_parts(parts, body)) => {
-            answer.map_or_else(|_cut| cut(), |answer| body_of(answer, shared.stop.clone()))
+            answer.map_or_else(|_cut| cut(), |answer| answer.map(Body::from))
         }
         () = shared.stop.cancelled() => cut(),
     }
-}
-
-/// The answer for the socket. A stream stays open until the server ends.
-fn body_of(answer: http::Response<Bytes>, stop: CancellationToken) -> Response {
-    if answer.extensions().get::<StaysOpen>().is_none() {
-        return answer.map(Body::from);
-    }
-    let open = futures::stream::once(async move {
-        stop.cancelled_owned().await;
-        Err::<Bytes, _>(std::io::Error::other("the server has ended"))
-    });
-    answer.map(|_empty| Body::from_stream(open))
 }
 
 /// An answer whose body breaks off, which is how a connection is cut from in here.

@@ -10,7 +10,7 @@ use crate::{
     query::{Mode, Position, Scope},
     watch::{
         cover::{Cover, Membership, Signal},
-        slots::{Claim, Place, Slots},
+        slots::{Activity, Claim, Place, Slots},
         state::Repairs,
     },
 };
@@ -28,6 +28,8 @@ pub(super) struct Seat {
     membership: Option<Membership>,
     /// Read since it was told to for the first time.
     has_read: bool,
+    /// How often the watch had changed when it lost its last place.
+    activity: Activity,
 }
 
 /// What a watch does next.
@@ -65,6 +67,7 @@ impl Seat {
             claim: None,
             membership: None,
             has_read: false,
+            activity: Activity::default(),
         }
     }
 
@@ -72,6 +75,13 @@ impl Seat {
     /// block that it is allowed.
     pub(super) async fn turn(&mut self, position: &Position, wait: Duration) -> Turn {
         self.try_turn(position, wait).await.unwrap_or_else(|error| Turn::Failed(Arc::new(error)))
+    }
+
+    /// The watch changed: those that do so often keep connections of their own.
+    pub(super) fn changed(&mut self) {
+        if let Some(claim) = &mut self.claim {
+            claim.changed();
+        }
     }
 
     /// The read of [`Turn::Read`] begins.
@@ -98,6 +108,11 @@ impl Seat {
         loop {
             self.take_place();
             let Some(claim) = &mut self.claim else { continue };
+            if claim.place() == Place::Own && claim.hand_over() {
+                self.membership = self.cover.join(&self.scope, &self.repairs);
+                self.has_read = false;
+                continue;
+            }
             if claim.place() == Place::Own {
                 return Ok(Turn::Block(wait, claim.revoked().clone(), None));
             }
@@ -110,6 +125,7 @@ impl Seat {
                     tokio::select! {
                         biased;
                         signal = membership.ticket().signal() => Some(signal),
+                        () = claim.called() => None,
                         () = self.slots.room() => None,
                     }
                 };
@@ -125,7 +141,7 @@ impl Seat {
                         let permit = self.slots.read().await?;
                         return Ok(Turn::Read { compare, permit });
                     }
-                    None if claim.upgrade() => self.membership = None,
+                    None if claim.take_up() || claim.upgrade() => self.membership = None,
                     None => {}
                 }
                 continue;
@@ -144,11 +160,13 @@ impl Seat {
     /// Gets a place if the watch has none, or has lost it.
     fn take_place(&mut self) {
         // A claim is given back before the next one is made.
-        self.claim.take_if(|claim| claim.revoked().is_cancelled());
+        if let Some(lost) = self.claim.take_if(|claim| claim.revoked().is_cancelled()) {
+            self.activity = lost.activity();
+        }
         if self.claim.is_some() {
             return;
         }
-        let claim = self.slots.claim(self.number, self.scope != Scope::Opaque);
+        let claim = self.slots.claim(self.number, self.scope != Scope::Opaque, self.activity);
         if claim.place() == Place::Covered {
             self.membership = self.cover.join(&self.scope, &self.repairs);
             self.has_read = false;

@@ -9,7 +9,10 @@ use std::{
     time::Duration,
 };
 
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::{
+    sync::{Notify, OwnedSemaphorePermit, Semaphore},
+    time::Instant,
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::{Error, Result, telemetry::Held};
@@ -25,6 +28,31 @@ const FEWEST: usize = 12;
 /// shorter than [`SHORTEST_TURN`].
 const ROUND: Duration = Duration::from_secs(10);
 const SHORTEST_TURN: Duration = Duration::from_secs(1);
+/// After this time a change counts half as much for a watch's place.
+const HALF_LIFE: Duration = Duration::from_mins(1);
+/// A covered watch this busy may take the place of a quiet one: about two changes a minute.
+const BUSY: f64 = 3.0;
+/// It must be busier than the other one by this factor, so that they do not change places to and fro.
+const BUSIER: f64 = 2.0;
+
+/// How often a watch changed lately: the sum of its changes, each of which halves in [`HALF_LIFE`].
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Activity {
+    score: f64,
+    at: Option<Instant>,
+}
+
+impl Activity {
+    fn at(self, now: Instant) -> f64 {
+        let age = self.at.map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
+        self.score * 0.5_f64.powf(age.as_secs_f64() / HALF_LIFE.as_secs_f64())
+    }
+
+    /// Counts a change.
+    pub(super) fn changed(&mut self, now: Instant) {
+        *self = Self { score: self.at(now) + 1.0, at: Some(now) };
+    }
+}
 
 /// How a budget of connections is divided once the watches outnumber it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,6 +120,11 @@ impl Place {
 /// [`Shares::own`] remain: then all have their own, and what the others shared
 /// is free again. So the budget holds throughout, and a watch that comes and
 /// goes at its edge does not make all others change places.
+///
+/// In a crowd those keep a connection that change most ([`Activity`]). Quiet ones give way first,
+/// and a watch whose request ended hands its connection on to a covered one that is much busier
+/// ([`Claim::hand_over`]). It does so between two requests: Consul 1.8 counts a connection that is
+/// closed within one until the time of that request is over.
 #[derive(Debug)]
 pub(super) struct Slots {
     pub(super) shares: Shares,
@@ -108,6 +141,10 @@ struct State {
     crowded: bool,
     multiplexed: bool,
     holders: HashMap<u64, Holder>,
+    /// Covered watches that change often and have not been handed a connection.
+    busy: HashMap<u64, Busy>,
+    /// Covered watches that were handed a connection and have not taken it up: they are holders.
+    handed: HashMap<u64, CancellationToken>,
     covered: usize,
     turning: usize,
     /// Connections for broad queries of nodes, beyond the share of broad queries.
@@ -120,6 +157,15 @@ struct State {
 struct Holder {
     coverable: bool,
     revoked: CancellationToken,
+    activity: Activity,
+}
+
+/// A covered watch that changes often.
+#[derive(Debug)]
+struct Busy {
+    activity: Activity,
+    /// Tells it that it was handed a connection.
+    call: Arc<Notify>,
 }
 
 impl State {
@@ -130,15 +176,40 @@ impl State {
         (more + all.saturating_sub(self.refused).max(1)).saturating_sub(self.nodes)
     }
 
-    /// Takes connections back until `keep` are left; coverable ones first,
-    /// then the youngest.
+    /// Takes connections back until `keep` are left; coverable ones first, of those the ones that
+    /// changed least, then the youngest.
     fn revoke_down_to(&mut self, keep: usize) {
-        let mut order: Vec<(bool, u64)> =
-            self.holders.iter().map(|(number, holder)| (!holder.coverable, *number)).collect();
-        order.sort_unstable_by_key(|(opaque, number)| (*opaque, u64::MAX - number));
-        for (_opaque, number) in order.into_iter().take(self.holders.len().saturating_sub(keep)) {
+        let now = Instant::now();
+        let mut order: Vec<(bool, f64, u64)> = self
+            .holders
+            .iter()
+            .map(|(number, holder)| (!holder.coverable, holder.activity.at(now), *number))
+            .collect();
+        order.sort_unstable_by(|a, b| {
+            a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)).then_with(|| b.2.cmp(&a.2))
+        });
+        for (_, _, number) in order.into_iter().take(self.holders.len().saturating_sub(keep)) {
             self.revoke(number);
         }
+    }
+
+    /// The coverable holder that changed least.
+    fn quietest(&self) -> Option<u64> {
+        let now = Instant::now();
+        let coverable = self.holders.iter().filter(|(_number, holder)| holder.coverable);
+        coverable
+            .map(|(number, holder)| (holder.activity.at(now), *number))
+            .min_by(|a, b| a.0.total_cmp(&b.0).then_with(|| b.1.cmp(&a.1)))
+            .map(|(_score, number)| number)
+    }
+
+    /// The busiest covered watch, if it is much busier than this; those that have become quiet
+    /// are forgotten.
+    fn busier_than(&mut self, score: f64, now: Instant) -> Option<u64> {
+        self.busy.retain(|_number, busy| busy.activity.at(now) >= BUSY);
+        let busiest = self.busy.iter().map(|(number, busy)| (busy.activity.at(now), *number));
+        let busiest = busiest.max_by(|a, b| a.0.total_cmp(&b.0).then_with(|| b.1.cmp(&a.1)))?;
+        (busiest.0 > BUSIER * score).then_some(busiest.1)
     }
 
     fn revoke(&mut self, number: u64) {
@@ -147,9 +218,9 @@ impl State {
         }
     }
 
-    fn hold(&mut self, number: u64, coverable: bool) -> CancellationToken {
+    fn hold(&mut self, number: u64, coverable: bool, activity: Activity) -> CancellationToken {
         let revoked = CancellationToken::new();
-        self.holders.insert(number, Holder { coverable, revoked: revoked.clone() });
+        self.holders.insert(number, Holder { coverable, revoked: revoked.clone(), activity });
         revoked
     }
 }
@@ -173,7 +244,12 @@ impl Slots {
     }
 
     /// A place for the watch with this number, which has none yet.
-    pub(super) fn claim(self: &Arc<Self>, number: u64, coverable: bool) -> Claim {
+    pub(super) fn claim(
+        self: &Arc<Self>,
+        number: u64,
+        coverable: bool,
+        activity: Activity,
+    ) -> Claim {
         let mut state = self.state();
         if state.holders.len() >= state.limit(self.shares) && !state.crowded {
             state.crowded = true;
@@ -182,16 +258,12 @@ impl Slots {
         }
         let full = state.holders.len() >= state.limit(self.shares);
         // A broad query can stand in for that one, but not for this one.
-        let other = state
-            .holders
-            .iter()
-            .find_map(|(number, holder)| holder.coverable.then_some(*number))
-            .filter(|_| full && !coverable);
+        let other = if full && !coverable { state.quietest() } else { None };
         if let Some(other) = other {
             state.revoke(other);
         }
         let (place, revoked) = if !full || other.is_some() {
-            (Place::Own, state.hold(number, coverable))
+            (Place::Own, state.hold(number, coverable, activity))
         } else if coverable {
             state.covered += 1;
             (Place::Covered, CancellationToken::new())
@@ -202,7 +274,8 @@ impl Slots {
         self.turning.store(state.turning, Ordering::Relaxed);
         drop(state);
         let counted = Held::place(place.name());
-        Claim { slots: Arc::clone(self), number, coverable, place, revoked, counted }
+        let slots = Arc::clone(self);
+        Claim { slots, number, coverable, place, revoked, activity, call: None, counted }
     }
 
     /// Makes do with so many connections less than the budget.
@@ -320,6 +393,9 @@ pub(super) struct Claim {
     coverable: bool,
     place: Place,
     revoked: CancellationToken,
+    activity: Activity,
+    /// Told when this watch, covered and busy, was handed a connection.
+    call: Option<Arc<Notify>>,
     counted: Held,
 }
 
@@ -333,18 +409,89 @@ impl Claim {
         &self.revoked
     }
 
+    /// How often the watch changed lately.
+    pub(super) fn activity(&self) -> Activity {
+        self.activity
+    }
+
+    /// Takes note that the watch changed.
+    pub(super) fn changed(&mut self) {
+        let now = Instant::now();
+        self.activity.changed(now);
+        if self.place == Place::Turn
+            || (self.place == Place::Covered && self.activity.at(now) < BUSY)
+        {
+            return;
+        }
+        let mut state = self.slots.state();
+        if let Some(holder) = state.holders.get_mut(&self.number) {
+            holder.activity = self.activity;
+        } else if self.place == Place::Covered {
+            let call = self.call.get_or_insert_default();
+            let busy = Busy { activity: self.activity, call: Arc::clone(call) };
+            state.busy.insert(self.number, busy);
+        }
+    }
+
+    /// Hands this watch's connection on to a covered one that is much busier, and returns `true`
+    /// if there was one: then this watch is covered. Called between two requests.
+    pub(super) fn hand_over(&mut self) -> bool {
+        let mut state = self.slots.state();
+        if self.place != Place::Own
+            || !self.coverable
+            || self.revoked.is_cancelled()
+            || state.turning > 0
+        {
+            return false;
+        }
+        let now = Instant::now();
+        let Some(other) = state.busier_than(self.activity.at(now), now) else { return false };
+        let Some(busy) = state.busy.remove(&other) else { return false };
+        state.holders.remove(&self.number);
+        // What is busy is coverable. As many are covered as before.
+        let revoked = state.hold(other, true, busy.activity);
+        state.handed.insert(other, revoked);
+        drop(state);
+        busy.call.notify_one();
+        self.place = Place::Covered;
+        self.revoked = CancellationToken::new();
+        self.counted = Held::place(self.place.name());
+        true
+    }
+
+    /// Waits until this watch was handed a connection.
+    pub(super) fn called(&self) -> impl Future<Output = ()> + Send + use<> {
+        let call = self.call.clone();
+        async move {
+            match call {
+                Some(call) => call.notified().await,
+                None => std::future::pending().await,
+            }
+        }
+    }
+
+    /// Takes up the connection that was handed to this watch, and returns `true` if one was.
+    pub(super) fn take_up(&mut self) -> bool {
+        let Some(revoked) = self.slots.state().handed.remove(&self.number) else { return false };
+        self.revoked = revoked;
+        self.place = Place::Own;
+        self.counted = Held::place(self.place.name());
+        true
+    }
+
     /// Turns a claim to wait into one to a connection, if one is free and
     /// nobody needs it more.
     pub(super) fn upgrade(&mut self) -> bool {
         let mut state = self.slots.state();
         if self.place == Place::Own
+            || state.handed.contains_key(&self.number)
             || state.holders.len() >= state.limit(self.slots.shares)
             || (self.coverable && state.turning > 0)
         {
             return false;
         }
         self.slots.leave(&mut state, self.place, self.number);
-        self.revoked = state.hold(self.number, self.coverable);
+        self.revoked = state.hold(self.number, self.coverable, self.activity);
         self.place = Place::Own;
         self.counted = Held::place(self.place.name());
         let more = state.covered > 0 && state.holders.len() < state.limit(self.slots.shares);
@@ -362,7 +509,14 @@ impl Slots {
             Place::Own => {
                 state.holders.remove(&number);
             }
-            Place::Covered => state.covered = state.covered.saturating_sub(1),
+            // It has a connection already, unless that was taken back since.
+            Place::Covered if state.handed.remove(&number).is_some() => {
+                state.holders.remove(&number);
+            }
+            Place::Covered => {
+                state.busy.remove(&number);
+                state.covered = state.covered.saturating_sub(1);
+            }
             Place::Turn => state.turning = state.turning.saturating_sub(1),
         }
         state.crowded &= state.covered + state.turning > 0;

@@ -228,6 +228,7 @@ impl<Q: Query> View<Q> {
         }
         self.published = step.publish == Publish::Data;
         if self.published {
+            self.seat.changed();
             telemetry::watch(&self.id.1, Happened::Update);
         } else if timing.is_early() {
             telemetry::watch(&self.id.1, Happened::Unchanged);

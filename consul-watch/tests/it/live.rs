@@ -8,8 +8,8 @@ use consul_watch::{
         AclTokenFilter, EventOptions, ExecuteOptions, HealthOptions, PutOptions, SharedToken,
     },
     query::{
-        AclTokens, CaRoots, ConfigEntry, ConnectLeaf, Events, HealthService, Intentions, KvGet,
-        Sessions,
+        AclTokens, CaRoots, CatalogServices, ConfigEntry, ConnectLeaf, Events, HealthService,
+        Intentions, KvGet, Sessions,
     },
     testing::{parts::Suite, real},
     types::{
@@ -308,6 +308,10 @@ async fn user_events_and_what_else_an_agent_says() {
 fn entries() -> Vec<((u32, u32), types::ConfigEntry)> {
     let splits = json!({ "Splits": [{ "Weight": 100 }] });
     let keys = json!({ "Remote": { "URI": "https://a.example", "FetchAsynchronously": true } });
+    let key = rcgen::KeyPair::generate().unwrap();
+    let certificate = rcgen::CertificateParams::new(["a.example".to_owned()]).unwrap();
+    let chain = certificate.self_signed(&key).unwrap().pem();
+    let key = key.serialize_pem();
     [
         ((1, 8), "service-defaults", "w", json!({ "Protocol": "http" })),
         ((1, 8), "proxy-defaults", "global", json!({ "Config": { "a": 1 } })),
@@ -332,6 +336,13 @@ fn entries() -> Vec<((u32, u32), types::ConfigEntry)> {
         ),
         ((1, 15), "http-route", "h", json!({ "Rules": [] })),
         ((1, 15), "tcp-route", "t", json!({ "Services": [] })),
+        ((1, 15), "inline-certificate", "c", json!({ "Certificate": chain, "PrivateKey": key })),
+        (
+            (1, 19),
+            "file-system-certificate",
+            "f",
+            json!({ "Certificate": "/c.pem", "PrivateKey": "/k.pem" }),
+        ),
         ((1, 16), "jwt-provider", "j", json!({ "Issuer": "x", "JSONWebKeySet": keys })),
     ]
     .into_iter()
@@ -435,5 +446,97 @@ async fn newer_reads_say_what_the_community_edition_lacks() {
         let id = client.prepared_query_create(&query, &write()).await.unwrap();
         let found = client.prepared_query(&id, &read()).await.unwrap().value.unwrap();
         assert_eq!(found.service.peer, "other");
+    }
+}
+
+/// With it, an instance shows what central configuration adds to its own.
+#[tokio::test]
+async fn central_configuration_is_merged_on_request() {
+    let case = "central_configuration_is_merged_on_request";
+    for (consul, is_1_8) in each_consul(case, json!({})).await {
+        if is_1_8 {
+            SUITE.not_applicable("consul", case, "1.8 ignores parameters that it does not know");
+            continue;
+        }
+        let client = consul.client();
+        let mut defaults = types::ConfigEntry::new("proxy-defaults", "global");
+        defaults.settings.insert("Config".into(), json!({ "protocol": "http" }));
+        assert!(client.config_set(&defaults, None, &write()).await.unwrap());
+        let mut proxy = types::Service::new("web-proxy", "web-proxy");
+        proxy.kind = types::ServiceKind::ConnectProxy;
+        proxy.port = 8443;
+        proxy.proxy.destination_service_name = "web".into();
+        let instance = CatalogRegistration::new("n", "10.0.0.1").with_service(proxy);
+        client.catalog_register(&instance).await.unwrap();
+        for merged in [false, true] {
+            let mut options = HealthOptions::default();
+            options.query.merge_central_config = merged;
+            let found = client.health_service("web-proxy", &options).await.unwrap().value;
+            let config = &found[0].service.proxy.config;
+            assert_eq!(config.get("protocol"), merged.then_some(&json!("http")), "{config:?}");
+        }
+        // A watch shows the merged form, and follows it when only the defaults change.
+        let mut options = read();
+        options.merge_central_config = true;
+        let watcher = Watcher::new(client.clone());
+        let mut watch = watcher.watch(HealthService::new("web-proxy").options(options));
+        let shows = |wanted: &'static str| {
+            move |entries: &Vec<types::ServiceEntry>| {
+                let config = entries.first().map(|entry| &entry.service.proxy.config);
+                config.and_then(|config| config.get("protocol")) == Some(&json!(wanted))
+            }
+        };
+        until(&mut watch, shows("http")).await;
+        defaults.settings.insert("Config".into(), json!({ "protocol": "grpc" }));
+        assert!(client.config_set(&defaults, None, &write()).await.unwrap());
+        until(&mut watch, shows("grpc")).await;
+    }
+}
+
+/// Every list that Consul filters is narrowed by the same option.
+#[tokio::test]
+async fn filters_narrow_lists() {
+    for (consul, is_1_8) in each_consul("filters_narrow_lists", json!({})).await {
+        let client = consul.client();
+        for (node, name) in [("n1", "web"), ("n2", "db")] {
+            let mut service = types::Service::new(name, name);
+            service.tags = vec![format!("tag-{name}")];
+            let check = types::HealthCheck::of_service(name, name, types::HealthStatus::Passing);
+            let registration =
+                CatalogRegistration::new(node, "10.0.0.1").with_service(service).with_check(check);
+            client.catalog_register(&registration).await.unwrap();
+            let registration = AgentServiceRegistration::new(name);
+            client.agent_register_service(&registration).await.unwrap();
+        }
+        let by = |expression: &str| {
+            let mut options = read();
+            options.filter = Some(expression.to_owned());
+            options
+        };
+        let nodes = client.catalog_nodes(&by("Node == n1")).await.unwrap().value;
+        assert_eq!(nodes.iter().map(|node| node.name.as_str()).collect::<Vec<_>>(), ["n1"]);
+        let checks = client.health_state(None, &by("ServiceName == db")).await.unwrap().value;
+        assert!(!checks.is_empty() && checks.iter().all(|check| check.service_name == "db"));
+        for (expression, left) in [("Service.Service == web", 1), ("Service.Service == db", 0)] {
+            let mut options = HealthOptions::default();
+            options.query = by(expression);
+            let found = client.health_service("web", &options).await.unwrap().value;
+            assert_eq!(found.iter().filter(|entry| entry.node.name == "n1").count(), left);
+        }
+        let found = client.health_node("n1", &by("ServiceName == db")).await.unwrap().value;
+        assert!(found.is_empty(), "{found:?}");
+        let found = client.health_checks("web", &by("Node == n2")).await.unwrap().value;
+        assert!(found.is_empty(), "{found:?}");
+        let found = client.agent_services(&by("Service == web")).await.unwrap();
+        assert_eq!(found.keys().collect::<Vec<_>>(), ["web"]);
+        let found = client.agent_checks(&by("ServiceName == none")).await.unwrap();
+        assert!(found.is_empty(), "{found:?}");
+        let watcher = Watcher::new(client.clone());
+        let services = CatalogServices::new().filter("ServiceName == web");
+        let mut services = watcher.watch(services);
+        services.changed().await.unwrap();
+        let found = services.latest().unwrap().data;
+        // Servers before 1.14 ignore it there.
+        assert!(found.contains_key("web") && found.contains_key("db") == is_1_8, "{found:?}");
     }
 }

@@ -59,26 +59,6 @@ struct Env {
     _real: Option<MutexGuard<'static, real::Consul>>,
 }
 
-/// Cases that hold on Consul 1.8.7 and the double, and not on Consul 1.19.2: each is a
-/// difference that is still to be mended, in the double or, where only a text is another
-/// one, in the case. The tables of exchanges cover 1.19.2.
-const OPEN_ON_CURRENT: [&str; 14] = [
-    "bodies_are_checked",
-    "intentions_that_are_refused",
-    "operations_that_are_refused",
-    "sidecars_that_are_refused",
-    "each_right_is_needed_and_enough",
-    "cp37_catalog_nodes_and_a_service",
-    "what_a_proxy_changes",
-    "conditions",
-    "gateways_that_are_refused",
-    "cp31_absent_service",
-    "the_narrower_one_decides",
-    "auth_methods_are_checked",
-    "binding_rules_are_checked",
-    "logins_by_jwt",
-];
-
 /// The real servers that cases share: one before Consul 1.9, and one after.
 struct Versions {
     old: OnceCell<Mutex<real::Consul>>,
@@ -167,10 +147,6 @@ impl Env {
         settings: serde_json::Value,
     ) -> Option<Self> {
         let is_1_8 = behaviour == Behaviour::V1_8;
-        if !is_1_8 && OPEN_ON_CURRENT.contains(&case) {
-            SUITE.not_applicable("consul", case, "not yet brought in line with Consul 1.19");
-            return None;
-        }
         let mut parts = SUITE.parts("consul", case).into_iter();
         // A machine without Go has only the old one.
         let part = parts.find(|part| (part.major_minor() < (1, 9)) == is_1_8)?;

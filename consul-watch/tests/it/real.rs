@@ -118,3 +118,19 @@ async fn a_server_is_not_mistaken_for_one_on_its_port() {
         assert!(error.contains("address already in use"), "{error}");
     }
 }
+
+/// A machine that stalls keeps its connections: nothing is answered, and nothing is lost.
+#[tokio::test]
+async fn a_paused_server_answers_nothing_until_it_goes_on() {
+    for consul in each_consul("a_paused_server_answers_nothing_until_it_goes_on").await {
+        let (client, options) = (consul.client(), PutOptions::default());
+        let mut key = Watcher::new(consul.client()).watch(KvGet::new("a"));
+        until(&mut key, Option::is_none).await;
+        consul.pause();
+        let asked = timeout(Duration::from_millis(300), client.status_leader()).await;
+        consul.resume();
+        assert!(asked.is_err(), "a paused server answered: {asked:?}");
+        client.kv_put("a", "1", &options).await.unwrap();
+        until(&mut key, |pair| text(pair.as_ref()) == Some("1")).await;
+    }
+}

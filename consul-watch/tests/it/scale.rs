@@ -1,19 +1,30 @@
 //! More watches than connections: whatever changes, each shows what a read
 //! of its own would show, and says each thing once.
 
-use std::time::Duration;
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
+use async_trait::async_trait;
+use bytes::Bytes;
 use consul_watch::{
-    Client, Watcher,
+    Client, ClientConfig, Transport, Watch, Watcher,
     client::{DeleteOptions, PutOptions},
     query::{
         CatalogNodes, CatalogService, CatalogServices, HealthService, HealthState, KvGet, KvKeys,
         KvList,
     },
     testing::{Behaviour, Fault, TestConsul, parts::Suite, real},
-    types::{CatalogDeregistration, CatalogRegistration, HealthCheck, HealthStatus, Service},
+    transport::{ExchangeLimits, TransportError},
+    types::{
+        CatalogDeregistration, CatalogRegistration, HealthCheck, HealthStatus, Service,
+        ServiceEntry,
+    },
 };
-use tokio::time::timeout;
+use futures::future::join_all;
+use tokio::time::{sleep, timeout};
 
 use crate::{
     connections::connections,
@@ -123,7 +134,7 @@ async fn churn(
         change(writer, &mut random, size).await;
         if random.u32(..4) == 0 {
             // Lets some time pass, so that changes meet reads under way.
-            tokio::time::sleep(Duration::from_millis(random.u64(..300))).await;
+            sleep(Duration::from_millis(random.u64(..300))).await;
         }
         let open = open();
         assert!(open <= budget, "{open} connections");
@@ -169,7 +180,7 @@ async fn failures_and_index_resets_past_the_budget_lose_nothing() {
         let disturber = tokio::spawn(async move {
             let mut random = fastrand::Rng::with_seed(seed);
             loop {
-                tokio::time::sleep(Duration::from_millis(random.u64(..4000))).await;
+                sleep(Duration::from_millis(random.u64(..4000))).await;
                 match random.u32(..5) {
                     0 => disturbed.reset_index(),
                     1 => disturbed.restart(),
@@ -186,7 +197,7 @@ async fn failures_and_index_resets_past_the_budget_lose_nothing() {
         let mut all = follow_all(&watcher, FEW_NODES);
         for _ in 0..FEW_NODES.changes {
             change(&client, &mut random, FEW_NODES).await;
-            tokio::time::sleep(Duration::from_millis(random.u64(..200))).await;
+            sleep(Duration::from_millis(random.u64(..200))).await;
         }
         disturber.abort();
         assert!(disturber.await.is_err());
@@ -214,13 +225,13 @@ async fn at_rest_covered_watches_ask_for_next_to_nothing() {
     // Those that find room when the nodes have been counted get connections of their own.
     let load = timeout(PAUSED_LIMIT, async {
         while consul.open() != watcher.load().own + watcher.load().broad {
-            tokio::time::sleep(Duration::from_millis(10)).await;
+            sleep(Duration::from_millis(10)).await;
         }
         watcher.load()
     });
     let load = load.await.unwrap();
     let before = consul.requests();
-    tokio::time::sleep(Duration::from_mins(10)).await;
+    sleep(Duration::from_mins(10)).await;
     let requests = consul.requests() - before;
     // Ten minutes, and each request is held for one of them. In this time each covered watch is
     // read once or twice, in case that a signal was lost.
@@ -242,7 +253,7 @@ async fn watches_get_their_own_connections_back_when_there_is_room() {
     all.drain(1..);
     let load = timeout(PAUSED_LIMIT, async {
         while watcher.active() > 1 || watcher.load().own == 0 {
-            tokio::time::sleep(Duration::from_millis(1)).await;
+            sleep(Duration::from_millis(1)).await;
         }
         watcher.load()
     });
@@ -275,20 +286,122 @@ async fn a_lost_consul_shows_at_covered_watches_and_passes() {
     }
 }
 
+/// A way to the double that notes which paths were asked for with an index.
+#[derive(Debug)]
+struct Noting {
+    to: Arc<dyn Transport>,
+    blocked: Mutex<BTreeSet<String>>,
+}
+
+impl Noting {
+    fn new(consul: &TestConsul) -> Arc<Self> {
+        Arc::new(Self { to: consul.transport(), blocked: Mutex::default() })
+    }
+
+    fn client(self: &Arc<Self>) -> Client {
+        let transport = Arc::clone(self) as Arc<dyn Transport>;
+        Client::with_transport(ClientConfig::default(), transport).unwrap()
+    }
+
+    /// Whether a request for a service has blocked: its watch has, or had, a connection of its own.
+    fn has_blocked(&self, service: &str) -> bool {
+        self.blocked.lock().unwrap().contains(&format!("/v1/health/service/{service}"))
+    }
+}
+
+#[async_trait]
+impl Transport for Noting {
+    async fn exchange(
+        &self,
+        request: http::Request<Bytes>,
+        limits: ExchangeLimits,
+    ) -> Result<http::Response<Bytes>, TransportError> {
+        if request.uri().query().is_some_and(|query| query.contains("index=")) {
+            self.blocked.lock().unwrap().insert(request.uri().path().to_owned());
+        }
+        self.to.exchange(request, limits).await
+    }
+}
+
+/// Watches of so many services with an instance each on two nodes, all of them ready and settled.
+async fn settled(
+    consul: &TestConsul,
+    watcher: &Watcher,
+    services: u32,
+) -> Vec<Watch<Vec<ServiceEntry>>> {
+    let client = consul.client();
+    for number in 0..services {
+        let (name, node) = (format!("s{number}"), format!("n{}", number % 2));
+        let service = Service::new(&name, &name);
+        let registration = CatalogRegistration::new(node, "10.0.0.1").with_service(service);
+        client.catalog_register(&registration).await.unwrap();
+    }
+    let watch = |number| watcher.watch(HealthService::new(format!("s{number}")));
+    let mut all: Vec<_> = (0..services).map(watch).collect();
+    for watch in &mut all {
+        timeout(PAUSED_LIMIT, watch.changed()).await.unwrap().unwrap();
+    }
+    // What is read twice because of the start has been.
+    sleep(Duration::from_mins(5)).await;
+    all
+}
+
+async fn set_port(client: &Client, number: u32, port: i64) {
+    let mut service = Service::new(format!("s{number}"), format!("s{number}"));
+    service.port = port;
+    let node = format!("n{}", number % 2);
+    let registration = CatalogRegistration::new(node, "10.0.0.1").with_service(service);
+    client.catalog_register(&registration).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_changes_often_gets_a_connection_of_its_own() {
+    let consul = TestConsul::new();
+    let way = Noting::new(&consul);
+    let watcher = Watcher::builder(way.client()).connections(BUDGET).seed(1).build();
+    let mut all = settled(&consul, &watcher, 40).await;
+    let busy = (0..40).rev().find(|number| !way.has_blocked(&format!("s{number}"))).unwrap();
+    let name = format!("s{busy}");
+    let before = watcher.load();
+    assert!(before.own > 0 && before.covered > 0, "{before:?}");
+    let watch = &mut all[usize::try_from(busy).unwrap()];
+    let mut port = 0;
+    let handed = timeout(Duration::from_mins(3), async {
+        while !way.has_blocked(&name) {
+            port += 1;
+            set_port(&consul.client(), busy, port).await;
+            watch.changed().await.unwrap();
+            sleep(Duration::from_secs(10)).await;
+        }
+    });
+    handed.await.expect("a connection within the time of some requests");
+    assert_eq!(watcher.load(), before, "another one gave its own for it");
+    // Nothing was lost where it changed places.
+    for port in port + 1..port + 10 {
+        set_port(&consul.client(), busy, port).await;
+        let snapshot = watch.changed().await.unwrap();
+        assert_eq!(snapshot.data[0].service.port, port);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn three_hundred_services_are_watched_over_few_connections_to_real_consuls() {
     let name = "three_hundred_services_are_watched_over_few_connections_to_real_consuls";
-    for part in SUITE.parts("consul", name) {
-        let consul = real::Consul::start(&part.path).await.expect("a real Consul");
+    let run = |path: std::path::PathBuf, budget, seed| async move {
+        let consul = real::Consul::start(&path).await.expect("a real Consul");
         let (writer, reader) = (consul.client(), consul.client());
         let address = consul.address();
         let port = address.rsplit(':').next().unwrap().parse().unwrap();
         // The writer has one itself.
         let open = || connections(port).saturating_sub(1);
+        let size = Size { services: 300, nodes: 10, changes: 200 };
+        churn([&writer, &reader], seed, size, budget, Duration::from_mins(1), open).await;
+    };
+    // Most of the time is spent on waiting, for the turn of watches that take turns above all.
+    // So all run at once, each with a server of its own.
+    let runs = SUITE.parts("consul", name).into_iter().flat_map(|part| {
         // With 12 connections everything is listed, with 40 each of the nodes is followed.
-        for (budget, seed) in [(BUDGET, 1), (40, 2)] {
-            let size = Size { services: 300, nodes: 10, changes: 200 };
-            churn([&writer, &reader], seed, size, budget, Duration::from_mins(1), open).await;
-        }
-    }
+        [run(part.path.clone(), BUDGET, 1), run(part.path, 40, 2)]
+    });
+    join_all(runs).await;
 }

@@ -3,8 +3,9 @@
 //!
 //! The short form runs over the double in paused time and, small, over real Consuls. The long
 //! form (`scripts/soak watches`, half an hour) has 2,000 watches on 64 connections of a real
-//! Consul that is killed, restarted and restored from a backup, and whose answers get lost, late,
-//! or are those to a request that was sent twice. `SOAK_SECONDS` sets another length.
+//! Consul that is killed, restarted, paused and restored from a backup, and whose answers get lost,
+//! late, or are those to a request that was sent twice. At its end a signal is lost on purpose, which
+//! the model must notice. `SOAK_SECONDS` sets another length, `SOAK_SEED` another seed than 1.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
@@ -357,29 +358,38 @@ async fn a_planted_lost_signal_is_caught() {
 }
 
 /// A real server.
-struct Real(real::Consul);
+struct Real {
+    consul: real::Consul,
+    longest_pause: Duration,
+}
 
 #[async_trait]
 impl Ground for Real {
     fn writer(&self) -> Client {
-        self.0.client()
+        self.consul.client()
     }
 
     async fn disturb(&mut self, random: &mut fastrand::Rng) {
-        match random.u32(..3) {
+        match random.u32(..4) {
             0 => {
-                self.0.kill();
-                self.0.restart().await.unwrap();
+                self.consul.kill();
+                self.consul.restart().await.unwrap();
             }
-            1 => self.0.restart().await.unwrap(),
+            1 => self.consul.restart().await.unwrap(),
+            2 => {
+                // Longer than requests may take, or shorter: connections stay open throughout.
+                self.consul.pause();
+                sleep(self.longest_pause.mul_f64(random.f64())).await;
+                self.consul.resume();
+            }
             _ => {
                 // A new history with the same data.
-                let client = self.0.client();
+                let client = self.consul.client();
                 let backup = client.snapshot_save(&QueryOptions::default()).await.unwrap();
                 client.snapshot_restore(backup, &WriteOptions::default()).await.unwrap();
             }
         }
-        let ready = timeout(Duration::from_mins(1), self.0.wait_until_ready());
+        let ready = timeout(Duration::from_mins(1), self.consul.wait_until_ready());
         ready.await.expect("in time").unwrap();
     }
 }
@@ -391,21 +401,25 @@ async fn watches_of_real_consuls_miss_and_invent_nothing() {
     let case = "watches_of_real_consuls_miss_and_invent_nothing";
     let parts = SUITE.parts("consul", case);
     let count = u32::try_from(parts.len().max(1)).unwrap();
-    let (size, time) = if long {
+    let first: u64 =
+        std::env::var("SOAK_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
+    let (size, time, longest_pause) = if long {
         let size = Size { services: 2000, nodes: 30, connections: 64, changes: 600, ..SHORT };
-        (size, Duration::from_secs(seconds.unwrap_or(1800)) / count)
+        (size, Duration::from_secs(seconds.unwrap_or(1800)) / count, Duration::from_secs(40))
     } else {
-        (Size { services: 80, changes: 60, limit: Duration::from_mins(1), ..SHORT }, Duration::ZERO)
+        let size = Size { services: 80, changes: 60, limit: Duration::from_mins(1), ..SHORT };
+        (size, Duration::ZERO, Duration::from_secs(3))
     };
-    for (seed, part) in (1..).zip(parts) {
+    for (seed, part) in (first..).zip(parts) {
         let consul = real::Consul::start(&part.path).await.expect("a real Consul");
         let mut config = ClientConfig::default();
         config.address = consul.address();
         let to = Arc::new(SocketTransport::new(&config).unwrap());
         // The transport goes where the request says, and so the client has to know the address.
         let way = Unreliable::new(Arc::new(Addressed { to, address: consul.address() }), seed);
-        let mut ground = Real(consul);
-        soak(&mut ground, &way, size, seed, time, false).await;
+        let mut ground = Real { consul, longest_pause };
+        let late = soak(&mut ground, &way, size, seed, time, long).await;
+        assert!(!long || !late.is_empty(), "the lost signals went unnoticed");
     }
 }
 

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Ask, Path, call::bad_request, cluster::SERVER, connect};
+use super::{Ask, Path, call::bad_request, cluster::SERVER, connect, unserved};
 use crate::testing::{
     acl::{Access, Resource},
     answer::Reply,
@@ -218,7 +218,7 @@ fn members(state: &State, ask: Ask<'_>) -> Answered {
     Ok(Reply::json(&Value::Array(list)).filtered(ask.who, !seen))
 }
 
-/// A stream of log lines, of which the double has none: it stays open until one side ends it.
+/// Refuses what a server refuses; there is no log to stream.
 fn monitor(state: &State, ask: Ask<'_>) -> Answered {
     const LEVELS: [&str; 6] = ["TRACE", "DEBUG", "INFO", "WARN", "ERR", "ERROR"];
     agent(ask, Access::Read)?;
@@ -226,10 +226,10 @@ fn monitor(state: &State, ask: Ask<'_>) -> Answered {
     if !LEVELS.iter().any(|known| known.eq_ignore_ascii_case(level)) {
         return Err(bad_request(state.is_1_8(), &format!("Unknown log level: {level}")));
     }
-    Ok(Reply { streams: true, ..Reply::empty(200) })
+    Ok(unserved(ask.call))
 }
 
-/// The gauges that the double has a number for. It counts and times nothing.
+/// Refuses what a server refuses; nothing is counted or timed.
 fn metrics(state: &State, ask: Ask<'_>) -> Answered {
     agent(ask, Access::Read)?;
     if ask.call.param("format") == Some("prometheus") {
@@ -240,18 +240,7 @@ fn metrics(state: &State, ask: Ask<'_>) -> Answered {
             Ok(Reply::empty(200).header("x-consul-reason", text))
         };
     }
-    let prefix = if state.is_1_8() { "consul" } else { "consul.host" };
-    let gauge = |name: &str, value: u64| json!({ "Name": format!("{prefix}.{name}"), "Value": value, "Labels": {} });
-    let gauges = [
-        gauge("autopilot.failure_tolerance", 0),
-        gauge("autopilot.healthy", u64::from(state.leader)),
-        gauge("raft.applied_index", state.last_index()),
-        gauge("raft.last_index", state.last_index()),
-    ];
-    let time = State::wall_clock().format("%Y-%m-%d %H:%M:%S +0000 UTC").to_string();
-    Ok(Reply::json(&json!({
-        "Timestamp": time, "Gauges": gauges, "Points": [], "Counters": [], "Samples": [],
-    })))
+    Ok(unserved(ask.call))
 }
 
 /// Refuses: there is nobody to join.

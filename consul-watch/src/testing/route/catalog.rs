@@ -198,7 +198,7 @@ struct NodeServices {
 
 /// The services of a node that can be seen and are asked for, unless the node
 /// itself is hidden. `by_id` holds the instances' ids against the rules, as
-/// servers of old do in one of the two reads.
+/// servers do in one of the two reads.
 fn services_of(
     state: &State,
     ask: Ask<'_>,
@@ -223,7 +223,7 @@ fn services_of(
 }
 
 fn node(state: &State, ask: Ask<'_>, name: &str) -> Result<Reply, Refused> {
-    let NodeServices { found, seen, left_out } = services_of(state, ask, name, state.is_1_8())?;
+    let NodeServices { found, seen, left_out } = services_of(state, ask, name, true)?;
     let value = found.map_or(Value::Null, |(node, services)| {
         let id = |service: &Value| service.get("ID").and_then(Value::as_str).map(str::to_owned);
         let services: Map<String, Value> = services

@@ -114,7 +114,10 @@ pub(super) fn authorize(state: &State, ask: Ask<'_>) -> Answered {
     ask.who.require(Resource::Service, &body.target, Access::Write)?;
     let verdict = state.intention_verdict(source, &body.target);
     let reason = match &verdict {
-        Verdict::Matched(_, intention) => format!("Matched intention: {intention}"),
+        Verdict::Matched(_, intention) => {
+            let which = if state.is_1_8() { "" } else { "L4 " };
+            format!("Matched {which}intention: {intention}")
+        }
         Verdict::Default(_) if ask.who.enforces() => {
             "Default behavior configured by ACLs".to_owned()
         }

@@ -727,7 +727,16 @@ fn check_proxy(service: &Service, old: bool) -> Result<(), Refused> {
         problems.push(text.to_owned());
     }
     if service.port == 0 && service.socket_path.is_empty() {
-        problems.push("Port must be set for a Connect proxy".to_owned());
+        let text = if old {
+            "Port must be set for a Connect proxy"
+        } else {
+            "Port or SocketPath must be set for a connect-proxy"
+        };
+        problems.push(text.to_owned());
+    }
+    if !old {
+        // They list the port first.
+        problems.reverse();
     }
     if problems.is_empty() {
         return Ok(());

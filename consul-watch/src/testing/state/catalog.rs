@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use tokio::time::Instant;
 
-use super::{CheckRecord, NODE, NodeRecord, Refused, SERF, Seen, State};
+use super::{CheckRecord, NODE, NodeRecord, Refused, SERF, Seen, State, txn::nameless};
 use crate::{
     testing::acl::{Access, Authorizer, Resource},
     types::{HealthCheck, HealthStatus, Node, Service, ServiceEntry, ServiceKind, nullable},
@@ -81,11 +81,7 @@ fn check_registration(body: &Register, old: bool) -> Result<(), Refused> {
         .as_ref()
         .is_some_and(|service| !service.id.is_empty() && service.name.is_empty())
     {
-        return refused(if old {
-            "Must provide service name with ID".to_owned()
-        } else {
-            "Must provide service name (Service.Service) when service ID is provided".to_owned()
-        });
+        return refused(nameless(old).to_owned());
     }
     let node = &body.node;
     let elsewhere =
@@ -249,8 +245,11 @@ impl State {
             if service.kind == ServiceKind::ConnectProxy {
                 write(Resource::Service, &service.proxy.destination_service_name)?;
             }
-            if let Some(other) = registered(id) {
-                write(Resource::Service, &other.name)?;
+            if let Some(other) = registered(id)
+                && let Err(refused) = write(Resource::Service, &other.name)
+            {
+                // The one refusal in which current servers name no right.
+                return Err(Refused::new(refused.status, "Permission denied"));
             }
         }
         for check in body.check.iter().chain(&body.checks) {
@@ -518,8 +517,18 @@ impl State {
     }
 
     pub(in crate::testing) fn nodes(&self) -> (Vec<Node>, Seen) {
-        let nodes = self.nodes.values().map(|record| record.node.clone()).collect();
-        (nodes, Seen::by_index(self.tables.nodes))
+        let nodes: Vec<Node> = self.nodes.values().map(|record| record.node.clone()).collect();
+        let seen = if self.is_1_8() {
+            Seen::by_index(self.tables.nodes)
+        } else {
+            // Writes of services move the index, and wake nobody.
+            let content: Vec<_> = nodes
+                .iter()
+                .map(|node| (&node.name, node.create_index, node.modify_index))
+                .collect();
+            Seen::by_content(self.tables.nodes, &content)
+        };
+        (nodes, seen)
     }
 
     /// Services with an instance that `matches` takes, with their tags, sorted by name.
@@ -608,7 +617,13 @@ impl State {
                 self.tables.services.max(self.tables.nodes).max(checks)
             };
         }
-        (entries, Seen::by_index(index))
+        let seen = if entries.is_empty() && health && !self.is_1_8() {
+            // The streaming backend tells of this service only.
+            Seen::by_content(index, &"absent")
+        } else {
+            Seen::by_index(index)
+        };
+        (entries, seen)
     }
 
     pub(in crate::testing) fn checks(&self, which: Checks<'_>) -> (Vec<HealthCheck>, Seen) {

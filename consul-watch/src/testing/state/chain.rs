@@ -301,9 +301,9 @@ impl Compiler<'_> {
         json
     }
 
-    /// How a target in another datacenter is reached.
+    /// How a target is reached: servers before 1.9 tell it of other datacenters only.
     fn gateway_mode(&mut self, target: &Target) -> Value {
-        if target.datacenter == self.datacenter {
+        if self.state.is_1_8() && target.datacenter == self.datacenter {
             return json!({});
         }
         let mode = |entry: Option<Value>| {

@@ -310,7 +310,7 @@ impl State {
         let same_is_skipped = !self.is_1_8();
         let key = (new.kind, new.name);
         let old = self.config.entries.get(&key);
-        if same_is_skipped && cas.is_none() && old.is_some_and(|old| old.fields == new.fields) {
+        if same_is_skipped && old.is_some_and(|old| old.fields == new.fields) {
             return Ok(true);
         }
         let stamp = old.map(|old| (old.created, old.modified));

@@ -88,11 +88,15 @@ impl Configuration {
         self.listeners.into_iter().flat_map(of).collect()
     }
 
-    fn problem(&self, kind: &str) -> Option<String> {
-        if kind == TERMINATING { self.problem_of_terminating() } else { self.problem_of_ingress() }
+    fn problem(&self, kind: &str, old: bool) -> Option<String> {
+        if kind == TERMINATING {
+            self.problem_of_terminating()
+        } else {
+            self.problem_of_ingress(old)
+        }
     }
 
-    fn problem_of_ingress(&self) -> Option<String> {
+    fn problem_of_ingress(&self, old: bool) -> Option<String> {
         for (at, listener) in self.listeners.iter().enumerate() {
             let Listener { port, protocol, services } = listener;
             if self.listeners.iter().take(at).any(|other| other.port == *port) {
@@ -111,7 +115,8 @@ impl Configuration {
                 if link.name.is_empty() {
                     return Some(format!("Service name cannot be blank {on}"));
                 }
-                if link.name == ANY && protocol != "http" {
+                // The text names one protocol; all but this one are taken.
+                if link.name == ANY && protocol == "tcp" {
                     return Some(format!(
                         "Wildcard service name is only valid for protocol = 'http' {on}"
                     ));
@@ -123,8 +128,13 @@ impl Configuration {
                 }
             }
             if services.len() > 1 && protocol == "tcp" {
+                let such = if old {
+                    "protocol = 'http'"
+                } else {
+                    "L7 protocols, 'http', 'grpc' and 'http2'"
+                };
                 return Some(format!(
-                    "Multiple services per listener are only supported for protocol = 'http' {on}"
+                    "Multiple services per listener are only supported for {such} {on}"
                 ));
             }
         }
@@ -199,7 +209,7 @@ impl State {
         let Some(kind) = gateway_kind(kind) else { return Ok(()) };
         let configuration = Configuration::read(fields)?;
         let refused = |text: String| Err(Refused::new(500, text));
-        if let Some(problem) = configuration.problem(kind) {
+        if let Some(problem) = configuration.problem(kind, self.is_1_8()) {
             return refused(problem);
         }
         let other = if kind == INGRESS { TERMINATING } else { INGRESS };

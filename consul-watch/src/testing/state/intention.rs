@@ -69,7 +69,11 @@ impl IntentionBody {
         }
     }
 
-    fn check(&self) -> Result<(), Refused> {
+    fn check(&self, old: bool) -> Result<(), Refused> {
+        if !old && self.destination_name.is_empty() {
+            // Current servers ask for the right to write it first, which nobody has.
+            return Err(Refused::new(403, "Permission denied"));
+        }
         let mut problems = Vec::new();
         for (field, name) in
             [("SourceName", &self.source_name), ("DestinationName", &self.destination_name)]
@@ -272,7 +276,7 @@ impl State {
             return Err(Refused::new(500, text));
         }
         body.settle();
-        body.check()?;
+        body.check(self.is_1_8())?;
         self.refuse_duplicate(&body, "")?;
         let id = self.uuid();
         self.store(id.clone(), id.clone(), body, None, now);
@@ -311,7 +315,11 @@ impl State {
             return Err(Refused::new(500, text));
         };
         body.settle();
-        body.check()?;
+        if !self.is_1_8() && body.destination_name != old.body.destination_name {
+            let text = "Cannot modify Destination partition/namespace/name for an intention once it exists.";
+            return Err(Refused::new(500, text));
+        }
+        body.check(self.is_1_8())?;
         self.refuse_duplicate(&body, id)?;
         self.store(id.to_owned(), id.to_owned(), body, Some(&old), now);
         Ok(())
@@ -324,7 +332,7 @@ impl State {
         now: Instant,
     ) -> Result<(), Refused> {
         body.settle();
-        body.check()?;
+        body.check(self.is_1_8())?;
         let old = self.between(&body.source_name, &body.destination_name);
         let old = old.map(|(key, record)| (key.clone(), record.clone()));
         match old {

@@ -2,12 +2,11 @@
 
 use std::{collections::BTreeMap, io::Write as _, time::Duration};
 
-use chrono::{DateTime, Utc};
 use flate2::{Compression, write::GzEncoder};
 use serde_json::{Map, Value, json};
 
 use super::{Contents, Seen, State};
-use crate::{Clock as _, GoDuration, types::ServiceKind};
+use crate::{GoDuration, types::ServiceKind};
 
 /// Settings of autopilot, as Consul has them at first.
 #[derive(Debug, Clone)]
@@ -102,10 +101,6 @@ impl State {
         } else {
             json!(["1.29.7", "1.28.5", "1.27.7", "1.26.8"])
         }
-    }
-
-    pub(in crate::testing) fn wall_clock() -> DateTime<Utc> {
-        crate::SystemClock.now().into()
     }
 
     /// Where a read of what is never written stands.

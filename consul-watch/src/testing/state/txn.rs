@@ -11,6 +11,7 @@ use crate::{
     testing::acl::{Access, Authorizer, Resource},
     types::{HealthCheck, KvPair, Node, Service},
 };
+pub(super) use catalog::nameless;
 use catalog::{CheckStep, NodeStep, ServiceStep};
 use kv::KvStep;
 
@@ -63,11 +64,11 @@ impl TxnStep {
 
     /// Refuses what makes no sense, and what the token may not do. Reads are
     /// not refused: their results are left out.
-    pub(in crate::testing) fn vet(&self, who: &Authorizer) -> Result<(), Refused> {
+    pub(in crate::testing) fn vet(&self, who: &Authorizer, old: bool) -> Result<(), Refused> {
         match self {
             Self { kv: Some(step), .. } => step.vet(who),
             Self { node: Some(step), .. } => step.vet(who),
-            Self { service: Some(step), .. } => step.vet(who),
+            Self { service: Some(step), .. } => step.vet(who, old),
             Self { check: Some(step), .. } => step.vet(who),
             Self { .. } => Ok(()),
         }

@@ -297,7 +297,8 @@ impl Runner {
             }
         };
         if which == Which::Whole(NODES) && self.mode != Mode::Lists && self.same_nodes {
-            // From Consul 1.13 on every write of a service wakes the list of nodes.
+            // From Consul 1.13 on every write of a service moves the index of the list of nodes. It
+            // wakes no request, but the next one is answered at once.
             pause = pause.max(SAME_NODES);
         }
         if which == Which::Whole(NODES) && self.feeds.len() > 1 {

@@ -2,6 +2,10 @@ use proptest::prelude::*;
 
 use super::*;
 
+fn claimed(slots: &Arc<Slots>, number: u64, coverable: bool) -> Claim {
+    slots.claim(number, coverable, Activity::default())
+}
+
 fn places(claims: &[Claim]) -> [usize; 3] {
     let count = |place| {
         claims.iter().filter(move |claim| claim.place() == place && !claim.revoked().is_cancelled())
@@ -25,35 +29,36 @@ fn shares_never_exceed_the_budget() {
 #[test]
 fn up_to_the_budget_each_watch_has_its_own_connection() {
     let slots = Arc::new(Slots::new(64));
-    let claims: Vec<Claim> = (0..60).map(|number| slots.claim(number, true)).collect();
+    let claims: Vec<Claim> = (0..60).map(|number| claimed(&slots, number, true)).collect();
     assert_eq!(places(&claims), [60, 0, 0]);
 }
 
 #[test]
 fn the_first_past_the_budget_makes_the_others_give_way() {
     let slots = Arc::new(Slots::new(64));
-    let mut claims: Vec<Claim> = (0..60).map(|number| slots.claim(number, number >= 56)).collect();
-    claims.push(slots.claim(64, true));
+    let mut claims: Vec<Claim> =
+        (0..60).map(|number| claimed(&slots, number, number >= 56)).collect();
+    claims.push(claimed(&slots, 64, true));
     assert_eq!(places(&claims), [44, 1, 0]);
     assert!(claims[56..60].iter().all(|claim| claim.revoked().is_cancelled()));
     // One that nothing can stand in for waits its turn, unless a coverable one can give way.
-    claims.push(slots.claim(65, false));
+    claims.push(claimed(&slots, 65, false));
     assert_eq!(claims[61].place(), Place::Turn);
     let slots = Arc::new(Slots::new(64));
-    let claims: Vec<Claim> = (0..61).map(|number| slots.claim(number, true)).collect();
-    assert_eq!(slots.claim(65, false).place(), Place::Own);
+    let claims: Vec<Claim> = (0..61).map(|number| claimed(&slots, number, true)).collect();
+    assert_eq!(claimed(&slots, 65, false).place(), Place::Own);
     assert_eq!(places(&claims), [43, 1, 0]);
 }
 
 #[test]
 fn a_crowd_lasts_until_its_shares_are_not_needed() {
     let slots = Arc::new(Slots::new(64));
-    let mut claims: Vec<Claim> = (0..61).map(|number| slots.claim(number, true)).collect();
+    let mut claims: Vec<Claim> = (0..61).map(|number| claimed(&slots, number, true)).collect();
     // What the watches do whose connection was taken back.
     for claim in &mut claims {
         if claim.revoked().is_cancelled() {
             let number = claim.number;
-            *claim = slots.claim(number, true);
+            *claim = claimed(&slots, number, true);
         }
     }
     assert_eq!(slots.figures(), (44, 17, 0));
@@ -72,17 +77,17 @@ fn a_crowd_lasts_until_its_shares_are_not_needed() {
     claims.remove(own);
     assert!(upgrade(&mut claims));
     assert_eq!(slots.figures(), (44, 0, 0));
-    claims.extend((100..116).map(|number| slots.claim(number, true)));
+    claims.extend((100..116).map(|number| claimed(&slots, number, true)));
     assert_eq!(slots.figures(), (60, 0, 0), "as in a new pool");
 }
 
 #[test]
 fn over_http2_there_is_a_stream_for_each_of_200() {
     let slots = Arc::new(Slots::new(64));
-    let mut claims: Vec<Claim> = (0..61).map(|number| slots.claim(number, true)).collect();
+    let mut claims: Vec<Claim> = (0..61).map(|number| claimed(&slots, number, true)).collect();
     let reclaim = |claims: &mut Vec<Claim>| {
         for claim in claims.iter_mut().filter(|claim| claim.revoked().is_cancelled()) {
-            *claim = slots.claim(claim.number, true);
+            *claim = claimed(&slots, claim.number, true);
         }
     };
     reclaim(&mut claims);
@@ -91,9 +96,9 @@ fn over_http2_there_is_a_stream_for_each_of_200() {
     for claim in &mut claims {
         claim.upgrade();
     }
-    claims.extend((61..200).map(|number| slots.claim(number, true)));
+    claims.extend((61..200).map(|number| claimed(&slots, number, true)));
     assert_eq!(slots.figures(), (200, 0, 0));
-    claims.push(slots.claim(200, true));
+    claims.push(claimed(&slots, 200, true));
     reclaim(&mut claims);
     assert_eq!(slots.figures(), (184, 17, 0), "the shares of the others are as they were");
     slots.multiplex(false);
@@ -104,10 +109,10 @@ fn over_http2_there_is_a_stream_for_each_of_200() {
 #[test]
 fn free_connections_go_to_those_in_turn_first() {
     let slots = Arc::new(Slots::new(12));
-    let opaque: Vec<Claim> = (0..12).map(|number| slots.claim(number, false)).collect();
+    let opaque: Vec<Claim> = (0..12).map(|number| claimed(&slots, number, false)).collect();
     let held = slots.figures().0;
-    let mut turn = slots.claim(20, false);
-    let mut covered = slots.claim(21, true);
+    let mut turn = claimed(&slots, 20, false);
+    let mut covered = claimed(&slots, 21, true);
     assert_eq!((turn.place(), covered.place()), (Place::Turn, Place::Covered));
     assert_eq!(held, slots.shares.own);
     drop(opaque);
@@ -137,7 +142,7 @@ proptest! {
         let mut claims: Vec<Claim> = Vec::new();
         for (number, (come, coverable, at)) in (0u64..).zip(steps) {
             if come {
-                claims.push(slots.claim(number, coverable));
+                claims.push(claimed(&slots, number, coverable));
             } else if !claims.is_empty() {
                 let at = at % claims.len();
                 claims.swap_remove(at);
@@ -150,7 +155,7 @@ proptest! {
                 let old = claims.swap_remove(at);
                 let (number, coverable) = (old.number, old.coverable);
                 drop(old);
-                claims.push(slots.claim(number, coverable));
+                claims.push(claimed(&slots, number, coverable));
             }
             let [own, covered, turning] = places(&claims);
             prop_assert_eq!(slots.figures(), (own, covered, turning));
@@ -159,6 +164,81 @@ proptest! {
         }
         claims.clear();
         prop_assert_eq!(slots.figures(), (0, 0, 0));
-        prop_assert_eq!(slots.claim(9999, false).place(), Place::Own);
+        prop_assert_eq!(claimed(&slots, 9999, false).place(), Place::Own);
     }
+}
+
+/// Claims of coverable watches in a crowd, as they are when all have found their places.
+fn crowd(slots: &Arc<Slots>, count: u64) -> Vec<Claim> {
+    let mut claims: Vec<Claim> = (0..count).map(|number| claimed(slots, number, true)).collect();
+    for one in &mut claims {
+        if one.revoked().is_cancelled() {
+            let number = one.number;
+            *one = claimed(slots, number, true);
+        }
+    }
+    claims
+}
+
+fn first(claims: &[Claim], place: Place) -> usize {
+    claims.iter().position(|claim| claim.place() == place).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_quiet_watch_hands_its_connection_to_a_busy_one() {
+    let slots = Arc::new(Slots::new(12));
+    let mut claims = crowd(&slots, 20);
+    let before = slots.figures();
+    let (quiet, busy) = (first(&claims, Place::Own), first(&claims, Place::Covered));
+    assert!(!claims[quiet].hand_over(), "nobody is busy");
+    claims[busy].changed();
+    claims[busy].changed();
+    assert!(!claims[quiet].hand_over(), "two changes are not often");
+    claims[busy].changed();
+    assert!(claims[quiet].hand_over());
+    assert_eq!(claims[quiet].place(), Place::Covered);
+    claims[busy].called().await;
+    assert!(claims[busy].take_up() && !claims[busy].take_up());
+    assert_eq!((claims[busy].place(), slots.figures()), (Place::Own, before));
+
+    // One that is not much busier does not push it out.
+    let other = first(&claims, Place::Covered);
+    for _ in 0..4 {
+        claims[other].changed();
+    }
+    assert!(!claims[busy].hand_over());
+    // Nor one that was busy a while ago, once this one is quiet too.
+    tokio::time::sleep(Duration::from_mins(10)).await;
+    assert!(!claims[busy].hand_over());
+    assert_eq!(slots.figures(), before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_was_handed_on_is_given_back_by_who_goes() {
+    let slots = Arc::new(Slots::new(12));
+    let mut claims = crowd(&slots, 20);
+    let (own, covered, _) = slots.figures();
+    let (quiet, busy) = (first(&claims, Place::Own), first(&claims, Place::Covered));
+    for _ in 0..3 {
+        claims[busy].changed();
+    }
+    assert!(claims[quiet].hand_over());
+    drop(claims.remove(busy));
+    assert_eq!(slots.figures(), (own - 1, covered, 0));
+    let next = first(&claims, Place::Covered);
+    assert!(claims[next].upgrade());
+    assert_eq!(slots.figures(), (own, covered - 1, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn those_that_changed_least_give_way_first() {
+    let slots = Arc::new(Slots::new(64));
+    let mut claims: Vec<Claim> = (0..60).map(|number| claimed(&slots, number, true)).collect();
+    // The youngest, which would be the first to go.
+    for one in &mut claims[50..] {
+        one.changed();
+    }
+    claims.push(claimed(&slots, 60, true));
+    assert_eq!(places(&claims), [44, 1, 0]);
+    assert!(claims[50..60].iter().all(|claim| !claim.revoked().is_cancelled()));
 }

@@ -107,11 +107,8 @@ fn rows(env: &Env, id: &str) -> Vec<Row> {
     let put = |path: &str, body, rules: &[String]| {
         row("PUT", format!("/v1/{path}"), body, Refused, "", rules)
     };
-    // Servers of old hold the instance's id against the rules here.
-    let sees_id = [
-        if env.is_1_8 { rule("service_prefix", &web, "read") } else { service(&web, "read") },
-        on_node(&node, "read"),
-    ];
+    // Servers hold the instance's id against the rules here.
+    let sees_id = [rule("service_prefix", &web, "read"), on_node(&node, "read")];
     let sees_web = [service(&web, "read"), on_node(&node, "read")];
     let instance = json!({ "Service": web, "ID": format!("{web}-2") });
     vec![
@@ -280,32 +277,42 @@ async fn furnish(env: &Env, id: &str) {
     env.client.session_create(&session, &write()).await.unwrap();
 }
 
+/// `true` for the right over the service whose instance another one replaces: the one refusal
+/// in which current servers do not say what is missing.
+fn takes_a_place(row: &Row, missing: usize) -> bool {
+    missing == 1 && row.path == "/v1/catalog/register" && row.rules[1].contains("-db\"")
+}
+
 /// A token with exactly the rules of a row gets what the row asks for; with any
 /// one of them missing it is refused or sees less.
 async fn each_right_is_needed_and_enough(env: &Env) {
     let id = env.name("x").replace('_', "-");
     furnish(env, &id).await;
+    let mut wrong = Vec::new();
     for row in rows(env, &id) {
         for missing in 0..row.rules.len() {
             let mut rules = row.rules.clone();
             let gone = rules.remove(missing);
             let what = format!("{} {} without {gone}", row.method, row.path);
             match (send(&holder(env, &rules).await, &row).await, row.lacking) {
-                (Ok(body), Hidden) => assert!(!body.contains(&row.marker), "{what}: {body}"),
-                (Err(error), Refused) => {
-                    assert_eq!(error.status(), Some(StatusCode::FORBIDDEN), "{what}: {error}");
-                    let text = error.to_string();
-                    assert!(text.contains("Permission denied"), "{what}: {text}");
-                    assert_eq!(text.contains("lacks permission"), !env.is_1_8, "{what}: {text}");
-                }
-                (other, lacking) => panic!("{what} should be {lacking:?}: {other:?}"),
+                (Ok(body), Hidden) if !body.contains(&row.marker) => {}
+                (Err(error), Refused)
+                    if error.status() == Some(StatusCode::FORBIDDEN)
+                        && error.to_string().contains("Permission denied")
+                        && error.to_string().contains("lacks permission")
+                            == (!env.is_1_8 && !takes_a_place(&row, missing)) => {}
+                (other, lacking) => wrong.push(format!("{what} not {lacking:?}: {other:?}")),
             }
         }
-        let what = format!("{} {} with {:?}", row.method, row.path, row.rules);
-        let body = send(&holder(env, &row.rules).await, &row).await;
-        let body = body.unwrap_or_else(|error| panic!("{what}: {error}"));
-        assert!(body.contains(&row.marker), "{what}: {body}");
+        match send(&holder(env, &row.rules).await, &row).await {
+            Ok(body) if body.contains(&row.marker) => {}
+            other => wrong.push(format!(
+                "{} {} with {:?} does not show {}: {other:?}",
+                row.method, row.path, row.rules, row.marker
+            )),
+        }
     }
+    assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
 async fn txn(client: &Client, steps: Value) -> Value {

@@ -82,10 +82,21 @@ async fn conditions(env: &Env) {
     let set_at = async |index| env.client.config_set(&entry, Some(index), &write()).await.unwrap();
     assert!(!set_at(7).await);
     assert!(set_at(0).await);
-    assert!(!set_at(0).await);
+    // Current servers say yes to what is so already, whatever the condition.
+    assert_eq!(set_at(0).await, !env.is_1_8);
     let index = get(env, &entry.kind, &entry.name).await.unwrap().modify_index;
-    assert!(!set_at(index + 1).await);
+    assert_eq!(set_at(index + 1).await, !env.is_1_8);
     assert!(set_at(index).await);
+    let kept = get(env, &entry.kind, &entry.name).await.unwrap().modify_index;
+    assert_eq!(kept == index, !env.is_1_8);
+    let mut other = entry.clone();
+    other.settings.insert("Protocol".into(), json!("grpc"));
+    let index = kept;
+    for (at, done) in [(0, false), (index + 1, false), (index, true)] {
+        let found = env.client.config_set(&other, Some(at), &write()).await.unwrap();
+        assert_eq!(found, done, "{at}");
+    }
+    let index = get(env, &entry.kind, &entry.name).await.unwrap().modify_index;
     // Servers before 1.12 delete without a look at the condition.
     let (kind, name) = (&entry.kind, &entry.name);
     let deleted = env.client.config_delete(kind, name, Some(index + 1), &write()).await.unwrap();

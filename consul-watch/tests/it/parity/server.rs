@@ -4,7 +4,7 @@ use bytes::Bytes;
 use consul_watch::{
     Consistency, QueryOptions,
     client::{PutOptions, Request},
-    testing::{TestConsul, parts::Suite, real::Consul},
+    testing::{Behaviour, TestConsul, parts::Suite, real::Consul},
 };
 use http::StatusCode;
 use tokio::time::Instant;
@@ -59,6 +59,28 @@ async fn cp56_acls_are_off(env: &Env) {
     assert_eq!(error.status(), Some(StatusCode::UNAUTHORIZED));
     assert!(error.to_string().contains("ACL support disabled"), "{error}");
     assert!(error.is_permission_denied() && !error.is_retryable());
+}
+
+/// What it has no answer for it does not make up.
+#[tokio::test(start_paused = true)]
+async fn the_double_says_what_it_does_not_serve() {
+    SUITE.double("consul");
+    for behaviour in [Behaviour::V1_8, Behaviour::Current] {
+        let make = || TestConsul::builder().behaviour(behaviour).build().client();
+        let (client, other) = (make(), make());
+        let saved = other.send(Request::get("save", "/v1/snapshot")).await.unwrap().body().clone();
+        for request in [
+            Request::get("x", "/v1/agent/monitor"),
+            Request::get("x", "/v1/agent/metrics"),
+            Request::get("x", "/v1/agent/host"),
+            Request::put("x", "/v1/snapshot").bytes(saved.clone()),
+        ] {
+            let error = client.send(request).await.unwrap_err();
+            assert_eq!(error.status(), Some(StatusCode::NOT_IMPLEMENTED), "{error}");
+            assert!(error.to_string().contains("consul-watch's test double"), "{error}");
+        }
+        other.send(Request::put("restore", "/v1/snapshot").bytes(saved)).await.unwrap();
+    }
 }
 
 /// Spec: CP55

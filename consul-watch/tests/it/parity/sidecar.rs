@@ -123,6 +123,7 @@ async fn sidecar_with_its_own_settings(env: &Env) {
 async fn sidecars_that_are_refused(env: &Env) {
     let name = env.name("web").replace('_', "-");
     let with = |sidecar: Value| json!({ "Name": name, "Connect": { "SidecarService": sidecar } });
+    let mut wrong = Vec::new();
     for (body, text) in [
         (
             with(json!({ "ID": "y" })),
@@ -134,10 +135,25 @@ async fn sidecars_that_are_refused(env: &Env) {
         ),
         (
             json!({ "Name": name, "Kind": "connect-proxy", "Proxy": { "DestinationServiceName": "x" } }),
-            "1 error occurred:\n\t* Port must be set for a Connect proxy",
+            if env.is_1_8 {
+                "1 error occurred:\n\t* Port must be set for a Connect proxy"
+            } else {
+                "1 error occurred:\n\t* Port or SocketPath must be set for a connect-proxy"
+            },
+        ),
+        (
+            json!({ "Name": name, "Kind": "connect-proxy" }),
+            if env.is_1_8 {
+                "2 errors occurred:\n\t* Proxy.DestinationServiceName must be non-empty for Connect proxy services\n\t* Port must be set for a Connect proxy"
+            } else {
+                "2 errors occurred:\n\t* Port or SocketPath must be set for a connect-proxy\n\t* Proxy.DestinationServiceName must be non-empty for Connect proxy services"
+            },
         ),
     ] {
         let error = register(env, &body).await.unwrap_err();
-        assert!(error.contains(text), "{body}: {error}");
+        if !error.contains(text) {
+            wrong.push(format!("{body}: {error:?} instead of {text:?}"));
+        }
     }
+    assert!(wrong.is_empty(), "{wrong:#?}");
 }

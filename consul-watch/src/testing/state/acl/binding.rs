@@ -22,12 +22,21 @@ fn invalid(problem: impl std::fmt::Display) -> Refused {
 }
 
 /// Fills the variables of a bind name in. Their values are taken in lower case.
-fn interpolate(template: &str, variables: &BTreeMap<String, String>) -> Result<String, String> {
+fn interpolate(
+    template: &str,
+    variables: &BTreeMap<String, String>,
+    old_version: bool,
+) -> Result<String, String> {
     let mut text = String::new();
     let mut rest = template;
     while let Some((before, after)) = rest.split_once("${") {
         let Some((name, tail)) = after.split_once('}') else {
-            return Err("parse error: syntax error".to_owned());
+            return Err(if old_version {
+                "parse error: syntax error".to_owned()
+            } else {
+                let end = template.len() + 1;
+                format!("parse error at 1:{end}: expected \"}}\" but found end of string")
+            });
         };
         let name = name.trim();
         let value = variables.get(name).ok_or_else(|| {
@@ -69,6 +78,11 @@ impl BindingRule {
     }
 }
 
+/// What current servers say of a name that nothing could be bound to.
+fn no_bind_name(bind_type: &str, problem: &str) -> String {
+    format!("invalid BindName or BindVars: failed to validate bindType {bind_type:?}: {problem}")
+}
+
 /// Refuses a rule that could never work with its auth method.
 fn check(body: &BindingBody, method: &Method, old_version: bool) -> Result<(), Refused> {
     if !body.selector.is_empty() {
@@ -86,15 +100,24 @@ fn check(body: &BindingBody, method: &Method, old_version: bool) -> Result<(), R
         return Err(invalid("no BindType is set"));
     }
     if !kinds.contains(&body.bind_type.as_str()) {
-        return Err(invalid(format!("unknown BindType {:?}", body.bind_type)));
+        let start =
+            if old_version { "" } else { "invalid BindName or BindVars: invalid Binding Rule: " };
+        return Err(invalid(format!("{start}unknown BindType {:?}", body.bind_type)));
     }
     if body.bind_name.is_empty() {
         return Err(invalid("no BindName is set"));
     }
     let samples = method.variables().into_iter().map(|name| (name, "fake".to_owned())).collect();
-    let name = interpolate(&body.bind_name, &samples)
-        .map_err(|error| invalid(format!("invalid BindName: {error}")))?;
-    if fits(&body.bind_type, &name) { Ok(()) } else { Err(invalid("invalid BindName")) }
+    let problem = match interpolate(&body.bind_name, &samples, old_version) {
+        Ok(name) if fits(&body.bind_type, &name) => return Ok(()),
+        Ok(_) if old_version => "invalid BindName".to_owned(),
+        Err(error) if old_version => format!("invalid BindName: {error}"),
+        Ok(name) => no_bind_name(&body.bind_type, &format!("invalid bind name: {name:?}")),
+        Err(error) => {
+            no_bind_name(&body.bind_type, &format!("error interpreting template: {error}"))
+        }
+    };
+    Err(invalid(problem))
 }
 
 impl State {
@@ -239,11 +262,15 @@ impl State {
                 let text = format!("cannot compute {kind:?} bind name for bind target: {problem}");
                 Refused::new(500, text)
             };
-            let name = interpolate(&rule.bind_name, &identity.variables).map_err(refused)?;
+            let name = interpolate(&rule.bind_name, &identity.variables, self.is_1_8())
+                .map_err(refused)?;
             if !fits(kind, &name) {
                 let bound = &rule.bind_name;
-                let text =
-                    format!("computed {kind:?} bind name for bind target is invalid: {bound:?}");
+                let text = if self.is_1_8() {
+                    format!("computed {kind:?} bind name for bind target is invalid: {bound:?}")
+                } else {
+                    format!("invalid bind name: {name:?}")
+                };
                 return Err(Refused::new(500, text));
             }
             match kind {
@@ -273,10 +300,14 @@ mod tests {
             ("value.svc".to_owned(), "Web".to_owned()),
             ("entity_tags.consul.hashicorp.com.service-name".to_owned(), "api".to_owned()),
         ]);
-        let fill = |template: &str| interpolate(template, &variables);
+        let fill = |template: &str| interpolate(template, &variables, true);
         assert_eq!(fill("x-${value.svc}-${ value.svc }").unwrap(), "x-web-web");
         assert_eq!(fill("${entity_tags.consul.hashicorp.com.service-name}").unwrap(), "api");
         assert_eq!(fill("${bad}").unwrap_err(), "1:3: unknown variable accessed: bad");
         assert_eq!(fill("${value.svc").unwrap_err(), "parse error: syntax error");
+        assert_eq!(
+            interpolate("${value.svc", &variables, false).unwrap_err(),
+            "parse error at 1:12: expected \"}\" but found end of string"
+        );
     }
 }

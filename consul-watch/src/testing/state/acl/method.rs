@@ -177,9 +177,10 @@ impl State {
             let ttl = body.max_token_ttl.parse::<GoDuration>();
             let bad = |error| Refused::new(400, format!("AuthMethod decoding failed: {error}"));
             let ttl = ttl.map_err(bad)?;
+            let too_long = self.is_1_8() && ttl.get() > super::token::LONGEST;
             for (out, word, limit) in [
                 (ttl.get() < super::token::SHORTEST, "less", super::token::SHORTEST),
-                (ttl.get() > super::token::LONGEST, "more", super::token::LONGEST),
+                (too_long, "more", super::token::LONGEST),
             ] {
                 if out && !ttl.get().is_zero() {
                     let limit = GoDuration::new(limit);

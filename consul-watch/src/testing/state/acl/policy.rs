@@ -188,7 +188,14 @@ impl State {
             return Err(refused("Role", format!("A Role with Name {name:?} already exists")));
         }
         let policies = self.policy_ids(&body.policies)?;
-        token::check_identities("role", &body.service_identities, &body.node_identities, false)?;
+        let old_server = self.is_1_8();
+        token::check_identities(
+            "role",
+            old_server,
+            &body.service_identities,
+            &body.node_identities,
+            false,
+        )?;
         let templated = self.templated("role", body.templated_policies)?;
         let stamp = self.stamp(old, |indexes| &mut indexes.roles);
         let role = Role {

@@ -16,7 +16,9 @@ use crate::{
 };
 
 pub(super) const SHORTEST: Duration = Duration::from_mins(1);
+/// Of servers before 1.9 only; 1.19 takes two million hours.
 pub(super) const LONGEST: Duration = Duration::from_hours(24);
+const IDENTITY_RULE_NOW: &str = "Only lowercase alphanumeric characters, '-' and '_' are allowed";
 /// What stands in the place of a secret that the reader may not see.
 const HIDDEN: &str = "<hidden>";
 const RESERVED: &str = "00000000-0000-0000-0000-0000000000";
@@ -62,11 +64,13 @@ pub(super) fn distinct<T: PartialEq>(list: Vec<T>) -> Vec<T> {
 /// Refuses identities that cannot be; `what` is the object that holds them.
 pub(super) fn check_identities(
     what: &str,
+    old: bool,
     services: &[ServiceIdentity],
     nodes: &[NodeIdentity],
     local: bool,
 ) -> Result<(), Refused> {
     let refused = |text: String| Err(Refused::new(500, text));
+    let rule = if old { NAME_RULE } else { IDENTITY_RULE_NOW };
     for identity in services {
         let name = &identity.service_name;
         if name.is_empty() {
@@ -80,7 +84,7 @@ pub(super) fn check_identities(
             ));
         }
         if !is_identity_name(name) {
-            return refused(format!("Service identity {name:?} has an invalid name. {NAME_RULE}"));
+            return refused(format!("Service identity {name:?} has an invalid name. {rule}"));
         }
     }
     for identity in nodes {
@@ -95,7 +99,7 @@ pub(super) fn check_identities(
             return refused(format!("Node identity is missing the {missing} field on this {what}"));
         }
         if !is_identity_name(&identity.node_name) {
-            return refused(format!("Node identity has an invalid name. {NAME_RULE}"));
+            return refused(format!("Node identity has an invalid name. {rule}"));
         }
     }
     Ok(())
@@ -125,6 +129,7 @@ impl Acl {
     /// When a token ends that is made now.
     fn expiry(
         &self,
+        old: bool,
         body: &TokenBody,
         now: Instant,
     ) -> Result<Option<(SystemTime, Instant)>, Refused> {
@@ -147,7 +152,7 @@ impl Acl {
         let (was, limit) = (GoDuration::new(length), |limit| GoDuration::new(limit));
         let problem = if length < SHORTEST {
             format!("less than {} in the future (was {was})", limit(SHORTEST))
-        } else if length > LONGEST {
+        } else if old && length > LONGEST {
             format!("more than {} in the future (was {was})", limit(LONGEST))
         } else {
             return Ok(Some((self.wall(now) + length, now + length)));
@@ -260,6 +265,7 @@ impl State {
         body: TokenBody,
         now: Instant,
     ) -> Result<Value, Refused> {
+        let old_server = self.is_1_8();
         let old = match accessor {
             None => None,
             Some(accessor) => {
@@ -271,22 +277,31 @@ impl State {
         };
         if let Some(old) = &old {
             if !body.secret.is_empty() && body.secret != old.secret {
-                return Err(Refused::new(500, "Changing a tokens SecretID is not permitted"));
+                let whose = if old_server { "tokens" } else { "token's" };
+                let text = format!("Changing a {whose} SecretID is not permitted");
+                return Err(Refused::new(500, text));
             }
             if body.local != old.local {
                 let accessor = accessor.unwrap_or_default();
-                return Err(Refused::new(500, format!("cannot toggle local mode of {accessor}")));
+                let verb = if old_server { "cannot" } else { "Cannot" };
+                return Err(Refused::new(500, format!("{verb} toggle local mode of {accessor}")));
             }
         } else {
             self.check_new_token(&body)?;
         }
         let expires = match &old {
             Some(old) => old.expires,
-            None => self.acl.expiry(&body, now)?,
+            None => self.acl.expiry(old_server, &body, now)?,
         };
         let policies = self.policy_ids(&body.policies)?;
         let roles = self.role_ids(&body.roles)?;
-        check_identities("token", &body.service_identities, &body.node_identities, body.local)?;
+        check_identities(
+            "token",
+            old_server,
+            &body.service_identities,
+            &body.node_identities,
+            body.local,
+        )?;
         let templated = self.templated("token", body.templated_policies)?;
         let given = |id: String| (!id.is_empty()).then_some(id);
         let accessor = accessor.map(str::to_owned).or_else(|| given(body.accessor));
@@ -337,7 +352,8 @@ impl State {
         }
         if !secret.is_empty() {
             if !is_uuid(secret) {
-                return Err(invalid("SecretID is not a valid UUID"));
+                let is = if self.is_1_8() { "is" } else { "-" };
+                return Err(invalid(&format!("SecretID {is} not a valid UUID")));
             }
             if self.acl.tokens.values().any(|token| token.secret == *secret) {
                 return Err(invalid("SecretID is already in use"));

@@ -37,6 +37,15 @@ pub(super) struct CheckStep {
 
 const READ: &str = "get";
 
+/// What a server says of an instance that has an id and no name.
+pub(in crate::testing::state) const fn nameless(old: bool) -> &'static str {
+    if old {
+        "Must provide service name with ID"
+    } else {
+        "Must provide service name (Service.Service) when service ID is provided"
+    }
+}
+
 fn senseless(text: &str) -> Refused {
     // Its status is the transaction's.
     Refused::new(409, text)
@@ -72,12 +81,12 @@ impl ServiceStep {
         }
     }
 
-    pub(super) fn vet(&self, who: &Authorizer) -> Result<(), Refused> {
+    pub(super) fn vet(&self, who: &Authorizer, old: bool) -> Result<(), Refused> {
         if self.verb == READ {
             return Ok(());
         }
         if !self.service.id.is_empty() && self.service.name.is_empty() {
-            return Err(senseless("Must provide service name with ID"));
+            return Err(senseless(nameless(old)));
         }
         who.require(Resource::Service, &self.service.name, Access::Write)
     }
@@ -115,7 +124,13 @@ enum Deed {
 
 /// Decides about a verb. `what` names the object, `stored` is the index that
 /// it has, 0 for one that is absent, and `given` the one to compare with.
-fn decide(verb: &str, kind: &str, what: &str, stored: u64, given: u64) -> Result<Deed, String> {
+fn decide(
+    (verb, old): (&str, bool),
+    kind: &str,
+    what: &str,
+    stored: u64,
+    given: u64,
+) -> Result<Deed, String> {
     let stale = |doing: &str| Err(format!("failed to {doing} {what}, index is stale"));
     match verb {
         READ if stored == 0 => Err(format!("{what} doesn't exist")),
@@ -124,7 +139,8 @@ fn decide(verb: &str, kind: &str, what: &str, stored: u64, given: u64) -> Result
         "set" | "cas" => Ok(Deed::Write),
         "delete-cas" if stored == 0 || given != stored => stale("delete"),
         "delete" | "delete-cas" => Ok(Deed::Delete),
-        other => Err(format!("unknown {kind} verb {other:?}")),
+        other if old => Err(format!("unknown {kind} verb {other:?}")),
+        other => Err(format!("unknown {} operation: {other}", kind.to_lowercase())),
     }
 }
 
@@ -144,7 +160,7 @@ impl State {
         let found = found.map(|record| record.node.clone());
         let stored = found.as_ref().map_or(0, |node| node.modify_index);
         let what = format!("node {:?}", if by_id { id } else { name });
-        match decide(&step.verb, "Node", &what, stored, step.node.modify_index)? {
+        match decide((&step.verb, self.is_1_8()), "Node", &what, stored, step.node.modify_index)? {
             Deed::Read => Ok(found),
             Deed::Write => {
                 let index = self.commit();
@@ -171,7 +187,13 @@ impl State {
         let found = find(self);
         let stored = found.as_ref().map_or(0, |service| service.modify_index);
         let what = format!("service {id:?} on node {node:?}");
-        match decide(&step.verb, "Service", &what, stored, step.service.modify_index)? {
+        match decide(
+            (&step.verb, self.is_1_8()),
+            "Service",
+            &what,
+            stored,
+            step.service.modify_index,
+        )? {
             Deed::Read => Ok(found),
             Deed::Write => {
                 self.must_know(node)?;
@@ -204,7 +226,8 @@ impl State {
         let found = find(self);
         let stored = found.as_ref().map_or(0, |check| check.modify_index);
         let what = format!("check {id:?} on node {node:?}");
-        match decide(&step.verb, "Check", &what, stored, step.check.modify_index)? {
+        match decide((&step.verb, self.is_1_8()), "Check", &what, stored, step.check.modify_index)?
+        {
             Deed::Read => Ok(found),
             Deed::Write => {
                 let services = self.must_know(node)?;

@@ -68,7 +68,6 @@ const ALL: &[OnPurpose] = &[
         "body ",
         "checks of nodes show a definition that depends on how they were registered",
     ),
-    current("GET /v1/agent/metrics", "body /Gauges", "the double has few of the gauges"),
     current("GET /v1/health/service/db?cached", "header ", "the double has no streaming backend"),
     current("GET /v1/connect/ca/roots?pem", "header ", "the text of certificates tells no index"),
     current("PUT /v1/txn", "refusal's header x-consul-knownleader", UNREAD),
@@ -80,8 +79,6 @@ const ALL: &[OnPurpose] = &[
         "body /0/LockDelay",
         "Consul keeps a delay below zero, which is none",
     ),
-    all_servers("GET /v1/agent/metrics", "body /Counters", "the double counts nothing"),
-    all_servers("GET /v1/agent/metrics", "body /Samples", "the double times nothing"),
     all_servers("GET /v1/agent/self", "body /Stats/", MACHINE),
     all_servers(
         "GET /v1/agent/self",
