@@ -223,11 +223,7 @@ async fn mutual_tls_wants_a_certificate_of_the_right_authority() {
 }
 
 /// Shows this certificate to an API that lists `listed` as its authority.
-async fn show(
-    authority: &Authority,
-    listed: &Path,
-    shown: &Pair,
-) -> Result<(), Error> {
+async fn show(authority: &Authority, listed: &Path, shown: &Pair) -> Result<(), Error> {
     let rest = format!(" verify_incoming = true\n ca_cert = {listed:?}");
     let (_scene, _api, host) = secured(authority, &rest).await;
     let client = client(&format!("https://{host}"), |config| {
