@@ -39,3 +39,4 @@ mod soak;
 mod stores;
 mod triggers;
 mod triggers_on_consul;
+mod upstream;
