@@ -3,7 +3,8 @@
 //! phase of a run, and kills. After each of them the infrastructure is what Consul asks for,
 //! without a further change: nothing was given up, and no lock is left behind.
 //!
-//! `SOAK=1` runs thirty minutes instead of less than one; `SOAK_SEED` sets the seed.
+//! `SOAK=1` runs thirty minutes instead of less than one, or `SOAK_MINUTES`; `SOAK_SEED` sets the
+//! seed.
 
 mod disk;
 mod site;
@@ -76,9 +77,11 @@ struct Form {
 
 impl Form {
     fn of_environment() -> Self {
-        let seed = std::env::var("SOAK_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
+        let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+        let seed = number("SOAK_SEED").unwrap_or(1);
         if std::env::var("SOAK").is_ok_and(|soak| soak == "1") {
-            return Self { seed, duration: LONG, faults: ALL.to_vec() };
+            let duration = number("SOAK_MINUTES").map_or(LONG, Duration::from_mins);
+            return Self { seed, duration, faults: ALL.to_vec() };
         }
         let faults = ALL.into_iter().filter(|fault| !SLOW.contains(fault)).collect();
         Self { seed, duration: SHORT, faults }
@@ -183,6 +186,14 @@ impl Run {
                 self.site.clocks.set(0, seconds);
                 self.changes().await;
             }
+            _ => self.end_it(fault).await,
+        }
+        Vec::new()
+    }
+
+    /// Ends the daemon in one of the ways in which it may end, and starts it again.
+    async fn end_it(&mut self, fault: Fault) {
+        match fault {
             Fault::TerminateAtStart => {
                 self.site.end("-TERM").await;
                 self.site.start();
@@ -211,7 +222,7 @@ impl Run {
                 self.changes().await;
                 self.site.start();
             }
-            Fault::KillWithTool => {
+            _ => {
                 self.pause(3000).await;
                 self.site.end("-KILL").await;
                 self.site.kill_tools();
@@ -221,7 +232,6 @@ impl Run {
                 self.site.change_everything(&mut self.random).await;
             }
         }
-        Vec::new()
     }
 }
 
@@ -239,7 +249,7 @@ async fn faults(site: Site, form: Form) -> Result<(), String> {
         random,
         next: Vec::new(),
         counts: BTreeMap::new(),
-        slowest: Default::default(),
+        slowest: (Duration::ZERO, None),
     };
     run.site.fill_catalog(&mut run.random).await;
     run.site.start();
