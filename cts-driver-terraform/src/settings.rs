@@ -136,12 +136,12 @@ impl Settings {
             "required_providers" => {
                 self.required_providers.extend(reader.required_providers(entry));
             }
-            "working_dir" => reader.error(
-                Diagnostic::error("driver \"terraform\" has no working_dir any more")
-                    .at(entry.key_place.clone())
-                    .help("set working_dir at the top level or in a task"),
+            "working_dir" => reader.unknown(
+                entry,
+                "driver.terraform",
+                Some("it was removed in 0.5: set working_dir at the top level or in a task"),
             ),
-            _ => reader.unknown(entry, "driver.terraform"),
+            _ => reader.unknown(entry, "driver.terraform", None),
         }
     }
 

@@ -170,6 +170,12 @@ impl Error {
         TEXTS.iter().any(|known| text.contains(known))
     }
 
+    /// Returns `true` if nothing was applied because a person or a newer plan was in the
+    /// way: who discards a plan does not want it again.
+    pub(crate) fn is_superseded(&self) -> bool {
+        matches!(self, Self::Driver { message, .. } if message.contains(SUPERSEDED))
+    }
+
     /// The same once more, if it ends the whole engine.
     pub(crate) fn concerning_all(&self) -> Option<Self> {
         match self {
@@ -179,6 +185,10 @@ impl Error {
         }
     }
 }
+
+/// Text of [`Error::Driver`] for an apply that applied nothing.
+pub(crate) const SUPERSEDED: &str =
+    "nothing was applied: the plan was discarded, or is no longer the right one";
 
 fn no_such_plan(task: &TaskName, plan: &PlanId, waiting: Option<&PlanId>) -> String {
     match waiting {

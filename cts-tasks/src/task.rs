@@ -24,6 +24,11 @@ pub struct TaskName(String);
 pub struct InvalidTaskName(String);
 
 impl TaskName {
+    /// A name that was refused, for what is reported about its task beside that.
+    pub(crate) fn refused(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+
     /// The name as text.
     pub fn as_str(&self) -> &str {
         &self.0

@@ -43,13 +43,16 @@ impl Reader {
         }
     }
 
-    pub(super) fn unknown(&mut self, entry: &Entry, path: &str) {
+    /// Refuses a key that there is not, or not any more, with what to do.
+    pub(super) fn unknown(&mut self, entry: &Entry, path: &str, help: Option<&str>) {
         let file = entry.key_place.as_ref().map(|place| &place.source().path);
         let file = file.and_then(|path| path.file_name()).unwrap_or_default().to_string_lossy();
-        self.error(
-            Diagnostic::error(format!("'{file}' has invalid keys: {path}.{}", entry.key))
-                .at(entry.key_place.clone()),
-        );
+        let error = Diagnostic::error(format!("'{file}' has invalid keys: {path}.{}", entry.key))
+            .at(entry.key_place.clone());
+        self.error(match help {
+            Some(help) => error.help(help),
+            None => error,
+        });
     }
 
     pub(super) fn boolean(&mut self, entry: &Entry, target: &mut bool) {

@@ -162,7 +162,7 @@ fn every_mistake_is_found_with_its_place() {
     for expected in [
         "log must be true or false",
         "'cts.hcl' has invalid keys: driver.terraform.colour",
-        "driver \"terraform\" has no working_dir any more",
+        "'cts.hcl' has invalid keys: driver.terraform.working_dir",
         "unsupported Terraform backend by Sync \"remote\"",
         "aws must be a version or an object with source and version",
         "lock_timeout: ",

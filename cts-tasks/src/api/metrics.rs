@@ -1,4 +1,6 @@
-use std::{fmt, sync::Arc};
+//! `GET /metrics`: what the process counts, of the tasks that there are.
+
+use std::{collections::BTreeSet, fmt, sync::Arc};
 
 use axum::{
     extract::State,
@@ -49,5 +51,46 @@ pub(crate) async fn metrics(State(state): State<ApiState>) -> Result<Response, F
     let exposition =
         exposition.ok_or_else(|| Failure::new(StatusCode::NOT_FOUND, "no such endpoint"))?;
     let text = "text/plain; version=0.0.4; charset=utf-8";
-    Ok(([(header::CONTENT_TYPE, text)], exposition.render()).into_response())
+    let there: BTreeSet<String> =
+        state.engine.state(|state| state.tasks.iter().map(|task| task.name.to_string()).collect());
+    let samples = of_tasks(&exposition.render(), |task| there.contains(task));
+    Ok(([(header::CONTENT_TYPE, text)], samples).into_response())
+}
+
+/// Leaves out the samples of tasks that are not there: recorders forget no counter, and one of
+/// a task that was deleted would be scraped for ever.
+fn of_tasks(samples: &str, is_there: impl Fn(&str) -> bool) -> String {
+    let stays = |line: &&str| line.starts_with('#') || task_of(line).is_none_or(&is_there);
+    samples.split_inclusive('\n').filter(stays).collect()
+}
+
+/// The label `task` of a sample. Names of tasks need no escapes.
+fn task_of(line: &str) -> Option<&str> {
+    let (_, labels) = line.split_once('{')?;
+    let (before, value) = labels.split_once("task=\"")?;
+    if !before.is_empty() && !before.ends_with(',') {
+        return None;
+    }
+    value.split('"').next()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::of_tasks;
+
+    #[test]
+    fn samples_of_tasks_that_are_gone_are_left_out() {
+        let samples = "# HELP cts_runs_total Runs of gone{task=\"gone\"}\n\
+                       cts_runs_total{task=\"gone\",result=\"applied\"} 2\n\
+                       cts_runs_total{result=\"applied\",task=\"there\"} 2\n\
+                       cts_runs_total{result=\"applied\",task=\"gone\"} 2\n\
+                       other{subtask=\"gone\"} 1\nplain 1";
+        let left = of_tasks(samples, |task| task == "there");
+        assert_eq!(
+            left,
+            "# HELP cts_runs_total Runs of gone{task=\"gone\"}\n\
+             cts_runs_total{result=\"applied\",task=\"there\"} 2\n\
+             other{subtask=\"gone\"} 1\nplain 1"
+        );
+    }
 }

@@ -1,23 +1,36 @@
-//! TLS of the API.
+//! TLS of the API: its certificate, and which clients' certificates it takes.
+//!
+//! A client is accepted as Go does: a chain to one of the configured authorities, or a
+//! certificate that is itself among them. The latter is what `openssl req -x509` makes:
+//! signed by itself and marked as an authority, which the Web PKI refuses as a client's.
+//!
+//! Source: Go 1.22 `crypto/x509` (`Certificate.Verify`: "if opts.Roots.contains(c)").
 
 use std::{
     fs,
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
 use tokio_rustls::{
     TlsAcceptor,
     rustls::{
-        RootCertStore, ServerConfig,
+        self, CertificateError, DigitallySignedStruct, DistinguishedName, RootCertStore,
+        ServerConfig, SignatureScheme,
+        client::danger::HandshakeSignatureValid,
         crypto::aws_lc_rs,
         pki_types::{
-            CertificateDer, PrivateKeyDer,
+            CertificateDer, PrivateKeyDer, UnixTime,
             pem::{self, PemObject},
         },
-        server::WebPkiClientVerifier,
+        server::{
+            ParsedCertificate, WebPkiClientVerifier,
+            danger::{ClientCertVerified, ClientCertVerifier},
+        },
     },
 };
+use x509_parser::{certificate::X509Certificate, prelude::FromDer as _};
 
 use crate::config::ApiTls;
 
@@ -50,10 +63,11 @@ pub(crate) fn acceptor(tls: &ApiTls) -> Result<TlsAcceptor, Unusable> {
         .with_safe_default_protocol_versions()
         .map_err(|error| Unusable::new(&tls.cert, error))?;
     let builder = if tls.verify_incoming {
-        let roots = Arc::new(authorities(tls)?);
-        let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider).build();
+        let (roots, listed) = authorities(tls)?;
+        let chains = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
         let at = tls.ca_cert.as_ref().or(tls.ca_path.as_ref()).unwrap_or(&tls.cert);
-        builder.with_client_cert_verifier(verifier.map_err(|error| Unusable::new(at, error))?)
+        let chains = chains.map_err(|error| Unusable::new(at, error))?;
+        builder.with_client_cert_verifier(Arc::new(Verifier { chains, listed }))
     } else {
         builder.with_no_client_auth()
     };
@@ -64,20 +78,96 @@ pub(crate) fn acceptor(tls: &ApiTls) -> Result<TlsAcceptor, Unusable> {
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
-/// Who signs the certificates of clients.
-fn authorities(tls: &ApiTls) -> Result<RootCertStore, Unusable> {
+/// Accepts clients whose certificate chains to a listed authority, or is listed itself.
+#[derive(Debug)]
+struct Verifier {
+    chains: Arc<dyn ClientCertVerifier>,
+    listed: Vec<CertificateDer<'static>>,
+}
+
+impl Verifier {
+    /// Checks a certificate that is listed itself: nobody vouches for it but the list.
+    fn verify_listed(certificate: &CertificateDer<'_>, now: UnixTime) -> Result<(), rustls::Error> {
+        // Parsing refuses critical extensions that nobody here knows, as Go does.
+        ParsedCertificate::try_from(certificate)?;
+        let (_rest, parsed) = X509Certificate::from_der(certificate)
+            .map_err(|_malformed| CertificateError::BadEncoding)?;
+        let moment = |seconds: i64| {
+            UnixTime::since_unix_epoch(Duration::from_secs(u64::try_from(seconds).unwrap_or(0)))
+        };
+        let not_before = moment(parsed.validity().not_before.timestamp());
+        let not_after = moment(parsed.validity().not_after.timestamp());
+        if now < not_before {
+            return Err(CertificateError::NotValidYetContext { time: now, not_before }.into());
+        }
+        if now > not_after {
+            return Err(CertificateError::ExpiredContext { time: now, not_after }.into());
+        }
+        let usage = parsed
+            .extended_key_usage()
+            .map_err(|_malformed| CertificateError::BadEncoding)?
+            .is_none_or(|usage| usage.value.any || usage.value.client_auth);
+        if usage { Ok(()) } else { Err(CertificateError::InvalidPurpose.into()) }
+    }
+}
+
+impl ClientCertVerifier for Verifier {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        self.chains.root_hint_subjects()
+    }
+
+    fn verify_client_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        let chained = self.chains.verify_client_cert(end_entity, intermediates, now);
+        if chained.is_ok() || !self.listed.iter().any(|listed| listed == end_entity) {
+            return chained;
+        }
+        Self::verify_listed(end_entity, now)?;
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.chains.verify_tls12_signature(message, cert, dss)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.chains.verify_tls13_signature(message, cert, dss)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.chains.supported_verify_schemes()
+    }
+}
+
+/// The authorities that sign the certificates of clients, as a store and as they are listed.
+fn authorities(tls: &ApiTls) -> Result<(RootCertStore, Vec<CertificateDer<'static>>), Unusable> {
     let files = match (&tls.ca_cert, &tls.ca_path) {
         (Some(file), _) => vec![file.clone()],
         (None, Some(folder)) => files_in(folder)?,
         (None, None) => Vec::new(),
     };
-    let mut roots = RootCertStore::empty();
+    let (mut roots, mut listed) = (RootCertStore::empty(), Vec::new());
     for file in files {
         for certificate in certificates(&file)? {
-            roots.add(certificate).map_err(|error| Unusable::new(&file, error))?;
+            roots.add(certificate.clone()).map_err(|error| Unusable::new(&file, error))?;
+            listed.push(certificate);
         }
     }
-    Ok(roots)
+    Ok((roots, listed))
 }
 
 fn files_in(folder: &Path) -> Result<Vec<PathBuf>, Unusable> {

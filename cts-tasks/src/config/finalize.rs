@@ -38,18 +38,15 @@ pub(super) fn finalize(
     let vault = vault::finalize(raw.vault.as_ref(), surroundings, findings);
     // A vault block that could not be read is not missing.
     let vault_known = vault.is_some() || findings.incomplete || raw.invalid.contains(&"vault");
-    let before = findings.errors.len();
-    let providers = provider::finalize(raw.providers.as_ref(), vault_known, findings);
+    let provider_blocks = provider::finalize(raw.providers.as_ref(), vault_known, findings);
     // A block that could not be read is not missing.
-    let providers_known = findings.errors.len() == before
-        && !findings.incomplete
-        && !raw.invalid.contains(&"terraform_provider");
+    let providers_known = !findings.incomplete && !raw.invalid.contains(&"terraform_provider");
     check_license(raw, findings);
     let kind = driver_kind(raw, registry, findings);
     let shared = Shared {
         surroundings,
         services: raw.services.as_ref().map_or(&[], |services| &services.0),
-        providers: &providers,
+        providers: &provider_blocks.blocks,
         buffer_period,
         working_dir: &working_dir,
         task_blocks: kind.map_or(&[][..], |kind| kind.task_blocks()).to_vec(),
@@ -59,7 +56,7 @@ pub(super) fn finalize(
     let tasks::Finalized { tasks, blocks: task_blocks } =
         tasks::finalize(raw_tasks, &shared, findings);
     if providers_known {
-        tasks::check_aliases(raw_tasks, &providers, findings);
+        tasks::check_aliases(raw_tasks, &provider_blocks, findings);
     }
     let config = Config {
         log_level: log_level(raw, findings),
@@ -77,7 +74,7 @@ pub(super) fn finalize(
         shutdown_timeout: shutdown_timeout(raw, findings),
         api_metrics: raw.api_metrics.as_ref().is_some_and(|metrics| metrics.value),
         driver: driver_block(raw, kind),
-        providers,
+        providers: provider_blocks.blocks,
         tasks,
         blocks: claimed_blocks(raw, registry, findings),
         warnings: Vec::new(),

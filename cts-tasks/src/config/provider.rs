@@ -72,6 +72,28 @@ pub fn find_provider<'a>(providers: &'a [ProviderBlock], id: &str) -> Option<&'a
     }
 }
 
+/// The checked blocks, and what is not known of them for mistakes in them.
+#[derive(Debug, Default)]
+pub(super) struct Finalized {
+    pub(super) blocks: Vec<ProviderBlock>,
+    /// Names of blocks with mistakes: their aliases may be others.
+    doubtful: Vec<String>,
+    /// A block has no name that could be read.
+    unnamed: bool,
+}
+
+impl Finalized {
+    /// Blocks that were checked before.
+    pub(super) fn checked(blocks: Vec<ProviderBlock>) -> Self {
+        Self { blocks, ..Self::default() }
+    }
+
+    /// Returns `true` if a block of this name may be there, although none was read.
+    pub(super) fn is_doubtful(&self, name: &str) -> bool {
+        self.unnamed || self.doubtful.iter().any(|known| known == name)
+    }
+}
+
 /// Checks the blocks.
 ///
 /// Source: Consul-Terraform-Sync 0.9.0 `config/terraform_provider.go`.
@@ -79,8 +101,8 @@ pub(super) fn finalize(
     raw: Option<&RawProviders>,
     vault: bool,
     findings: &mut Findings,
-) -> Vec<ProviderBlock> {
-    let Some(RawProviders(raw)) = raw else { return Vec::new() };
+) -> Finalized {
+    let Some(RawProviders(raw)) = raw else { return Finalized::default() };
     for (labels, place) in &raw.odd {
         let message = if labels.is_empty() {
             "missing provider name for the terraform_provider block".to_owned()
@@ -89,10 +111,16 @@ pub(super) fn finalize(
         };
         findings.error_help(message, place.clone(), "write terraform_provider \"name\" { … }");
     }
-    let mut blocks: Vec<ProviderBlock> = Vec::new();
+    let mut finalized = Finalized { unnamed: !raw.odd.is_empty(), ..Finalized::default() };
+    let blocks = &mut finalized.blocks;
     let odd = |block: &&TypedBlock| raw.odd.iter().any(|(_, place)| *place == block.place);
     for raw in raw.blocks.iter().filter(|block| !odd(block)) {
-        let Some(block) = finalize_block(raw, findings) else { continue };
+        let before = findings.errors.len();
+        let block = finalize_block(raw, findings);
+        if findings.errors.len() > before {
+            finalized.doubtful.push(raw.label.clone());
+        }
+        let Some(block) = block else { continue };
         if blocks.iter().any(|other| other.id() == block.id()) {
             findings.error_help(
                 format!("duplicate provider configuration: {}", block.id()),
@@ -105,7 +133,7 @@ pub(super) fn finalize(
         }
         blocks.push(block);
     }
-    blocks
+    finalized
 }
 
 fn refuse_vault(body: &ConfigValue, findings: &mut Findings) {

@@ -4,6 +4,7 @@ use super::{
     Config,
     decode::{Decoder, Findings, decode_body},
     environment::Surroundings,
+    provider,
     registry::{DRIVER_KEYS, Registry},
     tasks::{self, Shared},
     unknown,
@@ -82,11 +83,12 @@ impl TaskRules {
         };
         let raw = [raw];
         let finalized = tasks::finalize(&raw, &shared, &mut findings);
-        tasks::check_aliases(&raw, &self.config.providers, &mut findings);
+        let providers = provider::Finalized::checked(self.config.providers.clone());
+        tasks::check_aliases(&raw, &providers, &mut findings);
         self.check_driver_blocks(&finalized.blocks, &mut findings);
         if let Some(task) = finalized.tasks.first() {
             let others = others.iter().filter(|other| other.name != task.name);
-            let all: Vec<&Task> = others.chain([task]).collect();
+            let all: Vec<tasks::Claim<'_>> = others.chain([task]).map(Into::into).collect();
             tasks::check_auto_commit(&all, &self.config.providers, &mut findings);
             tasks::check_working_dirs(&all, &self.base_dir, |_| None, &mut findings);
         }

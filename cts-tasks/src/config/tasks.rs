@@ -9,7 +9,7 @@ use super::{
     condition::CRON_HELP,
     decode::{Findings, Spanned, Strings, group},
     environment::Surroundings,
-    provider::{ProviderBlock, find_provider},
+    provider::{self, ProviderBlock, find_provider},
     raw::{RawService, RawTask},
     registry::DRIVER_KEYS,
     triggers, variables,
@@ -52,7 +52,25 @@ pub(super) struct Shared<'a> {
 #[derive(Debug, Default)]
 pub(super) struct Finalized {
     pub(super) tasks: Vec<Task>,
+    /// Also those of tasks with mistakes.
     pub(super) blocks: Vec<TaskBlock>,
+}
+
+/// What no other task may have.
+pub(super) struct Claim<'a> {
+    name: &'a str,
+    working_dir: PathBuf,
+    providers: &'a [String],
+}
+
+impl<'a> From<&'a Task> for Claim<'a> {
+    fn from(task: &'a Task) -> Self {
+        Self {
+            name: task.name.as_str(),
+            working_dir: task.working_dir.clone(),
+            providers: &task.providers,
+        }
+    }
 }
 
 /// Checks all tasks, and that they go together.
@@ -60,45 +78,65 @@ pub(super) struct Finalized {
 /// Source: Consul-Terraform-Sync 0.9.0 `config/task.go`.
 pub(super) fn finalize(raw: &[RawTask], shared: &Shared<'_>, findings: &mut Findings) -> Finalized {
     let mut finalized = Finalized::default();
-    let mut places: BTreeMap<TaskName, Option<Place>> = BTreeMap::new();
     for raw in raw {
-        let Some(task) = finalize_task(raw, shared, &mut finalized.blocks, findings) else {
-            continue;
-        };
-        let place = raw.name.as_ref().and_then(|name| name.place.clone());
-        if let Some(first) = places.get(&task.name) {
-            let help = match first {
-                Some(first) => format!("the first is at {first}; rename one of them"),
-                None => "rename one of them".to_owned(),
-            };
-            findings.error_help(format!("duplicate task name: {}", task.name), place, help);
-        } else {
-            places.insert(task.name.clone(), place);
-        }
-        finalized.tasks.push(task);
+        finalized.tasks.extend(finalize_task(raw, shared, &mut finalized.blocks, findings));
     }
-    let all: Vec<&Task> = finalized.tasks.iter().collect();
-    check_auto_commit(&all, shared.providers, findings);
+    check_names(raw, findings);
+    // A task with another mistake claims what it claims.
+    let providers: Vec<Vec<String>> = raw
+        .iter()
+        .map(|raw| raw.providers.as_ref().map(Strings::to_vec).unwrap_or_default())
+        .collect();
+    let claims: Vec<Claim<'_>> = raw
+        .iter()
+        .zip(&providers)
+        .filter_map(|(raw, providers)| {
+            let name = raw.name.as_ref().filter(|name| !name.value.is_empty())?.value.as_str();
+            let working_dir = non_empty(raw.working_dir.as_ref()).map(PathBuf::from);
+            let working_dir = working_dir.unwrap_or_else(|| shared.working_dir.join(name));
+            Some(Claim { name, working_dir, providers })
+        })
+        .collect();
+    check_auto_commit(&claims, shared.providers, findings);
     let base_dir = shared.surroundings.base_dir();
-    let place = |task: &TaskName| {
-        let named =
-            |raw: &&RawTask| raw.name.as_ref().is_some_and(|name| name.value == task.as_str());
+    let place = |task: &str| {
+        let named = |raw: &&RawTask| raw.name.as_ref().is_some_and(|name| name.value == task);
         let raw = raw.iter().rfind(named)?;
         let written = raw.working_dir.as_ref().or(raw.name.as_ref());
         written.and_then(|written| written.place.clone())
     };
-    check_working_dirs(&all, &base_dir, place, findings);
+    check_working_dirs(&claims, &base_dir, place, findings);
     finalized
+}
+
+/// Checks that no two tasks have one name.
+fn check_names(raw: &[RawTask], findings: &mut Findings) {
+    let mut places: BTreeMap<&str, Option<Place>> = BTreeMap::new();
+    for name in raw.iter().filter_map(|raw| raw.name.as_ref()) {
+        if name.value.is_empty() {
+            continue;
+        }
+        let Some(first) = places.get(name.value.as_str()) else {
+            places.insert(&name.value, name.place.clone());
+            continue;
+        };
+        let help = match first {
+            Some(first) => format!("the first is at {first}; rename one of them"),
+            None => "rename one of them".to_owned(),
+        };
+        let message = format!("duplicate task name: {}", name.value);
+        findings.error_help(message, name.place.clone(), help);
+    }
 }
 
 /// Checks that no two of `tasks` have the same working directory, however it is written.
 pub(super) fn check_working_dirs(
-    tasks: &[&Task],
+    tasks: &[Claim<'_>],
     base_dir: &Path,
-    place: impl Fn(&TaskName) -> Option<Place>,
+    place: impl Fn(&str) -> Option<Place>,
     findings: &mut Findings,
 ) {
-    let mut taken: BTreeMap<PathBuf, &Task> = BTreeMap::new();
+    let mut taken: BTreeMap<PathBuf, &Claim<'_>> = BTreeMap::new();
     for task in tasks {
         let folder = lexical(&base_dir.join(&task.working_dir));
         match taken.get(&folder) {
@@ -110,7 +148,7 @@ pub(super) fn check_working_dirs(
                     task.name,
                     folder.display()
                 ),
-                place(&task.name),
+                place(task.name),
                 "give each task a working_dir of its own, or none",
             ),
             Some(_) => {}
@@ -124,9 +162,12 @@ pub(super) fn check_working_dirs(
 /// The complaint about two of `tasks` with the same working directory.
 pub(crate) fn shared_working_dir(tasks: &[Task], base_dir: &Path) -> Option<String> {
     let mut findings = Findings::default();
-    let tasks: Vec<_> = tasks.iter().collect();
-    check_working_dirs(&tasks, base_dir, |_| None, &mut findings);
+    check_working_dirs(&claims(tasks), base_dir, |_| None, &mut findings);
     findings.errors.first().map(ToString::to_string)
+}
+
+fn claims(tasks: &[Task]) -> Vec<Claim<'_>> {
+    tasks.iter().map(Claim::from).collect()
 }
 
 /// A path without `.` and `..`, as far as its text tells.
@@ -148,11 +189,15 @@ fn lexical(path: &Path) -> PathBuf {
 ///
 /// Deviation: upstream takes a provider without arguments in its place, so the
 /// task would run with the credentials of nobody knows whom.
-pub(super) fn check_aliases(raw: &[RawTask], providers: &[ProviderBlock], findings: &mut Findings) {
+pub(super) fn check_aliases(
+    raw: &[RawTask],
+    providers: &provider::Finalized,
+    findings: &mut Findings,
+) {
     for item in raw.iter().filter_map(|raw| raw.providers.as_ref()).flat_map(|named| &named.items) {
         let id = item.value.as_str();
         let Some((name, alias)) = id.split_once('.') else { continue };
-        if find_provider(providers, id).is_some() {
+        if find_provider(&providers.blocks, id).is_some() || providers.is_doubtful(name) {
             continue;
         }
         findings.error_help(
@@ -170,7 +215,7 @@ pub(super) fn check_aliases(raw: &[RawTask], providers: &[ProviderBlock], findin
 
 /// That no two of `tasks` use one provider that commits by itself.
 pub(super) fn check_auto_commit(
-    tasks: &[&Task],
+    tasks: &[Claim<'_>],
     providers: &[ProviderBlock],
     findings: &mut Findings,
 ) {
@@ -179,7 +224,7 @@ pub(super) fn check_auto_commit(
             let used = task.providers.iter().filter_map(|id| find_provider(providers, id));
             used.into_iter().any(|used| used.id() == provider.id())
         });
-        let users: Vec<&str> = users.map(|task| task.name.as_str()).collect();
+        let users: Vec<&str> = users.map(|task| task.name).collect();
         if users.len() > 1 {
             findings.error_help(
                 format!(
@@ -197,7 +242,7 @@ pub(super) fn check_auto_commit(
 /// `tasks` use.
 pub(crate) fn shared_auto_commit(tasks: &[Task], providers: &[ProviderBlock]) -> Option<String> {
     let mut findings = Findings::default();
-    check_auto_commit(&tasks.iter().collect::<Vec<_>>(), providers, &mut findings);
+    check_auto_commit(&claims(tasks), providers, &mut findings);
     findings.errors.first().map(ToString::to_string)
 }
 
@@ -218,8 +263,11 @@ fn finalize_task(
     let buffer_period = task_buffer_period(raw, scheduled, shared.buffer_period, findings);
     let guard = guard(raw, findings);
     let drift_check = drift_check(raw, findings);
-    let driver_blocks =
-        name.as_ref().map(|name| driver_blocks(raw, name, &shared.task_blocks, blocks, findings));
+    // A name that was refused, or none, keeps no block from being checked.
+    let named = name.clone().unwrap_or_else(|| {
+        TaskName::refused(raw.name.as_ref().map_or("", |name| name.value.as_str()))
+    });
+    let driver_blocks = driver_blocks(raw, &named, &shared.task_blocks, blocks, findings);
     if findings.errors.len() > before || !raw.invalid.is_empty() {
         return None;
     }
@@ -244,7 +292,7 @@ fn finalize_task(
         guard,
         destroy_on_delete: raw.destroy_on_delete.as_ref().is_some_and(|destroy| destroy.value),
         drift_check,
-        driver_blocks: driver_blocks.unwrap_or_default(),
+        driver_blocks,
         name,
     })
 }

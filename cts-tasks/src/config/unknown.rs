@@ -27,7 +27,10 @@ pub(super) fn diagnostic(file: &str, unknown: &[UnknownKey]) -> Diagnostic {
 
 fn hint(key: &UnknownKey) -> Option<String> {
     let hint = match key.path.as_str() {
-        "provider" => "use a terraform_provider block instead of provider",
+        "provider" => {
+            "'provider' is an invalid key for Consul-Terraform-Sync (CTS) configuration, try \
+             'terraform_provider'"
+        }
         "driver.terraform-cloud" => {
             "the terraform-cloud driver is not part of this program; use one that includes it, or driver \"terraform\""
         }

@@ -17,7 +17,7 @@ use super::{
 use crate::{
     ApplyRequest, Change, Changes, Driver, Error, Event, EventConfig, EventError, InputsDigest,
     Objection, Outcome, Plan, PlanId, Result, Retry, RunContext, Stop, StopReason, Task,
-    TaskInputs, measure,
+    TaskInputs, error::SUPERSEDED, measure,
 };
 
 /// One run of one task: apply with all retries, and the event that tells of it.
@@ -353,12 +353,7 @@ impl Run {
 
 /// Nothing was applied, though nothing newer is there; another try plans anew.
 pub(super) fn superseded() -> Error {
-    Error::Driver {
-        message: "nothing was applied: the plan was discarded, or is no longer the right one"
-            .to_owned(),
-        retryable: true,
-        source: None,
-    }
+    Error::Driver { message: SUPERSEDED.to_owned(), retryable: true, source: None }
 }
 
 /// The failures of one step's tries.

@@ -410,7 +410,7 @@ async fn first_run(engine: &Engine, task: Task, stop: &Stop) -> Result<Box<Worke
     }
     match worker.first_run(stop).await {
         Err(error) if goes_on(&error) => {
-            worker.note_shortage(Some(&error));
+            worker.note_failure(Some(&error));
             tracing::error!(
                 task.name = %name,
                 error = &error as &dyn std::error::Error,

@@ -58,6 +58,8 @@ pub(crate) struct Worker {
 enum Trigger {
     Change,
     Schedule,
+    /// A run failed, and may succeed now.
+    Again,
 }
 
 /// How a worker's watch ended.
@@ -510,8 +512,8 @@ impl Worker {
                 false
             }
             Trigger::Schedule => true,
-            Trigger::Change if self.task.enabled && self.view().is_dirty() => true,
-            Trigger::Change => {
+            Trigger::Change | Trigger::Again if self.task.enabled && self.view().is_dirty() => true,
+            Trigger::Change | Trigger::Again => {
                 tracing::trace!(task.name = %task, "nothing to run");
                 false
             }
@@ -519,9 +521,18 @@ impl Worker {
     }
 
     fn start_run(&self, trigger: Trigger, stop: Stop) -> BoxFuture<'static, Done> {
-        let cause = if trigger == Trigger::Change { "change" } else { "schedule" };
+        let cause = match trigger {
+            Trigger::Change => "change",
+            Trigger::Schedule => "schedule",
+            Trigger::Again => "retry",
+        };
         measure::triggered(&self.task.name, cause);
-        let run = self.run(self.shared.options.retry, trigger == Trigger::Schedule);
+        let mut run = self.run(self.shared.options.retry, trigger == Trigger::Schedule);
+        if trigger == Trigger::Again {
+            // The event of the run that failed stands until a run ends well.
+            run.retry = Retry::NEVER;
+            run.record_failure = false;
+        }
         async move { Done::Ran(run.finish(&stop).await) }.boxed()
     }
 

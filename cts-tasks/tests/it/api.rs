@@ -61,29 +61,47 @@ impl Api {
         path: &str,
         body: String,
     ) -> (u16, Value) {
+        let headers: &[_] =
+            if body.is_empty() { &[] } else { &[("content-type", "application/json")] };
+        let exchange = self.exchange(method, path, headers, body.into_bytes()).await;
+        let answer = match exchange.answer.as_str() {
+            "" => Value::Null,
+            text => serde_json::from_str(text).unwrap(),
+        };
+        (exchange.status, answer)
+    }
+
+    /// Sends a request, and holds the exchange against the document.
+    pub(crate) async fn exchange(
+        &self,
+        method: reqwest::Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: Vec<u8>,
+    ) -> Exchange {
         let mut request = self.http.request(method.clone(), format!("{}{path}", self.url));
-        if !body.is_empty() {
-            request = request.header("content-type", "application/json");
+        for (name, value) in headers {
+            request = request.header(*name, *value);
         }
-        let answer = request.body(body.clone()).send().await.unwrap();
+        let sent = String::from_utf8_lossy(&body).into_owned();
+        let answer = request.body(body).send().await.unwrap();
         let header = |name: &str| answer.headers().get(name).map(|value| value.to_str().unwrap());
         assert_eq!(header("access-control-allow-origin"), None);
         let mut exchange = Exchange {
             method,
             target: path.to_owned(),
-            sent: body,
+            sent,
             status: answer.status().as_u16(),
             content_type: header("content-type").unwrap().to_owned(),
             request_id: header("x-request-id").map(str::to_owned),
             answer: String::new(),
         };
         exchange.answer = answer.text().await.unwrap();
-        self.document().await.check(&exchange).unwrap();
-        let answer = match exchange.answer.as_str() {
-            "" => Value::Null,
-            text => serde_json::from_str(text).unwrap(),
-        };
-        (exchange.status, answer)
+        self.document()
+            .await
+            .check(&exchange)
+            .unwrap_or_else(|problem| panic!("{problem}\nsent {} with {headers:?}", exchange.sent));
+        exchange
     }
 
     async fn document(&self) -> &Document {

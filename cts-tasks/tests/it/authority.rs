@@ -38,15 +38,34 @@ impl Authority {
         self.ca_path().join("ca.pem")
     }
 
+    /// Writes a certificate that is an authority signed by itself, as `openssl req -x509`
+    /// makes it.
+    pub(crate) fn signed_by_itself(
+        &self,
+        file: &str,
+        change: impl FnOnce(&mut CertificateParams),
+    ) -> Pair {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        change(&mut params);
+        let certificate = params.self_signed(&key).unwrap();
+        self.write(file, &certificate.pem(), &key)
+    }
+
     /// Signs a certificate for these names or addresses.
     pub(crate) fn sign(&self, file: &str, names: &[&str]) -> Pair {
         let key = KeyPair::generate().unwrap();
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         let certificate = CertificateParams::new(names).unwrap();
         let certificate = certificate.signed_by(&key, &self.issuer).unwrap();
+        self.write(file, &certificate.pem(), &key)
+    }
+
+    fn write(&self, file: &str, certificate: &str, key: &KeyPair) -> Pair {
         let at = |ending: &str| self.folder.path().join(format!("{file}-{ending}.pem"));
         let pair = Pair { cert: at("cert"), key: at("key") };
-        fs::write(&pair.cert, certificate.pem()).unwrap();
+        fs::write(&pair.cert, certificate).unwrap();
         fs::write(&pair.key, key.serialize_pem()).unwrap();
         pair
     }

@@ -1,6 +1,6 @@
 //! The typed client of the HTTP API.
 
-use std::{fs, sync::Arc};
+use std::{fs, path::Path, sync::Arc};
 
 use cts_tasks::{
     ApiServer, FirstRun, Single, Status,
@@ -8,6 +8,7 @@ use cts_tasks::{
     config::Registry,
     wire::TaskDocument,
 };
+use rcgen::{CertificateParams, ExtendedKeyUsagePurpose, date_time_ymd};
 use tokio::{
     io::copy_bidirectional,
     net::{TcpStream, UnixListener},
@@ -15,7 +16,7 @@ use tokio::{
 
 use crate::{
     api::{Api, FollowerOf},
-    authority::{Authority, tls},
+    authority::{Authority, Pair, tls},
     config::support::{AnyDriver, loader_of, source, task},
     scene::{Scene, on},
 };
@@ -218,6 +219,44 @@ async fn mutual_tls_wants_a_certificate_of_the_right_authority() {
             config.tls.client_key = Some(own.key);
         });
         welcome.status().await.unwrap();
+    }
+}
+
+/// Shows this certificate to an API that lists `listed` as its authority.
+async fn show(authority: &Authority, listed: &Path, shown: &Pair) -> Result<(), Error> {
+    let rest = format!(" verify_incoming = true\n ca_cert = {listed:?}");
+    let (_scene, _api, host) = secured(authority, &rest).await;
+    let client = client(&format!("https://{host}"), |config| {
+        config.tls.ca_file = Some(authority.ca_file());
+        config.tls.client_cert = Some(shown.cert.clone());
+        config.tls.client_key = Some(shown.key.clone());
+    });
+    client.status().await.map(|_status| ())
+}
+
+/// Upstream's server takes it, for Go finds it among the roots.
+#[tokio::test]
+async fn mutual_tls_takes_an_authority_s_certificate_that_is_listed_itself() {
+    let authority = Authority::new();
+    let own = authority.signed_by_itself("own", |_| ());
+    show(&authority, &own.cert, &own).await.unwrap();
+    let both = authority.ca_path().join("bundle.pem");
+    let bundle = [&authority.ca_file(), &own.cert].map(|file| fs::read_to_string(file).unwrap());
+    fs::write(&both, bundle.concat()).unwrap();
+    show(&authority, &both, &own).await.unwrap();
+    show(&authority, &both, &authority.sign("client", &["client"])).await.unwrap();
+
+    assert!(show(&authority, &authority.ca_file(), &own).await.is_err(), "it is not listed");
+    let changes: [(&str, fn(&mut CertificateParams)); 3] = [
+        ("expired", |certificate| certificate.not_after = date_time_ymd(2020, 1, 1)),
+        ("early", |certificate| certificate.not_before = date_time_ymd(2200, 1, 1)),
+        ("purpose", |certificate| {
+            certificate.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        }),
+    ];
+    for (file, change) in changes {
+        let own = authority.signed_by_itself(file, change);
+        assert!(show(&authority, &own.cert, &own).await.is_err(), "{file}");
     }
 }
 

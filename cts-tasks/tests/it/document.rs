@@ -47,11 +47,14 @@ impl Document {
         }
         let (path, query) = exchange.target.split_once('?').unwrap_or((&exchange.target, ""));
         let method = exchange.method.as_str().to_lowercase();
+        // Who may ask at all is looked at before what is asked.
         let Some(item) = self.path(path) else {
-            return self.check_error(exchange, &[400, 404]);
+            return self.check_error(exchange, &[400, 401, 403, 404]);
         };
         let Some(operation) = item.get(&method) else {
-            return self.check_error(exchange, &[400, 405]);
+            // Where metrics are not served there is nothing.
+            let nothing = if path == "/metrics" { 404 } else { 405 };
+            return self.check_error(exchange, &[400, 401, 403, 405, nothing]);
         };
         if exchange.status < 400 {
             self.check_request(operation, query, &exchange.sent)?;

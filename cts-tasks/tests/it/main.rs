@@ -10,6 +10,7 @@
 mod api;
 mod api_access;
 mod api_create;
+mod api_drawn;
 mod api_limits;
 mod api_on_consul;
 mod api_plans;
@@ -39,3 +40,4 @@ mod soak;
 mod stores;
 mod triggers;
 mod triggers_on_consul;
+mod upstream;

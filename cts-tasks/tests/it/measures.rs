@@ -56,5 +56,15 @@ async fn what_happens_is_counted_and_served() {
     ] {
         assert!(text.contains(line), "{line} is not in\n{text}");
     }
+
+    // A task's metrics end with it.
+    scene.engine.delete(&"t".parse().unwrap()).await.unwrap();
+    while api.get("/v1/tasks/t").await.0 != 404 {
+        tokio::task::yield_now().await;
+    }
+    let text = api.http.get(format!("{}/metrics", api.url)).send().await.unwrap();
+    let text = text.text().await.unwrap();
+    assert!(!text.contains("task=\"t\""), "{text}");
+    assert!(text.contains("cts_runs_total{task=\"guarded\",result=\"waiting\"}"), "{text}");
     scene.end(running).await;
 }

@@ -359,11 +359,10 @@ async fn a_panic_of_a_driver_is_an_error_of_its_task() {
 
 #[tokio::test(start_paused = true)]
 async fn a_shortage_of_this_machine_gives_no_run_up() {
-    for (text, given_up) in [
-        ("cannot write x: Too many open files (os error 24)", false),
-        ("Error: write /x: no space left on device", false),
-        ("fork/exec: cannot allocate memory", false),
-        ("Error: the provider refuses", true),
+    for text in [
+        "cannot write x: Too many open files (os error 24)",
+        "Error: write /x: no space left on device",
+        "fork/exec: cannot allocate memory",
     ] {
         let trial = Trial::new();
         let running = trial.start().await;
@@ -371,12 +370,91 @@ async fn a_shortage_of_this_machine_gives_no_run_up() {
         trial.faulty.apply_fails(20, &Trouble::Refuse(text));
         trial.scene.put("web", 2);
         sleep(Duration::from_hours(2)).await;
-        let applied = trial.scene.driver.applied("bad").unwrap();
-        assert_eq!(ids(&applied).len(), if given_up { 1 } else { 2 }, "{text}");
-        let left = trial.faulty.applies.lock().unwrap().len();
-        assert_eq!(left, if given_up { 17 } else { 0 }, "{text}");
+        assert_eq!(ids(&trial.scene.driver.applied("bad").unwrap()).len(), 2, "{text}");
+        assert_eq!(trial.faulty.applies.lock().unwrap().len(), 0, "{text}");
         trial.scene.end(running).await;
     }
+}
+
+/// Three tries as upstream, whose event tells of them; then further ones, in silence, with
+/// pauses that go on growing.
+#[tokio::test(start_paused = true)]
+async fn a_run_that_may_succeed_later_is_never_given_up() {
+    let trial = Trial::new();
+    let running = trial.start().await;
+    trial.scene.driver.wait_for_applies("bad", 1).await;
+    trial.faulty.apply_fails(12, &Trouble::Refuse("the firewall does not answer"));
+    let changed = Instant::now();
+    trial.scene.put("web", 2);
+    trial.scene.wait_for_events("bad", 2).await;
+    let message = trial.scene.events("bad")[0].error.as_ref().unwrap().message.clone();
+    assert!(message.contains("retry attempt #2 failed"), "{message}");
+    assert_eq!(trial.faulty.applies.lock().unwrap().len(), 9);
+
+    sleep(Duration::from_secs(10)).await;
+    assert!(trial.faulty.applies.lock().unwrap().len() < 9, "the next one follows soon");
+    assert_eq!(trial.scene.events("bad").len(), 2, "which is no event of its own");
+    assert_eq!(trial.scene.status("bad"), Status::Errored);
+
+    trial.scene.driver.wait_for_applies("bad", 2).await;
+    // 4 + 8 + … + 512 s, each up to half as long again, and twice 15 min.
+    let took = changed.elapsed();
+    assert!(took > Duration::from_mins(30) && took < Duration::from_mins(80), "{took:?}");
+    trial.scene.wait_for_events("bad", 3).await;
+    assert_eq!(trial.scene.status("bad"), Status::Successful);
+    assert!(trial.scene.events("bad")[0].success);
+    assert_eq!(ids(&trial.scene.driver.applied("bad").unwrap()), ["web-1", "web-2"]);
+    let tries = trial.faulty.tries.load(Ordering::Relaxed);
+    sleep(Duration::from_hours(10)).await;
+    assert_eq!(trial.scene.driver.applies("bad").len(), 2, "it is done");
+    assert_eq!(trial.faulty.tries.load(Ordering::Relaxed), tries);
+    trial.scene.end(running).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_run_waits_no_longer_when_something_changes_or_somebody_orders() {
+    let trial = Trial::new();
+    let running = trial.start().await;
+    trial.scene.driver.wait_for_applies("bad", 1).await;
+    let fail = || {
+        trial.faulty.applies.lock().unwrap().clear();
+        trial.faulty.apply_fails(1000, &Trouble::Refuse("no"));
+    };
+    fail();
+    trial.scene.put("web", 2);
+    sleep(Duration::from_mins(20)).await;
+    trial.faulty.applies.lock().unwrap().clear();
+    trial.scene.put("web", 3);
+    let soon = timeout(Duration::from_secs(1), trial.scene.driver.wait_for_applies("bad", 2)).await;
+    assert_eq!(ids(&soon.unwrap()[1]).len(), 3);
+
+    fail();
+    trial.scene.put("web", 4);
+    sleep(Duration::from_mins(20)).await;
+    let engine = &trial.scene.engine;
+    engine.set_enabled(&bad(), false, FirstRun::WhenTriggered).await.unwrap();
+    trial.faulty.applies.lock().unwrap().clear();
+    sleep(Duration::from_hours(2)).await;
+    assert_eq!(trial.scene.driver.applies("bad").len(), 2, "a disabled task rests");
+    engine.set_enabled(&bad(), true, FirstRun::WhenTriggered).await.unwrap();
+    engine.run_now(&bad()).await.unwrap();
+    assert_eq!(ids(&trial.scene.driver.applied("bad").unwrap()).len(), 4);
+    trial.scene.end(running).await;
+}
+
+/// What cannot succeed is left to the operator.
+#[tokio::test(start_paused = true)]
+async fn a_run_that_cannot_succeed_is_not_tried_again() {
+    let scene = Scene::new();
+    scene.put("web", 1);
+    let running = scene.start(vec![on("t", &["web"])]).await;
+    scene.driver.fail_next("t", "invalid", false);
+    scene.put("web", 2);
+    scene.wait_for_events("t", 2).await;
+    sleep(Duration::from_hours(2)).await;
+    assert_eq!(ids(&scene.driver.applied("t").unwrap()), ["web-1"]);
+    assert_eq!(scene.status("t"), Status::Errored);
+    scene.end(running).await;
 }
 
 /// Panics at some commits, and can be used again after a crash.

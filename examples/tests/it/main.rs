@@ -6,11 +6,15 @@ mod acl;
 #[cfg(feature = "terraform-sync")]
 mod bad_input;
 #[cfg(feature = "terraform-sync")]
+mod clock;
+#[cfg(feature = "terraform-sync")]
 mod cluster;
 #[cfg(all(feature = "resource-store", feature = "terraform-sync"))]
 mod cluster_import;
 #[cfg(all(feature = "resource-store", feature = "terraform-sync"))]
 mod cluster_mistakes;
+#[cfg(feature = "terraform-sync")]
+mod daemon;
 #[cfg(all(feature = "resource-store", feature = "terraform-sync"))]
 mod durability;
 #[cfg(feature = "ecs")]
@@ -29,6 +33,9 @@ mod kill;
 #[cfg(feature = "ecs")]
 mod mesh;
 #[cfg(feature = "terraform-sync")]
+#[path = "../../../cts-ha/tests/it/faults/proxy.rs"]
+mod network;
+#[cfg(feature = "terraform-sync")]
 mod operator;
 #[cfg(feature = "terraform-sync")]
 mod parts;
@@ -40,6 +47,8 @@ mod resource;
 mod resource_server;
 #[cfg(feature = "terraform-sync")]
 mod secured;
+#[cfg(feature = "terraform-sync")]
+mod shutdown;
 #[cfg(all(feature = "elect", feature = "resource-store", feature = "terraform-sync"))]
 mod singleton;
 #[cfg(feature = "resource-store")]

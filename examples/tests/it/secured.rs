@@ -144,9 +144,18 @@ async fn a_daemon_with_a_token_tells_how_to_give_it() {
     for line in [
         "cts_api_requests_total{method=\"PATCH\",status_code=\"404\"} 1",
         "cts_api_request_duration_seconds_bucket{method=\"PATCH\",le=\"0.005\"}",
+        concat!("cts_build_info{version=\"", env!("CARGO_PKG_VERSION"), "\"} 1"),
+        "# TYPE process_cpu_seconds_total counter",
+        "# TYPE process_start_time_seconds gauge",
     ] {
         assert!(text.contains(line), "{line} in {text}");
     }
+    let sample = |name: &str| {
+        let line = text.lines().find(|line| line.starts_with(name)).unwrap();
+        line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()
+    };
+    assert!(sample("process_resident_memory_bytes") > 1e6, "{text}");
+    assert!(sample("process_open_fds") >= 3.0 && sample("process_max_fds") >= 256.0, "{text}");
     assert_eq!(sync.end("-TERM").await.code(), Some(0), "{}", sync.log());
     for secret in ["pl4nted-t0ken", "an0ther"] {
         assert!(!sync.log().contains(secret), "{}", sync.log());

@@ -8,7 +8,6 @@
 //! faults a seed stands for depends on which of the two are there. `NODES`, 3 or
 //! 5, has Raft clusters of that size only.
 
-mod clock;
 mod cluster;
 mod control;
 mod fault;

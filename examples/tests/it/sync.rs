@@ -24,6 +24,8 @@ pub(crate) fn firewall_module() -> PathBuf {
 /// A folder with a configuration, and the process that runs on it.
 pub(crate) struct SyncProcess {
     folder: PathBuf,
+    /// A command that the program is started through, and its arguments.
+    launcher: Vec<String>,
     child: Option<Child>,
     http: reqwest::Client,
 }
@@ -37,7 +39,24 @@ impl SyncProcess {
             folder.join("sync-tasks").display()
         );
         fs::write(folder.join("sync.hcl"), format!("{head}{config}")).unwrap();
-        Self { folder: folder.to_owned(), child: None, http: reqwest::Client::new() }
+        let http = reqwest::Client::new();
+        Self { folder: folder.to_owned(), launcher: Vec::new(), child: None, http }
+    }
+
+    /// Keeps the tasks' folders elsewhere than in the folder of the configuration.
+    pub(crate) fn working_in(self, folder: &Path) -> Self {
+        let path = self.folder.join("sync.hcl");
+        let text = fs::read_to_string(&path).unwrap();
+        let line = format!("working_dir = \"{}\"", folder.display());
+        let written = format!("working_dir = \"{}\"", self.folder.join("sync-tasks").display());
+        fs::write(&path, text.replace(&written, &line)).unwrap();
+        self
+    }
+
+    /// Starts the program through this command.
+    pub(crate) fn through(mut self, launcher: Vec<String>) -> Self {
+        self.launcher = launcher;
+        self
     }
 
     pub(crate) fn log(&self) -> String {
@@ -51,8 +70,11 @@ impl SyncProcess {
     /// Starts it after `change` has had its way with the command.
     pub(crate) fn start_with(&mut self, change: impl FnOnce(&mut Command)) {
         let log = File::options().create(true).append(true).open(self.folder.join("sync.log"));
-        let mut command = Command::new(env!("CARGO_BIN_EXE_consul-terraform-sync"));
+        let program = env!("CARGO_BIN_EXE_consul-terraform-sync").to_owned();
+        let words: Vec<String> = self.launcher.iter().cloned().chain([program]).collect();
+        let mut command = Command::new(&words[0]);
         command
+            .args(&words[1..])
             .args(["start", "-config-file", "sync.hcl"])
             .current_dir(&self.folder)
             .stdin(Stdio::null())
@@ -65,6 +87,11 @@ impl SyncProcess {
 
     pub(crate) fn pid(&self) -> u32 {
         self.child.as_ref().and_then(Child::id).unwrap()
+    }
+
+    /// Returns `true` if it has ended without being waited for.
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.child.as_mut().is_none_or(|child| child.try_wait().unwrap().is_some())
     }
 
     /// Sends a signal and waits for the end.

@@ -130,7 +130,7 @@ impl Worker {
         let mut settled = Settled::AsBefore;
         let (result, reply) = match done {
             Done::Readied(result) | Done::Ran(result) => {
-                self.note_shortage(result.as_ref().err());
+                self.note_failure(result.as_ref().err());
                 return self.settle_run(result).map(|()| settled);
             }
             Done::Inspected(inspection, reply) => {

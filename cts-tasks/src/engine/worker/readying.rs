@@ -1,5 +1,5 @@
-//! A task that could not be made ready: it is tried again, and can be told
-//! everything meanwhile.
+//! Setbacks: a task that could not be made ready is tried again, and can be told
+//! everything meanwhile; so is a run that failed and may succeed later.
 
 use std::time::Duration;
 
@@ -9,10 +9,12 @@ use futures::future::{BoxFuture, FutureExt as _};
 use tokio::time::Instant;
 
 use super::{Due, Trigger, Worker, orders::Done};
-use crate::{Error, Result, Retry, Stop, StopReason, engine::command::Command};
+use crate::{Condition, Error, Result, Retry, Stop, StopReason, engine::command::Command};
 
-/// Longest pause between two tries.
+/// Longest pause between two tries of what only needs this machine.
 const LONGEST: Duration = Duration::from_mins(5);
+/// Tries that a failed run has had: its pauses go on from there, up to 15 minutes.
+const TRIED: u32 = 2;
 
 /// A failure after which the task is tried again by itself.
 #[derive(Debug, Clone, Copy)]
@@ -183,9 +185,14 @@ impl Worker {
 
     /// Tries again after a pause that grows from failure to failure, for ever.
     fn set_back(&mut self, error: &Error) {
-        let failures = self.setback.map_or(0, |setback| setback.failures);
+        self.try_after(error, 0, LONGEST);
+    }
+
+    /// Tries again after the pause of this failure, counted from `first`.
+    fn try_after(&mut self, error: &Error, first: u32, longest: Duration) {
+        let failures = self.setback.map_or(first, |setback| setback.failures);
         let pause = Retry { limit: None }.delay(failures, self.shared.random());
-        let pause = pause.unwrap_or(LONGEST).min(LONGEST);
+        let pause = pause.unwrap_or(longest).min(longest);
         self.setback =
             Some(Setback { failures: failures.saturating_add(1), until: Instant::now() + pause });
         tracing::error!(
@@ -202,11 +209,19 @@ impl Worker {
         self.setback.filter(|_| self.task.enabled && !waits_for_consul).map(|setback| setback.until)
     }
 
-    /// A run that failed because this machine was short of something is tried
-    /// again: no change in Consul would tell that the shortage has passed.
-    pub(crate) fn note_shortage(&mut self, error: Option<&Error>) {
+    /// A run that failed and may succeed later is tried again: no change in Consul
+    /// would tell that a shortage of this machine has passed, or that a provider
+    /// answers again. One that only its schedule may run waits for that.
+    ///
+    /// Deviation: upstream gives it up after three tries, and what had changed
+    /// is lost until the next change.
+    pub(crate) fn note_failure(&mut self, error: Option<&Error>) {
+        let scheduled = matches!(self.task.condition, Condition::Schedule { .. });
         match error {
             Some(error) if error.is_shortage() => self.set_back(error),
+            Some(error) if error.is_retryable() && !error.is_superseded() && !scheduled => {
+                self.try_after(error, TRIED, Duration::MAX);
+            }
             // Something else than a run may have ended well.
             None if self.view().is_dirty() => {}
             Some(_) | None => self.setback = None,
@@ -219,7 +234,7 @@ impl Worker {
             self.setback = None;
             return;
         }
-        due.trigger = Some(Trigger::Change);
+        due.trigger = Some(Trigger::Again);
         if let Some(setback) = &mut self.setback {
             // How this one ends says when the next is.
             setback.until = Instant::now() + LONGEST;

@@ -1,6 +1,10 @@
 //! Each kind of mistake, with the text and the place that an operator sees.
 
-use super::support::{error, errors, task_text};
+use std::collections::BTreeMap;
+
+use cts_tasks::{Diagnostic, Severity, config::Registry};
+
+use super::support::{AnyDriver, error, errors, loader, loader_of, source, task_text};
 
 /// The text, and its only error.
 const MISTAKES: &[(&str, &str)] = &[
@@ -223,6 +227,97 @@ fn every_mistake_has_its_text_and_its_place() {
             assert_eq!(found, expected, "{text}");
         }
     }
+}
+
+/// All texts of mistakes, whole.
+fn all_texts() -> Vec<String> {
+    let settings = MISTAKES.iter().map(|(text, _)| (*text).to_owned());
+    settings.chain(TASK_MISTAKES.iter().map(|(body, _)| task_text(body))).collect()
+}
+
+/// The errors of a configuration of these files, as `place: message`.
+fn told(files: &[(&str, &str)]) -> Vec<String> {
+    let sources = files.iter().map(|(path, text)| source(path, text)).collect();
+    let found = loader().load_sources(sources).err().unwrap_or_default();
+    let errors = found.iter().filter(|one| one.severity == Severity::Error);
+    errors.map(super::support::short).collect()
+}
+
+/// The settings that two files both have; the later one counts, so a mistake in the
+/// earlier one is none.
+fn replaced(first: &str, second: &str) -> bool {
+    const SCALARS: [&str; 3] = ["port", "id", "log_level"];
+    let sets = |text: &str, key: &str| text.trim_start().starts_with(&format!("{key} = "));
+    let block = |text: &str| text.split_whitespace().next().map(str::to_owned);
+    SCALARS.iter().any(|key| sets(first, key) && sets(second, key))
+        || (block(first) == block(second)
+            && ["consul", "buffer_period", "tls", "syslog", "vault", "driver"]
+                .contains(&block(first).unwrap_or_default().as_str()))
+}
+
+/// Returns `true` if a provider's block without a name that can be read, or a file without a
+/// content that can, may hold what the first file is said to lack.
+fn may_define(missing: &str, second: &str) -> bool {
+    let more = format!("{second}\nunknown_key = 1");
+    let is_read = told(&[("b.hcl", &more)]).iter().any(|told| told.contains("unknown_key"));
+    missing.contains("there is no terraform_provider block")
+        && (!is_read || second.starts_with("terraform_provider {"))
+}
+
+/// Two files with a mistake in each: both are told, whichever they are.
+#[test]
+fn no_mistake_hides_another_one() {
+    let texts = all_texts();
+    let mut hidden: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for first in &texts {
+        let alone = told(&[("a.hcl", first)]);
+        for second in texts.iter().filter(|second| !replaced(first, second)) {
+            let both = told(&[("a.hcl", first), ("b.hcl", second)]);
+            let missing =
+                alone.iter().filter(|one| !both.contains(one) && !may_define(one, second));
+            for missing in missing {
+                hidden.entry(missing.clone()).or_default().push(second.clone());
+            }
+        }
+    }
+    assert!(hidden.is_empty(), "{hidden:#?}");
+}
+
+/// Mistakes of one task, each of which an earlier one could hide.
+#[test]
+fn a_task_with_a_mistake_is_checked_to_the_end() {
+    let text = "task {\n  name = \"1st\"\n  module = \"m\"\n  weather {}\n  services = [\"a\"]\n}\n\
+                task {\n  name = \"twin\"\n  working_dir = \"w\"\n  services = [\"a\"]\n}\n\
+                task {\n  name = \"twin\"\n  module = \"m\"\n  services = [\"a\"]\n}\n\
+                task {\n  name = \"other\"\n  module = \"m\"\n  working_dir = \"w\"\n}\n\
+                terraform_provider \"p\" {\n  auto_commit = true\n}\n\
+                task {\n  name = \"left\"\n  providers = [\"p\"]\n}\n\
+                task {\n  name = \"right\"\n  module = \"m\"\n  providers = [\"p\"]\n}\n";
+    let found = errors(text).iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
+    for part in [
+        "a task name must start with",
+        "'test.hcl' has invalid keys: task[0].weather",
+        "test.hcl:7:6: module for the task is required",
+        "duplicate task name: twin",
+        "tasks twin and other have the same working_dir",
+        "provider with autocommit (p) cannot be used by more than one task",
+    ] {
+        assert!(found.contains(part), "{part}\n{found}");
+    }
+}
+
+#[test]
+fn a_bad_name_of_a_task_hides_nothing_of_what_its_driver_checks() {
+    let kind = AnyDriver::new("terraform", &["limits"]);
+    let loader = loader_of(Registry::new().driver(kind.clone()));
+    let text = "task {\n  name = \"1st\"\n  limits {}\n}\n\
+                task {\n  limits {}\n}\n\
+                task {\n  name = \"2nd\"\n  terraform_version = \"1.0.0\"\n}\n";
+    let found = loader.load_sources(vec![source("test.hcl", text)]).unwrap_err();
+    let limits = |task: &str| (task.to_owned(), "limits".to_owned());
+    assert_eq!(kind.seen().task_blocks, [limits("1st"), limits("")]);
+    let found = found.iter().map(Diagnostic::to_string).collect::<Vec<_>>().join("\n");
+    assert!(found.contains("configuration 'terraform_version' for task \"2nd\""), "{found}");
 }
 
 #[test]

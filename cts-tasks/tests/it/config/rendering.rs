@@ -32,7 +32,7 @@ fn long_lines_are_cut_around_the_place() {
 #[test]
 fn hints_of_upstream_are_kept() {
     for (text, hint) in [
-        ("provider \"x\" {}", "use a terraform_provider block"),
+        ("provider \"x\" {}", "try 'terraform_provider'"),
         ("driver \"terraform-cloud\" {}", "terraform-cloud driver"),
         ("high_availability {}", "high availability"),
     ] {

@@ -1,12 +1,16 @@
-//! Counts what the process does, for `/metrics`.
+//! Counts what the process does and needs, for `/metrics`.
 
 use std::{convert::Infallible, time::Duration};
 
 use cts_tasks::Exposition;
+use metrics::{describe_gauge, gauge};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+use metrics_process::Collector;
 
 /// How often samples are summed up that nobody has asked for.
 const UPKEEP: Duration = Duration::from_mins(1);
+
+const BUILD_INFO: &str = "cts_build_info";
 
 /// Bounds of the buckets of durations, in seconds: an answer of the API takes
 /// milliseconds, a run up to an hour.
@@ -32,13 +36,19 @@ impl Metrics {
         let handle = recorder.handle();
         metrics::set_global_recorder(recorder)
             .map_err(|error| format!("metrics cannot be counted: {error}"))?;
+        describe_gauge!(BUILD_INFO, "Always 1; its labels tell which program this is");
+        gauge!(BUILD_INFO, "version" => env!("CARGO_PKG_VERSION")).set(1.0);
+        Collector::default().describe();
         Ok(Self(handle))
     }
 
     /// What the API serves.
     pub(crate) fn exposition(&self) -> Exposition {
         let handle = self.0.clone();
-        Exposition::new(move || handle.render())
+        Exposition::new(move || {
+            Collector::default().collect();
+            handle.render()
+        })
     }
 
     /// Keeps samples from piling up while nobody asks for them.

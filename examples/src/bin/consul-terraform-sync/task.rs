@@ -138,8 +138,9 @@ fn help_to_connect(error: &client::Error) -> &'static str {
     }
     if told("CaUsedAsEndEntity") {
         return "The daemon shows the certificate of an authority (basicConstraints CA:TRUE), which is \
-                not accepted as a server's. Give the daemon one that says CA:FALSE; 'openssl req \
-                -x509' makes it with -addext basicConstraints=critical,CA:FALSE.";
+                accepted only if it is named itself. Name it with -ca-cert or CTS_CACERT, or give \
+                the daemon one that says CA:FALSE; 'openssl req -x509' makes it with -addext \
+                basicConstraints=critical,CA:FALSE.";
     }
     if told("invalid peer certificate") {
         return "Name the authority that signed the daemon's certificate with -ca-cert or -ca-path, \

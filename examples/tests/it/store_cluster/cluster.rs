@@ -10,12 +10,12 @@ use tokio::time::{Instant, sleep};
 
 use super::{
     SERVER, SUITE,
-    clock::Clocks,
     fault::{Fault, Possible},
     node::{Node, Starting},
     peers::Network,
 };
 use crate::{
+    clock::Clocks,
     etcd_server::Servers,
     slow_disk::{SlowDisk, Strace},
 };

@@ -155,3 +155,16 @@ fn help_of_every_command_has_upstreams_form() {
         assert!(help("task -h").contains(&format!("\n  {name} ")), "{}", help("task -h"));
     }
 }
+
+/// Deviation: upstream ends its flags at the first word that is none.
+#[test]
+fn flags_after_a_name_count_and_further_words_do_not() {
+    let Invocation::Task(TaskCommand::Delete(flags)) =
+        parse("task delete web -auto-approve -http-addr=http://a:1 more").unwrap()
+    else {
+        panic!("no deletion");
+    };
+    assert!(flags.approval.auto_approve);
+    assert_eq!(flags.named.connection.http_addr.as_deref(), Some("http://a:1"));
+    assert_eq!(flags.named.name(), "web");
+}

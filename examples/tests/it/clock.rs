@@ -13,7 +13,7 @@ use std::{
 use consul_watch::testing::parts::Suite;
 
 /// The clocks of nodes. Without a jump they go as that of the machine.
-pub(super) struct Clocks {
+pub(crate) struct Clocks {
     library: OsString,
     folder: PathBuf,
     /// Which process each node is.
@@ -23,7 +23,7 @@ pub(super) struct Clocks {
 impl Clocks {
     /// The clocks that are kept in this folder, if faketime is there. If not,
     /// the report says which case did not run.
-    pub(super) fn find(suite: Suite, case: &str, folder: &Path) -> Option<Self> {
+    pub(crate) fn find(suite: Suite, case: &str, folder: &Path) -> Option<Self> {
         let part = suite.part("faketime", case)?;
         // What it would have a program load.
         let mut command = Command::new(&part.path);
@@ -43,7 +43,7 @@ impl Clocks {
     }
 
     /// What a node has to be started with.
-    pub(super) fn environment(&self, node: usize) -> Vec<(&'static str, OsString)> {
+    pub(crate) fn environment(&self, node: usize) -> Vec<(&'static str, OsString)> {
         self.set(node, 0);
         let on = || OsStr::new("1").to_owned();
         vec![
@@ -59,7 +59,7 @@ impl Clocks {
 
     /// Sets the clock of a node so many seconds before or after that of the
     /// machine.
-    pub(super) fn set(&self, node: usize, seconds: i64) {
+    pub(crate) fn set(&self, node: usize, seconds: i64) {
         let (file, aside) = (self.file(node), self.folder.join("clock-aside"));
         // At once, so that no half of it is read.
         fs::write(&aside, format!("{seconds:+}\n")).unwrap();
@@ -67,7 +67,7 @@ impl Clocks {
     }
 
     /// From now on the process is that node.
-    pub(super) fn is(&self, process: Option<u32>, node: usize) {
+    pub(crate) fn is(&self, process: Option<u32>, node: usize) {
         let mut processes = self.processes.lock().unwrap();
         let before = match process {
             Some(process) => processes.insert(node, process),
