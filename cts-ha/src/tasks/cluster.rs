@@ -29,7 +29,7 @@ use super::{
 };
 use crate::{
     Candidate, Consul, ConsulElector, ElectionOptions, Elector as _, Error, KeptSession,
-    LOCK_FLAGS, Leadership, Result, SessionOptions,
+    LOCK_FLAGS, Leader, Leadership, Result, SessionOptions,
 };
 
 /// What a [`CtsCluster`] can be told besides the configuration.
@@ -270,6 +270,14 @@ impl CtsCluster {
         }
     }
 
+    /// Returns who leads in place of this instance, as far as it is known.
+    ///
+    /// A lock in its own name is that of its earlier process, which has crashed, or its own
+    /// while the store is opened. A client that is sent there would ask this instance again.
+    fn other_leader(&self) -> Option<Leader> {
+        self.elector.leader().filter(|leader| leader.id != self.id)
+    }
+
     fn current(&self) -> MutexGuard<'_, Option<Current>> {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -431,9 +439,9 @@ impl Cluster for CtsCluster {
         if Permit::check(self).is_ok() {
             return Role::Leader;
         }
-        let leader = self.elector.leader();
+        let leader = self.other_leader();
         Role::Follower {
-            address: leader.as_ref().and_then(crate::Leader::host_and_port),
+            address: leader.as_ref().and_then(Leader::host_and_port),
             leader: leader.map(|leader| leader.id),
         }
     }
@@ -455,7 +463,8 @@ impl Cluster for CtsCluster {
     }
 
     async fn members(&self) -> cts_tasks::Result<Vec<Member>> {
-        let leader = self.elector.leader();
+        let leads = Permit::check(self).is_ok();
+        let leader = if leads { self.elector.leader() } else { self.other_leader() };
         let found = members(&self.client, &self.settings.tag(), leader.as_ref()).await?;
         self.look_for_hidden(&found).await?;
         Ok(found)

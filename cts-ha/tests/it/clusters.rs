@@ -9,13 +9,19 @@ use std::{
 use async_trait::async_trait;
 use consul_watch::{
     Client, ClientConfig, QueryOptions, Watcher, WriteOptions,
-    testing::{DefaultPolicy, TestConsul, real::Consul},
+    testing::{
+        DefaultPolicy, TestConsul,
+        real::{Consul, free_port},
+    },
     types::{
         AclLink, AclPolicy, AclTokenRequest, CatalogRegistration, HealthCheck, HealthStatus,
         Service,
     },
 };
-use cts_ha::tasks::{ClusterOptions, CtsCluster, FailoverRun, HighAvailability};
+use cts_ha::{
+    Candidate, ConsulElector, Elector as _,
+    tasks::{ClusterOptions, CtsCluster, FailoverRun, HighAvailability},
+};
 use cts_tasks::{
     ApiServer, Cluster, Config, Daemon, DaemonOptions, Engine, EngineOptions, FirstRun, Member,
     Permit as _, Role, Single, State, Stop, StopReason, Task, TaskName,
@@ -33,6 +39,8 @@ cases!(
     members_are_found_by_their_tag,
     a_follower_says_who_leads,
     an_incompatible_instance_stands_only_where_it_may,
+    a_restarted_instance_sends_nobody_to_itself,
+    a_redirect_has_the_port_of_the_leaders_api,
 );
 
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -90,10 +98,22 @@ impl Deployment {
         id: &'static str,
         change: &dyn Fn(&mut HighAvailability, &mut ClusterOptions),
     ) -> Node {
+        self.node_at(place, id, 0, change)
+    }
+
+    /// An instance whose API has this port.
+    fn node_at(
+        &self,
+        place: &Place,
+        id: &'static str,
+        port: u16,
+        change: &dyn Fn(&mut HighAvailability, &mut ClusterOptions),
+    ) -> Node {
         let (client, trouble) = place.troubled();
         let mut settings = self.settings(place);
         settings.address = Some(format!("{id}.example.com"));
-        let config = self.config(id);
+        let mut config = self.config(id);
+        config.port = port;
         let mut options = ClusterOptions::default();
         options.clock = Arc::clone(&place.clock);
         change(&mut settings, &mut options);
@@ -383,6 +403,52 @@ async fn an_incompatible_instance_stands_only_where_it_may(place: &Place) {
     strict.shut_down().await;
 }
 
+/// An instance that comes back while the session of its crashed process holds the lock.
+async fn a_restarted_instance_sends_nobody_to_itself(place: &Place) {
+    let deployment = Deployment::new(place, &["one"]);
+    let mut before = Candidate::new(deployment.config("a").id);
+    (before.address, before.port) = (Some("a.example.com".to_owned()), Some(8558));
+    let key = format!("{}/leader", deployment.settings(place).directory());
+    let elector = ConsulElector::new(&place.consul(), &key, before, place.election()).unwrap();
+    let earlier = elector.campaign().await.unwrap();
+    let node = deployment.node(place, "a");
+    let reads = format!("GET /v1/kv/{key}");
+    // The second read waits for a change, and the first has shown who holds the lock.
+    eventually("it waits for the lock", PATIENCE, async || node.trouble.count(&reads) >= 2).await;
+    assert_eq!(node.cluster.role(), Role::Follower { leader: None, address: None });
+    eventually("it is registered", PATIENCE, async || {
+        node.cluster.members().await.is_ok_and(|members| !members.is_empty())
+    })
+    .await;
+    assert!(!node.cluster.members().await.unwrap()[0].leader);
+    earlier.resign().await;
+    node.settled(&[("one", 1)]).await;
+    assert!(node.cluster.members().await.unwrap()[0].leader);
+    node.shut_down().await;
+}
+
+/// Spec: HA27
+async fn a_redirect_has_the_port_of_the_leaders_api(place: &Place) {
+    let deployment = Deployment::new(place, &["one"]);
+    let ports = [free_port().unwrap(), free_port().unwrap()];
+    let node = |id, port| {
+        deployment.node_at(place, id, port, &|settings, _| {
+            (settings.address, settings.redirect) = (Some("127.0.0.1".to_owned()), true);
+        })
+    };
+    let leader = node("a", ports[0]);
+    leader.settled(&[("one", 1)]).await;
+    let follower = node("b", ports[1]);
+    eventually("it knows the leader", PATIENCE, async || {
+        follower.cluster.role() != Role::Follower { leader: None, address: None }
+    })
+    .await;
+    let asked = reqwest::get(format!("http://127.0.0.1:{}/v1/status", ports[1])).await.unwrap();
+    assert_eq!((asked.url().port(), asked.status().as_u16()), (Some(ports[0]), 200));
+    follower.shut_down().await;
+    leader.shut_down().await;
+}
+
 /// Spec: HA31
 #[tokio::test(start_paused = true)]
 async fn ha31_a_registration_that_fails_is_logged() {
@@ -492,7 +558,7 @@ async fn serve(
     (format!("http://{address}"), address, stop, serving)
 }
 
-async fn answers(
+async fn answers_of(
     cluster: Arc<dyn Cluster>,
     requests: &[(&str, &str)],
 ) -> Vec<(u16, reqwest::header::HeaderMap, String)> {
@@ -512,7 +578,7 @@ async fn answers(
 }
 
 async fn ask(cluster: Arc<dyn Cluster>, requests: &[(&str, &str)]) -> Vec<(u16, Value)> {
-    let answers = answers(cluster, requests).await.into_iter();
+    let answers = answers_of(cluster, requests).await.into_iter();
     answers.map(|(status, _, body)| (status, serde_json::from_str(&body).unwrap())).collect()
 }
 
@@ -599,7 +665,7 @@ async fn a_follower_that_redirects_gives_the_leaders_address() {
         ("DELETE", "/v1/tasks/a"),
     ];
     let follower = Arc::new(redirecting(Some("cts-01"), Some("cts-01.example.com:8558")));
-    let answers = answers(follower, &paths).await;
+    let answers = answers_of(follower, &paths).await;
     for ((method, path), (status, headers, body)) in paths.iter().zip(answers) {
         assert_eq!(status, 307, "{method} {path}");
         let location = headers["location"].to_str().unwrap().to_owned();
@@ -607,8 +673,16 @@ async fn a_follower_that_redirects_gives_the_leaders_address() {
         let text = "redirect requests to leader 'cts-01' at cts-01.example.com:8558";
         assert!(*method == "HEAD" || body.contains(text), "{body}");
     }
+    let follower = Arc::new(redirecting(Some("cts-01"), Some("[::1]:8558")));
+    let (_, headers, _) = answers_of(follower, &paths[..1]).await.remove(0);
+    assert_eq!(headers["location"], "http://[::1]:8558/v1/status/tasks?include=events");
     // Where there is nowhere to go, it is said as before.
-    for (leader, address) in [(Some("cts-01"), None), (None, None)] {
+    for (leader, address) in [
+        (Some("cts-01"), None),
+        (None, None),
+        (Some("cts-01"), Some("cts-01.example.com")),
+        (Some("cts-01"), Some("[https://cts-01.example.com]:8558")),
+    ] {
         let follower = Arc::new(redirecting(leader, address));
         let (status, _) = ask(follower, &[("GET", "/v1/tasks")]).await.remove(0);
         assert_eq!(status, 400);
