@@ -9,6 +9,7 @@ use std::{
 use async_trait::async_trait;
 use consul_watch::{
     Client, ClientConfig, QueryOptions, Watcher, WriteOptions,
+    client::PutOptions,
     testing::{
         DefaultPolicy, TestConsul,
         real::{Consul, free_port},
@@ -39,6 +40,7 @@ cases!(
     members_are_found_by_their_tag,
     a_follower_says_who_leads,
     an_incompatible_instance_stands_only_where_it_may,
+    a_strict_instance_outlives_a_store_that_cannot_be_read,
     a_restarted_instance_sends_nobody_to_itself,
     a_redirect_has_the_port_of_the_leaders_api,
 );
@@ -399,6 +401,34 @@ async fn an_incompatible_instance_stands_only_where_it_may(place: &Place) {
     assert!(strict.driver.calls().is_empty());
     // What it lacked is there, and it stands by itself.
     std::fs::create_dir(elsewhere.path().join("firewall")).unwrap();
+    strict.settled(&[("one", 1)]).await;
+    strict.shut_down().await;
+}
+
+async fn a_strict_instance_outlives_a_store_that_cannot_be_read(place: &Place) {
+    let mut deployment = Deployment::new(place, &["one"]);
+    "example/module/none".clone_into(&mut deployment.tasks[0].module);
+    let folder = deployment.settings(place).directory();
+    let broken = format!("{folder}/tasks/one");
+    place.client.kv_put(&broken, "no document", &PutOptions::default()).await.unwrap();
+    let node = |id, reset| {
+        deployment.node_with(place, id, &|settings, options| {
+            settings.compat_blocks_leadership = true;
+            settings.compat_check_interval = Duration::from_millis(200);
+            options.reset_storage = reset;
+        })
+    };
+    let strict = node("a", false);
+    let reads = format!("GET /v1/kv/{folder}/");
+    eventually("it has looked several times, or ended", PATIENCE, async || {
+        strict.running.is_finished() || strict.trouble.count(&reads) > 5
+    })
+    .await;
+    assert!(!strict.running.is_finished() && !strict.leads(), "it waits until it can read it");
+    // One that throws the store away needs to read nothing of it.
+    let resetting = node("b", true);
+    resetting.settled(&[("one", 1)]).await;
+    resetting.shut_down().await;
     strict.settled(&[("one", 1)]).await;
     strict.shut_down().await;
 }
