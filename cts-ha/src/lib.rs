@@ -82,6 +82,6 @@ pub use session::{KeptSession, SessionOptions, renew_until};
 pub use timing::Timing;
 
 /// The examples of the README are tests too.
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "testing"))]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -11,7 +11,8 @@ use std::{
 use async_trait::async_trait;
 use bytes::Bytes;
 use consul_watch::{
-    Backoff, Client, Clock, QueryOptions, SystemClock, client::PutCondition, types::SessionBehavior,
+    Backoff, Client, Clock, QueryOptions, SystemClock, client::PutCondition, error_chain,
+    types::SessionBehavior,
 };
 use cts_tasks::{
     Change, Cluster, Config, DaemonOptions, Member, Permit, Role, State, Stop, StopReason, Task,
@@ -29,7 +30,7 @@ use super::{
 };
 use crate::{
     Candidate, Consul, ConsulElector, ElectionOptions, Elector as _, Error, KeptSession,
-    LOCK_FLAGS, Leadership, Result, SessionOptions,
+    LOCK_FLAGS, Leader, Leadership, Result, SessionOptions,
 };
 
 /// What a [`CtsCluster`] can be told besides the configuration.
@@ -191,15 +192,27 @@ impl CtsCluster {
     ///
     /// # Errors
     ///
-    /// What the store answers.
+    /// [`Error::Data`] for documents that cannot be read, else what Consul answers.
     pub async fn check_compatibility(&self) -> Result<Vec<Incompatible>> {
         let store = KvTaskStore::read_only(&self.consul, &self.settings.directory());
-        let state = store.load().await.map_err(|source| Error::Other {
-            operation: "reading the stored tasks",
-            retryable: source.is_retryable(),
-            source: source.into(),
-        })?;
+        let state = store.read().await?;
         Ok(compat::check(&state.tasks, &self.options.directory, &self.providers).await)
+    }
+
+    /// Finds a reason why this instance could not run all tasks as leader: the stored ones,
+    /// or those of its configuration where it throws the stored ones away.
+    async fn obstacle(&self) -> Result<Option<String>> {
+        let found = if self.options.reset_storage {
+            compat::check(&self.tasks, &self.options.directory, &self.providers).await
+        } else {
+            match self.check_compatibility().await {
+                Ok(found) => found,
+                // A leader could not open such a store either. It may be mended, or reset.
+                Err(error @ Error::Data { .. }) => return Ok(Some(error_chain(&error))),
+                Err(error) => return Err(error),
+            }
+        };
+        Ok(found.first().map(ToString::to_string))
     }
 
     /// Campaigns, and with `compat_blocks_leadership` only while this instance could run
@@ -213,22 +226,20 @@ impl CtsCluster {
             let leadership = tokio::select! {
                 leadership = self.elector.campaign() => leadership?,
                 found = self.until_compatible(false) => {
-                    found?;
                     // Its session would keep the lock from others if it were granted now.
                     self.elector.farewell().await;
+                    found?;
                     continue;
                 }
             };
             // The leader before may have stored a task since the last check.
-            match self.check_compatibility().await {
-                Ok(found) if found.is_empty() => return Ok(leadership),
-                // It is checked again, and told, before this instance stands again.
-                Ok(_) => leadership.resign().await,
-                Err(error) => {
-                    leadership.resign().await;
-                    return Err(error);
-                }
+            let obstacle = self.obstacle().await;
+            if matches!(obstacle, Ok(None)) {
+                return Ok(leadership);
             }
+            leadership.resign().await;
+            // An obstacle is logged before this instance stands again.
+            obstacle?;
         }
     }
 
@@ -237,18 +248,17 @@ impl CtsCluster {
         let mut backoff = Backoff::default().with_initial(Duration::from_secs(1));
         let mut told = false;
         loop {
-            let pause = match self.check_compatibility().await {
-                Ok(found) => {
-                    if found.is_empty() == compatible {
+            let pause = match self.obstacle().await {
+                Ok(obstacle) => {
+                    if obstacle.is_none() == compatible {
                         return Ok(());
                     }
-                    if let Some(first) = found.first()
+                    if let Some(error) = obstacle
                         && !std::mem::replace(&mut told, true)
                     {
                         tracing::warn!(
                             target: "ha.compat",
-                            error = %first,
-                            failures = found.len(),
+                            error,
                             "does not stand for election until it could run all stored tasks, as \
                              compat_blocks_leadership says"
                         );
@@ -268,6 +278,14 @@ impl CtsCluster {
             };
             self.options.clock.sleep(pause).await;
         }
+    }
+
+    /// Returns who leads in place of this instance, as far as it is known.
+    ///
+    /// A lock in its own name is that of its earlier process, which has crashed, or its own
+    /// while the store is opened. A client that is sent there would ask this instance again.
+    fn other_leader(&self) -> Option<Leader> {
+        self.elector.leader().filter(|leader| leader.id != self.id)
     }
 
     fn current(&self) -> MutexGuard<'_, Option<Current>> {
@@ -431,9 +449,9 @@ impl Cluster for CtsCluster {
         if Permit::check(self).is_ok() {
             return Role::Leader;
         }
-        let leader = self.elector.leader();
+        let leader = self.other_leader();
         Role::Follower {
-            address: leader.as_ref().and_then(crate::Leader::host_and_port),
+            address: leader.as_ref().and_then(Leader::host_and_port),
             leader: leader.map(|leader| leader.id),
         }
     }
@@ -455,7 +473,8 @@ impl Cluster for CtsCluster {
     }
 
     async fn members(&self) -> cts_tasks::Result<Vec<Member>> {
-        let leader = self.elector.leader();
+        let leads = Permit::check(self).is_ok();
+        let leader = if leads { self.elector.leader() } else { self.other_leader() };
         let found = members(&self.client, &self.settings.tag(), leader.as_ref()).await?;
         self.look_for_hidden(&found).await?;
         Ok(found)

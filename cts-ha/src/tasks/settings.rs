@@ -1,10 +1,11 @@
-use std::time::Duration;
+use std::{net::Ipv6Addr, time::Duration};
 
 use consul_watch::GoDuration;
 use cts_tasks::{
     Config, ConfigValue, Diagnostic, Place,
     config::{BlockKind, Entry, ValueKind},
 };
+use http::uri::Authority;
 
 use crate::Timing;
 
@@ -210,6 +211,13 @@ fn find<'a>(entries: &[&'a Entry], key: &str) -> Option<&'a ConfigValue> {
     entries.iter().find(|entry| entry.key == key).map(|entry| &entry.value)
 }
 
+/// Returns `true` for a name, an IPv4 or an IPv6 address, each with or without a port.
+fn is_host(address: &str) -> bool {
+    let authority =
+        |text: &str| text.parse::<Authority>().is_ok_and(|it| !it.as_str().contains('@'));
+    address.parse::<Ipv6Addr>().is_ok() || authority(address)
+}
+
 struct Reader<'a> {
     errors: &'a mut Vec<Diagnostic>,
 }
@@ -338,6 +346,12 @@ impl Reader<'_> {
                  instance leads",
                 value.place.clone(),
                 "set address to the name or address by which users reach this instance",
+            ),
+            Some("redirect") if !settings.address.as_deref().is_some_and(is_host) => self.error(
+                "redirect: expected a name or an address in instance.address, with or without a \
+                 port, and no scheme or path",
+                value.place.clone(),
+                "such as cts-01.example.com: the port of the API is added where there is none",
             ),
             Some("redirect") => settings.redirect = true,
             Some(other) => self.error(
@@ -475,6 +489,15 @@ mod tests {
         }
         let (_, errors) = blocks([("redirect", text("redirect"))], []);
         assert!(errors[0].to_string().contains("needs instance.address"), "{}", errors[0]);
+        for address in ["cts-01:8558", "10.0.0.1", "::1", "[::1]:8558"] {
+            let instance = [("redirect", text("redirect")), ("address", text(address))];
+            assert_eq!(blocks(instance, []).1, [], "{address}");
+        }
+        for address in ["https://cts-01.example.com", "cts-01/api", "two words"] {
+            let instance = [("redirect", text("redirect")), ("address", text(address))];
+            let (_, errors) = blocks(instance, []);
+            assert!(errors[0].to_string().contains("expected a name or an address"), "{address}");
+        }
         for odd in [text("307"), value(ValueKind::Bool(true))] {
             assert_eq!(blocks([("redirect", odd), address()], []).1.len(), 1);
         }

@@ -169,6 +169,13 @@ impl KvTaskStore {
         }
     }
 
+    /// Reads all that is stored. An error says which document cannot be read, which the
+    /// seam to the engine does not.
+    pub(crate) async fn read(&self) -> Result<State> {
+        let snapshot = self.snapshot().await?;
+        Ok(self.decode(&snapshot)?.state)
+    }
+
     async fn snapshot(&self) -> Result<Snapshot> {
         Snapshot::new(&self.layout, self.pairs().await?)
     }

@@ -555,6 +555,34 @@ async fn a_planted_second_sending_is_found() {
     assert!(violations.contains("was called refused and has taken effect"), "{violations}");
 }
 
+/// Spec: HA39
+#[tokio::test]
+async fn ha39_a_leader_that_stood_still_comes_back_as_a_follower() {
+    let case = "faults::ha39_a_leader_that_stood_still_comes_back_as_a_follower";
+    for part in SUITE.parts("consul", case) {
+        let consul = Consul::start_with(&part.path, quick()).await.unwrap();
+        let mut run = Run::start(consul, None).await;
+        let old = run.wait_for_leader().await;
+        let term = run.last_line(old).unwrap().term;
+        run.processes[old].signal(Signal::SIGSTOP);
+        sleep(TTL * 3).await;
+        run.wait_for_another(old).await;
+        run.processes[old].signal(Signal::SIGCONT);
+        let has_ended = || run.last_line(old).is_some_and(|line| line.what == What::Ended);
+        eventually("it knows that it leads no more", TTL, async || has_ended()).await;
+        // It stands again by itself: it leads where nobody else is left.
+        for other in IDS.into_iter().filter(|id| *id != old) {
+            run.processes.remove(other);
+            run.history.deaths.push((other.to_owned(), now()));
+        }
+        eventually("it leads again", run.patience(), async || run.leader() == Some(old)).await;
+        assert!(run.last_line(old).unwrap().term > term);
+        // No write and no step of its first term came after the other's.
+        let violations = verdict(run).await;
+        assert_eq!(violations, "", "Consul {}", part.version);
+    }
+}
+
 /// Spec: HA37
 #[tokio::test]
 #[expect(clippy::print_stdout, reason = "the figures are for who runs it")]

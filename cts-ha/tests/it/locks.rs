@@ -29,7 +29,7 @@ cases!(
     the_same_session_reclaims_its_lock,
     the_monitor_gets_over_a_few_failures,
     the_monitor_gives_up,
-    trying_once_comes_back_in_time,
+    ha12_trying_once_comes_back_in_time,
     a_handle_can_be_used_again_after_a_loss,
     a_lock_without_transactions,
     a_lock_that_was_lost_stays_closed_for_the_lock_delay,
@@ -239,20 +239,27 @@ async fn the_monitor_gives_up(place: &Place) {
 }
 
 /// Spec: HA12, CW39
-async fn trying_once_comes_back_in_time(place: &Place) {
+async fn ha12_trying_once_comes_back_in_time(place: &Place) {
     let key = place.name("lock");
     let one = Lock::new(&place.consul(), &key, place.lock());
     taken(&one).await;
     let mut options = place.lock();
-    (options.try_once, options.wait) = (true, Duration::from_millis(250));
+    let wait = Duration::from_millis(250);
+    (options.try_once, options.wait) = (true, wait);
     let two = Lock::new(&place.consul(), &key, options);
-    // What a session costs on this machine is no part of the wait.
-    let start = Instant::now();
-    assert!(two.lock().await.unwrap().is_none());
-    let took = start.elapsed();
-    let limit = if place.double.is_some() { 500 } else { 1000 };
-    assert!(took >= Duration::from_millis(250), "{took:?}");
-    assert!(took <= Duration::from_millis(limit), "{took:?}");
+    // A machine that is busy may add to one try; what the lock itself adds is in all of them.
+    let mut least = Duration::MAX;
+    for _try in 0..if place.double.is_some() { 1 } else { 10 } {
+        let start = Instant::now();
+        assert!(two.lock().await.unwrap().is_none());
+        let took = start.elapsed();
+        assert!(took >= wait, "{took:?}");
+        least = least.min(took);
+        if least <= wait * 2 {
+            break;
+        }
+    }
+    assert!(least <= wait * 2, "{least:?}");
     one.unlock().await.unwrap();
     assert!(two.lock().await.unwrap().is_some());
     two.unlock().await.unwrap();

@@ -188,6 +188,8 @@ pub(crate) struct Trouble {
     cut_after: Arc<Mutex<Option<(&'static str, usize)>>>,
     /// Beginnings and ends of requests whose answers are held back.
     held_back: Arc<Mutex<Option<(&'static str, &'static str)>>>,
+    /// TTL that sessions are created with, in place of what the client asks for.
+    ttl: Arc<Mutex<Option<&'static str>>>,
 }
 
 /// An answer in place of Consul's, to requests whose method and path begin like this.
@@ -206,6 +208,7 @@ impl Default for Trouble {
             seen: Arc::default(),
             cut_after: Arc::default(),
             held_back: Arc::default(),
+            ttl: Arc::default(),
         }
     }
 }
@@ -245,6 +248,21 @@ impl Trouble {
     /// How many answers were held back.
     pub(crate) fn held_back(&self) -> usize {
         self.count("held back ")
+    }
+
+    /// Sends this text as the TTL of sessions that are created from now on.
+    pub(crate) fn create_with_ttl(&self, ttl: &'static str) {
+        *self.ttl.lock().unwrap() = Some(ttl);
+    }
+
+    fn change_ttl(&self, line: &str, request: &mut http::Request<Bytes>) {
+        if let Some(ttl) = *self.ttl.lock().unwrap()
+            && line.starts_with("PUT /v1/session/create")
+        {
+            let mut body: serde_json::Value = serde_json::from_slice(request.body()).unwrap();
+            body["TTL"] = ttl.into();
+            *request.body_mut() = body.to_string().into();
+        }
     }
 
     fn answered(&self, request: &str) {
@@ -292,12 +310,13 @@ struct Troubled {
 impl Transport for Troubled {
     async fn exchange(
         &self,
-        request: http::Request<Bytes>,
+        mut request: http::Request<Bytes>,
         limits: ExchangeLimits,
     ) -> Result<http::Response<Bytes>, TransportError> {
         let line = format!("{} {}", request.method(), request.uri().path());
         self.trouble.seen.lock().unwrap().push(line.clone());
         self.trouble.count_down(&line);
+        self.trouble.change_ttl(&line, &mut request);
         if let Some(answer) = self.trouble.take(&line) {
             let response = http::Response::builder().status(answer.status);
             return Ok(response.body(Bytes::from_static(answer.text.as_bytes())).unwrap());

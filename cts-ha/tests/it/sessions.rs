@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use crate::place::{Place, cases, eventually};
 
 cases!(
-    a_ttl_out_of_range_is_refused,
+    ha13_a_ttl_out_of_range_is_refused,
     renewal_ends_when_the_session_is_destroyed,
     a_renewal_that_is_dropped_destroys_nothing,
     a_session_that_is_not_renewed_ends_between_one_and_two_ttls,
@@ -59,7 +59,7 @@ async fn destroy(place: &Place, id: &SessionId) {
 }
 
 /// Spec: HA13
-async fn a_ttl_out_of_range_is_refused(place: &Place) {
+async fn ha13_a_ttl_out_of_range_is_refused(place: &Place) {
     let (client, trouble) = place.troubled();
     let consul = Consul::new(client);
     let make = async |ttl: Duration| {
@@ -72,14 +72,13 @@ async fn a_ttl_out_of_range_is_refused(place: &Place) {
     assert!(!short.is_retryable(), "{short}");
     let long = make(Duration::from_hours(25)).await.unwrap_err();
     assert!(matches!(long, Error::Setting { setting: "session_ttl", .. }), "{long}");
-    // A text that is no duration: the same request, as another client would send it.
-    trouble.answer(
-        "PUT /v1/session/create",
-        1,
-        500,
-        "Session TTL 'x' invalid: time: invalid duration",
-    );
-    assert!(matches!(make(place.ttl).await.unwrap_err(), Error::Consul { .. }));
+    // What this crate never sends: Consul itself refuses it, and the error says why.
+    for (ttl, reason) in [("x", "Session TTL 'x' invalid"), ("25h", "Invalid Session TTL")] {
+        trouble.create_with_ttl(ttl);
+        let error = make(place.ttl).await.unwrap_err();
+        let text = consul_watch::error_chain(&error);
+        assert!(matches!(error, Error::Consul { .. }) && text.contains(reason), "{text}");
+    }
 }
 
 /// Spec: HA14, CW40
@@ -121,7 +120,9 @@ async fn a_session_that_is_not_renewed_ends_between_one_and_two_ttls(place: &Pla
     assert!(alive(place, &id).await);
     eventually("it ends", place.ttl * 2, async || !alive(place, &id).await).await;
     let took = start.elapsed();
-    assert!(took <= place.ttl * 2 + Duration::from_secs(2), "{took:?}");
+    // The double has no clock but this one; a server's timer and this process may be late.
+    let late = Duration::from_millis(if place.double.is_some() { 50 } else { 1_000 });
+    assert!(took <= place.ttl * 2 + late, "{took:?}");
 }
 
 async fn a_kept_session_outlives_its_ttl(place: &Place) {
@@ -234,15 +235,16 @@ async fn an_ended_session_releases_its_keys_after_the_lock_delay(place: &Place) 
     let two = create(place, |_request| ()).await;
     assert!(acquire(place, &key, &one, "x").await);
     let held = get(place, &key).await.unwrap();
-    destroy(place, &one).await;
+    // The delay begins at the server, no earlier than here.
     let ended = Instant::now();
+    destroy(place, &one).await;
     assert!(!acquire(place, &key, &two, "y").await);
     let free = get(place, &key).await.unwrap();
     assert_eq!((free.session, free.lock_index), (None, held.lock_index));
     assert_eq!(free.value, held.value);
     eventually("the delay is over", delay * 10, async || acquire(place, &key, &two, "y").await)
         .await;
-    assert!(ended.elapsed() >= delay / 2, "{:?}", ended.elapsed());
+    assert!(ended.elapsed() >= delay, "{:?}", ended.elapsed());
     let again = get(place, &key).await.unwrap();
     assert_eq!((again.session, again.lock_index), (Some(two), held.lock_index + 1));
 }
@@ -258,11 +260,13 @@ async fn an_ended_session_deletes_its_keys(place: &Place) {
     .await;
     let two = create(place, |_request| ()).await;
     assert!(acquire(place, &key, &one, "x").await);
+    let ended = Instant::now();
     destroy(place, &one).await;
     assert_eq!(get(place, &key).await, None);
     assert!(!acquire(place, &key, &two, "y").await, "the delay belongs to the name");
     eventually("the delay is over", delay * 10, async || acquire(place, &key, &two, "y").await)
         .await;
+    assert!(ended.elapsed() >= delay, "{:?}", ended.elapsed());
     assert_eq!(get(place, &key).await.unwrap().lock_index, 1);
 }
 
@@ -286,11 +290,16 @@ async fn equal_writes_of_the_holder_change_nothing(place: &Place) {
     let mut options = QueryOptions::default();
     (options.index, options.wait) = (before.meta.index, Some(Duration::from_secs(1)));
     let start = Instant::now();
-    let (reader, watched) = (place.client.clone(), key.clone());
+    let ((reader, trouble), watched) = (place.troubled(), key.clone());
     let blocked = tokio::spawn(async move { reader.kv_get(&watched, &options).await.unwrap() });
     if let Some(double) = &place.double {
         double.wait_for_blocked(1).await;
     }
+    // A real server does not say who waits; a write takes another connection and a commit.
+    eventually("the reader has asked", Duration::from_secs(5), async || {
+        trouble.count("GET /v1/kv") == 1
+    })
+    .await;
     assert!(acquire(place, &key, &one, "x").await);
     let after = blocked.await.unwrap();
     assert!(start.elapsed() >= Duration::from_secs(1), "it was woken");

@@ -6,7 +6,7 @@ use std::any::Any;
 use axum::{
     body::{Body, to_bytes},
     extract::{Request, State},
-    http::{HeaderName, HeaderValue, Method, StatusCode, Uri, header},
+    http::{HeaderName, HeaderValue, Method, StatusCode, Uri, header, uri::Authority},
     middleware::Next,
     response::{IntoResponse, Response},
 };
@@ -161,11 +161,13 @@ pub(crate) async fn only_leader(
 /// The address of the same request at the leader, where followers redirect.
 ///
 /// The leader is taken to serve http or https as this instance does: the instances of a
-/// cluster are configured alike.
+/// cluster are configured alike. `None` also for an address that is not `host:port`:
+/// without its port a client would ask whatever serves the scheme's own.
 fn location(state: &ApiState, address: &str, uri: &Uri) -> Option<HeaderValue> {
     if !state.cluster.redirects() {
         return None;
     }
+    address.parse::<Authority>().ok()?.port_u16()?;
     let scheme = if state.https { "https" } else { "http" };
     let path = uri.path_and_query().map_or("/", |path| path.as_str());
     HeaderValue::try_from(format!("{scheme}://{address}{path}")).ok()
