@@ -220,7 +220,10 @@ impl Client {
         if status.is_success() {
             return Ok(answer);
         }
-        let message = document::error_message(status, answer.body());
+        // A page of the host of archives may repeat the address, which is a secret.
+        let secret = call.budget == Budget::Archive;
+        let body = if secret { &[] } else { answer.body().as_ref() };
+        let message = document::error_message(status, body);
         Err(Error::Status { operation: call.operation, status, message })
     }
 

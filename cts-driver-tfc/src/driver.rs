@@ -21,9 +21,10 @@ use crate::{
     Error, Result,
     connection::Connection,
     halt::{Halt, Step},
+    mask::Mask,
     module::Module,
     plan_json::{self, List},
-    runs::{Runs, SUPERSEDED, Until, applied},
+    runs::{Logs, Runs, SUPERSEDED, Until, applied},
     types::{Phase, RunId, RunReport, RunStatus, Variable, Workspace},
 };
 
@@ -42,6 +43,8 @@ pub struct TfcDriver {
     connection: Arc<Connection>,
     ready: tokio::sync::Mutex<Option<Ready>>,
     memory: Mutex<Memory>,
+    logs: Logs,
+    mask: Mask,
 }
 
 /// A workspace that can run the task.
@@ -85,6 +88,8 @@ impl TfcDriver {
             connection,
             ready: tokio::sync::Mutex::default(),
             memory: Mutex::default(),
+            logs: Logs::default(),
+            mask: Mask::default(),
         })
     }
 
@@ -107,6 +112,8 @@ impl TfcDriver {
             workspace: &workspace.id,
             task: &self.task,
             context,
+            logs: &self.logs,
+            mask: &self.mask,
         })
     }
 

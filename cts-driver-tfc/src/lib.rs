@@ -84,6 +84,7 @@ mod id;
 mod kind;
 mod limiter;
 mod log;
+mod mask;
 mod module;
 mod plan_json;
 mod platform;

@@ -13,13 +13,13 @@ const STX: u8 = 0x02;
 const ETX: u8 = 0x03;
 
 /// How much is asked for at once.
-const PIECE: u64 = 65536;
+pub(crate) const PIECE: u64 = 65536;
 
 /// The most that is kept of one log; what is over that is left out at its beginning.
 const MOST: usize = 4 << 20;
 
 /// How often an ended step's log is asked for that has no end yet.
-const EMPTY: u32 = 10;
+pub(crate) const EMPTY: u32 = 10;
 
 /// The shortest and the longest wait for more of a log.
 const WAITS: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(2));
@@ -80,6 +80,12 @@ impl LogText {
     }
 }
 
+/// The waits for more of a log.
+pub(crate) fn waits() -> Backoff {
+    let (first, longest) = WAITS;
+    Backoff::default().with_initial(first).with_cap(longest).with_jitter(Jitter::Extra(0.2))
+}
+
 /// Reads a whole log of a step that has ended.
 ///
 /// # Errors
@@ -88,9 +94,7 @@ impl LogText {
 pub(crate) async fn read(client: &Client, address: &SecretString) -> Result<LogText> {
     let mut log = LogText::default();
     let mut empty = 0;
-    let (first, longest) = WAITS;
-    let mut waits =
-        Backoff::default().with_initial(first).with_cap(longest).with_jitter(Jitter::Extra(0.2));
+    let mut waits = waits();
     while !log.is_complete() && empty < EMPTY {
         let piece = client.log_piece(address, log.offset(), PIECE).await?;
         if piece.is_empty() {
@@ -113,6 +117,74 @@ impl LogText {
     /// Whether the log began with its mark, so that it has an end mark too.
     fn is_framed(&self) -> bool {
         self.offset > u64::try_from(self.text.len()).unwrap_or(u64::MAX) || self.text.len() == MOST
+    }
+}
+
+/// Cuts a log into lines as its pieces come.
+#[derive(Debug, Default)]
+pub(crate) struct LogLines {
+    /// Number of bytes read, marks included.
+    offset: u64,
+    framed: bool,
+    ended: bool,
+    /// The beginning of a line that has not ended.
+    line: Vec<u8>,
+    /// The line is longer than what is kept of one.
+    long: bool,
+}
+
+/// Bytes of the longest line that is told.
+const LONGEST_LINE: usize = 64 << 10;
+
+impl LogLines {
+    /// Returns where the next piece begins.
+    pub(crate) fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// Returns `true` once the end mark was read.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.ended
+    }
+
+    /// Returns `true` if the log began with its mark, so that it has an end mark too.
+    pub(crate) fn is_framed(&self) -> bool {
+        self.framed
+    }
+
+    /// Takes the next piece, and returns the lines that it completes, for people.
+    pub(crate) fn take(&mut self, piece: &[u8]) -> Vec<String> {
+        let mut lines = Vec::new();
+        for byte in piece {
+            if self.ended {
+                break;
+            }
+            let first = self.offset == 0;
+            self.offset += 1;
+            match *byte {
+                STX if first => self.framed = true,
+                ETX => {
+                    self.ended = true;
+                    lines.extend(self.rest());
+                }
+                b'\n' => lines.extend(self.rest()),
+                // Parts of it could not be searched for values that must not be shown.
+                _ if self.line.len() >= LONGEST_LINE => self.long = true,
+                byte => self.line.push(byte),
+            }
+        }
+        lines
+    }
+
+    /// Takes what was read of a line that has not ended; `None` when there is nothing to
+    /// be seen.
+    pub(crate) fn rest(&mut self) -> Option<String> {
+        let line = std::mem::take(&mut self.line);
+        if std::mem::take(&mut self.long) {
+            return Some(format!("(a line of more than {LONGEST_LINE} bytes is left out)"));
+        }
+        let line = message(String::from_utf8_lossy(&line).trim_end());
+        (!line.trim().is_empty()).then_some(line)
     }
 }
 

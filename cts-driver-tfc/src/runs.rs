@@ -2,8 +2,12 @@
 
 mod checks;
 mod failure;
+mod logs;
+
+use logs::Which;
 
 pub(crate) use failure::applied;
+pub(crate) use logs::Logs;
 
 use std::{sync::OnceLock, time::Duration};
 
@@ -15,6 +19,7 @@ use uuid::Uuid;
 use crate::{
     Client, Error, Result,
     halt::{Halt, Step},
+    mask::Mask,
     poll::Polls,
     settings::RunSettings,
     types::{
@@ -42,6 +47,10 @@ pub(crate) struct Runs<'a> {
     pub(crate) workspace: &'a WorkspaceId,
     pub(crate) task: &'a Task,
     pub(crate) context: &'a RunContext,
+    /// How far the logs of the task's runs were told.
+    pub(crate) logs: &'a Logs,
+    /// What no log may show.
+    pub(crate) mask: &'a Mask,
 }
 
 /// Knowledge of a queued run about the one before it.
@@ -166,7 +175,9 @@ impl Runs<'_> {
                 Ok(report) => {
                     answered = Instant::now();
                     let attributes = &report.run.attributes;
+                    self.tell_logs(&report, Which::Ended).await;
                     self.notice(id, &mut known, &attributes.status);
+                    self.tell_logs(&report, Which::Growing).await;
                     let phase = attributes.phase();
                     let waits =
                         phase == Phase::Waiting && self.really_waits(&report, &mut settled_since);

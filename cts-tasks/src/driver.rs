@@ -277,6 +277,12 @@ impl RunContext {
 pub trait Progress: fmt::Debug + Send + Sync + 'static {
     /// One line for a person, without secrets.
     fn report(&self, line: &str);
+
+    /// Returns `false` while nobody would see a line, so that a driver can leave out work
+    /// that is done for the report only, such as fetching a log from elsewhere.
+    fn is_heard(&self) -> bool {
+        true
+    }
 }
 
 /// Takes no notice.
@@ -285,6 +291,10 @@ pub struct Silent;
 
 impl Progress for Silent {
     fn report(&self, _line: &str) {}
+
+    fn is_heard(&self) -> bool {
+        false
+    }
 }
 
 /// What a plan is made for.

@@ -173,6 +173,7 @@ impl Client {
         let operation = "read plan as JSON";
         let call = Call::get(operation, format!("/plans/{id}/json-output"));
         let mut answer = self.exchange(&call).await?;
+        let mut archive = false;
         if is_redirect(answer.status()) {
             let target = answer.headers().get(http::header::LOCATION);
             let target = target.and_then(|target| target.to_str().ok()).unwrap_or_default();
@@ -181,12 +182,15 @@ impl Client {
                 None => target.to_owned(),
             };
             answer = self.exchange(&Call::archive(operation, http::Method::GET, &target)).await?;
+            archive = true;
         }
         match answer.status().as_u16() {
             204 | 404 => Ok(None),
             200 => document::read(operation, answer.body()).map(Some),
             _ => {
-                let (status, body) = (answer.status(), answer.body());
+                // A page of the host of archives may repeat the address, which is a secret.
+                let body = if archive { &[] } else { answer.body().as_ref() };
+                let status = answer.status();
                 let message = document::error_message(status, body);
                 Err(Error::Status { operation, status, message })
             }

@@ -34,7 +34,9 @@ impl TfcDriver {
     pub(super) async fn module(&self) -> Result<Module> {
         let settings = &self.connection.settings;
         let providers = settings.current_providers(&self.task).await?;
-        Module::new(settings, &self.task, &providers)
+        let module = Module::new(settings, &self.task, &providers)?;
+        self.mask.note_task(&self.task, &providers);
+        Ok(module)
     }
 
     /// Finds or makes the workspace, uploads, and sets what does not change

@@ -9,7 +9,7 @@ use http::{Request, Response, StatusCode};
 use proptest::prelude::*;
 use tokio::time::Instant;
 
-use super::{LogText, read};
+use super::{LONGEST_LINE, LogLines, LogText, read};
 use crate::{Client, ClientOptions, ExchangeError, Platform};
 
 fn taken(pieces: &[&[u8]]) -> LogText {
@@ -91,6 +91,27 @@ async fn read_from(archive: Archive) -> (LogText, Vec<(usize, u16)>, Duration) {
     (log, asked, started.elapsed())
 }
 
+/// Refuses everything, and repeats the address that it was asked for.
+#[derive(Debug)]
+struct Gone;
+
+#[async_trait]
+impl Platform for Gone {
+    async fn exchange(&self, request: Request<Bytes>) -> Result<Response<Bytes>, ExchangeError> {
+        let mut answer = Response::new(Bytes::from(format!("no object at {}", request.uri())));
+        *answer.status_mut() = StatusCode::GONE;
+        Ok(answer)
+    }
+}
+
+#[tokio::test]
+async fn the_address_of_a_log_is_in_no_error_though_the_host_repeats_it() {
+    let client = Client::with_platform(Arc::new(Gone), ClientOptions::default(), "t".into());
+    let error = read(&client, &"https://archivist/object/5ecret".into()).await.unwrap_err();
+    let told = format!("{error} {error:?}");
+    assert!(told.contains("410") && !told.contains("5ecret"), "{told}");
+}
+
 fn long_text() -> String {
     let lines: Vec<String> = (0..20_000).map(|line| format!("line {line}\n")).collect();
     lines.concat()
@@ -167,6 +188,34 @@ fn errors_are_found_in_either_form() {
     assert_eq!(structured.errors(), "s: d");
     assert_eq!(taken(&[b"nothing\nto see"]).errors(), "nothing\nto see");
     assert_eq!(taken(&[]).errors(), "");
+}
+
+#[test]
+fn lines_are_whole_however_the_log_is_cut() {
+    let log = "\u{2}one\n\n{\"@message\":\"zwölf\"}\nlast\u{3}after".as_bytes();
+    for at in 0..log.len() {
+        let (left, right) = log.split_at(at);
+        let mut lines = LogLines::default();
+        let told: Vec<String> =
+            [left, right].into_iter().flat_map(|piece| lines.take(piece)).collect();
+        assert_eq!(told, ["one", "zwölf", "last"], "cut at {at}");
+        assert!(lines.is_complete() && lines.is_framed());
+        assert_eq!(lines.offset(), u64::try_from(log.len() - "after".len()).unwrap());
+    }
+    let mut open = LogLines::default();
+    assert_eq!(open.take(b"one\ntw"), ["one"]);
+    assert_eq!((open.is_framed(), open.rest().as_deref()), (false, Some("tw")));
+    assert_eq!(open.rest(), None);
+}
+
+#[test]
+fn a_line_that_is_too_long_is_left_out() {
+    let mut lines = LogLines::default();
+    let long = "x".repeat(LONGEST_LINE + 1);
+    let told = lines.take(format!("{long}\nnext\n").as_bytes());
+    assert_eq!(told, ["(a line of more than 65536 bytes is left out)", "next"]);
+    let longest = "x".repeat(LONGEST_LINE);
+    assert_eq!(lines.take(format!("{longest}\n").as_bytes()), [longest]);
 }
 
 proptest! {

@@ -40,7 +40,7 @@ impl Runs<'_> {
         };
         let Some(address) = address else { return format!("{step} failed") };
         match log::read(&self.client, address).await {
-            Ok(log) => format!("{step} failed: {}", log.errors()),
+            Ok(log) => self.mask.hide(&format!("{step} failed: {}", log.errors())),
             Err(error) => {
                 format!(
                     "{step} failed, and its log cannot be read: {}",
@@ -56,7 +56,7 @@ impl Runs<'_> {
         if let Some(address) =
             report.plan.as_ref().and_then(|plan| plan.attributes.log_read_url.as_ref())
         {
-            text = log::read(&self.client, address).await?.readable();
+            text = self.mask.hide(&log::read(&self.client, address).await?.readable());
         }
         let id = PlanId::new(report.run.id.as_str());
         let changes = report.plan.as_ref().map(planned).unwrap_or_default();

@@ -166,6 +166,15 @@ impl TestTfc {
         self.change(|state| state.holds.remove(&at));
     }
 
+    /// Adds to the log of the step that a run is in, as Terraform does while it works.
+    pub fn write_log(&self, run: &str, text: &str) {
+        self.change(|state| {
+            let Some(run) = state.runs.get_mut(run) else { return };
+            let applies = run.apply.status == "running";
+            (if applies { &mut run.apply } else { &mut run.plan }).write(text);
+        });
+    }
+
     /// Adds an agent pool.
     pub fn add_pool(&self, name: &str) -> String {
         self.change(|state| {

@@ -58,6 +58,7 @@ impl Life {
             }
         })?;
         self.enter("planning")?;
+        self.with(|state, id| begin_step(state, id, false))?;
         self.held(Hold::Planning).await?;
         let planned = self.step(false).await?;
         let (plan_only, changes) = (
@@ -98,6 +99,7 @@ impl Life {
         self.until(|state, id| has(state, id, "confirmed")).await?;
         self.enter("apply_queued")?;
         self.enter("applying")?;
+        self.with(|state, id| begin_step(state, id, true))?;
         self.held(Hold::Applying).await?;
         let applied = self.step(true).await?;
         self.finish(&applied, true)?;
@@ -151,6 +153,11 @@ impl Life {
         let entered = self.with(|state, id| match state.runs.get_mut(id) {
             Some(run) if run.cancel_asked && !run.is_final() => {
                 "canceled".clone_into(&mut run.status);
+                for step in [&mut run.plan, &mut run.apply] {
+                    if step.status == "running" {
+                        step.end("canceled", "");
+                    }
+                }
                 false
             }
             Some(run) if !run.is_final() => {
@@ -209,8 +216,7 @@ impl Life {
         self.with(|state, id| {
             let Some(run) = state.runs.get_mut(id) else { return };
             let step = if apply { &mut run.apply } else { &mut run.plan };
-            step.status = if done.ok { "finished" } else { "errored" };
-            step.log = [b"\x02", done.log.as_bytes(), b"\x03"].concat();
+            step.end(if done.ok { "finished" } else { "errored" }, &done.log);
             step.counts = done.ok.then_some(done.counts);
             if !apply {
                 run.has_changes = done.changes;
@@ -223,6 +229,13 @@ impl Life {
                 workspace.resources = resources;
             }
         })
+    }
+}
+
+fn begin_step(state: &mut State, id: &str, apply: bool) {
+    if let Some(run) = state.runs.get_mut(id) {
+        let step = if apply { &mut run.apply } else { &mut run.plan };
+        step.status = "running";
     }
 }
 

@@ -6,7 +6,7 @@ use super::{
     answer::{self, Answer},
     check_routes, life,
     route::{Asked, related, workspace_document},
-    state::{Frozen, Run, RunVariables, State, StepState, Version},
+    state::{Frozen, Hold, Run, RunVariables, State, StepState, Version},
 };
 
 /// Announces an upload.
@@ -73,7 +73,8 @@ pub(super) fn archive(tfc: &TestTfc, asked: &Asked<'_>, rest: &[&str]) -> Answer
             let Some(run) = state.runs.get(*id) else { return answer::not_found() };
             let step = if *step == "plan" { &run.plan } else { &run.apply };
             let (offset, limit) = (number("offset").unwrap_or(0), number("limit").unwrap_or(65536));
-            let piece = step.log.iter().skip(offset).take(limit).copied();
+            let given = step.readable(state.holds.contains(&Hold::LogEnds));
+            let piece = given.iter().skip(offset).take(limit).copied();
             answer::bytes(piece.collect())
         }
         (&Method::GET, ["json", id]) => match tfc.state().runs.get(*id) {

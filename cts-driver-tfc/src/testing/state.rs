@@ -53,6 +53,9 @@ pub enum Hold {
     Planning,
     /// While they are being applied.
     Applying,
+    /// What a step writes into its log when it ends is not given out yet, as when the host
+    /// of logs lags behind.
+    LogEnds,
 }
 
 /// What becomes of the variables of a run.
@@ -159,8 +162,35 @@ pub(super) struct Frozen {
 #[derive(Debug, Default, Clone)]
 pub(super) struct StepState {
     pub(super) status: &'static str,
+    /// With its marks.
     pub(super) log: Vec<u8>,
+    /// Length of the log when the step ended.
+    pub(super) before_end: Option<usize>,
     pub(super) counts: Option<[u64; 3]>,
+}
+
+impl StepState {
+    /// Adds to the log, which begins with STX.
+    pub(super) fn write(&mut self, text: &str) {
+        if self.log.is_empty() {
+            self.log.push(0x02);
+        }
+        self.log.extend_from_slice(text.as_bytes());
+    }
+
+    /// Ends the step, and its log with ETX.
+    pub(super) fn end(&mut self, status: &'static str, text: &str) {
+        self.status = status;
+        self.before_end = Some(self.log.len());
+        self.write(text);
+        self.log.push(0x03);
+    }
+
+    /// What is given out of the log.
+    pub(super) fn readable(&self, lags: bool) -> &[u8] {
+        let most = self.before_end.filter(|_| lags).unwrap_or(self.log.len());
+        self.log.get(..most).unwrap_or_default()
+    }
 }
 
 /// A run as a test sees it.

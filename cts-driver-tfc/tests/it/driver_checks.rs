@@ -1,37 +1,9 @@
 //! What the platform finds of a run besides its plan.
 
-use std::sync::{Arc, Mutex};
-
 use cts_driver_tfc::testing::PolicyResult;
-use cts_tasks::{ApplyRequest, Outcome, PlanPurpose, Progress, RunContext};
+use cts_tasks::{ApplyRequest, Outcome, PlanPurpose, RunContext};
 
-use crate::scene::{Scene, inputs, web};
-
-/// Keeps what a driver tells.
-#[derive(Debug, Clone, Default)]
-struct Told(Arc<Mutex<Vec<String>>>);
-
-impl Progress for Told {
-    fn report(&self, line: &str) {
-        self.0.lock().unwrap().push(line.to_owned());
-    }
-}
-
-impl Told {
-    fn context() -> (Self, RunContext) {
-        let told = Self::default();
-        let context = RunContext::default().with_progress(Arc::new(told.clone()));
-        (told, context)
-    }
-
-    fn lines(&self) -> Vec<String> {
-        self.0.lock().unwrap().clone()
-    }
-
-    fn count(&self, part: &str) -> usize {
-        self.lines().iter().filter(|line| line.contains(part)).count()
-    }
-}
+use crate::scene::{Scene, Told, inputs, web};
 
 #[tokio::test(start_paused = true)]
 async fn costs_policies_and_run_tasks_are_noted_for_the_event() {

@@ -7,6 +7,7 @@ mod client_workspaces;
 mod driver_approval;
 mod driver_checks;
 mod driver_faults;
+mod driver_logs;
 mod driver_runs;
 mod driver_stop;
 mod driver_token;

@@ -1,6 +1,10 @@
 //! A driver over the double, in memory.
 
-use std::{collections::BTreeMap, path::Path, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    path::Path,
+    sync::{Arc, Mutex},
+};
 
 use cts_driver_tfc::{
     Settings, TfcFactory,
@@ -8,7 +12,7 @@ use cts_driver_tfc::{
 };
 use cts_tasks::{
     ConfigValue, ConsulConfig, Diagnostic, Driver, DriverFactory as _, DriverSettings, Literal,
-    RunContext, ServiceInstance, Task, TaskInputs, config::TaskBlock, testing::task,
+    Progress, RunContext, ServiceInstance, Task, TaskInputs, config::TaskBlock, testing::task,
 };
 use serde_json::{Value, json};
 
@@ -94,6 +98,39 @@ impl Scene {
     /// Why a task cannot be prepared.
     pub(crate) async fn refused(&self, task: &Task) -> String {
         self.driver(task).prepare(&RunContext::default()).await.unwrap_err().to_string()
+    }
+}
+
+/// Keeps what a driver tells.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Told(Arc<Mutex<Vec<String>>>);
+
+impl Progress for Told {
+    fn report(&self, line: &str) {
+        self.0.lock().unwrap().push(line.to_owned());
+    }
+}
+
+impl Told {
+    pub(crate) fn context() -> (Self, RunContext) {
+        let told = Self::default();
+        let context = RunContext::default().with_progress(Arc::new(told.clone()));
+        (told, context)
+    }
+
+    pub(crate) fn lines(&self) -> Vec<String> {
+        self.0.lock().unwrap().clone()
+    }
+
+    pub(crate) fn count(&self, part: &str) -> usize {
+        self.lines().iter().filter(|line| line.contains(part)).count()
+    }
+
+    /// Number of lines before the first with this text.
+    pub(crate) fn place(&self, part: &str) -> usize {
+        let lines = self.lines();
+        let found = lines.iter().position(|line| line.contains(part));
+        found.unwrap_or_else(|| panic!("no line has {part:?}: {lines:#?}"))
     }
 }
 

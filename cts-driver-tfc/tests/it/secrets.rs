@@ -14,7 +14,7 @@ use cts_tasks::{
 use http::Method;
 use serde_json::json;
 
-use crate::scene::{inputs, web};
+use crate::scene::{Told, inputs, web};
 
 /// A value of a provider.
 const PLANTED: &str = "pl4nted-5ecret";
@@ -83,6 +83,19 @@ async fn secrets_stand_in_no_log_error_or_debug_form() {
     assert!(tfc.variable("web", "local").unwrap().contains(PLANTED), "it got where it has to be");
     let (first, second) = (inputs(&["a"]), inputs(&["b"]));
     driver.apply(ApplyRequest::Inputs(&first), &context).await.unwrap();
+    // With somebody who hears what is in the logs, which a provider filled carelessly.
+    let (heard, hearing) = Told::context();
+    for fault in [None, Some(Fault::Status(410))] {
+        tfc.fail_plan("web", &format!("denied for {PLANTED}"));
+        if let Some(fault) = fault {
+            tfc.inject(Some(Method::GET), "/_archivist/log", fault, 1);
+        }
+        let error = driver.apply(ApplyRequest::Inputs(&second), &hearing).await.unwrap_err();
+        told.push(format!("{error} {error:?} {}", consul_watch::error_chain(&error)));
+    }
+    assert_eq!(heard.count("denied for (sensitive value)"), 1, "{:#?}", heard.lines());
+    assert_eq!(heard.count("cannot be read"), 1, "{:#?}", heard.lines());
+    told.extend(heard.lines());
     let plan = driver.plan(&second, PlanPurpose::Inspect, &context).await.unwrap();
     told.push(format!("{plan:?}"));
     let plan = driver.plan(&second, PlanPurpose::Apply, &context).await.unwrap();

@@ -83,6 +83,10 @@ impl Progress for OfTask {
             tracing::trace!(task.name = %self.task, "nobody listens any more");
         }
     }
+
+    fn is_heard(&self) -> bool {
+        self.lines.receiver_count() > 0 || tracing::enabled!(tracing::Level::DEBUG)
+    }
 }
 
 impl Shared {
@@ -92,5 +96,25 @@ impl Shared {
             lines: self.lines.0.clone(),
             clock: Arc::clone(&self.options.clock),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use consul_watch::SystemClock;
+
+    use super::*;
+
+    #[test]
+    fn lines_are_heard_while_somebody_subscribes() {
+        let lines = Lines::default();
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let task: TaskName = "web".to_owned().try_into().unwrap();
+        let sink = OfTask { task, lines: lines.0.clone(), clock };
+        assert!(!sink.is_heard());
+        let subscriber = lines.0.subscribe();
+        assert!(sink.is_heard());
+        drop(subscriber);
+        assert!(!sink.is_heard());
     }
 }

@@ -1,0 +1,196 @@
+//! The logs of a run's plan and apply, told line by line while the run goes on.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use consul_watch::error_chain;
+use secrecy::SecretString;
+use tokio::time::{sleep, timeout};
+
+use super::Runs;
+use crate::{
+    Result,
+    log::{self, LogLines, PIECE},
+    types::{RunId, RunReport, RunStatus, StepStatus},
+};
+
+/// Time for what is new in one log: a slow host of logs must not hold up the run.
+const LOOK: Duration = Duration::from_secs(10);
+
+/// The most characters of a line that are told.
+const LONGEST: usize = 4096;
+
+/// Number of runs of one workspace whose place in their logs is known.
+const KEPT: usize = 8;
+
+/// How far the logs of runs were told.
+#[derive(Debug, Default)]
+pub(crate) struct Logs(Mutex<VecDeque<(RunId, Told)>>);
+
+/// How far the logs of one run were told; whoever follows the run shares it.
+type Told = Arc<tokio::sync::Mutex<RunLogs>>;
+
+#[derive(Debug, Default)]
+struct RunLogs {
+    plan: StepLog,
+    apply: StepLog,
+}
+
+/// How far the log of one step was told.
+#[derive(Debug, Default)]
+struct StepLog {
+    lines: LogLines,
+    /// Nothing more of it is read.
+    over: bool,
+}
+
+/// Which logs are told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Which {
+    /// To their end: those of steps that have ended.
+    Ended,
+    /// As far as it is there: that of the step that goes on.
+    Growing,
+}
+
+impl Logs {
+    fn of(&self, run: &RunId) -> Told {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, told)) = known.iter().find(|(id, _)| id == run) {
+            return Arc::clone(told);
+        }
+        let told = Told::default();
+        known.push_back((run.clone(), Arc::clone(&told)));
+        if known.len() > KEPT {
+            known.pop_front();
+        }
+        told
+    }
+}
+
+impl Runs<'_> {
+    /// Tells what is new in the logs of a run, if anybody hears it. A log that cannot be
+    /// read is no failure of the run.
+    ///
+    /// The log of an ended step is told to its end mark, which can take the host of the
+    /// logs some seconds more, so that no line of it comes after what follows the step;
+    /// then it is not asked for again, however long the run waits.
+    pub(super) async fn tell_logs(&self, report: &RunReport, which: Which) {
+        if !self.context.progress.is_heard() {
+            return;
+        }
+        let told = self.logs.of(&report.run.id);
+        let mut told = told.lock().await;
+        let run = &report.run.attributes;
+        let plan = report.plan.as_ref().map(|plan| &plan.attributes);
+        let apply = report.apply.as_ref().map(|apply| &apply.attributes);
+        let RunLogs { plan: plan_log, apply: apply_log } = &mut *told;
+        let steps = [
+            ("plan", plan_log, RunStatus::Planning, plan.map(|it| (&it.status, &it.log_read_url))),
+            (
+                "apply",
+                apply_log,
+                RunStatus::Applying,
+                apply.map(|it| (&it.status, &it.log_read_url)),
+            ),
+        ];
+        for (name, log, active, step) in steps {
+            let Some((status, Some(address))) = step else { continue };
+            let ended = match status {
+                StepStatus::Finished | StepStatus::Errored | StepStatus::Canceled => true,
+                StepStatus::Open => false,
+                StepStatus::Unreachable => continue,
+            };
+            let wanted = match which {
+                Which::Ended => ended,
+                Which::Growing => !ended && run.status == active,
+            };
+            if wanted && !log.over {
+                // One that was cancelled may never have begun, and so have no log.
+                let whole = ended && *status != StepStatus::Canceled;
+                self.tell_step(report, name, log, address, (ended, whole)).await;
+            }
+        }
+    }
+
+    async fn tell_step(
+        &self,
+        report: &RunReport,
+        name: &str,
+        log: &mut StepLog,
+        address: &SecretString,
+        (ended, whole): (bool, bool),
+    ) {
+        let read = tokio::select! {
+            read = timeout(LOOK, self.read_on(&mut log.lines, address, whole)) => read,
+            _reason = self.context.stop.stopped() => return,
+        };
+        let problem = match read {
+            Ok(Ok(())) if whole && log.lines.is_framed() && !log.lines.is_complete() => {
+                Some("its end is missing".to_owned())
+            }
+            Ok(Ok(())) => None,
+            Ok(Err(error)) => Some(error_chain(&error)),
+            Err(_late) => Some(format!("no answer within {} s", LOOK.as_secs())),
+        };
+        let id = &report.run.id;
+        if let Some(problem) = &problem {
+            tracing::debug!(task.name = %self.task.name, run.id = %id, step = name, error = problem, "cannot read the log of the run");
+        }
+        log.over = ended || log.lines.is_complete();
+        if ended {
+            if let Some(line) = log.lines.rest() {
+                self.tell_line(&line);
+            }
+            if let Some(problem) = problem {
+                self.tell_line(&format!(
+                    "run {id}: the rest of the log of its {name} cannot be read: {problem}"
+                ));
+            }
+        }
+    }
+
+    /// Reads and tells what is there; of a whole log all of it, waiting for its end.
+    async fn read_on(
+        &self,
+        lines: &mut LogLines,
+        address: &SecretString,
+        whole: bool,
+    ) -> Result<()> {
+        let (mut empty, mut waits) = (0, log::waits());
+        while !lines.is_complete() {
+            let piece = self.client.log_piece(address, lines.offset(), PIECE).await?;
+            for line in lines.take(&piece) {
+                self.tell_line(&line);
+            }
+            if !piece.is_empty() {
+                if !whole && u64::try_from(piece.len()).unwrap_or(PIECE) < PIECE {
+                    break;
+                }
+                (empty, waits) = (0, log::waits());
+                continue;
+            }
+            // Without marks there is no end to wait for.
+            let unmarked = lines.offset() > 0 && !lines.is_framed();
+            empty += 1;
+            if !whole || unmarked || empty >= log::EMPTY {
+                break;
+            }
+            sleep(waits.next_delay()).await;
+        }
+        Ok(())
+    }
+
+    /// Tells a line without values of sensitive variables.
+    fn tell_line(&self, line: &str) {
+        let mut line = self.mask.hide(line);
+        if let Some((end, _)) = line.char_indices().nth(LONGEST) {
+            line.truncate(end);
+            line.push('…');
+        }
+        self.context.progress.report(&line);
+    }
+}
