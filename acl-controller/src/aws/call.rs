@@ -1,27 +1,62 @@
-use std::fmt;
+//! Calls to AWS: how they fail, and how those that it throttles are made again.
+
+use std::{fmt, time::Duration};
 
 use aws_sdk_ecs::{
     config::http::HttpResponse,
     error::{ProvideErrorMetadata, SdkError},
 };
-use consul_watch::error_chain;
+use consul_watch::{Backoff, error_chain};
+use tokio::time::{Instant, sleep};
 
 use crate::Error;
 
-/// What AWS says when it has too much to do or is not well; the same call may succeed later.
+/// What AWS says when a quota of calls per second is used up.
+const THROTTLED: &[&str] =
+    &["RequestLimitExceeded", "Throttling", "ThrottlingException", "TooManyRequestsException"];
+
+/// The first and the longest pause before a throttled call is made again, before jitter.
+const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(8));
+
+/// Makes a call, and makes it again for as long as AWS throttles it, at most for `patience`.
+///
+/// The SDK does the same for a few attempts. A quota that a burst of work uses up lasts for longer
+/// than that, and is no failure: the pass goes on as fast as the quota lets it.
+///
+/// # Cancel safety
+///
+/// Dropping the future gives the call up; it may have had its effect.
+pub(super) async fn paced<T, E, F>(patience: Duration, call: impl Fn() -> F) -> Result<T, CallError>
+where
+    E: Into<CallError>,
+    F: Future<Output = Result<T, E>>,
+{
+    let begin = Instant::now();
+    let mut pauses = Backoff::default().with_initial(PAUSES.0).with_cap(PAUSES.1);
+    loop {
+        let error = match call().await.map_err(Into::into) {
+            Err(error) if error.is_throttled() => error,
+            outcome => return outcome,
+        };
+        let pause = pauses.next_delay();
+        if begin.elapsed() + pause > patience {
+            return Err(error);
+        }
+        tracing::debug!(error = %error, ?pause, "AWS throttles: the call is made again");
+        sleep(pause).await;
+    }
+}
+
+/// What AWS says when it is not well; the same call may succeed later.
 const PASSING: &[&str] = &[
     "ExpiredTokenException",
     "InternalFailure",
     "InternalServerException",
     "InternalServiceError",
-    "RequestLimitExceeded",
     "RequestTimeout",
     "RequestTimeoutException",
     "ServerException",
     "ServiceUnavailable",
-    "Throttling",
-    "ThrottlingException",
-    "TooManyRequestsException",
 ];
 
 /// Why a call to AWS did not succeed.
@@ -39,6 +74,11 @@ impl CallError {
     /// Whether the service answered with this code.
     pub(super) fn is(&self, code: &str) -> bool {
         self.code.as_deref() == Some(code)
+    }
+
+    /// Whether a quota was used up.
+    fn is_throttled(&self) -> bool {
+        self.code.as_deref().is_some_and(|code| THROTTLED.contains(&code))
     }
 
     pub(super) fn message(&self) -> &str {
@@ -83,7 +123,9 @@ where
             SdkError::ServiceError(refusal) => {
                 let status = refusal.raw().status().as_u16();
                 let code = refusal.err().code().map(str::to_owned);
-                let passing = code.as_deref().is_some_and(|code| PASSING.contains(&code));
+                let passing = code
+                    .as_deref()
+                    .is_some_and(|code| PASSING.contains(&code) || THROTTLED.contains(&code));
                 let message = match (&code, refusal.err().message()) {
                     (_, Some(message)) => message.to_owned(),
                     (Some(_), None) => String::new(),

@@ -1,3 +1,5 @@
+//! How AWS is reached, and with whose rights.
+
 use std::{fmt, time::Duration};
 
 use aws_config::{
@@ -29,6 +31,10 @@ pub struct AwsSettings {
     /// How often a call that was throttled or got no sound answer is made in all, with growing
     /// delays in between; at least 1, by default 3.
     pub attempts: u32,
+    /// How long a call that is still throttled after these attempts goes on being made, every 1 to
+    /// 8 seconds; by default one minute. A burst of new tasks takes longer than the attempts last:
+    /// Secrets Manager takes 50 writes a second.
+    pub throttle_patience: Duration,
     /// How long one attempt may take; by default 10 seconds.
     pub attempt_timeout: Duration,
 }
@@ -40,6 +46,7 @@ impl Default for AwsSettings {
             endpoint: None,
             credentials: None,
             attempts: 3,
+            throttle_patience: Duration::from_mins(1),
             attempt_timeout: Duration::from_secs(10),
         }
     }
@@ -60,6 +67,7 @@ pub struct AwsCredentials {
 #[derive(Debug, Clone)]
 pub struct Aws {
     config: SdkConfig,
+    throttle_patience: Duration,
 }
 
 impl Aws {
@@ -95,17 +103,24 @@ impl Aws {
         if config.region().is_none() {
             return Err(wrong("region", &"none is known; set AWS_REGION"));
         }
-        Ok(Self { config })
+        Ok(Self { config, throttle_patience: settings.throttle_patience })
     }
 
     /// The tasks of a cluster, given by name or ARN.
     pub fn tasks(&self, cluster: impl Into<String>) -> EcsTasks {
-        EcsTasks::new(aws_sdk_ecs::Client::new(&self.config), cluster.into())
+        EcsTasks::new(
+            aws_sdk_ecs::Client::new(&self.config),
+            cluster.into(),
+            self.throttle_patience,
+        )
     }
 
     /// The secrets of the account in the region.
     pub fn secrets(&self) -> SecretsManager {
-        SecretsManager::new(aws_sdk_secretsmanager::Client::new(&self.config))
+        SecretsManager::new(
+            aws_sdk_secretsmanager::Client::new(&self.config),
+            self.throttle_patience,
+        )
     }
 }
 

@@ -1,4 +1,6 @@
-use std::collections::BTreeMap;
+//! Secrets in AWS Secrets Manager.
+
+use std::{collections::BTreeMap, time::Duration};
 
 use async_trait::async_trait;
 use aws_sdk_secretsmanager::{
@@ -9,7 +11,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use sha2::{Digest as _, Sha256};
 
 use super::{
-    call::CallError,
+    call::{CallError, paced},
     pages::{Circle, Pages},
 };
 use crate::{
@@ -38,6 +40,7 @@ const PUT_BACK_LIMIT: u32 = 20;
 #[derive(Debug, Clone)]
 pub struct SecretsManager {
     client: Client,
+    throttle_patience: Duration,
 }
 
 /// A version of a secret, as the service has it.
@@ -49,15 +52,16 @@ struct Version {
 }
 
 impl SecretsManager {
-    pub(super) fn new(client: Client) -> Self {
-        Self { client }
+    pub(super) fn new(client: Client, throttle_patience: Duration) -> Self {
+        Self { client, throttle_patience }
     }
 
     /// The current version of a secret; with an id that one. `None` when the secret has none.
     async fn version(&self, name: &str, id: Option<&str>) -> Result<Option<Version>, CallError> {
         let request = self.client.get_secret_value().secret_id(name);
-        let answer = request.set_version_id(id.map(str::to_owned)).send().await;
-        let answer = match answer.map_err(CallError::from) {
+        let request = request.set_version_id(id.map(str::to_owned));
+        let answer = paced(self.throttle_patience, || request.clone().send()).await;
+        let answer = match answer {
             Ok(answer) => answer,
             Err(error) if lacks_value(&error) => return Ok(None),
             Err(error) => return Err(error),
@@ -90,8 +94,9 @@ impl SecretsManager {
         let mut pages = Pages::default();
         loop {
             let request = self.client.list_secrets().filters(filter.clone()).max_results(100);
-            let answer = request.set_next_token(pages.token()).send().await;
-            let page = match answer.map_err(CallError::from) {
+            let request = request.set_next_token(pages.token());
+            let answer = paced(self.throttle_patience, || request.clone().send()).await;
+            let page = match answer {
                 Ok(page) => page,
                 Err(error) if error.is("AccessDeniedException") => return Ok(None),
                 Err(error) => return Err(error.during("listing secrets")),
@@ -136,8 +141,9 @@ impl SecretStore for SecretsManager {
             }
             let id = successor(expected, put_back);
             let request = self.client.update_secret().secret_id(name).client_request_token(&id);
-            let answer = request.secret_string(value.expose_secret()).send().await;
-            match answer.map_err(CallError::from) {
+            let request = request.secret_string(value.expose_secret());
+            let answer = paced(self.throttle_patience, || request.clone().send()).await;
+            match answer {
                 Ok(_) => return Ok(Replaced::Done(SecretVersion::new(id))),
                 Err(error) if error.is("ResourceExistsException") => {}
                 Err(error) => return Err(error.during(format!("updating the secret {name}"))),

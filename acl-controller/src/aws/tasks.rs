@@ -1,4 +1,9 @@
-use std::collections::{BTreeMap, BTreeSet};
+//! Tasks of Amazon ECS.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use aws_sdk_ecs::{
@@ -7,7 +12,7 @@ use aws_sdk_ecs::{
 };
 
 use super::{
-    call::CallError,
+    call::{CallError, paced},
     pages::{Circle, Pages},
 };
 use crate::{
@@ -32,23 +37,24 @@ const MISSING: &str = "MISSING";
 pub struct EcsTasks {
     client: Client,
     cluster: String,
+    throttle_patience: Duration,
 }
 
 impl EcsTasks {
-    pub(super) fn new(client: Client, cluster: String) -> Self {
-        Self { client, cluster }
+    pub(super) fn new(client: Client, cluster: String, throttle_patience: Duration) -> Self {
+        Self { client, cluster, throttle_patience }
     }
 
     async fn add(&self, status: &DesiredStatus, found: &mut Found) -> Result<()> {
         let mut pages = Pages::default();
         loop {
-            let page = self
+            let request = self
                 .client
                 .list_tasks()
                 .cluster(&self.cluster)
                 .desired_status(status.clone())
-                .set_next_token(pages.token())
-                .send()
+                .set_next_token(pages.token());
+            let page = paced(self.throttle_patience, || request.clone().send())
                 .await
                 .map_err(|error| self.failed("listing", error))?;
             // A page may be empty and yet not be the last.
@@ -75,13 +81,13 @@ impl EcsTasks {
         arns: &[String],
         found: &mut Found,
     ) -> Result<()> {
-        let answer = self
+        let request = self
             .client
             .describe_tasks()
             .cluster(&self.cluster)
             .set_tasks(Some(arns.to_vec()))
-            .include(TaskField::Tags)
-            .send()
+            .include(TaskField::Tags);
+        let answer = paced(self.throttle_patience, || request.clone().send())
             .await
             .map_err(|error| self.failed("describing", error))?;
         let mut unanswered: BTreeSet<&str> = arns.iter().map(String::as_str).collect();
@@ -107,8 +113,8 @@ impl EcsTasks {
         Ok(())
     }
 
-    fn failed(&self, doing: &str, error: impl Into<CallError>) -> Error {
-        error.into().during(format!("{doing} tasks of the cluster {}", self.cluster))
+    fn failed(&self, doing: &str, error: CallError) -> Error {
+        error.during(format!("{doing} tasks of the cluster {}", self.cluster))
     }
 }
 

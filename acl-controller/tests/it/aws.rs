@@ -1,5 +1,6 @@
 //! ECS and Secrets Manager: on moto, and on stubs for what moto cannot do.
 
+mod burst;
 mod on_moto;
 mod scale;
 mod secrets;

@@ -21,38 +21,47 @@ use crate::{
     scene::ROOT,
 };
 
-pub(crate) const TASKS: usize = 10_000;
-pub(crate) const SERVICES: usize = 1_000;
+const TASKS: usize = 10_000;
 pub(crate) const CLUSTER: &str = "arn:aws:ecs:us-east-1:123456789012:cluster/c1";
 
 /// A large cluster's Consul, with all calls of a pass in their order, from all three sides.
 pub(crate) struct Large {
     pub(crate) calls: Calls,
+    pub(crate) tasks: usize,
     client: Arc<Client>,
 }
 
 impl Large {
-    pub(crate) fn new() -> Self {
+    /// A cluster with so many tasks, ten of each service.
+    pub(crate) fn new(tasks: usize) -> Self {
         let calls = Calls::default();
         let double = TestConsul::builder().acls(DefaultPolicy::Deny).management_token(ROOT).build();
         let transport = Counted { calls: Arc::clone(&calls), inner: double.transport() };
         let mut config = ClientConfig::default();
         config.token = Some(ROOT.into());
         let client = Arc::new(Client::with_transport(config, Arc::new(transport)).unwrap());
-        Self { calls, client }
+        Self { calls, tasks, client }
+    }
+
+    pub(crate) fn services(&self) -> usize {
+        self.tasks / 10
     }
 
     /// An empty secret for each service, which notes what is asked of it.
     pub(crate) fn secrets(&self) -> Arc<dyn SecretStore> {
         let inner = Arc::new(MemorySecrets::new());
-        for number in 0..SERVICES {
+        for number in 0..self.services() {
             inner.create(format!("pre-service-{number}"));
         }
         Arc::new(NotedSecrets { inner, calls: Arc::clone(&self.calls), lists: true })
     }
 
-    pub(crate) fn tasks(&self) -> Arc<dyn TaskSource> {
-        Arc::new(Tasks { calls: Arc::clone(&self.calls) })
+    pub(crate) fn task_source(&self) -> Arc<dyn TaskSource> {
+        Arc::new(Tasks {
+            calls: Arc::clone(&self.calls),
+            count: self.tasks,
+            services: self.services(),
+        })
     }
 
     pub(crate) fn service_tokens(
@@ -72,16 +81,14 @@ impl Large {
 
     /// Lets a controller make everything that a first pass has to make.
     pub(crate) async fn make_everything(&self, reconciler: &impl Reconciler) {
-        let begin = Instant::now();
         let writer = Writer::new();
         let report = reconciler.pass(&writer, false).await.unwrap();
         assert!(report.is_complete(), "{:?}", report.errors.first());
-        assert_eq!(writer.into_changes().len(), 3 * SERVICES);
-        eprintln!("the first pass made everything in {} ms", begin.elapsed().as_millis());
+        assert_eq!(writer.into_changes().len(), 3 * self.services());
         // The first slower check notes in each secret that its token is there.
         let writer = Writer::new();
         let report = reconciler.pass(&writer, true).await.unwrap();
-        assert!(report.is_complete() && writer.into_changes().len() == SERVICES);
+        assert!(report.is_complete() && writer.into_changes().len() == self.services());
     }
 
     /// A pass that has nothing to do: its calls.
@@ -96,35 +103,34 @@ impl Large {
         let report = reconciler.pass(&writer, check).await.unwrap();
         let took: Duration = begin.elapsed();
         assert!(report.is_complete() && writer.into_changes().is_empty());
-        assert_eq!(report.tasks, TASKS);
+        assert_eq!(report.tasks, self.tasks);
         let made = self.calls.lock().unwrap().clone();
         let shown = if made.len() <= 8 { format!("{made:?}") } else { String::new() };
         eprintln!(
-            "{name}: {} calls in {} ms, {TASKS} tasks, {SERVICES} services, {} MiB at most so far {shown}",
+            "{name}: {} calls in {} ms, {} tasks, {} services, {} MiB at most so far {shown}",
             made.len(),
             took.as_millis(),
+            self.tasks,
+            self.services(),
             resident() / 1024
         );
         made
     }
 }
 
-/// The number of the service that a task is of.
-pub(crate) fn service_of(task: usize) -> usize {
-    task % SERVICES
-}
-
 #[derive(Debug)]
 struct Tasks {
     calls: Calls,
+    count: usize,
+    services: usize,
 }
 
 #[async_trait]
 impl TaskSource for Tasks {
     async fn tasks(&self) -> Result<TaskListing> {
         note(&self.calls, "tasks".to_owned());
-        let tasks = (0..TASKS).map(|number| {
-            let family = service_of(number);
+        let tasks = (0..self.count).map(|number| {
+            let family = number % self.services;
             Task::new(
                 format!("arn:aws:ecs:us-east-1:123456789012:task/c1/{number:032x}"),
                 format!("arn:aws:ecs:us-east-1:123456789012:task-definition/service-{family}:3"),
@@ -156,7 +162,7 @@ impl Transport for Counted {
 }
 
 /// Memory that this process has taken at most, in KiB; 0 where the system does not tell.
-fn resident() -> u64 {
+pub(crate) fn resident() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap_or_default();
     line.split_whitespace().nth(1).and_then(|number| number.parse().ok()).unwrap_or(0)
@@ -164,8 +170,8 @@ fn resident() -> u64 {
 
 #[tokio::test]
 async fn a_pass_with_nothing_to_do_only_lists() {
-    let large = Large::new();
-    let (tasks, secrets) = (large.tasks(), large.secrets());
+    let large = Large::new(TASKS);
+    let (tasks, secrets) = (large.task_source(), large.secrets());
     large.make_everything(&large.service_tokens(&tasks, &secrets)).await;
 
     // A controller that has just started knows nothing.

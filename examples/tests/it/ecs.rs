@@ -1,9 +1,15 @@
 //! `consul-ecs` as a container runs it.
 
-use std::{fs, process::Output};
+use std::{
+    fs,
+    process::{Output, Stdio},
+};
 
 use consul_watch::{QueryOptions, testing::TestConsul};
-use tokio::process::Command;
+use tokio::{
+    io::{AsyncBufReadExt as _, BufReader},
+    process::Command,
+};
 
 async fn run(arguments: &[&str], vars: &[(&str, &str)]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_consul-ecs"))
@@ -58,6 +64,34 @@ async fn exit_codes_are_those_of_upstream() {
     assert_eq!(code(&["app-entrypoint", "sh", "-c", "kill -KILL $$"]).await, Some(255));
     assert_eq!(code(&["app-entrypoint", "-log-level", "loud", "true"]).await, Some(0));
     assert_eq!(code(&["app-entrypoint", "-shutdown-delay", "-1s", "true"]).await, Some(0));
+}
+
+/// Each of these would end the entrypoint by default, and leave its program behind.
+///
+/// Spec: MI37
+#[tokio::test]
+async fn broken_pipes_and_real_time_signals_reach_the_program() {
+    // `kill` of the shell knows the real-time signals by their numbers alone.
+    for (signal, code) in [("PIPE", 41), ("34", 42), ("64", 43)] {
+        let script =
+            format!("trap 'exit {code}' {signal}; echo ready; while :; do sleep 0.02; done");
+        let mut entrypoint = Command::new(env!("CARGO_BIN_EXE_consul-ecs"))
+            .args(["app-entrypoint", "sh", "-c", &script])
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        let mut output = BufReader::new(entrypoint.stdout.take().unwrap()).lines();
+        assert_eq!(output.next_line().await.unwrap().as_deref(), Some("ready"));
+        let process = entrypoint.id().unwrap().to_string();
+        let sent = Command::new("sh")
+            .args(["-c", &format!("kill -{signal} {process}")])
+            .status()
+            .await
+            .unwrap();
+        assert!(sent.success(), "{signal}");
+        assert_eq!(entrypoint.wait().await.unwrap().code(), Some(code), "{signal}");
+    }
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! An endpoint of AWS whose answers a test gives.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use acl_controller::aws::{Aws, AwsCredentials, AwsSettings};
 use secrecy::SecretString;
@@ -30,8 +30,17 @@ impl Stub {
         Self { server }
     }
 
+    /// Makes so many attempts of each call, and gives up then.
     pub(super) async fn aws(&self, attempts: u32) -> Aws {
-        connect(&self.server.uri(), attempts).await
+        let mut settings = settings(&self.server.uri());
+        settings.attempts = attempts;
+        settings.throttle_patience = Duration::ZERO;
+        Aws::connect(settings).await.unwrap()
+    }
+
+    /// As a program that says no more than where AWS is.
+    pub(super) async fn aws_by_default(&self) -> Aws {
+        Aws::connect(settings(&self.server.uri())).await.unwrap()
     }
 
     /// The actions that were asked for, with their inputs.
@@ -46,16 +55,21 @@ impl Stub {
 }
 
 pub(super) async fn connect(endpoint: &str, attempts: u32) -> Aws {
+    let mut settings = settings(endpoint);
+    settings.attempts = attempts;
+    Aws::connect(settings).await.unwrap()
+}
+
+fn settings(endpoint: &str) -> AwsSettings {
     let mut settings = AwsSettings::default();
     settings.region = Some("us-east-1".to_owned());
     settings.endpoint = Some(endpoint.to_owned());
-    settings.attempts = attempts;
     settings.credentials = Some(AwsCredentials {
         access_key_id: "AKIDEXAMPLE".to_owned(),
         secret_access_key: SecretString::from("wJalrXUtnFEMI"),
         session_token: None,
     });
-    Aws::connect(settings).await.unwrap()
+    settings
 }
 
 fn action(request: &Request) -> String {

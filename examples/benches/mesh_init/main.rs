@@ -1,4 +1,5 @@
-//! `consul-ecs mesh-init` beside `consul connect envoy -bootstrap`, for the same proxy of the same
+//! `consul-ecs mesh-init` beside the floor, a bare program that makes the same calls and writes the same
+//! files (`floor.rs`), and beside `consul connect envoy -bootstrap` for the same proxy; all of the same
 //! agent, in turn: wall time, CPU time and peak memory of each process. On a loaded machine the wall time
 //! is mostly that of waiting for a core; its best run and the CPU time say more then.
 //!
@@ -6,8 +7,8 @@
 //! cargo bench -p examples --no-default-features --features ecs --bench mesh_init
 //! ```
 //!
-//! Ours does more in its time: it also registers the service and its sidecar, and copies itself into
-//! the volume. `CONSUL_ECS` names another build of it, such as that of the profile `small`:
+//! Consul's command does less in its time: it neither registers the service and its sidecar nor copies
+//! anything into a volume. `CONSUL_ECS` names another build of it, such as that of the profile `small`:
 //!
 //! ```text
 //! cargo build --profile small -p examples --no-default-features --features ecs --bin consul-ecs
@@ -22,7 +23,7 @@
 
 use std::{
     fs,
-    path::Path,
+    path::{Path, PathBuf},
     process::{Command, Stdio},
 };
 
@@ -110,14 +111,28 @@ fn median(runs: &[Run], figure: fn(&Run) -> u64) -> u64 {
     sorted(runs, figure)[runs.len() / 2]
 }
 
+/// Prints one figure of the three, and how many times the floor's ours is, and Consul's ours.
 #[expect(clippy::cast_precision_loss, reason = "figures for people")]
-fn compare(what: &str, unit: &str, per_unit: f64, ours: u64, theirs: u64) {
+fn compare(what: &str, unit: &str, per_unit: f64, [floor, ours, theirs]: [u64; 3]) {
     println!(
-        "{what:<12} consul-ecs {:>8.2} {unit}   consul {:>8.2} {unit}   {:.1} times",
+        "{what:<12} floor {:>7.2} {unit}   consul-ecs {:>7.2} {unit} ({:.2} times)   consul {:>7.2} {unit} ({:.1} times ours)",
+        floor as f64 / per_unit,
         ours as f64 / per_unit,
+        ours as f64 / floor as f64,
         theirs as f64 / per_unit,
         theirs as f64 / ours as f64
     );
+}
+
+/// Compiles the floor, which is a program of the standard library alone.
+fn floor(folder: &Path) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/mesh_init/floor.rs");
+    let program = folder.join("floor");
+    let mut rustc = Command::new(std::env::var_os("RUSTC").unwrap_or("rustc".into()));
+    rustc.args(["--edition", "2024", "-C", "opt-level=3", "-C", "strip=symbols", "-o"]);
+    let status = rustc.arg(&program).arg(&source).status().unwrap();
+    assert!(status.success(), "rustc {}: {status}", source.display());
+    program
 }
 
 async fn bench() {
@@ -125,6 +140,8 @@ async fn bench() {
     let consul = Consul::start(&part.path).await.expect("a real Consul");
     let metadata = metadata();
     let client = consul.client();
+    let folder = tempfile::tempdir().unwrap();
+    let floor = floor(folder.path());
     let program =
         std::env::var("CONSUL_ECS").unwrap_or(env!("CARGO_BIN_EXE_consul-ecs").to_owned());
     let program = Path::new(&program);
@@ -137,8 +154,10 @@ async fn bench() {
         "-grpc-addr",
         "localhost:8502",
     ];
-    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
-    for _round in 0..ROUNDS {
+    // What mesh-init renders is known to the floor from the start.
+    let document = folder.path().join("bootstrap.json");
+    let (mut least, mut ours, mut theirs) = (Vec::new(), Vec::new(), Vec::new());
+    for round in 0..=ROUNDS {
         // Each task starts with an empty volume.
         let volume = tempfile::tempdir().unwrap();
         let config = json!({"bootstrapDir": volume.path(), "service": {"port": 8080}}).to_string();
@@ -148,18 +167,40 @@ async fn bench() {
             ("ECS_CONTAINER_METADATA_URI_V4", &metadata),
         ];
         ours.push(measured(program, &["mesh-init"], &vars));
+        fs::copy(volume.path().join("envoy-bootstrap.json"), &document).unwrap();
+        let volume = tempfile::tempdir().unwrap();
+        let arguments = [
+            metadata.trim_start_matches("http://"),
+            client.address().trim_start_matches("http://"),
+            volume.path().to_str().unwrap(),
+            program.to_str().unwrap(),
+            document.to_str().unwrap(),
+        ];
+        least.push(measured(&floor, &arguments, &[]));
         theirs.push(measured(&part.path, &bootstrap, &vars));
+        if round == 0 {
+            // The first round finds cold caches, and a Consul that does not know the service.
+            for runs in [&mut least, &mut ours, &mut theirs] {
+                runs.clear();
+            }
+        }
     }
     println!("{ROUNDS} runs of each in turn, Consul {}", part.version);
-    let (wall, cpu, peak) =
-        (|run: &Run| run.wall_micros, |run: &Run| run.cpu_micros, |run: &Run| run.kilobytes);
-    compare("wall, best", "ms", 1000.0, sorted(&ours, wall)[0], sorted(&theirs, wall)[0]);
-    compare("wall, p50", "ms", 1000.0, median(&ours, wall), median(&theirs, wall));
-    compare("CPU, p50", "ms", 1000.0, median(&ours, cpu), median(&theirs, cpu));
-    let last = ROUNDS - 1;
-    compare("peak memory", "MiB", 1024.0, sorted(&ours, peak)[last], sorted(&theirs, peak)[last]);
+    let wall = |run: &Run| run.wall_micros;
+    let cpu = |run: &Run| run.cpu_micros;
+    let peak = |run: &Run| run.kilobytes;
+    let all = |figure: fn(&Run) -> u64, of: fn(&[Run], fn(&Run) -> u64) -> u64| {
+        [of(&least, figure), of(&ours, figure), of(&theirs, figure)]
+    };
+    compare("wall, best", "ms", 1000.0, all(wall, |runs, figure| sorted(runs, figure)[0]));
+    compare("wall, p50", "ms", 1000.0, all(wall, median));
+    compare("CPU, p50", "ms", 1000.0, all(cpu, median));
+    let last: fn(&[Run], fn(&Run) -> u64) -> u64 =
+        |runs, figure| sorted(runs, figure)[runs.len() - 1];
+    compare("peak memory", "MiB", 1024.0, all(peak, last));
     let size = |path: &Path| fs::metadata(path).unwrap().len();
-    compare("binary", "MiB", 1024.0 * 1024.0, size(program), size(&part.path));
+    let sizes = [size(&floor), size(program), size(&part.path)];
+    compare("binary", "MiB", 1024.0 * 1024.0, sizes);
 }
 
 fn main() {
