@@ -27,6 +27,10 @@ const NO_ACCESSOR: &str = "";
 /// What every text of a denied permission contains.
 const DENIED: &str = "Permission denied";
 
+/// The end of a denial to the anonymous token, as Consul 1.19 words it.
+const ANONYMOUS_HINT: &str =
+    ". The anonymous token is used implicitly when a request does not specify a token.";
+
 /// Why a permission was not granted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -247,13 +251,13 @@ impl StaticRules {
         if granted >= wanted {
             return Ok(());
         }
-        let who = if self.accessor == ANONYMOUS_TOKEN {
-            "anonymous token".to_owned()
+        let (who, hint) = if self.accessor == ANONYMOUS_TOKEN {
+            ("anonymous token".to_owned(), ANONYMOUS_HINT)
         } else {
-            format!("token with AccessorID '{}'", self.accessor)
+            (format!("token with AccessorID '{}'", self.accessor), "")
         };
         let on = on.map(|name| format!(" on {name:?}")).unwrap_or_default();
-        Err(AclError::Denied(format!("{DENIED}: {who} lacks permission '{permission}'{on}")))
+        Err(AclError::Denied(format!("{DENIED}: {who} lacks permission '{permission}'{on}{hint}")))
     }
 
     fn operator(&self) -> Access {
@@ -375,7 +379,8 @@ mod tests {
         );
         assert_eq!(
             StaticRules::none(ANONYMOUS_TOKEN).operator_read().unwrap_err().to_string(),
-            "Permission denied: anonymous token lacks permission 'operator:read'"
+            "Permission denied: anonymous token lacks permission 'operator:read'. The anonymous token \
+             is used implicitly when a request does not specify a token."
         );
     }
 

@@ -208,6 +208,18 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     ///
     /// The first error of the stream, or one of the backend.
     async fn restore(&self, resources: ResourceStream) -> Result<()>;
+
+    /// Finds out whether reads and writes can be served now, without changing
+    /// anything. A server's health follows it. A backend that has nothing to
+    /// lose is always ready, which is the default.
+    ///
+    /// # Errors
+    ///
+    /// The reason why the next strong read or write would fail, as far as that
+    /// can be told before it is tried.
+    async fn ready(&self) -> Result<()> {
+        Ok(())
+    }
 }
 
 macro_rules! delegate_backend {
@@ -245,6 +257,10 @@ macro_rules! delegate_backend {
 
             async fn restore(&self, resources: ResourceStream) -> Result<()> {
                 (**self).restore(resources).await
+            }
+
+            async fn ready(&self) -> Result<()> {
+                (**self).ready().await
             }
         }
     )*};

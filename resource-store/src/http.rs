@@ -118,9 +118,7 @@ impl HttpApi {
                 answer::resource(&self.codec, &found, at.registration)
             }
             Method::PUT => {
-                let Ok(body) = to_bytes(body, self.max_body).await else {
-                    return Err(Failure::TooLarge);
-                };
+                let body = to_bytes(body, self.max_body).await.map_err(|e| refused(&e))?;
                 let content = request::parse_body(&body, &self.codec, at.registration.schema())?;
                 let version = self.version_of_write(at.params.version(), &content.version)?;
                 let resource = Resource { id: Some(id), version, ..content };
@@ -199,6 +197,25 @@ impl HttpApi {
             self.service.list(&context, ListRequest { r#type, tenancy, name_prefix }).await?;
         answer::list(&self.codec, &found, at.registration)
     }
+}
+
+/// Why a body is not taken.
+fn refused(error: &axum::Error) -> Failure {
+    #[cfg(feature = "grpc")]
+    {
+        let mut cause: Option<&dyn std::error::Error> = Some(error);
+        while let Some(error) = cause {
+            if let Some(status) = error.downcast_ref::<tonic::Status>()
+                && status.code() == tonic::Code::ResourceExhausted
+            {
+                return RpcError::new(crate::Code::ResourceExhausted, status.message()).into();
+            }
+            cause = error.source();
+        }
+    }
+    #[cfg(not(feature = "grpc"))]
+    let _ = error;
+    Failure::TooLarge
 }
 
 /// What a request is about.

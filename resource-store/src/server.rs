@@ -1,8 +1,10 @@
 //! The service behind gRPC: a server that listens, with health and reflection.
 
 mod accept;
+mod admission;
 mod config;
 mod grpc;
+mod health;
 mod tls;
 
 use std::{net::SocketAddr, sync::Arc};
@@ -18,7 +20,10 @@ use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use tonic::{service::Routes, transport::Server as TonicServer};
 
-use self::accept::Acceptor;
+use self::{
+    accept::{Acceptor, Limits},
+    admission::{Admission, BodyMemory},
+};
 use crate::{
     pb::{FILE_DESCRIPTOR_SET, resource_service_server::ResourceServiceServer},
     service::ResourceService,
@@ -129,7 +134,14 @@ impl Server {
     pub async fn run(self, stop: CancellationToken) -> Result<(), ServerError> {
         let Self { service, config, listener, tls } = self;
         let (reporter, health) = tonic_health::server::health_reporter();
-        reporter.set_serving::<ResourceServiceServer<GrpcService>>().await;
+        health::begin(&reporter, &**service.backend()).await;
+        let following = health::follow(
+            reporter.clone(),
+            Arc::clone(service.backend()),
+            config.health_interval,
+            stop.child_token(),
+        );
+        let _following = AbortOnDropHandle::new(tokio::spawn(following));
         let watches = Arc::new(Semaphore::new(config.max_watches.min(Semaphore::MAX_PERMITS)));
         let routes = routes(&service, &config, &stop, &watches)?.add_service(health);
         let routes = with_http(routes, &service, &config, &stop, &watches)?;
@@ -137,20 +149,23 @@ impl Server {
         let acceptor = Acceptor {
             listener,
             tls: tls.map(|handle| handle.current()),
-            most: config.max_connections,
-            handshake_timeout: config.handshake_timeout,
+            limits: Limits {
+                total: config.max_connections,
+                per_address: config.max_connections_per_address,
+                silent: config.handshake_timeout,
+                idle: config.idle_timeout,
+            },
+            patience: config.write_timeout,
         };
         let (ready, incoming) = mpsc::channel(READY);
         let accepting = tokio::spawn(acceptor.run(ready, stop.child_token()));
         let _accepting = AbortOnDropHandle::new(accepting);
         let incoming = ReceiverStream::new(incoming);
         let draining = stop.child_token();
-        let told = async {
-            draining.cancelled().await;
-            reporter.set_not_serving::<ResourceServiceServer<GrpcService>>().await;
-        };
-        let serving =
-            transport(&config).add_routes(routes).serve_with_incoming_shutdown(incoming, told);
+        let told = async move { draining.cancelled().await };
+        let memory = BodyMemory::new(config.max_body_memory);
+        let admission = Admission { inner: routes.prepare(), memory };
+        let serving = transport(&config).serve_with_incoming_shutdown(admission, incoming, told);
         let too_late = async {
             stop.cancelled().await;
             tokio::time::sleep(config.drain_timeout).await;

@@ -251,6 +251,13 @@ impl Backend for DurableBackend {
         drop(unfinished);
         Ok(())
     }
+
+    /// The file must be where it was, because one that was removed or replaced
+    /// takes writes that nobody finds after a restart.
+    async fn ready(&self) -> Result<()> {
+        let view = Arc::clone(&self.shared.view);
+        blocking(move || view.file().ready()).await
+    }
 }
 
 /// Has what was staged thrown away, if there is still anything.

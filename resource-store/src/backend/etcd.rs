@@ -136,4 +136,10 @@ impl Backend for EtcdBackend {
     async fn restore(&self, resources: ResourceStream) -> Result<()> {
         restore::restore(&self.session, resources).await
     }
+
+    /// Asks for what any strong read asks.
+    async fn ready(&self) -> Result<()> {
+        let asked = self.session.read(Consistency::Strong, "asking etcd", |_| Vec::new());
+        asked.await.map(drop)
+    }
 }

@@ -288,4 +288,11 @@ impl Backend for RaftBackend {
     async fn restore(&self, resources: ResourceStream) -> Result<()> {
         restore::restore(&self.node, resources).await
     }
+
+    /// There must be a leader that a majority follows, and this node's file of
+    /// resources must be where it was.
+    async fn ready(&self) -> Result<()> {
+        self.node.machine.ready().await?;
+        self.node.catch_up().await.map(drop)
+    }
 }

@@ -31,15 +31,33 @@ pub struct ServerConfig {
     /// seconds by default.
     pub keepalive_timeout: Duration,
     /// Number of connections at a time; 4096 by default. Beyond it, a new one
-    /// takes the place of the oldest that has not said anything yet, or is
-    /// ended. Each takes a descriptor of the process.
+    /// takes the place of one that has said nothing yet or has no call under
+    /// way, and is ended if there is none. Each takes a descriptor of the process.
     pub max_connections: usize,
-    /// Time limit of a new connection for TLS and its first 24 bytes; 10 seconds
-    /// by default.
+    /// Number of connections at a time of one address, or of one IPv6 network of
+    /// 64 bits; 1024 by default. Beyond it as with `max_connections`, among those
+    /// of the address.
+    pub max_connections_per_address: usize,
+    /// Time limit of a new connection for TLS, and then the preface of HTTP/2 or
+    /// the head of a request of HTTP/1; 10 seconds by default.
     pub handshake_timeout: Duration,
+    /// How long a connection may have no call and no watch under way before it
+    /// ends; 5 minutes by default.
+    pub idle_timeout: Duration,
+    /// How long a client may take no byte of what is sent to it before its
+    /// connection ends; 1 minute by default.
+    pub write_timeout: Duration,
+    /// Upper bound of the bytes that the bodies of all requests under way take;
+    /// 256 MiB by default, of which one address gets a quarter. Beyond it a call
+    /// ends with `RESOURCE_EXHAUSTED`.
+    pub max_body_memory: usize,
     /// Number of watches at a time, over all connections; 50,000 by default.
     /// Beyond it a watch is refused with `RESOURCE_EXHAUSTED`.
     pub max_watches: usize,
+    /// Interval between two looks whether the store can be used, which health
+    /// follows; 1 second by default. A look that takes three times that long
+    /// counts as failed.
+    pub health_interval: Duration,
     /// Serves beyond this machine's own addresses also without TLS, or with
     /// everything allowed to everybody; `false` by default.
     pub allow_insecure: bool,
@@ -59,8 +77,13 @@ impl Default for ServerConfig {
             keepalive_interval: Duration::from_secs(30),
             keepalive_timeout: Duration::from_secs(20),
             max_connections: 4096,
+            max_connections_per_address: 1024,
             handshake_timeout: Duration::from_secs(10),
+            idle_timeout: Duration::from_mins(5),
+            write_timeout: Duration::from_mins(1),
+            max_body_memory: 256 << 20,
             max_watches: 50_000,
+            health_interval: Duration::from_secs(1),
             allow_insecure: false,
             drain_timeout: Duration::from_secs(10),
         }

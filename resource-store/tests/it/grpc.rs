@@ -2,6 +2,7 @@
 
 mod accepting;
 mod connection;
+mod health;
 mod limits;
 
 use std::{sync::Arc, time::Duration};
@@ -164,15 +165,6 @@ async fn a_server_that_stops_ends_watches_and_finishes() {
     let last = watch.next().await.unwrap();
     assert_fails(last, Code::Unavailable, "server is shutting down");
     tokio::time::timeout(Duration::from_secs(10), &mut server.task).await.unwrap().unwrap();
-}
-
-#[tokio::test]
-async fn health_is_told() {
-    use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
-    let server = start(service(), ServerConfig::default()).await;
-    let service = SERVICE.to_owned();
-    let status = HealthClient::new(channel(&server)).check(HealthCheckRequest { service }).await;
-    assert_eq!(status.unwrap().into_inner().status, 1);
 }
 
 /// The descriptors have the names of files that upstream's have.

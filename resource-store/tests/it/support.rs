@@ -188,7 +188,10 @@ pub(crate) fn name_invalid(field: &str, got: &str) -> String {
 
 /// What the anonymous token is told that lacks a permission on a key.
 pub(crate) fn denied(permission: &str, key: &str) -> String {
-    format!("Permission denied: anonymous token lacks permission '{permission}' on {key:?}")
+    format!(
+        "Permission denied: anonymous token lacks permission '{permission}' on {key:?}. The anonymous token \
+         is used implicitly when a request does not specify a token."
+    )
 }
 
 /// Asserts that a call failed with the code, and exactly this message.

@@ -11,7 +11,7 @@ use std::{
 
 use async_trait::async_trait;
 use clap::Args;
-use consul_watch::BoxError;
+use consul_watch::{BoxError, GoDuration};
 use resource_store::{
     acl::{AclError, Authorization, FileTokens, Resolved},
     pb::Tenancy,
@@ -23,6 +23,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::consul_acl::ConsulAcl;
 
+/// Number of descriptors that are kept for other things than connections.
+const OTHER_DESCRIPTORS: usize = 128;
 /// Interval between two looks at the files.
 const LOOK: Duration = Duration::from_secs(5);
 
@@ -50,9 +52,20 @@ pub(crate) struct AccessOptions {
     /// Serves beyond this machine also without TLS or without tokens
     #[arg(long)]
     pub(crate) allow_insecure: bool,
-    /// Upper bound of connections at a time
+    /// Upper bound of connections at a time; the limit of open files lowers it
     #[arg(long, value_name = "COUNT", default_value_t = 4096)]
     pub(crate) max_connections: usize,
+    /// Upper bound of connections of one address, or of one IPv6 network of 64
+    /// bits; half of what --max-connections comes to, if that is less
+    #[arg(long, value_name = "COUNT", default_value_t = 1024)]
+    pub(crate) max_connections_per_address: usize,
+    /// How long a connection may have no call and no watch before it ends
+    #[arg(long, value_name = "TIME", default_value = "5m")]
+    pub(crate) idle_timeout: GoDuration,
+    /// Upper bound of the bodies of requests under way, in MiB, of which one
+    /// address gets a quarter
+    #[arg(long, value_name = "MIB", default_value_t = 256)]
+    pub(crate) max_body_memory: u32,
     /// Upper bound of watches at a time
     #[arg(long, value_name = "COUNT", default_value_t = 50_000)]
     pub(crate) max_watches: usize,
@@ -61,11 +74,39 @@ pub(crate) struct AccessOptions {
     pub(crate) audit: bool,
 }
 
+/// Gives the number of files that this process may have open, after raising it as
+/// far as it may.
+fn descriptors() -> usize {
+    #[cfg(unix)]
+    {
+        use nix::sys::resource::{Resource, getrlimit, setrlimit};
+        if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
+            let raised = setrlimit(Resource::RLIMIT_NOFILE, hard, hard).is_ok();
+            return usize::try_from(if raised { hard } else { soft }).unwrap_or(usize::MAX);
+        }
+    }
+    usize::MAX
+}
+
 impl AccessOptions {
     pub(crate) fn apply(&self, config: &mut ServerConfig) -> Result<(), BoxError> {
         config.tls = self.read_tls()?;
         config.allow_insecure = self.allow_insecure;
-        config.max_connections = self.max_connections;
+        // What a connection does not need is for files, Raft, etcd and Consul.
+        let others = OTHER_DESCRIPTORS.min(descriptors() / 2);
+        let possible = descriptors().saturating_sub(others);
+        if possible < self.max_connections {
+            tracing::warn!(
+                limit.files = descriptors(),
+                "the limit of open files allows {possible} connections, not {}",
+                self.max_connections
+            );
+        }
+        config.max_connections = self.max_connections.min(possible);
+        config.max_connections_per_address =
+            self.max_connections_per_address.min(config.max_connections.div_ceil(2));
+        config.idle_timeout = self.idle_timeout.into();
+        config.max_body_memory = usize::try_from(self.max_body_memory).unwrap_or(usize::MAX) << 20;
         config.max_watches = self.max_watches;
         Ok(())
     }

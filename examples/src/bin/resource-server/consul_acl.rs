@@ -152,7 +152,7 @@ impl Authorization for ConsulAcl {
     ) -> Result<Resolved, AclError> {
         let anonymous = || SecretString::from(ANONYMOUS);
         let token = token
-            .filter(|token| !matches!(token.expose_secret(), "" | ANONYMOUS_TOKEN))
+            .filter(|token| !token.expose_secret().is_empty())
             .map_or_else(anonymous, Clone::clone);
         let remembered = self.remembered(&token);
         if let Some((true, resolved)) = remembered {

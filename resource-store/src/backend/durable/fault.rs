@@ -28,6 +28,8 @@ pub(in crate::backend) enum Fault {
     Stopped { file: PathBuf, reason: String },
     #[error("{}: the transaction failed: {reason}", file.display())]
     Transaction { file: PathBuf, reason: String },
+    #[error("{} is not the file any more that was opened: it was removed or replaced", file.display())]
+    Gone { file: PathBuf },
     #[error("{} was closed", file.display())]
     Closed { file: PathBuf },
 }
@@ -49,6 +51,32 @@ pub(in crate::backend) struct FileState {
     /// Set once a commit failed: what there was before can still be read.
     read_only: OnceLock<String>,
     closed: OnceLock<()>,
+    /// Set once it is open; tells it from another file at its path.
+    opened: OnceLock<Identity>,
+}
+
+/// What tells one file from another.
+#[derive(Debug, PartialEq, Eq)]
+struct Identity {
+    #[cfg(unix)]
+    device: u64,
+    #[cfg(unix)]
+    inode: u64,
+}
+
+impl Identity {
+    fn at(path: &Path) -> std::io::Result<Self> {
+        #[cfg_attr(not(unix), expect(unused_variables, reason = "only Unix tells files apart"))]
+        let metadata = path.metadata()?;
+        #[cfg(unix)]
+        use std::os::unix::fs::MetadataExt as _;
+        Ok(Self {
+            #[cfg(unix)]
+            device: metadata.dev(),
+            #[cfg(unix)]
+            inode: metadata.ino(),
+        })
+    }
 }
 
 impl FileState {
@@ -60,6 +88,28 @@ impl FileState {
             stopped: OnceLock::new(),
             read_only: OnceLock::new(),
             closed: OnceLock::new(),
+            opened: OnceLock::new(),
+        }
+    }
+
+    /// Notes which file is open.
+    pub(in crate::backend) fn opened(&self) -> Result<(), Fault> {
+        let identity = Identity::at(&self.path).map_err(|e| self.io("it cannot be read", e))?;
+        // A handle opens one file, once.
+        self.opened.get_or_init(|| identity);
+        Ok(())
+    }
+
+    /// Returns an error if it cannot be written any more, or is not at its path.
+    pub(in crate::backend) fn ready(&self) -> Result<()> {
+        let writable = self.check(&self.stopped).and_then(|()| self.check(&self.read_only));
+        writable.map_err(|fault| fault.during("check"))?;
+        let there = Identity::at(&self.path).ok();
+        match self.opened.get() {
+            Some(opened) if there.as_ref() != Some(opened) => {
+                Err(Fault::Gone { file: self.path.clone() }.during("check"))
+            }
+            _ => Ok(()),
         }
     }
 

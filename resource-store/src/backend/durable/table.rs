@@ -116,7 +116,7 @@ impl TableView {
         self.current.load_full()
     }
 
-    pub(super) fn file(&self) -> &FileState {
+    pub(in crate::backend) fn file(&self) -> &FileState {
         &self.file
     }
 }
@@ -127,6 +127,7 @@ impl Table {
         let file = Arc::new(FileState::new(path, options.advice));
         let (database, snapshot) = file.guard("open", || {
             let database = open_database(&file, options).map_err(|fault| fault.during("open"))?;
+            file.opened().map_err(|fault| fault.during("open"))?;
             let snapshot = TableSnapshot::of(&database, &file)?;
             Ok((database, snapshot))
         })?;

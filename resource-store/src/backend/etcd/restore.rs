@@ -4,6 +4,11 @@
 //! aside, as a new generation, in many; one last transaction makes it the one
 //! that counts. Whoever begins a restore takes it over from whoever else is at
 //! it, whose next transaction fails.
+//!
+//! No key has a lease. The keys of a generation become the store, and etcd takes a
+//! lease off a key only when the key is put again: 128 in one transaction, which
+//! would be no switch any more. So what is left of a restore whose process died
+//! stays, unseen, until the next one begins and deletes it.
 
 use std::{collections::BTreeMap, sync::Arc};
 

@@ -139,6 +139,12 @@ impl Machine {
         self.shared.view.current()
     }
 
+    /// Returns an error if the file cannot be written any more, or is gone.
+    pub(crate) async fn ready(&self) -> Result<()> {
+        let view = Arc::clone(&self.shared.view);
+        blocking(move || view.file().ready()).await
+    }
+
     /// By how much versions are larger than the index of their entry, now.
     pub(crate) fn version_offset(&self) -> u64 {
         version_offset(&self.current()).unwrap_or(0)

@@ -54,11 +54,141 @@ async fn silent_connections_are_cut() {
     answers(&server).await;
 }
 
+/// Waits for the server to end a connection, whatever it says before that.
+async fn is_ended(socket: &mut TcpStream) {
+    let mut rest = Vec::new();
+    drop(timeout(PATIENCE, socket.read_to_end(&mut rest)).await.expect("it is still open"));
+}
+
+/// The preface of HTTP/2, and empty settings.
+const GREETING: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+
+/// A greeting is no call, and the beginning of a request is no request.
+#[tokio::test]
+async fn connections_that_ask_for_nothing_are_cut() {
+    let mut config = ServerConfig::default();
+    config.handshake_timeout = Duration::from_millis(300);
+    config.idle_timeout = Duration::from_millis(300);
+    let server = start(service(), config).await;
+    let mut idle = Vec::new();
+    for _ in 0..20 {
+        idle.push(connect(&server, GREETING).await);
+        idle.push(connect(&server, b"GET /api/demo/v2/artist HTTP/1.1\r\nhost: a\r\n").await);
+        idle.push(connect(&server, b"GET /none HTTP/1.1\r\nhost: a\r\n\r\n").await);
+    }
+    answers(&server).await;
+    for socket in &mut idle {
+        is_ended(socket).await;
+    }
+    answers(&server).await;
+}
+
+/// A connection from another address of this machine.
+async fn connect_from(from: [u8; 4], server: &Running, bytes: &[u8]) -> TcpStream {
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.bind((from, 0).into()).unwrap();
+    let mut socket = socket.connect(server.address.parse().unwrap()).await.unwrap();
+    socket.write_all(bytes).await.unwrap();
+    socket
+}
+
+#[cfg(feature = "http")]
+const WATCH: &[u8] = b"GET /api/demo/v2/artist?watch HTTP/1.1\r\nhost: a\r\n\r\n";
+
+/// Connections at work are not ended; those of one address are only so many.
+#[cfg(feature = "http")]
+#[tokio::test]
+async fn one_address_does_not_take_every_place() {
+    let mut config = ServerConfig::default();
+    config.max_connections = 8;
+    config.max_connections_per_address = 4;
+    let server = start(service(), config).await;
+    let mut watches = Vec::new();
+    for _ in 0..4 {
+        let mut watch = connect_from([127, 0, 0, 2], &server, WATCH).await;
+        let mut first = [0];
+        watch.read_exact(&mut first).await.unwrap();
+        watches.push(watch);
+    }
+    let mut refused = connect_from([127, 0, 0, 2], &server, b"").await;
+    ended(&mut refused).await;
+    answers(&server).await;
+}
+
+/// A client that takes no answer, and answers no ping either, is given up.
+#[cfg(feature = "http")]
+#[tokio::test]
+async fn clients_that_take_nothing_are_cut() {
+    let mut config = ServerConfig::default();
+    config.write_timeout = Duration::from_millis(300);
+    let service = service();
+    let mut large = artist("korn");
+    large.metadata.insert("large".to_owned(), "x".repeat(20 << 20));
+    service.put(large).await.unwrap();
+    let server = start(service, config).await;
+    let read = b"GET /api/demo/v2/artist/korn?partition=default&namespace=default HTTP/1.1\r\n\
+                 host: a\r\n\r\n";
+    let mut slow = connect(&server, read).await;
+    let mut first = [0];
+    slow.read_exact(&mut first).await.unwrap();
+    // More than its time without taking a byte: the rest never comes.
+    tokio::time::sleep(Duration::from_millis(900)).await;
+    let mut rest = Vec::new();
+    drop(timeout(PATIENCE, slow.read_to_end(&mut rest)).await.expect("it is still open"));
+    assert!(rest.len() < 20 << 20, "{} bytes came", rest.len());
+}
+
+/// Bodies that are under way take so much memory, and one address a quarter.
+#[cfg(feature = "http")]
+#[tokio::test]
+async fn the_bodies_of_requests_are_bounded_together() {
+    let mut config = ServerConfig::default();
+    config.max_body_memory = 400_000;
+    let server = start(service(), config).await;
+    let of_size = |bytes: usize| {
+        let mut artist = artist("korn");
+        artist.metadata.insert("large".to_owned(), "x".repeat(bytes));
+        artist
+    };
+    let client = client(&server);
+    let head = "PUT /api/demo/v2/artist/korn?partition=default&namespace=default HTTP/1.1\r\nhost: \
+                a\r\ncontent-length: 200000\r\n\r\n";
+    // 90,000 bytes of a body that does not end.
+    let mut begun = connect(&server, head.as_bytes()).await;
+    begun.write_all(&[b'x'; 90_000]).await.unwrap();
+    let refused = async {
+        loop {
+            match client.write(of_size(20_000)).await {
+                Ok(_) => tokio::task::yield_now().await,
+                Err(error) => return error,
+            }
+        }
+    };
+    let refused = timeout(PATIENCE, refused).await.expect("it was not counted");
+    assert_eq!(refused.code(), Code::ResourceExhausted, "{refused}");
+    assert!(refused.is_retryable());
+    client.write(of_size(100)).await.unwrap();
+
+    let mut other = connect_from([127, 0, 0, 2], &server, head.as_bytes()).await;
+    other.write_all(&[b'x'; 110_000]).await.unwrap();
+    let mut answer = [0; 64];
+    other.read_exact(&mut answer).await.unwrap();
+    assert!(answer.starts_with(b"HTTP/1.1 429 "), "{}", String::from_utf8_lossy(&answer));
+    drop(begun);
+    let again = async {
+        while client.write(of_size(20_000)).await.is_err() {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(PATIENCE, again).await.expect("what was taken is given back");
+}
+
 /// A watch that is told nothing is no silent connection.
 #[tokio::test]
 async fn quiet_watches_are_not_cut() {
     let mut config = ServerConfig::default();
     config.handshake_timeout = Duration::from_millis(100);
+    config.idle_timeout = Duration::from_millis(100);
     config.keepalive_interval = Duration::from_millis(100);
     config.keepalive_timeout = Duration::from_secs(5);
     let service = service();

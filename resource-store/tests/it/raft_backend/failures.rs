@@ -220,3 +220,19 @@ async fn concurrent_users_of_all_nodes_see_what_the_contract_allows() {
     history.check().unwrap();
     assert!(history.operations.len() >= 2000);
 }
+
+/// Without a majority nothing can be written or read for sure, and the node says so.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_without_a_leader_is_not_ready() {
+    let mut cluster = hasty(3).await;
+    put(cluster.node(0), "before").await;
+    within(cluster.node(2).ready()).await.unwrap();
+    cluster.stop(0).await;
+    cluster.stop(1).await;
+    // The last one may lead on for as long as its lease.
+    let not_ready = async { while cluster.node(2).ready().await.is_ok() {} };
+    within(not_ready).await;
+    cluster.restart(0).await;
+    let ready = async { while cluster.node(2).ready().await.is_err() {} };
+    within(ready).await;
+}

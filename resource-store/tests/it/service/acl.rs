@@ -135,8 +135,13 @@ async fn default_hooks_ask_for_operator_permissions() {
     };
 
     let none = service_with(Access::Deny);
-    let operator = "Permission denied: anonymous token lacks permission 'operator:";
-    let read = format!("{operator}read'");
+    let denied = |permission: &str| {
+        format!(
+            "Permission denied: anonymous token lacks permission 'operator:{permission}'. The \
+             anonymous token is used implicitly when a request does not specify a token."
+        )
+    };
+    let read = denied("read");
     assert_fails(none.get(&id(&plain)).await, PermissionDenied, &read);
     let listed = none.list(&anonymous(), list.clone()).await;
     assert_fails(listed, PermissionDenied, &read);
@@ -144,7 +149,7 @@ async fn default_hooks_ask_for_operator_permissions() {
     let reader = service_with(Access::Read);
     assert_fails(reader.get(&id(&plain)).await, NotFound, "resource not found");
     assert!(reader.list(&anonymous(), list).await.unwrap().is_empty());
-    assert_fails(reader.put(plain.clone()).await, PermissionDenied, &format!("{operator}write'"));
+    assert_fails(reader.put(plain.clone()).await, PermissionDenied, &denied("write"));
     service_with(Access::Write).put(plain).await.unwrap();
 }
 

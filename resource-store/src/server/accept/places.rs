@@ -1,0 +1,343 @@
+//! Which connections there are, and which of them ends for a new one.
+//!
+//! | stage | a connection is in it | ends after | makes room |
+//! |---|---|---|---|
+//! | silent | until it sent the preface of HTTP/2, or a whole request of HTTP/1 | `handshake_timeout` | first |
+//! | unused | until its first call over HTTP/2 | `idle_timeout` | second |
+//! | idle | while none of its calls is under way | `idle_timeout` | last |
+//! | at work | while a call or a watch is under way | never | never |
+//!
+//! Within a stage the one that is longest in it makes room.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    net::{IpAddr, Ipv6Addr},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::{
+    sync::{Notify, futures::Notified},
+    time::Instant,
+};
+use tokio_util::sync::CancellationToken;
+
+/// Upper bounds of the connections of a server.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::server) struct Limits {
+    /// Number of connections.
+    pub(in crate::server) total: usize,
+    /// Number of connections of one address; of IPv6 the first 64 bits count.
+    pub(in crate::server) per_address: usize,
+    /// Time in the stage silent.
+    pub(in crate::server) silent: Duration,
+    /// Time in the stages unused and idle.
+    pub(in crate::server) idle: Duration,
+}
+
+/// Why a connection gets no place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Full {
+    Server,
+    Address,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Stage {
+    Silent,
+    Unused,
+    Idle,
+}
+
+/// The stage of a connection, and a number that grows with time.
+type Rank = (Stage, u64);
+
+/// The connections that there are.
+#[derive(Debug)]
+pub(in crate::server) struct Places {
+    limits: Limits,
+    state: Mutex<State>,
+    /// Told whenever a connection is gone.
+    freed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    next: u64,
+    /// By number. Those that were told to end are not in it any more.
+    seats: HashMap<u64, Seat>,
+    by_address: HashMap<IpAddr, usize>,
+    /// All that are not at work, in the order in which they make room.
+    waiting: BTreeMap<Rank, (u64, Instant)>,
+}
+
+#[derive(Debug)]
+struct Seat {
+    address: Option<IpAddr>,
+    ended: CancellationToken,
+    calls: usize,
+    /// None while it is at work.
+    rank: Option<Rank>,
+}
+
+/// The place of one connection; dropping it gives it back.
+#[derive(Debug)]
+pub(super) struct Place {
+    handle: Handle,
+    /// Cancelled when the connection has to end.
+    pub(super) ended: CancellationToken,
+}
+
+/// Tells the places what a connection does.
+#[derive(Debug, Clone)]
+pub(in crate::server) struct Handle {
+    number: u64,
+    places: Arc<Places>,
+}
+
+/// A call under way; dropping it ends it.
+#[derive(Debug)]
+pub(in crate::server) struct Call(Handle);
+
+impl Places {
+    pub(super) fn new(limits: Limits) -> Arc<Self> {
+        Arc::new(Self { limits, state: Mutex::default(), freed: Notify::new() })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a place, if need be that of a connection that is not at work.
+    pub(super) fn take(self: &Arc<Self>, address: Option<IpAddr>) -> Result<Place, Full> {
+        let address = address.map(block);
+        let mut state = self.state();
+        let of_address = address.and_then(|a| state.by_address.get(&a)).copied().unwrap_or(0);
+        if of_address >= self.limits.per_address {
+            let number = state.first_of(address).ok_or(Full::Address)?;
+            state.end(number);
+        }
+        if state.seats.len() >= self.limits.total && !state.end_first() {
+            return Err(Full::Server);
+        }
+        let (number, ended) = (state.next, CancellationToken::new());
+        state.next += 1;
+        if let Some(address) = address {
+            *state.by_address.entry(address).or_default() += 1;
+        }
+        state.seats.insert(number, Seat { address, ended: ended.clone(), calls: 0, rank: None });
+        state.wait(number, Stage::Silent);
+        drop(state);
+        Ok(Place { handle: Handle { number, places: Arc::clone(self) }, ended })
+    }
+
+    /// Ends the connection that makes room first. `false` if all are at work.
+    pub(super) fn end_first(&self) -> bool {
+        self.state().end_first()
+    }
+
+    /// Waits until a connection is gone, from the moment of this call on.
+    pub(super) fn freed(&self) -> Notified<'_> {
+        self.freed.notified()
+    }
+
+    /// Ends those whose time in their stage is over.
+    pub(super) fn end_overdue(&self, now: Instant) {
+        let mut state = self.state();
+        for (stage, limit) in [
+            (Stage::Silent, self.limits.silent),
+            (Stage::Unused, self.limits.idle),
+            (Stage::Idle, self.limits.idle),
+        ] {
+            let in_stage = state.waiting.range((stage, 0)..=(stage, u64::MAX));
+            let overdue =
+                in_stage.take_while(|(_, (_, since))| now.duration_since(*since) >= limit);
+            let overdue: Vec<u64> = overdue.map(|(_, (number, _))| *number).collect();
+            overdue.into_iter().for_each(|number| state.end(number));
+        }
+    }
+}
+
+impl State {
+    fn wait(&mut self, number: u64, stage: Stage) {
+        let rank = (stage, self.next);
+        self.next += 1;
+        let Some(seat) = self.seats.get_mut(&number) else { return };
+        if let Some(before) = seat.rank.replace(rank) {
+            self.waiting.remove(&before);
+        }
+        self.waiting.insert(rank, (number, Instant::now()));
+    }
+
+    fn end_first(&mut self) -> bool {
+        let Some((_, (number, _))) = self.waiting.first_key_value() else { return false };
+        let number = *number;
+        self.end(number);
+        true
+    }
+
+    fn first_of(&self, address: Option<IpAddr>) -> Option<u64> {
+        let mut numbers = self.waiting.values().map(|(number, _)| *number);
+        numbers.find(|number| self.seats.get(number).is_some_and(|seat| seat.address == address))
+    }
+
+    fn end(&mut self, number: u64) {
+        if let Some(seat) = self.remove(number) {
+            seat.ended.cancel();
+        }
+    }
+
+    fn remove(&mut self, number: u64) -> Option<Seat> {
+        let seat = self.seats.remove(&number)?;
+        if let Some(rank) = seat.rank {
+            self.waiting.remove(&rank);
+        }
+        if let Some(address) = seat.address
+            && let Some(count) = self.by_address.get_mut(&address)
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.by_address.remove(&address);
+            }
+        }
+        Some(seat)
+    }
+}
+
+impl Place {
+    pub(super) fn handle(&self) -> Handle {
+        self.handle.clone()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let places = &self.handle.places;
+        drop(places.state().remove(self.handle.number));
+        places.freed.notify_waiters();
+    }
+}
+
+impl Handle {
+    /// Notes that the connection sent the preface of HTTP/2.
+    pub(super) fn greeted(&self) {
+        let mut state = self.places.state();
+        let silent = state.seats.get(&self.number).and_then(|seat| seat.rank);
+        if silent.is_some_and(|(stage, _)| stage == Stage::Silent) {
+            state.wait(self.number, Stage::Unused);
+        }
+    }
+
+    /// Notes that a call begins.
+    pub(in crate::server) fn call(&self) -> Call {
+        let mut state = self.places.state();
+        if let Some(seat) = state.seats.get_mut(&self.number) {
+            seat.calls += 1;
+            if let Some(rank) = seat.rank.take() {
+                state.waiting.remove(&rank);
+            }
+        }
+        drop(state);
+        Call(self.clone())
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        let mut state = self.0.places.state();
+        let Some(seat) = state.seats.get_mut(&self.0.number) else { return };
+        seat.calls = seat.calls.saturating_sub(1);
+        if seat.calls == 0 {
+            state.wait(self.0.number, Stage::Idle);
+        }
+    }
+}
+
+/// Gives what counts as one address: of IPv6 a whole network, because whoever has
+/// one address there has them all.
+pub(in crate::server) fn block(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(v6) => IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() & (u128::MAX << 64))),
+        v4 @ IpAddr::V4(_) => v4,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn places(total: usize, per_address: usize) -> Arc<Places> {
+        let (silent, idle) = (Duration::from_secs(10), Duration::from_mins(5));
+        Places::new(Limits { total, per_address, silent, idle })
+    }
+
+    fn address(last: u8) -> Option<IpAddr> {
+        Some(IpAddr::from([10, 0, 0, last]))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn those_that_do_nothing_make_room_and_those_at_work_do_not() {
+        let places = places(4, 100);
+        let [busy, idle, unused, silent] =
+            [1, 2, 3, 4].map(|last| places.take(address(last)).unwrap());
+        let call = busy.handle().call();
+        drop(idle.handle().call());
+        unused.handle().greeted();
+        let ended = |place: &Place| place.ended.is_cancelled();
+        let mut newer = Vec::new();
+        for expected in [&silent, &unused, &idle] {
+            assert!(!ended(expected));
+            let new = places.take(None).unwrap();
+            assert!(ended(expected), "{expected:?}");
+            newer.push((new.handle().call(), new));
+        }
+        assert!(!ended(&busy));
+        assert_eq!(places.take(None).unwrap_err(), Full::Server);
+        drop(call);
+        drop(places.take(None).unwrap());
+        assert!(ended(&busy), "its call is over");
+        drop((busy, idle, unused, silent, newer));
+        let state = places.state();
+        assert!(state.seats.is_empty() && state.waiting.is_empty() && state.by_address.is_empty());
+    }
+
+    #[test]
+    fn an_address_has_so_many_and_takes_none_from_others() {
+        let places = places(100, 2);
+        let other = places.take(address(2)).unwrap();
+        let first = places.take(address(1)).unwrap();
+        let second = places.take(address(1)).unwrap();
+        let call = second.handle().call();
+        let third = places.take(address(1)).unwrap();
+        assert!(first.ended.is_cancelled() && !other.ended.is_cancelled());
+        let busy = third.handle().call();
+        assert_eq!(places.take(address(1)).unwrap_err(), Full::Address);
+        drop((call, busy));
+        assert!(places.take(address(1)).is_ok());
+        let network = |last: u16| Some(IpAddr::from([0xfd00, 0, 0, 1, 0, 0, 0, last]));
+        let of_network = [network(1), network(2)].map(|address| places.take(address).unwrap());
+        let calls = of_network.each_ref().map(|place| place.handle().call());
+        assert_eq!(places.take(network(3)).unwrap_err(), Full::Address);
+        drop((calls, other));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_stage_has_its_time() {
+        let places = places(10, 10);
+        let [busy, unused, silent] = [1, 2, 3].map(|last| places.take(address(last)).unwrap());
+        let call = busy.handle().call();
+        unused.handle().greeted();
+        let later = |seconds| Instant::now() + Duration::from_secs(seconds);
+        places.end_overdue(later(9));
+        assert!(!silent.ended.is_cancelled());
+        places.end_overdue(later(10));
+        assert!(silent.ended.is_cancelled() && !unused.ended.is_cancelled());
+        places.end_overdue(later(300));
+        assert!(unused.ended.is_cancelled() && !busy.ended.is_cancelled());
+        drop(call);
+        places.end_overdue(later(299));
+        assert!(!busy.ended.is_cancelled(), "since its last call");
+        places.end_overdue(later(300));
+        assert!(busy.ended.is_cancelled());
+    }
+}
