@@ -8,7 +8,7 @@ use cts_driver_tfc::{
     testing::{Fault, TestTfc},
 };
 use cts_tasks::{
-    ApplyRequest, ConfigValue, ConsulConfig, DriverFactory as _, DriverSettings, Literal,
+    ApplyRequest, ConfigValue, ConsulConfig, Driver, DriverFactory as _, DriverSettings, Literal,
     PlanPurpose, ProviderBlock, RunContext, Task,
 };
 use http::Method;
@@ -60,6 +60,26 @@ fn the_control_finds_what_is_planted() {
     assert!(seen("nothing of it").is_empty());
 }
 
+/// What is told, in progress and in errors, of logs that a provider filled carelessly, the
+/// second of which cannot be read at first.
+async fn told_of_careless_logs(tfc: &TestTfc, driver: &dyn Driver) -> Vec<String> {
+    let (heard, hearing) = Told::context();
+    let inputs = inputs(&["b"]);
+    let mut told = Vec::new();
+    for fault in [None, Some(Fault::Status(410))] {
+        tfc.fail_plan("web", &format!("denied for {PLANTED}"));
+        if let Some(fault) = fault {
+            tfc.inject(Some(Method::GET), "/_archivist/log", fault, 1);
+        }
+        let error = driver.apply(ApplyRequest::Inputs(&inputs), &hearing).await.unwrap_err();
+        told.push(format!("{error} {error:?} {}", consul_watch::error_chain(&error)));
+    }
+    assert_eq!(heard.count("denied for (sensitive value)"), 1, "{:#?}", heard.lines());
+    assert_eq!(heard.count("cannot be read"), 1, "{:#?}", heard.lines());
+    told.extend(heard.lines());
+    told
+}
+
 /// Over sockets, so that what libraries say is looked at, too.
 #[tokio::test]
 async fn secrets_stand_in_no_log_error_or_debug_form() {
@@ -83,19 +103,7 @@ async fn secrets_stand_in_no_log_error_or_debug_form() {
     assert!(tfc.variable("web", "local").unwrap().contains(PLANTED), "it got where it has to be");
     let (first, second) = (inputs(&["a"]), inputs(&["b"]));
     driver.apply(ApplyRequest::Inputs(&first), &context).await.unwrap();
-    // With somebody who hears what is in the logs, which a provider filled carelessly.
-    let (heard, hearing) = Told::context();
-    for fault in [None, Some(Fault::Status(410))] {
-        tfc.fail_plan("web", &format!("denied for {PLANTED}"));
-        if let Some(fault) = fault {
-            tfc.inject(Some(Method::GET), "/_archivist/log", fault, 1);
-        }
-        let error = driver.apply(ApplyRequest::Inputs(&second), &hearing).await.unwrap_err();
-        told.push(format!("{error} {error:?} {}", consul_watch::error_chain(&error)));
-    }
-    assert_eq!(heard.count("denied for (sensitive value)"), 1, "{:#?}", heard.lines());
-    assert_eq!(heard.count("cannot be read"), 1, "{:#?}", heard.lines());
-    told.extend(heard.lines());
+    told.extend(told_of_careless_logs(&tfc, &*driver).await);
     let plan = driver.plan(&second, PlanPurpose::Inspect, &context).await.unwrap();
     told.push(format!("{plan:?}"));
     let plan = driver.plan(&second, PlanPurpose::Apply, &context).await.unwrap();
