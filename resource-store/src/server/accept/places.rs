@@ -153,7 +153,9 @@ impl Places {
             let overdue =
                 in_stage.take_while(|(_, (_, since))| now.duration_since(*since) >= limit);
             let overdue: Vec<u64> = overdue.map(|(_, (number, _))| *number).collect();
-            overdue.into_iter().for_each(|number| state.end(number));
+            for number in overdue {
+                state.end(number);
+            }
         }
     }
 }
@@ -271,15 +273,15 @@ mod tests {
         Places::new(Limits { total, per_address, silent, idle })
     }
 
-    fn address(last: u8) -> Option<IpAddr> {
-        Some(IpAddr::from([10, 0, 0, last]))
+    fn address(last: u8) -> IpAddr {
+        IpAddr::from([10, 0, 0, last])
     }
 
     #[tokio::test(start_paused = true)]
     async fn those_that_do_nothing_make_room_and_those_at_work_do_not() {
         let places = places(4, 100);
         let [busy, idle, unused, silent] =
-            [1, 2, 3, 4].map(|last| places.take(address(last)).unwrap());
+            [1, 2, 3, 4].map(|last| places.take(Some(address(last))).unwrap());
         let call = busy.handle().call();
         drop(idle.handle().call());
         unused.handle().greeted();
@@ -304,16 +306,16 @@ mod tests {
     #[test]
     fn an_address_has_so_many_and_takes_none_from_others() {
         let places = places(100, 2);
-        let other = places.take(address(2)).unwrap();
-        let first = places.take(address(1)).unwrap();
-        let second = places.take(address(1)).unwrap();
+        let other = places.take(Some(address(2))).unwrap();
+        let first = places.take(Some(address(1))).unwrap();
+        let second = places.take(Some(address(1))).unwrap();
         let call = second.handle().call();
-        let third = places.take(address(1)).unwrap();
+        let third = places.take(Some(address(1))).unwrap();
         assert!(first.ended.is_cancelled() && !other.ended.is_cancelled());
         let busy = third.handle().call();
-        assert_eq!(places.take(address(1)).unwrap_err(), Full::Address);
+        assert_eq!(places.take(Some(address(1))).unwrap_err(), Full::Address);
         drop((call, busy));
-        assert!(places.take(address(1)).is_ok());
+        assert!(places.take(Some(address(1))).is_ok());
         let network = |last: u16| Some(IpAddr::from([0xfd00, 0, 0, 1, 0, 0, 0, last]));
         let of_network = [network(1), network(2)].map(|address| places.take(address).unwrap());
         let calls = of_network.each_ref().map(|place| place.handle().call());
@@ -324,7 +326,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn each_stage_has_its_time() {
         let places = places(10, 10);
-        let [busy, unused, silent] = [1, 2, 3].map(|last| places.take(address(last)).unwrap());
+        let [busy, unused, silent] =
+            [1, 2, 3].map(|last| places.take(Some(address(last))).unwrap());
         let call = busy.handle().call();
         unused.handle().greeted();
         let later = |seconds| Instant::now() + Duration::from_secs(seconds);
