@@ -6,7 +6,8 @@
 //! | `operator = …` | yes |
 //! | everything else that Consul knows | no |
 //!
-//! HCL, or JSON of the same shape.
+//! HCL, or JSON of the same shape. Consul reads HCL 1, where several items may be
+//! on one line; HCL 2 is what the parser here reads, which wants a line for each.
 //!
 //! Source: `acl/policy.go`, `acl/policy_merger.go`, `acl/policy_authorizer.go`,
 //! Consul 1.19.
@@ -98,7 +99,11 @@ fn access_of(text: &str) -> Result<Access, String> {
 }
 
 fn hcl(text: &str) -> Result<Vec<Rule>, String> {
-    let body = hcl_edit::parser::parse_body(text).map_err(|error| {
+    let parse = hcl_edit::parser::parse_body;
+    // Errors name places of the text as it was written.
+    let parsed =
+        parse(text).or_else(|error| parse(&item_per_line(text)).map_err(|_elsewhere| error));
+    let body = parsed.map_err(|error| {
         let place = error.location();
         format!("line {}, column {}: {}", place.line(), place.column(), error.message())
     })?;
@@ -114,6 +119,65 @@ fn hcl(text: &str) -> Result<Vec<Rule>, String> {
         rules.push(Rule { subject, access: policy_of(&block.body)? });
     }
     Ok(rules)
+}
+
+/// Puts each item of a text in HCL 1 on a line of its own, as HCL 2 wants it.
+fn item_per_line(text: &str) -> String {
+    let mut lines = String::with_capacity(text.len() * 2);
+    // Whether a value comes next, and how deep in lists and objects of a value it is.
+    let (mut value, mut depth) = (false, 0_usize);
+    let mut rest = text;
+    while let Some(first) = rest.chars().next() {
+        let (token, after) = rest.split_at(token_length(rest, first));
+        rest = after;
+        let comment = token.len() > 1 && (first == '/' || first == '#');
+        match first {
+            _ if comment => lines.push(' '),
+            // A line may end within an item, between its key and its value, too.
+            '\n' if depth == 0 => lines.push(' '),
+            _ if first.is_whitespace() => lines.push(first),
+            '{' if !value => lines.push_str("{\n"),
+            '}' if depth == 0 => lines.push_str("\n}\n"),
+            ',' if depth == 0 => lines.push('\n'),
+            _ => {
+                lines.push_str(token);
+                match first {
+                    '{' | '[' => depth += 1,
+                    '}' | ']' => depth = depth.saturating_sub(1),
+                    '=' => value = true,
+                    _ => {}
+                }
+                if value && first != '=' && depth == 0 {
+                    lines.push('\n');
+                    value = false;
+                }
+            }
+        }
+    }
+    lines
+}
+
+/// Number of bytes of the token that a text begins with, `first` being its first character.
+fn token_length(text: &str, first: char) -> usize {
+    let up_to = |end: Option<usize>| end.unwrap_or(text.len());
+    match first {
+        '"' => {
+            let mut escaped = false;
+            let end = text.char_indices().skip(1).find(|(_, c)| {
+                let ends = *c == '"' && !escaped;
+                escaped = *c == '\\' && !escaped;
+                ends
+            });
+            up_to(end.map(|(at, _)| at + 1))
+        }
+        '#' => up_to(text.find('\n')),
+        '/' if text.starts_with("//") => up_to(text.find('\n')),
+        '/' if text.starts_with("/*") => up_to(text.find("*/").map(|at| at + 2)),
+        c if c.is_alphanumeric() => {
+            up_to(text.find(|c: char| !c.is_alphanumeric() && !"_-.".contains(c)))
+        }
+        c => c.len_utf8(),
+    }
 }
 
 fn policy_of(body: &Body) -> Result<String, String> {
@@ -178,6 +242,10 @@ mod tests {
           intentions = "write"
         }
     "#;
+    const HCL_ON_ONE_LINE: &str = r#"operator="read" key "resource/demo.v2.Artist" { policy = "list" },
+        service_prefix "a \" } b" { policy = "read" intentions = "write", } /* } */ key_prefix // {
+        "resource/demo.v2.Artist/" { policy = # }
+        "write" } tags = ["a", { b = 1 }] // }"#;
     const JSON: &str = r#"{
         "operator": "read",
         "key": {"resource/demo.v2.Artist": {"policy": "list"}},
@@ -187,7 +255,7 @@ mod tests {
 
     #[test]
     fn rules_in_hcl_and_json_are_the_same() {
-        for text in [HCL, JSON] {
+        for text in [HCL, HCL_ON_ONE_LINE, JSON] {
             let rules = rules(&[text]);
             assert!(rules.operator_read().is_ok() && rules.operator_write().is_err());
             assert!(rules.key_list("resource/demo.v2.Artist").is_ok());
@@ -224,6 +292,8 @@ mod tests {
             r#"key "a" {}"#,
             r#"operator = "all""#,
             "{",
+            r#"key "a" { policy = "read" } operator = "all""#,
+            r#"key "a" { policy = "read" } }"#,
             r#"{"key": 1}"#,
             r#"{"operator": 1}"#,
         ] {
@@ -236,8 +306,10 @@ mod tests {
         #[test]
         fn no_policy_panics(text in ".{0,80}", cut in 0_usize..300, byte in any::<char>()) {
             drop(StaticRules::none("a").with_policy("p", &text));
-            let broken: String = HCL.chars().take(cut).chain([byte]).collect();
-            drop(StaticRules::none("a").with_policy("p", &broken));
+            for whole in [HCL, HCL_ON_ONE_LINE] {
+                let broken: String = whole.chars().take(cut).chain([byte]).collect();
+                drop(StaticRules::none("a").with_policy("p", &broken));
+            }
         }
     }
 }

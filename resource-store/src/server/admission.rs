@@ -218,19 +218,19 @@ mod tests {
             address: Some(IpAddr::from([10, 0, 0, last])),
             bytes: Mutex::default(),
         };
-        let [a, b, c, d, e] = [1, 2, 3, 4, 5].map(held);
-        a.take(60).unwrap();
-        a.take(40).unwrap();
-        assert!(a.take(1).is_err(), "a quarter is the most for one address");
-        for other in [&b, &c] {
+        let [first, second, third, fourth, fifth] = [1, 2, 3, 4, 5].map(held);
+        first.take(60).unwrap();
+        first.take(40).unwrap();
+        assert!(first.take(1).is_err(), "a quarter is the most for one address");
+        for other in [&second, &third] {
             other.take(100).unwrap();
         }
-        d.take(99).unwrap();
-        assert!(e.take(2).is_err(), "the whole is the most for all");
-        e.take(1).unwrap();
-        drop(a);
-        e.take(50).unwrap();
-        drop((b, c, d, e));
+        fourth.take(99).unwrap();
+        assert!(fifth.take(2).is_err(), "the whole is the most for all");
+        fifth.take(1).unwrap();
+        drop(first);
+        fifth.take(50).unwrap();
+        drop((second, third, fourth, fifth));
         let taken = memory.taken();
         assert!(taken.total == 0 && taken.by_address.is_empty(), "{taken:?}");
     }

@@ -66,10 +66,11 @@ struct Identity {
 
 impl Identity {
     fn at(path: &Path) -> std::io::Result<Self> {
-        #[cfg_attr(not(unix), expect(unused_variables, reason = "only Unix tells files apart"))]
-        let metadata = path.metadata()?;
         #[cfg(unix)]
         use std::os::unix::fs::MetadataExt as _;
+
+        #[cfg_attr(not(unix), expect(unused_variables, reason = "only Unix tells files apart"))]
+        let metadata = path.metadata()?;
         Ok(Self {
             #[cfg(unix)]
             device: metadata.dev(),

@@ -7,10 +7,14 @@
 //! | idle | while none of its calls is under way | `idle_timeout` | last |
 //! | at work | while a call or a watch is under way | never | never |
 //!
-//! Within a stage the one that is longest in it makes room.
+//! Before the stage counts the address: the one with the most connections that are
+//! not at work makes room, so that a crowd that says nothing ends itself and not the
+//! client that is about to make its first call. Within a stage the connection that
+//! is longest in it makes room.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet, HashMap},
     net::{IpAddr, Ipv6Addr},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -66,9 +70,30 @@ struct State {
     next: u64,
     /// By number. Those that were told to end are not in it any more.
     seats: HashMap<u64, Seat>,
-    by_address: HashMap<IpAddr, usize>,
-    /// All that are not at work, in the order in which they make room.
+    by_address: HashMap<Option<IpAddr>, OfAddress>,
+    /// All that are not at work, by stage and since when they are in it.
     waiting: BTreeMap<Rank, (u64, Instant)>,
+    /// The addresses of those; the last one makes room.
+    crowds: BTreeSet<Crowd>,
+}
+
+/// Number of connections of an address that are not at work, the first of them, and
+/// the address.
+type Crowd = (usize, Reverse<Rank>, Option<IpAddr>);
+
+/// The connections of one address.
+#[derive(Debug, Default)]
+struct OfAddress {
+    count: usize,
+    /// Those that are not at work, in the order in which they make room.
+    waiting: BTreeMap<Rank, u64>,
+}
+
+impl OfAddress {
+    fn crowd(&self, address: Option<IpAddr>) -> Option<Crowd> {
+        let (first, _) = self.waiting.first_key_value()?;
+        Some((self.waiting.len(), Reverse(*first), address))
+    }
 }
 
 #[derive(Debug)]
@@ -112,8 +137,8 @@ impl Places {
     pub(super) fn take(self: &Arc<Self>, address: Option<IpAddr>) -> Result<Place, Full> {
         let address = address.map(block);
         let mut state = self.state();
-        let of_address = address.and_then(|a| state.by_address.get(&a)).copied().unwrap_or(0);
-        if of_address >= self.limits.per_address {
+        let of_address = state.by_address.get(&address).map_or(0, |of_address| of_address.count);
+        if address.is_some() && of_address >= self.limits.per_address {
             let number = state.first_of(address).ok_or(Full::Address)?;
             state.end(number);
         }
@@ -122,9 +147,7 @@ impl Places {
         }
         let (number, ended) = (state.next, CancellationToken::new());
         state.next += 1;
-        if let Some(address) = address {
-            *state.by_address.entry(address).or_default() += 1;
-        }
+        state.by_address.entry(address).or_default().count += 1;
         state.seats.insert(number, Seat { address, ended: ended.clone(), calls: 0, rank: None });
         state.wait(number, Stage::Silent);
         drop(state);
@@ -153,32 +176,56 @@ impl Places {
             let overdue =
                 in_stage.take_while(|(_, (_, since))| now.duration_since(*since) >= limit);
             let overdue: Vec<u64> = overdue.map(|(_, (number, _))| *number).collect();
-            overdue.into_iter().for_each(|number| state.end(number));
+            for number in overdue {
+                state.end(number);
+            }
         }
     }
 }
 
 impl State {
     fn wait(&mut self, number: u64, stage: Stage) {
+        self.stop_waiting(number);
         let rank = (stage, self.next);
         self.next += 1;
         let Some(seat) = self.seats.get_mut(&number) else { return };
-        if let Some(before) = seat.rank.replace(rank) {
-            self.waiting.remove(&before);
-        }
+        seat.rank = Some(rank);
+        let address = seat.address;
         self.waiting.insert(rank, (number, Instant::now()));
+        self.change(address, |waiting| {
+            waiting.insert(rank, number);
+        });
+    }
+
+    fn stop_waiting(&mut self, number: u64) {
+        let Some(seat) = self.seats.get_mut(&number) else { return };
+        let (address, Some(rank)) = (seat.address, seat.rank.take()) else { return };
+        self.waiting.remove(&rank);
+        self.change(address, |waiting| {
+            waiting.remove(&rank);
+        });
+    }
+
+    /// Changes which connections of an address are not at work.
+    fn change(&mut self, address: Option<IpAddr>, change: impl FnOnce(&mut BTreeMap<Rank, u64>)) {
+        let Some(of_address) = self.by_address.get_mut(&address) else { return };
+        if let Some(before) = of_address.crowd(address) {
+            self.crowds.remove(&before);
+        }
+        change(&mut of_address.waiting);
+        self.crowds.extend(of_address.crowd(address));
     }
 
     fn end_first(&mut self) -> bool {
-        let Some((_, (number, _))) = self.waiting.first_key_value() else { return false };
-        let number = *number;
+        let Some((_, _, address)) = self.crowds.last() else { return false };
+        let Some(number) = self.first_of(*address) else { return false };
         self.end(number);
         true
     }
 
     fn first_of(&self, address: Option<IpAddr>) -> Option<u64> {
-        let mut numbers = self.waiting.values().map(|(number, _)| *number);
-        numbers.find(|number| self.seats.get(number).is_some_and(|seat| seat.address == address))
+        let (_, number) = self.by_address.get(&address)?.waiting.first_key_value()?;
+        Some(*number)
     }
 
     fn end(&mut self, number: u64) {
@@ -188,16 +235,12 @@ impl State {
     }
 
     fn remove(&mut self, number: u64) -> Option<Seat> {
+        self.stop_waiting(number);
         let seat = self.seats.remove(&number)?;
-        if let Some(rank) = seat.rank {
-            self.waiting.remove(&rank);
-        }
-        if let Some(address) = seat.address
-            && let Some(count) = self.by_address.get_mut(&address)
-        {
-            *count -= 1;
-            if *count == 0 {
-                self.by_address.remove(&address);
+        if let Some(of_address) = self.by_address.get_mut(&seat.address) {
+            of_address.count -= 1;
+            if of_address.count == 0 {
+                self.by_address.remove(&seat.address);
             }
         }
         Some(seat)
@@ -233,10 +276,8 @@ impl Handle {
         let mut state = self.places.state();
         if let Some(seat) = state.seats.get_mut(&self.number) {
             seat.calls += 1;
-            if let Some(rank) = seat.rank.take() {
-                state.waiting.remove(&rank);
-            }
         }
+        state.stop_waiting(self.number);
         drop(state);
         Call(self.clone())
     }
@@ -271,15 +312,15 @@ mod tests {
         Places::new(Limits { total, per_address, silent, idle })
     }
 
-    fn address(last: u8) -> Option<IpAddr> {
-        Some(IpAddr::from([10, 0, 0, last]))
+    fn address(last: u8) -> IpAddr {
+        IpAddr::from([10, 0, 0, last])
     }
 
     #[tokio::test(start_paused = true)]
     async fn those_that_do_nothing_make_room_and_those_at_work_do_not() {
         let places = places(4, 100);
         let [busy, idle, unused, silent] =
-            [1, 2, 3, 4].map(|last| places.take(address(last)).unwrap());
+            [1, 2, 3, 4].map(|last| places.take(Some(address(last))).unwrap());
         let call = busy.handle().call();
         drop(idle.handle().call());
         unused.handle().greeted();
@@ -298,22 +339,42 @@ mod tests {
         assert!(ended(&busy), "its call is over");
         drop((busy, idle, unused, silent, newer));
         let state = places.state();
-        assert!(state.seats.is_empty() && state.waiting.is_empty() && state.by_address.is_empty());
+        assert!(state.seats.is_empty() && state.waiting.is_empty());
+        assert!(state.by_address.is_empty() && state.crowds.is_empty());
+    }
+
+    #[test]
+    fn a_crowd_makes_room_and_no_lone_client() {
+        let places = places(5, 100);
+        let crowd = [1, 1, 1].map(|last| places.take(Some(address(last))).unwrap());
+        for connection in &crowd {
+            connection.handle().greeted();
+        }
+        let lasting = places.take(Some(address(2))).unwrap();
+        drop(lasting.handle().call());
+        // It is about to say something, while the crowd has greeted already.
+        let lone = places.take(Some(address(3))).unwrap();
+        let mut more = Vec::new();
+        for (gone, from) in crowd.iter().zip([4, 5]) {
+            more.push(places.take(Some(address(from))).unwrap());
+            assert!(gone.ended.is_cancelled());
+        }
+        assert!(!lone.ended.is_cancelled() && !lasting.ended.is_cancelled());
     }
 
     #[test]
     fn an_address_has_so_many_and_takes_none_from_others() {
         let places = places(100, 2);
-        let other = places.take(address(2)).unwrap();
-        let first = places.take(address(1)).unwrap();
-        let second = places.take(address(1)).unwrap();
+        let other = places.take(Some(address(2))).unwrap();
+        let first = places.take(Some(address(1))).unwrap();
+        let second = places.take(Some(address(1))).unwrap();
         let call = second.handle().call();
-        let third = places.take(address(1)).unwrap();
+        let third = places.take(Some(address(1))).unwrap();
         assert!(first.ended.is_cancelled() && !other.ended.is_cancelled());
         let busy = third.handle().call();
-        assert_eq!(places.take(address(1)).unwrap_err(), Full::Address);
+        assert_eq!(places.take(Some(address(1))).unwrap_err(), Full::Address);
         drop((call, busy));
-        assert!(places.take(address(1)).is_ok());
+        assert!(places.take(Some(address(1))).is_ok());
         let network = |last: u16| Some(IpAddr::from([0xfd00, 0, 0, 1, 0, 0, 0, last]));
         let of_network = [network(1), network(2)].map(|address| places.take(address).unwrap());
         let calls = of_network.each_ref().map(|place| place.handle().call());
@@ -324,7 +385,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn each_stage_has_its_time() {
         let places = places(10, 10);
-        let [busy, unused, silent] = [1, 2, 3].map(|last| places.take(address(last)).unwrap());
+        let [busy, unused, silent] =
+            [1, 2, 3].map(|last| places.take(Some(address(last))).unwrap());
         let call = busy.handle().call();
         unused.handle().greeted();
         let later = |seconds| Instant::now() + Duration::from_secs(seconds);

@@ -155,7 +155,7 @@ async fn the_bodies_of_requests_are_bounded_together() {
                 a\r\ncontent-length: 200000\r\n\r\n";
     // 90,000 bytes of a body that does not end.
     let mut begun = connect(&server, head.as_bytes()).await;
-    begun.write_all(&[b'x'; 90_000]).await.unwrap();
+    begun.write_all(&vec![b'x'; 90_000]).await.unwrap();
     let refused = async {
         loop {
             match client.write(of_size(20_000)).await {
@@ -170,7 +170,7 @@ async fn the_bodies_of_requests_are_bounded_together() {
     client.write(of_size(100)).await.unwrap();
 
     let mut other = connect_from([127, 0, 0, 2], &server, head.as_bytes()).await;
-    other.write_all(&[b'x'; 110_000]).await.unwrap();
+    other.write_all(&vec![b'x'; 110_000]).await.unwrap();
     let mut answer = [0; 64];
     other.read_exact(&mut answer).await.unwrap();
     assert!(answer.starts_with(b"HTTP/1.1 429 "), "{}", String::from_utf8_lossy(&answer));

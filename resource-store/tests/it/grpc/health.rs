@@ -116,10 +116,10 @@ async fn readiness_follows_the_store_and_liveness_does_not() {
 #[cfg(all(feature = "durable", unix))]
 #[tokio::test]
 async fn a_store_whose_file_is_gone_is_not_ready() {
-    use resource_store::backend::durable::DurableBackend;
+    use resource_store::backend::durable::{DurableBackend, DurableOptions};
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("resources.redb");
-    let store = DurableBackend::open(&file, Default::default()).await.unwrap();
+    let store = DurableBackend::open(&file, DurableOptions::default()).await.unwrap();
     let mut config = ServerConfig::default();
     config.health_interval = Duration::from_millis(50);
     let server = start(builder_over(Arc::new(store.clone())).build(), config).await;
