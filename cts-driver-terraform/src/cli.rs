@@ -141,6 +141,14 @@ impl TerraformCli {
         if finished.success() { Ok(()) } else { Err(finished.failure(step, Vec::new())) }
     }
 
+    async fn push(&self, flags: &[&str], state: &Path, run: &Invocation) -> Result<()> {
+        let words = ["state", "push", "-no-color"].iter().chain(flags);
+        let mut arguments: Vec<_> = words.map(OsString::from).collect();
+        arguments.push(state.as_os_str().to_owned());
+        let finished = self.run(Step::State, &arguments, run).await?;
+        if finished.success() { Ok(()) } else { Err(finished.failure(Step::State, Vec::new())) }
+    }
+
     /// Runs `plan`, `apply` or `destroy`, and reads the stream if there is one.
     async fn run_stream(
         &self,
@@ -290,11 +298,11 @@ impl Terraform for TerraformCli {
     }
 
     async fn push_state(&self, state: &Path, run: &Invocation) -> Result<()> {
-        let mut arguments: Vec<_> =
-            ["state", "push", "-no-color", "-force"].map(OsString::from).into();
-        arguments.push(state.as_os_str().to_owned());
-        let finished = self.run(Step::State, &arguments, run).await?;
-        if finished.success() { Ok(()) } else { Err(finished.failure(Step::State, Vec::new())) }
+        self.push(&["-force"], state, run).await
+    }
+
+    async fn push_newer_state(&self, state: &Path, run: &Invocation) -> Result<()> {
+        self.push(&[], state, run).await
     }
 
     async fn state_lock(&self, run: &Invocation) -> Result<Option<StateLock>> {

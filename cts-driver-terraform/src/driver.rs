@@ -2,6 +2,7 @@
 
 mod errors;
 mod files;
+mod left_state;
 mod owner;
 mod plans;
 mod relocation;
@@ -261,6 +262,7 @@ impl TerraformDriver {
         self.files().create_directory().await?;
         let run = self.begin(root, context).await?;
         self.initialise(root, &run, context).await?;
+        self.push_left_state(&run, context).await?;
         Ok(run)
     }
 
@@ -278,7 +280,19 @@ impl TerraformDriver {
             );
             self.initialise(root, &run, context).await?;
         }
+        self.push_left_state(&run, context).await?;
         Ok(run)
+    }
+
+    /// Saves the state that an earlier command of this directory could not save:
+    /// before anything is compared with the one that the backend has.
+    async fn push_left_state(&self, run: &Invocation, context: &RunContext) -> TaskResult<()> {
+        if !left_state::is_there(&self.directory).await? {
+            return Ok(());
+        }
+        context.permit.check()?;
+        let pushed = left_state::push(&*self.terraform, &self.task.name, run).await;
+        pushed.in_task(Step::State, &self.task)
     }
 
     async fn initialise(

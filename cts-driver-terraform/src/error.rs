@@ -146,6 +146,23 @@ pub enum Error {
         /// The reason.
         source: Box<Self>,
     },
+    /// The state that an earlier command left in a file could not be pushed.
+    #[error(
+        "cannot push {}, the state that an earlier command could not save, so nothing is planned \
+         or applied: it is pushed again at the next run; where the backend refuses it as older or \
+         of another lineage, compare it with what `{tool} state pull` prints in its directory, \
+         then either remove the file or push it there with `{tool} state push -force`",
+        path.display()
+    )]
+    #[cfg(feature = "cli")]
+    LeftState {
+        /// The file.
+        path: PathBuf,
+        /// The tool's command.
+        tool: &'static str,
+        /// The reason.
+        source: Box<Self>,
+    },
     /// A file or directory of a task could not be used.
     #[error("{action} {}", path.display())]
     File {
@@ -185,7 +202,7 @@ impl Error {
     #[cfg(feature = "cli")]
     pub fn lock_holder(&self) -> Option<String> {
         const HEADING: &str = "Lock Info:";
-        if let Self::StateMove { source, .. } = self {
+        if let Self::StateMove { source, .. } | Self::LeftState { source, .. } = self {
             return source.lock_holder();
         }
         let Self::Failed { diagnostics, text, .. } = self else { return None };
@@ -226,7 +243,9 @@ impl Error {
             #[cfg(feature = "cli")]
             Self::Failed { step, .. } => *step != crate::Step::Validate,
             #[cfg(feature = "cli")]
-            Self::StateMove { source, .. } => source.is_retryable(),
+            Self::StateMove { source, .. } | Self::LeftState { source, .. } => {
+                source.is_retryable()
+            }
             #[cfg(feature = "cli")]
             Self::Process { .. } | Self::Occupied { .. } => true,
         }

@@ -117,6 +117,14 @@ pub trait Terraform: Debug + Send + Sync + 'static {
     /// [`crate::Error::Failed`] with the tool's diagnostics.
     async fn push_state(&self, state: &Path, run: &Invocation) -> Result<()>;
 
+    /// Writes a file with a state over that of the selected workspace, unless
+    /// that one is newer, or of another lineage.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error::Failed`] with the tool's diagnostics.
+    async fn push_newer_state(&self, state: &Path, run: &Invocation) -> Result<()>;
+
     /// Finds the lock that is on the state of the selected workspace, and changes
     /// nothing. `None` also where the backend does not show its lock, as Consul's.
     ///
@@ -178,6 +186,9 @@ macro_rules! forward {
             }
             async fn push_state(&self, state: &Path, run: &Invocation) -> Result<()> {
                 (**self).push_state(state, run).await
+            }
+            async fn push_newer_state(&self, state: &Path, run: &Invocation) -> Result<()> {
+                (**self).push_newer_state(state, run).await
             }
             async fn state_lock(&self, run: &Invocation) -> Result<Option<StateLock>> {
                 (**self).state_lock(run).await

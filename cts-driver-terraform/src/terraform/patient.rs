@@ -121,6 +121,10 @@ impl<T: Terraform> Terraform for Patient<T> {
         patiently!(self, run, self.inner.push_state(state, run))
     }
 
+    async fn push_newer_state(&self, state: &Path, run: &Invocation) -> Result<()> {
+        patiently!(self, run, self.inner.push_newer_state(state, run))
+    }
+
     async fn state_lock(&self, run: &Invocation) -> Result<Option<StateLock>> {
         self.inner.state_lock(run).await
     }

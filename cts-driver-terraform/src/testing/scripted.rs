@@ -155,6 +155,10 @@ impl Terraform for ScriptedTerraform {
         self.call(Step::State, "state push", run)
     }
 
+    async fn push_newer_state(&self, _state: &Path, run: &Invocation) -> Result<()> {
+        self.call(Step::State, "state push newer", run)
+    }
+
     async fn state_lock(&self, run: &Invocation) -> Result<Option<StateLock>> {
         self.call(Step::Unlock, "state lock", run)?;
         Ok(None)

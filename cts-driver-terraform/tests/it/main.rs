@@ -24,6 +24,8 @@ mod handler;
 #[cfg(feature = "download")]
 mod install;
 #[cfg(feature = "cli")]
+mod left_state;
+#[cfg(feature = "cli")]
 mod model;
 #[cfg(feature = "panos")]
 mod panos;
