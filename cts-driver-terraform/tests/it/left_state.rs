@@ -27,7 +27,8 @@ fn site(consul: &Consul, tool: &Part) -> Site {
     let mut site = Site::new(tool);
     site.driver_block = json!({});
     site.consul.address = consul.address();
-    site.consul.kv_path = site.path().display().to_string().trim_matches('/').to_owned();
+    let folder = site.path().display().to_string();
+    folder.trim_matches('/').clone_into(&mut site.consul.kv_path);
     site
 }
 

@@ -224,7 +224,7 @@ async fn mutual_tls_wants_a_certificate_of_the_right_authority() {
 
 /// Shows this certificate to an API that lists `listed` as its authority.
 async fn show(authority: &Authority, listed: &Path, shown: &Pair) -> Result<(), Error> {
-    let rest = format!(" verify_incoming = true\n ca_cert = {listed:?}");
+    let rest = format!(" verify_incoming = true\n ca_cert = \"{}\"", listed.display());
     let (_scene, _api, host) = secured(authority, &rest).await;
     let client = client(&format!("https://{host}"), |config| {
         config.tls.ca_file = Some(authority.ca_file());
@@ -233,6 +233,9 @@ async fn show(authority: &Authority, listed: &Path, shown: &Pair) -> Result<(), 
     });
     client.status().await.map(|_status| ())
 }
+
+/// What makes a certificate unfit.
+type Change = fn(&mut CertificateParams);
 
 /// Upstream's server takes it, for Go finds it among the roots.
 #[tokio::test]
@@ -247,7 +250,7 @@ async fn mutual_tls_takes_an_authority_s_certificate_that_is_listed_itself() {
     show(&authority, &both, &authority.sign("client", &["client"])).await.unwrap();
 
     assert!(show(&authority, &authority.ca_file(), &own).await.is_err(), "it is not listed");
-    let changes: [(&str, fn(&mut CertificateParams)); 3] = [
+    let changes: [(&str, Change); 3] = [
         ("expired", |certificate| certificate.not_after = date_time_ymd(2020, 1, 1)),
         ("early", |certificate| certificate.not_before = date_time_ymd(2200, 1, 1)),
         ("purpose", |certificate| {

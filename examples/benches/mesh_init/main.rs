@@ -101,13 +101,16 @@ fn metadata() -> String {
     address
 }
 
-fn sorted(runs: &[Run], figure: fn(&Run) -> u64) -> Vec<u64> {
+/// What one run used.
+type Figure = fn(&Run) -> u64;
+
+fn sorted(runs: &[Run], figure: Figure) -> Vec<u64> {
     let mut figures: Vec<u64> = runs.iter().map(figure).collect();
     figures.sort_unstable();
     figures
 }
 
-fn median(runs: &[Run], figure: fn(&Run) -> u64) -> u64 {
+fn median(runs: &[Run], figure: Figure) -> u64 {
     sorted(runs, figure)[runs.len() / 2]
 }
 
@@ -189,14 +192,13 @@ async fn bench() {
     let wall = |run: &Run| run.wall_micros;
     let cpu = |run: &Run| run.cpu_micros;
     let peak = |run: &Run| run.kilobytes;
-    let all = |figure: fn(&Run) -> u64, of: fn(&[Run], fn(&Run) -> u64) -> u64| {
+    let all = |figure: Figure, of: fn(&[Run], Figure) -> u64| {
         [of(&least, figure), of(&ours, figure), of(&theirs, figure)]
     };
     compare("wall, best", "ms", 1000.0, all(wall, |runs, figure| sorted(runs, figure)[0]));
     compare("wall, p50", "ms", 1000.0, all(wall, median));
     compare("CPU, p50", "ms", 1000.0, all(cpu, median));
-    let last: fn(&[Run], fn(&Run) -> u64) -> u64 =
-        |runs, figure| sorted(runs, figure)[runs.len() - 1];
+    let last: fn(&[Run], Figure) -> u64 = |runs, figure| sorted(runs, figure)[runs.len() - 1];
     compare("peak memory", "MiB", 1024.0, all(peak, last));
     let size = |path: &Path| fs::metadata(path).unwrap().len();
     let sizes = [size(&floor), size(program), size(&part.path)];

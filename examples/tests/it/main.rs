@@ -34,6 +34,7 @@ mod kill;
 mod mesh;
 #[cfg(feature = "terraform-sync")]
 #[path = "../../../cts-ha/tests/it/faults/proxy.rs"]
+#[expect(dead_code, reason = "cts-ha also delays answers")]
 mod network;
 #[cfg(feature = "terraform-sync")]
 mod operator;

@@ -1,6 +1,6 @@
 //! Each kind of mistake, with the text and the place that an operator sees.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use cts_tasks::{Diagnostic, Severity, config::Registry};
 
@@ -309,7 +309,7 @@ fn a_task_with_a_mistake_is_checked_to_the_end() {
 #[test]
 fn a_bad_name_of_a_task_hides_nothing_of_what_its_driver_checks() {
     let kind = AnyDriver::new("terraform", &["limits"]);
-    let loader = loader_of(Registry::new().driver(kind.clone()));
+    let loader = loader_of(Registry::new().driver(Arc::<AnyDriver>::clone(&kind)));
     let text = "task {\n  name = \"1st\"\n  limits {}\n}\n\
                 task {\n  limits {}\n}\n\
                 task {\n  name = \"2nd\"\n  terraform_version = \"1.0.0\"\n}\n";

@@ -1,6 +1,7 @@
 //! What the daemon works on among faults, and what must be there in the end.
 
 use std::{
+    fmt::Write as _,
     fs,
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
@@ -90,7 +91,8 @@ impl Site {
         let mut config = String::from("api_hosts = [\"localhost\"]\n");
         if wrapper == Wrapper::Lossy {
             let bin = lossy(&place, &tool.path);
-            config += &format!("driver \"terraform\" {{\n  path = \"{}\"\n}}\n", bin.display());
+            let bin = bin.display();
+            writeln!(config, "driver \"terraform\" {{\n  path = \"{bin}\"\n}}").unwrap();
         }
         for (name, services) in RULES {
             config += &firewall_task(&place, name, services);
@@ -359,7 +361,8 @@ impl Site {
     async fn locks(&self) -> Vec<String> {
         let all = self.client.kv_list("consul-terraform-sync/", &QueryOptions::default()).await;
         let keys = all.unwrap().value.into_iter().map(|pair| pair.key);
-        keys.filter(|key| key.ends_with(".lock") || key.ends_with(".lockinfo")).collect()
+        let is_lock = |key: &str| matches!(key.rsplit_once('.'), Some((_, "lock" | "lockinfo")));
+        keys.filter(|key| is_lock(key)).collect()
     }
 
     /// The end of the daemon's log.
