@@ -264,13 +264,16 @@ impl Elector for InProcessElector {
                 let keep = |resigned: CancellationToken| async move {
                     // Resigning ends the lease as well, so the reason counts and not the branch.
                     let loss = tokio::select! {
-                        loss = own.clone().keep(kept.clone(), term) => loss,
-                        () = resigned.cancelled() => kept.end(Loss::Resigned),
+                        // A dead process does not resign either.
+                        biased;
                         () = own.dead.cancelled() => kept.end(Loss::Abandoned),
+                        () = resigned.cancelled() => kept.end(Loss::Resigned),
+                        loss = own.clone().keep(kept.clone(), term) => loss,
                     };
                     // One that is cut off reaches nobody; one that has lost it is found to be
                     // silent, as its last step may still be under way.
-                    if loss == Loss::Resigned && !*own.cut.borrow() {
+                    let dead = own.dead.is_cancelled();
+                    if loss == Loss::Resigned && !dead && !*own.cut.borrow() {
                         own.shared.release(term);
                     }
                 };
@@ -300,5 +303,30 @@ impl fmt::Debug for InProcessElector {
         f.debug_struct("InProcessElector")
             .field("candidate", &self.candidate.id)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use consul_watch::testing::TestClock;
+
+    use super::*;
+
+    /// What a dead process would have done next it does no more, such as saying goodbye.
+    #[tokio::test(start_paused = true)]
+    async fn a_candidate_that_died_does_not_resign() {
+        let (ttl, lock_delay) = (Duration::from_secs(15), Duration::from_secs(15));
+        // Which of two things that are both due comes first is drawn.
+        for _ in 0..20 {
+            let ballot = Ballot::new(Timing::new(ttl, lock_delay).unwrap(), lock_delay);
+            let one = ballot.candidate("one", Arc::new(TestClock::default()));
+            let two = ballot.candidate("two", Arc::new(TestClock::default()));
+            let first = one.campaign().await.unwrap();
+            let died = tokio::time::Instant::now();
+            one.die();
+            first.resign().await;
+            two.campaign().await.unwrap();
+            assert!(died.elapsed() >= ttl * 2 + lock_delay, "{:?}", died.elapsed());
+        }
     }
 }
