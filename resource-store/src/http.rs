@@ -195,7 +195,7 @@ impl HttpApi {
         let context = at.params.context_of_list(at.context.clone());
         let found =
             self.service.list(&context, ListRequest { r#type, tenancy, name_prefix }).await?;
-        answer::list(&self.codec, &found, at.registration)
+        answer::list(&self.codec, &found, at.registration).await
     }
 }
 
