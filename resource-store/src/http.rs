@@ -195,7 +195,7 @@ impl HttpApi {
         let context = at.params.context_of_list(at.context.clone());
         let found =
             self.service.list(&context, ListRequest { r#type, tenancy, name_prefix }).await?;
-        answer::list(&self.codec, &found, at.registration)
+        answer::list(&self.codec, &found, at.registration).await
     }
 }
 
@@ -255,6 +255,7 @@ async fn handle(State(api): State<HttpApi>, request: Request) -> Response {
         return answer::not_found(&text);
     };
     let params = Params::parse(parts.uri.query().unwrap_or_default(), &parts.headers);
+    #[cfg_attr(not(feature = "grpc"), expect(unused_mut, reason = "only servers know the peer"))]
     let mut context = params.context(&parts.headers);
     #[cfg(feature = "grpc")]
     {

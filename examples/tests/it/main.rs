@@ -28,6 +28,8 @@ mod end_to_end;
 mod etcd_server;
 #[cfg(feature = "terraform-sync")]
 mod guard;
+#[cfg(feature = "resource-store")]
+mod h2spec;
 #[cfg(feature = "terraform-sync")]
 mod kill;
 #[cfg(feature = "ecs")]
@@ -44,6 +46,10 @@ mod parts;
 mod reload;
 #[cfg(feature = "resource-store")]
 mod resource;
+#[cfg(feature = "resource-store")]
+mod resource_consul;
+#[cfg(all(feature = "resource-store", feature = "terraform-sync"))]
+mod resource_modes;
 #[cfg(all(feature = "resource-store", feature = "terraform-sync"))]
 mod resource_server;
 #[cfg(feature = "terraform-sync")]

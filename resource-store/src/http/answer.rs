@@ -7,7 +7,8 @@ use http::{
     HeaderValue, StatusCode,
     header::{CONTENT_TYPE, LOCATION},
 };
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
+use tokio::task::consume_budget;
 
 use super::Failure;
 use crate::{
@@ -59,14 +60,30 @@ pub(super) fn resource(
     pretty(&value(codec, resource, registration)?)
 }
 
-pub(super) fn list(
+/// A list, which leaves room for other tasks while it is written.
+pub(super) async fn list(
     codec: &JsonCodec,
     resources: &[Arc<Resource>],
     registration: &Registration,
 ) -> Result<Response, Failure> {
-    let values: Result<Vec<_>, _> =
-        resources.iter().map(|r| value(codec, r, registration)).collect();
-    pretty(&json!({ "resources": values? }))
+    // Written one by one: the values of all would need several times as much memory.
+    let mut text = b"{\n  \"resources\": [".to_vec();
+    let mut before: &[u8] = b"\n    ";
+    for resource in resources {
+        consume_budget().await;
+        text.extend_from_slice(before);
+        for line in
+            pretty_text(&value(codec, resource, registration)?)?.split_inclusive(|b| *b == b'\n')
+        {
+            text.extend_from_slice(line);
+            if line.ends_with(b"\n") {
+                text.extend_from_slice(b"    ");
+            }
+        }
+        before = b",\n    ";
+    }
+    text.extend_from_slice(if resources.is_empty() { b"]\n}" } else { b"\n  ]\n}" });
+    Ok(with_body(StatusCode::OK, "application/json", Body::from(text)))
 }
 
 /// A resource in JSON, with its keys sorted.
@@ -93,8 +110,11 @@ fn sorted(value: Value) -> Value {
 }
 
 fn pretty(value: &Value) -> Result<Response, Failure> {
-    let text = serde_json::to_vec_pretty(value).map_err(|e| RpcError::internal(e.to_string()))?;
-    Ok(with_body(StatusCode::OK, "application/json", Body::from(text)))
+    Ok(with_body(StatusCode::OK, "application/json", Body::from(pretty_text(value)?)))
+}
+
+fn pretty_text(value: &Value) -> Result<Vec<u8>, RpcError> {
+    serde_json::to_vec_pretty(value).map_err(|error| RpcError::internal(error.to_string()))
 }
 
 pub(super) fn with_body(status: StatusCode, content_type: &'static str, body: Body) -> Response {

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use futures::{StreamExt as _, stream};
 use http::StatusCode;
 use serde_json::{Value, json};
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::{sync::OwnedSemaphorePermit, task::consume_budget};
 use tokio_util::sync::CancellationToken;
 
 use super::answer;
@@ -37,6 +37,11 @@ pub(super) fn lines(
         let shown = event.and_then(|event| show(&event, &codec, &registration));
         let value = shown.unwrap_or_else(|error| failure(&error));
         Ok::<_, std::convert::Infallible>(Bytes::from(format!("{value}\n")))
+    });
+    // A long snapshot leaves room for other tasks.
+    let lines = lines.then(async |line| {
+        consume_budget().await;
+        line
     });
     answer::with_body(StatusCode::OK, "application/x-ndjson", Body::from_stream(lines))
 }

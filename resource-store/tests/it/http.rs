@@ -1,14 +1,21 @@
 //! The service behind HTTP and JSON.
 
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
+
 use axum::{
     Router,
     body::Body,
     http::{Request, StatusCode},
 };
+use futures::StreamExt as _;
 use http_body_util::BodyExt as _;
 use resource_store::{
-    Parity, ResourceService,
+    Parity, RequestContext, ResourceService,
     acl::{Access, StaticRules, StaticTokens},
+    demo,
     http::HttpApi,
     pb,
 };
@@ -392,4 +399,50 @@ async fn a_watch_is_lines_of_json() {
         json!({"error": {"code": "Unavailable", "message": "server is shutting down"}})
     );
     assert!(body.frame().await.is_none());
+}
+
+/// A list and a watch of many resources are written in pieces, and others get their
+/// turn between them.
+#[tokio::test]
+async fn a_large_answer_leaves_room_for_others() {
+    let api = Api::open();
+    for number in 0..1_000 {
+        api.service
+            .write(
+                &RequestContext::anonymous(),
+                pb::WriteRequest {
+                    resource: Some(demo::artist(&format!("artist-{number:04}")).encode()),
+                },
+            )
+            .await
+            .unwrap();
+    }
+    let turns = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&turns);
+    let other = tokio::spawn(async move {
+        loop {
+            counted.fetch_add(1, Ordering::Relaxed);
+            tokio::task::yield_now().await;
+        }
+    });
+    let before = turns.load(Ordering::Relaxed);
+    let (status, text) = api.get(ARTISTS).await;
+    let of_list = turns.load(Ordering::Relaxed) - before;
+    assert_eq!(status, StatusCode::OK);
+    let value: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(value["resources"].as_array().unwrap().len(), 1_000);
+    assert_eq!(text, serde_json::to_string_pretty(&value).unwrap());
+
+    let request = Request::builder().uri(format!("{ARTISTS}&watch")).body(Body::empty()).unwrap();
+    let answer = api.router.clone().oneshot(request).await.unwrap();
+    let mut lines = answer.into_body().into_data_stream();
+    let before = turns.load(Ordering::Relaxed);
+    let mut shown = 0;
+    while !lines.next().await.unwrap().unwrap().starts_with(br#"{"endOfSnapshot""#) {
+        shown += 1;
+    }
+    let of_watch = turns.load(Ordering::Relaxed) - before;
+    other.abort();
+    assert_eq!(shown, 1_000);
+    assert!(of_list >= 7 && of_watch >= 7, "{of_list} and {of_watch} turns");
 }

@@ -56,9 +56,9 @@ pub(crate) struct AccessOptions {
     #[arg(long, value_name = "COUNT", default_value_t = 4096)]
     pub(crate) max_connections: usize,
     /// Upper bound of connections of one address, or of one IPv6 network of 64
-    /// bits; half of what --max-connections comes to, if that is less
-    #[arg(long, value_name = "COUNT", default_value_t = 1024)]
-    pub(crate) max_connections_per_address: usize,
+    /// bits [default: 1024, or half of what --max-connections comes to]
+    #[arg(long, value_name = "COUNT")]
+    pub(crate) max_connections_per_address: Option<usize>,
     /// How long a connection may have no call and no watch before it ends
     #[arg(long, value_name = "TIME", default_value = "5m")]
     pub(crate) idle_timeout: GoDuration,
@@ -104,7 +104,9 @@ impl AccessOptions {
         }
         config.max_connections = self.max_connections.min(possible);
         config.max_connections_per_address =
-            self.max_connections_per_address.min(config.max_connections.div_ceil(2));
+            self.max_connections_per_address.unwrap_or_else(|| {
+                config.max_connections_per_address.min(config.max_connections.div_ceil(2))
+            });
         config.idle_timeout = self.idle_timeout.into();
         config.max_body_memory = usize::try_from(self.max_body_memory).unwrap_or(usize::MAX) << 20;
         config.max_watches = self.max_watches;

@@ -52,8 +52,10 @@ pub(crate) enum Place {
     /// What comes in, within this process.
     Incoming,
     /// What a restore has brought that goes on after a crash.
+    #[cfg(feature = "raft")]
     Restoring,
     /// What comes in for [`Self::Restoring`].
+    #[cfg(feature = "raft")]
     IncomingRestoring,
 }
 
@@ -63,7 +65,9 @@ impl Place {
         let (resources, owned) = match self {
             Self::Shown => return (RESOURCES, OWNED),
             Self::Incoming => ("staged", "staged_owned"),
+            #[cfg(feature = "raft")]
             Self::Restoring => ("restoring", "restoring_owned"),
+            #[cfg(feature = "raft")]
             Self::IncomingRestoring => ("staged_restoring", "staged_restoring_owned"),
         };
         (TableDefinition::new(resources), TableDefinition::new(owned))

@@ -100,6 +100,7 @@ impl<'t> TableWriter<'t> {
     }
 
     /// What is kept beside the resources.
+    #[cfg(feature = "raft")]
     pub(crate) fn meta(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         let get = || -> Result<Option<Vec<u8>>, redb::Error> {
             let meta = self.transaction.open_table(META)?;

@@ -102,6 +102,10 @@ impl RaftConfig {
         Err(Error::failed("write", text))
     }
 
+    #[cfg_attr(
+        not(any(test, feature = "testing")),
+        expect(clippy::unused_self, reason = "only tests set faults")
+    )]
     pub(crate) fn faults(&self) -> Faults {
         #[cfg(any(test, feature = "testing"))]
         let faults = self.faults.clone();
