@@ -43,6 +43,7 @@ fn defaults_are_those_of_upstream() {
     assert_eq!(config.consul.kv_path, "consul-terraform-sync/");
     assert!(config.consul.token.is_none() && config.consul.tls.is_none());
     assert_eq!(config.consul.transport.max_idle_conns_per_host, 100);
+    assert_eq!(config.consul.watch_connections, None);
     let registration = &config.consul.service_registration;
     assert!(registration.enabled && registration.default_check_enabled);
     assert_eq!(registration.service_name, "consul-terraform-sync");
