@@ -154,6 +154,17 @@ pub(super) fn finalize(
     consul.auth = raw.auth.as_ref().and_then(auth);
     set(&mut consul.kv_path, raw.kv_path.as_ref());
     set(&mut consul.kv_namespace, raw.kv_namespace.as_ref());
+    if let Some(namespace) = raw.kv_namespace.as_ref().filter(|name| !name.value.is_empty()) {
+        findings.warn(
+            format!(
+                "consul.kv_namespace: a state in Consul is kept in the namespace {:?}",
+                namespace.value
+            ),
+            namespace.place.clone(),
+            "upstream ignores it: a state that it has kept is in the default namespace; move it \
+             there, or remove the setting",
+        );
+    }
     consul.tls = raw
         .tls
         .as_ref()
