@@ -60,7 +60,7 @@ pub use agent::AgentApi;
 pub use agent_control::AgentTokenKind;
 pub use agent_health::ServiceHealth;
 pub use catalog::CatalogApi;
-pub use config::{BasicAuth, ClientConfig, TlsConfig};
+pub use config::{BasicAuth, ClientConfig, ConnectionConfig, TlsConfig};
 pub use event::EventOptions;
 pub use health::HealthOptions;
 pub use kv::{DeleteOptions, KvStore, PutCondition, PutOptions};

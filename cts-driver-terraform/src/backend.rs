@@ -313,6 +313,7 @@ pub(crate) fn consul_environment(
         }
     };
     set("CONSUL_HTTP_ADDR", consul.address.clone());
+    set("CONSUL_NAMESPACE", consul.kv_namespace.clone());
     if let Some(token) = &consul.token {
         set("CONSUL_HTTP_TOKEN", token.expose_secret().to_owned());
     }

@@ -98,7 +98,11 @@ impl Daemon {
         options: DaemonOptions,
         client: Client,
     ) -> Self {
-        let watcher = Watcher::new(client.clone());
+        let mut watcher = Watcher::builder(client.clone());
+        if let Some(connections) = config.consul.watch_connections {
+            watcher = watcher.connections(connections.into());
+        }
+        let watcher = watcher.build();
         let mut engine_options = options.engine;
         engine_options.working_dir.get_or_insert_with(|| config.working_dir.clone());
         let engine = Engine::new(watcher, Arc::clone(&factory), engine_options);

@@ -35,8 +35,11 @@ pub struct ClientConfig {
     pub consistency: Consistency,
     /// TLS settings.
     pub tls: TlsConfig,
-    /// Longest time to connect. Default 10 s.
+    /// Longest time to connect. Default 10 s. Over TLS the handshake is part of it, unless
+    /// `connections` gives that a time of its own.
     pub connect_timeout: Duration,
+    /// How connections are kept.
+    pub connections: ConnectionConfig,
     /// Longest time to the response headers of a request that does not block,
     /// and what a blocking one may take beyond its wait. Default 10 s.
     pub request_timeout: Duration,
@@ -61,10 +64,42 @@ impl Default for ClientConfig {
             consistency: Consistency::Default,
             tls: TlsConfig::default(),
             connect_timeout: Duration::from_secs(10),
+            connections: ConnectionConfig::default(),
             request_timeout: Duration::from_secs(10),
             body_idle_timeout: Duration::from_secs(30),
             env_token: None,
             env_token_file: None,
+        }
+    }
+}
+
+/// How the connections of a [`ClientConfig`] are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ConnectionConfig {
+    /// Interval of TCP's probes on a connection that is silent; `None` sends none. Default 30 s.
+    pub keep_alive: Option<Duration>,
+    /// Whether a connection serves further requests. Default true; otherwise each request has
+    /// one of its own, and asks the server to close it.
+    pub reuse: bool,
+    /// How long an unused connection is kept; `None` sets no limit. Default 90 s.
+    pub idle_timeout: Option<Duration>,
+    /// Most unused connections that are kept; `None` sets no limit, as is the default. It says
+    /// nothing about those in use.
+    pub max_idle: Option<usize>,
+    /// Time for the TLS handshake, beyond [`ClientConfig::connect_timeout`]: both together bound
+    /// what comes before the request. Default none.
+    pub tls_handshake_timeout: Option<Duration>,
+}
+
+impl Default for ConnectionConfig {
+    fn default() -> Self {
+        Self {
+            keep_alive: Some(Duration::from_secs(30)),
+            reuse: true,
+            idle_timeout: Some(Duration::from_secs(90)),
+            max_idle: None,
+            tls_handshake_timeout: None,
         }
     }
 }

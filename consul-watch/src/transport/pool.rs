@@ -33,7 +33,7 @@ use tokio::{
 
 use crate::{
     BoxError, Result,
-    client::ClientConfig,
+    client::{ClientConfig, ConnectionConfig},
     transport::{Budget, ExchangeLimits, TransportError, socket},
 };
 
@@ -54,6 +54,7 @@ const AFTER_REFUSAL: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub(super) struct Pool {
     target: Target,
+    kept: ConnectionConfig,
     parked: Arc<Mutex<Parked>>,
 }
 
@@ -111,13 +112,13 @@ impl Pool {
             || {
                 let mut connector = HttpConnector::new();
                 connector.set_connect_timeout(Some(config.connect_timeout));
-                connector.set_keepalive(Some(socket::KEEP_ALIVE));
+                connector.set_keepalive(config.connections.keep_alive);
                 connector.set_nodelay(true);
                 Target::Tcp(TowerToHyperService::new(connector))
             },
             |path| Target::Unix(path, config.connect_timeout),
         );
-        Self { target, parked: Arc::default() }
+        Self { target, kept: config.connections, parked: Arc::default() }
     }
 
     pub(super) async fn exchange(
@@ -127,7 +128,7 @@ impl Pool {
     ) -> Result<http::Response<Bytes>, TransportError> {
         let budget = request.extensions_mut().remove::<Budget>();
         let uri = request.uri().clone();
-        let request = complete(request)?;
+        let request = complete(request, self.kept.reuse)?;
         let mut refusals = 0;
         let (connection, answer) = loop {
             let permit = match &budget {
@@ -235,16 +236,25 @@ impl Pool {
         None
     }
 
-    /// Keeps a connection whose answer was read, unless it is closing.
+    /// Keeps a connection whose answer was read, unless it is closing or one too many.
     async fn park(&self, mut connection: Connection, limit: Duration) {
+        if !self.kept.reuse || self.kept.max_idle == Some(0) {
+            return;
+        }
         if !matches!(timeout(limit, connection.sender.ready()).await, Ok(Ok(()))) {
             return;
         }
         let mut parked = lock(&self.parked);
         let permit = connection.take_back();
         parked.idle.push((Instant::now(), connection));
-        if parked.reaper.as_ref().is_none_or(JoinHandle::is_finished) {
-            parked.reaper = Some(tokio::spawn(reap(Arc::downgrade(&self.parked))));
+        if self.kept.max_idle.is_some_and(|most| parked.idle.len() > most) {
+            // The one that was used longest ago.
+            drop(parked.idle.remove(0));
+        }
+        if let Some(idle) = self.kept.idle_timeout
+            && parked.reaper.as_ref().is_none_or(JoinHandle::is_finished)
+        {
+            parked.reaper = Some(tokio::spawn(reap(Arc::downgrade(&self.parked), idle)));
         }
         // Whoever gets it next must find the connection there.
         drop(parked);
@@ -265,12 +275,12 @@ impl Drop for Parked {
     }
 }
 
-async fn reap(parked: Weak<Mutex<Parked>>) {
+async fn reap(parked: Weak<Mutex<Parked>>, idle: Duration) {
     loop {
-        sleep(socket::IDLE / 2).await;
+        sleep(idle / 2).await;
         let Some(parked) = parked.upgrade() else { return };
         let mut parked = lock(&parked);
-        parked.idle.retain(|(since, _connection)| since.elapsed() < socket::IDLE);
+        parked.idle.retain(|(since, _connection)| since.elapsed() < idle);
         if parked.idle.is_empty() {
             parked.reaper = None;
             return;
@@ -321,7 +331,7 @@ impl Drop for Connection {
 }
 
 /// The request as it goes over the wire.
-fn complete(request: http::Request<Bytes>) -> Result<Request, TransportError> {
+fn complete(request: http::Request<Bytes>, reuse: bool) -> Result<Request, TransportError> {
     let (mut parts, body) = request.into_parts();
     let host = parts.uri.authority().map(http::uri::Authority::as_str).unwrap_or_default();
     let host = HeaderValue::from_str(host).map_err(failed)?;
@@ -334,6 +344,9 @@ fn complete(request: http::Request<Bytes>) -> Result<Request, TransportError> {
     set(USER_AGENT, HeaderValue::from_static(socket::AGENT));
     set(ACCEPT, HeaderValue::from_static("*/*"));
     set(ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
+    if !reuse {
+        set(CONNECTION, HeaderValue::from_static("close"));
+    }
     Ok(http::Request::from_parts(parts, Full::new(body)))
 }
 

@@ -2,6 +2,7 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
+use http::{HeaderMap, HeaderValue, header::CONNECTION};
 use hyper_util::client::proxy::matcher::Matcher;
 use reqwest::{
     dns::{Addrs, Name, Resolve, Resolving},
@@ -15,11 +16,10 @@ use crate::{
     transport::{ExchangeLimits, Transport, TransportError, pool::Pool, tls},
 };
 
-pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(30);
+/// Interval of HTTP/2's pings.
+const PING: Duration = Duration::from_secs(30);
 /// How long a server may take to answer a ping of HTTP/2.
 const PING_LIMIT: Duration = Duration::from_secs(10);
-/// How long an unused connection is kept.
-pub(super) const IDLE: Duration = Duration::from_secs(90);
 pub(super) const AGENT: &str = concat!("consul-watch/", env!("CARGO_PKG_VERSION"));
 
 /// The [`Transport`] over TCP, TLS or a unix socket.
@@ -34,7 +34,8 @@ pub(super) const AGENT: &str = concat!("consul-watch/", env!("CARGO_PKG_VERSION"
 ///
 /// Over plain HTTP without a proxy there are never more connections than there were
 /// exchanges at the same time, and an exchange that has ended has its connection
-/// back, so that the next one finds it. An idle one is closed after 90 to 135 s.
+/// back, so that the next one finds it. An idle one is closed within one and a half times
+/// [`ConnectionConfig::idle_timeout`](crate::client::ConnectionConfig::idle_timeout).
 #[derive(Debug, Clone)]
 pub struct SocketTransport {
     wire: Wire,
@@ -60,17 +61,29 @@ impl SocketTransport {
             let pool = Arc::new(Pool::new(config, endpoint.unix_socket));
             return Ok(Self { wire: Wire::Plain(pool) });
         }
+        let kept = config.connections;
+        let handshake = kept.tls_handshake_timeout.filter(|_| endpoint.scheme == "https");
         let mut builder = reqwest::Client::builder()
             .redirect(redirect::Policy::none())
-            .connect_timeout(config.connect_timeout)
-            .tcp_keepalive(KEEP_ALIVE)
-            .pool_idle_timeout(IDLE)
+            .connect_timeout(config.connect_timeout.saturating_add(handshake.unwrap_or_default()))
+            .tcp_keepalive(kept.keep_alive)
+            .pool_idle_timeout(kept.idle_timeout)
+            .pool_max_idle_per_host(if kept.reuse {
+                kept.max_idle.unwrap_or(usize::MAX)
+            } else {
+                0
+            })
             // A lost HTTP/2 connection would take all its streams along in silence.
-            .http2_keep_alive_interval(KEEP_ALIVE)
+            .http2_keep_alive_interval(PING)
             .http2_keep_alive_timeout(PING_LIMIT)
             .user_agent(AGENT);
         if endpoint.is_loopback() {
             builder = builder.no_proxy();
+        }
+        if !kept.reuse {
+            // One connection of HTTP/2 would carry all requests at a time.
+            let close = HeaderMap::from_iter([(CONNECTION, HeaderValue::from_static("close"))]);
+            builder = builder.http1_only().default_headers(close);
         }
         if endpoint.scheme == "https" {
             builder = tls::configure(builder, &config.tls)?;

@@ -215,7 +215,7 @@ impl fmt::Debug for Vault {
 fn client(vault: &VaultConfig) -> ClientConfig {
     let mut client = ClientConfig::default();
     client.address.clone_from(&vault.address);
-    client.connect_timeout = vault.transport.dial_timeout;
+    vault.transport.apply_to(&mut client);
     client.tls = TlsConfig::default();
     if let Some(tls) = &vault.tls {
         client.tls.verify = tls.verify;

@@ -158,6 +158,42 @@ async fn neither_the_backend_nor_the_task_sees_the_others_identity() {
     assert_eq!(moto.recorded_keys().await.into_iter().collect::<Vec<_>>(), [KEY]);
 }
 
+/// In one task the backend and a data source speak to AWS, each with its own credentials: the
+/// data source of the tool's own provider reads the environment as the AWS provider does.
+#[tokio::test]
+async fn what_a_task_reads_of_aws_is_signed_by_its_own_identity() {
+    let case = "what_a_task_reads_of_aws_is_signed_by_its_own_identity";
+    let Some(moto) = moto(case).await else { return };
+    for tool in tools(case) {
+        let keys = json!({"access_key": KEY, "secret_key": SECRET});
+        let (own, other) = (format!("own-{}", tool.version), format!("other-{}", tool.version));
+        assert_runs(&site(&tool, &json!({"s3": s3(&moto, &other, &keys)}))).await;
+
+        moto.call("POST", "moto-api/recorder/reset-recording").await;
+        moto.call("POST", "moto-api/recorder/start-recording").await;
+        let mut site = site(&tool, &json!({"s3": s3(&moto, &own, &keys)}));
+        let mut identity = provider("terraform", None, &json!({}));
+        identity.task_env.insert("AWS_ACCESS_KEY_ID".into(), "AKIATASK".into());
+        identity.task_env.insert("AWS_SECRET_ACCESS_KEY".into(), "the-tasks".into());
+        site.providers = vec![identity];
+        let read = s3(&moto, &other, &json!({})).to_string();
+        let variables = json!({"directory": site.path().join("rules"), "s3": read});
+        let driver = site.driver(&json!({
+            "providers": ["terraform"], "module": module("elsewhere"), "variables": variables,
+        }));
+        driver.prepare(&context()).await.unwrap();
+        driver.apply(ApplyRequest::Inputs(&services(&[("a", 1)])), &context()).await.unwrap();
+        assert_eq!(site.rules(), ["a=0"], "it has read a state without outputs");
+        moto.call("POST", "moto-api/recorder/stop-recording").await;
+
+        let (backends, tasks) = (moto.recorded_of(KEY).await, moto.recorded_of("AKIATASK").await);
+        assert!(backends.iter().any(|one| one.contains(&own)), "{backends:?}");
+        assert!(tasks.iter().any(|one| one.contains(&other)), "{tasks:?}");
+        assert!(!backends.iter().any(|one| one.contains(&other)), "{backends:?}");
+        assert!(!tasks.iter().any(|one| one.contains(&own)), "{tasks:?}");
+    }
+}
+
 #[tokio::test]
 async fn postgres_takes_its_password_from_the_block() {
     let case = "postgres_takes_its_password_from_the_block";
@@ -190,6 +226,23 @@ async fn consul_takes_its_token_from_the_block() {
             assert_runs(&site).await;
             assert_kept(&site, ROOT, &log);
         }
+    }
+}
+
+/// An open source Consul refuses to be asked for a namespace, which shows that it was asked.
+#[tokio::test]
+async fn a_namespace_of_the_state_reaches_the_tool() {
+    let case = "a_namespace_of_the_state_reaches_the_tool";
+    let Some(part) = SUITE.part("consul", case) else { return };
+    let consul = Consul::start(&part.path).await.unwrap();
+    for tool in tools(case) {
+        let path = format!("p{}/terraform", tool.version);
+        let mut site = site(&tool, &json!({"consul": {"path": path}}));
+        site.consul.address = consul.address();
+        assert_runs(&site).await;
+        site.consul.kv_namespace = "team".to_owned();
+        let error = apply(&site, 81).await.unwrap_err().to_string();
+        assert!(error.contains("\"ns\"") && error.contains("Enterprise"), "{error}");
     }
 }
 

@@ -71,6 +71,13 @@ impl Moto {
         call(&self.transport, &self.address, method, path).await.unwrap()
     }
 
+    /// The recorded requests that this key has signed.
+    pub(crate) async fn recorded_of(&self, key: &str) -> Vec<String> {
+        let recording = self.call("GET", "moto-api/recorder/download-recording").await;
+        let signed = format!("Credential={key}/");
+        recording.lines().filter(|line| line.contains(&signed)).map(str::to_owned).collect()
+    }
+
     /// Access keys that requests were signed with since the recording began.
     pub(crate) async fn recorded_keys(&self) -> std::collections::BTreeSet<String> {
         let recording = self.call("GET", "moto-api/recorder/download-recording").await;

@@ -2,6 +2,8 @@
 
 use std::{path::PathBuf, time::Duration};
 
+use consul_watch::ClientConfig;
+
 use super::{
     decode::{Findings, SignedDuration, Spanned},
     environment::Surroundings,
@@ -40,6 +42,9 @@ impl Default for ConsulTls {
 }
 
 /// Timeouts and connection limits towards Consul, or towards Vault.
+///
+/// A zero means what it means in Go: no limit; for `dial_keep_alive` 15 s, and for
+/// `max_idle_conns_per_host` two.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ConsulTransport {
@@ -55,8 +60,35 @@ pub struct ConsulTransport {
     pub max_idle_conns: u32,
     /// Idle connections for each host; default 100.
     pub max_idle_conns_per_host: u32,
-    /// Limit for one TLS handshake; default 10 s.
+    /// Limit for one TLS handshake; default 10 s. A connection over TLS has this and
+    /// `dial_timeout` together.
     pub tls_handshake_timeout: Duration,
+}
+
+impl ConsulTransport {
+    /// Sets how a client makes and keeps its connections.
+    ///
+    /// Source: Go 1.22 `net/http` (`Transport`), `net` (`Dialer`).
+    pub fn apply_to(&self, client: &mut ClientConfig) {
+        const PROBES: Duration = Duration::from_secs(15);
+        const IDLE_PER_HOST: u32 = 2;
+
+        let limited = |limit: Duration| if limit.is_zero() { Duration::MAX } else { limit };
+        client.connect_timeout = limited(self.dial_timeout);
+        let kept = &mut client.connections;
+        kept.keep_alive =
+            Some(self.dial_keep_alive).map(|every| if every.is_zero() { PROBES } else { every });
+        kept.reuse = !self.disable_keep_alives;
+        kept.idle_timeout = Some(self.idle_conn_timeout).filter(|limit| !limit.is_zero());
+        let per_host = match self.max_idle_conns_per_host {
+            0 => IDLE_PER_HOST,
+            most => most,
+        };
+        // There is one host.
+        let all = if self.max_idle_conns == 0 { u32::MAX } else { self.max_idle_conns };
+        kept.max_idle = usize::try_from(per_host.min(all)).ok();
+        kept.tls_handshake_timeout = Some(limited(self.tls_handshake_timeout));
+    }
 }
 
 impl Default for ConsulTransport {

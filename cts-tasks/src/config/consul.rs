@@ -29,6 +29,13 @@ pub struct ConsulConfig {
     pub tls: Option<ConsulTls>,
     /// Timeouts and connection limits.
     pub transport: ConsulTransport,
+    /// Most connections that all watches use together, 12 to 65,535; `None` is the default of
+    /// `consul_watch::WatcherBuilder::connections` (160). Consul itself serves 200 for each client
+    /// address (`limits.http_max_conns_per_client`); with more watches than connections they share
+    /// broad queries.
+    ///
+    /// Deviation: upstream has no such setting, and refuses to watch what exceeds Consul's limit.
+    pub watch_connections: Option<u16>,
     /// This instance's own registration.
     pub service_registration: ServiceRegistration,
 }
@@ -44,6 +51,7 @@ impl Default for ConsulConfig {
             kv_namespace: String::new(),
             tls: None,
             transport: ConsulTransport::default(),
+            watch_connections: None,
             service_registration: ServiceRegistration::default(),
         }
     }
@@ -70,6 +78,9 @@ impl ConsulConfig {
         cleaned(&format!("{configured}/terraform"))
     }
 }
+
+/// A watcher takes fewer for as many.
+const FEWEST_CONNECTIONS: u16 = 12;
 
 /// The base of the state's path in Consul KV, unless configured.
 const DEFAULT_KV_PATH: &str = "consul-terraform-sync/";
@@ -143,6 +154,17 @@ pub(super) fn finalize(
     consul.auth = raw.auth.as_ref().and_then(auth);
     set(&mut consul.kv_path, raw.kv_path.as_ref());
     set(&mut consul.kv_namespace, raw.kv_namespace.as_ref());
+    if let Some(namespace) = raw.kv_namespace.as_ref().filter(|name| !name.value.is_empty()) {
+        findings.warn(
+            format!(
+                "consul.kv_namespace: a state in Consul is kept in the namespace {:?}",
+                namespace.value
+            ),
+            namespace.place.clone(),
+            "upstream ignores it: a state that it has kept is in the default namespace; move it \
+             there, or remove the setting",
+        );
+    }
     consul.tls = raw
         .tls
         .as_ref()
@@ -150,6 +172,19 @@ pub(super) fn finalize(
         .map(|tls| finalize_tls(tls, "CONSUL_", surroundings));
     if let Some(transport) = &raw.transport {
         consul.transport = finalize_transport(transport, "consul.transport", findings);
+    }
+    if let Some(configured) = &raw.watch_connections {
+        consul.watch_connections =
+            u16::try_from(configured.value).ok().filter(|count| *count >= FEWEST_CONNECTIONS);
+        if consul.watch_connections.is_none() {
+            findings.error(
+                format!(
+                    "consul.watch_connections: expected a number from {FEWEST_CONNECTIONS} to {}",
+                    u16::MAX
+                ),
+                configured.place.clone(),
+            );
+        }
     }
     if let Some(registration) = &raw.service_registration {
         consul.service_registration = finalize_registration(registration, findings);

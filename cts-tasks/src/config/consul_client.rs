@@ -15,7 +15,7 @@ impl ConsulConfig {
             user: user.clone(),
             password: Some(password.clone()),
         });
-        client.connect_timeout = self.transport.dial_timeout;
+        self.transport.apply_to(&mut client);
         if let Some(tls) = &self.tls {
             client.tls = TlsConfig::default();
             client.tls.enabled = true;

@@ -64,6 +64,7 @@ body! {
         kv_namespace: Spanned<String> = "kv_namespace",
         tls: RawTls = "tls",
         transport: RawTransport = "transport",
+        watch_connections: Spanned<i64> = "watch_connections",
         service_registration: RawRegistration = "service_registration",
     }
 }

@@ -166,6 +166,7 @@ fn consul(consul: &ConsulConfig) -> Json {
             "max_idle_conns_per_host": consul.transport.max_idle_conns_per_host,
             "tls_handshake_timeout": duration(consul.transport.tls_handshake_timeout),
         },
+        "watch_connections": consul.watch_connections,
         "service_registration": {
             "enabled": registration.enabled,
             "service_name": registration.service_name,

@@ -109,6 +109,33 @@ async fn tasks_are_added_changed_and_forgotten_as_the_files_say() {
 }
 
 #[tokio::test]
+async fn watches_keep_to_the_connections_that_are_configured() {
+    let names: Vec<String> = (0..30).map(|number| format!("\"s{number}\"")).collect();
+    let task = format!(
+        "task {{\n name = \"t\"\n module = \"./m\"\n \
+         condition \"services\" {{ names = [{}] }}\n}}\n",
+        names.join(", ")
+    );
+    for limit in [None, Some(16)] {
+        let setting = limit.map(|limit| format!("watch_connections = {limit}\n"));
+        let settings =
+            SETTINGS.replace("consul {", &format!("consul {{\n{}", setting.unwrap_or_default()));
+        let loaded = try_load(&format!("{settings}{task}")).unwrap();
+        let running = Running::start(loaded, DaemonOptions::default()).await;
+        running.driver.wait_for_applies("t", 1).await;
+        let open = running.consul.open();
+        assert!(open > 0 && open <= limit.unwrap_or(usize::MAX), "{open} with {limit:?}");
+        if limit.is_none() {
+            // Each watch has its own.
+            while running.consul.blocked() < 30 {
+                sleep(Duration::from_millis(1)).await;
+            }
+        }
+        running.end().await;
+    }
+}
+
+#[tokio::test]
 async fn a_task_that_cannot_be_added_is_tried_again_at_the_next_reload() {
     let task = file_task("t", "a");
     let running = Running::start(files(&[&task]), DaemonOptions::default()).await;

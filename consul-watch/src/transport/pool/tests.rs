@@ -184,9 +184,90 @@ async fn what_is_idle_for_long_is_closed() {
     pool.exchange(get(&url), limits()).await.unwrap();
     tokio::time::pause();
     assert_eq!(lock(&pool.parked).idle.len(), 1);
-    sleep(socket::IDLE * 2).await;
+    sleep(Duration::from_mins(3)).await;
     assert!(lock(&pool.parked).idle.is_empty() && lock(&pool.parked).reaper.is_none());
     server.abort();
+}
+
+/// A pool that keeps connections as `change` says.
+fn pool_with(change: impl FnOnce(&mut ConnectionConfig)) -> Pool {
+    let mut config = ClientConfig::default();
+    change(&mut config.connections);
+    Pool::new(&config, None)
+}
+
+#[tokio::test]
+async fn connections_that_are_not_reused_serve_one_request_and_say_so() {
+    let (listener, url) = listen().await;
+    let server = tokio::spawn(async move {
+        let mut heads = Vec::new();
+        for _ in 0..3 {
+            let (mut stream, _peer) = listener.accept().await.unwrap();
+            heads.push(request(&mut stream).await.unwrap());
+            stream.write_all(ANSWER).await.unwrap();
+            assert_eq!(request(&mut stream).await, None, "nothing more comes");
+        }
+        heads
+    });
+    let pool = pool_with(|kept| kept.reuse = false);
+    for _ in 0..3 {
+        pool.exchange(get(&url), limits()).await.unwrap();
+    }
+    assert!(lock(&pool.parked).idle.is_empty());
+    for head in server.await.unwrap() {
+        assert!(head.to_lowercase().contains("connection: close\r\n"), "{head}");
+    }
+}
+
+/// As a `dial_timeout` of zero has it.
+#[tokio::test]
+async fn connecting_may_have_no_limit() {
+    let (listener, url) = listen().await;
+    let server = tokio::spawn(serve(listener, Arc::default()));
+    let config = ClientConfig { connect_timeout: Duration::MAX, ..ClientConfig::default() };
+    Pool::new(&config, None).exchange(get(&url), limits()).await.unwrap();
+    server.abort();
+}
+
+#[tokio::test]
+async fn no_more_idle_connections_are_kept_than_wanted() {
+    for (most, kept) in [(Some(0), 0), (Some(2), 2), (None, 5)] {
+        let (listener, url) = listen().await;
+        let server = tokio::spawn(async move {
+            let mut streams = Vec::new();
+            for _ in 0..5 {
+                streams.push(listener.accept().await.unwrap().0);
+            }
+            // All are in use at a time.
+            for stream in &mut streams {
+                request(stream).await.unwrap();
+                stream.write_all(ANSWER).await.unwrap();
+            }
+            streams
+        });
+        let pool = pool_with(|kept| kept.max_idle = most);
+        let exchanges = (0..5).map(|_| pool.exchange(get(&url), limits()));
+        assert!(join_all(exchanges).await.iter().all(Result::is_ok));
+        assert_eq!(lock(&pool.parked).idle.len(), kept, "{most:?}");
+        drop(server.await.unwrap());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_connection_is_closed_after_the_time_that_is_set_or_never() {
+    for (idle, kept) in [(Some(Duration::from_secs(2)), 0), (None, 1)] {
+        let (listener, url) = listen().await;
+        let server = tokio::spawn(serve(listener, Arc::default()));
+        let pool = pool_with(|kept| kept.idle_timeout = idle);
+        tokio::time::resume();
+        pool.exchange(get(&url), limits()).await.unwrap();
+        tokio::time::pause();
+        sleep(Duration::from_secs(4)).await;
+        assert_eq!(lock(&pool.parked).idle.len(), kept, "{idle:?}");
+        sleep(Duration::from_hours(10)).await;
+        assert_eq!(lock(&pool.parked).idle.len(), kept, "{idle:?}");
+        server.abort();
+    }
 }
 
 /// Serves up to `most` connections at a time, and refuses others as Consul does: with an answer

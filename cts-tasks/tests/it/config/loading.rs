@@ -106,7 +106,14 @@ fn a_long_file_in_hcl_and_its_equal_in_json_give_the_same() {
     assert_eq!(hcl.port, 8502);
     assert_eq!(hcl.tasks[0].module_inputs.len(), 2);
     assert_eq!(hcl.providers[0].arguments["regions"], Literal::List(vec!["eu".into()]));
-    assert!(hcl.warnings.is_empty() && json.warnings.is_empty(), "{}", show(&hcl.warnings));
+    for config in [&hcl, &json] {
+        let warnings = show(&config.warnings);
+        assert_eq!(config.warnings.len(), 1, "{warnings}");
+        assert!(
+            warnings.contains("kv_namespace: a state in Consul is kept in the namespace"),
+            "{warnings}"
+        );
+    }
 }
 
 /// Spec: CTS5

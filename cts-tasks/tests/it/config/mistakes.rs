@@ -85,6 +85,14 @@ const MISTAKES: &[(&str, &str)] = &[
         "test.hcl:1:39: consul.transport.max_idle_conns: expected a number from 0 to 4294967295",
     ),
     (
+        "consul { watch_connections = 11 }",
+        "test.hcl:1:30: consul.watch_connections: expected a number from 12 to 65535",
+    ),
+    (
+        "consul { watch_connections = 65536 }",
+        "test.hcl:1:30: consul.watch_connections: expected a number from 12 to 65535",
+    ),
+    (
         "consul { service_registration { default_check { address = \"cts:8558\" } } }",
         "test.hcl:1:59: default check address must include scheme (http or https)",
     ),

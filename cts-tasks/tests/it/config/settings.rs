@@ -43,9 +43,48 @@ fn defaults_are_those_of_upstream() {
     assert_eq!(config.consul.kv_path, "consul-terraform-sync/");
     assert!(config.consul.token.is_none() && config.consul.tls.is_none());
     assert_eq!(config.consul.transport.max_idle_conns_per_host, 100);
+    assert_eq!(config.consul.watch_connections, None);
     let registration = &config.consul.service_registration;
     assert!(registration.enabled && registration.default_check_enabled);
     assert_eq!(registration.service_name, "consul-terraform-sync");
+}
+
+#[test]
+fn every_setting_of_the_transport_reaches_the_client() {
+    let client = |transport: &str| {
+        load(&format!("consul {{\n transport {{\n{transport}\n}}\n}}")).consul.client_config()
+    };
+    let defaults = client("");
+    assert_eq!(defaults.connect_timeout, Duration::from_secs(30));
+    let kept = defaults.connections;
+    assert_eq!(kept.keep_alive, Some(Duration::from_secs(30)));
+    assert!(kept.reuse);
+    assert_eq!(kept.idle_timeout, Some(Duration::from_secs(5)));
+    assert_eq!(kept.max_idle, Some(100));
+    assert_eq!(kept.tls_handshake_timeout, Some(Duration::from_secs(10)));
+
+    let set = client(
+        "dial_keep_alive = \"7s\"\ndial_timeout = \"8s\"\ndisable_keep_alives = true\n\
+         idle_conn_timeout = \"9s\"\nmax_idle_conns = 3\nmax_idle_conns_per_host = 4\n\
+         tls_handshake_timeout = \"6s\"",
+    );
+    assert_eq!(set.connect_timeout, Duration::from_secs(8));
+    let kept = set.connections;
+    assert_eq!(kept.keep_alive, Some(Duration::from_secs(7)));
+    assert!(!kept.reuse);
+    assert_eq!(kept.idle_timeout, Some(Duration::from_secs(9)));
+    assert_eq!(kept.max_idle, Some(3));
+    assert_eq!(kept.tls_handshake_timeout, Some(Duration::from_secs(6)));
+    assert_eq!(client("max_idle_conns_per_host = 4").connections.max_idle, Some(4));
+
+    let none = client(
+        "dial_keep_alive = \"0s\"\ndial_timeout = \"0s\"\nidle_conn_timeout = \"0s\"\n\
+         max_idle_conns_per_host = 0\ntls_handshake_timeout = \"0s\"",
+    );
+    assert_eq!(none.connect_timeout, Duration::MAX, "no limit");
+    let kept = none.connections;
+    assert_eq!(kept.keep_alive, Some(Duration::from_secs(15)));
+    assert_eq!((kept.idle_timeout, kept.max_idle), (None, Some(2)));
 }
 
 /// Spec: CTS7
