@@ -12,6 +12,8 @@ processes_with() {
     local found process
     # What stands around it is taken in the same look: the process may be gone at the next.
     while read -r -d '' found; do
+        # The search finds itself, and by now a thread of this run may have its number.
+        [[ $found == *"($1)"* ]] && continue
         process=${found%%/cmdline:*}
         grep -qszxF "REAL_PARTS_REPORT=$report" "$process/environ" || continue
         printf '%s %s: %s\n' "${process#/proc/}" "$(cat "$process/comm" 2>/dev/null)" "${found#*/cmdline:}"
