@@ -90,7 +90,7 @@ impl Server {
     /// `config.allow_insecure`; [`ServerError::SetUp`] if the certificates are
     /// malformed.
     pub async fn bind(service: ResourceService, config: ServerConfig) -> Result<Self, ServerError> {
-        let listener = TcpListener::bind(&config.address)
+        let listener = accept::listen(&config.address)
             .await
             .map_err(|source| ServerError::Listen { address: config.address.clone(), source })?;
         let tls = config.tls.as_ref().map(TlsHandle::new).transpose()?;

@@ -30,6 +30,8 @@ mod etcd_server;
 mod guard;
 #[cfg(feature = "resource-store")]
 mod h2spec;
+#[cfg(feature = "resource-store")]
+mod hostile;
 #[cfg(feature = "terraform-sync")]
 mod kill;
 #[cfg(feature = "ecs")]

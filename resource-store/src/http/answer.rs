@@ -70,8 +70,8 @@ pub(super) async fn list(
     let mut text = b"{\n  \"resources\": [".to_vec();
     let mut before: &[u8] = b"\n    ";
     for resource in resources {
-        consume_budget().await;
         text.extend_from_slice(before);
+        let begun = text.len();
         for line in
             pretty_text(&value(codec, resource, registration)?)?.split_inclusive(|b| *b == b'\n')
         {
@@ -81,6 +81,7 @@ pub(super) async fn list(
             }
         }
         before = b",\n    ";
+        let_others_run(text.len() - begun).await;
     }
     text.extend_from_slice(if resources.is_empty() { b"]\n}" } else { b"\n  ]\n}" });
     Ok(with_body(StatusCode::OK, "application/json", Body::from(text)))
@@ -106,6 +107,15 @@ fn sorted(value: Value) -> Value {
         }
         Value::Array(items) => Value::Array(items.into_iter().map(sorted).collect()),
         other => other,
+    }
+}
+
+/// Lets other tasks run once 16 KiB were encoded: a thread that encodes for longer
+/// keeps them waiting.
+pub(super) async fn let_others_run(encoded: usize) {
+    // A task has 128 units before its turn is over.
+    for _ in 0..=encoded / 128 {
+        consume_budget().await;
     }
 }
 

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use futures::{StreamExt as _, stream};
 use http::StatusCode;
 use serde_json::{Value, json};
-use tokio::{sync::OwnedSemaphorePermit, task::consume_budget};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 
 use super::answer;
@@ -36,12 +36,12 @@ pub(super) fn lines(
         let _place = &place;
         let shown = event.and_then(|event| show(&event, &codec, &registration));
         let value = shown.unwrap_or_else(|error| failure(&error));
-        Ok::<_, std::convert::Infallible>(Bytes::from(format!("{value}\n")))
+        Bytes::from(format!("{value}\n"))
     });
     // A long snapshot leaves room for other tasks.
     let lines = lines.then(async |line| {
-        consume_budget().await;
-        line
+        answer::let_others_run(line.len()).await;
+        Ok::<_, std::convert::Infallible>(line)
     });
     answer::with_body(StatusCode::OK, "application/x-ndjson", Body::from_stream(lines))
 }

@@ -8,13 +8,15 @@
 mod connection;
 mod places;
 
-use std::{collections::HashMap, fs::File, io, sync::Arc, task::Context, time::Duration};
+use std::{
+    collections::HashMap, fs::File, io, net::SocketAddr, sync::Arc, task::Context, time::Duration,
+};
 
 use arc_swap::ArcSwap;
 pub(super) use connection::{Connection, ConnectionInfo};
 pub(super) use places::{Call, Limits, block};
 use tokio::{
-    net::{TcpListener, TcpStream},
+    net::{TcpListener, TcpSocket, TcpStream, lookup_host},
     sync::mpsc,
     task::JoinSet,
     time::{Instant, MissedTickBehavior, interval, sleep, timeout},
@@ -34,9 +36,34 @@ const PAUSE: Duration = Duration::from_millis(100);
 const QUIET: Duration = Duration::from_secs(10);
 /// Longest time between two looks for connections whose time is over.
 const LOOK: Duration = Duration::from_secs(1);
+/// Number of connections that the system holds until they are taken, unless it
+/// allows fewer. What comes while so many wait tries again after a second, so that
+/// one client with 128 connections at once, which is usual otherwise, delays others.
+const BACKLOG: u32 = 4096;
 
 /// The certificates in use, which may be replaced while the server runs.
 pub(super) type CurrentTls = Arc<ArcSwap<rustls::ServerConfig>>;
+
+/// Listens at the first of these addresses where this is possible.
+pub(super) async fn listen(address: &str) -> io::Result<TcpListener> {
+    let mut failed = io::Error::new(io::ErrorKind::InvalidInput, "it resolves to no address");
+    for address in lookup_host(address).await? {
+        match listen_at(address) {
+            Ok(listener) => return Ok(listener),
+            Err(error) => failed = error,
+        }
+    }
+    Err(failed)
+}
+
+fn listen_at(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    // On Windows it would let others take the port.
+    #[cfg(not(windows))]
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
 
 /// Takes connections and gives those that are ready for HTTP.
 #[derive(Debug)]
@@ -214,5 +241,23 @@ impl Complaints {
         }
         tracing::warn!(about, left_out, "{}", complaint.text());
         self.told.insert(complaint, (now, 0));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Nobody takes them yet.
+    #[tokio::test]
+    async fn many_may_come_at_once() {
+        let listener = listen("localhost:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut clients = Vec::new();
+        for _ in 0..400 {
+            let connected = timeout(Duration::from_secs(20), TcpStream::connect(address)).await;
+            clients.push(connected.expect("it was kept waiting").unwrap());
+        }
+        assert!(listen(&address.to_string()).await.is_err(), "the port is taken");
     }
 }

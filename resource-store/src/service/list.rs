@@ -117,6 +117,8 @@ impl RightsByTenancy {
         context: &RequestContext,
         item: &Resource,
     ) -> Result<&Resolved> {
+        // A long list leaves room for other tasks.
+        tokio::task::consume_budget().await;
         let tenancy = item.id.as_ref().and_then(|id| id.tenancy.as_ref());
         let known = self.last.as_ref().is_some_and(|(last, _)| Some(last) == tenancy);
         if !known {

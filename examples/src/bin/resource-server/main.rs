@@ -28,6 +28,11 @@ use consul_watch::{BoxError, error_chain};
 
 use self::arguments::{Command, CommandLine};
 
+// Gives memory back after a burst of connections and watches, which that of glibc
+// does in part only.
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 #[tokio::main]
 #[expect(clippy::print_stdout, clippy::print_stderr, reason = "what a command says")]
 async fn main() -> ExitCode {
