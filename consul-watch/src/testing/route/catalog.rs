@@ -24,7 +24,7 @@ impl Ask<'_> {
     }
 
     /// A check can be seen by who sees its node and its service.
-    fn sees_check(&self, check: &HealthCheck) -> bool {
+    pub(super) fn sees_check(&self, check: &HealthCheck) -> bool {
         self.sees_node(&check.node)
             && (check.service_id.is_empty() || self.sees_service(&check.service_name))
     }

@@ -106,6 +106,9 @@ pub(in crate::testing) enum Checks<'a> {
     InState(&'a str),
 }
 
+/// A node with what is on it.
+type WholeNode = (Node, Vec<Service>, Vec<HealthCheck>);
+
 impl State {
     /// What a server registers by itself when it starts.
     pub(super) fn boot(&mut self) {
@@ -564,6 +567,25 @@ impl State {
             (None, false) => self.node_extinction,
         };
         (found, Seen::by_index(index))
+    }
+
+    /// A node with its instances and checks: a read that is woken by what happens to these, and
+    /// has the index of everything.
+    pub(in crate::testing) fn whole_node(&self, name: &str) -> (Option<WholeNode>, Seen) {
+        let index = self.tables.nodes.max(self.tables.services).max(self.tables.checks);
+        let Some(record) = self.nodes.get(&name.to_lowercase()) else {
+            return (None, Seen::by_content(index, &"absent"));
+        };
+        let services: Vec<Service> = record.services.values().cloned().collect();
+        let checks = record.checks.values();
+        let content = (
+            record.node.modify_index,
+            services.iter().map(|it| (it.id.as_str(), it.modify_index)).collect::<Vec<_>>(),
+            checks.clone().map(|it| (it.check.check_id.as_str(), it.touched)).collect::<Vec<_>>(),
+        );
+        let seen = Seen::by_content(index, &content);
+        let checks = checks.map(|record| record.check.clone()).collect();
+        (Some((record.node.clone(), services, checks)), seen)
     }
 
     /// Instances of a service with their own and their nodes' checks. Only
