@@ -74,6 +74,10 @@
 //! pause share the next answer, so churn makes delays longer, and not the load
 //! higher.
 //!
+//! A lone change reaches a watch after one and a half round trips where each node has a query: the
+//! answer on its way, and the read. With lists of everything a check takes as long; a change that
+//! only a listing shows takes one round trip more for each node that is listed before its own.
+//!
 //! So under churn a change of a check waits for the pause after the last list, its
 //! size over 16 MB/s. A change that only a listing shows (an instance, a port, meta)
 //! and that comes when its node has just been listed waits longest: for the rest of

@@ -3,7 +3,10 @@
 
 use std::{
     collections::BTreeSet,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -249,7 +252,7 @@ async fn watches_get_their_own_connections_back_when_there_is_room() {
     for watch in &mut all {
         watch.ready().await.unwrap();
     }
-    assert!(watcher.load().covered > 90 && watcher.load().broad == 3, "{:?}", watcher.load());
+    assert!(watcher.load().covered > 90 && watcher.load().broad == 2, "{:?}", watcher.load());
     all.drain(1..);
     let load = timeout(PAUSED_LIMIT, async {
         while watcher.active() > 1 || watcher.load().own == 0 {
@@ -291,11 +294,14 @@ async fn a_lost_consul_shows_at_covered_watches_and_passes() {
 struct Noting {
     to: Arc<dyn Transport>,
     blocked: Mutex<BTreeSet<String>>,
+    /// Answers 404 for single nodes, as a proxy does that does not pass that path on.
+    hides_nodes: AtomicBool,
 }
 
 impl Noting {
     fn new(consul: &TestConsul) -> Arc<Self> {
-        Arc::new(Self { to: consul.transport(), blocked: Mutex::default() })
+        let hides_nodes = AtomicBool::new(false);
+        Arc::new(Self { to: consul.transport(), blocked: Mutex::default(), hides_nodes })
     }
 
     fn client(self: &Arc<Self>) -> Client {
@@ -303,9 +309,13 @@ impl Noting {
         Client::with_transport(ClientConfig::default(), transport).unwrap()
     }
 
+    fn has_blocked_on(&self, path: &str) -> bool {
+        self.blocked.lock().unwrap().contains(path)
+    }
+
     /// Whether a request for a service has blocked: its watch has, or had, a connection of its own.
     fn has_blocked(&self, service: &str) -> bool {
-        self.blocked.lock().unwrap().contains(&format!("/v1/health/service/{service}"))
+        self.has_blocked_on(&format!("/v1/health/service/{service}"))
     }
 }
 
@@ -318,6 +328,13 @@ impl Transport for Noting {
     ) -> Result<http::Response<Bytes>, TransportError> {
         if request.uri().query().is_some_and(|query| query.contains("index=")) {
             self.blocked.lock().unwrap().insert(request.uri().path().to_owned());
+        }
+        if self.hides_nodes.load(Ordering::SeqCst)
+            && request.uri().path().starts_with("/v1/internal/ui/node/")
+        {
+            let mut answer = http::Response::new(Bytes::new());
+            *answer.status_mut() = http::StatusCode::NOT_FOUND;
+            return Ok(answer);
         }
         self.to.exchange(request, limits).await
     }
@@ -382,6 +399,99 @@ async fn a_watch_that_changes_often_gets_a_connection_of_its_own() {
         let snapshot = watch.changed().await.unwrap();
         assert_eq!(snapshot.data[0].service.port, port);
     }
+}
+
+/// Half a round trip of a distant Consul.
+const WAY: Duration = Duration::from_millis(50);
+
+/// A way to the double on which each request and each answer takes [`WAY`].
+#[derive(Debug)]
+struct Distant(Arc<dyn Transport>);
+
+#[async_trait]
+impl Transport for Distant {
+    async fn exchange(
+        &self,
+        request: http::Request<Bytes>,
+        limits: ExchangeLimits,
+    ) -> Result<http::Response<Bytes>, TransportError> {
+        sleep(WAY).await;
+        let answer = self.0.exchange(request, limits).await;
+        sleep(WAY).await;
+        answer
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lone_change_reaches_a_covered_watch_within_two_round_trips() {
+    let consul = TestConsul::new();
+    let noting = Noting::new(&consul);
+    let way = Arc::new(Distant(Arc::clone(&noting) as Arc<dyn Transport>));
+    let client = Client::with_transport(ClientConfig::default(), way).unwrap();
+    // Room for a broad query of each of the two nodes, and for more than one read at a time.
+    let watcher = Watcher::builder(client).connections(64).seed(1).build();
+    let services = 200;
+    let mut all = settled(&consul, &watcher, services).await;
+    let load = watcher.load();
+    assert!(load.covered > 100, "{load:?}");
+    assert!(noting.has_blocked_on("/v1/internal/ui/node/n1"), "each node is followed");
+    let mut random = fastrand::Rng::with_seed(1);
+    for port in 1..=100 {
+        let number = random.u32(..services);
+        let at = tokio::time::Instant::now();
+        set_port(&consul.client(), number, port).await;
+        let watch = &mut all[usize::try_from(number).unwrap()];
+        let snapshot = timeout(PAUSED_LIMIT, watch.changed()).await.unwrap().unwrap();
+        assert_eq!(snapshot.data[0].service.port, port);
+        assert!(at.elapsed() <= 4 * WAY, "s{number} took {:?}", at.elapsed());
+        // Alone: the requests that waited for the last change wait for the next one.
+        sleep(Duration::from_millis(random.u64(500..10_000))).await;
+    }
+}
+
+/// The answer about a node that is gone has no index, as that of a proxy that does not know the
+/// path. Only the latter says that nodes cannot be followed.
+#[tokio::test(start_paused = true)]
+async fn nodes_that_come_and_go_leave_each_node_followed() {
+    let consul = TestConsul::new();
+    let noting = Noting::new(&consul);
+    let watcher = Watcher::builder(noting.client()).connections(64).seed(1).build();
+    let mut all = settled(&consul, &watcher, 200).await;
+    assert!(noting.has_blocked_on("/v1/internal/ui/node/n1"), "each node is followed");
+    let client = consul.client();
+    for round in 0..20 {
+        let name = format!("m{round}");
+        let service = Service::new("s199", &name);
+        let entry = CatalogRegistration::new(&name, "10.0.0.9").with_service(service);
+        client.catalog_register(&entry).await.unwrap();
+        let snapshot = timeout(PAUSED_LIMIT, all[199].changed()).await.unwrap().unwrap();
+        assert_eq!(snapshot.data.len(), 2);
+        sleep(Duration::from_secs(5)).await;
+        client.catalog_deregister(&CatalogDeregistration::node(&name)).await.unwrap();
+        let snapshot = timeout(PAUSED_LIMIT, all[199].changed()).await.unwrap().unwrap();
+        assert_eq!(snapshot.data.len(), 1);
+        sleep(Duration::from_secs(5)).await;
+        assert!(noting.has_blocked_on(&format!("/v1/internal/ui/node/{name}")), "{name}");
+        assert!(!noting.has_blocked_on("/v1/health/state/any"), "everything is listed");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nodes_that_can_be_followed_no_more_are_listed() {
+    let consul = TestConsul::new();
+    let noting = Noting::new(&consul);
+    let watcher = Watcher::builder(noting.client()).connections(64).seed(1).build();
+    let mut all = settled(&consul, &watcher, 200).await;
+    assert!(!noting.has_blocked_on("/v1/health/state/any"), "everything is listed");
+    noting.hides_nodes.store(true, Ordering::SeqCst);
+    for port in 1..=3 {
+        set_port(&consul.client(), 199, port).await;
+        // Long before the read that is made in case that a signal was lost.
+        let snapshot = timeout(Duration::from_secs(30), all[199].changed()).await;
+        assert_eq!(snapshot.expect("a signal").unwrap().data[0].service.port, port);
+        sleep(Duration::from_secs(1)).await;
+    }
+    assert!(noting.has_blocked_on("/v1/health/state/any"), "nothing tells of changes");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

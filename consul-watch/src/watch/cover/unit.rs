@@ -11,6 +11,7 @@ use std::{
 };
 
 use futures::{StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
+use http::StatusCode;
 use tokio::{sync::Notify, time::Instant};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -36,6 +37,10 @@ const NO_LISTINGS: Duration = Duration::from_mins(1);
 const NO_NODES: Duration = Duration::from_hours(6);
 /// When there are few watches left, the connections of nodes are theirs, for at least this long.
 const NO_NODES_WITHOUT_CROWD: Duration = Duration::from_secs(10);
+/// So many answers in a row may say that a listed node is not there. They come [`SAME_NODES`]
+/// apart, and the list of nodes is answered within that; more are those of a proxy that does not
+/// pass the path on.
+const MOST_ABSENT: u32 = 10;
 /// Shortest time between two lists of nodes that are the same.
 const SAME_NODES: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
@@ -116,6 +121,8 @@ struct NodeFeed {
     since: u64,
     /// Failures in a row.
     failures: u32,
+    /// Answers in a row that it is not there.
+    absent: u32,
     /// Ends the request with this.
     _stop: DropGuard,
     stop: CancellationToken,
@@ -157,6 +164,8 @@ pub(super) struct Runner {
     nodes: BTreeMap<String, NodeFeed>,
     /// The last list of nodes was as the one before.
     same_nodes: bool,
+    /// Some node's own query has been answered, so Consul has such queries.
+    nodes_served: bool,
 }
 
 impl Drop for Runner {
@@ -189,6 +198,7 @@ impl Runner {
             listed_at: 0,
             nodes: BTreeMap::new(),
             same_nodes: false,
+            nodes_served: false,
         }
     }
 
@@ -296,6 +306,10 @@ impl Runner {
                 pause
             }
         };
+        if unknown && matches!(which, Which::Node(_)) {
+            // The list of nodes tells soon whether it is gone for good.
+            pause = SAME_NODES;
+        }
         if which == Which::Whole(NODES) && self.mode != Mode::Lists && self.same_nodes {
             // From Consul 1.13 on every write of a service moves the index of the list of nodes. It
             // wakes no request, but the next one is answered at once.
@@ -368,6 +382,7 @@ impl Runner {
     fn start(&mut self, mode: Mode) {
         tracing::debug!(?mode, nodes = self.listed.len(), "the catalog is followed in another way");
         self.mode = mode;
+        self.nodes_served = false;
         self.settled = false;
         self.unit.members().unsettle();
         self.catalog = Catalog::default();
@@ -454,6 +469,7 @@ impl Runner {
                 rows: None,
                 since: before,
                 failures: 0,
+                absent: 0,
                 _stop: stop.clone().drop_guard(),
                 stop,
             };
@@ -470,6 +486,13 @@ impl Runner {
 
     fn node_answered(&mut self, name: &str, response: &Response, early: bool) -> Result<Move> {
         let Some(node) = self.nodes.get_mut(name) else { return Ok(Move::Same) };
+        // A proxy that does not pass this path on says the same, but from the start.
+        if response.status() == StatusCode::NOT_FOUND
+            && self.nodes_served
+            && node.absent < MOST_ABSENT
+        {
+            return Ok(self.node_gone(name));
+        }
         let moved = node.feed.answered(response.meta().index, early);
         match moved {
             Move::Same => return Ok(moved),
@@ -491,7 +514,8 @@ impl Runner {
         })?;
         let (mut names, mut different) = (BTreeSet::new(), moved == Move::Baseline);
         let first = moved == Move::Baseline;
-        node.failures = 0;
+        self.nodes_served = true;
+        (node.failures, node.absent) = (0, 0);
         let old = node.rows.replace(new).unwrap_or_default();
         if let Some(new) = &node.rows {
             if moved == Move::Baseline {
@@ -516,6 +540,26 @@ impl Runner {
         self.raise_floor();
         self.settle(false);
         Ok(moved)
+    }
+
+    /// A node is not there, and the answer that says so has no index: what was on it is read, and
+    /// if the list of nodes has it still, or again, its query begins anew.
+    fn node_gone(&mut self, name: &str) -> Move {
+        let Some(node) = self.nodes.get_mut(name) else { return Move::Same };
+        (node.failures, node.absent) = (0, node.absent + 1);
+        if node.feed.has_baseline() {
+            node.since = node.feed.index();
+            node.feed.forget();
+        }
+        let mut names = BTreeSet::new();
+        node.rows.take().unwrap_or_default().name_all(&mut names);
+        if self.settled && !names.is_empty() {
+            let members = self.unit.members();
+            members.moved(|scope| Kind::Node(String::new()).concerns(scope));
+            members.changed(&Changes { services: names, ..Changes::default() });
+        }
+        self.raise_floor();
+        Move::Unknown
     }
 
     /// The least index that the query of every node has passed.
