@@ -1,12 +1,14 @@
-//! 10,000 services with three instances each, watched within the default budget of connections,
-//! beside a few watches with a connection each, on a real Consul with default limits.
+//! Services with three instances each, watched within the default budget of connections, on a real
+//! Consul with default limits.
 //!
-//! `cargo bench -p consul-watch --bench scale [-- SERVICES CHANGES SEED BUDGET]`
+//! `cargo bench -p consul-watch --bench scale [-- SERVICES CHANGES SEED BUDGET]` prints the figures
+//! of one size, 10,000 services by default, beside a few watches with a connection each.
+//! `-- table [consul-1.19]` prints those of 10 to 30,000 services, each size on a fresh Consul.
 //!
-//! Changes come at 50 a second. Every change hits another service, so that each must give exactly one
-//! snapshot. That is asserted, and that the connections stay within the
-//! budget; the other figures are printed. Without a real Consul nothing is
-//! measured.
+//! Changes come at 50 a second, each to another service, so that each must give exactly one
+//! snapshot. That is asserted, and that the connections stay within the budget; the other figures
+//! are printed. Of the services that change, up to 30 are followed by bare HTTP loops at the same
+//! time, so both delays are of the same changes. Without a real Consul nothing is measured.
 
 #![expect(
     clippy::print_stdout,
@@ -17,7 +19,7 @@
 )]
 
 use std::{
-    collections::{BTreeMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet},
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -32,11 +34,15 @@ use consul_watch::{
     query::HealthService,
     testing::{parts, real},
     transport::{ExchangeLimits, SocketTransport, TransportError},
-    types::{CatalogDeregistration, CatalogRegistration, HealthCheck, HealthStatus, Service},
+    types::{
+        CatalogDeregistration, CatalogRegistration, HealthCheck, HealthStatus, Service,
+        ServiceEntry,
+    },
 };
 use futures::{StreamExt as _, stream};
 use tokio::{
     sync::mpsc,
+    task::JoinSet,
     time::{Instant, interval, sleep, timeout},
 };
 
@@ -46,6 +52,9 @@ const INSTANCES: usize = 3;
 /// The watcher's default.
 const BUDGET: usize = 160;
 const FEW: usize = 30;
+/// Bare loops, with a connection each: together with the budget and the writer below Consul's limit.
+const BARE: usize = 30;
+const SIZES: [usize; 5] = [10, 100, 1_000, 10_000, 30_000];
 /// A change that is not seen by then is lost.
 const LIMIT: Duration = Duration::from_mins(2);
 /// After the last change was seen: what comes in this time was told twice.
@@ -72,20 +81,36 @@ fn main() {
     let threads =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     threads.unwrap().block_on(async {
-        let mut consul = real::Consul::start(&part.path).await.unwrap();
-        println!("Consul {}, {services} services on {NODES} nodes, seed {seed}", part.version);
-        let started = Instant::now();
-        register(&consul.client(), services).await;
-        println!("registered in {:.1} s", started.elapsed().as_secs_f64());
-        let mut random = fastrand::Rng::with_seed(u64::try_from(seed).unwrap());
+        if std::env::args().any(|argument| argument == "table") {
+            let mut columns = Vec::new();
+            for services in SIZES {
+                let (mut consul, mut random) = prepare(&part, services, seed).await;
+                let figures = run(&consul, services, BUDGET, 500, &mut random).await;
+                consul.stop().await;
+                columns.push((services.to_string(), figures));
+            }
+            return print(&columns);
+        }
+        let (mut consul, mut random) = prepare(&part, services, seed).await;
         let few = run(&consul, FEW.min(services), FEW + 10, changes.min(FEW), &mut random).await;
-        assert!(few.connections <= FEW + 10, "{} connections", few.connections);
         forgotten(&consul).await;
         let many = run(&consul, services, budget, changes, &mut random).await;
-        assert!(many.connections <= budget, "{} connections", many.connections);
-        print(&few, &many);
+        print(&[("one each".into(), few), ("shared".into(), many)]);
         consul.stop().await;
     });
+}
+
+async fn prepare(
+    part: &parts::Part,
+    services: usize,
+    seed: usize,
+) -> (real::Consul, fastrand::Rng) {
+    let consul = real::Consul::start(&part.path).await.unwrap();
+    println!("Consul {}, {services} services on {NODES} nodes, seed {seed}", part.version);
+    let started = Instant::now();
+    register(&consul.client(), services).await;
+    println!("  registered in {:.1} s", started.elapsed().as_secs_f64());
+    (consul, fastrand::Rng::with_seed(u64::try_from(seed).unwrap()))
 }
 
 fn node(number: usize) -> String {
@@ -132,12 +157,22 @@ async fn register(client: &Client, services: usize) {
     }
 }
 
-/// Changes one service in a random way that its watch must show once, and says how.
-async fn change(client: &Client, number: usize, random: &mut fastrand::Rng) -> &'static str {
+/// Changes one service in a random way that its watch must show once, and says how. `gone` holds
+/// the services whose first instance is not there.
+async fn change(
+    client: &Client,
+    number: usize,
+    random: &mut fastrand::Rng,
+    gone: &mut HashSet<usize>,
+) -> &'static str {
     let (node, name) = service(number);
     let id = format!("{name}-{}", random.u32(..));
     let mut registration = registration(number);
-    let how = match random.u32(..5) {
+    let kind = random.u32(..if gone.contains(&number) { 4 } else { 5 });
+    if kind > 0 {
+        gone.remove(&number);
+    }
+    let how = match kind {
         0 => {
             registration.service = Some(Service::new(&name, id));
             "a new instance"
@@ -162,8 +197,9 @@ async fn change(client: &Client, number: usize, random: &mut fastrand::Rng) -> &
             if kind == 2 { "a new tag" } else { "new metadata" }
         }
         _ => {
-            let gone = CatalogDeregistration::service(&node, &name);
-            client.catalog_deregister(&gone).await.unwrap();
+            gone.insert(number);
+            let instance = CatalogDeregistration::service(&node, &name);
+            client.catalog_deregister(&instance).await.unwrap();
             return "an instance gone";
         }
     };
@@ -198,14 +234,15 @@ impl Transport for Counting {
 struct Figures {
     views: usize,
     ready: Duration,
-    changes: usize,
     delays: Vec<Duration>,
+    bare: Vec<Duration>,
     connections: usize,
     at_start: usize,
     requests: usize,
     at_rest: usize,
     memory: u64,
     cpu_changes: f64,
+    cpu_per_change: Duration,
     cpu_rest: f64,
 }
 
@@ -226,6 +263,12 @@ async fn run(
     let client = Client::with_transport(config, transport).unwrap();
     let watcher = Watcher::builder(client).connections(budget).build();
     let count = || requests.load(Ordering::Relaxed);
+
+    // What the run with a connection each has changed would not change by the same again.
+    let untouched = if views > FEW { FEW } else { 0 };
+    let mut order: Vec<usize> = (untouched..views).collect();
+    random.shuffle(&mut order);
+    let mut bare = Bare::start(&address, &order, changes).await;
 
     let (memory, started) = (resident(), Instant::now());
     let (sender, mut news) = mpsc::channel(1024);
@@ -254,11 +297,24 @@ async fn run(
         watcher.load()
     );
 
-    let mut most = Most { port, most: connections(port) };
+    let mut most = Most { port, highest: 0, others: 1 + bare.numbers.len() };
     let (before, used, began) = (count(), cpu(), Instant::now());
-    let delays = churn(&consul.client(), views, changes, random, &mut news, &mut most).await;
-    let cpu_changes = (cpu() - used) / began.elapsed().as_secs_f64();
+    let mut delays = Vec::new();
+    let (mut gone, writer) = (HashSet::new(), consul.client());
+    while delays.len() < changes {
+        random.shuffle(&mut order);
+        bare.first(&mut order);
+        order.truncate(order.len().min(changes - delays.len()));
+        delays.extend(
+            churn(&writer, &order, random, &mut gone, &mut news, &mut bare, &mut most).await,
+        );
+    }
+    delays.sort_unstable();
+    let cpu_used = cpu() - used;
+    let cpu_changes = cpu_used / began.elapsed().as_secs_f64();
     let requests = count() - before;
+    // What comes now was told twice.
+    assert!(timeout(QUIET, news.recv()).await.is_err(), "a change was told twice");
 
     let (before, used) = (count(), cpu());
     sleep(REST).await;
@@ -267,9 +323,10 @@ async fn run(
     let figures = Figures {
         views,
         ready,
-        changes: delays.len(),
+        cpu_per_change: Duration::from_secs_f64(cpu_used) / u32::try_from(delays.len()).unwrap(),
         delays,
-        connections: most.most,
+        bare: bare.stop(),
+        connections: most.highest,
         at_start,
         requests,
         at_rest: count() - before,
@@ -278,32 +335,95 @@ async fn run(
         cpu_rest,
     };
     watcher.shutdown().await;
+    assert!(figures.connections <= budget, "{} connections", figures.connections);
     figures
 }
 
-/// Changes services one by one, and gives the delays of their news, sorted.
+/// Bare blocking loops, each with a connection of its own: no comparison, no retry, no budget.
+struct Bare {
+    numbers: HashSet<usize>,
+    news: mpsc::Receiver<(usize, Instant)>,
+    delays: Vec<Duration>,
+    tasks: JoinSet<()>,
+}
+
+impl Bare {
+    /// Follows some of the services that will change, and waits for the first answers.
+    async fn start(address: &str, order: &[usize], changes: usize) -> Self {
+        let number = BARE.min(order.len()).min(changes);
+        let numbers: HashSet<usize> = order.iter().copied().take(number).collect();
+        let (sender, mut news) = mpsc::channel(1024);
+        let mut tasks = JoinSet::new();
+        let http = reqwest::Client::builder().no_proxy().build().unwrap();
+        for number in &numbers {
+            let url = format!("http://{address}/v1/health/service/{}", service(*number).1);
+            tasks.spawn(bare_loop(http.clone(), url, *number, sender.clone()));
+        }
+        for _ in 0..numbers.len() {
+            news.recv().await.unwrap();
+        }
+        Self { numbers, news, delays: Vec::new(), tasks }
+    }
+
+    /// Puts these services among the first of `order`, at even distances.
+    fn first(&self, order: &mut Vec<usize>) {
+        let (bare, others): (Vec<_>, Vec<_>) =
+            order.iter().partition(|number| self.numbers.contains(number));
+        let mut bare = bare.into_iter();
+        *order = others
+            .chunks(10)
+            .flat_map(|part| bare.next().into_iter().chain(part.to_vec()))
+            .collect();
+        order.extend(bare);
+    }
+
+    fn stop(mut self) -> Vec<Duration> {
+        self.tasks.abort_all();
+        self.delays.sort_unstable();
+        self.delays
+    }
+}
+
+async fn bare_loop(
+    http: reqwest::Client,
+    url: String,
+    number: usize,
+    news: mpsc::Sender<(usize, Instant)>,
+) {
+    let mut index = String::new();
+    loop {
+        let target = format!("{url}?index={index}&wait=300s");
+        let answer = http.get(if index.is_empty() { &url } else { &target }).send().await.unwrap();
+        let now = answer.headers().get("x-consul-index").unwrap().to_str().unwrap().to_owned();
+        let body = answer.bytes().await.unwrap();
+        serde_json::from_slice::<Vec<ServiceEntry>>(&body).unwrap();
+        let moved = now != std::mem::replace(&mut index, now.clone());
+        if moved && news.send((number, Instant::now())).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Changes these services one by one, and gives the delays of their news.
 async fn churn(
     writer: &Client,
-    views: usize,
-    changes: usize,
+    order: &[usize],
     random: &mut fastrand::Rng,
+    gone: &mut HashSet<usize>,
     news: &mut mpsc::Receiver<(usize, Instant)>,
+    bare: &mut Bare,
     most: &mut Most,
 ) -> Vec<Duration> {
-    // What the run with a connection each has changed would not change by the same again.
-    let untouched = if views > FEW { FEW } else { 0 };
-    let mut order: Vec<usize> = (untouched..views).collect();
-    random.shuffle(&mut order);
-    let (mut sent, mut seen) = (BTreeMap::new(), BTreeMap::new());
+    let mut sent: BTreeMap<usize, (Instant, &str)> = BTreeMap::new();
+    let mut seen: HashMap<usize, Instant> = HashMap::new();
     let mut record = |number, at| {
-        let before = seen.insert(number, at);
-        assert!(before.is_none(), "{number} was told twice");
+        assert!(seen.insert(number, at).is_none(), "{number} was told twice");
     };
     let (mut ticks, mut count) = (interval(PAUSE), 0);
-    for number in order.into_iter().take(changes) {
+    for number in order.iter().copied() {
         ticks.tick().await;
         let started = Instant::now();
-        let how = change(writer, number, random).await;
+        let how = change(writer, number, random, gone).await;
         sent.insert(number, (started, how));
         most.look();
         while let Ok((number, at)) = news.try_recv() {
@@ -311,33 +431,40 @@ async fn churn(
             count += 1;
         }
     }
-    // Late news are waited for, however long the pause before them: a loaded machine is no
-    // loss. What comes after the last one is told twice.
-    let mut left = sent.len() - count;
-    while let Ok(item) = timeout(if left > 0 { LIMIT } else { QUIET }, news.recv()).await {
+    // Late news are waited for, however long the pause before them: a loaded machine is no loss.
+    while count < sent.len() {
+        let Ok(item) = timeout(LIMIT, news.recv()).await else { break };
         let (number, at) = item.unwrap();
         record(number, at);
-        left = left.saturating_sub(1);
+        count += 1;
         most.look();
     }
     let lost: Vec<_> = sent.iter().filter(|(number, _)| !seen.contains_key(number)).collect();
     assert!(lost.is_empty(), "not seen: {lost:?}");
     assert!(seen.keys().all(|number| sent.contains_key(number)), "seen without a change");
-    let mut delays: Vec<Duration> =
-        sent.iter().map(|(number, (at, _))| seen[number].duration_since(*at)).collect();
-    delays.sort_unstable();
-    delays
+    let mut followed: HashSet<usize> =
+        order.iter().copied().filter(|number| bare.numbers.contains(number)).collect();
+    while !followed.is_empty() {
+        let (number, at) = timeout(LIMIT, bare.news.recv()).await.unwrap().unwrap();
+        // A service that lost its last check and then an instance moves its index twice.
+        if followed.remove(&number) {
+            bare.delays.push(at.duration_since(sent[&number].0));
+        }
+    }
+    sent.iter().map(|(number, (at, _))| seen[number].duration_since(*at)).collect()
 }
 
-/// The most connections seen at once. One is the writer's.
+/// The most connections of the watcher seen at once.
 struct Most {
     port: u16,
-    most: usize,
+    highest: usize,
+    /// Connections of the writer and of the bare loops.
+    others: usize,
 }
 
 impl Most {
     fn look(&mut self) {
-        self.most = self.most.max(connections(self.port).saturating_sub(1));
+        self.highest = self.highest.max(connections(self.port).saturating_sub(self.others));
     }
 }
 
@@ -397,26 +524,48 @@ fn cpu() -> f64 {
     f64::from(ticks[0] + ticks[1]) / 100.0
 }
 
-fn print(few: &Figures, many: &Figures) {
+fn print(columns: &[(String, Figures)]) {
+    let line = |name: &str, show: &dyn Fn(&(String, Figures)) -> String| {
+        let cells: Vec<String> =
+            columns.iter().map(|column| format!("{:>13}", show(column))).collect();
+        println!("  {name:<34}{}", cells.concat());
+    };
     let row = |name: &str, show: &dyn Fn(&Figures) -> String| {
-        println!("  {name:<34}{:>14}{:>14}", show(few), show(many));
+        line(name, &|(_, figures)| show(figures));
     };
     let millis = |delay: Duration| format!("{:.1} ms", delay.as_secs_f64() * 1e3);
-    let at = |figures: &Figures, part: usize| {
-        millis(figures.delays[(figures.delays.len() * part / 100).min(figures.delays.len() - 1)])
-    };
-    println!("  {:<34}{:>14}{:>14}", "", "one each", "shared");
+    let ratio =
+        |ours: Duration, bare: Duration| format!("{:.2}", ours.as_secs_f64() / bare.as_secs_f64());
+    line("", &|(name, _)| name.clone());
     row("watches", &|run| run.views.to_string());
-    row("changes, each seen once", &|run| run.changes.to_string());
-    row("delay p50", &|run| at(run, 50));
-    row("delay p99", &|run| at(run, 99));
-    row("delay max", &|run| at(run, 100));
+    row("changes, each seen once", &|run| run.delays.len().to_string());
+    row("delay p50", &|run| millis(at(&run.delays, 50)));
+    row("delay p99", &|run| millis(at(&run.delays, 99)));
+    row("delay max", &|run| millis(at(&run.delays, 100)));
+    row("bare loops", &|run| run.bare.len().to_string());
+    row("bare loop p50", &|run| millis(at(&run.bare, 50)));
+    row("bare loop max", &|run| millis(at(&run.bare, 100)));
+    row("p50 by the bare loop's", &|run| ratio(at(&run.delays, 50), at(&run.bare, 50)));
     row("connections at most", &|run| run.connections.to_string());
     row("first snapshots after", &|run| millis(run.ready));
     row("requests until then", &|run| run.at_start.to_string());
     row("requests for the changes", &|run| run.requests.to_string());
     row("requests in 20 s at rest", &|run| run.at_rest.to_string());
-    row("resident memory", &|run| format!("{} MB", run.memory / 1_000_000));
+    row("resident memory", &|run| format!("{:.1} MB", to_f64(run.memory) / 1e6));
+    row("memory for a watch", &|run| {
+        format!("{:.1} kB", to_f64(run.memory) / 1e3 / to_f64(u64::try_from(run.views).unwrap()))
+    });
+    row("CPU for a change", &|run| millis(run.cpu_per_change));
     row("CPU during the changes", &|run| format!("{:.2} %", run.cpu_changes * 100.0));
     row("CPU at rest", &|run| format!("{:.2} %", run.cpu_rest * 100.0));
+}
+
+/// The delay that so many percent are not above, of sorted ones.
+fn at(delays: &[Duration], percent: usize) -> Duration {
+    delays[(delays.len() * percent / 100).min(delays.len() - 1)]
+}
+
+#[expect(clippy::cast_precision_loss, reason = "for people to read")]
+fn to_f64(number: u64) -> f64 {
+    number as f64
 }
