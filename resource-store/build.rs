@@ -29,6 +29,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         .build_transport(false)
         .btree_map(".")
         .bytes(".resource_store.peer")
+        .codec_path("crate::codec::SmallBuffers")
         .compile_well_known_types(false)
         .include_file("packages.rs")
         .compile_fds(described)?;

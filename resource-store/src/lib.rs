@@ -32,6 +32,8 @@ pub mod client;
 mod client_tls;
 mod clock;
 mod code;
+#[cfg(any(feature = "grpc", feature = "client"))]
+mod codec;
 pub mod controller;
 pub mod demo;
 mod equality;

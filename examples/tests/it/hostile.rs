@@ -13,8 +13,8 @@
 //! time and over a lasting one, and each step counts by itself. By default a few
 //! rounds are run; `scripts/soak hostile` runs ten minutes of them with 40,000
 //! watches, in release mode. `SEED` sets another seed than 23, and `WATCHES` another
-//! number of watches: each write of the good client wakes all of them, which takes a
-//! server that is not optimized about 1 s for 40,000.
+//! number of watches. They are of the type that the good client writes, and of other
+//! names.
 
 mod attackers;
 mod good;
