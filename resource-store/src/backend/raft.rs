@@ -1,4 +1,66 @@
 //! The backend that several nodes keep together, by Raft.
+//!
+//! # Files
+//!
+//! | what | files |
+//! |---|---|
+//! | configuration | `config`, `retired`; `faults` for tests |
+//! | types of the consensus library, and how they are sent | `types`, `convert` |
+//! | log: entries and vote on the disk, the newest entries in memory | `log`, `log/file`, `log/writer`, `log/cache` |
+//! | what must not have effects before the log is on the disk; what the log must keep | `gate`; `on_disk`, `keeping` |
+//! | state machine: applies entries, gives and takes snapshots | `machine`, `snapshot`, `restore` |
+//! | network: connections, streams of entries, calls of the library | `channels`, `appending`, `network`; errors on the way: `wire` |
+//! | reads: whom a majority follows and since when, rounds that reads share | `lease`, `barrier` |
+//! | membership: the leader's part, calls about it, joining and removal | `members`, `asking`, `belonging` |
+//! | node: proposes, forwards, finds the read index; starts and stops; answers others | `node`, `lifecycle`, `server` |
+//!
+//! # A write
+//!
+//! ```text
+//! RaftBackend::write_cas ─► Node::change ─┬─ a follower ─► ForwardingService of the leader ─┐
+//!                                         └─ the leader ◄───────────────────────────────────┘
+//! Node::propose ─► library ─┬─► Log::append ─► writer: one sync for all that waits ─► Gate::flushed
+//!                           └─► Link::append_entries ─► streams ─► PeerServer of each follower
+//!                                                                  ─► library ─► Log::append, synced
+//! a majority has it: library ─► Log::save_committed, Machine::apply
+//!                               (waits at the Gate until it is on the leader's disk) ─► answer
+//! ```
+//!
+//! Followers hear that it is committed with the next entries, or by themselves
+//! once the leader's disk has it. A follower that forwarded the write answers
+//! when it has applied it, too.
+//!
+//! # A linearizable read
+//!
+//! ```text
+//! RaftBackend::read ─► Node::catch_up ─┬─ a follower ─► PeerService::read_index of the leader ─┐
+//!                                      └─ the leader ◄─────────────────────────────────────────┘
+//! Node::read_index_here ─► Barrier: one round for all that wait
+//!   ─► what is committed and on the disk (Log, Gate) ─► Network::ask each voter
+//!   ─► Lease: a majority answered what was asked since ─► the index
+//! the node that was asked applies up to it ─► reads its own table
+//! ```
+//!
+//! No step waits for a disk of the leader. A new leader first commits an entry
+//! of its own term.
+//!
+//! # A snapshot goes to a node
+//!
+//! ```text
+//! library ─► Machine::get_current_snapshot: a view ─► Link::full_snapshot
+//!   ─► Needed: the log after it stays ─► parts ─► PeerServer::install_snapshot
+//!   ─► Machine::stage, aside ─► library ─► Machine::install_snapshot: in place, watches end
+//!   ─► Log::purge, once the table has it on the disk (OnDisk)
+//! ```
+//!
+//! # A node joins
+//!
+//! ```text
+//! RaftBackend::start ─► lifecycle::start ─► belonging::enter ─► asking::join, until it is done
+//!   ─► PeerServer::join of the leader ─► members::take_in: a learner
+//!   ─► entries or a snapshot, until it lacks little ─► a voter
+//!   ─► Node::adopt_cluster, Log::set_entered
+//! ```
 
 mod appending;
 mod asking;
@@ -14,6 +76,7 @@ mod convert;
 mod faults;
 mod gate;
 mod keeping;
+mod lease;
 mod lifecycle;
 mod log;
 mod machine;
@@ -35,7 +98,7 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 use async_trait::async_trait;
 pub use config::{PeerTls, RaftConfig, Start};
 #[cfg(any(test, feature = "testing"))]
-pub use faults::Faults;
+pub use faults::{Faults, HeldDisk};
 pub use members::Member;
 pub use retired::RetiredTypes;
 use tokio_util::sync::DropGuard;
@@ -135,8 +198,10 @@ impl RaftBackend {
     }
 
     /// Whether this node leads: a [`Lease`](crate::controller::Lease) for
-    /// controllers that are to run once in the cluster. It is given back when
-    /// the node has heard from no majority for the time of an election.
+    /// controllers that are to run once in the cluster. A majority promised not
+    /// to elect another node before it ends. It ends by itself, if no majority
+    /// renews that promise, after nine tenths of the longer
+    /// [`RaftConfig::election`] time, counted from when the majority was asked.
     pub fn leadership(&self) -> Leadership {
         self.node.leadership.clone()
     }

@@ -13,14 +13,22 @@ use std::{
 
 use futures::StreamExt as _;
 use prost::Message as _;
-use tokio::sync::{
-    mpsc,
-    oneshot::{self, Sender},
+use tokio::{
+    sync::{
+        mpsc,
+        oneshot::{self, Sender},
+    },
+    time::Instant,
 };
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::{Status, transport::Channel};
 
-use super::channels::{self, Channels};
+use super::{
+    channels::{self, Channels},
+    convert,
+    lease::Lease,
+    types::{NodeId, Vote},
+};
 use crate::{
     backend::store::sync::lock,
     error_chain::error_chain,
@@ -40,6 +48,8 @@ const LARGE: usize = 64 << 10;
 #[derive(Debug, Clone)]
 pub(crate) struct Appending {
     channels: Channels,
+    /// Is told of messages that were acknowledged.
+    lease: Lease,
     open: Arc<Mutex<HashMap<Place, Stream>>>,
 }
 
@@ -66,14 +76,37 @@ struct Answers {
     /// The number of the next message.
     next: u64,
     /// Also those that nobody waits for any more.
-    waiting: HashMap<u64, Sender<Answer>>,
+    waiting: HashMap<u64, Waiting>,
     /// Why the stream has ended.
     ended: Option<String>,
 }
 
+/// A message without an answer.
+#[derive(Debug)]
+struct Waiting {
+    tell: Sender<Answer>,
+    /// To whom it goes, and in which term, if it says so.
+    route: Option<(Vote, NodeId)>,
+    /// No later than when it was sent.
+    sent: Instant,
+}
+
+impl Waiting {
+    /// Whoever takes a message, even if it lacks entries before those in it,
+    /// follows the leader, also if nobody waits for the answer any more.
+    fn answered(self, answer: peer::AppendResponse, lease: &Lease) {
+        use peer::append_response::Result::{Accepted, Conflict};
+        if let (Some((vote, node)), Some(Accepted(_) | Conflict(_))) = (self.route, &answer.result)
+        {
+            lease.acknowledged(&vote, node, self.sent);
+        }
+        self.tell.send(Ok(answer)).unwrap_or_default();
+    }
+}
+
 impl Appending {
-    pub(crate) fn new(channels: Channels) -> Self {
-        Self { channels, open: Arc::default() }
+    pub(crate) fn new(channels: Channels, lease: Lease) -> Self {
+        Self { channels, lease, open: Arc::default() }
     }
 
     /// Sends a message and gives the answer, or else why there is none.
@@ -103,7 +136,8 @@ impl Appending {
         let channel = self.channels.to(&place.address).map_err(|e| error_chain(&e))?;
         let (requests, to_send) = mpsc::unbounded_channel();
         let stream = Stream { requests, answers: Arc::default() };
-        tokio::spawn(run(channels::peer_client(channel), to_send, Arc::clone(&stream.answers)));
+        let (client, lease) = (channels::peer_client(channel), self.lease.clone());
+        tokio::spawn(run(client, to_send, Arc::clone(&stream.answers), lease));
         open.insert(place, stream.clone());
         Ok(stream)
     }
@@ -128,8 +162,11 @@ impl Stream {
         let number = answers.next;
         answers.next += 1;
         let (tell, answer) = oneshot::channel();
+        let vote = convert::vote(message.vote).ok();
+        let route = vote.zip(message.route.map(|route| route.to));
+        let waiting = Waiting { tell, route, sent: Instant::now() };
         if self.requests.send(peer::AppendRequest { number, ..message }).is_ok() {
-            answers.waiting.insert(number, tell);
+            answers.waiting.insert(number, waiting);
         }
         Ok(answer)
     }
@@ -140,15 +177,16 @@ async fn run(
     client: PeerServiceClient<Channel>,
     to_send: mpsc::UnboundedReceiver<peer::AppendRequest>,
     answers: Arc<Mutex<Answers>>,
+    lease: Lease,
 ) {
-    let reason = match tell_answers(client, to_send, &answers).await {
+    let reason = match tell_answers(client, to_send, &answers, &lease).await {
         Ok(()) => "it has ended the stream".to_owned(),
         Err(status) => channels::reason(&status),
     };
     let mut answers = lock(&answers);
-    for (_, tell) in answers.waiting.drain() {
+    for (_, waiting) in answers.waiting.drain() {
         // Nobody may wait for it any more.
-        tell.send(Err(reason.clone())).unwrap_or_default();
+        waiting.tell.send(Err(reason.clone())).unwrap_or_default();
     }
     answers.ended = Some(reason);
 }
@@ -157,12 +195,14 @@ async fn tell_answers(
     mut client: PeerServiceClient<Channel>,
     to_send: mpsc::UnboundedReceiver<peer::AppendRequest>,
     answers: &Arc<Mutex<Answers>>,
+    lease: &Lease,
 ) -> Result<(), Status> {
     let wanted = {
         let answers = Arc::clone(answers);
         move |message: &peer::AppendRequest| {
             let mut answers = lock(&answers);
-            let given_up = answers.waiting.get(&message.number).is_some_and(Sender::is_closed);
+            let waiting = answers.waiting.get(&message.number);
+            let given_up = waiting.is_some_and(|waiting| waiting.tell.is_closed());
             if given_up {
                 answers.waiting.remove(&message.number);
             }
@@ -172,9 +212,10 @@ async fn tell_answers(
     let requests = UnboundedReceiverStream::new(to_send).filter(wanted);
     let mut stream = client.append(requests).await?.into_inner();
     while let Some(answer) = stream.message().await? {
-        let tell = lock(answers).waiting.remove(&answer.number);
-        // Nobody may wait for it any more.
-        tell.map_or(Ok(()), |tell| tell.send(Ok(answer))).unwrap_or_default();
+        let waiting = lock(answers).waiting.remove(&answer.number);
+        if let Some(waiting) = waiting {
+            waiting.answered(answer, lease);
+        }
     }
     Ok(())
 }

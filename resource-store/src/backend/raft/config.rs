@@ -28,6 +28,8 @@ pub struct RaftConfig {
     /// After how long without a leader others want to become one: a random time
     /// between the two, after a lease of the longer one; 300 to 600 ms by
     /// default. A leader that is lost is so replaced after about a second.
+    /// A leader whose disk is at one write for more than the longer one is
+    /// replaced, too.
     pub election: (Duration, Duration),
     /// How long a call waits for a leader, or for this node to catch up, before
     /// it fails with `Inconsistent`; 5 seconds by default.

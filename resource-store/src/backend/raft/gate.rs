@@ -14,7 +14,21 @@
 //! same disk after all entries before it; what a follower acknowledges is on
 //! its disk, always.
 
-use tokio::sync::watch;
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::{
+    sync::{Notify, watch},
+    time::Instant,
+};
+
+use super::types::LogId;
+use crate::backend::store::sync::lock;
 
 /// Where the log is, as far as the gate cares.
 #[derive(Debug, Clone, Default)]
@@ -24,6 +38,8 @@ struct Disk {
     early: u64,
     /// Entries before this index are on the disk.
     flushed: u64,
+    /// The last entry that got there.
+    last: Option<LogId>,
     failed: bool,
 }
 
@@ -36,6 +52,11 @@ pub(crate) struct GateClosed;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Gate {
     disk: watch::Sender<Disk>,
+    /// When the write began that is under way.
+    writing: Arc<Mutex<Option<Instant>>>,
+    /// Another node was told less than what is committed.
+    held_back: Arc<AtomicBool>,
+    opened: Arc<Notify>,
 }
 
 impl Gate {
@@ -50,13 +71,52 @@ impl Gate {
         });
     }
 
-    /// All entries before `end` are on the disk.
-    pub(crate) fn flushed(&self, end: u64) {
+    /// All entries up to this one are on the disk.
+    pub(crate) fn flushed(&self, last: LogId) {
+        let end = last.index + 1;
         self.disk.send_if_modified(|disk| {
             let more = end > disk.flushed && disk.early > disk.flushed;
             disk.flushed = disk.flushed.max(end);
+            disk.last = disk.last.max(Some(last));
             more
         });
+        if self.held_back.swap(false, Ordering::AcqRel) {
+            self.opened.notify_one();
+        }
+    }
+
+    /// A write begins, or the one under way has ended.
+    pub(crate) fn writes(&self, writes: bool) {
+        *lock(&self.writing) = writes.then(Instant::now);
+    }
+
+    /// Returns `true` if the disk has been at one write for longer than that.
+    pub(crate) fn hangs(&self, limit: Duration) -> bool {
+        lock(&self.writing).is_some_and(|since| since.elapsed() > limit)
+    }
+
+    /// The last one of the committed entries that may have effects, as far as
+    /// it is known.
+    pub(crate) fn visible(&self, committed: LogId) -> Option<LogId> {
+        let disk = self.disk.borrow();
+        if open(&disk, committed.index) { Some(committed) } else { disk.last.min(Some(committed)) }
+    }
+
+    /// The index after the last one of the committed entries that may have
+    /// effects.
+    pub(crate) fn visible_end(&self, committed: u64) -> u64 {
+        let disk = self.disk.borrow();
+        if open(&disk, committed) { committed + 1 } else { disk.flushed }
+    }
+
+    /// Notes that another node was told less than what is committed.
+    pub(crate) fn hold_back(&self) {
+        self.held_back.store(true, Ordering::Release);
+    }
+
+    /// Waits until more may be told than was held back.
+    pub(crate) async fn opened(&self) {
+        self.opened.notified().await;
     }
 
     /// Entries from `since` on are gone.
@@ -64,6 +124,7 @@ impl Gate {
         self.disk.send_modify(|disk| {
             disk.early = disk.early.min(since);
             disk.flushed = disk.flushed.min(since);
+            disk.last = disk.last.filter(|last| last.index < since);
         });
     }
 
@@ -97,6 +158,10 @@ mod tests {
 
     use super::*;
 
+    fn id(index: u64) -> LogId {
+        LogId::new(openraft::CommittedLeaderId::new(1, 1), index)
+    }
+
     #[tokio::test]
     async fn what_is_not_on_the_disk_does_not_pass() {
         let gate = Gate::default();
@@ -106,20 +171,51 @@ mod tests {
         assert!(gate.is_open(4) && !gate.is_open(5) && !gate.is_open(6) && gate.is_open(7));
         let mut waiting = Box::pin(gate.pass(6));
         assert!(waiting.as_mut().now_or_never().is_none());
-        gate.flushed(6);
+        gate.flushed(id(5));
         assert!(gate.is_open(5) && waiting.as_mut().now_or_never().is_none());
         gate.acknowledged_early(7, 8);
         assert!(gate.is_open(5) && !gate.is_open(6));
-        gate.flushed(8);
+        gate.flushed(id(7));
         waiting.await.unwrap();
         assert!(gate.is_open(7));
+    }
+
+    #[tokio::test]
+    async fn others_are_told_of_what_is_on_the_disk_and_later_of_the_rest() {
+        let gate = Gate::default();
+        assert_eq!(gate.visible(id(5)), Some(id(5)));
+        gate.acknowledged_early(5, 9);
+        assert_eq!(gate.visible(id(4)), Some(id(4)));
+        assert_eq!((gate.visible(id(8)), gate.visible_end(8)), (None, 5));
+        gate.hold_back();
+        gate.flushed(id(6));
+        gate.opened().await;
+        assert_eq!((gate.visible(id(8)), gate.visible_end(8)), (Some(id(6)), 7));
+        gate.flushed(id(7));
+        assert!(gate.opened().now_or_never().is_none(), "nothing was held back");
+        gate.truncated(7);
+        assert_eq!(gate.visible(id(6)), Some(id(6)));
+        gate.acknowledged_early(7, 8);
+        assert_eq!(gate.visible(id(7)), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_write_that_takes_long_is_noticed() {
+        let (gate, limit) = (Gate::default(), Duration::from_secs(1));
+        gate.writes(true);
+        tokio::time::advance(limit).await;
+        assert!(!gate.hangs(limit));
+        tokio::time::advance(limit).await;
+        assert!(gate.hangs(limit));
+        gate.writes(false);
+        assert!(!gate.hangs(limit));
     }
 
     #[tokio::test]
     async fn entries_in_the_place_of_others_wait_again() {
         let gate = Gate::default();
         gate.acknowledged_early(1, 9);
-        gate.flushed(9);
+        gate.flushed(id(8));
         gate.truncated(4);
         assert!(gate.is_open(3) && gate.is_open(4));
         gate.acknowledged_early(4, 5);

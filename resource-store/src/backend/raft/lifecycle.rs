@@ -26,10 +26,11 @@ use super::{
     channels::{self, Channels, MAX_MESSAGE},
     config::{RaftConfig, Start, check_address},
     keeping::{self, Needed},
+    lease::Lease,
     log::Log,
     machine::Machine,
     members,
-    network::Network,
+    network::{Network, Timing},
     node::{Barriers, Node},
     server::PeerServer,
     types::Raft,
@@ -103,18 +104,7 @@ pub(super) async fn start(config: RaftConfig, start: Start) -> Result<RaftBacken
         return Err(given_up(&log, &machine, Error::failed("start", text)).await);
     }
 
-    let cluster = Arc::new(AtomicU64::new(identity.cluster));
-    let channels = Channels::new(config.tls.as_ref());
-    let network = Network {
-        node: identity.node,
-        cluster: Arc::clone(&cluster),
-        appending: Appending::new(channels.clone()),
-        channels,
-        gate: log.gate().clone(),
-        faults: config.faults(),
-        needed: Needed::default(),
-        lost: Arc::default(),
-    };
+    let (network, leadership) = network_of(&config, &log);
     let raft =
         Raft::new(identity.node, Arc::new(library), network.clone(), log.clone(), machine.clone());
     let raft = match raft.await {
@@ -130,14 +120,14 @@ pub(super) async fn start(config: RaftConfig, start: Start) -> Result<RaftBacken
     let node = Arc::new(Node {
         id: identity.node,
         address,
-        cluster,
+        cluster: Arc::clone(&network.cluster),
         forwarding: Channels::new(config.tls.as_ref()),
         config,
         raft,
         log,
         machine,
         network,
-        leadership: Leadership::default(),
+        leadership,
         receiving: Arc::default(),
         changing_members: tokio::sync::Mutex::default(),
         barriers: Barriers::default(),
@@ -164,6 +154,29 @@ pub(super) async fn start(config: RaftConfig, start: Start) -> Result<RaftBacken
     // If nobody listens, the node has stopped already.
     tell_entered.send(()).unwrap_or_default();
     Ok(backend)
+}
+
+/// The way to other nodes, and the leadership that follows from what they say.
+fn network_of(config: &RaftConfig, log: &Log) -> (Network, Leadership) {
+    let identity = log.identity();
+    let channels = Channels::new(config.tls.as_ref());
+    let leadership = Leadership::default();
+    let lease = Lease::new(leadership.clone());
+    let votes = lease.clone();
+    log.tell_of_votes(move |vote| votes.voted(vote));
+    let network = Network {
+        node: identity.node,
+        cluster: Arc::new(AtomicU64::new(identity.cluster)),
+        appending: Appending::new(channels.clone(), lease.clone()),
+        channels,
+        gate: log.gate().clone(),
+        lease,
+        timing: Timing { heartbeat: config.heartbeat, disk: config.election.1 },
+        faults: config.faults(),
+        needed: Needed::default(),
+        lost: Arc::default(),
+    };
+    (network, leadership)
 }
 
 /// Closes what cannot be used, so that another start finds it free.
@@ -198,7 +211,7 @@ async fn open_files(config: &RaftConfig) -> Result<(Log, Machine)> {
                 format!("{LOG_FILE} is missing in {folder}, beside {TABLE_FILE}; {WHEN_DAMAGED}");
             return Err(Error::failed("open", text));
         }
-        Log::open(&log, options.check_on_open)
+        Log::open(&log, options.check_on_open, options.faults())
     })
     .await?;
     let (opened, options) = (log.clone(), config.clone());
@@ -287,6 +300,7 @@ async fn run(
         reason = follow_leader(&node) => node.fail(reason),
         () = keeping::keep_log_short(&node) => node.fail(end_of(&node)),
         () = members::settle(&node) => {}
+        () = tell_of_commits(&node) => node.fail(end_of(&node)),
         () = removed => {
             let folder = node.config.data_dir.display();
             node.fail(format!(
@@ -319,24 +333,41 @@ fn end_of(node: &Node) -> String {
     state.err().map_or("the consensus has ended".to_owned(), |error| error.to_string())
 }
 
+/// Tells other nodes of entries that are committed once they are on the disk
+/// here, if a message before had to leave them out.
+async fn tell_of_commits(node: &Node) {
+    loop {
+        node.network.gate.opened().await;
+        if node.raft.trigger().heartbeat().await.is_err() {
+            return;
+        }
+    }
+}
+
 /// Gives and takes the leadership, and closes connections to old leaders, until
 /// the node fails.
 async fn follow_leader(node: &Node) -> String {
     // Not those of the data, which change with each entry.
     let mut server = node.raft.server_metrics();
-    let (data, metrics) = (node.raft.data_metrics(), node.raft.metrics());
-    let longest = u64::try_from(node.config.election.1.as_millis()).unwrap_or(u64::MAX);
-    let (mut leader, mut leads) = (None, false);
+    let metrics = node.raft.metrics();
+    let lease = &node.network.lease;
+    let mut changes = lease.changes();
+    // As long as other nodes elect nobody else, less what clocks may differ.
+    let length = node.config.election.1 * 9 / 10;
+    let mut leader = None;
     loop {
-        let (now_leader, now_leads) = {
-            if metrics.borrow().running_state.is_err() {
-                return end_of(node);
-            }
-            let silent = data.borrow().millis_since_quorum_ack;
-            let heard = silent.is_some_and(|millis| millis < longest);
+        if metrics.borrow().running_state.is_err() {
+            return end_of(node);
+        }
+        let (now_leader, leads) = {
             let server = server.borrow_and_update();
-            (server.current_leader, server.state == ServerState::Leader && heard)
+            (server.current_leader, (server.state == ServerState::Leader).then_some(server.vote))
         };
+        let members = metrics.borrow().membership_config.membership().clone();
+        let held = leads.is_some_and(|vote| lease.hold(length, node.id, &vote, &members));
+        if !held {
+            node.leadership.set(false);
+        }
         if now_leader != leader {
             leader = now_leader;
             node.forwarding.close_all();
@@ -344,14 +375,13 @@ async fn follow_leader(node: &Node) -> String {
             let id = format!("{:016x}", node.id);
             tracing::info!(node = id, leader = leads, "the leader has changed");
         }
-        if now_leads != leads {
-            leads = now_leads;
-            node.leadership.set(leads);
-        }
-        // Without news, time alone may end a leadership.
-        let changed = tokio::time::timeout(node.config.heartbeat, server.changed()).await;
-        if matches!(changed, Ok(Err(_))) {
-            return end_of(node);
+        tokio::select! {
+            changed = server.changed() => if changed.is_err() {
+                return end_of(node);
+            },
+            // While it is held, it is renewed with each heartbeat.
+            () = changes.next(), if leads.is_some() && !held => {}
+            () = tokio::time::sleep(node.config.heartbeat) => {}
         }
     }
 }

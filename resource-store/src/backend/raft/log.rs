@@ -16,7 +16,7 @@ mod file;
 mod writer;
 
 use std::{
-    fmt::Debug,
+    fmt::{self, Debug},
     io,
     ops::{Bound, RangeBounds},
     path::Path,
@@ -36,6 +36,7 @@ use self::{
     writer::{Work, Writer},
 };
 use super::{
+    faults::Faults,
     gate::Gate,
     on_disk::OnDisk,
     types::{Entry, EntryExt as _, LogId, NodeId, StorageError, Types, Vote},
@@ -62,6 +63,17 @@ struct Shared {
     state: Mutex<State>,
     /// What has to have an entry on the disk before it goes.
     kept_for: OnceLock<OnDisk>,
+    /// Is told of a vote before it is saved.
+    before_vote: OnceLock<BeforeVote>,
+}
+
+/// Is told of a vote.
+struct BeforeVote(Box<dyn Fn(&Vote) + Send + Sync>);
+
+impl Debug for BeforeVote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("BeforeVote")
+    }
 }
 
 /// What is true once the writer has done all it was told.
@@ -94,17 +106,27 @@ impl State {
 
 impl Log {
     /// Opens the log, or makes an empty one; `check` reads all of it. Blocks.
-    pub(crate) fn open(path: &Path, check: bool) -> BackendResult<Self> {
+    pub(crate) fn open(path: &Path, check: bool, faults: Faults) -> BackendResult<Self> {
         let file = Arc::new(LogFile::open(path, check)?);
         let (vote, committed, purged, last) = file.state()?;
         let node = file.identity().node;
         let vote = vote.map(|vote| elected_no_more(vote, node));
         let gate = Gate::default();
         let cache = Arc::new(Mutex::new(Cache::default()));
-        let writer = Writer::start(Arc::clone(&file), gate.clone(), Arc::clone(&cache))?;
+        let writer = Writer::start(Arc::clone(&file), gate.clone(), Arc::clone(&cache), faults)?;
         let state = Mutex::new(State { vote, committed, purged, last, membership_end: 0 });
-        let kept_for = OnceLock::new();
-        Ok(Self { shared: Arc::new(Shared { node, file, writer, gate, cache, state, kept_for }) })
+        Ok(Self {
+            shared: Arc::new(Shared {
+                node,
+                file,
+                writer,
+                gate,
+                cache,
+                state,
+                kept_for: OnceLock::new(),
+                before_vote: OnceLock::new(),
+            }),
+        })
     }
 
     /// Which node this is, and of which cluster.
@@ -135,6 +157,18 @@ impl Log {
     /// Keeps entries from now on until the table has them on the disk.
     pub(crate) fn keep_for(&self, table: OnDisk) {
         self.shared.kept_for.get_or_init(|| table);
+    }
+
+    /// Has somebody told of each vote from now on, before it is saved and so
+    /// before another node can hear of it.
+    pub(crate) fn tell_of_votes(&self, tell: impl Fn(&Vote) + Send + Sync + 'static) {
+        self.shared.before_vote.get_or_init(|| BeforeVote(Box::new(tell)));
+    }
+
+    /// The last entry that is committed, as this node knows it. It knows before
+    /// it answers whoever proposed.
+    pub(crate) fn committed(&self) -> Option<LogId> {
+        lock(&self.shared.state).committed
     }
 
     /// Entries before this index are gone.
@@ -261,6 +295,9 @@ impl RaftLogStorage<Types> for Log {
 
     async fn save_vote(&mut self, vote: &Vote) -> Result<(), StorageError> {
         let vote = *vote;
+        if let Some(BeforeVote(tell)) = self.shared.before_vote.get() {
+            tell(&vote);
+        }
         self.written(|done| Work::Vote(vote, done)).await?;
         lock(&self.shared.state).vote = Some(vote);
         Ok(())

@@ -21,7 +21,7 @@ use openraft::{
         AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, VoteRequest, VoteResponse,
     },
 };
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tonic::transport::Channel;
 
 use super::{
@@ -31,6 +31,7 @@ use super::{
     faults::Faults,
     gate::Gate,
     keeping::Needed,
+    lease::Lease,
     machine,
     snapshot::{self, SnapshotData, State},
     types::{LogId, NodeId, Peer, Snapshot, Types, Vote},
@@ -62,6 +63,8 @@ pub(crate) struct Network {
     pub(crate) channels: Channels,
     pub(crate) appending: Appending,
     pub(crate) gate: Gate,
+    pub(crate) lease: Lease,
+    pub(crate) timing: Timing,
     pub(crate) faults: Faults,
     /// What must not be cut off the log.
     pub(crate) needed: Needed,
@@ -69,7 +72,52 @@ pub(crate) struct Network {
     pub(crate) lost: Arc<Mutex<HashSet<NodeId>>>,
 }
 
+/// How long things may take between nodes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Timing {
+    /// How often a leader shows that it is there.
+    pub(crate) heartbeat: Duration,
+    /// A leader whose disk is at one write for longer shows nothing any more.
+    pub(crate) disk: Duration,
+}
+
+/// The own disk does not go on, so another node should lead.
+#[derive(Debug, Clone, Copy, thiserror::Error)]
+#[error("the disk of this node hangs")]
+struct DiskHangs;
+
 impl Network {
+    /// Returns an error if nothing is to be sent as a leader any more, so that
+    /// other nodes elect another one.
+    fn check_disk(&self) -> Result<(), Unreachable> {
+        if self.gate.hangs(self.timing.disk) { Err(Unreachable::new(&DiskHangs)) } else { Ok(()) }
+    }
+
+    async fn append(
+        &self,
+        address: &str,
+        message: peer::AppendRequest,
+    ) -> Result<AppendAnswer, Failure> {
+        self.check_disk()?;
+        append(&self.appending, address, message).await
+    }
+
+    /// Asks a node whether it follows this one. The answer tells the lease.
+    pub(crate) async fn ask(
+        &self,
+        to: NodeId,
+        peer: &Peer,
+        vote: &Vote,
+    ) -> Result<AppendAnswer, Failure> {
+        self.faults.check(self.node, to).map_err(|e| Unreachable::new(&e))?;
+        let message = peer::AppendRequest {
+            route: Some(self.route(to)),
+            vote: Some(convert::from_vote(vote)),
+            ..peer::AppendRequest::default()
+        };
+        self.append(&peer.address, message).await
+    }
+
     pub(crate) fn route(&self, to: NodeId) -> peer::Route {
         peer::Route { cluster: self.cluster.load(Ordering::Acquire), to, from: self.node }
     }
@@ -84,6 +132,7 @@ impl RaftNetworkFactory<Types> for Network {
             to: target,
             address: node.address.as_str().into(),
             told: None,
+            spoke: None,
             under_way: None,
         }
     }
@@ -96,6 +145,8 @@ pub(crate) struct Link {
     address: Arc<str>,
     /// What the node was last told to be committed.
     told: Option<LogId>,
+    /// When it was last told anything.
+    spoke: Option<Instant>,
     under_way: Option<Attempt>,
 }
 
@@ -121,23 +172,35 @@ impl Link {
     }
 
     /// What the other node may be told to be committed: only what is on the
-    /// disk here. A message without entries waits for it, since nothing else
-    /// might be sent for a while.
-    async fn committed(&mut self, request: &AppendRequest) -> Result<Option<LogId>, Failure> {
-        let Some(committed) = request.leader_commit else { return Ok(None) };
-        if !self.network.gate.is_open(committed.index) {
-            if !request.entries.is_empty() {
-                return Ok(self.told);
-            }
-            let passed = self.network.gate.pass(committed.index).await;
-            passed.map_err(|closed| RPCError::Unreachable(Unreachable::new(&closed)))?;
+    /// disk here. No message waits for the disk; another one follows once more
+    /// may be told.
+    fn committed(&self, request: &AppendRequest) -> Option<LogId> {
+        let committed = request.leader_commit?;
+        let gate = &self.network.gate;
+        if !gate.is_open(committed.index) {
+            gate.hold_back();
         }
-        self.told = Some(committed);
-        Ok(self.told)
+        // In this order: what got to the disk meanwhile is told now.
+        gate.visible(committed).max(self.told)
+    }
+
+    /// Returns `true` if the other node would hear nothing new, and heard that
+    /// this one is there a moment ago.
+    fn is_idle_talk(&self, request: &AppendRequest) -> bool {
+        let held_back = request.leader_commit.is_some_and(|committed| Some(committed) > self.told);
+        request.entries.is_empty()
+            && held_back
+            && self.committed(request) == self.told
+            && self.spoke.is_some_and(|spoke| spoke.elapsed() < self.network.timing.heartbeat / 2)
     }
 
     async fn send(&mut self, request: AppendRequest) -> Result<AppendAnswer, Failure> {
-        let committed = self.committed(&request).await?;
+        if self.is_idle_talk(&request) {
+            // What it claims was acknowledged before; no lease counts it.
+            return Ok(AppendEntriesResponse::Success);
+        }
+        let committed = self.committed(&request);
+        (self.told, self.spoke) = (committed, Some(Instant::now()));
         let sign_of_life = peer::AppendRequest {
             route: Some(self.network.route(self.to)),
             vote: Some(convert::from_vote(&request.vote)),
@@ -146,13 +209,13 @@ impl Link {
             ..peer::AppendRequest::default()
         };
         self.check()?;
-        let (appending, address) = (self.network.appending.clone(), Arc::clone(&self.address));
+        let (network, address) = (self.network.clone(), Arc::clone(&self.address));
         let Some(last) = request.entries.last().map(|entry| entry.log_id) else {
-            return append(&appending, &address, sign_of_life).await;
+            return network.append(&address, sign_of_life).await;
         };
         let entries = request.entries.iter().map(convert::from_entry).collect();
         let message = peer::AppendRequest { entries, ..sign_of_life.clone() };
-        let answer = append_slowly(appending, address, message, sign_of_life);
+        let answer = append_slowly(network, address, message, sign_of_life);
         let answer = Mutex::new(answer.boxed());
         let (vote, previous) = (request.vote, request.prev_log_id);
         self.under_way = Some(Attempt { vote, previous, last, answer });
@@ -218,6 +281,7 @@ impl RaftNetwork<Types> for Link {
         request: AppendRequest,
         _: RPCOption,
     ) -> Result<AppendAnswer, Failure> {
+        self.network.check_disk()?;
         let answer = self.exchange(request).await;
         self.tell_if_lost(&answer);
         answer
@@ -294,7 +358,7 @@ impl RaftNetwork<Types> for Link {
 
 /// Sends entries, and a sign of life now and then as long as that takes.
 async fn append_slowly(
-    appending: Appending,
+    this: Network,
     address: Arc<str>,
     message: peer::AppendRequest,
     sign_of_life: peer::AppendRequest,
@@ -302,13 +366,13 @@ async fn append_slowly(
     let signs = async {
         loop {
             tokio::time::sleep(RETRY).await;
-            if let Err(error) = append(&appending, &address, sign_of_life.clone()).await {
+            if let Err(error) = this.append(&address, sign_of_life.clone()).await {
                 tracing::debug!(%error, "a sign of life did not get through");
             }
         }
     };
     tokio::select! {
-        answer = append(&appending, &address, message) => answer,
+        answer = this.append(&address, message) => answer,
         () = signs => Err(network(&Malformed("no end of signs of life"))),
         () = tokio::time::sleep(APPEND_TIMEOUT) => {
             Err(network(&Malformed("entries took too long")))

@@ -1,6 +1,7 @@
 //! What one node does: proposes, forwards, and finds out how far it has to be.
 
 use std::{
+    collections::BTreeSet,
     fmt,
     future::Future,
     sync::{
@@ -11,7 +12,12 @@ use std::{
 };
 
 use bytes::Bytes;
-use openraft::error::{CheckIsLeaderError, ClientWriteError, RaftError};
+use futures::{StreamExt as _, stream::FuturesUnordered};
+use openraft::{
+    ServerState,
+    error::{ClientWriteError, RaftError},
+    raft::AppendEntriesResponse,
+};
 use tokio::{
     sync::{Mutex, watch},
     time::Instant,
@@ -402,21 +408,16 @@ impl Node {
         }
     }
 
-    /// The entry that has to be applied before a linearizable read, as the
-    /// leader knows it.
+    /// The index after the last entry that has to be applied before a
+    /// linearizable read, as the leader knows it.
     pub(crate) async fn read_index_here(&self) -> Result<u64> {
-        let raft = self.raft.clone();
+        let (raft, log, network) = (self.raft.clone(), self.log.clone(), self.network.clone());
+        // A round that takes longer than an election is of no use.
+        let limit = self.config.election.1.min(self.config.patience);
         let round = || async move {
-            match raft.get_read_log_id().await {
-                Ok((index, _)) => Ok(index.map_or(0, |index| index.index + 1)),
-                Err(RaftError::APIError(CheckIsLeaderError::ForwardToLeader(_))) => {
-                    Err(inconsistent("the node is not the leader"))
-                }
-                Err(RaftError::APIError(CheckIsLeaderError::QuorumNotEnough(_))) => {
-                    Err(inconsistent("no majority of the nodes answers"))
-                }
-                Err(other) => Err(inconsistent(other.to_string())),
-            }
+            let round = read_index(&raft, &log, &network);
+            let ended = tokio::time::timeout(limit, round).await;
+            ended.unwrap_or_else(|_too_long| Err(no_majority()))
         };
         self.barriers.leader.pass(round).await
     }
@@ -514,6 +515,57 @@ impl Node {
             Ok(answer.into_inner().resources.into_iter().map(Arc::new).collect())
         })
         .await
+    }
+}
+
+fn no_majority() -> Error {
+    inconsistent("no majority of the nodes answers")
+}
+
+/// What is committed and may be known, if a majority follows this node after
+/// that was looked up.
+///
+/// Nothing of it waits for a disk. Whatever the leader acknowledged was
+/// committed before, so the log knows of it; and what is not on its disk yet it
+/// acknowledged to nobody.
+async fn read_index(raft: &Raft, log: &Log, network: &Network) -> Result<u64> {
+    let (vote, members) = {
+        let metrics = raft.metrics();
+        let metrics = metrics.borrow();
+        if metrics.state != ServerState::Leader {
+            return Err(inconsistent("the node is not the leader"));
+        }
+        (metrics.vote, metrics.membership_config.membership().clone())
+    };
+    let committed = log.committed().filter(|last| last.leader_id == vote.leader_id);
+    // What leaders before it acknowledged is committed by then.
+    let committed = committed.ok_or_else(|| inconsistent("the leader has only been elected"))?;
+    let index = log.gate().visible_end(committed.index);
+
+    let (me, since) = (network.node, Instant::now());
+    let voters: BTreeSet<_> = members.voter_ids().filter(|id| *id != me).collect();
+    let ask = |id: NodeId| {
+        let (peer, vote) = (members.get_node(&id).cloned().unwrap_or_default(), &vote);
+        async move { network.ask(id, &peer, vote).await }
+    };
+    let mut asked: FuturesUnordered<_> = voters.into_iter().map(ask).collect();
+    let answers = async {
+        while let Some(answer) = asked.next().await {
+            if matches!(answer, Ok(AppendEntriesResponse::HigherVote(_))) {
+                return Err(inconsistent("the node is not the leader any more"));
+            }
+        }
+        Err(no_majority())
+    };
+    tokio::select! {
+        // Answers are told to it first.
+        biased;
+        leads = network.lease.confirmed_since(since, me, &vote, &members) => if leads {
+            Ok(index)
+        } else {
+            Err(inconsistent("the node is not the leader any more"))
+        },
+        refused = answers => refused,
     }
 }
 

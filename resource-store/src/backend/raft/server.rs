@@ -276,6 +276,7 @@ impl PeerService for PeerServer {
             async move {
                 let request = request?;
                 let number = request.number;
+                server.node.network.faults.latency().await;
                 let result = server.take_entries(request).await.unwrap_or_else(|status| {
                     append_response::Result::Refused(status.message().to_owned())
                 });

@@ -3,6 +3,7 @@
 mod appending;
 mod joining;
 mod keeping;
+mod leading;
 mod peers;
 mod restoring;
 mod storage;

@@ -73,6 +73,7 @@ pub(super) struct Batch {
     /// Entries from here on are thrown away before `records` are written.
     truncated: Option<u64>,
     records: Vec<(u64, Vec<u8>)>,
+    last: Option<LogId>,
     bytes: usize,
 }
 
@@ -80,12 +81,15 @@ impl Batch {
     pub(super) fn append(&mut self, entries: &[Entry]) {
         let records = entries.iter().map(|entry| (entry.log_id.index, encode(entry)));
         let before = self.records.len();
+        self.last = entries.last().map(|entry| entry.log_id).or(self.last);
         self.records.extend(records);
         self.bytes += self.records.iter().skip(before).map(|(_, r)| r.len()).sum::<usize>();
     }
 
     pub(super) fn truncate(&mut self, since: u64) {
         self.records.retain(|(index, _)| *index < since);
+        // Nothing was said about what stays: the next entries tell.
+        self.last = self.last.filter(|last| last.index < since);
         self.truncated = Some(self.truncated.map_or(since, |before| before.min(since)));
     }
 
@@ -112,9 +116,9 @@ impl Batch {
         };
     }
 
-    /// The index after the last entry.
-    pub(super) fn end(&self) -> Option<u64> {
-        self.records.last().map(|(index, _)| index + 1)
+    /// The last entry.
+    pub(super) fn last(&self) -> Option<LogId> {
+        self.last
     }
 }
 

@@ -15,6 +15,7 @@ use super::{
 use crate::backend::{
     Error, Result,
     raft::{
+        faults::Faults,
         gate::Gate,
         types::{Entry, LogId, Types, Vote},
     },
@@ -58,10 +59,15 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    pub(super) fn start(file: Arc<LogFile>, gate: Gate, cache: Arc<Mutex<Cache>>) -> Result<Self> {
+    pub(super) fn start(
+        file: Arc<LogFile>,
+        gate: Gate,
+        cache: Arc<Mutex<Cache>>,
+        faults: Faults,
+    ) -> Result<Self> {
         let (work, receiver) = mpsc::channel();
         let thread = std::thread::Builder::new().name("raft-log".to_owned());
-        thread.spawn(move || run(&file, &gate, &cache, &receiver)).map_err(|error| {
+        thread.spawn(move || run(&file, &gate, &cache, &faults, &receiver)).map_err(|error| {
             Error::Other { operation: "open", retryable: true, source: Box::new(error) }
         })?;
         Ok(Self { work })
@@ -76,7 +82,13 @@ impl Writer {
     }
 }
 
-fn run(file: &LogFile, gate: &Gate, cache: &Mutex<Cache>, work: &mpsc::Receiver<Work>) {
+fn run(
+    file: &LogFile,
+    gate: &Gate,
+    cache: &Mutex<Cache>,
+    faults: &Faults,
+    work: &mpsc::Receiver<Work>,
+) {
     let mut batch = Batch::default();
     let mut failed = None;
     while let Ok(first) = work.recv() {
@@ -86,19 +98,24 @@ fn run(file: &LogFile, gate: &Gate, cache: &Mutex<Cache>, work: &mpsc::Receiver<
             let Ok(next) = work.try_recv() else { break };
             closing = add(next, &mut batch, &mut waiting);
         }
-        let end = batch.end();
+        let last = batch.last();
         // Which entries are committed is worth no sync of its own.
-        let needed = !waiting.is_empty() || end.is_some();
+        let needed = !waiting.is_empty() || last.is_some();
+        if needed {
+            gate.writes(true);
+            faults.disk();
+        }
         let result = match &failed {
             Some(reason) => Err(io::Error::other(String::clone(reason))),
             None if needed => file.write(&mut batch).map_err(io::Error::other),
             None => Ok(()),
         };
+        gate.writes(false);
         match &result {
             Ok(()) => {
-                if let Some(end) = end {
-                    lock(cache).flushed(end);
-                    gate.flushed(end);
+                if let Some(last) = last {
+                    lock(cache).flushed(last.index + 1);
+                    gate.flushed(last);
                 }
             }
             Err(error) => {
