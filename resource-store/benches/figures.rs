@@ -1,14 +1,16 @@
 //! Prints how fast the store is in one process.
 //!
 //! `cargo bench -p resource-store --all-features`; `-- N` sets how many resources
-//! there are (100,000 by default), and `-- durable` leaves it at the durable
-//! backend.
+//! there are (100,000 by default); `-- durable` leaves it at the durable backend,
+//! and `-- watches` at a write among many watches.
 
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a program for people at a terminal")]
 
 #[cfg(feature = "durable")]
 #[path = "figures/durable.rs"]
 mod durable;
+#[path = "figures/watches.rs"]
+mod watches;
 
 use std::{future::Future, sync::Arc, time::Duration};
 
@@ -28,13 +30,19 @@ fn main() {
     let count = std::env::args().find_map(|arg| arg.parse().ok()).unwrap_or(100_000);
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    let all = !std::env::args().any(|arg| arg == "durable");
+    let only = |part: &str| std::env::args().any(|arg| arg == part);
+    let (durable, watches) = (only("durable"), only("watches"));
     runtime.block_on(async {
-        if all {
+        if !durable && !watches {
             figures(count).await;
         }
+        if watches || !durable {
+            watches::figures().await;
+        }
         #[cfg(feature = "durable")]
-        durable::figures().await;
+        if durable || !watches {
+            durable::figures().await;
+        }
     });
 }
 

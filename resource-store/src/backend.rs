@@ -21,7 +21,7 @@ use crate::{
     pb::{Id, Resource, Tenancy},
 };
 
-/// How fresh a read has to be.
+/// Freshness that a read asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Consistency {
     /// Monotonic in one process, without a promise on how far behind.
@@ -40,31 +40,32 @@ impl fmt::Display for Consistency {
     }
 }
 
-/// What a list or watch asks for.
+/// The resources that a list or a watch covers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Query {
     /// The kind; all its versions are meant.
     pub kind: GroupKind,
     /// The tenancy, in which each unit may be [`WILDCARD`](crate::WILDCARD).
     pub tenancy: Tenancy,
-    /// How the names begin.
+    /// Prefix of the names; empty for all.
     pub name_prefix: String,
 }
 
 impl Query {
-    /// Everything of a kind in a tenancy.
+    /// Builds a query for everything of a kind in a tenancy.
     pub fn new(kind: GroupKind, tenancy: Tenancy) -> Self {
         Self { kind, tenancy, name_prefix: String::new() }
     }
 
-    /// Only what has such a name.
+    /// Narrows the query to names with this prefix.
     #[must_use]
     pub fn with_name_prefix(mut self, prefix: &str) -> Self {
         prefix.clone_into(&mut self.name_prefix);
         self
     }
 
-    /// Whether a resource of the kind has the tenancy and name asked for.
+    /// Returns `true` if a resource of the kind has a tenancy and a name that
+    /// the query covers.
     pub fn covers(&self, resource: &Resource) -> bool {
         let Some(id) = &resource.id else { return false };
         self.tenancy.covers(id.partition(), id.namespace())
@@ -176,9 +177,13 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Follows a list: upserts for what is there, one end-of-snapshot mark,
     /// then changes.
     ///
-    /// A watcher that reads slower than changes come costs bounded memory: in
-    /// the end its watch closes with [`Error::WatchClosed`], and it starts
-    /// anew. The same happens to every watch when the store is restored.
+    /// A watcher that reads slower than changes come costs bounded memory. As
+    /// long as it has not caught up with its snapshot, changes are merged, and
+    /// its watch stays: so each watch gets a watcher to a whole snapshot, at
+    /// whatever pace. Once it has caught up, and then falls behind by too much,
+    /// its watch closes with [`Error::WatchClosed`], and it starts again; a
+    /// watch also closes where what slow watchers have yet to read takes too
+    /// much memory, and every watch when the store is restored.
     /// Dropping the stream ends the watch.
     ///
     /// # Errors

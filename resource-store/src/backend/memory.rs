@@ -36,7 +36,7 @@ use crate::pb::{Id, Resource};
 /// Source: `internal/storage/inmem`, Consul 1.21.
 /// Deviation: a watch needs no cached snapshot, because states are shared
 /// anyway; changes go to bounded logs, and a watcher that falls behind by more
-/// than such a log is told to start anew, where upstream's buffers grow; there
+/// than such a log is told to start again, where upstream's buffers grow; there
 /// is no background task to run.
 #[derive(Debug, Clone)]
 pub struct MemoryBackend {
@@ -59,15 +59,16 @@ impl Default for MemoryBackend {
 }
 
 impl MemoryBackend {
-    /// An empty store.
+    /// Creates an empty store.
     pub fn new() -> Self {
         Self::with_watch_buffer(DEFAULT_WATCH_BUFFER)
     }
 
-    /// An empty store whose watchers may fall behind by `events` changes of
-    /// what they watch (8192 by default) before they have to start anew. The
-    /// buffer is shared by the watchers of one kind, or of one kind in one
-    /// tenancy.
+    /// Creates an empty store whose watchers, once they have caught up, may fall
+    /// behind by `events` changes (8192 by default) before they start again.
+    /// The buffer is shared by the watchers of one kind in one tenancy, or one
+    /// pattern of tenancies; one that waits does not fall behind by changes of
+    /// names that it does not watch.
     pub fn with_watch_buffer(events: usize) -> Self {
         let shared = Shared {
             current: ArcSwap::from_pointee(State::default()),
@@ -78,12 +79,12 @@ impl MemoryBackend {
         Self { shared: Arc::new(shared) }
     }
 
-    /// How many resources are stored.
+    /// Returns the number of stored resources.
     pub fn len(&self) -> usize {
         self.shared.current.load().resources().len()
     }
 
-    /// Whether nothing is stored.
+    /// Returns `true` if nothing is stored.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -26,12 +26,15 @@ use super::{
 };
 use crate::backend::{
     Consistency, Query, Result,
-    store::{change::Change, topic::Reader, topics::Topics},
+    store::{
+        change::Change,
+        topics::{ChangeReader, Topics},
+    },
 };
 
 const FIRST_DELAY: Duration = Duration::from_millis(20);
 const LONGEST_DELAY: Duration = Duration::from_secs(1);
-/// How often a watch may be refused in a row before every watch closes.
+/// Number of refusals of a watch in a row after which every watch closes.
 const REFUSALS: u32 = 3;
 
 /// The changes of one generation, for whoever watches.
@@ -58,9 +61,9 @@ impl Following {
         self.closed.load(Ordering::SeqCst)
     }
 
-    /// A reader of all changes from now on; none if it would never be told of
-    /// the end.
-    pub(super) fn subscribe(&self, query: &Query) -> Option<Reader<Change>> {
+    /// Subscribes to all changes from now on; none if the reader would never be
+    /// told of the end.
+    pub(super) fn subscribe(&self, query: &Query) -> Option<ChangeReader> {
         let reader = self.topics.subscribe(query);
         (!self.is_closed()).then_some(reader)
     }

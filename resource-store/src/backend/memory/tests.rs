@@ -1,3 +1,5 @@
+use std::collections::BTreeMap;
+
 use futures::StreamExt as _;
 
 use super::*;
@@ -29,6 +31,51 @@ async fn a_watcher_that_falls_behind_is_told_to_start_anew() {
     let anew = backend.watch_list(&artists()).await.unwrap();
     let events: Vec<_> = anew.take(6).collect().await;
     assert!(matches!(events.last(), Some(Ok(WatchEvent::EndOfSnapshot))));
+}
+
+/// However many changes come between two events that a watcher takes, it gets
+/// the whole snapshot and catches up.
+#[tokio::test]
+async fn a_slow_watcher_gets_its_snapshot_whole_under_continuing_writes() {
+    const RESOURCES: usize = 50;
+    let backend = MemoryBackend::with_watch_buffer(4);
+    let mut known = BTreeMap::new();
+    let mut stored = Vec::new();
+    for i in 0..RESOURCES {
+        stored.push(put(&backend, &format!("artist-{i}")).await);
+    }
+    let mut slow = backend.watch_list(&artists()).await.unwrap();
+    let (mut marks, mut taken) = (0, 0);
+    // It takes one event for each thirty changes, until there is the whole
+    // snapshot and each resource once more.
+    while marks == 0 || taken < 4 * RESOURCES {
+        for i in 0..30 {
+            let place = &mut stored[(taken * 7 + i) % RESOURCES];
+            *place = backend.write_cas(Resource::clone(place)).await.unwrap();
+        }
+        taken += 1;
+        match slow.next().await.unwrap().unwrap() {
+            WatchEvent::Upsert(resource) => drop(known.insert(name(&resource), resource)),
+            WatchEvent::Delete(resource) => drop(known.remove(&name(&resource))),
+            WatchEvent::EndOfSnapshot => marks += 1,
+        }
+    }
+    assert_eq!(marks, 1);
+    // Now it catches up, and is told of single changes again.
+    let last = put(&backend, "last").await;
+    loop {
+        match slow.next().await.unwrap().unwrap() {
+            WatchEvent::Upsert(resource) if resource == last => break,
+            WatchEvent::Upsert(resource) => drop(known.insert(name(&resource), resource)),
+            other => panic!("{other:?}"),
+        }
+    }
+    let expected = stored.into_iter().map(|resource| (name(&resource), resource)).collect();
+    assert_eq!(known, expected);
+}
+
+fn name(resource: &Resource) -> String {
+    resource.name().to_owned()
 }
 
 #[tokio::test]

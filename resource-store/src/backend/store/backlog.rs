@@ -2,8 +2,8 @@
 //!
 //! A watcher of a large, busy store cannot take every change while it still
 //! takes the snapshot, and the shared log of changes is bounded. So a watch
-//! moves what happens meanwhile into a backlog. Once that is long, of several
-//! changes to one resource only those stay that lead to the same end:
+//! moves what happens meanwhile into a backlog. Once that is long or large, of
+//! several changes to one resource only those stay that lead to the same end:
 //!
 //! | first seen as | now | told |
 //! |---|---|---|
@@ -13,8 +13,9 @@
 //! | created meanwhile | there | the last upsert |
 //! | created meanwhile | gone | nothing |
 //!
-//! Bound: [`SHORT`] changes, or about four for each resource of the snapshot and
-//! two for each that is stored now, however long the watcher takes.
+//! Bound: [`SHORT`] changes and [`SMALL`] bytes, or about four changes for each
+//! resource of the snapshot and two for each that is stored now, however long the
+//! watcher takes.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -25,13 +26,19 @@ use super::{
 
 /// Number of changes that are kept each by itself.
 const SHORT: usize = 256;
+/// Size of changes that are kept each by itself, in bytes.
+const SMALL: usize = 1 << 20;
 
 /// Changes in the order of their commits.
 #[derive(Debug)]
 pub(crate) struct Backlog {
     queue: VecDeque<Change>,
+    /// The sum of what the changes take.
+    bytes: usize,
     /// Number of changes beyond which they are merged.
     limit: usize,
+    /// Size of the changes beyond which they are merged.
+    limit_bytes: usize,
     short: usize,
 }
 
@@ -43,22 +50,34 @@ impl Default for Backlog {
 
 impl Backlog {
     fn with_limit(short: usize) -> Self {
-        Self { queue: VecDeque::new(), limit: short, short }
+        Self { queue: VecDeque::new(), bytes: 0, limit: short, limit_bytes: SMALL, short }
+    }
+
+    /// Approximate size of the changes, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.queue.is_empty()
     }
 
     /// Takes a change in, after all those before it.
     pub(crate) fn push(&mut self, change: Change) {
+        self.bytes += size(&change);
         self.queue.push_back(change);
-        if self.queue.len() > self.limit {
+        if self.queue.len() > self.limit || self.bytes > self.limit_bytes {
             self.merge();
             // Merging costs as much as there is: so many changes later again.
             self.limit = (2 * self.queue.len()).max(self.short);
+            self.limit_bytes = (2 * self.bytes).max(SMALL);
         }
     }
 
     /// Takes the oldest change out.
     pub(crate) fn pop(&mut self) -> Option<Change> {
         let change = self.queue.pop_front();
+        self.bytes -= change.as_ref().map_or(0, size);
         if self.queue.is_empty() {
             // What a burst took is given back.
             *self = Self::with_limit(self.short);
@@ -89,7 +108,12 @@ impl Backlog {
             kept.push(Some(change));
         }
         self.queue = kept.into_iter().flatten().collect();
+        self.bytes = self.queue.iter().map(size).sum();
     }
+}
+
+fn size(change: &Change) -> usize {
+    change.bytes + size_of::<Change>()
 }
 
 #[cfg(test)]
@@ -196,6 +220,7 @@ mod tests {
             }
             prop_assert_eq!(known, all(&store));
             prop_assert!(backlog.queue.is_empty());
+            prop_assert_eq!(backlog.bytes(), 0);
         }
     }
 }

@@ -15,6 +15,8 @@ pub(crate) struct Change {
     /// The resource that an upsert took the place of, if that one has another
     /// version of the group; see [`Change::steps`].
     replaced: Option<Arc<Resource>>,
+    /// Approximate size of the resource, in bytes; 0 until the change is published.
+    pub(crate) bytes: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,12 +38,12 @@ impl Change {
         let kind = if stored.is_some() { ChangeKind::Update } else { ChangeKind::Create };
         let replaced =
             stored.filter(|stored| stored.resource_type() != resource.resource_type()).cloned();
-        Self { index, kind, resource, replaced }
+        Self { index, kind, resource, replaced, bytes: 0 }
     }
 
     /// Builds the change by which `stored` goes away.
     pub(crate) fn delete(index: u64, stored: Arc<Resource>) -> Self {
-        Self { index, kind: ChangeKind::Delete, resource: stored, replaced: None }
+        Self { index, kind: ChangeKind::Delete, resource: stored, replaced: None, bytes: 0 }
     }
 
     /// Splits the change into what watches are told.
@@ -50,10 +52,10 @@ impl Change {
     /// creation of the new one: who watches one version only is never told of
     /// the other, and would take what is gone for what is there.
     pub(crate) fn steps(&self) -> impl Iterator<Item = Self> + use<> {
-        let Self { index, kind, resource, replaced } = self.clone();
+        let Self { index, kind, resource, replaced, bytes } = self.clone();
         let kind = if replaced.is_some() { ChangeKind::Create } else { kind };
         let gone = replaced.map(|old| Self::delete(index, old));
-        gone.into_iter().chain([Self { index, kind, resource, replaced: None }])
+        gone.into_iter().chain([Self { index, kind, resource, replaced: None, bytes }])
     }
 
     pub(crate) fn into_event(self) -> WatchEvent {

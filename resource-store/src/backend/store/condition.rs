@@ -8,7 +8,7 @@ use crate::{
     pb::{Id, Resource},
 };
 
-/// Whether a read of `id` gives `stored`, which has its key.
+/// Checks that a read of `id` gives `stored`, which has its key.
 pub(crate) fn check_read(stored: &Arc<Resource>, id: &Id) -> Result<()> {
     if !id.uid.is_empty() && id.uid != stored.uid() {
         return Err(Error::NotFound);
@@ -24,7 +24,7 @@ pub(crate) fn check_read(stored: &Arc<Resource>, id: &Id) -> Result<()> {
     }
 }
 
-/// Whether `resource` may take the place of `stored`, which has its key.
+/// Checks that `resource` may take the place of `stored`, which has its key.
 pub(crate) fn check_write(stored: Option<&Resource>, resource: &Resource) -> Result<()> {
     match stored {
         Some(stored) if stored.uid() != resource.uid() => Err(Error::WrongUid),
@@ -34,7 +34,8 @@ pub(crate) fn check_write(stored: Option<&Resource>, resource: &Resource) -> Res
     }
 }
 
-/// Whether `stored` is to be deleted; not if it is another incarnation.
+/// Returns `true` if `stored` is to be deleted, and `false` if it is another
+/// incarnation.
 pub(crate) fn check_delete(stored: &Resource, id: &Id, version: &str) -> Result<bool> {
     if stored.uid() != id.uid {
         return Ok(false);
@@ -45,7 +46,7 @@ pub(crate) fn check_delete(stored: &Resource, id: &Id, version: &str) -> Result<
     Ok(true)
 }
 
-/// The key of a resource, which must have an id.
+/// Returns the key of a resource, which must have an id.
 pub(crate) fn key_of(resource: &Resource) -> Result<Vec<u8>> {
     resource
         .id

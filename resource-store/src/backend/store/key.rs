@@ -9,21 +9,21 @@ use std::sync::Arc;
 
 use crate::{
     backend::Query,
-    pb::{Id, Tenancy, Type},
+    pb::{Id, Type},
     tenancy::WILDCARD,
 };
 
 /// A key of the store; cheap to clone.
 pub(crate) type Key = Arc<[u8]>;
 
-/// The key of a resource: group, kind, partition, namespace, name.
+/// Builds the key of a resource: group, kind, partition, namespace, name.
 pub(crate) fn resource_key(id: &Id) -> Vec<u8> {
     let mut key = Vec::with_capacity(96);
     push_id(&mut key, id);
     key
 }
 
-/// The prefix of the keys of all that an owner owns: its key and its uid.
+/// Builds the prefix of the keys of all that an owner owns: its key and its uid.
 pub(crate) fn owner_prefix(owner: &Id) -> Vec<u8> {
     let mut key = Vec::with_capacity(192);
     push_id(&mut key, owner);
@@ -31,14 +31,14 @@ pub(crate) fn owner_prefix(owner: &Id) -> Vec<u8> {
     key
 }
 
-/// The key of an owned resource in the index by owner.
+/// Builds the key of an owned resource in the index by owner.
 pub(crate) fn owned_key(owner: &Id, id: &Id) -> Vec<u8> {
     let mut key = owner_prefix(owner);
     push_id(&mut key, id);
     key
 }
 
-/// The prefix of all keys that a query may match: up to its first wildcard.
+/// Builds the prefix of all keys that a query may match: up to its first wildcard.
 pub(crate) fn query_prefix(query: &Query) -> Vec<u8> {
     let mut key = Vec::with_capacity(96);
     push(&mut key, &query.kind.group);
@@ -53,19 +53,13 @@ pub(crate) fn query_prefix(query: &Query) -> Vec<u8> {
     key
 }
 
-/// The topic of all changes to a kind.
-pub(crate) fn kind_topic(group: &str, kind: &str) -> Vec<u8> {
-    let mut key = Vec::with_capacity(32);
-    push(&mut key, group);
-    push(&mut key, kind);
-    key
-}
-
-/// The topic of the changes to a kind in one tenancy.
-pub(crate) fn tenancy_topic(group: &str, kind: &str, tenancy: &Tenancy) -> Vec<u8> {
-    let mut key = kind_topic(group, kind);
-    push(&mut key, &tenancy.partition);
-    push(&mut key, &tenancy.namespace);
+/// Builds the name of the topic of the changes to a kind in the tenancies that
+/// match these units, each of which may be the wildcard.
+pub(crate) fn topic(group: &str, kind: &str, partition: &str, namespace: &str) -> Vec<u8> {
+    let mut key = Vec::with_capacity(64);
+    for part in [group, kind, partition, namespace] {
+        push(&mut key, part);
+    }
     key
 }
 
@@ -85,7 +79,7 @@ fn push(key: &mut Vec<u8>, part: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gvk::GroupKind;
+    use crate::{gvk::GroupKind, pb::Tenancy};
 
     fn id(name: &str) -> Id {
         Id::new(Type::new("g", "v1", "K"), Tenancy::new("p", "n"), name)

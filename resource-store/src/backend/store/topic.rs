@@ -1,23 +1,42 @@
 //! A bounded log of events that many readers follow at their own pace.
 //!
-//! The writer never waits. A reader that falls behind by more than the log
-//! holds, in events or in bytes, is told so. The log is shared: a reader costs a
-//! position, not a queue. What every reader has read is dropped, and where nobody
-//! reads nothing is kept.
+//! Each event has a name, and each reader follows the names with one prefix. The
+//! log is shared: a reader costs a position, not a queue. The writer never waits.
+//!
+//! | a reader | an event that it follows | any other event |
+//! |---|---|---|
+//! | waits | wakes it, and from here on it is behind | passes it by |
+//! | is behind | stays in the log until it is read | stays in the log until it is passed |
+//!
+//! So an event costs as much as there are readers that wait for it, however many
+//! follow other names. What nobody is behind of is dropped.
+//!
+//! A reader that is behind by more than the log holds, in events or in bytes, has
+//! lagged and ends. Only while it spills, what the log has no room for moves into
+//! a queue of its own, which may merge events. All such queues of a log together
+//! are bounded; past that bound readers lag as others do.
 
 use std::{
-    collections::VecDeque,
+    collections::{BTreeMap, VecDeque},
+    ops::Bound,
     task::{Context, Poll, Waker},
 };
 
 use super::sync::{Arc, Mutex, lock};
 
 /// Number of events that may stay although every reader has read them: looking
-/// for the slowest reader at each event would cost as much as telling it.
+/// for the slowest reader at each event would cost as much as waking it.
 const SLACK: usize = 64;
 /// Upper bound of what the events of one log take, in bytes; the newest event
 /// is kept however large it is.
 const MOST_BYTES: usize = 64 << 20;
+/// Upper bound of what the readers of one log have spilled, all together, in
+/// bytes.
+const MOST_SPILLED_BYTES: usize = 64 << 20;
+
+/// Number of events that one reader spills at a time, so that no event waits while
+/// many readers spill all that they have not read.
+const SPILLED_AT_ONCE: usize = 64;
 
 /// Why a reader got no more events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,15 +47,28 @@ pub(crate) enum Ended {
     Closed,
 }
 
+/// A queue that takes over events which the log has no room for.
+pub(crate) trait Spill<E> {
+    /// Takes an event in, after all those before it. It may merge with them, and
+    /// what the reader does not follow is left out.
+    fn push(&mut self, event: E);
+
+    /// Takes the oldest event out.
+    fn pop(&mut self) -> Option<E>;
+
+    /// Approximate size of all events in the queue, in bytes.
+    fn bytes(&self) -> usize;
+}
+
 /// A bounded log of events.
 #[derive(Debug)]
-pub(crate) struct Topic<E> {
+pub(crate) struct Topic<E, S> {
     capacity: usize,
-    state: Mutex<State<E>>,
+    state: Mutex<State<E, S>>,
 }
 
 #[derive(Debug)]
-struct State<E> {
+struct State<E, S> {
     /// The position of the oldest event that is still there.
     first: u64,
     events: VecDeque<Kept<E>>,
@@ -44,12 +76,21 @@ struct State<E> {
     bytes: usize,
     /// Number of events at which to look for those that all have read.
     trim_at: usize,
+    /// No reader that spills has a position before this one.
+    spills_from: u64,
+    /// The sum of what the readers have spilled.
+    spilled: usize,
     closed: bool,
-    /// Who waits, by seat; every reader has one seat.
-    seats: Vec<Seat>,
-    free: Vec<usize>,
-    /// The seats with a waker, so that publishing visits only those.
-    waiting: Vec<usize>,
+    /// The readers, by number. A tree, because it gives memory back when a crowd
+    /// of readers leaves.
+    readers: BTreeMap<u64, Seat<S>>,
+    /// The number of the next reader.
+    next: u64,
+    /// Number of readers that do not wait.
+    behind: usize,
+    /// The readers that wait, by the prefix that they follow, so that publishing
+    /// visits only those that it wakes.
+    waiting: BTreeMap<Box<[u8]>, Vec<u64>>,
 }
 
 /// An event, and about how many bytes it takes.
@@ -59,61 +100,90 @@ struct Kept<E> {
     bytes: usize,
 }
 
-#[derive(Debug, Default)]
-struct Seat {
-    waker: Option<Waker>,
-    /// The next event that the reader in this seat reads; none if it is empty.
-    position: Option<u64>,
+#[derive(Debug)]
+struct Seat<S> {
+    prefix: Box<[u8]>,
+    place: Place,
+    /// What the log had no room for; all of it is older than what is there.
+    spill: Option<Box<S>>,
+    /// Size of what is spilled, in bytes.
+    spilled: usize,
+    /// `true` while more may be spilled.
+    spills: bool,
 }
 
-impl<E: Clone> Topic<E> {
-    /// A log that holds `capacity` events, at least one.
+/// What a reader reads next.
+#[derive(Debug)]
+enum Place {
+    /// The event of this position; if that is gone, the reader has lagged.
+    Behind(u64),
+    /// The next event that it follows.
+    Waiting {
+        waker: Waker,
+        /// Index of the reader among those that wait with the same prefix.
+        index: usize,
+    },
+}
+
+impl<E: Clone, S: Spill<E>> Topic<E, S> {
+    /// Creates a log that holds `capacity` events, at least one.
     pub(crate) fn new(capacity: usize) -> Self {
         let state = State {
             first: 0,
             events: VecDeque::new(),
             bytes: 0,
             trim_at: SLACK,
+            spills_from: 0,
+            spilled: 0,
             closed: false,
-            seats: Vec::new(),
-            free: Vec::new(),
-            waiting: Vec::new(),
+            readers: BTreeMap::new(),
+            next: 0,
+            behind: 0,
+            waiting: BTreeMap::new(),
         };
         Self { capacity: capacity.max(1), state: Mutex::new(state) }
     }
 
-    /// A reader of all events published from now on.
-    pub(crate) fn subscribe(self: &Arc<Self>) -> Reader<E> {
+    /// Subscribes to all events published from now on whose name begins with
+    /// `prefix`. The reader may get others too.
+    pub(crate) fn subscribe(self: &Arc<Self>, prefix: &[u8]) -> Reader<E, S> {
         let mut state = lock(&self.state);
-        let position = state.first + state.events.len() as u64;
-        let seat = state.free.pop().unwrap_or_else(|| {
-            state.seats.push(Seat::default());
-            state.seats.len() - 1
-        });
-        state.move_to(seat, position);
+        let place = Place::Behind(state.head());
+        state.behind += 1;
+        let number = state.next;
+        state.next += 1;
+        let seat = Seat { prefix: prefix.into(), place, spill: None, spilled: 0, spills: false };
+        state.readers.insert(number, seat);
         drop(state);
-        Reader { topic: Arc::clone(self), position, seat }
+        Reader { topic: Arc::clone(self), number }
     }
 
-    /// Appends an event that takes about so many bytes, which may push out older
-    /// ones.
-    pub(crate) fn publish(&self, event: E, bytes: usize) {
+    /// Appends an event of this name that takes about so many bytes, which may
+    /// push out older ones.
+    pub(crate) fn publish(&self, name: &[u8], event: E, bytes: usize) {
         let mut state = lock(&self.state);
         if state.is_idle() {
             return;
         }
+        let wakers = state.wake(name);
         let mut dropped = Vec::new();
-        if state.events.len() >= state.trim_at {
-            state.trim(&mut dropped);
+        if state.behind == 0 {
+            state.drop_all(&mut dropped);
+        } else {
+            if state.events.len() >= state.trim_at {
+                state.trim(&mut dropped);
+            }
+            while state.events.len() >= self.capacity
+                || !state.events.is_empty() && state.bytes.saturating_add(bytes) > MOST_BYTES
+            {
+                if state.spills_from <= state.first {
+                    state.spill();
+                }
+                state.drop_oldest(&mut dropped);
+            }
+            state.bytes += bytes;
+            state.events.push_back(Kept { event, bytes });
         }
-        while state.events.len() >= self.capacity
-            || !state.events.is_empty() && state.bytes.saturating_add(bytes) > MOST_BYTES
-        {
-            state.drop_oldest(&mut dropped);
-        }
-        state.bytes += bytes;
-        state.events.push_back(Kept { event, bytes });
-        let wakers = state.take_waiting();
         drop(state);
         // Freeing what only the log held is not the readers' wait.
         drop(dropped);
@@ -124,7 +194,10 @@ impl<E: Clone> Topic<E> {
     pub(crate) fn close(&self) {
         let mut state = lock(&self.state);
         state.closed = true;
-        let wakers = state.take_waiting();
+        let mut wakers = Vec::new();
+        while let Some((_, readers)) = state.waiting.pop_first() {
+            state.take_wakers(&readers, &mut wakers);
+        }
         drop(state);
         wakers.into_iter().for_each(Waker::wake);
     }
@@ -135,25 +208,114 @@ impl<E: Clone> Topic<E> {
     }
 }
 
-impl<E> State<E> {
+impl<E, S> State<E, S> {
     fn is_idle(&self) -> bool {
-        self.seats.len() == self.free.len()
+        self.readers.is_empty()
     }
 
-    fn move_to(&mut self, seat: usize, position: u64) {
-        if let Some(place) = self.seats.get_mut(seat) {
-            place.position = Some(position);
+    /// Returns the position of the next event to be published.
+    fn head(&self) -> u64 {
+        self.first + self.events.len() as u64
+    }
+
+    /// Takes out the wakers of the readers that wait for an event of this name,
+    /// which from here on are behind.
+    fn wake(&mut self, name: &[u8]) -> Vec<Waker> {
+        let mut wakers = Vec::new();
+        // No prefix of the name that is longer than this is left to look for.
+        let mut longest = Some(name);
+        while let Some(bound) = longest {
+            let below = (Bound::Unbounded, Bound::Included(bound));
+            let Some((prefix, _)) = self.waiting.range::<[u8], _>(below).next_back() else { break };
+            let shared = prefix.iter().zip(bound).take_while(|(a, b)| a == b).count();
+            if shared == prefix.len() {
+                longest = shared.checked_sub(1).and_then(|shorter| name.get(..shorter));
+                let readers = bound.get(..shared).and_then(|found| self.waiting.remove(found));
+                self.take_wakers(&readers.unwrap_or_default(), &mut wakers);
+            } else {
+                // Prefixes of the name that share more with it come after this
+                // one, and there are none up to the bound.
+                longest = name.get(..shared);
+            }
+        }
+        wakers
+    }
+
+    fn take_wakers(&mut self, readers: &[u64], wakers: &mut Vec<Waker>) {
+        let head = self.head();
+        for number in readers {
+            let Some(seat) = self.readers.get_mut(number) else { continue };
+            if let Place::Waiting { waker, .. } =
+                std::mem::replace(&mut seat.place, Place::Behind(head))
+            {
+                self.behind += 1;
+                wakers.push(waker);
+            }
         }
     }
 
-    /// Drops what the slowest reader has read.
+    fn wait(&mut self, number: u64, waker: &Waker) {
+        let Some(seat) = self.readers.get_mut(&number) else { return };
+        match &mut seat.place {
+            Place::Waiting { waker: known, .. } => known.clone_from(waker),
+            Place::Behind(_) => {
+                let others = match self.waiting.get_mut(&seat.prefix) {
+                    Some(others) => others,
+                    None => self.waiting.entry(seat.prefix.clone()).or_default(),
+                };
+                seat.place = Place::Waiting { waker: waker.clone(), index: others.len() };
+                others.push(number);
+                self.behind -= 1;
+            }
+        }
+    }
+
+    /// Takes a reader out, and gives what it had spilled.
+    fn leave(&mut self, number: u64) -> Option<Box<S>> {
+        let seat = self.readers.remove(&number)?;
+        self.spilled -= seat.spilled;
+        let Place::Waiting { index, .. } = seat.place else {
+            self.behind -= 1;
+            return seat.spill;
+        };
+        let others = self.waiting.get_mut(&seat.prefix)?;
+        others.swap_remove(index);
+        let moved = others.get(index).copied();
+        if others.is_empty() {
+            self.waiting.remove(&seat.prefix);
+        } else if others.len() < others.capacity() / 4 {
+            others.shrink_to(2 * others.len());
+        }
+        if let Some(moved) = moved.and_then(|moved| self.readers.get_mut(&moved))
+            && let Place::Waiting { index: known, .. } = &mut moved.place
+        {
+            *known = index;
+        }
+        seat.spill
+    }
+
+    /// Drops what every reader has read. One that has lagged reads no more.
     fn trim(&mut self, dropped: &mut Vec<Kept<E>>) {
-        let slowest = self.seats.iter().filter_map(|seat| seat.position).min();
-        while !self.events.is_empty() && slowest.is_none_or(|slowest| self.first < slowest) {
+        let positions = self.readers.values().filter_map(|seat| match seat.place {
+            Place::Behind(position) => Some(position).filter(|position| *position >= self.first),
+            Place::Waiting { .. } => None,
+        });
+        match positions.min() {
+            Some(slowest) => {
+                while self.first < slowest {
+                    self.drop_oldest(dropped);
+                }
+            }
+            None => self.drop_all(dropped),
+        }
+        // Each look costs as much as there are readers: so many events later.
+        self.trim_at = (2 * self.events.len()).max(self.readers.len()).max(SLACK);
+    }
+
+    fn drop_all(&mut self, dropped: &mut Vec<Kept<E>>) {
+        while !self.events.is_empty() {
             self.drop_oldest(dropped);
         }
-        // Each look costs as much as there are seats: so many events later.
-        self.trim_at = (2 * self.events.len()).max(self.seats.len()).max(SLACK);
     }
 
     fn drop_oldest(&mut self, dropped: &mut Vec<Kept<E>>) {
@@ -163,33 +325,90 @@ impl<E> State<E> {
             dropped.push(kept);
         }
     }
+}
 
-    fn take_waiting(&mut self) -> Vec<Waker> {
-        let waiting = std::mem::take(&mut self.waiting);
-        waiting.into_iter().filter_map(|seat| self.seats.get_mut(seat)?.waker.take()).collect()
+impl<E: Clone, S: Spill<E>> State<E, S> {
+    /// Moves the oldest events that readers which spill have not read out of the
+    /// log, so that they can be dropped.
+    fn spill(&mut self) {
+        self.spills_from = self.head();
+        for seat in self.readers.values_mut() {
+            let (Place::Behind(position), Some(spill)) = (&mut seat.place, &mut seat.spill) else {
+                continue;
+            };
+            let Some(skip) = position.checked_sub(self.first).filter(|_| seat.spills) else {
+                continue;
+            };
+            let skip = usize::try_from(skip).unwrap_or(usize::MAX);
+            if skip >= SPILLED_AT_ONCE {
+                // It has time until those before it are gone.
+                self.spills_from = self.spills_from.min(*position);
+                continue;
+            }
+            let others = self.spilled - seat.spilled;
+            for kept in self.events.iter().skip(skip).take(SPILLED_AT_ONCE) {
+                if others + spill.bytes() > MOST_SPILLED_BYTES {
+                    break;
+                }
+                spill.push(kept.event.clone());
+                *position += 1;
+            }
+            seat.spilled = spill.bytes();
+            if *position == self.first {
+                // There is no room; it has lagged as soon as the event is gone.
+                seat.spill = None;
+                seat.spilled = 0;
+            } else {
+                self.spills_from = self.spills_from.min(*position);
+            }
+            self.spilled = others + seat.spilled;
+        }
     }
 
-    fn wait(&mut self, seat: usize, waker: &Waker) {
-        let Some(place) = self.seats.get_mut(seat) else { return };
-        match &mut place.waker {
-            Some(known) => known.clone_from(waker),
-            empty => {
-                *empty = Some(waker.clone());
-                self.waiting.push(seat);
+    fn read(
+        &mut self,
+        number: u64,
+        waker: &Waker,
+        into: &mut VecDeque<E>,
+        most: usize,
+    ) -> Poll<Result<(), Ended>> {
+        let Some(seat) = self.readers.get_mut(&number).filter(|_| !self.closed) else {
+            return Poll::Ready(Err(Ended::Closed));
+        };
+        let start = into.len();
+        if let Some(spill) = &mut seat.spill {
+            into.extend(std::iter::from_fn(|| spill.pop()).take(most));
+            self.spilled -= seat.spilled;
+            seat.spilled = spill.bytes();
+            self.spilled += seat.spilled;
+            if into.len() > start {
+                return Poll::Ready(Ok(()));
             }
         }
+        if let Place::Behind(position) = &mut seat.place {
+            let Some(skip) = position.checked_sub(self.first) else {
+                return Poll::Ready(Err(Ended::Lagged));
+            };
+            let skip = usize::try_from(skip).unwrap_or(usize::MAX);
+            into.extend(self.events.iter().skip(skip).take(most).map(|kept| kept.event.clone()));
+            if into.len() > start {
+                *position += (into.len() - start) as u64;
+                return Poll::Ready(Ok(()));
+            }
+        }
+        self.wait(number, waker);
+        Poll::Pending
     }
 }
 
 /// A position in a topic.
 #[derive(Debug)]
-pub(crate) struct Reader<E> {
-    topic: Arc<Topic<E>>,
-    position: u64,
-    seat: usize,
+pub(crate) struct Reader<E, S> {
+    topic: Arc<Topic<E, S>>,
+    number: u64,
 }
 
-impl<E: Clone> Reader<E> {
+impl<E: Clone, S: Spill<E>> Reader<E, S> {
     /// Moves up to `most` events into `into`; at least one when ready.
     pub(crate) fn poll_read(
         &mut self,
@@ -197,43 +416,41 @@ impl<E: Clone> Reader<E> {
         into: &mut VecDeque<E>,
         most: usize,
     ) -> Poll<Result<(), Ended>> {
+        lock(&self.topic.state).read(self.number, cx.waker(), into, most)
+    }
+
+    /// Has the log spill into this queue, which is empty, what it has no room for
+    /// until the reader has read it.
+    pub(crate) fn spill_into(&mut self, spill: S) {
         let mut state = lock(&self.topic.state);
-        if state.closed {
-            return Poll::Ready(Err(Ended::Closed));
+        let state = &mut *state;
+        if let Some(seat) = state.readers.get_mut(&self.number) {
+            seat.spill = Some(Box::new(spill));
+            seat.spills = true;
+            if let Place::Behind(position) = seat.place {
+                state.spills_from = state.spills_from.min(position);
+            }
         }
-        let Some(skip) = self.position.checked_sub(state.first) else {
-            return Poll::Ready(Err(Ended::Lagged));
-        };
-        let skip = usize::try_from(skip).unwrap_or(usize::MAX);
-        let before = into.len();
-        into.extend(state.events.iter().skip(skip).take(most).map(|kept| kept.event.clone()));
-        let read = into.len() - before;
-        if read == 0 {
-            state.wait(self.seat, cx.waker());
-            return Poll::Pending;
+    }
+
+    /// Has the log spill no more for this reader. What it has spilled is read
+    /// before what follows in the log.
+    pub(crate) fn spill_no_more(&mut self) {
+        if let Some(seat) = lock(&self.topic.state).readers.get_mut(&self.number) {
+            seat.spills = false;
         }
-        self.position += read as u64;
-        state.move_to(self.seat, self.position);
-        Poll::Ready(Ok(()))
     }
 }
 
-impl<E> Drop for Reader<E> {
+impl<E, S> Drop for Reader<E, S> {
     fn drop(&mut self) {
         let mut state = lock(&self.topic.state);
-        let seat = self.seat;
-        if state.seats.get_mut(seat).is_some_and(|place| place.waker.take().is_some()) {
-            state.waiting.retain(|waiting| *waiting != seat);
-        }
-        if let Some(place) = state.seats.get_mut(seat) {
-            place.position = None;
-        }
-        state.free.push(seat);
+        let spill = state.leave(self.number);
         let mut dropped = Vec::new();
-        if state.is_idle() {
-            state.trim(&mut dropped);
+        if state.behind == 0 {
+            state.drop_all(&mut dropped);
         }
         drop(state);
-        drop(dropped);
+        drop((dropped, spill));
     }
 }

@@ -1,4 +1,8 @@
 //! The logs of changes of one store, by what watches ask for.
+//!
+//! There is one log for each kind and tenancy that is watched, in which each unit
+//! of the tenancy may be the wildcard; a change goes to the up to four logs that
+//! match it. Within a log, a change wakes only watches whose name prefix matches.
 
 use std::collections::HashMap;
 
@@ -9,29 +13,39 @@ use super::{
     key,
     sync::{Arc, Mutex, lock},
     topic::{Reader, Topic},
+    watch::Missed,
 };
-use crate::{backend::Query, pb::Type, tenancy::WILDCARD};
+use crate::{
+    backend::Query,
+    pb::{Tenancy, Type},
+    tenancy::WILDCARD,
+};
 
-/// How many events a topic holds by default.
+/// The changes in one tenancy, or one pattern of tenancies.
+type ChangeLog = Topic<Change, Missed>;
+/// A position in the log that a watch follows.
+pub(crate) type ChangeReader = Reader<Change, Missed>;
+
+/// Default number of events that a log holds.
 pub(crate) const DEFAULT_WATCH_BUFFER: usize = 8192;
-/// From how many topics on the idle ones are thrown out.
+/// Number of logs from which on idle ones are thrown out.
 pub(crate) const MANY_TOPICS: usize = 64;
 
-/// Logs of changes, by kind, and by kind and tenancy.
+/// Logs of changes, by kind and tenancy.
 #[derive(Debug)]
 pub(crate) struct Topics {
-    /// How many events each log holds.
+    /// Number of events that each log holds.
     buffer: usize,
-    topics: Mutex<HashMap<Vec<u8>, Arc<Topic<Change>>>>,
+    topics: Mutex<HashMap<Vec<u8>, Arc<ChangeLog>>>,
 }
 
 impl Topics {
-    /// Logs that hold `buffer` events each.
+    /// Creates logs that hold `buffer` events each.
     pub(crate) fn new(buffer: usize) -> Self {
         Self { buffer, topics: Mutex::new(HashMap::new()) }
     }
 
-    /// Tells the readers of a change. To be called in the order of the
+    /// Publishes a change to its readers. To be called in the order of the
     /// commits, and after the change can be read.
     pub(crate) fn publish(&self, change: &Change) {
         let Some(id) = &change.resource.id else { return };
@@ -40,38 +54,33 @@ impl Topics {
         if topics.is_empty() {
             return;
         }
-        let tenancy = id.tenancy.clone().unwrap_or_default();
-        let names = [key::kind_topic(group, kind), key::tenancy_topic(group, kind, &tenancy)];
+        let names = matching(group, kind, id.partition(), id.namespace());
         let found: Vec<_> =
             names.iter().filter_map(|name| topics.get(name)).map(Arc::clone).collect();
         drop(topics);
         if found.is_empty() {
             return;
         }
-        for step in change.steps() {
+        for mut step in change.steps() {
             let bytes = step.resource.encoded_len();
+            step.bytes = bytes;
             for topic in &found {
-                topic.publish(step.clone(), bytes);
+                topic.publish(id.name.as_bytes(), step.clone(), bytes);
             }
         }
     }
 
-    /// A reader of all changes from now on that a query may match. The snapshot
+    /// Subscribes to all changes from now on that a query may match. The snapshot
     /// that goes before them is to be taken after this.
-    pub(crate) fn subscribe(&self, query: &Query) -> Reader<Change> {
-        let (group, kind) = (&query.kind.group, &query.kind.kind);
-        let wild = query.tenancy.partition == WILDCARD || query.tenancy.namespace == WILDCARD;
-        let name = if wild {
-            key::kind_topic(group, kind)
-        } else {
-            key::tenancy_topic(group, kind, &query.tenancy)
-        };
+    pub(crate) fn subscribe(&self, query: &Query) -> ChangeReader {
+        let Tenancy { partition, namespace } = &query.tenancy;
+        let name = key::topic(&query.kind.group, &query.kind.kind, partition, namespace);
         let mut topics = lock(&self.topics);
         if topics.len() >= MANY_TOPICS {
             topics.retain(|_, topic| !topic.is_idle());
         }
         let topic = topics.entry(name).or_insert_with(|| Arc::new(Topic::new(self.buffer)));
-        topic.subscribe()
+        topic.subscribe(query.name_prefix.as_bytes())
     }
 
     /// Ends every reader.
@@ -82,9 +91,30 @@ impl Topics {
         }
     }
 
-    /// How many logs there are.
+    /// Returns the number of logs.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         lock(&self.topics).len()
     }
 }
+
+/// Returns the names of the topics whose watches a change in this tenancy may
+/// concern.
+fn matching(group: &str, kind: &str, partition: &str, namespace: &str) -> Vec<Vec<u8>> {
+    let mut names = Vec::with_capacity(4);
+    for partition in or_wildcard(partition) {
+        for namespace in or_wildcard(namespace) {
+            names.push(key::topic(group, kind, partition, namespace));
+        }
+    }
+    names
+}
+
+/// Yields a unit, and the wildcard that matches it. Backends take any names: a unit that
+/// is named as the wildcard comes once.
+fn or_wildcard(unit: &str) -> impl Iterator<Item = &str> {
+    std::iter::once(unit).chain((unit != WILDCARD).then_some(WILDCARD))
+}
+
+#[cfg(test)]
+mod tests;

@@ -5,6 +5,11 @@
 //! | snapshot | the store as of one moment | move into the backlog, merged |
 //! | backlog | the backlog | move into the backlog, merged |
 //! | changes | the topic | stay in the topic, each by itself |
+//!
+//! A watcher that takes nothing cannot move changes into its backlog. So in the
+//! first two stages the topic spills into [`Missed`] what it has no room for:
+//! however slow a watcher is, it gets its snapshot whole. Only one that has caught
+//! up, and then falls behind by more than the topic holds, has to start again.
 
 use std::{
     collections::VecDeque,
@@ -15,21 +20,19 @@ use std::{
 
 use futures::{Stream, StreamExt as _};
 
-use super::{backlog::Backlog, change::Change, topic::Reader};
+use super::{backlog::Backlog, change::Change, topic::Spill, topics::ChangeReader};
 use crate::{
     backend::{Error, Query, Result, WatchEvent},
     pb::Resource,
 };
 
-/// How many events are taken at a time.
+/// Number of events taken at a time.
 const BATCH: usize = 64;
 
 /// The events of one watch over a store that publishes its changes.
 pub(crate) struct StoreWatch<S> {
-    query: Query,
-    reader: Reader<Change>,
-    /// Changes up to this index are part of the snapshot.
-    snapshot_index: u64,
+    shown: Arc<Shown>,
+    reader: ChangeReader,
     stage: Stage<S>,
     /// Changes since the snapshot, until the watcher has caught up.
     backlog: Backlog,
@@ -43,6 +46,45 @@ enum Stage<S> {
     Ended,
 }
 
+/// The changes that a watch shows.
+#[derive(Debug)]
+struct Shown {
+    query: Query,
+    /// Changes up to this index are part of the snapshot.
+    snapshot_index: u64,
+}
+
+impl Shown {
+    fn contains(&self, change: &Change) -> bool {
+        change.index > self.snapshot_index && self.query.covers(&change.resource)
+    }
+}
+
+/// What a watcher that catches up has missed in the topic.
+#[derive(Debug)]
+pub(crate) struct Missed {
+    shown: Arc<Shown>,
+    backlog: Backlog,
+}
+
+impl Spill<Change> for Missed {
+    fn push(&mut self, change: Change) {
+        // A backlog must not take in what the snapshot has: it merges a creation
+        // and its delete into nothing.
+        if self.shown.contains(&change) {
+            self.backlog.push(change);
+        }
+    }
+
+    fn pop(&mut self) -> Option<Change> {
+        self.backlog.pop()
+    }
+
+    fn bytes(&self) -> usize {
+        self.backlog.bytes()
+    }
+}
+
 impl<S> StoreWatch<S>
 where
     S: Stream<Item = Result<Arc<Resource>>> + Unpin,
@@ -51,13 +93,15 @@ where
     /// between them; what both hold is dropped by its index.
     pub(crate) fn new(
         query: Query,
-        reader: Reader<Change>,
+        mut reader: ChangeReader,
         snapshot_index: u64,
         snapshot: S,
     ) -> Self {
         let stage = Stage::Snapshot(snapshot);
         let (backlog, changes) = (Backlog::default(), VecDeque::new());
-        Self { query, reader, snapshot_index, stage, backlog, changes }
+        let shown = Arc::new(Shown { query, snapshot_index });
+        reader.spill_into(Missed { shown: Arc::clone(&shown), backlog: Backlog::default() });
+        Self { shown, reader, stage, backlog, changes }
     }
 
     /// Moves what is in the topic into the backlog, so that the topic, which is
@@ -70,21 +114,22 @@ where
                 Poll::Pending => return Ok(()),
             }
             while let Some(change) = self.changes.pop_front() {
-                if self.is_shown(&change) {
+                if self.shown.contains(&change) {
                     self.backlog.push(change);
                 }
             }
         }
     }
 
-    fn is_shown(&self, change: &Change) -> bool {
-        change.index > self.snapshot_index && self.query.covers(&change.resource)
+    fn caught_up(&mut self) {
+        self.reader.spill_no_more();
+        self.stage = Stage::Changes;
     }
 
     fn poll_change(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<WatchEvent>>> {
         loop {
             while let Some(change) = self.changes.pop_front() {
-                if self.is_shown(&change) {
+                if self.shown.contains(&change) {
                     return Poll::Ready(Some(Ok(change.into_event())));
                 }
             }
@@ -124,6 +169,9 @@ where
                     }
                     None => {
                         this.stage = Stage::Backlog;
+                        if this.backlog.is_empty() {
+                            this.caught_up();
+                        }
                         Ok(WatchEvent::EndOfSnapshot)
                     }
                 };
@@ -133,7 +181,7 @@ where
                 if let Some(change) = this.backlog.pop() {
                     return Poll::Ready(Some(Ok(change.into_event())));
                 }
-                this.stage = Stage::Changes;
+                this.caught_up();
                 this.poll_change(cx)
             }
             Stage::Changes => this.poll_change(cx),
