@@ -191,12 +191,7 @@ impl Config {
     ///
     /// [`Error::Input`] when it is not set or empty, else those of [`Config::parse`].
     pub fn from_vars(lookup: impl Fn(&str) -> Option<String>) -> Result<Self> {
-        match lookup(CONFIG_VARIABLE).filter(|text| !text.is_empty()) {
-            Some(text) => Self::parse(&text),
-            None => {
-                Err(Error::input(format!("invalid config: \"{CONFIG_VARIABLE}\" isn't populated")))
-            }
-        }
+        Self::parse(&populated(lookup)?)
     }
 
     /// Parses a configuration of the generation that its keys are of: of the current one with
@@ -218,6 +213,25 @@ impl Config {
     /// As [`Config::parse`].
     pub fn parse_as(generation: Generation, text: &str) -> Result<Self> {
         Self::check(generation, document(text)?)
+    }
+
+    /// Reads [`CONFIG_VARIABLE`] through `lookup` as [`ControlPlane`](crate::ControlPlane) takes it:
+    /// of the current generation, where traffic is redirected only if `transparentProxy` says so.
+    ///
+    /// # Errors
+    ///
+    /// As [`Config::from_vars`].
+    ///
+    /// Source: consul-ecs 0.7 `config/schema.json`, which knows no `transparentProxy`.
+    pub fn of_control_plane(lookup: impl Fn(&str) -> Option<String>) -> Result<Self> {
+        let text = populated(lookup)?;
+        let mut document = document(&text)?;
+        if let Some(members) = document.as_object_mut()
+            && members.get("transparentProxy").is_none_or(Value::is_null)
+        {
+            members.insert("transparentProxy".to_owned(), serde_json::json!({"enabled": false}));
+        }
+        Self::check(Generation::Current, document)
     }
 
     fn check(generation: Generation, mut document: Value) -> Result<Self> {
@@ -273,6 +287,12 @@ impl Config {
     pub fn health_check_port(&self) -> u16 {
         self.gateway.as_ref().map_or(self.proxy.health_check_port, |it| it.health_check_port)
     }
+}
+
+fn populated(lookup: impl Fn(&str) -> Option<String>) -> Result<String> {
+    lookup(CONFIG_VARIABLE).filter(|text| !text.is_empty()).ok_or_else(|| {
+        Error::input(format!("invalid config: \"{CONFIG_VARIABLE}\" isn't populated"))
+    })
 }
 
 fn invalid(violations: Vec<Violation>) -> Error {

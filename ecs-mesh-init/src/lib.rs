@@ -24,5 +24,5 @@ mod vars;
 pub use config::Config;
 pub use error::{Error, Result};
 pub use health_sync::HealthSync;
-pub use mesh_init::MeshInit;
+pub use mesh_init::{ControlPlane, MeshInit};
 pub use vars::Vars;

@@ -1,12 +1,15 @@
 //! Bringing a task into the mesh: what the container `consul-ecs-mesh-init` does before the others
 //! start.
 
+mod control_plane;
 mod current;
 mod early;
 mod grpc;
 mod health;
 mod program;
 mod server_pool;
+#[cfg(feature = "server-watch")]
+mod server_watch;
 mod servers;
 
 use std::{path::PathBuf, sync::Arc};
@@ -23,7 +26,12 @@ use crate::{
     registration::RetryPolicy,
 };
 
+pub use control_plane::{ControlPlane, HEALTH_PATH};
 pub use program::own_program;
+#[cfg(feature = "server-watch")]
+pub(crate) use server_watch::Refusal;
+#[cfg(feature = "server-watch")]
+pub use server_watch::connect_and_follow;
 pub use servers::connect;
 
 /// One run of mesh-init. Running it again registers nothing anew.
@@ -47,9 +55,11 @@ pub struct MeshInit {
     pub bearer_tokens: Option<Arc<dyn BearerTokens>>,
     /// The program to copy for the other containers.
     pub program: PathBuf,
-    /// Waits for the servers' gRPC port, with its TLS, before anything is registered: so that
-    /// success means that consul-dataplane can connect. Current generation. Default true.
-    pub check_grpc: bool,
+    /// Uses the servers' gRPC port. Nothing is registered before it answers, with its TLS: so that
+    /// success means that consul-dataplane can connect. With the feature `server-watch`, tasks also
+    /// log in over it, and what runs for long follows the servers over it. Current generation,
+    /// without a `client`. Default true.
+    pub uses_grpc: bool,
     /// How registration is retried. Default: every second, without an end.
     pub retry: RetryPolicy,
     /// The resolver's configuration. Default `/etc/resolv.conf`.
@@ -79,7 +89,7 @@ impl MeshInit {
             client: None,
             bearer_tokens: None,
             program,
-            check_grpc: true,
+            uses_grpc: true,
             retry: RetryPolicy::default(),
             resolv_conf: PathBuf::from("/etc/resolv.conf"),
             iptables: PathBuf::from("iptables"),

@@ -9,8 +9,14 @@ use crate::{
     metadata::{Container, Task, TaskMetadata},
 };
 
-/// Containers of the mesh in the current generation.
-const CURRENT: &[&str] = &["consul-ecs-mesh-init", "consul-dataplane", "consul-ecs-health-sync"];
+/// Containers of the mesh in the current generation; in 0.7 `consul-ecs-control-plane` did the work of
+/// two, and it waits for the proxy to end, as the proxy does for applications.
+const CURRENT: &[&str] = &[
+    "consul-ecs-mesh-init",
+    "consul-dataplane",
+    "consul-ecs-health-sync",
+    "consul-ecs-control-plane",
+];
 /// Containers of the mesh in the early generation.
 const EARLY: &[&str] =
     &["consul-ecs-mesh-init", "consul-client", "sidecar-proxy", "consul-ecs-health-sync"];

@@ -40,12 +40,22 @@ const NOT_TRUSTED: &str = " is not trusted";
 /// Not final are, among others, an auth method or binding rules that are not there (403): the
 /// controller makes them while the first tasks start; and what AWS answered the servers.
 pub(crate) fn is_final(error: &Error, tried_for: Duration) -> bool {
-    let Error::Consul { source: consul_watch::Error::Status { status, message, .. }, .. } = error
-    else {
-        return false;
+    let (is_bad_request, message) = match error {
+        Error::Consul { source: consul_watch::Error::Status { status, message, .. }, .. } => {
+            (*status == StatusCode::BAD_REQUEST, message)
+        }
+        #[cfg(feature = "server-watch")]
+        Error::Login { source, .. } => {
+            match source.downcast_ref::<crate::mesh_init::Refusal>() {
+                // `InvalidArgument` is also the answer about an auth method that is still to be made.
+                Some(refusal) => (false, &refusal.message),
+                None => return false,
+            }
+        }
+        _ => return false,
     };
     let wrong_id = message.starts_with("expected \"") && message.contains("\" but got \"");
-    *status == StatusCode::BAD_REQUEST
+    is_bad_request
         || wrong_id
         || FORM.iter().any(|text| message.contains(text))
         || (message.contains(NOT_TRUSTED) && tried_for >= TRUST_LIMIT)

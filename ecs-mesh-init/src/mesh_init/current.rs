@@ -1,13 +1,13 @@
-use std::{path::PathBuf, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use consul_watch::{Client, QueryOptions, WriteOptions};
 use secrecy::SecretString;
 use tokio_util::sync::CancellationToken;
 
-use super::{MeshInit, connect, grpc};
+use super::{MeshInit, grpc, server_pool::ServerPool, servers::connect_to_pool};
 use crate::{
     Error, Result,
-    config::ServersConfig,
+    config::{LoginConfig, ServersConfig},
     dataplane::{DataplaneConfig, DataplaneCredentials},
     files,
     login::{log_in, log_in_until, login_meta},
@@ -25,7 +25,29 @@ const LOGOUT_LIMIT: Duration = Duration::from_secs(5);
 /// A client with the task's token, and whether that token is to be given back.
 pub(super) struct Session {
     pub(super) client: Client,
+    /// The token of a login or of `CONSUL_HTTP_TOKEN`.
+    pub(super) token: Option<SecretString>,
     pub(super) logged_in: bool,
+}
+
+/// What a task is connected with.
+struct Connection {
+    client: Client,
+    /// `None` with a client of the user's.
+    #[cfg_attr(
+        not(feature = "server-watch"),
+        expect(dead_code, reason = "only what speaks gRPC needs it")
+    )]
+    pool: Option<Arc<ServerPool>>,
+}
+
+/// Source of consul-dataplane's token.
+#[derive(Clone, Copy)]
+pub(super) enum Credentials<'a> {
+    /// A login of its own, if the task logs in.
+    Own,
+    /// The token of whoever brings the task into the mesh, if it has one.
+    Shared(Option<&'a SecretString>),
 }
 
 impl MeshInit {
@@ -34,26 +56,37 @@ impl MeshInit {
         let servers = self.config.consul_servers.clone().unwrap_or_default();
         let plan = TaskPlan::new(&self.config, task, self.var("AWS_REGION").as_deref())?;
         let node = task.cluster_arn()?;
-        if self.check_grpc {
-            let ca_pem = self.var("CONSUL_GRPC_CACERT_PEM");
-            grpc::wait(&servers, ca_pem.as_deref(), stop).await?;
-        }
-        let session = self.open_session(&servers, task, &plan, &node, stop).await?;
-        let result = self.join(&servers, task, &plan, &node, &session.client, stop).await;
-        if session.logged_in {
-            log_out(&session.client).await;
-        }
+        self.wait_for_grpc(&servers, stop).await?;
+        let session = self.open_session(&servers, task, &plan, &node, false, stop).await?;
+        let client = &session.client;
+        let result = self.join(&servers, task, &plan, &node, client, Credentials::Own, stop).await;
+        session.close().await;
         result
     }
 
+    /// Waits until the servers' gRPC port answers, where it is used.
+    pub(super) async fn wait_for_grpc(
+        &self,
+        servers: &ServersConfig,
+        stop: &CancellationToken,
+    ) -> Result<()> {
+        if !self.uses_grpc {
+            return Ok(());
+        }
+        let ca_pem = self.var("CONSUL_GRPC_CACERT_PEM");
+        grpc::wait(servers, ca_pem.as_deref(), stop).await
+    }
+
     /// Everything that needs the token.
-    async fn join(
+    #[expect(clippy::too_many_arguments, reason = "what the two callers have in common")]
+    pub(super) async fn join(
         &self,
         servers: &ServersConfig,
         task: &Task,
         plan: &TaskPlan,
         node: &str,
         client: &Client,
+        credentials: Credentials<'_>,
         stop: &CancellationToken,
     ) -> Result<()> {
         let registrar = CatalogRegistrar::new(client.clone(), node);
@@ -69,7 +102,11 @@ impl MeshInit {
             }
         }
         self.copy_program().await?;
-        self.write_dataplane(servers, task, plan, node).await?;
+        let credentials = match credentials {
+            Credentials::Own => self.credentials(task, node).await?,
+            Credentials::Shared(token) => token.cloned().map(DataplaneCredentials::Static),
+        };
+        self.write_dataplane(servers, plan, node, credentials.as_ref()).await?;
         if self.config.uses_consul_dns() {
             self.rewrite_resolv_conf().await?;
         }
@@ -85,34 +122,98 @@ impl MeshInit {
         task: &Task,
         plan: &TaskPlan,
         node: &str,
+        follows: bool,
         stop: &CancellationToken,
     ) -> Result<Session> {
         let tenancy = (plan.proxy.namespace.as_deref(), plan.proxy.partition.as_deref());
         let ca_pem = self.var("CONSUL_HTTPS_CACERT_PEM");
-        let client = match &self.client {
-            Some(client) => client.clone(),
-            None => connect(servers, ca_pem.as_deref(), tenancy, stop).await?,
+        let connection = if let Some(client) = &self.client {
+            Connection { client: client.clone(), pool: None }
+        } else {
+            let connected = connect_to_pool(servers, ca_pem.as_deref(), tenancy, stop).await?;
+            Connection { client: connected.0, pool: Some(connected.1) }
         };
-        let with_token = |token: SecretString| {
-            client.with_token(Some(token)).map_err(|error| Error::consul("using the token", error))
+        let (token, logged_in) = match (self.var("CONSUL_HTTP_TOKEN"), self.config.login()) {
+            (Some(token), _) => (Some(SecretString::from(token)), false),
+            (None, Some(login)) => {
+                let policy = RetryPolicy { delay: Duration::from_secs(2), ..self.retry };
+                let attempt = || self.log_in_once(&connection, servers, login, task, node, tenancy);
+                let token = log_in_until(policy, stop, attempt).await?;
+                // The servers that do not lead learn of the token a moment later.
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                (Some(token), true)
+            }
+            (None, None) => (None, false),
         };
-        if let Some(token) = self.var("CONSUL_HTTP_TOKEN") {
-            return Ok(Session { client: with_token(token.into())?, logged_in: false });
+        if follows {
+            self.follow(&connection, servers, token.as_ref()).await?;
         }
-        let Some(login) = self.config.login() else {
-            return Ok(Session { client, logged_in: false });
+        let client = match &token {
+            None => connection.client,
+            Some(token) => connection
+                .client
+                .with_token(Some(token.clone()))
+                .map_err(|error| Error::consul("using the token", error))?,
         };
-        let policy = RetryPolicy { delay: Duration::from_secs(2), ..self.retry };
-        // Deviation: a bearer token for each attempt, since one is good for 15 minutes only.
-        let token = log_in_until(policy, stop, || async {
-            let bearer = self.bearer_token(login, task).await?;
-            let meta = login_meta(login, task.id(), node);
-            log_in(&client, login, bearer, meta, tenancy.1).await
-        })
-        .await?;
-        // The servers that do not lead learn of the token a moment later.
-        tokio::time::sleep(Duration::from_millis(100)).await;
-        Ok(Session { client: with_token(token)?, logged_in: true })
+        Ok(Session { client, token, logged_in })
+    }
+
+    /// Logs in over gRPC where that is used and known to the servers, else over HTTP.
+    ///
+    /// Deviation: a bearer token for each attempt, since one is good for 15 minutes only.
+    async fn log_in_once(
+        &self,
+        connection: &Connection,
+        servers: &ServersConfig,
+        login: &LoginConfig,
+        task: &Task,
+        node: &str,
+        tenancy: (Option<&str>, Option<&str>),
+    ) -> Result<SecretString> {
+        let bearer = self.bearer_token(login, task).await?;
+        let meta = login_meta(login, task.id(), node);
+        #[cfg(feature = "server-watch")]
+        if let Some(pool) = connection.pool.as_ref().filter(|_| self.uses_grpc) {
+            let connector = self.connector(servers).await?;
+            let token = connector.log_in(pool, login, &bearer, meta.clone(), tenancy).await?;
+            if let Some(token) = token {
+                return Ok(token);
+            }
+        }
+        #[cfg(not(feature = "server-watch"))]
+        let _unused = servers;
+        log_in(&connection.client, login, bearer, meta, tenancy.1).await
+    }
+
+    #[cfg(feature = "server-watch")]
+    async fn connector(&self, servers: &ServersConfig) -> Result<super::server_watch::Connector> {
+        let ca_pem = self.var("CONSUL_GRPC_CACERT_PEM");
+        super::server_watch::Connector::new(servers, ca_pem.as_deref()).await
+    }
+
+    /// Follows the servers over gRPC for as long as the client lives, where that is used.
+    #[cfg(feature = "server-watch")]
+    async fn follow(
+        &self,
+        connection: &Connection,
+        servers: &ServersConfig,
+        token: Option<&SecretString>,
+    ) -> Result<()> {
+        if let Some(pool) = connection.pool.as_ref().filter(|_| self.uses_grpc) {
+            self.connector(servers).await?.follow(pool, token.cloned());
+        }
+        Ok(())
+    }
+
+    #[cfg(not(feature = "server-watch"))]
+    #[expect(clippy::unused_async, reason = "as with the feature")]
+    async fn follow(
+        &self,
+        _connection: &Connection,
+        _servers: &ServersConfig,
+        _token: Option<&SecretString>,
+    ) -> Result<()> {
+        Ok(())
     }
 
     /// Writes the PEM text of a variable into the volume; `None` when the variable is not set.
@@ -126,9 +227,9 @@ impl MeshInit {
     async fn write_dataplane(
         &self,
         servers: &ServersConfig,
-        task: &Task,
         plan: &TaskPlan,
         node: &str,
+        credentials: Option<&DataplaneCredentials>,
     ) -> Result<()> {
         let tls = servers.grpc_tls();
         let ca_file = if tls.enabled {
@@ -139,14 +240,13 @@ impl MeshInit {
         } else {
             String::new()
         };
-        let credentials = self.credentials(task, node).await?;
         let document = DataplaneConfig {
             config: &self.config,
             servers,
             proxy: &plan.proxy,
             node,
             ca_file: &ca_file,
-            credentials: credentials.as_ref(),
+            credentials,
         };
         let text = document.to_text().into_bytes();
         files::write(self.in_volume(DATAPLANE_FILE), text, files::SHARED).await
@@ -201,6 +301,15 @@ impl MeshInit {
         };
         let redirection = Redirection::new(&self.config, sidecar)?;
         redirect::apply(&self.iptables, &redirect::rules(&redirection)).await
+    }
+}
+
+impl Session {
+    /// Gives the token of a login back.
+    pub(super) async fn close(self) {
+        if self.logged_in {
+            log_out(&self.client).await;
+        }
     }
 }
 

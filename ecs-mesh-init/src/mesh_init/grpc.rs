@@ -55,17 +55,26 @@ pub(super) async fn wait(
     .await
 }
 
+/// The PEM text of the configured authority, and where it is from; `None` for the system's.
+pub(super) async fn authority(
+    tls: &TlsSettings,
+    ca_pem: Option<&str>,
+) -> Result<Option<(String, Vec<u8>)>> {
+    match ca_pem {
+        _ if !tls.enabled => Ok(None),
+        Some(pem) => Ok(Some(("CONSUL_GRPC_CACERT_PEM".to_owned(), pem.as_bytes().to_vec()))),
+        None if tls.ca_cert_file.is_empty() => Ok(None),
+        None => {
+            let file = &tls.ca_cert_file;
+            let read = tokio::fs::read(file).await;
+            Ok(Some((file.clone(), read.map_err(|error| Error::file("reading", file, error))?)))
+        }
+    }
+}
+
 /// The authorities to accept; `None` for the system's.
 async fn authorities(tls: &TlsSettings, ca_pem: Option<&str>) -> Result<Option<Vec<Certificate>>> {
-    let (origin, pem) = match ca_pem {
-        Some(pem) => ("CONSUL_GRPC_CACERT_PEM", pem.as_bytes().to_vec()),
-        None if tls.ca_cert_file.is_empty() => return Ok(None),
-        None => {
-            let file = tls.ca_cert_file.as_str();
-            let read = tokio::fs::read(file).await;
-            (file, read.map_err(|error| Error::file("reading", file, error))?)
-        }
-    };
+    let Some((origin, pem)) = authority(tls, ca_pem).await? else { return Ok(None) };
     let found = Certificate::from_pem_bundle(&pem).map_err(|error| {
         Error::input(format!("{origin}: {}", consul_watch::error_chain(&error)))
     })?;
@@ -73,6 +82,12 @@ async fn authorities(tls: &TlsSettings, ca_pem: Option<&str>) -> Result<Option<V
         return Err(Error::input(format!("{origin} holds no certificate in PEM form")));
     }
     Ok(Some(found))
+}
+
+/// The name that a server's certificate has to be for; `None` for the address itself.
+pub(super) fn server_name(tls: &TlsSettings) -> Option<&str> {
+    let name = Some(tls.server_name.as_str()).filter(|_| tls.enabled)?;
+    (!name.is_empty() && name.parse::<IpAddr>().is_err()).then_some(name)
 }
 
 /// Settings that all servers share.
@@ -85,19 +100,13 @@ struct Probe {
 impl Probe {
     fn shown(&self, address: &str) -> String {
         let port = self.port;
-        let name = self.server_name();
+        let name = server_name(&self.tls);
         let expected = name.map(|name| format!(" (as {name})")).unwrap_or_default();
         if address.contains(':') {
             format!("[{address}]:{port}{expected}")
         } else {
             format!("{address}:{port}{expected}")
         }
-    }
-
-    /// The name that the certificate has to be for; `None` for the address itself.
-    fn server_name(&self) -> Option<&str> {
-        let name = Some(self.tls.server_name.as_str()).filter(|_| self.tls.enabled)?;
-        (!name.is_empty() && name.parse::<IpAddr>().is_err()).then_some(name)
     }
 
     async fn ask(&self, address: &str) -> Result<(), String> {
@@ -115,7 +124,7 @@ impl Probe {
             Ok(IpAddr::V6(_)) => format!("[{address}]"),
             _ => address.to_owned(),
         };
-        if let Some(name) = self.server_name() {
+        if let Some(name) = server_name(&self.tls) {
             let found = tokio::net::lookup_host((address, self.port)).await;
             let found: Vec<SocketAddr> = found.map_err(|error| error.to_string())?.collect();
             builder = builder.resolve_to_addrs(name, &found);

@@ -35,7 +35,7 @@ impl MeshInit {
             Generation::Current => {
                 let servers = config.consul_servers.clone().unwrap_or_default();
                 let node = task.cluster_arn()?;
-                let session = self.open_session(&servers, &task, &plan, &node, stop).await?;
+                let session = self.open_session(&servers, &task, &plan, &node, true, stop).await?;
                 let logout = session.logged_in.then(|| Logout::of_client(session.client.clone()));
                 (Arc::new(CatalogRegistrar::new(session.client, node)), logout)
             }

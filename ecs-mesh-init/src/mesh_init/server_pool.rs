@@ -66,16 +66,22 @@ struct AtServer {
 }
 
 /// All servers. One that does not answer, or has no leader, is left for the one that was tried
-/// longest ago; which there are is found out anew then.
+/// longest ago. Which there are is found out again then, unless the servers have told it.
 pub(super) struct ServerPool {
     settings: Settings,
     state: Mutex<State>,
+    /// The task that follows the servers; it ends with the pool.
+    #[cfg(feature = "server-watch")]
+    follower: std::sync::OnceLock<tokio_util::task::AbortOnDropHandle<()>>,
 }
 
 struct State {
     chosen: Arc<Server>,
     /// Addresses, those that were tried longest ago first.
     order: Vec<String>,
+    /// The servers by their own word; `None` as long as they have not told it, or after all of them
+    /// have failed since.
+    told: Option<Vec<String>>,
 }
 
 impl fmt::Debug for ServerPool {
@@ -88,7 +94,12 @@ impl fmt::Debug for ServerPool {
 
 impl ServerPool {
     pub(super) fn new(settings: Settings, chosen: Arc<Server>, order: Vec<String>) -> Self {
-        Self { settings, state: Mutex::new(State { chosen, order }) }
+        Self {
+            settings,
+            state: Mutex::new(State { chosen, order, told: None }),
+            #[cfg(feature = "server-watch")]
+            follower: std::sync::OnceLock::new(),
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -97,7 +108,11 @@ impl ServerPool {
 
     /// The servers to try instead of one that failed.
     async fn others(&self, failed: &str) -> Vec<String> {
-        let found = discover(&self.settings.servers.hosts).await;
+        let told = self.state().told.clone();
+        let found = match told {
+            Some(told) => Ok(told),
+            None => discover(&self.settings.servers.hosts).await,
+        };
         let mut state = self.state();
         match found {
             Ok(found) => state.order = reordered(&state.order, &found, failed),
@@ -115,6 +130,67 @@ impl ServerPool {
         let server = Arc::new(Server::new(address.to_owned(), &config)?);
         self.state().chosen = Arc::clone(&server);
         Ok(server)
+    }
+}
+
+/// What following the servers needs.
+#[cfg(feature = "server-watch")]
+impl ServerPool {
+    /// Ties the task that follows the servers to the pool.
+    pub(super) fn keep(&self, follower: tokio_util::task::AbortOnDropHandle<()>) {
+        // A second one is dropped, which ends it.
+        drop(self.follower.set(follower));
+    }
+
+    /// The address of the server that requests go to.
+    pub(super) fn chosen(&self) -> String {
+        self.state().chosen.address.clone()
+    }
+
+    /// The server to try after one that failed; the same when there is no other.
+    pub(super) async fn next_after(&self, failed: &str) -> String {
+        let others = self.others(failed).await;
+        let mut state = self.state();
+        match others.into_iter().next() {
+            Some(next) => {
+                // Tried last, unless it is chosen: so all have their turn before it comes again.
+                if let Some(at) = state.order.iter().position(|address| *address == next) {
+                    let next = state.order.remove(at);
+                    state.order.push(next);
+                }
+                next
+            }
+            None => failed.to_owned(),
+        }
+    }
+
+    /// Leaves a server that failed, if it is the chosen one, for the next.
+    pub(super) async fn leave(&self, failed: &str) {
+        let next = self.next_after(failed).await;
+        if self.chosen() == failed
+            && let Err(error) = self.switch_to(&next)
+        {
+            tracing::debug!(error = &error as &dyn std::error::Error, "the server is not usable");
+        }
+    }
+
+    /// Sends requests to this server from now on.
+    pub(super) fn switch_to(&self, address: &str) -> consul_watch::Result<()> {
+        if self.chosen() != address {
+            self.choose(address)?;
+            tracing::info!(server = address, "switched to the server");
+        }
+        Ok(())
+    }
+
+    /// Notes which servers there are, as one of them says.
+    pub(super) fn set_servers(&self, found: Vec<String>) {
+        if found.is_empty() {
+            return;
+        }
+        let mut state = self.state();
+        state.order = reordered(&state.order, &found, "");
+        state.told = Some(found);
     }
 }
 
@@ -163,6 +239,8 @@ impl Transport for ServerPool {
             }
             left = address;
         }
+        // None of those that were told answers: the next request finds out again which there are.
+        self.state().told = None;
         last
     }
 }

@@ -17,6 +17,7 @@ use crate::{Error, Result, config::ServersConfig};
 ///
 /// Deviation: upstream finds and follows servers over gRPC, then talks to the chosen one over HTTP;
 /// here the same server is found by asking each over HTTP who leads, and left when it fails.
+/// `connect_and_follow` (feature `server-watch`) also follows them over gRPC.
 ///
 /// # Errors
 ///
@@ -27,9 +28,19 @@ use crate::{Error, Result, config::ServersConfig};
 pub async fn connect(
     servers: &ServersConfig,
     ca_pem: Option<&str>,
-    (namespace, partition): (Option<&str>, Option<&str>),
+    tenancy: (Option<&str>, Option<&str>),
     stop: &CancellationToken,
 ) -> Result<Client> {
+    connect_to_pool(servers, ca_pem, tenancy, stop).await.map(|(client, _pool)| client)
+}
+
+/// [`connect`], with the pool below the client.
+pub(super) async fn connect_to_pool(
+    servers: &ServersConfig,
+    ca_pem: Option<&str>,
+    (namespace, partition): (Option<&str>, Option<&str>),
+    stop: &CancellationToken,
+) -> Result<(Client, Arc<ServerPool>)> {
     let settings = Settings {
         servers: servers.clone(),
         ca_pem: ca_pem.map(str::to_owned),
@@ -78,7 +89,7 @@ where
     }
 }
 
-async fn find(settings: &Settings) -> Result<Client> {
+async fn find(settings: &Settings) -> Result<(Client, Arc<ServerPool>)> {
     let unusable = |error| Error::consul("using the settings of consulServers", error);
     let mut last = None;
     let addresses = discover(&settings.servers.hosts).await?;
@@ -90,7 +101,9 @@ async fn find(settings: &Settings) -> Result<Client> {
             Ok(Some(_leader)) => {
                 tracing::debug!(server = address, "connected");
                 let pool = ServerPool::new(settings.clone(), server, addresses.clone());
-                return Client::with_transport(config, Arc::new(pool)).map_err(unusable);
+                let pool = Arc::new(pool);
+                let client = Client::with_transport(config, Arc::<ServerPool>::clone(&pool));
+                return client.map(|client| (client, pool)).map_err(unusable);
             }
             Ok(None) => last = Some(format!("{address} knows no cluster leader")),
             Err(error) => last = Some(error_chain(&error)),

@@ -1,8 +1,17 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use consul_watch::BoxError;
+use http::{
+    Request, StatusCode, Uri,
+    header::{CONNECTION, HOST, HeaderValue},
+};
+use http_body_util::{BodyExt as _, Empty, Limited};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
 use reqwest::{Client, Response};
+use tokio::{net::TcpStream, time::timeout};
 
 use super::{Task, TaskMetadata};
 use crate::{Error, Result};
@@ -21,8 +30,16 @@ const SIZE_LIMIT: usize = 8 << 20;
 /// Source: consul-ecs 0.10 `awsutil/awsutil.go` (`ECSTaskMetadata`).
 #[derive(Debug, Clone)]
 pub struct HttpTaskMetadata {
-    client: Client,
-    url: String,
+    wire: Wire,
+    url: Uri,
+    limit: Duration,
+}
+
+#[derive(Debug, Clone)]
+enum Wire {
+    /// What ECS has: no TLS, so that nothing of it is set up. A connection for each question.
+    Plain,
+    Tls(Client),
 }
 
 impl HttpTaskMetadata {
@@ -59,37 +76,92 @@ impl HttpTaskMetadata {
     ///
     /// As [`HttpTaskMetadata::new`].
     pub fn with_time_limit(address: &str, limit: Duration) -> Result<Self> {
-        let mut builder = Client::builder().no_proxy().timeout(limit);
-        if address.starts_with("http://") {
-            // Reading the system's authorities would take longer than everything else.
-            builder = builder.tls_certs_only([]);
+        const STEP: &str = "calling metadata uri";
+        let url: Uri = format!("{}/task", address.trim_end_matches('/'))
+            .parse()
+            .map_err(|error| failed(STEP, format!("{address:?} is no address of HTTP: {error}")))?;
+        let wire = if url.scheme_str() == Some("https") {
+            let client = Client::builder().no_proxy().build();
+            Wire::Tls(client.map_err(|error| failed(STEP, error))?)
+        } else {
+            Wire::Plain
+        };
+        Ok(Self { wire, url, limit })
+    }
+
+    async fn fetch(&self) -> Result<Vec<u8>, Failure> {
+        match &self.wire {
+            Wire::Plain => plain(&self.url).await,
+            Wire::Tls(client) => over_tls(client, &self.url).await,
         }
-        let client = builder.build().map_err(|error| failed("calling metadata uri", error))?;
-        Ok(Self { client, url: format!("{}/task", address.trim_end_matches('/')) })
     }
 }
 
 #[async_trait]
 impl TaskMetadata for HttpTaskMetadata {
     async fn task(&self) -> Result<Task> {
-        let response = self
-            .client
-            .get(&self.url)
-            .send()
-            .await
-            .and_then(Response::error_for_status)
-            .map_err(|error| failed("calling metadata uri", error))?;
-        Task::parse(&body(response).await?)
+        let answer = timeout(self.limit, self.fetch()).await.unwrap_or_else(|_elapsed| {
+            Err(Failure::Call(format!("no answer within {:?}", self.limit).into()))
+        });
+        let told =
+            |source: &BoxError| format!("{}: {}", self.url, consul_watch::error_chain(&**source));
+        match answer {
+            Ok(body) => Task::parse(&body),
+            Err(Failure::Call(source)) => Err(failed("calling metadata uri", told(&source))),
+            Err(Failure::Body(source)) => {
+                Err(failed("reading metadata uri response body", told(&source)))
+            }
+        }
     }
 }
 
-async fn body(mut response: Response) -> Result<Vec<u8>> {
-    const STEP: &str = "reading metadata uri response body";
+/// The step at which it went wrong.
+enum Failure {
+    Call(BoxError),
+    Body(BoxError),
+}
+
+/// One question over a connection of its own.
+async fn plain(url: &Uri) -> Result<Vec<u8>, Failure> {
+    fn call(error: impl Into<BoxError>) -> Failure {
+        Failure::Call(error.into())
+    }
+    let authority = url.authority().ok_or_else(|| call("the address names no host"))?;
+    let host = authority.host().trim_matches(['[', ']']);
+    let stream = TcpStream::connect((host, authority.port_u16().unwrap_or(80))).await;
+    let stream = stream.map_err(call)?;
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(call)?;
+    let path = url.path_and_query().map_or("/", |path| path.as_str());
+    let request = Request::get(path)
+        .header(HOST, authority.as_str())
+        .header(CONNECTION, HeaderValue::from_static("close"))
+        .body(Empty::<Bytes>::new())
+        .map_err(call)?;
+    let exchange = async {
+        let answer = sender.send_request(request).await.map_err(call)?;
+        if answer.status() != StatusCode::OK {
+            return Err(call(format!("it answered {}", answer.status())));
+        }
+        let body = Limited::new(answer.into_body(), SIZE_LIMIT).collect().await;
+        body.map(|body| body.to_bytes().to_vec()).map_err(Failure::Body)
+    };
+    tokio::pin!(exchange);
+    tokio::select! {
+        biased;
+        body = &mut exchange => body,
+        // The connection may end first; what it has read is still to be taken.
+        _ended = connection => exchange.await,
+    }
+}
+
+async fn over_tls(client: &Client, url: &Uri) -> Result<Vec<u8>, Failure> {
+    let answer = client.get(url.to_string()).send().await.and_then(Response::error_for_status);
+    let mut answer = answer.map_err(|error| Failure::Call(error.without_url().into()))?;
     let mut body = Vec::new();
-    while let Some(chunk) = response.chunk().await.map_err(|error| failed(STEP, error))? {
+    while let Some(chunk) = answer.chunk().await.map_err(|error| Failure::Body(error.into()))? {
         body.extend_from_slice(&chunk);
         if body.len() > SIZE_LIMIT {
-            return Err(failed(STEP, "the answer is larger than 8 MiB"));
+            return Err(Failure::Body("the answer is larger than 8 MiB".into()));
         }
     }
     Ok(body)

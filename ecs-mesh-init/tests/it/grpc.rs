@@ -17,10 +17,10 @@ use crate::{log::Log, volume::Volume};
 const SUITE: Suite = Suite("ecs-mesh-init and the servers' gRPC");
 
 /// An authority, and a server's certificate by it.
-struct Pki(TempDir);
+pub(crate) struct Pki(TempDir);
 
 impl Pki {
-    fn new(name: &str) -> Self {
+    pub(crate) fn new(name: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::default();
@@ -42,7 +42,7 @@ impl Pki {
         Self(folder)
     }
 
-    fn path(&self, file: &str) -> String {
+    pub(crate) fn path(&self, file: &str) -> String {
         self.0.path().join(file).display().to_string()
     }
 }
@@ -60,7 +60,7 @@ async fn run(config: &str, problems: &[&str]) {
     let _logging = tracing::subscriber::set_default(log.clone());
     let volume = Volume::new();
     let mut run = volume.run(config, &[]);
-    run.check_grpc = true;
+    run.uses_grpc = true;
     let stop = CancellationToken::new();
     let work = run.run(stop.clone());
     tokio::pin!(work);
@@ -127,7 +127,7 @@ async fn it_waits_for_a_certificate_of_the_right_name() {
     // What no waiting cures.
     let volume = Volume::new();
     let mut absent = volume.run(&config(&consul, &grpc("x", "/nowhere/ca.pem")), &[]);
-    absent.check_grpc = true;
+    absent.uses_grpc = true;
     let error = absent.run(CancellationToken::new()).await.unwrap_err();
     assert_eq!(error.to_string(), "reading /nowhere/ca.pem");
 }

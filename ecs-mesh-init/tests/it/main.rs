@@ -8,8 +8,11 @@
 )]
 
 mod acl;
+#[cfg(feature = "server-watch")]
+mod control_plane;
 mod entrypoint;
 mod envoy;
+mod first_releases;
 mod gateways;
 mod golden;
 mod grpc;

@@ -63,7 +63,7 @@ impl Volume {
         run.resolv_conf = self.path("resolv.conf");
         run.iptables = "true".into();
         // The doubles have no gRPC; `grpc.rs` tests what waits for it.
-        run.check_grpc = false;
+        run.uses_grpc = false;
         run.retry = RetryPolicy::default().with_attempts(1);
         run
     }

@@ -28,7 +28,7 @@ fn complaint(output: &Output) -> (Option<i32>, String) {
 /// Spec: MI1, MI2
 #[tokio::test]
 async fn wrong_calls_say_why() {
-    for command in ["mesh-init", "health-sync"] {
+    for command in ["mesh-init", "health-sync", "control-plane"] {
         let (code, text) = complaint(&run(&[command, "some-arg"], &[]).await);
         assert_eq!((code, text.as_str()), (Some(1), "unexpected argument: some-arg"));
         let (code, text) = complaint(&run(&[command], &[]).await);
@@ -102,7 +102,7 @@ async fn each_command_has_help() {
     let commands =
         list.lines().filter_map(|line| line.strip_prefix("    ")?.split_whitespace().next());
     let commands: Vec<&str> = commands.filter(|command| *command != "version").collect();
-    let count = if cfg!(feature = "acl-controller") { 9 } else { 5 };
+    let count = if cfg!(feature = "acl-controller") { 10 } else { 6 };
     assert_eq!(commands.len(), count, "{list}");
     for command in commands {
         for flag in ["-h", "-help", "--help"] {

@@ -2,12 +2,11 @@ use std::{ffi::OsString, future::Future, path::PathBuf, sync::Arc, time::Duratio
 
 use async_trait::async_trait;
 use ecs_mesh_init::{
-    Config, MeshInit, Result, Vars,
+    Config, ControlPlane, MeshInit, Result, Vars,
     config::{CONFIG_VARIABLE, Generation, LogLevel},
     entrypoint::{
         AppOptions, Arguments, SignalNumber, SystemSignals, no_arguments, run_app, run_envoy,
     },
-    login::AwsBearerTokens,
     mesh_init::own_program,
     metadata::{HttpTaskMetadata, Task, TaskMetadata},
     net_dial::net_dial,
@@ -33,6 +32,13 @@ pub(crate) fn run(subcommand: Option<&str>, arguments: Vec<OsString>) -> Result<
         Some("health-sync") => {
             let mesh = task(&arguments, Config::from_health_sync_flags)?;
             until_terminated(|stop| async move { mesh?.health_sync(&stop).await?.run(stop).await })
+        }
+        Some("control-plane") => {
+            let arguments = texts(&arguments);
+            let config = no_arguments(&arguments)
+                .and_then(|()| Config::of_control_plane(|name| std::env::var(name).ok()));
+            let mesh = started(config)?;
+            until_terminated(|stop| async move { ControlPlane::new(mesh?).run(stop).await })
         }
         Some("envoy-entrypoint") => entrypoint(arguments, true),
         Some("app-entrypoint") => entrypoint(arguments, false),
@@ -92,6 +98,10 @@ fn task(
     } else {
         no_arguments(&arguments).and_then(|()| Config::from_vars(|name| std::env::var(name).ok()))
     };
+    started(config)
+}
+
+fn started(config: Result<Config>) -> Result<Result<MeshInit>, Failure> {
     let config = config.map_err(|error| Failure::early(&error))?;
     logging::start(config.log_level);
     Ok(connected(config))
@@ -100,10 +110,18 @@ fn task(
 fn connected(config: Config) -> Result<MeshInit> {
     let vars = vars();
     let metadata = Arc::new(HttpTaskMetadata::from_vars(&*vars)?);
-    let logs_in = config.login().is_some();
-    let mut mesh = MeshInit::new(config, metadata, Arc::clone(&vars), program());
-    if logs_in {
-        mesh.bearer_tokens = Some(Arc::new(AwsBearerTokens::new(vars)?));
+    let mesh = MeshInit::new(config, metadata, vars, program());
+    #[cfg(feature = "iam-auth")]
+    let mesh = with_aws(mesh)?;
+    Ok(mesh)
+}
+
+/// With bearer tokens, if there is to be a login.
+#[cfg(feature = "iam-auth")]
+fn with_aws(mut mesh: MeshInit) -> Result<MeshInit> {
+    if mesh.config.login().is_some() {
+        let tokens = ecs_mesh_init::login::AwsBearerTokens::new(Arc::clone(&mesh.vars))?;
+        mesh.bearer_tokens = Some(Arc::new(tokens));
     }
     Ok(mesh)
 }

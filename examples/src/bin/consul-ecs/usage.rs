@@ -7,6 +7,7 @@ const LIST: &str = "Usage: consul-ecs <command> [<args>]
 
 Available commands are:
     app-entrypoint      Runs an application, and delays its end
+    control-plane       Does the work of mesh-init and health-sync, as of consul-ecs 0.7
     envoy-entrypoint    Runs the proxy until the applications have stopped
     health-sync         Copies the health of containers to Consul
     mesh-init           Brings the task into the mesh
@@ -56,6 +57,14 @@ Options, as of consul-ecs 0.2, instead of CONSUL_ECS_CONFIG_JSON:
 
 Variables: as of mesh-init.";
 
+const CONTROL_PLANE: &str = "Usage: consul-ecs control-plane
+
+As of consul-ecs 0.7: does what mesh-init does, then what health-sync does, with one login whose token
+consul-dataplane uses, too. http://127.0.0.1:10000/consul-ecs/health answers 500 until the other
+containers may start, then 200. Traffic is redirected only if `transparentProxy` asks for it.
+
+Variables: as of mesh-init, with `consulServers` in the configuration.";
+
 const ENVOY_ENTRYPOINT: &str =
     "Usage: consul-ecs envoy-entrypoint [-log-level LEVEL] [--] COMMAND [ARGS...]
 
@@ -95,6 +104,7 @@ pub(crate) fn of(command: &str) -> Option<&'static str> {
     match command {
         "mesh-init" => Some(MESH_INIT),
         "health-sync" => Some(HEALTH_SYNC),
+        "control-plane" => Some(CONTROL_PLANE),
         "envoy-entrypoint" => Some(ENVOY_ENTRYPOINT),
         "app-entrypoint" => Some(APP_ENTRYPOINT),
         "net-dial" => Some(NET_DIAL),

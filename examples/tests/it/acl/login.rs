@@ -131,7 +131,10 @@ impl Servers {
             judge(&endpoint, attempt)
         });
         let answering = MockServer::start().await;
-        let answer = ResponseTemplate::new(200).set_body_raw("", "application/grpc");
+        // As a server without any of the services that tasks call: 12 is `Unimplemented`.
+        let answer = ResponseTemplate::new(200)
+            .set_body_raw("", "application/grpc")
+            .insert_header("grpc-status", "12");
         Mock::given(any()).respond_with(answer).mount(&answering).await;
         let consul = Either::Double(consul.serve().await.unwrap());
         Self { consul, grpc: answering.address().port(), _answering: Some(answering) }

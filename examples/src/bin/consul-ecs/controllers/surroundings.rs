@@ -7,7 +7,7 @@ use acl_controller::{
 use consul_watch::{Client, ClientConfig, GoDuration, error_chain};
 use ecs_mesh_init::{
     Config,
-    mesh_init::connect,
+    mesh_init::connect_and_follow,
     metadata::{HttpTaskMetadata, Task, TaskMetadata as _},
 };
 use tokio_util::sync::CancellationToken;
@@ -123,8 +123,8 @@ pub(super) fn agent() -> Result<Client, Failure> {
 /// The servers of the configuration, with the token of `CONSUL_HTTP_TOKEN`.
 pub(super) async fn servers(config: &Config, stop: &CancellationToken) -> Result<Client, Failure> {
     let servers = config.consul_servers.clone().unwrap_or_default();
-    let ca_pem = var("CONSUL_HTTPS_CACERT_PEM");
-    let client = connect(&servers, ca_pem.as_deref(), (None, None), stop).await?;
+    let (http, grpc) = (var("CONSUL_HTTPS_CACERT_PEM"), var("CONSUL_GRPC_CACERT_PEM"));
+    let authorities = (http.as_deref(), grpc.as_deref());
     let token = var("CONSUL_HTTP_TOKEN").map(Into::into);
-    client.with_token(token).map_err(|error| Failure::Logged(error_chain(&error)))
+    Ok(connect_and_follow(&servers, authorities, (None, None), token, stop).await?)
 }
