@@ -2,109 +2,35 @@
 //!
 //! A diagnostic shows the line that it is about. This reads a file by its
 //! characters alone, so that it also works where the file does not parse, and finds
-//! everything that may be a secret. A value is shown only under a key of the schema
-//! that is no secret's: a value under an unknown key may be a secret whose key has a
-//! typing error. Comments and heredocs are never shown.
+//! everything that may be a secret. A value is shown only under a key of its block
+//! that is no secret's: a value under another key may be a secret whose key has a
+//! typing error, or which has lost its block. Comments and heredocs are never shown.
+
+mod blocks;
 
 use std::ops::Range;
 
-use super::{
-    decode::Body as _,
-    raw::{
-        RawApiTls, RawAuth, RawAutoRetrieval, RawBufferPeriod, RawCatalogCondition, RawConfig,
-        RawConsul, RawDefaultCheck, RawKvCondition, RawLicense, RawRegistration, RawSchedule,
-        RawService, RawServicesCondition, RawSyslog, RawTask, RawTls, RawTransport, RawVault,
-    },
-    redact::is_secret_name,
-};
+use blocks::{Block, CHOSEN, FILE, LABELLED, SECRET_BLOCKS, has};
 
-/// Keys of blocks that drivers and clusters claim, whose values are no secrets.
-const CLAIMED: &[&str] = &[
-    "agent_pool_id",
-    "agent_pool_name",
-    "cluster",
-    "execution_mode",
-    "high_availability",
-    "hostname",
-    "install",
-    "instance",
-    "log",
-    "organization",
-    "parent_path",
-    "persist_log",
-    "prefix",
-    "session_ttl",
-    "storage",
-    "tags",
-    "tags_allowlist",
-    "tags_denylist",
-    "terraform_cloud_workspace",
-    "terraform_version",
-    "workspace_prefix",
-    "workspaces",
-];
-
-/// Keys of the schema below which every value may be a secret.
-const SECRET_BLOCKS: &[&str] = &["terraform_provider", "variables", "task_env", "backend"];
-
-/// Keys whose blocks have labels, which are keys in JSON.
-const LABELLED: &[&str] =
-    &["driver", "condition", "module_input", "source_input", "terraform_provider", "storage"];
-
-/// Keys below which the operator chooses the keys, and values are no secrets.
-const CHOSEN: &[&str] = &["cts_user_defined_meta", "node_meta", "required_providers"];
-
-/// The schema's own keys.
-const SCHEMA: &[&[&str]] = &[
-    RawConfig::KEYS,
-    RawSyslog::KEYS,
-    RawBufferPeriod::KEYS,
-    RawConsul::KEYS,
-    RawAuth::KEYS,
-    RawTls::KEYS,
-    RawTransport::KEYS,
-    RawRegistration::KEYS,
-    RawDefaultCheck::KEYS,
-    RawVault::KEYS,
-    RawApiTls::KEYS,
-    RawLicense::KEYS,
-    RawAutoRetrieval::KEYS,
-    RawService::KEYS,
-    RawTask::KEYS,
-    RawServicesCondition::KEYS,
-    RawCatalogCondition::KEYS,
-    RawKvCondition::KEYS,
-    RawSchedule::KEYS,
-    CLAIMED,
-];
-
-/// Returns `true` for a key that the schema has.
-pub(super) fn is_known(key: &str) -> bool {
-    SCHEMA.iter().any(|keys| has(keys, key)) || has(SECRET_BLOCKS, key) || has(CHOSEN, key)
-}
-
-fn has(keys: &[&str], key: &str) -> bool {
-    keys.iter().any(|known| known.eq_ignore_ascii_case(key))
-}
+use super::redact::is_secret_name;
+pub(super) use blocks::is_known;
 
 /// The ranges of `text` that must not be shown, in order. Of a file of `variables`
 /// no value is shown.
 pub(crate) fn masked(text: &str, variables: bool) -> Vec<Range<usize>> {
-    let start = if variables { Within::Secret } else { Within::File };
+    let start = if variables { Within::Secret } else { Within::Block(&FILE) };
     let found = Scan::new(text, start).run();
-    // Where braces do not match, nothing tells which block a value belongs to.
-    if found.balanced { found.ranges } else { Scan::new(text, Within::Secret).run().ranges }
+    // Otherwise nothing tells which block a value belongs to, nor what is a value.
+    if found.sound { found.ranges } else { Scan::strict(text).run().ranges }
 }
 
 /// What may be shown of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Within {
-    /// As [`Within::Schema`], of the keys at the top: what has lost its block is not shown.
-    File,
-    /// Values under known keys.
-    Schema,
+    /// Values under the keys of a block.
+    Block(&'static Block),
     /// Nothing but what stands below the next key, which is a label.
-    Label,
+    Label(&'static Block),
     /// Values under any key that does not sound secret.
     Chosen,
     /// No value.
@@ -117,15 +43,14 @@ impl Within {
         let path = has(&["api_token_file", "vault_agent_token_file"], key);
         match self {
             Self::Secret => Self::Secret,
-            Self::Label => Self::Schema,
+            Self::Label(block) => Self::Block(block),
             _ if is_secret_name(key) && !path => Self::Secret,
             Self::Chosen => Self::Chosen,
-            Self::File if !has(RawConfig::KEYS, key) && key != "high_availability" => Self::Secret,
-            Self::File => Self::Schema.below(key),
-            Self::Schema if has(SECRET_BLOCKS, key) || !is_known(key) => Self::Secret,
-            Self::Schema if has(CHOSEN, key) => Self::Chosen,
-            Self::Schema if has(LABELLED, key) => Self::Label,
-            Self::Schema => Self::Schema,
+            Self::Block(_) if has(SECRET_BLOCKS, key) => Self::Secret,
+            Self::Block(_) if has(CHOSEN, key) => Self::Chosen,
+            Self::Block(block) if !block.knows(key) => Self::Secret,
+            Self::Block(block) if has(LABELLED, key) => Self::Label(block.below(key)),
+            Self::Block(block) => Self::Block(block.below(key)),
         }
     }
 }
@@ -143,13 +68,21 @@ struct Scan<'a> {
     position: usize,
     frames: Vec<Frame>,
     ranges: Vec<Range<usize>>,
-    balanced: bool,
+    /// Braces match, each key has a value or opens a block, and each value is one.
+    sound: bool,
+    /// Keys and labels are shown only if the schema has them.
+    strict: bool,
 }
 
 impl<'a> Scan<'a> {
     fn new(text: &'a str, within: Within) -> Self {
         let frames = vec![Frame { within, end: None }];
-        Self { text, position: 0, frames, ranges: Vec::new(), balanced: true }
+        Self { text, position: 0, frames, ranges: Vec::new(), sound: true, strict: false }
+    }
+
+    /// Shows no more than keys of the schema.
+    fn strict(text: &'a str) -> Self {
+        Self { strict: true, ..Self::new(text, Within::Secret) }
     }
 
     fn run(mut self) -> Self {
@@ -160,7 +93,7 @@ impl<'a> Scan<'a> {
             match next {
                 ',' | ';' => self.position += 1,
                 '}' | ']' => {
-                    self.balanced &= end == Some(next);
+                    self.sound &= end == Some(next);
                     if self.frames.len() > 1 {
                         self.frames.pop();
                     }
@@ -172,7 +105,7 @@ impl<'a> Scan<'a> {
                 _ => self.entry(within),
             }
         }
-        self.balanced &= self.frames.len() == 1;
+        self.sound &= self.frames.len() == 1;
         self
     }
 
@@ -231,26 +164,44 @@ impl<'a> Scan<'a> {
         let start = self.position;
         let Some(key) = self.word() else { return self.mask_line(start) };
         let after_key = self.position;
-        let labelled = matches!(within, Within::File | Within::Schema) && has(LABELLED, key)
-            || has(&["backend"], key);
+        let labelled =
+            matches!(within, Within::Block(_)) && has(LABELLED, key) || has(&["backend"], key);
         let mut below = within.below(key);
+        let mut words = vec![(key, start..after_key)];
         loop {
-            match self.same_line() {
+            let next = self.same_line();
+            let from = self.position;
+            match next {
                 Some('=' | ':') => {
+                    // A block that has lost its brace: what comes next may belong to it.
+                    self.sound &= words.len() == 1;
+                    self.mask_words(words);
                     self.position += 1;
                     self.same_line();
                     return self.value(below);
                 }
-                Some('{') => return self.open(below, '}'),
-                Some(_) if labelled && self.word().is_some() => {
-                    if below == Within::Label {
-                        below = Within::Schema;
+                Some('{') => {
+                    self.mask_words(words);
+                    return self.open(below, '}');
+                }
+                Some(_) if labelled && let Some(label) = self.word() => {
+                    words.push((label, from..self.position));
+                    if let Within::Label(block) = below {
+                        below = Within::Block(block);
                     }
                 }
-                // No key at all, perhaps a part of a value.
-                _ => return self.mask_line(if is_known(key) { after_key } else { start }),
+                // No key at all, perhaps a part of a value, or a block that has lost its brace.
+                _ => {
+                    self.sound = false;
+                    return self.mask_line(if is_known(key) { after_key } else { start });
+                }
             }
         }
+    }
+
+    fn mask_words(&mut self, words: Vec<(&str, Range<usize>)>) {
+        let unknown = words.into_iter().filter(|(word, _range)| self.strict && !is_known(word));
+        self.ranges.extend(unknown.map(|(_word, range)| range));
     }
 
     /// Reads a name, or a string on one line.
@@ -280,11 +231,13 @@ impl<'a> Scan<'a> {
         let after = length.and_then(|length| rest.get(length..)).unwrap_or_default();
         let whole = after.chars().next().is_none_or(|c| c.is_whitespace() || ",;]}#/".contains(c));
         let (Some(length), Some(text), true) = (length, text, whole) else {
+            // Neither a value nor a template: the key may be none either.
+            self.sound &= rest.starts_with('"');
             return self.mask_line(start);
         };
         self.position += length;
         let address_with_user = text.contains("://") && text.contains('@');
-        if !matches!(within, Within::Schema | Within::Chosen) || address_with_user {
+        if !matches!(within, Within::Block(_) | Within::Chosen) || address_with_user {
             self.mask(start);
         }
     }

@@ -95,6 +95,12 @@ fn an_excerpt_shows_no_secret() {
         "driver \"other\" { backend \"s3\" { key = \"Zq7XkVWv3JpQ9rLm\" } }",
         "port = \"x\" # Zq7XkVWv3JpQ9rLm",
         "port = 1 }\nname = \"Zq7XkVWv3JpQ9rLm\"\nlicense = 1",
+        "# the token was\n Zq7XkVWv=3JpQ9rLm",
+        "vault { address = \"https://vault\" name = \"Zq7XkVWv3JpQ9rLm\" }",
+        // The block has lost its brace, and yet braces match.
+        "{ driver \"terraform\" { backend \"pg\" o path = 1 path = \"Zq7XkVWv3JpQ9rLm\" } }",
+        "driver \"terraform\" {\nbackend \"pg\"\npath = \"Zq7XkVWv3JpQ9rLm\"\n}",
+        "driver \"terraform\" {\nbackend \"pg= { a \" \"Zq7XkVWv3JpQ9rLm\" path = 1 }",
         "consul { token = Zq7XkVWv3JpQ9rLm1 }",
         "consul { token = 0xZq7XkVWv3JpQ9rLm }",
     ] {
