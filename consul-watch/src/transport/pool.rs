@@ -3,11 +3,13 @@
 use std::{
     io::{ErrorKind, Read as _},
     path::PathBuf,
+    pin::pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     time::Duration,
 };
 
 use bytes::{Bytes, BytesMut};
+use futures::FutureExt as _;
 use http::{
     HeaderMap, HeaderName, HeaderValue, StatusCode, Uri,
     header::{
@@ -75,6 +77,15 @@ impl Lost {
     fn other(error: TransportError) -> Self {
         Self { error, looks_refused: false }
     }
+}
+
+/// Why there is no answer on a connection.
+struct Unanswered {
+    error: TransportError,
+    /// The other side closed it.
+    closed: bool,
+    /// The request, if nothing of it was sent.
+    unsent: Option<Request>,
 }
 
 /// Returns `true` if the other side closed the connection before it answered.
@@ -191,21 +202,17 @@ impl Pool {
                 None => self.connect(uri).await.map_err(Lost::other)?,
             };
             connection.lend(permit.take());
-            match connection.sender.try_send_request(request).await {
+            match connection.send(request).await {
                 Ok(answer) => return Ok((connection, answer)),
-                Err(mut error) => match error.take_message() {
-                    // The server had closed it, and nothing was sent.
-                    Some(unsent) if used => {
-                        permit = connection.take_back();
-                        request = unsent;
-                    }
-                    // Consul before 1.9 closes what is over its limit without a word.
-                    _ => {
-                        let error = error.into_error();
-                        let looks_refused = !used && is_closed(&error);
-                        return Err(Lost { error: failed(error), looks_refused });
-                    }
-                },
+                // The server had closed it, and nothing was sent.
+                Err(Unanswered { unsent: Some(unsent), .. }) if used => {
+                    permit = connection.take_back();
+                    request = unsent;
+                }
+                // Consul before 1.9 closes what is over its limit without a word.
+                Err(Unanswered { error, closed, .. }) => {
+                    return Err(Lost { error, looks_refused: closed && !used });
+                }
             }
         }
     }
@@ -313,6 +320,34 @@ impl Connection {
             }
         });
         Ok(Self { sender, task, lent })
+    }
+
+    /// Sends a request, and waits for the head of the answer.
+    async fn send(&mut self, request: Request) -> Result<http::Response<Incoming>, Unanswered> {
+        let kept = request.clone();
+        let mut answer = pin!(self.sender.try_send_request(request));
+        let answered = tokio::select! {
+            biased;
+            answered = &mut answer => Some(answered),
+            // A request that is handed over while the connection ends may stay on its way, and
+            // then there is never an answer, nor an error.
+            _ended = &mut self.task => answer.now_or_never(),
+        };
+        match answered {
+            Some(Ok(answer)) => Ok(answer),
+            Some(Err(mut error)) => {
+                let unsent = error.take_message();
+                let error = error.into_error();
+                Err(Unanswered { closed: is_closed(&error), error: failed(error), unsent })
+            }
+            None => {
+                let error = std::io::Error::new(
+                    ErrorKind::ConnectionReset,
+                    "the server closed the connection before the request was sent",
+                );
+                Err(Unanswered { closed: true, error: failed(error), unsent: Some(kept) })
+            }
+        }
     }
 
     fn lend(&self, permit: Option<OwnedSemaphorePermit>) {
