@@ -9,10 +9,17 @@
 //! what OpenTofu would, all of that time is ours, and the start of a shell,
 //! which is printed too. Beside it stands the same run with a real OpenTofu or
 //! Terraform and a module of one `terraform_data` for each instance.
+//!
+//! `cargo bench -p cts-driver-terraform --bench overhead -- large [SERVICES ROUNDS]`
+//!
+//! One task on 10,000 services instead, with a stand-in that prints nothing: the
+//! processor time of this process for one apply after one instance changed, which
+//! is that of the files, and memory.
 
 #![expect(
     clippy::print_stdout,
     clippy::unwrap_used,
+    clippy::indexing_slicing,
     clippy::panic,
     reason = "a bench prints, and stops at what it did not expect"
 )]
@@ -33,8 +40,9 @@ use consul_watch::{
 };
 use cts_driver_terraform::{CliOptions, Patient, Settings, TerraformCli, TerraformFactory};
 use cts_tasks::{
-    ConfigValue, ConsulConfig, DriverSettings, Engine, EngineOptions, Event, Stop, StopReason,
-    Task, TaskName,
+    ApplyRequest, ConfigValue, ConsulConfig, DriverFactory as _, DriverSettings, Engine,
+    EngineOptions, Event, RunContext, ServiceInstance, Stop, StopReason, Task, TaskInputs,
+    TaskName,
     config::{Entry, ValueKind},
 };
 use serde_json::json;
@@ -69,6 +77,11 @@ fn main() {
     }
     let rounds = std::env::args().find_map(|text| text.parse().ok()).unwrap_or(10);
     let runtime = tokio::runtime::Runtime::new().unwrap();
+    if std::env::args().any(|argument| argument == "large") {
+        let numbers: Vec<u32> = std::env::args().filter_map(|text| text.parse().ok()).collect();
+        let number = |at: usize, default| numbers.get(at).copied().unwrap_or(default);
+        return runtime.block_on(large(number(0, 10_000), number(1, 50)));
+    }
     let tool = ["tofu", "terraform"].into_iter().find_map(parts::find);
     let name = tool.as_ref().map_or_else(
         || "no real tool found".to_owned(),
@@ -186,6 +199,84 @@ fn task(root: &Path) -> Task {
         }]}}},
     }))
     .unwrap()
+}
+
+/// One task on so many services, of which one changes before each apply.
+async fn large(services: u32, rounds: u32) {
+    let root = tempfile::tempdir().unwrap();
+    let program = stand_in(root.path(), 0);
+    let mut task = task(root.path());
+    task.condition = serde_json::from_value(json!({"Services": {
+        "use_as_module_input": true,
+        "services": {"Named": (0..services).map(|service| json!({
+            "name": format!("service-{service:04}"), "datacenter": "", "namespace": "",
+            "filter": "", "cts_user_defined_meta": {},
+        })).collect::<Vec<_>>()},
+    }}))
+    .unwrap();
+    let mut instances: Vec<_> =
+        (0..services).map(|service| Arc::new(instance(service, 1))).collect();
+    let context = RunContext::default();
+    let before = resident();
+    let driver = factory(root.path(), &program).driver(&task).unwrap();
+    driver.prepare(&context).await.unwrap();
+    let mut used = Duration::ZERO;
+    // The first apply writes everything.
+    for round in 0..=rounds {
+        let changed = round * 97 % services;
+        instances[usize::try_from(changed).unwrap()] =
+            Arc::new(instance(changed, 2 + i64::from(round)));
+        let mut inputs = TaskInputs::default();
+        inputs.services = Some(instances.clone());
+        let begun = processor_time();
+        driver.apply(ApplyRequest::Inputs(&inputs), &context).await.unwrap();
+        if round > 0 {
+            used += processor_time().saturating_sub(begun);
+        }
+    }
+    let file = fs::metadata(root.path().join("sync-tasks/bench/terraform.tfvars")).unwrap();
+    println!(
+        "{services} services, {rounds} changes: {:.1} ms of processor time each for {} KiB of \
+         values; resident memory grew by {} KiB",
+        used.as_secs_f64() * 1e3 / f64::from(rounds.max(1)),
+        file.len() / 1024,
+        resident().saturating_sub(before)
+    );
+}
+
+fn instance(service: u32, port: i64) -> ServiceInstance {
+    let node = format!("node-{:02}", service % 50);
+    let wan = [("lan", "10.0.0.1"), ("wan", "10.0.0.1")];
+    ServiceInstance {
+        id: format!("service-{service:04}"),
+        name: format!("service-{service:04}"),
+        address: "10.0.0.1".to_owned(),
+        port,
+        status: "passing".to_owned(),
+        node,
+        node_id: "4a1b2c3d-0000-1111-2222-333344445555".to_owned(),
+        node_address: "10.0.0.1".to_owned(),
+        node_datacenter: "dc1".to_owned(),
+        node_tagged_addresses: wan.map(|(kind, to)| (kind.to_owned(), to.to_owned())).into(),
+        ..ServiceInstance::default()
+    }
+}
+
+/// Processor time of this process so far, without the programs that it started.
+fn processor_time() -> Duration {
+    let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let fields = stat.rsplit_once(')').map_or("", |(_name, rest)| rest);
+    // The kernel counts in hundredths of a second for every program.
+    let ticks =
+        fields.split_whitespace().skip(11).take(2).filter_map(|text| text.parse::<u64>().ok());
+    Duration::from_millis(10 * ticks.sum::<u64>())
+}
+
+/// KiB of this process in memory; 0 where the system does not say.
+fn resident() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or_default()
 }
 
 /// The newest event, once it is another than `last`.

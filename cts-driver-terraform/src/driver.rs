@@ -8,7 +8,11 @@ mod plans;
 mod relocation;
 mod turn;
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use consul_watch::error_chain;
@@ -28,6 +32,7 @@ use crate::{
     RootModule, Settings, ShownPlan, Step, Terraform, ToolDiagnostic,
     held::{self, HeldLock},
     hex::hex,
+    root_module::Entries,
 };
 
 /// Runs one task with the `terraform` or `tofu` command, in a directory of its own.
@@ -38,13 +43,15 @@ use crate::{
 /// Source: Consul-Terraform-Sync 0.9, Terraform driver.
 #[derive(Debug)]
 pub struct TerraformDriver {
-    task: Task,
+    task: Arc<Task>,
     directory: PathBuf,
     settings: Arc<Settings>,
     terraform: Arc<dyn Terraform>,
     handlers: Vec<Arc<dyn Handler>>,
     /// The claim to the directory, from the first call on.
     owner: OnceCell<DirectoryOwner>,
+    /// What was written of instances last.
+    entries: Mutex<Entries>,
 }
 
 /// Time that looking for a lock may take while the process is about to end.
@@ -59,8 +66,15 @@ impl TerraformDriver {
     pub fn new(task: Task, settings: Arc<Settings>, terraform: Arc<dyn Terraform>) -> Result<Self> {
         settings.root_module(&task, None)?.check()?;
         let directory = settings.base_dir().join(&task.working_dir);
-        let owner = OnceCell::new();
-        Ok(Self { task, directory, settings, terraform, handlers: Vec::new(), owner })
+        Ok(Self {
+            task: Arc::new(task),
+            directory,
+            settings,
+            terraform,
+            handlers: Vec::new(),
+            owner: OnceCell::new(),
+            entries: Mutex::default(),
+        })
     }
 
     /// Adds a handler, which does its work when the task uses its provider.
@@ -270,10 +284,7 @@ impl TerraformDriver {
     /// another daemon made it something else in the meantime.
     async fn ready(&self, root: &RootModule, context: &RunContext) -> TaskResult<Invocation> {
         let run = self.begin(root, context).await?;
-        let main = root.files().into_iter().find(|file| file.name == "main.tf");
-        if let Some(main) = main
-            && !self.files().holds(&main).await
-        {
+        if !self.files().holds(&root.main()).await {
             tracing::warn!(
                 task.name = %self.task.name, directory = %self.directory.display(),
                 "main.tf is not what it was made: initialising the directory again"
@@ -368,9 +379,13 @@ impl TerraformDriver {
 
     /// Writes what Consul holds and what providers get now; returns the former.
     async fn write_inputs(&self, root: &RootModule, inputs: &TaskInputs) -> Result<GeneratedFile> {
-        let tfvars = root.tfvars(inputs)?;
-        self.files().write(&[root.provider_values(), tfvars.clone()]).await?;
-        Ok(tfvars)
+        let tfvars = {
+            // Entries are whole even if what made the next one panicked.
+            let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+            root.tfvars_with(&mut entries, inputs)?
+        };
+        self.files().write(&[root.provider_values()]).await?;
+        self.files().write_one(tfvars).await
     }
 
     /// Plans into a file, and reads it back.

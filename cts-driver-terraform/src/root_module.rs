@@ -10,7 +10,7 @@ mod tfvars;
 mod tfvars_template;
 mod variables;
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
 use cts_tasks::{Literal, Task, TaskInputs};
 use secrecy::SecretString;
@@ -18,6 +18,8 @@ use secrecy::SecretString;
 pub use builder::RootModuleBuilder;
 pub(crate) use check::{provider_argument, provider_name};
 pub use file::GeneratedFile;
+#[cfg(feature = "cli")]
+pub(crate) use tfvars::Entries;
 
 use crate::{Backend, Result, provider::Provider, version::Version};
 
@@ -55,7 +57,7 @@ pub const REQUIRED_VERSION: &str = ">= 0.13.0, <= 1.14.3";
 /// ```
 #[derive(Clone)]
 pub struct RootModule {
-    task: Task,
+    task: Arc<Task>,
     base_dir: PathBuf,
     required_version: String,
     required_providers: BTreeMap<String, Literal>,
@@ -67,7 +69,7 @@ pub struct RootModule {
 impl RootModule {
     /// Starts from a task; everything else has a default.
     pub fn builder(task: &Task) -> RootModuleBuilder {
-        RootModuleBuilder::new(task)
+        RootModuleBuilder::new(Arc::new(task.clone()))
     }
 
     /// Finds what Terraform is known to refuse, before it is asked.
@@ -82,7 +84,7 @@ impl RootModule {
     /// All files that do not depend on what Consul holds.
     pub fn files(&self) -> Vec<GeneratedFile> {
         let mut files = vec![
-            GeneratedFile::public("main.tf", main_tf::render(self)),
+            self.main(),
             GeneratedFile::public("variables.tf", variables::render(self)),
             self.provider_values(),
             GeneratedFile::public("terraform.tfvars.tmpl", tfvars_template::render(self)),
@@ -93,6 +95,11 @@ impl RootModule {
             files.push(GeneratedFile::secret("variables.auto.tfvars", variables::values(self)));
         }
         files
+    }
+
+    /// `main.tf`: versions, the backend, providers, and the task's module.
+    pub fn main(&self) -> GeneratedFile {
+        GeneratedFile::public("main.tf", main_tf::render(self))
     }
 
     /// `providers.auto.tfvars`: the arguments of the task's providers.
@@ -106,8 +113,19 @@ impl RootModule {
     ///
     /// [`crate::Error::NotText`] with the name of a key whose value is not UTF-8.
     pub fn tfvars(&self, inputs: &TaskInputs) -> Result<GeneratedFile> {
-        tfvars::render(self, inputs)
+        tfvars::render(self, inputs, 0, tfvars::add_entry)
             .map(|content| GeneratedFile::secret("terraform.tfvars", content))
+    }
+
+    /// As [`RootModule::tfvars`], with the entries of instances that were rendered before.
+    #[cfg(feature = "cli")]
+    pub(crate) fn tfvars_with(
+        &self,
+        entries: &mut Entries,
+        inputs: &TaskInputs,
+    ) -> Result<GeneratedFile> {
+        let content = entries.render(self, inputs)?;
+        Ok(GeneratedFile::secret("terraform.tfvars", content))
     }
 
     /// What Consul holds, one variable after the other, each with its value as

@@ -16,7 +16,7 @@ use secrecy::SecretString;
 
 use self::reader::Reader;
 use crate::{
-    Backend, Product, Result, RootModule, Version, VersionConstraint,
+    Backend, Product, Result, RootModule, RootModuleBuilder, Version, VersionConstraint,
     backend::{self, consul_environment},
     dynamic::{self, LiveValues, ValueSource},
 };
@@ -276,7 +276,7 @@ impl Settings {
     /// value that cannot be had.
     pub async fn current_root_module(
         &self,
-        task: &Task,
+        task: &Arc<Task>,
         tool: Option<(Product, &Version)>,
     ) -> Result<RootModule> {
         let used = task.providers.iter().filter_map(|id| find_provider(&self.providers, id));
@@ -301,16 +301,16 @@ impl Settings {
         task: &Task,
         tool: Option<(Product, &Version)>,
     ) -> Result<RootModule> {
-        self.root_module_with(task, tool, &self.providers)
+        self.root_module_with(&Arc::new(task.clone()), tool, &self.providers)
     }
 
     fn root_module_with(
         &self,
-        task: &Task,
+        task: &Arc<Task>,
         tool: Option<(Product, &Version)>,
         providers: &[ProviderBlock],
     ) -> Result<RootModule> {
-        let mut builder = RootModule::builder(task)
+        let mut builder = RootModuleBuilder::new(Arc::clone(task))
             .base_dir(&self.base_dir)
             .required_version(self.supported_versions.as_str())
             .required_providers(self.required_providers.clone())

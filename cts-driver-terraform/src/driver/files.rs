@@ -2,7 +2,7 @@
 
 use std::{
     fs::{self, DirBuilder, OpenOptions, Permissions},
-    io::{self, Write as _},
+    io::{self, BufRead as _, Write as _},
     os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
 };
@@ -17,6 +17,9 @@ const PUBLIC: u32 = 0o640;
 
 /// Mode of files that can hold secrets.
 const SECRET: u32 = 0o600;
+
+/// Bytes of a file that are compared at a time.
+const PIECE: usize = 64 * 1024;
 
 /// Names of files that are not yet in place begin with this.
 const UNFINISHED: &str = ".cts-new-";
@@ -89,6 +92,12 @@ impl TaskFiles {
     pub(super) async fn write(&self, files: &[GeneratedFile]) -> Result<()> {
         let (directory, files) = (self.directory.clone(), files.to_vec());
         blocking(move || files.iter().try_for_each(|file| replace(&directory, file))).await
+    }
+
+    /// Writes a file whose content changed, and gives it back: it can be long.
+    pub(super) async fn write_one(&self, file: GeneratedFile) -> Result<GeneratedFile> {
+        let directory = self.directory.clone();
+        blocking(move || replace(&directory, &file).map(|()| file)).await
     }
 
     /// Returns `true` if the file stands there with exactly this content.
@@ -172,8 +181,26 @@ fn replace(directory: &Path, file: &GeneratedFile) -> Result<()> {
 
 fn stands(path: &Path, file: &GeneratedFile, mode: u32) -> bool {
     let metadata = fs::symlink_metadata(path);
-    metadata.is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o777 == mode)
-        && fs::read(path).is_ok_and(|content| content == file.content.as_bytes())
+    metadata.is_ok_and(|found| {
+        found.is_file()
+            && found.permissions().mode() & 0o777 == mode
+            && u64::try_from(file.content.len()).is_ok_and(|length| length == found.len())
+    }) && is_the_same(path, file.content.as_bytes()).unwrap_or(false)
+}
+
+/// Compares piece by piece: inputs of thousands of instances are megabytes.
+fn is_the_same(path: &Path, mut content: &[u8]) -> io::Result<bool> {
+    let mut found = io::BufReader::with_capacity(PIECE, fs::File::open(path)?);
+    loop {
+        let piece = found.fill_buf()?;
+        let length = piece.len();
+        if length == 0 {
+            return Ok(content.is_empty());
+        }
+        let Some(rest) = content.strip_prefix(piece) else { return Ok(false) };
+        content = rest;
+        found.consume(length);
+    }
 }
 
 fn write(directory: &Path, path: &Path, file: &GeneratedFile, mode: u32) -> io::Result<()> {

@@ -1,6 +1,7 @@
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use cts_tasks::{Literal, ProviderBlock, Task};
@@ -16,9 +17,9 @@ pub struct RootModuleBuilder {
 }
 
 impl RootModuleBuilder {
-    pub(super) fn new(task: &Task) -> Self {
+    pub(crate) fn new(task: Arc<Task>) -> Self {
         let root = RootModule {
-            task: task.clone(),
+            task,
             base_dir: PathBuf::new(),
             required_version: REQUIRED_VERSION.to_owned(),
             required_providers: BTreeMap::new(),

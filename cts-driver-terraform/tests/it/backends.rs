@@ -15,10 +15,10 @@ use crate::{
     site::{SUITE, Site, context, counts, eventually, module, services, tools},
 };
 
-const KEY: &str = "AKIABACKEND";
-const SECRET: &str = "s3-pl4nted-5ecret";
+pub(crate) const KEY: &str = "AKIABACKEND";
+pub(crate) const SECRET: &str = "s3-pl4nted-5ecret";
 
-async fn moto(case: &str) -> Option<Moto> {
+pub(crate) async fn moto(case: &str) -> Option<Moto> {
     let part = SUITE.part("moto_server", case)?;
     Some(Moto::start(&part.path).await)
 }
@@ -30,7 +30,7 @@ async fn postgres(case: &str) -> Option<Postgres> {
 
 /// The S3 backend as an operator writes it for a server that is not AWS's, in
 /// the words that every tool here knows.
-fn s3(moto: &Moto, key: &str, more: &Json) -> Json {
+pub(crate) fn s3(moto: &Moto, key: &str, more: &Json) -> Json {
     let mut backend = json!({
         "bucket": BUCKET, "key": key, "region": "us-east-1",
         "endpoints": {"s3": moto.endpoint(), "sts": moto.endpoint(), "iam": moto.endpoint()},
@@ -65,7 +65,7 @@ async fn assert_runs(site: &Site) {
 }
 
 /// Files of the task's folder that hold the secret, with their modes.
-fn files_with(secret: &str, directory: &Path) -> Vec<(String, u32)> {
+pub(crate) fn files_with(secret: &str, directory: &Path) -> Vec<(String, u32)> {
     let mut found = Vec::new();
     let mut directories = vec![directory.to_owned()];
     while let Some(directory) = directories.pop() {

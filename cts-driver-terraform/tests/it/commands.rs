@@ -5,6 +5,7 @@ use std::{
     time::Duration,
 };
 
+use consul_watch::testing::Log;
 use cts_tasks::{ApplyRequest, Error, Outcome, PlanPurpose, RunContext, Stop, StopReason};
 use serde_json::json;
 
@@ -22,7 +23,7 @@ fn honour_interrupts() {
     }
 }
 
-fn fake(version: &str) -> Site {
+pub(crate) fn fake(version: &str) -> Site {
     honour_interrupts();
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/fake/terraform");
     let mut site = Site::with_binary(&script);
@@ -144,6 +145,19 @@ async fn a_version_that_is_not_supported_stops_the_start() {
         "Consul-Terraform-Sync does not support pg backend in automation with Terraform <= 0.13: \
          0.13.7"
     );
+}
+
+#[tokio::test]
+async fn another_version_than_configured_is_warned_about_and_used() {
+    for (configured, warned) in [("1.11.4", false), ("1.5.7", true)] {
+        let mut site = fake("1.11.4");
+        site.driver_block = json!({"version": configured, "backend": {"local": {}}});
+        let log = Log::start();
+        site.factory().start().await.unwrap();
+        let told = log.with("another version than configured is used");
+        assert_eq!(told.len(), usize::from(warned), "{told:?}");
+        assert!(told.iter().all(|line| line.contains("1.5.7") && line.contains("1.11.4")));
+    }
 }
 
 #[tokio::test]

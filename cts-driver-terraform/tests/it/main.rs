@@ -2,6 +2,8 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 #[cfg(feature = "cli")]
+mod aws_provider;
+#[cfg(feature = "cli")]
 mod backends;
 #[cfg(all(feature = "vault", feature = "testing"))]
 mod bao;

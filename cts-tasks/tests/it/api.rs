@@ -1,10 +1,11 @@
 //! The HTTP API, served on a socket.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
+use consul_watch::testing::Fault;
 use cts_tasks::{ApiServer, Cluster, Member, Role, Single, Stop, StopReason, config::TaskRules};
 use serde_json::{Value, json};
-use tokio::sync::OnceCell;
+use tokio::{sync::OnceCell, time::sleep};
 
 use crate::{
     document::{Document, Exchange},
@@ -135,6 +136,24 @@ async fn health_is_an_empty_object() {
     let scene = Scene::new();
     let api = Api::serve(&scene, Arc::new(Single)).await;
     assert_eq!(api.get("/v1/health").await, (200, json!({})));
+}
+
+#[tokio::test(start_paused = true)]
+async fn health_is_503_while_consul_does_not_answer() {
+    let scene = Scene::new();
+    scene.put("web", 1);
+    let running = scene.start(vec![on("t", &["web"])]).await;
+    scene.consul.inject_always(Some(Fault::status(500, "No cluster leader")));
+    scene.consul.restart();
+    sleep(Duration::from_hours(1)).await;
+    // Sockets need real time.
+    tokio::time::resume();
+    let api = Api::serve(&scene, Arc::new(Single)).await;
+    let (status, answer) = api.get("/v1/health").await;
+    let message = answer["error"]["message"].as_str().unwrap();
+    assert_eq!(status, 503);
+    assert!(message.starts_with("CTS is not healthy: health.service(web|passing)"), "{message}");
+    scene.end(running).await;
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use consul_watch::testing::Log;
-use cts_tasks::{BufferPeriod, Result, Single, TaskName, config::Registry};
+use cts_tasks::{BufferPeriod, FirstRun, Result, Single, TaskName, config::Registry};
 use reqwest::Method;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 use crate::{
     api::Api,
     config::support::{AnyDriver, loader_of, source},
-    scene::{Scene, ids},
+    scene::{Scene, ids, on},
 };
 
 /// A running engine without tasks, and its API.
@@ -87,6 +87,22 @@ async fn an_alias_that_is_not_configured_is_refused() {
                     \"aws\" with the alias \"b\"";
     assert_eq!(status, 400);
     assert!(message(&answer).contains(expected), "{answer}");
+    assert_eq!(api.get("/v1/tasks/t").await.0, 404);
+    scene.end(running).await;
+}
+
+#[tokio::test]
+async fn a_working_directory_of_another_task_is_refused() {
+    let (scene, api, running) = running().await;
+    let mut other = on("other", &["web"]);
+    other.working_dir = "/tasks/x/../t".into();
+    scene.engine.create(other, FirstRun::WhenTriggered).await.unwrap();
+    for parameters in ["", "?run=now", "?run=inspect"] {
+        let (status, answer) = post(&api, parameters, &task()).await;
+        let expected = "tasks other and t have the same working_dir /tasks/t";
+        assert_eq!(status, 400, "{answer}");
+        assert!(message(&answer).contains(expected), "{answer}");
+    }
     assert_eq!(api.get("/v1/tasks/t").await.0, 404);
     scene.end(running).await;
 }

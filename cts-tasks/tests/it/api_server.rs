@@ -10,6 +10,14 @@ use cts_tasks::{
 };
 use reqwest::{Method, StatusCode};
 use serde_json::Value;
+use tokio::net::TcpStream;
+use tokio_rustls::{
+    TlsConnector,
+    rustls::{
+        ClientConfig as TlsConfig, RootCertStore,
+        pki_types::{CertificateDer, pem::PemObject as _},
+    },
+};
 
 use crate::{
     api::Api,
@@ -121,11 +129,32 @@ async fn errors_of_the_framework_are_documents_too() {
     for (path, expected) in
         [("/v1/tasks/%FF", 400), ("/v1/status/tasks/%FF", 400), ("/metrics", 404), ("/", 404)]
     {
-        let (status, answer) = api.get(path).await;
-        assert_eq!(status, expected, "{path}");
+        let exchange = api.exchange(Method::GET, path, &[], Vec::new()).await;
+        let answer: Value = serde_json::from_str(&exchange.answer).unwrap();
+        assert_eq!(exchange.status, expected, "{path}");
         assert!(!answer["error"]["message"].as_str().unwrap().is_empty());
-        assert!(uuid::Uuid::parse_str(answer["request_id"].as_str().unwrap()).is_ok());
+        let id = answer["request_id"].as_str().unwrap();
+        assert!(uuid::Uuid::parse_str(id).is_ok());
+        assert_eq!(exchange.request_id.as_deref(), Some(id));
     }
+}
+
+#[tokio::test]
+async fn https_speaks_http_1_1_also_with_who_prefers_2() {
+    let authority = Authority::new();
+    let pair = authority.sign("server", &["localhost"]);
+    let server = Api::bind(&Scene::new(), Arc::new(Single)).await;
+    let server = server.with_tls(&tls(&pair, "")).unwrap();
+    let address = server.local_addr().unwrap();
+    let _serving = Api::start(server);
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_file(authority.ca_file()).unwrap()).unwrap();
+    let mut client = TlsConfig::builder().with_root_certificates(roots).with_no_client_auth();
+    client.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    let stream = TcpStream::connect(address).await.unwrap();
+    let name = "localhost".try_into().unwrap();
+    let stream = TlsConnector::from(Arc::new(client)).connect(name, stream).await.unwrap();
+    assert_eq!(stream.get_ref().1.alpn_protocol(), Some(b"http/1.1".as_slice()));
 }
 
 #[tokio::test]

@@ -108,6 +108,21 @@ async fn tasks_are_added_changed_and_forgotten_as_the_files_say() {
     running.end().await;
 }
 
+/// One that a task has which was made through the API.
+#[tokio::test]
+async fn a_working_directory_of_another_task_is_refused_at_a_reload() {
+    let keep = file_task("keep", "a");
+    let running = Running::start(files(&[&keep]), DaemonOptions::default()).await;
+    let mut made = on("made", &["a"]);
+    made.working_dir = "w".into();
+    running.daemon.engine().create(made, FirstRun::WhenTriggered).await.unwrap();
+    let add = file_task("add", "a").replace(" module", " working_dir = \"x/../w\"\n module");
+    let error = running.daemon.reload(files(&[&keep, &add])).await.unwrap_err().to_string();
+    assert!(error.contains("tasks made and add have the same working_dir w"), "{error}");
+    assert_eq!(running.names(), ["keep", "made"]);
+    running.end().await;
+}
+
 #[tokio::test]
 async fn watches_keep_to_the_connections_that_are_configured() {
     let names: Vec<String> = (0..30).map(|number| format!("\"s{number}\"")).collect();

@@ -56,6 +56,7 @@ fn every_setting_of_the_transport_reaches_the_client() {
     };
     let defaults = client("");
     assert_eq!(defaults.connect_timeout, Duration::from_secs(30));
+    assert_eq!(defaults.request_timeout, Duration::from_secs(10));
     let kept = defaults.connections;
     assert_eq!(kept.keep_alive, Some(Duration::from_secs(30)));
     assert!(kept.reuse);
