@@ -96,6 +96,14 @@ pub enum Error {
         /// What is wrong and what would be right.
         problem: String,
     },
+    /// A setting asks for what this program was built without.
+    #[error("{setting}: this program was built without the feature `{feature}`, which it needs")]
+    MissingFeature {
+        /// The variable or setting, such as `CONSUL_CACERT`.
+        setting: &'static str,
+        /// The Cargo feature of this crate.
+        feature: &'static str,
+    },
     /// An implementation outside this crate failed.
     #[error("{operation} failed")]
     Other {
@@ -128,7 +136,10 @@ impl Error {
         match self {
             Self::Transport { .. } | Self::Timeout { .. } => true,
             Self::Status { status, message, .. } => is_transient(*status, message),
-            Self::Decode { .. } | Self::Input { .. } | Self::Config { .. } => false,
+            Self::Decode { .. }
+            | Self::Input { .. }
+            | Self::Config { .. }
+            | Self::MissingFeature { .. } => false,
             Self::Other { retryable, .. } => *retryable,
         }
     }

@@ -34,6 +34,8 @@
 //!
 //! # Features
 //!
+//! - `tls`: https, with HTTP/2, certificates of one's own, and proxies that speak https. On by default.
+//!   Without it the settings that ask for it are errors ([`Error::MissingFeature`]).
 //! - `testing`: the [`testing`] module. Off by default.
 //! - `metrics`: counters, gauges and histograms, see [`telemetry`]. Off by default.
 //!

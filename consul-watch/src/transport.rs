@@ -1,10 +1,15 @@
 //! One HTTP exchange with Consul: the seam below [`Client`](crate::Client).
 
 mod budget;
+#[cfg(feature = "tls")]
+mod https;
 mod pool;
 mod service;
 mod socket;
+#[cfg(feature = "tls")]
 mod tls;
+#[cfg(any(test, not(feature = "tls")))]
+mod without_tls;
 
 use std::{fmt, sync::Arc, time::Duration};
 

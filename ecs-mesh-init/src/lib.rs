@@ -19,6 +19,7 @@ pub mod resolv_conf;
 pub mod service_defaults;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+mod tls;
 mod vars;
 
 pub use config::Config;

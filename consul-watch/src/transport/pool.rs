@@ -1,4 +1,4 @@
-//! Connections over plain HTTP/1.1.
+//! Connections over plain HTTP/1.1, straight to Consul or to a proxy that passes requests on.
 
 use std::{
     io::{ErrorKind, Read as _},
@@ -13,7 +13,8 @@ use futures::FutureExt as _;
 use http::{
     HeaderMap, HeaderName, HeaderValue, StatusCode, Uri,
     header::{
-        ACCEPT, ACCEPT_ENCODING, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, HOST, USER_AGENT,
+        ACCEPT, ACCEPT_ENCODING, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, HOST,
+        PROXY_AUTHORIZATION, USER_AGENT,
     },
 };
 use http_body_util::{BodyExt as _, Full};
@@ -24,7 +25,9 @@ use hyper::{
     service::Service as _,
 };
 use hyper_util::{
-    client::legacy::connect::HttpConnector, rt::TokioIo, service::TowerToHyperService,
+    client::{legacy::connect::HttpConnector, proxy::matcher::Intercept},
+    rt::TokioIo,
+    service::TowerToHyperService,
 };
 use tokio::{
     net::UnixStream,
@@ -56,6 +59,8 @@ const AFTER_REFUSAL: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub(super) struct Pool {
     target: Target,
+    /// What every request goes through.
+    proxy: Option<Intercept>,
     kept: ConnectionConfig,
     parked: Arc<Mutex<Parked>>,
 }
@@ -117,8 +122,13 @@ struct Parked {
 }
 
 impl Pool {
-    /// Connections by TCP to where the request's URL points, or to a unix socket.
-    pub(super) fn new(config: &ClientConfig, unix_socket: Option<PathBuf>) -> Self {
+    /// Connections by TCP to where the request's URL points or to the proxy, which speaks plain HTTP,
+    /// or to a unix socket.
+    pub(super) fn new(
+        config: &ClientConfig,
+        unix_socket: Option<PathBuf>,
+        proxy: Option<Intercept>,
+    ) -> Self {
         let target = unix_socket.map_or_else(
             || {
                 let mut connector = HttpConnector::new();
@@ -129,7 +139,7 @@ impl Pool {
             },
             |path| Target::Unix(path, config.connect_timeout),
         );
-        Self { target, kept: config.connections, parked: Arc::default() }
+        Self { target, proxy, kept: config.connections, parked: Arc::default() }
     }
 
     pub(super) async fn exchange(
@@ -139,7 +149,7 @@ impl Pool {
     ) -> Result<http::Response<Bytes>, TransportError> {
         let budget = request.extensions_mut().remove::<Budget>();
         let uri = request.uri().clone();
-        let request = complete(request, self.kept.reuse)?;
+        let request = complete(request, self.kept.reuse, self.proxy.as_ref())?;
         let mut refusals = 0;
         let (connection, answer) = loop {
             let permit = match &budget {
@@ -220,7 +230,8 @@ impl Pool {
     async fn connect(&self, uri: &Uri) -> Result<Connection, TransportError> {
         match &self.target {
             Target::Tcp(connector) => {
-                Connection::over(connector.call(uri.clone()).await.map_err(failed)?).await
+                let next = self.proxy.as_ref().map_or(uri, Intercept::uri);
+                Connection::over(connector.call(next.clone()).await.map_err(failed)?).await
             }
             Target::Unix(path, limit) => {
                 let stream = timeout(*limit, UnixStream::connect(path))
@@ -366,12 +377,19 @@ impl Drop for Connection {
 }
 
 /// The request as it goes over the wire.
-fn complete(request: http::Request<Bytes>, reuse: bool) -> Result<Request, TransportError> {
+fn complete(
+    request: http::Request<Bytes>,
+    reuse: bool,
+    proxy: Option<&Intercept>,
+) -> Result<Request, TransportError> {
     let (mut parts, body) = request.into_parts();
     let host = parts.uri.authority().map(http::uri::Authority::as_str).unwrap_or_default();
     let host = HeaderValue::from_str(host).map_err(failed)?;
-    let path = parts.uri.path_and_query().cloned().map_or_else(Uri::default, Uri::from);
-    parts.uri = path;
+    if proxy.is_none() {
+        // A proxy takes the whole URL, a server the path alone.
+        let path = parts.uri.path_and_query().cloned();
+        parts.uri = path.map_or_else(Uri::default, Uri::from);
+    }
     let mut set = |name: HeaderName, value| {
         parts.headers.entry(name).or_insert(value);
     };
@@ -379,6 +397,9 @@ fn complete(request: http::Request<Bytes>, reuse: bool) -> Result<Request, Trans
     set(USER_AGENT, HeaderValue::from_static(socket::AGENT));
     set(ACCEPT, HeaderValue::from_static("*/*"));
     set(ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
+    if let Some(credentials) = proxy.and_then(Intercept::basic_auth) {
+        set(PROXY_AUTHORIZATION, credentials.clone());
+    }
     if !reuse {
         set(CONNECTION, HeaderValue::from_static("close"));
     }

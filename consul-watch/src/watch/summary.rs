@@ -150,6 +150,7 @@ fn operation(error: &Error) -> &str {
         | Error::Input { operation, .. }
         | Error::Other { operation, .. } => operation,
         Error::Config { setting, .. } => setting,
+        Error::MissingFeature { setting, .. } => setting,
     }
 }
 

@@ -73,6 +73,8 @@ impl MeshInit {
         if !self.uses_grpc {
             return Ok(());
         }
+        // The connection that comes next would be refused, and this wait may have no end.
+        crate::tls::check("consulServers.http.https", servers.http.https && self.client.is_none())?;
         let ca_pem = self.var("CONSUL_GRPC_CACERT_PEM");
         grpc::wait(servers, ca_pem.as_deref(), stop).await
     }
@@ -161,6 +163,10 @@ impl MeshInit {
     /// Logs in over gRPC where that is used and known to the servers, else over HTTP.
     ///
     /// Deviation: a bearer token for each attempt, since one is good for 15 minutes only.
+    #[cfg_attr(
+        not(feature = "server-watch"),
+        expect(unused_variables, reason = "only the feature uses the servers")
+    )]
     async fn log_in_once(
         &self,
         connection: &Connection,
@@ -180,8 +186,6 @@ impl MeshInit {
                 return Ok(token);
             }
         }
-        #[cfg(not(feature = "server-watch"))]
-        let _unused = servers;
         log_in(&connection.client, login, bearer, meta, tenancy.1).await
     }
 
@@ -192,27 +196,20 @@ impl MeshInit {
     }
 
     /// Follows the servers over gRPC for as long as the client lives, where that is used.
-    #[cfg(feature = "server-watch")]
+    #[cfg_attr(
+        not(feature = "server-watch"),
+        expect(clippy::unused_async, unused_variables, reason = "only the feature uses them")
+    )]
     async fn follow(
         &self,
         connection: &Connection,
         servers: &ServersConfig,
         token: Option<&SecretString>,
     ) -> Result<()> {
+        #[cfg(feature = "server-watch")]
         if let Some(pool) = connection.pool.as_ref().filter(|_| self.uses_grpc) {
             self.connector(servers).await?.follow(pool, token.cloned());
         }
-        Ok(())
-    }
-
-    #[cfg(not(feature = "server-watch"))]
-    #[expect(clippy::unused_async, reason = "as with the feature")]
-    async fn follow(
-        &self,
-        _connection: &Connection,
-        _servers: &ServersConfig,
-        _token: Option<&SecretString>,
-    ) -> Result<()> {
         Ok(())
     }
 

@@ -138,6 +138,9 @@ impl MeshInit {
 
     /// A client of the server that the configuration names, without a token.
     fn login_client(&self) -> Result<Client> {
+        let asked = &self.config;
+        crate::tls::check("consulHTTPAddr", asked.consul_http_addr.starts_with("https://"))?;
+        crate::tls::check("consulCACertFile", !asked.consul_ca_cert_file.is_empty())?;
         let mut config = ClientConfig::default();
         if !self.config.consul_http_addr.is_empty() {
             config.address.clone_from(&self.config.consul_http_addr);

@@ -1,17 +1,25 @@
 //! Waiting for the servers' gRPC port, which consul-dataplane will need: whatever keeps mesh-init
 //! from it would keep Envoy from its configuration, where nobody looks.
 
-use std::{
-    net::{IpAddr, SocketAddr},
-    time::Duration,
-};
+#[cfg(feature = "tls")]
+pub(super) mod over_tls;
 
-use reqwest::{Certificate, Client, header::CONTENT_TYPE, redirect::Policy};
+use std::{net::IpAddr, time::Duration};
+
+use bytes::Bytes;
+use http::{
+    HeaderMap, Request, StatusCode,
+    header::{CONTENT_TYPE, TE},
+};
+use http_body_util::Full;
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::{net::TcpStream, time::timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::servers::{discover, transient, until_connected};
 use crate::{
-    Error, Result,
+    Result,
     config::{ServersConfig, TlsSettings},
 };
 
@@ -28,8 +36,9 @@ const NO_MESSAGE: [u8; 5] = [0; 5];
 ///
 /// # Errors
 ///
-/// [`Error::File`] and [`Error::Input`] for an authority that cannot be used, [`Error::Input`] for
-/// hosts that can never give an address, [`Error::Stopped`] when `stop` is cancelled.
+/// [`File`](crate::Error::File) and [`Input`](crate::Error::Input) for an authority that cannot be
+/// used, `Input` for hosts that can never give an address and for TLS without the feature,
+/// [`Stopped`](crate::Error::Stopped) when `stop` is cancelled.
 ///
 /// Source: consul-server-connection-manager 0.1, which connects before consul-ecs does anything.
 pub(super) async fn wait(
@@ -38,8 +47,8 @@ pub(super) async fn wait(
     stop: &CancellationToken,
 ) -> Result<()> {
     let tls = servers.grpc_tls();
-    let authorities = if tls.enabled { authorities(&tls, ca_pem).await? } else { Some(Vec::new()) };
-    let probe = &Probe { port: servers.grpc.port, tls, authorities };
+    let wire = wire(&tls, ca_pem).await?;
+    let probe = &Probe { port: servers.grpc.port, tls, wire };
     until_connected(stop, || async move {
         let mut last = None;
         for address in discover(&servers.hosts).await? {
@@ -55,35 +64,6 @@ pub(super) async fn wait(
     .await
 }
 
-/// The PEM text of the configured authority, and where it is from; `None` for the system's.
-pub(super) async fn authority(
-    tls: &TlsSettings,
-    ca_pem: Option<&str>,
-) -> Result<Option<(String, Vec<u8>)>> {
-    match ca_pem {
-        _ if !tls.enabled => Ok(None),
-        Some(pem) => Ok(Some(("CONSUL_GRPC_CACERT_PEM".to_owned(), pem.as_bytes().to_vec()))),
-        None if tls.ca_cert_file.is_empty() => Ok(None),
-        None => {
-            let file = &tls.ca_cert_file;
-            let read = tokio::fs::read(file).await;
-            Ok(Some((file.clone(), read.map_err(|error| Error::file("reading", file, error))?)))
-        }
-    }
-}
-
-/// The authorities to accept; `None` for the system's.
-async fn authorities(tls: &TlsSettings, ca_pem: Option<&str>) -> Result<Option<Vec<Certificate>>> {
-    let Some((origin, pem)) = authority(tls, ca_pem).await? else { return Ok(None) };
-    let found = Certificate::from_pem_bundle(&pem).map_err(|error| {
-        Error::input(format!("{origin}: {}", consul_watch::error_chain(&error)))
-    })?;
-    if found.is_empty() {
-        return Err(Error::input(format!("{origin} holds no certificate in PEM form")));
-    }
-    Ok(Some(found))
-}
-
 /// The name that a server's certificate has to be for; `None` for the address itself.
 pub(super) fn server_name(tls: &TlsSettings) -> Option<&str> {
     let name = Some(tls.server_name.as_str()).filter(|_| tls.enabled)?;
@@ -94,7 +74,28 @@ pub(super) fn server_name(tls: &TlsSettings) -> Option<&str> {
 struct Probe {
     port: u16,
     tls: TlsSettings,
-    authorities: Option<Vec<Certificate>>,
+    wire: Wire,
+}
+
+enum Wire {
+    Plain,
+    #[cfg(feature = "tls")]
+    Tls(over_tls::OverTls),
+}
+
+#[cfg(feature = "tls")]
+async fn wire(tls: &TlsSettings, ca_pem: Option<&str>) -> Result<Wire> {
+    if !tls.enabled {
+        return Ok(Wire::Plain);
+    }
+    over_tls::OverTls::new(tls, ca_pem).await.map(Wire::Tls)
+}
+
+#[cfg(not(feature = "tls"))]
+#[expect(clippy::unused_async, reason = "as with the feature")]
+async fn wire(tls: &TlsSettings, _ca_pem: Option<&str>) -> Result<Wire> {
+    crate::tls::check("consulServers.grpc.tls", tls.enabled)?;
+    Ok(Wire::Plain)
 }
 
 impl Probe {
@@ -109,40 +110,52 @@ impl Probe {
         }
     }
 
+    /// Asks one server; the error says what is wrong with it.
     async fn ask(&self, address: &str) -> Result<(), String> {
-        let chain = |error: reqwest::Error| consul_watch::error_chain(&error.without_url());
-        let mut builder = Client::builder()
-            .no_proxy()
-            .redirect(Policy::none())
-            .connect_timeout(LIMIT)
-            .timeout(LIMIT)
-            .http2_prior_knowledge();
-        if let Some(authorities) = &self.authorities {
-            builder = builder.tls_certs_only(authorities.clone());
+        match &self.wire {
+            Wire::Plain => timeout(LIMIT, plain(address, self.port))
+                .await
+                .unwrap_or_else(|_elapsed| Err(format!("no answer within {LIMIT:?}"))),
+            #[cfg(feature = "tls")]
+            Wire::Tls(over_tls) => over_tls.ask(address, self.port).await,
         }
-        let mut host = match address.parse::<IpAddr>() {
-            Ok(IpAddr::V6(_)) => format!("[{address}]"),
-            _ => address.to_owned(),
-        };
-        if let Some(name) = server_name(&self.tls) {
-            let found = tokio::net::lookup_host((address, self.port)).await;
-            let found: Vec<SocketAddr> = found.map_err(|error| error.to_string())?.collect();
-            builder = builder.resolve_to_addrs(name, &found);
-            name.clone_into(&mut host);
-        }
-        let scheme = if self.tls.enabled { "https" } else { "http" };
-        let request = builder
-            .build()
-            .map_err(chain)?
-            .post(format!("{scheme}://{host}:{}{METHOD}", self.port))
-            .header(CONTENT_TYPE, "application/grpc")
-            .header("te", "trailers")
-            .body(NO_MESSAGE.to_vec());
-        let answer = request.send().await.map_err(chain)?;
-        let kind = answer.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
-        if kind.is_some_and(|kind| kind.starts_with("application/grpc")) {
-            return Ok(());
-        }
-        Err(format!("what listens there does not speak gRPC: it answered {}", answer.status()))
     }
+}
+
+/// One question over a connection of its own.
+async fn plain(address: &str, port: u16) -> Result<(), String> {
+    let chain = |error: hyper::Error| consul_watch::error_chain(&error);
+    let stream = TcpStream::connect((address, port)).await.map_err(|error| error.to_string())?;
+    let handshake = http2::handshake(TokioExecutor::new(), TokioIo::new(stream));
+    let (mut sender, connection) = handshake.await.map_err(chain)?;
+    let host = if address.contains(':') { format!("[{address}]") } else { address.to_owned() };
+    let request = question(&format!("http://{host}:{port}"))?.map(Full::new);
+    tokio::pin! {
+        let answer = sender.send_request(request);
+    }
+    let answer = tokio::select! {
+        biased;
+        answer = &mut answer => answer,
+        // What the connection has read before its end is still to be taken.
+        _ended = connection => answer.await,
+    };
+    let answer = answer.map_err(chain)?;
+    judge(answer.status(), answer.headers())
+}
+
+fn question(server: &str) -> Result<Request<Bytes>, String> {
+    Request::post(format!("{server}{METHOD}"))
+        .header(CONTENT_TYPE, "application/grpc")
+        .header(TE, "trailers")
+        .body(Bytes::from_static(&NO_MESSAGE))
+        .map_err(|error| error.to_string())
+}
+
+/// Any answer of gRPC will do, also one that the method is not known.
+fn judge(status: StatusCode, headers: &HeaderMap) -> Result<(), String> {
+    let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    if kind.is_some_and(|kind| kind.starts_with("application/grpc")) {
+        return Ok(());
+    }
+    Err(format!("what listens there does not speak gRPC: it answered {status}"))
 }

@@ -1,3 +1,5 @@
+//! The health-sync of the task that mesh-init brings into the mesh, in both generations.
+
 use std::sync::Arc;
 
 use consul_watch::Client;

@@ -28,7 +28,7 @@ use tonic::{
 
 use self::calls::{Calls, LoginRequest};
 use super::{
-    grpc::{authority, server_name},
+    grpc::{over_tls::authority, server_name},
     server_pool::ServerPool,
     servers::connect_to_pool,
 };

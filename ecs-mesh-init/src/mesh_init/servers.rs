@@ -41,6 +41,7 @@ pub(super) async fn connect_to_pool(
     (namespace, partition): (Option<&str>, Option<&str>),
     stop: &CancellationToken,
 ) -> Result<(Client, Arc<ServerPool>)> {
+    crate::tls::check("consulServers.http.https", servers.http.https)?;
     let settings = Settings {
         servers: servers.clone(),
         ca_pem: ca_pem.map(str::to_owned),

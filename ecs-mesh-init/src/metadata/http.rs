@@ -10,7 +10,6 @@ use http::{
 use http_body_util::{BodyExt as _, Empty, Limited};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
-use reqwest::{Client, Response};
 use tokio::{net::TcpStream, time::timeout};
 
 use super::{Task, TaskMetadata};
@@ -39,7 +38,8 @@ pub struct HttpTaskMetadata {
 enum Wire {
     /// What ECS has: no TLS, so that nothing of it is set up. A connection for each question.
     Plain,
-    Tls(Client),
+    #[cfg(feature = "tls")]
+    Tls(reqwest::Client),
 }
 
 impl HttpTaskMetadata {
@@ -65,7 +65,8 @@ impl HttpTaskMetadata {
     ///
     /// # Errors
     ///
-    /// [`Error::Metadata`] when no HTTP client can be made.
+    /// [`Error::Metadata`] when no HTTP client can be made, [`Error::Input`] for https without the
+    /// feature `tls`.
     pub fn new(address: &str) -> Result<Self> {
         Self::with_time_limit(address, TIME_LIMIT)
     }
@@ -80,18 +81,21 @@ impl HttpTaskMetadata {
         let url: Uri = format!("{}/task", address.trim_end_matches('/'))
             .parse()
             .map_err(|error| failed(STEP, format!("{address:?} is no address of HTTP: {error}")))?;
-        let wire = if url.scheme_str() == Some("https") {
-            let client = Client::builder().no_proxy().build();
-            Wire::Tls(client.map_err(|error| failed(STEP, error))?)
-        } else {
-            Wire::Plain
-        };
-        Ok(Self { wire, url, limit })
+        let https = url.scheme_str() == Some("https");
+        crate::tls::check(METADATA_VARIABLE, https)?;
+        #[cfg(feature = "tls")]
+        if https {
+            let client = reqwest::Client::builder().no_proxy().build();
+            let wire = Wire::Tls(client.map_err(|error| failed(STEP, error))?);
+            return Ok(Self { wire, url, limit });
+        }
+        Ok(Self { wire: Wire::Plain, url, limit })
     }
 
     async fn fetch(&self) -> Result<Vec<u8>, Failure> {
         match &self.wire {
             Wire::Plain => plain(&self.url).await,
+            #[cfg(feature = "tls")]
             Wire::Tls(client) => over_tls(client, &self.url).await,
         }
     }
@@ -154,8 +158,10 @@ async fn plain(url: &Uri) -> Result<Vec<u8>, Failure> {
     }
 }
 
-async fn over_tls(client: &Client, url: &Uri) -> Result<Vec<u8>, Failure> {
-    let answer = client.get(url.to_string()).send().await.and_then(Response::error_for_status);
+#[cfg(feature = "tls")]
+async fn over_tls(client: &reqwest::Client, url: &Uri) -> Result<Vec<u8>, Failure> {
+    let answer = client.get(url.to_string()).send().await;
+    let answer = answer.and_then(reqwest::Response::error_for_status);
     let mut answer = answer.map_err(|error| Failure::Call(error.without_url().into()))?;
     let mut body = Vec::new();
     while let Some(chunk) = answer.chunk().await.map_err(|error| Failure::Body(error.into()))? {

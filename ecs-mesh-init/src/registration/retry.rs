@@ -97,9 +97,12 @@ where
 /// Whether it is our own settings that are wrong.
 fn is_hopeless(error: &Error) -> bool {
     match error {
-        Error::Consul { source, .. } => {
-            matches!(source, consul_watch::Error::Input { .. } | consul_watch::Error::Config { .. })
-        }
+        Error::Consul { source, .. } => matches!(
+            source,
+            consul_watch::Error::Input { .. }
+                | consul_watch::Error::Config { .. }
+                | consul_watch::Error::MissingFeature { .. }
+        ),
         Error::Config { .. } | Error::Input { .. } | Error::Stopped { .. } => true,
         other => !other.is_retryable(),
     }

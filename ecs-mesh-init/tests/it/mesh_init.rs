@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use wiremock::{
     Mock, MockServer, ResponseTemplate,
-    matchers::{header, method, path},
+    matchers::{body_partial_json, header, method, path},
 };
 
 use crate::volume::{Counted, NODE, Volume};
@@ -331,13 +331,14 @@ async fn a_server_is_trusted(part: &Part) {
 async fn an_early_login_leaves_the_token_in_a_file() {
     let server = MockServer::start().await;
     let ok = |body: Value| ResponseTemplate::new(200).set_body_json(body);
-    mount(
-        &server,
-        "POST",
-        "/v1/acl/login",
-        ok(json!({"AccessorID": "a", "SecretID": "planted-token"})),
-    )
-    .await;
+    // By the cluster's ARN, although the metadata have a name: the controller looks for that.
+    Mock::given(method("POST"))
+        .and(path("/v1/acl/login"))
+        .and(body_partial_json(json!({"Meta": {"consul.hashicorp.com/cluster": NODE}})))
+        .respond_with(ok(json!({"AccessorID": "a", "SecretID": "planted-token"})))
+        .expect(1)
+        .mount(&server)
+        .await;
     mount(
         &server,
         "GET",

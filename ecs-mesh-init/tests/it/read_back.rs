@@ -145,12 +145,18 @@ async fn agent_has_all(client: &Client) {
     assert_eq!(names, ["Destination Alias", "Proxy Public Listener"]);
 }
 
-async fn through_the_catalog(client: &Client) {
+/// The same for the catalog of this server.
+fn settings_for_servers(client: &Client, transparent: bool) -> Value {
     let port = client.address().rsplit_once(':').unwrap().1.parse::<u16>().unwrap();
     let mut config = settings();
     config["consulServers"] = json!({"hosts": "127.0.0.1", "defaults": {"tls": false},
         "http": {"https": false, "port": port}});
-    config["transparentProxy"] = json!({"enabled": false});
+    config["transparentProxy"] = json!({"enabled": transparent});
+    config
+}
+
+async fn through_the_catalog(client: &Client) {
+    let config = settings_for_servers(client, false);
     let mut entries = Vec::new();
     for _round in 0..2 {
         run(&config, &[]).await;
@@ -198,6 +204,18 @@ async fn through_the_catalog(client: &Client) {
     assert_eq!(nodes.iter().filter(|node| node.name == NODE).count(), 1);
 }
 
+/// Consul gives a transparent proxy's upstream a virtual IP only with this address.
+async fn with_a_transparent_proxy(client: &Client) {
+    run(&settings_for_servers(client, true), &[]).await;
+    let tagged = json!({"virtual": {"Address": "10.0.1.7", "Port": 8080}});
+    for name in ["frontend", "frontend-sidecar-proxy"] {
+        let entry = read(client, "/v1/catalog/service", name).await;
+        holds(&entry[0], &json!({"ServiceTaggedAddresses": tagged}));
+    }
+    let sidecar = read(client, "/v1/catalog/service", "frontend-sidecar-proxy").await;
+    holds(&sidecar[0], &json!({"ServiceProxy": {"Mode": "transparent"}}));
+}
+
 /// Spec: MI16, MI17
 #[tokio::test]
 async fn through_an_agent_that_is_a_double() {
@@ -221,6 +239,7 @@ async fn through_the_catalog_that_is_a_double() {
     SUITE.double("consul");
     let consul = TestConsul::new().serve().await.unwrap();
     through_the_catalog(&consul.client()).await;
+    with_a_transparent_proxy(&consul.client()).await;
 }
 
 /// Spec: MI16, MI17
@@ -229,5 +248,11 @@ async fn through_the_catalog_that_is_real() {
     for part in SUITE.parts("consul", "read back from the catalog") {
         let consul = Consul::start(&part.path).await.unwrap();
         through_the_catalog(&consul.client()).await;
+        if part.major_minor() < (1, 10) {
+            let case = "the address of a transparent proxy";
+            SUITE.not_applicable("consul", case, "transparent proxies came with Consul 1.10");
+            continue;
+        }
+        with_a_transparent_proxy(&consul.client()).await;
     }
 }

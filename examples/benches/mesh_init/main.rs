@@ -4,14 +4,14 @@
 //! is mostly that of waiting for a core; its best run and the CPU time say more then.
 //!
 //! ```text
-//! cargo bench -p examples --no-default-features --features ecs --bench mesh_init
+//! cargo bench -p examples --no-default-features --features ecs-plain --bench mesh_init
 //! ```
 //!
 //! Consul's command does less in its time: it neither registers the service and its sidecar nor copies
 //! anything into a volume. `CONSUL_ECS` names another build of it, such as that of the profile `small`:
 //!
 //! ```text
-//! cargo build --profile small -p examples --no-default-features --features ecs --bin consul-ecs
+//! cargo build --profile small -p examples --no-default-features --features ecs-plain --bin consul-ecs
 //! ```
 #![expect(
     clippy::unwrap_used,

@@ -1,6 +1,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures::future::join_all;
+use hyper_util::client::proxy::matcher::Matcher;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpStream},
@@ -12,7 +13,7 @@ const LIMIT: Duration = Duration::from_secs(30);
 const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
 fn pool() -> Pool {
-    Pool::new(&ClientConfig::default(), None)
+    Pool::new(&ClientConfig::default(), None, None)
 }
 
 fn limits() -> ExchangeLimits {
@@ -160,6 +161,36 @@ async fn a_connection_that_the_server_has_closed_is_replaced() {
 }
 
 #[tokio::test]
+async fn a_proxy_gets_the_whole_url_and_its_credentials() {
+    let (listener, url) = listen().await;
+    let proxy = url.replace("http://", "http://user:planted@");
+    let matcher = Matcher::builder().http(proxy).build();
+    let consul = "http://consul.example.com:8500/v1/kv/a?raw";
+    let proxy = matcher.intercept(&Uri::from_static(consul));
+    assert!(proxy.is_some());
+    let pool = Pool::new(&ClientConfig::default(), None, proxy);
+    assert!(!format!("{pool:?}").contains("planted"));
+    let server = tokio::spawn(async move {
+        let (mut stream, _peer) = listener.accept().await.unwrap();
+        let mut heads = Vec::new();
+        for _ in 0..2 {
+            heads.push(request(&mut stream).await.unwrap());
+            stream.write_all(ANSWER).await.unwrap();
+        }
+        heads
+    });
+    for _ in 0..2 {
+        assert_eq!(pool.exchange(get(consul), limits()).await.unwrap().status(), 200);
+    }
+    for head in server.await.unwrap() {
+        assert!(head.starts_with(&format!("GET {consul} HTTP/1.1\r\n")), "{head}");
+        assert!(head.contains("host: consul.example.com:8500\r\n"), "{head}");
+        // The base64 form of user:planted.
+        assert!(head.contains("proxy-authorization: Basic dXNlcjpwbGFudGVk\r\n"), "{head}");
+    }
+}
+
+#[tokio::test]
 async fn a_compressed_answer_is_unpacked() {
     let mut zip = flate2::read::GzEncoder::new(&b"plain"[..], flate2::Compression::fast());
     let mut body = Vec::new();
@@ -193,7 +224,7 @@ async fn what_is_idle_for_long_is_closed() {
 fn pool_with(change: impl FnOnce(&mut ConnectionConfig)) -> Pool {
     let mut config = ClientConfig::default();
     change(&mut config.connections);
-    Pool::new(&config, None)
+    Pool::new(&config, None, None)
 }
 
 #[tokio::test]
@@ -225,7 +256,7 @@ async fn connecting_may_have_no_limit() {
     let (listener, url) = listen().await;
     let server = tokio::spawn(serve(listener, Arc::default()));
     let config = ClientConfig { connect_timeout: Duration::MAX, ..ClientConfig::default() };
-    Pool::new(&config, None).exchange(get(&url), limits()).await.unwrap();
+    Pool::new(&config, None, None).exchange(get(&url), limits()).await.unwrap();
     server.abort();
 }
 
