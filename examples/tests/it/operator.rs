@@ -98,6 +98,8 @@ async fn a_task_is_created_disabled_enabled_and_deleted_on_the_command_line() {
     assert!(task_answer(&sync).await["error"]["message"].is_string());
     assert_eq!(applied(folder, "web"), "");
 
+    // Without anybody to ask, nothing is approved, and a job notices.
+    nobody_approves(&sync, folder, &create).await;
     let yes = operate(&sync, folder, &create, "yes\n").await;
     let expected = format!(
         "{INSPECTED_TO_CREATE}{}==> Creating and running task 'web'...\n    \
@@ -132,6 +134,7 @@ async fn a_task_is_created_disabled_enabled_and_deleted_on_the_command_line() {
     let expected =
         format!("{INSPECTED_TO_ENABLE}{}==> Cancelled enabling task 'web'\n", asked("Enabling"));
     assert_eq!((settled(&no.said), no.code), (expected, Some(0)), "{}", no.complained);
+    nobody_approves(&sync, folder, &enable).await;
     assert_eq!(task_answer(&sync).await["task"]["enabled"], false);
     let yes = operate(&sync, folder, &enable, "yes\n").await;
     let expected = format!(
@@ -147,6 +150,8 @@ async fn a_task_is_created_disabled_enabled_and_deleted_on_the_command_line() {
     let expected = format!("{INSPECTED_TO_ENABLE}==> 'web' enable complete!\n");
     assert_eq!((settled(&nothing.said), nothing.code), (expected, Some(0)));
     sync.ran("web", 2).await;
+
+    nobody_approves(&sync, folder, &["task", "delete", "web"]).await;
 
     // Deleted while it runs, it ends its run and is gone.
     fs::remove_file(folder.join("web/begun")).unwrap();
@@ -167,6 +172,13 @@ async fn a_task_is_created_disabled_enabled_and_deleted_on_the_command_line() {
     sync.gone("web").await;
 
     assert_eq!(sync.end("-TERM").await.code(), Some(0), "{}", sync.log());
+}
+
+/// The end of standard input at the question is no approval, and no success either.
+async fn nobody_approves(sync: &SyncProcess, folder: &Path, command: &[&str]) {
+    let ended = operate(sync, folder, command, "").await;
+    assert_eq!(ended.code, Some(11), "{command:?}: {}", ended.said);
+    assert!(ended.complained.contains("Standard input has ended"), "{}", ended.complained);
 }
 
 #[tokio::test]
