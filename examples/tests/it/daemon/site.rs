@@ -357,18 +357,19 @@ impl Site {
         instances
     }
 
-    /// Locks on states in Consul.
+    /// Locks on states in Consul, each with the session that holds it.
     async fn locks(&self) -> Vec<String> {
         let all = self.client.kv_list("consul-terraform-sync/", &QueryOptions::default()).await;
-        let keys = all.unwrap().value.into_iter().map(|pair| pair.key);
         let is_lock = |key: &str| matches!(key.rsplit_once('.'), Some((_, "lock" | "lockinfo")));
-        keys.filter(|key| is_lock(key)).collect()
+        let locks = all.unwrap().value.into_iter().filter(|pair| is_lock(&pair.key));
+        locks.map(|pair| format!("{} of session {:?}", pair.key, pair.session)).collect()
     }
 
-    /// The end of the daemon's log.
+    /// The end of the daemon's log, without the requests by which this test waits.
     fn log(&self) -> String {
         let log = self.sync.log();
-        let lines: Vec<&str> = log.lines().rev().take(150).collect();
+        let lines: Vec<&str> =
+            log.lines().rev().filter(|line| !line.contains(" api: re")).take(150).collect();
         lines.into_iter().rev().collect::<Vec<_>>().join("\n")
     }
 }
