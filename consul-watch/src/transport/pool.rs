@@ -32,7 +32,7 @@ use hyper_util::{
 use tokio::{
     net::UnixStream,
     sync::OwnedSemaphorePermit,
-    task::JoinHandle,
+    task::{JoinHandle, unconstrained},
     time::{Instant, sleep, timeout},
 };
 
@@ -341,8 +341,9 @@ impl Connection {
             biased;
             answered = &mut answer => Some(answered),
             // A request that is handed over while the connection ends may stay on its way, and
-            // then there is never an answer, nor an error.
-            _ended = &mut self.task => answer.now_or_never(),
+            // then there is never an answer, nor an error. One that is there is not to be hidden by
+            // the task's share of time: what was sent is not sent again.
+            _ended = &mut self.task => unconstrained(answer).now_or_never(),
         };
         match answered {
             Some(Ok(answer)) => Ok(answer),

@@ -136,23 +136,29 @@ impl MeshInit {
         Ok(token)
     }
 
-    /// A client of the server that the configuration names, without a token.
+    /// A client of the server that the configuration names, without a token. What it leaves open
+    /// is as the standard variables have it, TLS above all: a bearer token goes over it.
     fn login_client(&self) -> Result<Client> {
         let asked = &self.config;
         crate::tls::check("consulHTTPAddr", asked.consul_http_addr.starts_with("https://"))?;
         crate::tls::check("consulCACertFile", !asked.consul_ca_cert_file.is_empty())?;
-        let mut config = ClientConfig::default();
-        if !self.config.consul_http_addr.is_empty() {
-            config.address.clone_from(&self.config.consul_http_addr);
+        let failed = |error| Error::consul("making a client of the server", error);
+        let mut config = ClientConfig::from_vars(&*self.vars).map_err(failed)?;
+        config.token = Some(SecretString::from(""));
+        if !asked.consul_http_addr.is_empty() {
+            config.address.clone_from(&asked.consul_http_addr);
         }
-        if !self.config.consul_ca_cert_file.is_empty() {
-            config.tls.ca_file = Some(self.config.consul_ca_cert_file.clone().into());
+        if !asked.consul_ca_cert_file.is_empty() {
+            config.tls.ca_file = Some(asked.consul_ca_cert_file.clone().into());
         }
-        // A file that is not there yet is a reason to try again, not to give up.
-        Client::new(config).map_err(|error| Error::Login {
-            step: "making a client of the server".to_owned(),
-            retryable: true,
-            source: error.into(),
+        Client::new(config).map_err(|error| match error {
+            consul_watch::Error::MissingFeature { .. } => failed(error),
+            // A file that is not there yet is a reason to try again, not to give up.
+            error => Error::Login {
+                step: "making a client of the server".to_owned(),
+                retryable: true,
+                source: error.into(),
+            },
         })
     }
 }

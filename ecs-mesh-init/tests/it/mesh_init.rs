@@ -327,6 +327,26 @@ async fn a_server_is_trusted(part: &Part) {
     assert!(text.contains("consulServers") && text.contains("/nowhere.pem"), "{text}");
 }
 
+/// Before, the bearer token went to the server in the clear.
+#[tokio::test]
+async fn an_early_login_keeps_to_the_tls_that_the_environment_asks_for() {
+    let server = MockServer::start().await;
+    let volume = Volume::new();
+    let config = format!(
+        r#"{{"bootstrapDir":"$DIR","consulHTTPAddr":"{}","consulLogin":{{"enabled":true}},"service":{{"port":8080}}}}"#,
+        server.address()
+    );
+    let vars = [
+        ("CONSUL_HTTP_ADDR", server.address().to_string()),
+        ("CONSUL_HTTP_SSL", "true".to_owned()),
+    ];
+    let mut run = volume.run(&config, &vars);
+    run.bearer_tokens = Some(Arc::new(Counted::default()));
+    run.retry = RetryPolicy::default().with_attempts(1);
+    run.run(CancellationToken::new()).await.unwrap_err();
+    assert!(server.received_requests().await.unwrap().is_empty());
+}
+
 #[tokio::test]
 async fn an_early_login_leaves_the_token_in_a_file() {
     let server = MockServer::start().await;
