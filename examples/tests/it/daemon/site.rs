@@ -16,7 +16,9 @@ use consul_watch::{
         parts::{Suite, find},
         real::Consul,
     },
-    types::{CatalogDeregistration, CatalogRegistration, HealthCheck, HealthStatus, Service},
+    types::{
+        CatalogDeregistration, CatalogRegistration, HealthCheck, HealthStatus, KvPair, Service,
+    },
 };
 use fastrand::Rng;
 use nix::{
@@ -358,10 +360,17 @@ impl Site {
     }
 
     /// Locks on states in Consul, each with the session that holds it.
+    ///
+    /// Terraform releases its lock first and deletes the key afterwards, without a look at what
+    /// came of that. So a key that no session holds locks nothing: the next command takes it.
     async fn locks(&self) -> Vec<String> {
         let all = self.client.kv_list("consul-terraform-sync/", &QueryOptions::default()).await;
-        let is_lock = |key: &str| matches!(key.rsplit_once('.'), Some((_, "lock" | "lockinfo")));
-        let locks = all.unwrap().value.into_iter().filter(|pair| is_lock(&pair.key));
+        let is_lock = |pair: &KvPair| match pair.key.rsplit_once('.') {
+            Some((_, "lock")) => pair.session.is_some(),
+            Some((_, "lockinfo")) => true,
+            _ => false,
+        };
+        let locks = all.unwrap().value.into_iter().filter(is_lock);
         locks.map(|pair| format!("{} of session {:?}", pair.key, pair.session)).collect()
     }
 
