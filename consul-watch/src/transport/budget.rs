@@ -76,13 +76,13 @@ impl Budget {
         }
     }
 
-    /// Lowers the budget, because a connection within it was refused: to an eighth less than
-    /// there are now.
-    pub(crate) fn refused(&self) {
+    /// Lowers the budget, because connections within it were refused while the server served
+    /// `served`: to an eighth less, which leaves room for others.
+    pub(crate) fn refused(&self, served: usize) {
         let mut state = self.state();
-        let lent = (state.now + state.debt).saturating_sub(self.parts.available_permits());
-        let now = (lent - lent / 8).max(FEWEST.min(state.most)).min(state.now);
-        // One event refuses many at once, and those that come after the first find fewer.
+        // Others may have come between, so that a repetition lowers it in any case.
+        let now = (served - served / 8).min(state.now - state.now / 8);
+        let now = now.max(FEWEST.min(state.most)).min(state.now);
         if now == state.now {
             return;
         }
@@ -120,10 +120,8 @@ mod tests {
         for _ in 0..100 {
             held.push(budget.part().await);
         }
-        budget.refused();
+        budget.refused(100);
         assert_eq!(budget.shortfall(), 160 - 88);
-        budget.refused();
-        assert_eq!(budget.shortfall(), 160 - 88, "the same event");
         // Those that are lent beyond it are not lent again.
         held.truncate(88);
         let next = tokio::time::timeout(Duration::from_secs(1), budget.part()).await;
@@ -142,14 +140,23 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn each_refusal_lowers_it_though_others_were_served_meanwhile() {
+        let budget = Budget::new(160);
+        budget.refused(300);
+        assert_eq!(budget.shortfall(), 20);
+        budget.refused(160);
+        assert_eq!(budget.shortfall(), 20 + 17);
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn it_never_falls_below_what_a_watcher_needs() {
         let budget = Budget::new(160);
-        for _ in 0..20 {
-            budget.refused();
+        for served in [160, 300, 1, 1] {
+            budget.refused(served);
         }
         assert_eq!(budget.shortfall(), 160 - FEWEST);
         let small = Budget::new(4);
-        small.refused();
+        small.refused(1);
         assert_eq!(small.shortfall(), 0);
     }
 }

@@ -41,6 +41,9 @@ use crate::{
     client::{ClientConfig, ConnectionConfig},
     transport::{Budget, ExchangeLimits, TransportError, socket},
 };
+use refusals::{Connections, Open};
+
+mod refusals;
 
 type Request = http::Request<Full<Bytes>>;
 
@@ -63,6 +66,7 @@ pub(super) struct Pool {
     proxy: Option<Intercept>,
     kept: ConnectionConfig,
     parked: Arc<Mutex<Parked>>,
+    connections: Arc<Connections>,
 }
 
 #[derive(Debug)]
@@ -74,13 +78,13 @@ enum Target {
 /// An exchange that did not take place.
 struct Lost {
     error: TransportError,
-    /// A new connection was closed at once, as Consul does with one too many.
-    looks_refused: bool,
+    /// A new connection that was closed at once, as Consul does with one too many.
+    refused: Option<Connection>,
 }
 
 impl Lost {
     fn other(error: TransportError) -> Self {
-        Self { error, looks_refused: false }
+        Self { error, refused: None }
     }
 }
 
@@ -107,9 +111,12 @@ fn is_closed(error: &hyper::Error) -> bool {
     error.is_incomplete_message() || error.is_canceled() || reset
 }
 
-/// Returns `true` for the raw answer to a connection too many: it closes, and has no index.
-fn is_about_connections(headers: &HeaderMap) -> bool {
-    headers.get(CONNECTION).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"close"))
+/// Returns `true` for the raw answer to a connection too many, which closes it. Consul says "too
+/// many" for other reasons, too, and on connections that it keeps.
+fn is_refusal<B>(answer: &http::Response<B>) -> bool {
+    let closes = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"close");
+    answer.status() == StatusCode::TOO_MANY_REQUESTS
+        && answer.headers().get(CONNECTION).is_some_and(closes)
 }
 
 /// Connections that nothing uses.
@@ -139,7 +146,8 @@ impl Pool {
             },
             |path| Target::Unix(path, config.connect_timeout),
         );
-        Self { target, proxy, kept: config.connections, parked: Arc::default() }
+        let kept = config.connections;
+        Self { target, proxy, kept, parked: Arc::default(), connections: Arc::default() }
     }
 
     pub(super) async fn exchange(
@@ -160,26 +168,24 @@ impl Pool {
             let sent = timeout(limits.headers, self.send(&uri, request.clone(), permit))
                 .await
                 .map_err(|_elapsed| TransportError::Timeout { after: limits.headers })?;
-            let refused = match &sent {
-                Ok((_connection, answer)) => answer.status() == StatusCode::TOO_MANY_REQUESTS,
-                Err(lost) => lost.looks_refused,
-            };
-            let Some(budget) = budget.as_ref().filter(|_| refused && refusals < MOST_REFUSALS)
-            else {
+            let Some(budget) = budget.as_ref().filter(|_| refusals < MOST_REFUSALS) else {
                 break sent.map_err(|lost| lost.error)?;
             };
-            let sent = match sent {
-                // Consul says "too many" for other reasons, too, and on connections that it keeps.
-                Ok((connection, answer)) if !is_about_connections(answer.headers()) => {
-                    break (connection, answer);
-                }
-                other => other,
+            let (refused, silent) = match sent {
+                Ok((connection, answer)) if is_refusal(&answer) => (connection, false),
+                Ok(answered) => break answered,
+                Err(Lost { refused: Some(connection), .. }) => (connection, true),
+                Err(Lost { error, refused: None }) => return Err(error),
             };
-            // The connection is closed before its part of the budget is free.
-            drop(sent);
-            budget.refused();
+            // Its part of the budget is not free before the refusal is understood: until then,
+            // another connection in its place is refused like it.
+            let permit = refused.take_back();
+            if let Some(served) = refused.close().refused(silent).await {
+                budget.refused(served);
+            }
             refusals += 1;
             sleep(AFTER_REFUSAL * refusals).await;
+            drop(permit);
         };
         let (mut parts, mut stream) = answer.into_parts();
         let idle_limit = |_elapsed| TransportError::Timeout { after: limits.body_idle };
@@ -213,7 +219,12 @@ impl Pool {
             };
             connection.lend(permit.take());
             match connection.send(request).await {
-                Ok(answer) => return Ok((connection, answer)),
+                Ok(answer) => {
+                    if !is_refusal(&answer) {
+                        connection.open.served();
+                    }
+                    return Ok((connection, answer));
+                }
                 // The server had closed it, and nothing was sent.
                 Err(Unanswered { unsent: Some(unsent), .. }) if used => {
                     permit = connection.take_back();
@@ -221,7 +232,8 @@ impl Pool {
                 }
                 // Consul before 1.9 closes what is over its limit without a word.
                 Err(Unanswered { error, closed, .. }) => {
-                    return Err(Lost { error, looks_refused: closed && !used });
+                    let refused = (closed && !used).then_some(connection);
+                    return Err(Lost { error, refused });
                 }
             }
         }
@@ -231,14 +243,15 @@ impl Pool {
         match &self.target {
             Target::Tcp(connector) => {
                 let next = self.proxy.as_ref().map_or(uri, Intercept::uri);
-                Connection::over(connector.call(next.clone()).await.map_err(failed)?).await
+                let stream = connector.call(next.clone()).await.map_err(failed)?;
+                Connection::over(stream, self.connections.open()).await
             }
             Target::Unix(path, limit) => {
                 let stream = timeout(*limit, UnixStream::connect(path))
                     .await
                     .map_err(failed)?
                     .map_err(failed)?;
-                Connection::over(TokioIo::new(stream)).await
+                Connection::over(TokioIo::new(stream), self.connections.open()).await
             }
         }
     }
@@ -259,8 +272,10 @@ impl Pool {
         if !self.kept.reuse || self.kept.max_idle == Some(0) {
             return;
         }
-        if !matches!(timeout(limit, connection.sender.ready()).await, Ok(Ok(()))) {
-            return;
+        match timeout(limit, connection.sender.ready()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(_closed)) => return connection.open.ended(),
+            Err(_elapsed) => return,
         }
         let mut parked = lock(&self.parked);
         let permit = connection.take_back();
@@ -313,24 +328,26 @@ struct Connection {
     task: JoinHandle<()>,
     /// Part of a budget, also held by the task: it is free again when the socket is closed.
     lent: Arc<Mutex<Option<OwnedSemaphorePermit>>>,
+    open: Arc<Open>,
 }
 
 impl Connection {
-    async fn over<T>(io: T) -> Result<Self, TransportError>
+    async fn over<T>(io: T, open: Arc<Open>) -> Result<Self, TransportError>
     where
         T: Read + Write + Unpin + Send + 'static,
     {
         let (sender, connection) = http1::handshake(io).await.map_err(failed)?;
         let lent = Arc::new(Mutex::new(None));
-        let held = Arc::clone(&lent);
+        let held = (Arc::clone(&lent), Arc::clone(&open));
         let task = tokio::spawn(async move {
             // Outlives the socket, also if this is aborted.
-            let _held = held;
+            let (_lent, open) = held;
             if let Err(error) = connection.await {
                 tracing::trace!(error = &error as &dyn std::error::Error, "connection lost");
             }
+            open.ended();
         });
-        Ok(Self { sender, task, lent })
+        Ok(Self { sender, task, lent, open })
     }
 
     /// Sends a request, and waits for the head of the answer.
@@ -369,10 +386,16 @@ impl Connection {
     fn take_back(&self) -> Option<OwnedSemaphorePermit> {
         self.lent.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
+
+    /// Closes it, and counts it as open until what is returned is dropped.
+    fn close(self) -> Arc<Open> {
+        Arc::clone(&self.open)
+    }
 }
 
 impl Drop for Connection {
     fn drop(&mut self) {
+        self.open.give_up();
         self.task.abort();
     }
 }

@@ -352,3 +352,60 @@ async fn a_refusal_teaches_the_limit_and_no_exchange_fails() {
         assert_eq!(refused.load(Ordering::SeqCst), before, "what was learned is kept");
     }
 }
+
+/// Reads the requests of `all` connections, answers `served` of them, and then ends every one.
+async fn serve_and_stop(listener: TcpListener, served: usize, all: usize) -> TcpListener {
+    let mut streams = Vec::new();
+    for _ in 0..all {
+        let (mut stream, _peer) = listener.accept().await.unwrap();
+        assert!(request(&mut stream).await.is_some());
+        streams.push(stream);
+    }
+    for stream in &mut streams[..served] {
+        stream.write_all(ANSWER).await.unwrap();
+    }
+    listener
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_ends_refuses_nobody() {
+    for served in [0, 10, 19] {
+        let (listener, url) = listen().await;
+        let (pool, budget) = (pool(), Budget::new(64));
+        let server = tokio::spawn(async move {
+            let listener = serve_and_stop(listener, served, 20).await;
+            serve(listener, Arc::default()).await;
+        });
+        let all = join_all((0..20).map(|_| pool.exchange(get_within(&url, &budget), limits())));
+        for answer in timeout(LIMIT, all).await.unwrap() {
+            assert_eq!(answer.unwrap().status(), StatusCode::OK, "{served} were served before");
+        }
+        assert_eq!(budget.shortfall(), 0, "{served} were served before");
+        server.abort();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn refusals_that_come_together_are_one_event() {
+    let connections = Arc::new(Connections::default());
+    let all: Vec<_> = (0..30).map(|_| connections.open()).collect();
+    for open in &all[..20] {
+        open.served();
+    }
+    let counts = join_all(all[20..].iter().map(|open| open.refused(true))).await;
+    let counts: Vec<_> = counts.into_iter().flatten().collect();
+    assert_eq!(counts, [20]);
+    // One that was opened with them, and whose refusal was noticed late.
+    assert_eq!(all[20].refused(true).await, None);
+    let later = connections.open();
+    assert_eq!(later.refused(true).await, Some(30), "the next event: none is closed yet");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_count_that_is_given_up_leaves_the_next_one_whole() {
+    let connections = Arc::new(Connections::default());
+    let all: Vec<_> = (0..10).map(|_| connections.open()).collect();
+    assert!(timeout(Duration::from_millis(5), all[9].refused(false)).await.is_err());
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(all[8].refused(false).await, Some(9));
+}

@@ -1,0 +1,156 @@
+//! Tells refused connections from those that end for another reason, and counts what they leave.
+
+use std::{
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::time::{Instant, sleep};
+
+/// A server that refuses connections answers a crowd of new ones within a few milliseconds. When
+/// none was refused for this long, the crowd is counted.
+const SETTLED: Duration = Duration::from_millis(50);
+/// A count takes no longer than this. One that is older was given up by its caller.
+const LONGEST_COUNT: Duration = Duration::from_millis(500);
+/// A server that stops ends its connections in any order: one that served before and ended within
+/// this time before a refusal says that it stops.
+const STOPPING: Duration = Duration::from_millis(100);
+
+/// The open connections of a pool, and which of them the server refused.
+///
+/// Consul before 1.9 ends a connection over its limit without a word, as a server that stops does
+/// with all of them. The two differ in what is left: a limit leaves the connections that were
+/// there first, and a stop ends those too. So nothing is concluded from the first refusal; the
+/// ends that arrive together are counted as one event.
+#[derive(Debug, Default)]
+pub(super) struct Connections(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// Number of the connection that was opened last.
+    latest: u64,
+    open: usize,
+    /// When the server last ended a connection that had served.
+    ended: Option<Instant>,
+    count: Option<Count>,
+    /// Connections up to this number had their part in a count that is over.
+    counted: u64,
+}
+
+/// One event: the refusals that arrive together.
+#[derive(Debug)]
+struct Count {
+    began: Instant,
+    /// When the last connection was refused or ended.
+    last: Instant,
+    /// Connections that were opened later do not belong to it.
+    latest: u64,
+    open: usize,
+    refused: usize,
+}
+
+/// One open connection. It counts as open until this is dropped.
+#[derive(Debug)]
+pub(super) struct Open {
+    connections: Arc<Connections>,
+    number: u64,
+    served: AtomicBool,
+    /// It is this side that ends it.
+    given_up: AtomicBool,
+}
+
+impl Connections {
+    pub(super) fn open(self: &Arc<Self>) -> Arc<Open> {
+        let mut state = self.state();
+        state.latest += 1;
+        state.open += 1;
+        let number = state.latest;
+        drop(state);
+        Arc::new(Open {
+            connections: Arc::clone(self),
+            number,
+            served: AtomicBool::new(false),
+            given_up: AtomicBool::new(false),
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Nothing that holds the lock can leave the numbers half changed.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Open {
+    /// Notes that the server answered on it, with anything but a refusal.
+    pub(super) fn served(&self) {
+        self.served.store(true, Ordering::Relaxed);
+    }
+
+    /// Notes that what becomes of it from now on is not the server's doing.
+    pub(super) fn give_up(&self) {
+        self.given_up.store(true, Ordering::Relaxed);
+    }
+
+    /// Notes that it ended: by the server, unless it was given up.
+    pub(super) fn ended(&self) {
+        if !self.served.load(Ordering::Relaxed) || self.given_up.load(Ordering::Relaxed) {
+            return;
+        }
+        let now = Instant::now();
+        let mut state = self.connections.state();
+        state.ended = Some(now);
+        if let Some(count) = &mut state.count {
+            count.last = now;
+        }
+    }
+
+    /// Counts it as refused, `silent` if the server only ended it.
+    ///
+    /// Returns how many connections the server serves beside those that it refused. The first of
+    /// those that are refused together gets this, a moment later; the others, and those that were
+    /// not refused for a limit's sake, get `None` at once.
+    ///
+    /// Dropping the future leaves a count that the next refusal begins anew.
+    pub(super) async fn refused(&self, silent: bool) -> Option<usize> {
+        let connections = &self.connections;
+        {
+            let now = Instant::now();
+            let mut state = connections.state();
+            if self.number <= state.counted {
+                return None;
+            }
+            if let Some(count) = &mut state.count
+                && count.began.elapsed() < LONGEST_COUNT
+            {
+                count.last = now;
+                count.refused += usize::from(self.number <= count.latest);
+                return None;
+            }
+            let (latest, open) = (state.latest, state.open);
+            state.count = Some(Count { began: now, last: now, latest, open, refused: 1 });
+        }
+        loop {
+            sleep(SETTLED).await;
+            let mut state = connections.state();
+            let count = state.count.as_ref()?;
+            if count.last.elapsed() < SETTLED && count.began.elapsed() < LONGEST_COUNT {
+                continue;
+            }
+            let served = count.open.saturating_sub(count.refused);
+            let began = count.began;
+            let stopping = silent && state.ended.is_some_and(|ended| ended + STOPPING > began);
+            state.count = None;
+            state.counted = state.latest;
+            return (served > 0 && !stopping).then_some(served);
+        }
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.connections.state().open -= 1;
+    }
+}
