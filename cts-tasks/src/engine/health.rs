@@ -163,6 +163,23 @@ mod tests {
     use super::*;
 
     #[test]
+    fn opening_and_closing_watches_looks_at_no_other() {
+        let health = Arc::new(Health::default());
+        let want = Arc::new(Want::Instances {
+            name: "web".into(),
+            datacenter: String::new(),
+            namespace: String::new(),
+            filter: String::new(),
+            passing: true,
+        });
+        let probe = || Probe { want: Arc::clone(&want), state: Box::new(|| unreachable!()) };
+        let followed: Vec<_> = (0..200).map(|_| health.follow(probe())).collect();
+        drop(followed);
+        assert_eq!(health.check(), Ok(()), "none is left");
+        assert!(health.lock().watched.is_empty());
+    }
+
+    #[test]
     fn more_than_128_dependencies_are_worth_a_word_now_and_then() {
         let mut load = Load::default();
         let words = |load: &mut Load, range: std::ops::Range<usize>| -> Vec<usize> {

@@ -208,6 +208,26 @@ fn names_that_match_are_watched_and_those_that_go_are_forgotten() {
     assert_eq!(ids(&view.inputs_of_run().unwrap()), Vec::<&str>::new());
 }
 
+/// What makes the start and each change of a task with thousands of services cost what they bring.
+#[test]
+fn an_answer_leaves_what_was_made_of_the_others() {
+    let mut view = view(services(matching(".*")), Vec::new());
+    view.take(&want_names(), &names_with(&[("api", &[]), ("db", &[]), ("web", &[])]));
+    let addresses = |view: &View| -> Vec<_> { view.wants().iter().map(Arc::as_ptr).collect() };
+    let wants = addresses(&view);
+    for name in ["api", "db", "web"] {
+        view.take(&want_instances(name), &instances_of(&[entry(name, "n1", &[])]));
+    }
+    let before = view.inputs_of_run().unwrap().services.unwrap();
+    view.take(&want_instances("web"), &instances_of(&[entry("web", "n1", &["new"])]));
+    let after = view.inputs_of_run().unwrap().services.unwrap();
+    assert_eq!(addresses(&view), wants, "instances bring no names");
+    let kept: Vec<_> = std::iter::zip(&before, &after)
+        .map(|(before, after)| (after.id.as_str(), Arc::ptr_eq(before, after)))
+        .collect();
+    assert_eq!(kept, [("api-n1", true), ("db-n1", true), ("web-n1", false)]);
+}
+
 #[test]
 fn a_matching_service_without_instances_does_not_trigger() {
     let mut view = view(services(matching(".*")), Vec::new());
