@@ -56,15 +56,39 @@ impl SocketTransport {
         #[cfg(not(feature = "tls"))]
         super::without_tls::refuse(config, &endpoint)?;
         let proxy = proxy_to(&endpoint);
-        let plain_proxy = proxy.as_ref().is_none_or(|it| it.uri().scheme_str() == Some("http"));
-        if endpoint.scheme == "http" && plain_proxy {
+        let over_tls = proxy.as_ref().map(speaks_tls).transpose()?.unwrap_or(false);
+        if endpoint.scheme == "http" && !over_tls {
             let pool = Arc::new(Pool::new(config, endpoint.unix_socket, proxy));
             return Ok(Self { wire: Wire::Plain(pool) });
         }
         #[cfg(feature = "tls")]
         return Ok(Self { wire: Wire::Tls(Https::new(config, endpoint)?) });
         #[cfg(not(feature = "tls"))]
-        Err(crate::Error::MissingFeature { setting: "HTTP_PROXY", feature: "tls" })
+        Err(crate::Error::MissingFeature { setting: PROXIES, feature: "tls" })
+    }
+}
+
+/// The variables that name a proxy; which of them did is not known any more.
+const PROXIES: &str = "HTTP_PROXY, HTTPS_PROXY or ALL_PROXY";
+
+/// Returns `true` if the proxy itself is reached over TLS.
+///
+/// # Errors
+///
+/// [`Error::Config`](crate::Error::Config) for one that is no HTTP proxy.
+fn speaks_tls(proxy: &Intercept) -> Result<bool> {
+    match proxy.uri().scheme_str() {
+        Some("http") => Ok(false),
+        Some("https") => Ok(true),
+        other => {
+            let (scheme, host) =
+                (other.unwrap_or_default(), proxy.uri().host().unwrap_or_default());
+            let problem = format!(
+                "the proxy {scheme}://{host} is not supported; its address has to begin with \
+                 http:// or https://"
+            );
+            Err(crate::Error::config(PROXIES, problem))
+        }
     }
 }
 
@@ -87,6 +111,35 @@ impl Transport for SocketTransport {
             Wire::Plain(pool) => pool.exchange(request, limits).await,
             #[cfg(feature = "tls")]
             Wire::Tls(https) => https.exchange(request, limits).await,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether a proxy speaks TLS, or why it is refused.
+    fn judged(proxy: &str) -> Result<bool, String> {
+        let matcher = Matcher::builder().all(proxy).build();
+        let consul = http::Uri::from_static("http://consul.example.com:8500/");
+        speaks_tls(&matcher.intercept(&consul).unwrap()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn proxies_that_are_not_spoken_are_refused_without_their_passwords() {
+        assert_eq!(judged("http://proxy:3128"), Ok(false));
+        assert_eq!(judged("proxy:3128"), Ok(false));
+        assert_eq!(judged("https://proxy:3128"), Ok(true));
+        for scheme in ["socks4", "socks4a", "socks5", "socks5h"] {
+            let error = judged(&format!("{scheme}://user:planted@proxy:1080")).unwrap_err();
+            assert_eq!(
+                error,
+                format!(
+                    "HTTP_PROXY, HTTPS_PROXY or ALL_PROXY: the proxy {scheme}://proxy is not \
+                     supported; its address has to begin with http:// or https://"
+                )
+            );
         }
     }
 }
