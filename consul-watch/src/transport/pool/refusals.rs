@@ -1,6 +1,7 @@
 //! Tells refused connections from those that end for another reason, and counts what they leave.
 
 use std::{
+    collections::VecDeque,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -18,6 +19,8 @@ const LONGEST_COUNT: Duration = Duration::from_millis(500);
 /// A server that stops ends its connections in any order: one that served before and ended within
 /// this time before a refusal says that it stops.
 const STOPPING: Duration = Duration::from_millis(100);
+/// For so long the server may count a connection that was closed on this side.
+const LINGERING: Duration = Duration::from_millis(500);
 
 /// The open connections of a pool, and which of them the server refused.
 ///
@@ -25,6 +28,10 @@ const STOPPING: Duration = Duration::from_millis(100);
 /// with all of them. The two differ in what is left: a limit leaves the connections that were
 /// there first, and a stop ends those too. So nothing is concluded from the first refusal; the
 /// ends that arrive together are counted as one event.
+///
+/// The server also counts a closed connection until it has noticed that: who closes many and opens
+/// others at once may be refused well below the limit. So refusals say nothing that those closed
+/// just before explain.
 #[derive(Debug, Default)]
 pub(super) struct Connections(Mutex<State>);
 
@@ -35,6 +42,8 @@ struct State {
     open: usize,
     /// When the server last ended a connection that had served.
     ended: Option<Instant>,
+    /// When connections were closed on this side, the last one at the end.
+    closed: VecDeque<Instant>,
     count: Option<Count>,
     /// Connections up to this number had their part in a count that is over.
     counted: u64,
@@ -49,6 +58,8 @@ struct Count {
     /// Connections that were opened later do not belong to it.
     latest: u64,
     open: usize,
+    /// Those that were closed just before.
+    lingering: usize,
     refused: usize,
 }
 
@@ -60,6 +71,8 @@ pub(super) struct Open {
     served: AtomicBool,
     /// It is this side that ends it.
     given_up: AtomicBool,
+    /// The server has ended it.
+    ended: AtomicBool,
 }
 
 impl Connections {
@@ -74,6 +87,7 @@ impl Connections {
             number,
             served: AtomicBool::new(false),
             given_up: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
         })
     }
 
@@ -96,7 +110,11 @@ impl Open {
 
     /// Notes that it ended: by the server, unless it was given up.
     pub(super) fn ended(&self) {
-        if !self.served.load(Ordering::Relaxed) || self.given_up.load(Ordering::Relaxed) {
+        if self.given_up.load(Ordering::Relaxed) {
+            return;
+        }
+        self.ended.store(true, Ordering::Relaxed);
+        if !self.served.load(Ordering::Relaxed) {
             return;
         }
         let now = Instant::now();
@@ -111,10 +129,11 @@ impl Open {
     ///
     /// Returns how many connections the server serves beside those that it refused. The first of
     /// those that are refused together gets this, a moment later; the others, and those that were
-    /// not refused for a limit's sake, get `None` at once.
+    /// not refused for a limit's sake, get `None`.
     ///
     /// Dropping the future leaves a count that the next refusal begins anew.
     pub(super) async fn refused(&self, silent: bool) -> Option<usize> {
+        self.ended.store(true, Ordering::Relaxed);
         let connections = &self.connections;
         {
             let now = Instant::now();
@@ -129,8 +148,10 @@ impl Open {
                 count.refused += usize::from(self.number <= count.latest);
                 return None;
             }
-            let (latest, open) = (state.latest, state.open);
-            state.count = Some(Count { began: now, last: now, latest, open, refused: 1 });
+            state.forget_closed(now);
+            let (latest, open, lingering) = (state.latest, state.open, state.closed.len());
+            state.count =
+                Some(Count { began: now, last: now, latest, open, lingering, refused: 1 });
         }
         loop {
             sleep(SETTLED).await;
@@ -139,18 +160,34 @@ impl Open {
             if count.last.elapsed() < SETTLED && count.began.elapsed() < LONGEST_COUNT {
                 continue;
             }
+            let (began, lingering) = (count.began, count.lingering);
             let served = count.open.saturating_sub(count.refused);
-            let began = count.began;
+            let explained = count.refused <= lingering;
             let stopping = silent && state.ended.is_some_and(|ended| ended + STOPPING > began);
             state.count = None;
             state.counted = state.latest;
-            return (served > 0 && !stopping).then_some(served);
+            // The server may count every closed one: what it serves is at most this.
+            return (served > 0 && !stopping && !explained).then_some(served + lingering);
+        }
+    }
+}
+
+impl State {
+    fn forget_closed(&mut self, now: Instant) {
+        while self.closed.front().is_some_and(|closed| *closed + LINGERING <= now) {
+            self.closed.pop_front();
         }
     }
 }
 
 impl Drop for Open {
     fn drop(&mut self) {
-        self.connections.state().open -= 1;
+        let mut state = self.connections.state();
+        state.open -= 1;
+        if !self.ended.load(Ordering::Relaxed) {
+            let now = Instant::now();
+            state.forget_closed(now);
+            state.closed.push_back(now);
+        }
     }
 }

@@ -409,3 +409,19 @@ async fn a_count_that_is_given_up_leaves_the_next_one_whole() {
     sleep(Duration::from_secs(1)).await;
     assert_eq!(all[8].refused(false).await, Some(9));
 }
+
+#[tokio::test(start_paused = true)]
+async fn refusals_that_closed_connections_explain_say_nothing() {
+    let connections = Arc::new(Connections::default());
+    let many = |number: usize| (0..number).map(|_| connections.open()).collect::<Vec<_>>();
+    let (old, young) = (many(100), many(30));
+    drop(old);
+    assert_eq!(young[0].refused(true).await, None, "the server has not noticed the closed ones");
+    let (served, late) = (many(20), many(5));
+    served.iter().for_each(|open| open.served());
+    sleep(Duration::from_millis(500)).await;
+    let all = young[1..].len() + served.len() + late.len();
+    let counts = join_all(late.iter().map(|open| open.refused(true))).await;
+    // The one that was refused first is not closed yet.
+    assert_eq!(counts.into_iter().flatten().collect::<Vec<_>>(), [all + 1 - 5]);
+}
