@@ -91,7 +91,7 @@ async fn compressed_and_indented_answers_with_unknown_members_are_read() {
     let query = crate::QueryOptions::default();
     let nodes = wire.client.coordinate_nodes(&query).await.unwrap().value;
     assert_eq!((nodes.len(), nodes[0].node.as_str()), (1, "n1"));
-    assert_eq!(wire.header("accept-encoding").await.as_deref(), Some("gzip"));
+    assert_eq!(wire.header("accept-encoding").await, None, "it costs more than it saves here");
     let answer = ResponseTemplate::new(200)
         .insert_header("content-encoding", "gzip")
         .set_body_bytes(GZIPPED_NULL);

@@ -52,7 +52,8 @@ impl Https {
             .http2_keep_alive_timeout(PING_LIMIT)
             .user_agent(socket::AGENT);
         if endpoint.is_loopback() {
-            builder = builder.no_proxy();
+            // Compression costs more than it saves there.
+            builder = builder.no_proxy().no_gzip();
         }
         if !kept.reuse {
             // One connection of HTTP/2 would carry all requests at a time.

@@ -38,7 +38,7 @@ use tokio::{
 
 use crate::{
     BoxError, Result,
-    client::{ClientConfig, ConnectionConfig},
+    client::{ClientConfig, ConnectionConfig, endpoint::Endpoint},
     transport::{Budget, ExchangeLimits, TransportError, socket},
 };
 use refusals::{Connections, Open};
@@ -64,6 +64,8 @@ pub(super) struct Pool {
     target: Target,
     /// What every request goes through.
     proxy: Option<Intercept>,
+    /// Answers may come compressed.
+    zipped: bool,
     kept: ConnectionConfig,
     parked: Arc<Mutex<Parked>>,
     connections: Arc<Connections>,
@@ -131,12 +133,10 @@ struct Parked {
 impl Pool {
     /// Connections by TCP to where the request's URL points or to the proxy, which speaks plain HTTP,
     /// or to a unix socket.
-    pub(super) fn new(
-        config: &ClientConfig,
-        unix_socket: Option<PathBuf>,
-        proxy: Option<Intercept>,
-    ) -> Self {
-        let target = unix_socket.map_or_else(
+    pub(super) fn new(config: &ClientConfig, endpoint: Endpoint, proxy: Option<Intercept>) -> Self {
+        // On this machine, compression costs more than the bytes that it saves.
+        let zipped = !endpoint.is_loopback();
+        let target = endpoint.unix_socket.map_or_else(
             || {
                 let mut connector = HttpConnector::new();
                 connector.set_connect_timeout(Some(config.connect_timeout));
@@ -147,7 +147,7 @@ impl Pool {
             |path| Target::Unix(path, config.connect_timeout),
         );
         let kept = config.connections;
-        Self { target, proxy, kept, parked: Arc::default(), connections: Arc::default() }
+        Self { target, proxy, zipped, kept, parked: Arc::default(), connections: Arc::default() }
     }
 
     pub(super) async fn exchange(
@@ -157,7 +157,7 @@ impl Pool {
     ) -> Result<http::Response<Bytes>, TransportError> {
         let budget = request.extensions_mut().remove::<Budget>();
         let uri = request.uri().clone();
-        let request = complete(request, self.kept.reuse, self.proxy.as_ref())?;
+        let request = self.complete(request)?;
         let mut refusals = 0;
         let (connection, answer) = loop {
             let permit = match &budget {
@@ -201,6 +201,34 @@ impl Pool {
         self.park(connection, limits.body_idle).await;
         let body = unzip(&mut parts.headers, body.freeze())?;
         Ok(http::Response::from_parts(parts, body))
+    }
+
+    /// The request as it goes over the wire.
+    fn complete(&self, request: http::Request<Bytes>) -> Result<Request, TransportError> {
+        let (mut parts, body) = request.into_parts();
+        let host = parts.uri.authority().map(http::uri::Authority::as_str).unwrap_or_default();
+        let host = HeaderValue::from_str(host).map_err(failed)?;
+        if self.proxy.is_none() {
+            // A proxy takes the whole URL, a server the path alone.
+            let path = parts.uri.path_and_query().cloned();
+            parts.uri = path.map_or_else(Uri::default, Uri::from);
+        }
+        let mut set = |name: HeaderName, value| {
+            parts.headers.entry(name).or_insert(value);
+        };
+        set(HOST, host);
+        set(USER_AGENT, HeaderValue::from_static(socket::AGENT));
+        set(ACCEPT, HeaderValue::from_static("*/*"));
+        if self.zipped {
+            set(ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
+        }
+        if let Some(credentials) = self.proxy.as_ref().and_then(Intercept::basic_auth) {
+            set(PROXY_AUTHORIZATION, credentials.clone());
+        }
+        if !self.kept.reuse {
+            set(CONNECTION, HeaderValue::from_static("close"));
+        }
+        Ok(http::Request::from_parts(parts, Full::new(body)))
     }
 
     /// Sends a request on an idle connection, or else on a new one.
@@ -398,36 +426,6 @@ impl Drop for Connection {
         self.open.give_up();
         self.task.abort();
     }
-}
-
-/// The request as it goes over the wire.
-fn complete(
-    request: http::Request<Bytes>,
-    reuse: bool,
-    proxy: Option<&Intercept>,
-) -> Result<Request, TransportError> {
-    let (mut parts, body) = request.into_parts();
-    let host = parts.uri.authority().map(http::uri::Authority::as_str).unwrap_or_default();
-    let host = HeaderValue::from_str(host).map_err(failed)?;
-    if proxy.is_none() {
-        // A proxy takes the whole URL, a server the path alone.
-        let path = parts.uri.path_and_query().cloned();
-        parts.uri = path.map_or_else(Uri::default, Uri::from);
-    }
-    let mut set = |name: HeaderName, value| {
-        parts.headers.entry(name).or_insert(value);
-    };
-    set(HOST, host);
-    set(USER_AGENT, HeaderValue::from_static(socket::AGENT));
-    set(ACCEPT, HeaderValue::from_static("*/*"));
-    set(ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
-    if let Some(credentials) = proxy.and_then(Intercept::basic_auth) {
-        set(PROXY_AUTHORIZATION, credentials.clone());
-    }
-    if !reuse {
-        set(CONNECTION, HeaderValue::from_static("close"));
-    }
-    Ok(http::Request::from_parts(parts, Full::new(body)))
 }
 
 /// The body as it was before compression. Headers that were about the other form go.

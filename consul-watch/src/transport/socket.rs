@@ -23,7 +23,8 @@ pub(super) const AGENT: &str = concat!("consul-watch/", env!("CARGO_PKG_VERSION"
 /// itself among them, as in Go; its RSA keys have 2,048 bits at least. Over TLS
 /// HTTP/2 is used where the server offers it, as Consul does: then one
 /// connection carries all requests, up to the 250 at a time that Consul allows. The system's proxy settings
-/// apply, except to loopback addresses. Connections are kept for the next requests,
+/// apply, except to loopback addresses. Answers come compressed (gzip), except from this machine:
+/// loopback addresses and unix sockets. Connections are kept for the next requests,
 /// so keep one transport (one [`Client`](crate::Client)) for each Consul.
 ///
 /// Over plain HTTP there are never more connections than there were
@@ -58,7 +59,7 @@ impl SocketTransport {
         let proxy = proxy_to(&endpoint);
         let over_tls = proxy.as_ref().map(speaks_tls).transpose()?.unwrap_or(false);
         if endpoint.scheme == "http" && !over_tls {
-            let pool = Arc::new(Pool::new(config, endpoint.unix_socket, proxy));
+            let pool = Arc::new(Pool::new(config, endpoint, proxy));
             return Ok(Self { wire: Wire::Plain(pool) });
         }
         #[cfg(feature = "tls")]

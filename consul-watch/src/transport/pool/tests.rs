@@ -13,7 +13,11 @@ const LIMIT: Duration = Duration::from_secs(30);
 const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
 fn pool() -> Pool {
-    Pool::new(&ClientConfig::default(), None, None)
+    pool_of(&ClientConfig::default(), None)
+}
+
+fn pool_of(config: &ClientConfig, proxy: Option<Intercept>) -> Pool {
+    Pool::new(config, Endpoint::parse(config).unwrap(), proxy)
 }
 
 fn limits() -> ExchangeLimits {
@@ -168,7 +172,8 @@ async fn a_proxy_gets_the_whole_url_and_its_credentials() {
     let consul = "http://consul.example.com:8500/v1/kv/a?raw";
     let proxy = matcher.intercept(&Uri::from_static(consul));
     assert!(proxy.is_some());
-    let pool = Pool::new(&ClientConfig::default(), None, proxy);
+    let config = ClientConfig { address: "consul.example.com:8500".into(), ..Default::default() };
+    let pool = pool_of(&config, proxy);
     assert!(!format!("{pool:?}").contains("planted"));
     let server = tokio::spawn(async move {
         let (mut stream, _peer) = listener.accept().await.unwrap();
@@ -185,6 +190,7 @@ async fn a_proxy_gets_the_whole_url_and_its_credentials() {
     for head in server.await.unwrap() {
         assert!(head.starts_with(&format!("GET {consul} HTTP/1.1\r\n")), "{head}");
         assert!(head.contains("host: consul.example.com:8500\r\n"), "{head}");
+        assert!(head.contains("accept-encoding: gzip\r\n"), "{head}");
         // The base64 form of user:planted.
         assert!(head.contains("proxy-authorization: Basic dXNlcjpwbGFudGVk\r\n"), "{head}");
     }
@@ -224,7 +230,7 @@ async fn what_is_idle_for_long_is_closed() {
 fn pool_with(change: impl FnOnce(&mut ConnectionConfig)) -> Pool {
     let mut config = ClientConfig::default();
     change(&mut config.connections);
-    Pool::new(&config, None, None)
+    pool_of(&config, None)
 }
 
 #[tokio::test]
@@ -256,7 +262,7 @@ async fn connecting_may_have_no_limit() {
     let (listener, url) = listen().await;
     let server = tokio::spawn(serve(listener, Arc::default()));
     let config = ClientConfig { connect_timeout: Duration::MAX, ..ClientConfig::default() };
-    Pool::new(&config, None, None).exchange(get(&url), limits()).await.unwrap();
+    pool_of(&config, None).exchange(get(&url), limits()).await.unwrap();
     server.abort();
 }
 
@@ -418,7 +424,9 @@ async fn refusals_that_closed_connections_explain_say_nothing() {
     drop(old);
     assert_eq!(young[0].refused(true).await, None, "the server has not noticed the closed ones");
     let (served, late) = (many(20), many(5));
-    served.iter().for_each(|open| open.served());
+    for open in &served {
+        open.served();
+    }
     sleep(Duration::from_millis(500)).await;
     let all = young[1..].len() + served.len() + late.len();
     let counts = join_all(late.iter().map(|open| open.refused(true))).await;
