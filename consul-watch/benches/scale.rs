@@ -62,6 +62,8 @@ const QUIET: Duration = Duration::from_secs(5);
 /// Between two changes: sustained churn, but not a flood.
 const PAUSE: Duration = Duration::from_millis(20);
 const REST: Duration = Duration::from_secs(20);
+/// Between two counts of the connections.
+const LOOK: Duration = Duration::from_millis(250);
 
 fn main() {
     // `cargo test --benches` asks for a run that measures nothing.
@@ -242,6 +244,7 @@ struct Figures {
     at_rest: usize,
     memory: u64,
     cpu_changes: f64,
+    cpu_consul: f64,
     cpu_per_change: Duration,
     cpu_rest: f64,
 }
@@ -297,8 +300,10 @@ async fn run(
         watcher.load()
     );
 
-    let mut most = Most { port, highest: 0, others: 1 + bare.numbers.len() };
-    let (before, used, began) = (count(), cpu(), Instant::now());
+    let others = 1 + bare.numbers.len();
+    let mut most = Most { port, highest: 0, others, due: Instant::now(), cost: 0.0 };
+    let (before, used, began) = (count(), cpu("self"), Instant::now());
+    let (server, used_by_server) = (child(), cpu(&child()));
     let mut delays = Vec::new();
     let (mut gone, writer) = (HashSet::new(), consul.client());
     while delays.len() < changes {
@@ -310,16 +315,17 @@ async fn run(
         );
     }
     delays.sort_unstable();
-    let cpu_used = cpu() - used;
-    let cpu_changes = cpu_used / began.elapsed().as_secs_f64();
+    let took = began.elapsed().as_secs_f64();
+    let cpu_used = cpu("self") - used - most.cost;
+    let cpu_changes = cpu_used / took;
+    let cpu_consul = (cpu(&server) - used_by_server) / took;
     let requests = count() - before;
     // What comes now was told twice.
     assert!(timeout(QUIET, news.recv()).await.is_err(), "a change was told twice");
 
-    let (before, used) = (count(), cpu());
+    let (before, used) = (count(), cpu("self"));
     sleep(REST).await;
-    let cpu_rest = (cpu() - used) / REST.as_secs_f64();
-    most.look();
+    let cpu_rest = (cpu("self") - used) / REST.as_secs_f64();
     let figures = Figures {
         views,
         ready,
@@ -332,6 +338,7 @@ async fn run(
         at_rest: count() - before,
         memory: resident().saturating_sub(memory),
         cpu_changes,
+        cpu_consul,
         cpu_rest,
     };
     watcher.shutdown().await;
@@ -460,10 +467,24 @@ struct Most {
     highest: usize,
     /// Connections of the writer and of the bare loops.
     others: usize,
+    /// When they are counted next.
+    due: Instant,
+    /// Seconds of CPU that the counting took, 5 ms each time.
+    cost: f64,
 }
 
 impl Most {
     fn look(&mut self) {
+        if self.due > Instant::now() {
+            return;
+        }
+        let used = thread_cpu();
+        self.count();
+        self.cost += thread_cpu() - used;
+        self.due = Instant::now() + LOOK;
+    }
+
+    fn count(&mut self) {
         self.highest = self.highest.max(connections(self.port).saturating_sub(self.others));
     }
 }
@@ -509,9 +530,21 @@ fn resident() -> u64 {
     text.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 4096
 }
 
-/// Seconds of CPU that this process has used.
-fn cpu() -> f64 {
-    let text = std::fs::read_to_string("/proc/self/stat").unwrap();
+/// Seconds of CPU that this thread has used.
+fn thread_cpu() -> f64 {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+    to_f64(text.split_whitespace().next().unwrap().parse().unwrap()) / 1e9
+}
+
+/// The one child of this process: Consul.
+fn child() -> String {
+    let text = std::fs::read_to_string("/proc/thread-self/children").unwrap();
+    text.split_whitespace().next().unwrap().to_owned()
+}
+
+/// Seconds of CPU that a process has used.
+fn cpu(process: &str) -> f64 {
+    let text = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
     let ticks: Vec<u32> = text
         .rsplit(')')
         .next()
@@ -557,6 +590,7 @@ fn print(columns: &[(String, Figures)]) {
     });
     row("CPU for a change", &|run| millis(run.cpu_per_change));
     row("CPU during the changes", &|run| format!("{:.2} %", run.cpu_changes * 100.0));
+    row("CPU of Consul in this time", &|run| format!("{:.2} %", run.cpu_consul * 100.0));
     row("CPU at rest", &|run| format!("{:.2} %", run.cpu_rest * 100.0));
 }
 
