@@ -1,7 +1,7 @@
-//! The configuration with which an Envoy finds its Consul.
+//! Builds the configuration with which an Envoy finds its Consul.
 //!
-//! [`BootstrapOptions::render`] is pure: everything that it needs is in the options.
-//! What a running Consul knows of a proxy is fetched by [`BootstrapRequest`].
+//! [`BootstrapOptions::render`] is pure: the options hold all that it needs. [`BootstrapRequest`]
+//! fetches what a running Consul knows of a proxy.
 //!
 //! Source: Consul 1.20 `command/connect/envoy` (`bootstrap_tpl.go`, `bootstrap_config.go`).
 

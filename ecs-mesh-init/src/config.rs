@@ -1,4 +1,5 @@
-//! What a task is told by `CONSUL_ECS_CONFIG_JSON`, in both generations of the format.
+//! The configuration of a task, `CONSUL_ECS_CONFIG_JSON`, in both generations of the format, and
+//! the command lines of the first releases.
 
 mod flags;
 mod gateway;
@@ -28,20 +29,20 @@ pub use service::{
 pub use transparent_proxy::{ConsulDnsConfig, TransparentProxyConfig};
 pub use violation::{Violation, Violations};
 
-/// The variable that holds the configuration.
+/// Name of the variable that holds the configuration.
 pub const CONFIG_VARIABLE: &str = "CONSUL_ECS_CONFIG_JSON";
 
-/// Which upstream format a configuration follows.
+/// Generation of upstream's format that a configuration follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Generation {
-    /// consul-ecs 0.3 to 0.6: an agent runs beside the task, and Envoy is bootstrapped by us.
+    /// consul-ecs 0.3 to 0.6: an agent runs in the task, and mesh-init writes Envoy's bootstrap.
     Early,
-    /// consul-ecs 0.7 and later: straight to the servers, consul-dataplane runs Envoy.
+    /// consul-ecs 0.7 and later: the task talks to the servers, and consul-dataplane runs Envoy.
     #[default]
     Current,
 }
 
-/// A checked configuration.
+/// A validated configuration.
 ///
 /// ```
 /// use ecs_mesh_init::config::{Config, Generation};
@@ -54,7 +55,7 @@ pub enum Generation {
 /// assert!(error.contains("bootstrapDir: String length must be greater than or equal to 1"));
 /// assert!(error.contains("service: port is required"));
 ///
-/// // Nothing of the early generation: it is one of the current generation that lacks something.
+/// // Without a key of the early generation it counts as the current one, which needs servers.
 /// let error = Config::parse(r#"{"bootstrapDir":"/consul"}"#).unwrap_err().to_string();
 /// assert!(error.contains("(root): consulServers is required"));
 /// # Ok::<(), ecs_mesh_init::Error>(())
@@ -65,40 +66,40 @@ pub enum Generation {
 #[serde(rename_all = "camelCase", default)]
 #[non_exhaustive]
 pub struct Config {
-    /// The format that it was read in.
+    /// Generation that it was read in.
     #[serde(skip)]
     pub generation: Generation,
-    /// The volume that the task's containers share.
+    /// Directory of the volume that the task's containers share.
     pub bootstrap_dir: PathBuf,
-    /// Path of Envoy's bootstrap, instead of a volume that also gets a copy of the program: by the
-    /// command line of 0.1 only.
+    /// Path of Envoy's bootstrap file. Set only by the command line of 0.1, which has no shared
+    /// volume for a copy of the program.
     #[serde(skip)]
     pub bootstrap_file: Option<PathBuf>,
-    /// Takes the name of a service from the task's family as it is, not in lower case: by the
-    /// command lines of 0.1 and 0.2 only.
+    /// `true` to take the name of a service from the task's family without lowering its case. Set
+    /// only by the command lines of 0.1 and 0.2.
     #[serde(skip)]
     pub keeps_family_case: bool,
-    /// How much is logged. Default `INFO`.
+    /// Most detailed level that is logged. Default `INFO`.
     pub log_level: LogLevel,
     /// Containers whose ECS health is copied to Consul.
     pub health_sync_containers: Vec<String>,
-    /// Early generation: a server's HTTP address, for the login.
+    /// HTTP address of a server for the login (early generation).
     #[serde(rename = "consulHTTPAddr")]
     pub consul_http_addr: String,
-    /// Early generation: PEM file of the authority of `consul_http_addr`.
+    /// PEM file of the authority of `consul_http_addr` (early generation).
     #[serde(rename = "consulCACertFile")]
     pub consul_ca_cert_file: String,
-    /// How a token is had; `None` when the object is missing.
+    /// Login that obtains the task's token; `None` when the object is missing.
     pub consul_login: Option<LoginConfig>,
-    /// Current generation: the servers.
+    /// Addresses of the servers (current generation).
     pub consul_servers: Option<ServersConfig>,
     /// Settings of the ACL controller.
     pub controller: Option<ControllerConfig>,
-    /// The service of the task. Exactly one of this and `gateway` is needed to join the mesh.
+    /// Service of the task. Exactly one of this and `gateway` is needed to join the mesh.
     pub service: Option<ServiceConfig>,
-    /// The gateway that the task is.
+    /// Gateway that the task runs.
     pub gateway: Option<GatewayConfig>,
-    /// The sidecar proxy. A missing object is an empty one.
+    /// Sidecar proxy. A missing object counts as an empty one.
     ///
     /// Deviation: upstream crashes without it.
     pub proxy: ProxyConfig,
@@ -106,7 +107,7 @@ pub struct Config {
     pub transparent_proxy: TransparentProxyConfig,
 }
 
-/// Settings of the ACL controller, which this crate only checks.
+/// Settings of the ACL controller, which this crate only validates.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 #[non_exhaustive]
@@ -114,9 +115,9 @@ pub struct ControllerConfig {
     /// Path of the IAM roles that are trusted. Default `/consul-ecs/`, also when it is empty.
     #[serde(deserialize_with = "role_path")]
     pub iam_role_path: String,
-    /// Whether Enterprise partitions are used.
+    /// `true` if Enterprise partitions are used.
     pub partitions_enabled: bool,
-    /// The partition of the controller.
+    /// Partition that the controller works in.
     pub partition: String,
 }
 
@@ -148,25 +149,25 @@ where
     Ok(if empty(&value) { default() } else { value })
 }
 
-/// How much is logged.
+/// Most detailed level that is logged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum LogLevel {
-    /// Everything.
+    /// Payloads and every smaller step.
     Trace,
     /// Each step.
     Debug,
-    /// What changes.
+    /// State changes.
     #[default]
     Info,
-    /// What may be wrong.
+    /// Conditions that may be wrong.
     Warn,
-    /// What is wrong.
+    /// Failures.
     Error,
 }
 
 impl LogLevel {
-    /// The word of the configuration.
+    /// Returns the word that the configuration uses.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Trace => "TRACE",
@@ -189,14 +190,15 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// [`Error::Input`] when it is not set or empty, else those of [`Config::parse`].
+    /// [`Error::Input`] when it is unset or empty, [`Error::Config`] with every violation.
     pub fn from_vars(lookup: impl Fn(&str) -> Option<String>) -> Result<Self> {
         Self::parse(&populated(lookup)?)
     }
 
-    /// Parses a configuration of the generation that its keys are of: of the current one with
-    /// `consulServers` or another key that only that one has, and also without any key of the
-    /// early one, such as `service`.
+    /// Parses a configuration and tells its generation from its keys.
+    ///
+    /// `consulServers`, or another key that only the current generation has, makes it current; so
+    /// does the lack of any key of the early one, such as `service`.
     ///
     /// # Errors
     ///
@@ -210,22 +212,23 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// As [`Config::parse`].
+    /// [`Error::Config`] with every violation.
     pub fn parse_as(generation: Generation, text: &str) -> Result<Self> {
         Self::check(generation, document(text)?)
     }
 
-    /// Reads [`CONFIG_VARIABLE`] through `lookup` as [`ControlPlane`](crate::ControlPlane) takes it:
-    /// of the current generation, where traffic is redirected only if `transparentProxy` says so.
+    /// Reads [`CONFIG_VARIABLE`] through `lookup` as [`ControlPlane`](crate::ControlPlane) takes
+    /// it: of the current generation, with traffic redirected only if `transparentProxy` says so.
     ///
     /// # Errors
     ///
-    /// As [`Config::from_vars`].
+    /// [`Error::Input`] when it is unset or empty, [`Error::Config`] with every violation.
     ///
     /// Source: consul-ecs 0.7 `config/schema.json`, which knows no `transparentProxy`.
     pub fn of_control_plane(lookup: impl Fn(&str) -> Option<String>) -> Result<Self> {
         let text = populated(lookup)?;
         let mut document = document(&text)?;
+        // In 0.8 and later a missing object means "enabled"; in 0.7 there was no such feature.
         if let Some(members) = document.as_object_mut()
             && members.get("transparentProxy").is_none_or(Value::is_null)
         {
@@ -240,7 +243,7 @@ impl Config {
             Generation::Current => &schema::CURRENT,
         };
         let mut violations = schema::check(schema, &mut document);
-        // Also the current generation has configurations without either: those of the controller.
+        // The current generation also serves the controller, whose configuration has neither.
         let says_what = ["service", "gateway"].iter().any(|key| document.get(key).is_some());
         if generation == Generation::Early && document.is_object() && !says_what {
             violations.push(Violation::new("(root)", "one of service and gateway is required"));
@@ -248,6 +251,7 @@ impl Config {
         if !violations.is_empty() {
             return Err(invalid(violations));
         }
+        // After the schema, which still has to see the nulls.
         loosen(&mut document);
         let mut config: Self = decode("(root)", document)?;
         config.generation = generation;
@@ -255,7 +259,7 @@ impl Config {
         Ok(config)
     }
 
-    /// Checks of the service and copied health exclude each other.
+    /// Refuses checks of the service together with copied health.
     fn check_checks(&self) -> Result<()> {
         let has_checks = self.service.as_ref().is_some_and(|service| !service.checks.is_empty());
         if has_checks && !self.health_sync_containers.is_empty() {
@@ -266,24 +270,24 @@ impl Config {
         Ok(())
     }
 
-    /// Whether the task's traffic is redirected through the proxy: never for gateways.
+    /// Returns `true` if the task's traffic is redirected through the proxy: never for gateways.
     pub fn redirects_traffic(&self) -> bool {
         self.generation == Generation::Current
             && self.gateway.is_none()
             && self.transparent_proxy.enabled
     }
 
-    /// Whether the task asks Consul for names: only where its traffic is redirected.
+    /// Returns `true` if the task resolves names through Consul, which needs redirected traffic.
     pub fn uses_consul_dns(&self) -> bool {
         self.redirects_traffic() && self.transparent_proxy.consul_dns.enabled
     }
 
-    /// The login, when it is switched on.
+    /// Returns the login settings if the login is enabled.
     pub fn login(&self) -> Option<&LoginConfig> {
         self.consul_login.as_ref().filter(|login| login.enabled)
     }
 
-    /// The port on which Envoy says that it is ready.
+    /// Returns the port on which Envoy reports readiness.
     pub fn health_check_port(&self) -> u16 {
         self.gateway.as_ref().map_or(self.proxy.health_check_port, |it| it.health_check_port)
     }
@@ -309,8 +313,10 @@ fn decode<T: DeserializeOwned>(path: &str, value: Value) -> Result<T> {
         .map_err(|error| invalid(vec![Violation::new(path, format!("Invalid value: {error}"))]))
 }
 
-/// Takes what the schema leaves open as well as it goes: `expose` may hold nulls.
+/// Accepts what upstream's schema leaves unchecked: `proxy.expose` may hold nulls.
 fn loosen(document: &mut Value) {
+    // Upstream's schema has `expose` beside `proxy.properties` by mistake, so that nothing of it is
+    // validated; configurations with nulls in it work there.
     if let Some(expose) = document.get_mut("proxy").and_then(|proxy| proxy.get_mut("expose")) {
         drop_nulls(expose);
     }

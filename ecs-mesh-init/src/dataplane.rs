@@ -1,4 +1,4 @@
-//! The configuration of consul-dataplane, which runs Envoy in the current generation.
+//! The configuration file of consul-dataplane, which runs Envoy in the current generation.
 
 use std::collections::BTreeMap;
 
@@ -11,44 +11,44 @@ use crate::{
     registration::MeshService,
 };
 
-/// How consul-dataplane gets its token.
+/// Source of consul-dataplane's ACL token.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum DataplaneCredentials {
-    /// A token.
+    /// Token as it is.
     Static(SecretString),
-    /// A login by itself.
+    /// Login by consul-dataplane itself.
     Login {
         /// Name of the auth method.
         method: String,
-        /// Datacenter; empty is the server's.
+        /// Datacenter to log in to; empty takes the server's.
         datacenter: String,
-        /// The bearer token, which is good for about 15 minutes.
+        /// Bearer token, valid for about 15 minutes.
         bearer_token: SecretString,
-        /// What the token is to carry.
+        /// Metadata of the token.
         meta: BTreeMap<String, String>,
     },
 }
 
-/// Everything that goes into `consul-dataplane.json`.
+/// Inputs of `consul-dataplane.json`.
 #[derive(Debug)]
 pub struct DataplaneConfig<'a> {
-    /// The task's configuration.
+    /// Configuration of the task.
     pub config: &'a Config,
-    /// Its servers.
+    /// Addresses and TLS settings of the servers.
     pub servers: &'a ServersConfig,
-    /// The sidecar or gateway.
+    /// Sidecar or gateway that Envoy acts as.
     pub proxy: &'a MeshService,
-    /// Node that it is registered on.
+    /// Name of the node that it is registered on.
     pub node: &'a str,
-    /// PEM file of the servers' authority for gRPC; empty is the system's.
+    /// PEM file of the servers' authority for gRPC; empty for the system's.
     pub ca_file: &'a str,
-    /// The token; `None` for servers without ACLs.
+    /// Source of the token; `None` for servers without ACLs.
     pub credentials: Option<&'a DataplaneCredentials>,
 }
 
 impl DataplaneConfig<'_> {
-    /// The document, indented by two spaces. It may hold a token.
+    /// Renders the document, indented by two spaces. It may hold a token.
     ///
     /// Source: consul-ecs 0.10 `internal/dataplane/dataplane_config.go`.
     pub fn to_text(&self) -> String {
@@ -100,7 +100,7 @@ impl DataplaneConfig<'_> {
     }
 }
 
-/// Where consul-dataplane answers DNS.
+/// Port on which consul-dataplane answers DNS.
 pub(crate) const DNS_PORT: u16 = 8600;
 
 fn credentials(credentials: &DataplaneCredentials, namespace: &str, partition: &str) -> Json {
@@ -115,6 +115,7 @@ fn credentials(credentials: &DataplaneCredentials, namespace: &str, partition: &
                 meta.iter().map(|(name, value)| (name.clone().into(), value.as_str().into()));
             let login = object! { "authMethod" => method.as_str() }
                 .with("namespace", some(namespace))
+                // Also when it is empty, as upstream writes it.
                 .with("partition", some(partition))
                 .with("datacenter", Some(datacenter.as_str()))
                 .with("bearerToken", Some(bearer_token.expose_secret()))
@@ -156,7 +157,7 @@ mod tests {
         }
     }
 
-    /// Spec: MI22
+    /// Case MI22: `consul-dataplane.json` plain, with TLS, with a login, with both, and with DNS.
     #[test]
     fn plain_tls_login_both_and_dns() {
         let plain = rendered(&config(r#","defaults":{"tls":false}"#, ""), "", None);
@@ -192,7 +193,7 @@ mod tests {
         assert!(!format!("{:?}", login()).contains("planted-bearer"));
     }
 
-    /// Spec: MI11
+    /// Case MI11: `CONSUL_HTTP_TOKEN` gives static credentials, even with the login enabled.
     #[test]
     fn a_token_from_the_environment_is_static() {
         let token = DataplaneCredentials::Static("planted".into());

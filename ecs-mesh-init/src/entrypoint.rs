@@ -1,5 +1,5 @@
-//! Running another program as a container's first process, with the signals that ECS sends at the
-//! end of a task in the order that the mesh needs.
+//! Runs another program as a container's first process, and passes signals on in the order in which
+//! a task of the mesh has to end: applications first, the proxy last.
 
 mod app;
 mod arguments;

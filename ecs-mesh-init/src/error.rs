@@ -1,88 +1,91 @@
+//! The errors of this crate: texts that operators know from upstream, and for each whether a retry
+//! can help.
+
 use std::{io, path::PathBuf};
 
 use consul_watch::BoxError;
 
 use crate::config::Violations;
 
-/// The result of everything in this crate that can fail.
+/// Result of every operation of this crate that can fail.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What kept a task from joining the mesh, or from leaving it.
+/// A reason why a task could not join the mesh, or leave it.
 ///
 /// The texts that operators know from upstream are kept; no variant ever holds a secret.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The configuration is wrong; every violation that was found is named.
+    /// The configuration is wrong. Names every violation, not only the first.
     #[error("invalid config: {violations}")]
     Config {
-        /// What is wrong, with JSON paths.
+        /// Violations, each with its JSON path.
         violations: Violations,
     },
     /// A value outside the configuration is not usable.
     #[error("{problem}")]
     Input {
-        /// What is wrong and what would be right.
+        /// Description of the wrong value, and of one that would be right.
         problem: String,
     },
-    /// The task's metadata could not be had.
+    /// The task's metadata is not available.
     #[error("{step}")]
     Metadata {
-        /// What was being done.
+        /// Step that failed.
         step: String,
-        /// The cause.
+        /// Cause.
         source: BoxError,
     },
     /// Consul refused, or could not be reached.
     #[error("{operation}")]
     Consul {
-        /// What was being done.
+        /// Operation that failed.
         operation: String,
-        /// What Consul's client reported.
+        /// Error of the Consul client.
         source: consul_watch::Error,
     },
     /// A file could not be read or written.
     #[error("{operation} {}", path.display())]
     File {
-        /// What was being done, such as `writing`.
+        /// Operation that failed, such as `writing`.
         operation: &'static str,
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system reported.
+        /// Error of the operating system.
         source: io::Error,
     },
     /// A command could not be run, or failed.
     #[error("{command}: {problem}")]
     Command {
-        /// The program.
+        /// Name of the program.
         command: String,
-        /// What happened to it.
+        /// Reason of the failure.
         problem: String,
     },
     /// The login with the AWS IAM auth method could not be prepared.
     #[error("{step}")]
     Login {
-        /// What was being done.
+        /// Step that failed.
         step: String,
-        /// Whether another attempt may succeed.
+        /// `true` if another attempt may succeed.
         retryable: bool,
-        /// The cause.
+        /// Cause.
         source: BoxError,
     },
     /// The caller asked to stop.
     #[error("{operation}: stopped before it was done")]
     Stopped {
-        /// What was being done.
+        /// Operation that was stopped.
         operation: &'static str,
     },
     /// An implementation outside this crate failed.
     #[error("{operation} failed")]
     Other {
-        /// The call.
+        /// Name of the call.
         operation: &'static str,
-        /// Whether the same call may succeed later.
+        /// `true` if the same call may succeed later.
         retryable: bool,
-        /// The cause.
+        /// Cause.
         source: BoxError,
     },
 }
@@ -104,13 +107,15 @@ impl Error {
         Self::File { operation, path: path.into(), source }
     }
 
-    /// Whether the same call may succeed later with the same input.
+    /// Returns `true` if the same call may succeed later with the same input.
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Config { .. }
             | Self::Input { .. }
             | Self::File { .. }
             | Self::Command { .. }
+            // The files and commands of a task do not change while it starts: a second attempt
+            // fails alike.
             | Self::Stopped { .. } => false,
             Self::Metadata { .. } => true,
             Self::Consul { source, .. } => source.is_retryable(),

@@ -1,4 +1,4 @@
-//! The files that containers of a task share: whole or not there, with the mode that their readers
+//! Files that containers of a task share: complete or absent, with the mode that their readers
 //! need.
 //!
 //! They are not synced to the disk: the volume lives and dies with the task's host, and a task that
@@ -13,15 +13,16 @@ use std::{
 
 use crate::{Error, Result};
 
-/// Readable by every user of the task: what holds no secret, or a secret that others must read.
+/// Mode of a file that every user of the task may read: one without a secret, or with a secret that
+/// others need.
 pub(crate) const SHARED: u32 = 0o444;
-/// The token file, which is rewritten by its owner.
+/// Mode of the token file, which its owner rewrites.
 pub(crate) const TOKEN: u32 = 0o644;
-/// The copy of the program.
+/// Mode of the copied program.
 pub(crate) const PROGRAM: u32 = 0o755;
 
-/// Writes a file: aside first, then renamed into place. An older one is replaced, also when it is
-/// read-only.
+/// Writes a file beside its place, then renames it. An existing file is replaced, even a read-only
+/// one.
 pub(crate) async fn write(path: PathBuf, contents: Vec<u8>, mode: u32) -> Result<()> {
     let shown = path.clone();
     let work =
@@ -29,7 +30,7 @@ pub(crate) async fn write(path: PathBuf, contents: Vec<u8>, mode: u32) -> Result
     finish("writing", shown, work).await
 }
 
-/// Copies a program.
+/// Copies the program.
 pub(crate) async fn copy_program(from: PathBuf, to: PathBuf) -> Result<()> {
     let shown = to.clone();
     let work = move || {
@@ -45,6 +46,7 @@ async fn finish(
     shown: PathBuf,
     work: impl FnOnce() -> Result<(), (PathBuf, io::Error)> + Send + 'static,
 ) -> Result<()> {
+    // `tempfile` blocks, and copying a program of several MiB does so for long.
     match tokio::task::spawn_blocking(work).await {
         Ok(result) => {
             result.map_err(|(path, error)| Error::File { operation, path, source: error })
@@ -59,9 +61,10 @@ fn place(
     fill: impl FnOnce(&mut fs::File) -> io::Result<()>,
 ) -> io::Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    // In the same directory: a rename across file systems is refused.
     let mut file = tempfile::NamedTempFile::new_in(folder.unwrap_or(Path::new(".")))?;
     fill(file.as_file_mut())?;
-    // Also where the umask would take bits away.
+    // Explicitly, since the umask may take bits away and tempfile creates with 0600.
     file.as_file().set_permissions(fs::Permissions::from_mode(mode))?;
     file.persist(path).map(drop).map_err(|error| error.error)
 }

@@ -1,4 +1,4 @@
-//! Copying the ECS health of containers to Consul, and leaving the mesh at the end.
+//! Copies the ECS health of containers to Consul, and takes the task out of the mesh at its end.
 
 mod logout;
 mod status;
@@ -20,54 +20,56 @@ pub use logout::Logout;
 pub use status::{DATAPLANE, dataplane_status, health_status};
 
 const UNHEALTHY: &str = "UNHEALTHY";
-/// How long Consul may refuse the checks at the start. A token that was just made is not known to
-/// every server at once, and a server that was asked too early goes on refusing it for 30 s.
+/// Time for which Consul may refuse the checks at the start.
+///
+/// Not every server knows a new token at once, and one that was asked too early caches the refusal
+/// for 30 s.
 const REFUSAL_LIMIT: Duration = Duration::from_mins(1);
 
-/// Least time between the write that makes all checks critical and deregistration.
+/// Shortest time between the write that makes all checks critical and deregistration.
 ///
-/// Source: measured on consul-ecs 0.10, whose look at the proxy comes a second later.
+/// Source: measured on consul-ecs 0.10, which reads the proxy's state a second later.
 const LEAST_CRITICAL: Duration = Duration::from_secs(1);
 
 /// One run of health-sync.
 ///
-/// A status is written when it differs from the last one that was written. In the current
-/// generation all changes of a moment are one write, and an unhealthy proxy or container makes the
-/// proxy's check critical.
+/// A status is written when it differs from the last one written. In the current generation all
+/// changes of one tick are one write, and an unhealthy proxy or container makes the proxy's check
+/// critical.
 ///
-/// Deviation: in the early generation upstream writes the check of a container that is missing
-/// every second; here it is written once, like any other.
+/// Deviation: in the early generation upstream writes the check of a missing container every
+/// second; here it is written once, like any other.
 ///
 /// Source: consul-ecs 0.10 and 0.6 `subcommand/health-sync`.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct HealthSync {
-    /// Which generation of behaviour.
+    /// Generation whose behaviour applies.
     pub generation: Generation,
     /// Containers whose health is copied.
     pub containers: Vec<String>,
-    /// What is registered for the task.
+    /// Services that are registered for the task.
     pub plan: TaskPlan,
     /// The task's metadata.
     pub metadata: Arc<dyn TaskMetadata>,
-    /// Where checks are written.
+    /// Service registry that checks are written to.
     pub registrar: Arc<dyn Registrar>,
-    /// What gives the token back.
+    /// Logout of the task's token; `None` when it did not log in.
     pub logout: Option<Logout>,
-    /// Time between looks. Default 1 s.
+    /// Time between two reads of the metadata. Default 1 s.
     pub period: Duration,
 }
 
-/// A health that is to be written.
+/// Change of health that is to be written.
 struct Change {
-    /// What the last status is remembered by.
+    /// Container whose last written status it replaces.
     key: String,
     health: ContainerHealth,
     checks: Vec<HealthCheck>,
 }
 
 impl HealthSync {
-    /// A run with upstream's period, which gives no token back.
+    /// Creates a run with upstream's period and without a logout.
     pub fn new(
         generation: Generation,
         containers: Vec<String>,
@@ -79,26 +81,33 @@ impl HealthSync {
         Self { generation, containers, plan, metadata, registrar, logout: None, period }
     }
 
-    /// Copies until `stop` is cancelled, then makes all checks critical. In the current generation
-    /// it then waits for the proxy to stop and deregisters. In the end it gives the token back.
+    /// Copies health until `stop` is cancelled, then makes all checks critical. In the current
+    /// generation it then waits for the proxy to stop and deregisters the services. At last it logs
+    /// out.
     ///
-    /// Deviation: at the start upstream gives up when the checks cannot be read; here that is tried
-    /// again, without an end while no server answers, and for a minute when Consul refuses.
+    /// Deviation: upstream gives up when the checks cannot be read at the start; here the read is
+    /// retried, for ever while no server answers, and for a minute while Consul refuses.
     ///
     /// # Errors
     ///
-    /// At the start [`Error::Consul`] when Consul still refuses the checks after a minute, and
-    /// [`Error::Input`] when the sidecar has not exactly one. At the end [`Error::Other`] with all
-    /// that went wrong.
+    /// At the start [`Error::Consul`] if Consul still refuses the checks after a minute, and
+    /// [`Error::Input`] if the sidecar does not have exactly one. At the end [`Error::Other`] with
+    /// everything that failed.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future ends it at once and leaves checks, services and token as they are;
+    /// cancel `stop` to leave the mesh.
     pub async fn run(self, stop: CancellationToken) -> Result<()> {
         let checks = tokio::select! {
             biased;
-            // What was registered began critical, so there is nothing to make critical.
+            // The checks were registered critical, so there is nothing to write.
             () = stop.cancelled() => Ok(BTreeMap::new()),
             checks = self.checks_at_start() => checks,
         };
         let checks = match checks {
             Ok(checks) => checks,
+            // health-sync is the last holder of the token: nobody else would log it out.
             Err(error) => {
                 self.log_out().await.iter().for_each(|error| {
                     tracing::warn!(
@@ -111,15 +120,19 @@ impl HealthSync {
         };
         let mut written = BTreeMap::new();
         let mut ticks = interval(self.period);
+        // A tick that was missed while Consul was slow is not made up for: only the present health
+        // counts.
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
+                // Without it a stop that came together with a tick would be followed by one more
+                // write of health.
                 biased;
                 () = stop.cancelled() => break,
                 _now = ticks.tick() => {}
             }
-            // Not within the selection: a write that was cut off could take effect after the
-            // critical ones.
+            // Not within `select!`: a write that was cut off could still take effect at the server,
+            // after the critical ones.
             self.sync(&checks, &mut written).await;
         }
         let mut errors = Vec::new();
@@ -127,7 +140,8 @@ impl HealthSync {
         if self.generation == Generation::Current {
             let earliest = Instant::now() + LEAST_CRITICAL;
             errors.extend(self.wait_for_proxy(&checks, critical).await.err());
-            // Also where there is no proxy to wait for: other proxies are to see the checks first.
+            // Also without a proxy to wait for: other proxies must see the critical checks and stop
+            // sending requests before the service vanishes.
             sleep_until(earliest).await;
             for service in self.plan.services() {
                 errors.extend(self.registrar.deregister(service).await.err());
@@ -146,7 +160,7 @@ impl HealthSync {
         }
     }
 
-    /// The checks to report, by id, as soon as Consul gives them.
+    /// Reads the checks to report, by id, as soon as Consul gives them.
     async fn checks_at_start(&self) -> Result<BTreeMap<String, HealthCheck>> {
         let began = Instant::now();
         let mut delays = Backoff::default()
@@ -161,6 +175,8 @@ impl HealthSync {
             let delay = delays.next_delay();
             let is_refusal = matches!(error, Error::Consul { .. });
             let in_time = is_refusal && began.elapsed() + delay < REFUSAL_LIMIT;
+            // A refusal counts as temporary within the limit, although by itself it is not
+            // retryable.
             if !in_time && !error.is_retryable() {
                 return Err(error);
             }
@@ -173,7 +189,7 @@ impl HealthSync {
         }
     }
 
-    /// The checks to report, by id.
+    /// Reads the checks to report, by id.
     async fn checks(&self) -> Result<BTreeMap<String, HealthCheck>> {
         let mut found = BTreeMap::new();
         if let Some(service) = &self.plan.service {
@@ -181,6 +197,8 @@ impl HealthSync {
         }
         if self.generation == Generation::Current {
             let own = self.registrar.checks(&self.plan.proxy).await?;
+            // Without `node:read` the catalog hides checks instead of refusing, which shows only
+            // here.
             if own.len() != 1 {
                 return Err(Error::input(format!(
                     "only one check should be associated with the sidecar proxy service {}, but {} can be read; \
@@ -194,7 +212,7 @@ impl HealthSync {
         Ok(found)
     }
 
-    /// One look: stages what has changed, and writes it.
+    /// Carries out one tick: stages the changes and writes them.
     async fn sync(
         &self,
         checks: &BTreeMap<String, HealthCheck>,
@@ -213,6 +231,7 @@ impl HealthSync {
         let changes = self.changes(&task, checks, written);
         let one_write = self.generation == Generation::Current;
         let batches: Vec<&[Change]> =
+            // The agent's API takes one check a call, the catalog's any number in one transaction.
             if one_write { vec![&changes] } else { changes.chunks(1).collect() };
         for batch in batches {
             let staged: Vec<HealthCheck> =
@@ -220,6 +239,7 @@ impl HealthSync {
             if staged.is_empty() {
                 continue;
             }
+            // Remembered only after success, so that the next tick writes a failed change again.
             match self.registrar.report(&staged).await {
                 Ok(()) => batch.iter().for_each(|change| remember(change, written)),
                 Err(error) => tracing::warn!(
@@ -243,6 +263,7 @@ impl HealthSync {
                 wanted.push((container.clone(), health_of(task, container), vec![id]));
             }
         }
+        // The proxy's check covers every container: a task that is partly ill takes no traffic.
         if self.generation == Generation::Current {
             let status = dataplane_status(task, &self.containers);
             let health =
@@ -254,6 +275,8 @@ impl HealthSync {
             .into_iter()
             .filter(|(key, health, _ids)| written.get(key) != Some(&health.status))
             .map(|(key, health, ids)| {
+                // Compared by ECS's words, not by Consul's two states: `UNKNOWN` after `UNHEALTHY`
+                // also updates the output that people read.
                 let staged = ids.iter().filter_map(|id| self.staged(checks, id, &health.status));
                 Change { checks: staged.collect(), key, health }
             })
@@ -294,8 +317,8 @@ impl HealthSync {
         self.registrar.report(&staged).await
     }
 
-    /// Waits until the proxy's container has stopped, whatever happens to the metadata. Checks that
-    /// could not be made critical are tried again in the meantime; gives how that ended.
+    /// Waits until the proxy's container has stopped, whatever happens to the metadata. Meanwhile
+    /// retries the write that makes the checks critical, and returns the result of that.
     async fn wait_for_proxy(
         &self,
         checks: &BTreeMap<String, HealthCheck>,
@@ -309,6 +332,7 @@ impl HealthSync {
                 );
             }
             match self.metadata.task().await {
+                // A container that is absent from the metadata counts as stopped.
                 Ok(task) if task.has_stopped(DATAPLANE) => return critical,
                 Ok(_) => {}
                 Err(error) => tracing::error!(
@@ -324,7 +348,7 @@ impl HealthSync {
     }
 }
 
-/// The health of a container; one that is missing is unhealthy.
+/// Returns the health of a container; a missing one counts as unhealthy.
 fn health_of(task: &Task, container: &str) -> ContainerHealth {
     match task.container(container) {
         Some(container) => container.health.clone(),

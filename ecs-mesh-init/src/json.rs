@@ -1,3 +1,6 @@
+//! JSON whose objects keep the order of their members, because the documents written here are
+//! compared with upstream's as text and read by people.
+
 use std::{borrow::Cow, fmt};
 
 use serde::{
@@ -7,7 +10,7 @@ use serde::{
 };
 use serde_json::Number;
 
-/// A JSON value whose objects keep the order of their members, which files for people need.
+/// JSON value whose objects keep the order of their members.
 #[derive(Clone, PartialEq)]
 pub(crate) enum Json {
     Null,
@@ -18,7 +21,7 @@ pub(crate) enum Json {
     Object(Vec<(Cow<'static, str>, Self)>),
 }
 
-/// An object: `object! { "name" => value, … }`.
+/// Builds an object: `object! { "name" => value, … }`.
 macro_rules! object {
     ($($name:literal => $value:expr),* $(,)?) => {
         $crate::json::Json::Object(vec![
@@ -29,6 +32,8 @@ macro_rules! object {
 pub(crate) use object;
 
 impl Json {
+    /// Parses one JSON value.
+    ///
     /// # Errors
     ///
     /// When `text` is not one JSON value.
@@ -36,7 +41,7 @@ impl Json {
         serde_json::from_str(text)
     }
 
-    /// The value indented by two spaces, without a newline at its end.
+    /// Renders the value indented by two spaces, without a final newline.
     pub(crate) fn to_pretty(&self) -> String {
         // Writing to a string cannot fail, and keys are strings.
         serde_json::to_string_pretty(self).unwrap_or_default()
@@ -58,14 +63,14 @@ impl Json {
         }
     }
 
-    /// Adds a member at the end of an object.
+    /// Appends a member to an object; does nothing to other values.
     pub(crate) fn push(&mut self, name: &'static str, value: impl Into<Self>) {
         if let Self::Object(members) = self {
             members.push((Cow::Borrowed(name), value.into()));
         }
     }
 
-    /// This object with a member more, when there is a value.
+    /// Returns the object with one more member, if there is a value.
     pub(crate) fn with(mut self, name: &'static str, value: Option<impl Into<Self>>) -> Self {
         if let Some(value) = value {
             self.push(name, value);
@@ -75,6 +80,7 @@ impl Json {
 }
 
 impl fmt::Debug for Json {
+    // A bootstrap document may hold a token, so no member is shown.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Json(..)")
     }
@@ -165,6 +171,7 @@ impl<'de> Deserialize<'de> for Json {
             }
 
             fn visit_f64<E>(self, number: f64) -> Result<Json, E> {
+                // JSON has no NaN or infinity, so `None` cannot occur here.
                 Ok(Number::from_f64(number).map_or(Json::Null, Json::Number))
             }
 

@@ -1,3 +1,5 @@
+//! Joins tasks of Amazon ECS to a Consul service mesh, and takes them out of it at their end.
+//!
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 

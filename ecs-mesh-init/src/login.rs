@@ -1,4 +1,4 @@
-//! The token of a task: had by a login, kept in a file, given back at the end.
+//! The ACL token of a task: obtained by a login, kept in a file, logged out at the end.
 
 #[cfg(feature = "iam-auth")]
 mod aws;
@@ -24,16 +24,16 @@ use crate::{
 pub use aws::{AwsBearerTokens, AwsCredentials, SigningInput, bearer_token};
 pub use token_file::{confirm_token, log_out, token_file};
 
-/// A maker of bearer tokens for the AWS IAM auth method.
+/// Source of bearer tokens for the AWS IAM auth method.
 ///
-/// A bearer token is good for about 15 minutes: make a new one for each attempt to log in.
+/// A bearer token is valid for about 15 minutes: create a new one for each attempt to log in.
 #[async_trait]
 pub trait BearerTokens: std::fmt::Debug + Send + Sync + 'static {
-    /// A bearer token for this login of this task.
+    /// Creates a bearer token for this login of this task.
     ///
     /// # Errors
     ///
-    /// [`Error::Login`].
+    /// [`Error::Login`] when credentials or STS are not available.
     async fn bearer_token(&self, login: &LoginConfig, task: &Task) -> Result<SecretString>;
 }
 
@@ -45,7 +45,7 @@ impl<B: BearerTokens + ?Sized> BearerTokens for Arc<B> {
     }
 }
 
-/// What the token is to carry: task and cluster, and over them what the user says.
+/// Builds the metadata of the token: task and cluster, and over them the user's own.
 pub fn login_meta(login: &LoginConfig, task_id: &str, cluster: &str) -> BTreeMap<String, String> {
     let mut meta: BTreeMap<String, String> = [
         ("consul.hashicorp.com/task-id".to_owned(), task_id.to_owned()),
@@ -56,7 +56,7 @@ pub fn login_meta(login: &LoginConfig, task_id: &str, cluster: &str) -> BTreeMap
     meta
 }
 
-/// Logs in once.
+/// Logs in with one request, which is never resent: each success creates a token.
 ///
 /// # Errors
 ///
@@ -84,12 +84,12 @@ pub async fn log_in(
     })
 }
 
-/// Logs in again and again, with a new bearer token each time, until it works or the servers refuse
-/// for good.
+/// Logs in repeatedly, with a new bearer token for each attempt, until it succeeds or the servers
+/// refuse for good.
 ///
 /// # Errors
 ///
-/// [`Error::Login`] with the servers' words when they refuse for good, else the last error when the
+/// [`Error::Login`] with the servers' words if they refuse for good, else the last error when the
 /// policy ends; [`Error::Stopped`] when `stop` is cancelled.
 pub(crate) async fn log_in_until<T, F>(
     policy: RetryPolicy,

@@ -1,4 +1,4 @@
-//! Bringing a task into the mesh: what the container `consul-ecs-mesh-init` does before the others
+//! Brings a task into the mesh: the work of the container `consul-ecs-mesh-init`, before the others
 //! start.
 
 mod control_plane;
@@ -34,37 +34,39 @@ pub(crate) use server_watch::Refusal;
 pub use server_watch::connect_and_follow;
 pub use servers::connect;
 
-/// One run of mesh-init. Running it again registers nothing anew.
+/// One run of mesh-init. It may be repeated: a second run registers nothing twice.
 ///
-/// With a configuration of the early generation it registers with the agent beside the task and
-/// writes `envoy-bootstrap.json`; with one of the current generation it registers with the servers
-/// and writes `consul-dataplane.json`. In both it copies the program for the other containers.
+/// With a configuration of the early generation it registers with the agent in the task and writes
+/// `envoy-bootstrap.json`; with one of the current generation it registers with the servers and
+/// writes `consul-dataplane.json`. Either way it copies the program for the other containers.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct MeshInit {
-    /// The task's configuration.
+    /// Configuration of the task.
     pub config: Config,
-    /// The task's metadata, asked for once.
+    /// Metadata of the task, read once.
     pub metadata: Arc<dyn TaskMetadata>,
-    /// The environment.
+    /// Lookup of environment variables.
     pub vars: Vars,
-    /// Client of the agent, or of the servers, instead of one by the environment or the
-    /// configuration. Its token is used where no login gives one. Default `None`.
+    /// Client of the agent or the servers; replaces the one that the environment or the
+    /// configuration describes. Its token is used where no login provides one. Default `None`.
     pub client: Option<Client>,
-    /// Who makes bearer tokens. Needed when the configuration asks for a login.
+    /// Source of bearer tokens. Required if the configuration asks for a login.
     pub bearer_tokens: Option<Arc<dyn BearerTokens>>,
-    /// The program to copy for the other containers.
+    /// Path of the program to copy for the other containers.
     pub program: PathBuf,
-    /// Uses the servers' gRPC port. Nothing is registered before it answers, with its TLS: so that
-    /// success means that consul-dataplane can connect. With the feature `server-watch`, tasks also
-    /// log in over it, and what runs for long follows the servers over it. Current generation,
-    /// without a `client`. Default true.
+    /// `true` to use the servers' gRPC port. Default `true`.
+    ///
+    /// Nothing is registered before that port answers, with its TLS, so that success means that
+    /// consul-dataplane can connect. With the feature `server-watch`, tasks also log in over it,
+    /// and long-running parts follow the servers over it. Applies to the current generation,
+    /// without a `client`.
     pub uses_grpc: bool,
-    /// How registration is retried. Default: every second, without an end.
+    /// Retry policy of the registration. Default: every second, without an end.
     pub retry: RetryPolicy,
-    /// The resolver's configuration. Default `/etc/resolv.conf`.
+    /// Path of the resolver's configuration. Default `/etc/resolv.conf`.
     pub resolv_conf: PathBuf,
-    /// The program that redirects traffic. Default `iptables`.
+    /// Path of the program that redirects traffic. Default `iptables`.
     pub iptables: PathBuf,
 }
 
@@ -75,7 +77,7 @@ impl std::fmt::Debug for MeshInit {
 }
 
 impl MeshInit {
-    /// A run with upstream's defaults.
+    /// Creates a run with upstream's defaults.
     pub fn new(
         config: Config,
         metadata: Arc<dyn TaskMetadata>,
@@ -100,13 +102,15 @@ impl MeshInit {
     ///
     /// # Errors
     ///
-    /// [`Error::Metadata`], [`Error::File`], [`Error::Input`] as they come; what Consul refuses is
-    /// tried again without an end, unless `retry` says otherwise. [`Error::Stopped`] when `stop` is
-    /// cancelled: what was registered by then stays, and no file is half written.
+    /// [`Error::Metadata`], [`Error::File`] and [`Error::Input`] end the run; refusals of Consul
+    /// are retried without an end, unless `retry` limits them. [`Error::Stopped`] when `stop` is
+    /// cancelled: registrations made by then stay, and no file is half written.
     pub async fn run(self, stop: CancellationToken) -> Result<()> {
         let task = self.task(&stop).await?;
         match self.config.generation {
             Generation::Early => Box::pin(self.run_early(&task, &stop)).await,
+            // Boxed, since the futures of both generations together would be large on every
+            // caller's stack.
             Generation::Current => Box::pin(self.run_current(&task, &stop)).await,
         }?;
         tracing::info!("successfully initialized the task to operate as part of the mesh");

@@ -1,4 +1,4 @@
-//! What ECS says about the task: metadata version 4.
+//! The task's metadata as ECS serves it (version 4).
 
 mod file;
 mod http;
@@ -14,16 +14,16 @@ pub use file::FileTaskMetadata;
 pub use http::{HttpTaskMetadata, METADATA_VARIABLE};
 pub use task::{Container, ContainerHealth, Network, Task};
 
-/// A source of the task's metadata.
+/// Source of the task's metadata.
 ///
-/// Each call gives the present state. Dropping the future has no effect.
+/// Each call reads the present state. Dropping the future has no effect.
 #[async_trait]
 pub trait TaskMetadata: std::fmt::Debug + Send + Sync + 'static {
-    /// The task as it is now.
+    /// Reads the task as it is now.
     ///
     /// # Errors
     ///
-    /// [`Error::Metadata`](crate::Error::Metadata).
+    /// [`Error::Metadata`](crate::Error::Metadata) if it is not available.
     async fn task(&self) -> Result<Task>;
 }
 

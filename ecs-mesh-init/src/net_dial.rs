@@ -1,4 +1,4 @@
-//! A health check for images without tools: can a port be connected to?
+//! A health check for images without tools: tests whether a port accepts connections.
 
 use std::time::Duration;
 
@@ -8,14 +8,15 @@ use crate::{Error, Result};
 
 const TIME_LIMIT: Duration = Duration::from_secs(5);
 
-/// The exit code of `net-dial` with these arguments: 0 when it connected, 2 when not.
+/// Runs `net-dial` and returns its exit code: 0 if it connected, 2 if not.
 ///
 /// # Errors
 ///
-/// [`Error::Input`] unless there is exactly one argument; the exit code is 1 then.
+/// [`Error::Input`] unless there is exactly one argument; the program then exits with 1.
 ///
-/// Source: consul-ecs 0.10 `subcommand/net-dial/command.go`. Deviation: a connection that hangs is
-/// given up after 5 s, which is the health check's own limit.
+/// Source: consul-ecs 0.10 `subcommand/net-dial/command.go`.
+///
+/// Deviation: a connection that hangs is abandoned after 5 s, the limit of the health check itself.
 pub async fn net_dial(arguments: &[String]) -> Result<u8> {
     let [address] = arguments else {
         return Err(Error::input(

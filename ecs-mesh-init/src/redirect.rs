@@ -1,4 +1,4 @@
-//! Redirection of a task's traffic through its proxy: what is redirected, and the rules for it.
+//! Redirects a task's traffic through its proxy: computes the redirection, and applies its rules.
 
 mod rules;
 
@@ -14,42 +14,42 @@ use crate::{
 
 pub use rules::rules;
 
-/// The user that consul-dataplane runs as.
+/// UID that consul-dataplane runs as.
 pub const PROXY_UID: u32 = 5995;
-/// The user that health-sync runs as.
+/// UID that health-sync runs as.
 pub const HEALTH_SYNC_UID: u32 = 5996;
 const OUTBOUND_PORT: u16 = 15001;
 
-/// What is redirected.
+/// Ports, networks and users of a redirection.
 ///
 /// Source: consul-ecs 0.10 `internal/redirecttraffic/redirecttraffic.go`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Redirection {
-    /// The proxy's user, whose traffic goes straight.
+    /// UID of the proxy, whose traffic is not redirected.
     pub proxy_uid: u32,
-    /// Where incoming traffic goes.
+    /// Port that incoming traffic is redirected to.
     pub inbound_port: u16,
-    /// Where outgoing traffic goes.
+    /// Port that outgoing traffic is redirected to.
     pub outbound_port: u16,
-    /// Ports whose incoming traffic goes straight.
+    /// Ports whose incoming traffic is not redirected.
     pub exclude_inbound_ports: Vec<u16>,
-    /// Ports to which outgoing traffic goes straight.
+    /// Destination ports whose traffic is not redirected.
     pub exclude_outbound_ports: Vec<u16>,
-    /// Networks to which outgoing traffic goes straight.
+    /// Destination networks whose traffic is not redirected.
     pub exclude_outbound_cidrs: Vec<String>,
-    /// Users whose outgoing traffic goes straight.
+    /// UIDs whose outgoing traffic is not redirected.
     pub exclude_uids: Vec<String>,
-    /// Port of 127.0.0.1 to which questions of DNS go; `None` leaves them.
+    /// Port on 127.0.0.1 that DNS queries are redirected to; `None` leaves them alone.
     pub dns_port: Option<u16>,
 }
 
 impl Redirection {
-    /// The redirection for a task whose sidecar is registered as `sidecar`.
+    /// Computes the redirection of a task whose sidecar is registered as `sidecar`.
     ///
     /// # Errors
     ///
-    /// [`Error::Input`] when the service is no proxy, or a bind address cannot be read.
+    /// [`Error::Input`] if the service is no proxy, or a port or bind address is unusable.
     pub fn new(config: &Config, sidecar: &Service) -> Result<Self> {
         let proxy = &sidecar.proxy;
         if sidecar.kind == ServiceKind::Typical {
@@ -57,6 +57,7 @@ impl Redirection {
         }
         let user: &TransparentProxyConfig = &config.transparent_proxy;
         let mut exclude_inbound_ports = user.exclude_inbound_ports.clone();
+        // Probes and scrapes come from outside the mesh, without its TLS.
         exclude_inbound_ports.push(config.health_check_port());
         for key in ["envoy_prometheus_bind_addr", "envoy_stats_bind_addr"] {
             exclude_inbound_ports.extend(bound_port(&proxy.config, key)?);
@@ -65,7 +66,9 @@ impl Redirection {
         let ports = paths.into_iter().flatten().filter_map(|path| port(path.get("ListenerPort")?));
         exclude_inbound_ports.extend(ports);
         let mut exclude_uids = user.exclude_uids.clone();
+        // health-sync talks to Consul's servers, which must work while the proxy starts and stops.
         exclude_uids.push(HEALTH_SYNC_UID.to_string());
+        // The proxy's own setting wins over its registration: that is where Envoy really listens.
         let inbound_port = match proxy.config.get("bind_port").and_then(port) {
             Some(port) => port,
             None => sidecar_port(sidecar)?,
@@ -83,12 +86,13 @@ impl Redirection {
     }
 }
 
-/// Returns the port that the sidecar is registered with. Consul takes any number there.
+/// Returns the port that the sidecar is registered with, which Consul does not limit.
 fn sidecar_port(sidecar: &Service) -> Result<u16> {
     registered_port(sidecar, "port", sidecar.port)
 }
 
-/// Port that outgoing traffic is redirected to: the registered one, or Consul's default.
+/// Returns the port that outgoing traffic is redirected to: the registered one, or Consul's
+/// default.
 fn outbound_port(sidecar: &Service) -> Result<u16> {
     match sidecar.proxy.transparent_proxy.outbound_listener_port {
         0 => Ok(OUTBOUND_PORT),
@@ -96,7 +100,7 @@ fn outbound_port(sidecar: &Service) -> Result<u16> {
     }
 }
 
-/// A port as the kernel takes it. Consul keeps any integer.
+/// Converts a registered port, which Consul keeps as any integer, to one that the kernel takes.
 fn registered_port(sidecar: &Service, field: &str, port: i64) -> Result<u16> {
     u16::try_from(port).map_err(|_range| {
         let id = &sidecar.id;
@@ -107,7 +111,7 @@ fn registered_port(sidecar: &Service, field: &str, port: i64) -> Result<u16> {
 fn port(value: &Value) -> Option<u16> {
     let port = match value {
         Value::String(text) => text.parse().ok(),
-        // A number that went through Go may have become a float.
+        // A number that passed through Go may have become a float.
         other => other.as_f64().filter(|port| (1.0..=65535.0).contains(port)).map(whole),
     };
     port.filter(|port| *port > 0)
@@ -132,12 +136,13 @@ fn bound_port(config: &JsonObject, key: &str) -> Result<Option<u16>> {
     Ok(Some(address.port))
 }
 
-/// Applies rules in order, each by one run of `program`. Rules that were applied stay when a later
-/// one fails.
+/// Applies rules in order, each by one run of `program`.
+///
+/// Rules that were applied stay if a later one fails.
 ///
 /// # Errors
 ///
-/// [`Error::Command`] with the rule and what the program printed.
+/// [`Error::Command`] with the rule and the program's output.
 pub async fn apply(program: &Path, rules: &[Vec<String>]) -> Result<()> {
     for rule in rules {
         let failed = |problem: String| Error::Command {
@@ -146,6 +151,7 @@ pub async fn apply(program: &Path, rules: &[Vec<String>]) -> Result<()> {
         };
         let output = Command::new(program)
             .args(rule)
+            // Dropping the future also ends the program.
             .kill_on_drop(true)
             .output()
             .await
@@ -176,7 +182,8 @@ mod tests {
             .unwrap()
     }
 
-    /// Spec: MI27
+    /// Case MI27: a redirection has default ports, overrides, and every excluded port; a service
+    /// without a proxy is an error.
     #[test]
     fn ports_and_users_of_a_redirection() {
         let config = config("");
@@ -206,7 +213,8 @@ mod tests {
         assert_eq!((outbound.inbound_port, outbound.outbound_port), (20000, 15002));
     }
 
-    /// Spec: MI27
+    /// Case MI27: a redirection has default ports, overrides, and every excluded port; a service
+    /// without a proxy is an error.
     #[test]
     fn everything_that_is_excluded_is_listed() {
         let config = config(

@@ -1,4 +1,4 @@
-//! What is registered for a task: computed by pure functions, written by a [`Registrar`].
+//! Services that are registered for a task: computed by pure functions, written by a [`Registrar`].
 
 mod agent;
 mod catalog;

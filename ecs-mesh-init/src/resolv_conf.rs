@@ -1,8 +1,8 @@
-//! The resolver's configuration, with Consul's DNS before the others.
+//! Rewrites the resolver's configuration so that Consul's DNS is asked first.
 
 use std::{fmt, str::FromStr};
 
-/// What `/etc/resolv.conf` says, as far as it is kept.
+/// Content of `/etc/resolv.conf`, as far as it is kept.
 ///
 /// ```
 /// use ecs_mesh_init::resolv_conf::ResolvConf;
@@ -15,15 +15,15 @@ use std::{fmt, str::FromStr};
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ResolvConf {
-    /// Name servers in order.
+    /// Name servers, in order.
     pub servers: Vec<String>,
-    /// Domains to search.
+    /// Search domains.
     pub search: Vec<String>,
-    /// Dots in a name that is tried as it is first. Default 1.
+    /// Number of dots from which a name is tried as it is first. Default 1.
     pub ndots: u32,
-    /// Seconds until a server is given up. Default 5.
+    /// Seconds before a server is given up. Default 5.
     pub timeout: u32,
-    /// Rounds through all servers. Default 2.
+    /// Number of rounds through all servers. Default 2.
     pub attempts: u32,
 }
 
@@ -36,7 +36,7 @@ impl Default for ResolvConf {
 impl FromStr for ResolvConf {
     type Err = std::convert::Infallible;
 
-    /// Reads what is known, and passes over the rest.
+    /// Parses known lines and skips the rest.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let mut conf = Self::default();
         for line in text.lines() {
@@ -44,6 +44,7 @@ impl FromStr for ResolvConf {
             match words.next() {
                 Some("nameserver") => conf.servers.extend(words.next().map(str::to_owned)),
                 Some("search") => conf.search = words.map(str::to_owned).collect(),
+                // The later of `domain` and `search` wins, as in the resolver.
                 Some("domain") => conf.search = words.take(1).map(str::to_owned).collect(),
                 Some("options") => words.for_each(|option| conf.set(option)),
                 _ => {}
@@ -68,7 +69,7 @@ impl ResolvConf {
         }
     }
 
-    /// A copy that asks this server first. Doing it twice changes nothing.
+    /// Returns a copy that asks this server first. A second call changes nothing.
     #[must_use]
     pub fn with_first(mut self, server: &str) -> Self {
         self.servers.retain(|known| known != server);
@@ -79,6 +80,7 @@ impl ResolvConf {
 
 impl fmt::Display for ResolvConf {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // `search .` is the resolver's word for no search at all.
         let searches_root = self.search.iter().all(|domain| domain == ".");
         if !self.search.is_empty() && !searches_root {
             writeln!(f, "search {}", self.search.join(" "))?;
@@ -93,6 +95,7 @@ impl fmt::Display for ResolvConf {
             ("attempts", self.attempts, defaults.attempts),
         ];
         let options: Vec<String> = options
+            // Defaults are left out, as upstream does.
             .into_iter()
             .filter(|(_name, value, default)| value != default)
             .map(|(name, value, _default)| format!("{name}:{value}"))
@@ -114,7 +117,8 @@ mod tests {
         text.parse::<ResolvConf>().unwrap().with_first("127.0.0.1").to_string()
     }
 
-    /// Spec: MI26
+    /// Case MI26: `resolv.conf` gets Consul's DNS first and keeps servers, options and search
+    /// domains.
     #[test]
     fn consul_is_asked_first_and_the_rest_stays() {
         assert_eq!(rewritten(""), "nameserver 127.0.0.1\n");

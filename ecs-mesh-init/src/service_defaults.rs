@@ -1,4 +1,4 @@
-//! Passive health checks of upstreams, which stand in a service's `service-defaults`.
+//! Sets up passive health checks of upstreams, which are part of a service's `service-defaults`.
 
 use std::time::Duration;
 
@@ -16,12 +16,12 @@ use crate::{
 };
 
 const KIND: &str = "service-defaults";
-/// Upstream tries again five times.
+/// One attempt, and upstream's five retries.
 const ATTEMPTS: u32 = 6;
 
-/// The passive health check of a configuration.
+/// Builds the passive health check of a configuration.
 ///
-/// Source: consul-ecs 0.10 `subcommand/mesh-init` and its `config`: with no object at all there are
+/// Source: consul-ecs 0.10 `subcommand/mesh-init` and its `config`: without an object there are
 /// four defaults, with one only the last two of them.
 pub fn passive_health_check(outliers: Option<&OutlierDetectionConfig>) -> JsonObject {
     let settings = match outliers {
@@ -31,6 +31,7 @@ pub fn passive_health_check(outliers: Option<&OutlierDetectionConfig>) -> JsonOb
             ..*given
         },
         None => OutlierDetectionConfig {
+            // 10 s in nanoseconds, as the configuration counts.
             interval: Some(10_000_000_000),
             max_failures: Some(5),
             ..OutlierDetectionConfig::default()
@@ -54,7 +55,7 @@ pub fn passive_health_check(outliers: Option<&OutlierDetectionConfig>) -> JsonOb
         .collect()
 }
 
-/// An entry with the check among its upstreams' defaults, unless it has one there.
+/// Adds the check to the defaults of an entry's upstreams, unless it has one there.
 pub fn merged(mut entry: ConfigEntry, check: JsonObject) -> ConfigEntry {
     let mut upstreams = taken(&mut entry.settings, "UpstreamConfig");
     let mut defaults = taken(&mut upstreams, "Defaults");
@@ -66,7 +67,7 @@ pub fn merged(mut entry: ConfigEntry, check: JsonObject) -> ConfigEntry {
     entry
 }
 
-/// The object of a name, taken out; an empty one when there is none.
+/// Removes and returns the object of a name; an empty one if there is none.
 fn taken(members: &mut JsonObject, name: &str) -> JsonObject {
     match members.remove(name) {
         Some(Value::Object(object)) => object,
@@ -74,24 +75,26 @@ fn taken(members: &mut JsonObject, name: &str) -> JsonObject {
     }
 }
 
-/// Whether an error says that there is no such entry.
+/// Returns `true` if an error reports that there is no such entry.
 pub fn is_not_found(error: &consul_watch::Error) -> bool {
+    // By its text, since the status alone (404 or 500) does not tell.
     let text = error.to_string().to_lowercase();
     !error.is_permission_denied()
         && error.status().is_some()
         && (text.contains("not found") || text.contains("no such config entry"))
 }
 
-/// Sets up what the configuration asks for; what is there already stays.
+/// Sets up the check that the configuration asks for; an existing one stays.
 ///
-/// Defaults that this Consul does not know are left out; what the configuration asks for is not.
-/// Deviation: upstream gives up. An entry is replaced only as it was read: a change that somebody else makes at the same time is
-/// not lost, where upstream writes over it.
+/// Defaults that this Consul does not know are left out, settings of the configuration are not.
+///
+/// Deviation: upstream fails where Consul does not know a member, and overwrites a change that
+/// somebody else makes at the same time; here an entry is replaced only as it was read.
 ///
 /// # Errors
 ///
-/// [`Error::Consul`] when the entry can be neither read nor found missing, or not written in six
-/// attempts; [`Error::Other`] when somebody else changes it as often.
+/// [`Error::Consul`] if the entry can be neither read nor found missing, or not written in six
+/// attempts; [`Error::Other`] if somebody else changes it each time.
 pub async fn set_up(
     client: &Client,
     service: &MeshService,
@@ -107,6 +110,7 @@ pub async fn set_up(
     let mut check = passive_health_check(outliers);
     for _ in 0..ATTEMPTS {
         let existing = existing(client, service).await?;
+        // Check-and-set with index 0 creates only.
         let index = existing.as_ref().map_or(0, |entry| entry.modify_index);
         let entry = existing.unwrap_or_else(|| ConfigEntry::new(KIND, service.name.as_str()));
         let entry = &merged(entry, check.clone());
@@ -132,6 +136,7 @@ pub async fn set_up(
             }
             Written::Unknown(members, error) => {
                 let before = check.len();
+                // The configuration's own settings stay, so that the refusal then names them.
                 check.retain(|name, _| !members.contains(name) || is_set(name, outliers));
                 if check.len() == before {
                     return Err(Error::consul("writing service defaults", error));
@@ -147,16 +152,16 @@ pub async fn set_up(
     })
 }
 
-/// Outcome of one write.
+/// Outcome of a write.
 enum Written {
     Done,
-    /// The entry is not as it was read any more.
+    /// The entry is no longer as it was read.
     Conflict,
     /// Consul does not know these members of the check.
     Unknown(Vec<String>, consul_watch::Error),
 }
 
-/// The members of a passive health check that an older Consul refuses.
+/// Returns the members of a passive health check that an older Consul refuses.
 ///
 /// Source: measured on Consul 1.19.2, which does not know `EnforcingConsecutiveGatewayFailure`.
 fn unknown_members(error: &consul_watch::Error) -> Vec<String> {
@@ -168,7 +173,7 @@ fn unknown_members(error: &consul_watch::Error) -> Vec<String> {
     members.map(str::to_owned).collect()
 }
 
-/// Returns `true` for a member that the configuration asks for.
+/// Returns `true` if the configuration sets this member.
 fn is_set(member: &str, outliers: Option<&OutlierDetectionConfig>) -> bool {
     outliers.is_some_and(|given| match member {
         "Interval" => given.interval.is_some(),
@@ -177,7 +182,7 @@ fn is_set(member: &str, outliers: Option<&OutlierDetectionConfig>) -> bool {
             given.enforcing_consecutive_gateway_failure.is_some()
         }
         "MaxEjectionPercent" => given.max_ejection_percent.is_some(),
-        // All others are there only if they were given.
+        // All others are present only if they were given.
         _ => true,
     })
 }
@@ -207,7 +212,7 @@ mod tests {
         Value::Object(passive_health_check(outliers.as_ref()))
     }
 
-    /// Spec: MI25
+    /// Case MI25: unset members of outlier detection have defaults, set ones stay.
     #[test]
     fn what_is_missing_has_defaults() {
         let two = json!({"EnforcingConsecutiveGatewayFailure": 100, "MaxEjectionPercent": 50});
@@ -239,7 +244,7 @@ mod tests {
         assert_eq!(check(Some(partial)), empty);
     }
 
-    /// Spec: MI23
+    /// Case MI23: service-defaults without a passive health check get one; an existing one stays.
     #[test]
     fn an_entry_keeps_what_it_has() {
         let check = passive_health_check(None);
@@ -270,7 +275,8 @@ mod tests {
         assert_eq!(merged(own.clone(), check), own);
     }
 
-    /// Spec: MI24
+    /// Case MI24: only the texts of a missing entry, in any case of letters, count as "not found";
+    /// a refusal or a network error does not.
     #[test]
     fn only_what_is_not_there_counts_as_not_found() {
         let status = |status: u16, message: &str| consul_watch::Error::Status {

@@ -1,4 +1,4 @@
-//! Doubles of this crate's own seams.
+//! Test doubles of this crate's own seams.
 
 mod metadata;
 

@@ -1,4 +1,5 @@
-//! Refuses what only the feature `tls` can do, so that nobody who asks for TLS gets less.
+//! Refuses settings that need the feature `tls` in a build without it, so that nobody who asks for
+//! TLS goes without.
 
 use crate::{Error, Result};
 

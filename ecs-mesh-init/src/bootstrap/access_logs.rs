@@ -1,3 +1,6 @@
+//! Access logs of Envoy's admin interface and listeners, read from the config entry
+//! `proxy-defaults` and written in the form that Envoy takes.
+
 use consul_watch::types::JsonObject;
 use serde_json::Value;
 
@@ -6,16 +9,16 @@ use crate::{
     json::{Json, object},
 };
 
-/// Where access logs go, and in which format.
+/// Sink and format of Envoy's access logs.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct AccessLogs {
-    /// Where they go.
+    /// Sink that the logs are written to.
     pub sink: AccessLogSink,
     format: Format,
 }
 
-/// Where access logs go.
+/// Sink that access logs are written to.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum AccessLogSink {
     /// Standard output.
@@ -23,7 +26,7 @@ pub enum AccessLogSink {
     Stdout,
     /// Standard error.
     Stderr,
-    /// A file.
+    /// File with this path.
     File(String),
 }
 
@@ -33,7 +36,7 @@ enum Format {
     Text(String),
 }
 
-/// Consul's format: names in order, and what Envoy puts there.
+/// Consul's default format: names in order, and Envoy's command operator for each.
 const DEFAULT_FORMAT: &[(&str, &str)] = &[
     ("authority", "%REQ(:AUTHORITY)%"),
     ("bytes_received", "%BYTES_RECEIVED%"),
@@ -73,20 +76,21 @@ impl Default for AccessLogs {
 }
 
 impl AccessLogs {
-    /// Logs in the default format.
+    /// Returns logs in the default format.
     pub fn to_sink(sink: AccessLogSink) -> Self {
         Self { sink, ..Self::default() }
     }
 
-    /// These logs as lines of text. A newline is added where it is missing.
+    /// Sets a text format, and adds the newline at its end where it is missing.
     #[must_use]
     pub fn with_text_format(mut self, format: &str) -> Self {
+        // Envoy writes the format as it is: without a newline all requests would share one line.
         let newline = if format.ends_with('\n') { "" } else { "\n" };
         self.format = Format::Text(format!("{format}{newline}"));
         self
     }
 
-    /// These logs as JSON objects.
+    /// Sets a JSON format: an object of names and Envoy's command operators.
     ///
     /// # Errors
     ///
@@ -102,11 +106,12 @@ impl AccessLogs {
         }
     }
 
-    /// The member `AccessLogs` of the config entry `proxy-defaults`; `None` when logs are off.
+    /// Reads the member `AccessLogs` of the config entry `proxy-defaults`; `None` when logs are
+    /// off.
     ///
     /// # Errors
     ///
-    /// [`Error::Input`] for a type or format that is not known.
+    /// [`Error::Input`] for an unknown sink type, or a format that is not a JSON object.
     pub fn from_config_entry(entry: &JsonObject) -> Result<Option<Self>> {
         let text = |name: &str| entry.get(name).and_then(Value::as_str).unwrap_or_default();
         if entry.get("Enabled").and_then(Value::as_bool) != Some(true) {
@@ -122,6 +127,8 @@ impl AccessLogs {
         match (text("TextFormat"), text("JSONFormat")) {
             ("", "") => Ok(Some(logs)),
             ("", json) => logs.with_json_format(json).map(Some),
+            // Consul refuses an entry that has both formats, so the order of these arms decides
+            // nothing.
             (plain, _) => Ok(Some(logs.with_text_format(plain))),
         }
     }

@@ -1,3 +1,6 @@
+//! Addresses in the notations of upstream's flags and variables: `host:port`, gRPC addresses with a
+//! scheme, and gateway addresses with a default port.
+
 use std::{fmt, net::IpAddr, path::PathBuf, str::FromStr};
 
 use consul_watch::types::{AgentSelf, JsonObject};
@@ -8,14 +11,14 @@ use crate::{Error, Result};
 /// A host, by name or address, and a port.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct HostPort {
-    /// Name or IP address, without brackets.
+    /// DNS name or IP address, without brackets.
     pub host: String,
     /// Port.
     pub port: u16,
 }
 
 impl HostPort {
-    /// A host and a port.
+    /// Creates an address from its parts, unchecked.
     pub fn new(host: impl Into<String>, port: u16) -> Self {
         Self { host: host.into(), port }
     }
@@ -23,6 +26,7 @@ impl HostPort {
 
 impl fmt::Display for HostPort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // A colon within a host is an IPv6 address, which is ambiguous without brackets.
         if self.host.contains(':') {
             write!(f, "[{}]:{}", self.host, self.port)
         } else {
@@ -53,25 +57,25 @@ impl FromStr for HostPort {
     }
 }
 
-/// Where Envoy is to reach Consul by gRPC, before names are resolved.
+/// Address at which Envoy reaches Consul by gRPC, before names are resolved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum GrpcAddress {
     /// A host and port.
     Tcp {
-        /// The host and port.
+        /// Host and port.
         address: HostPort,
-        /// Whether the address asks for TLS.
+        /// `true` if the scheme of the address was `https`.
         tls: bool,
     },
-    /// A socket.
+    /// Unix domain socket.
     Unix(PathBuf),
 }
 
 const GRPC_PORT: u16 = 8502;
 
 impl GrpcAddress {
-    /// The address when nothing says another: `localhost:8502` without TLS.
+    /// Returns the address that upstream falls back to: `localhost:8502` without TLS.
     pub fn standard() -> Self {
         Self::local(GRPC_PORT, false)
     }
@@ -91,6 +95,7 @@ impl GrpcAddress {
         }
         let (rest, tls) = match text.split_once("://") {
             Some(("https", rest)) => (rest, true),
+            // Any other scheme, also `http`, only says that there is no TLS, as in upstream.
             Some((_scheme, rest)) => (rest, false),
             None => (text, false),
         };
@@ -101,7 +106,8 @@ impl GrpcAddress {
         Ok(Self::Tcp { address, tls })
     }
 
-    /// What an agent says about itself; `None` when it says nothing of gRPC.
+    /// Returns the address that an agent reports in `/v1/agent/self`; `None` when it reports no
+    /// gRPC port.
     ///
     /// # Errors
     ///
@@ -112,12 +118,14 @@ impl GrpcAddress {
         let none = JsonObject::new();
         let ports = agent.xds.get("Ports").and_then(Value::as_object).unwrap_or(&none);
         let port = |name: &str| ports.get(name).and_then(port_number);
+        // An agent may serve both ports; the one with TLS is preferred, as upstream does.
         if let Some(port) = port("TLS") {
             return Ok(Some(Self::local(port, true)));
         }
         if let Some(port) = port("Plaintext") {
             return Ok(Some(Self::local(port, false)));
         }
+        // Older agents report a single port, and a negative one when gRPC is switched off.
         let old = agent.debug_config.get("GRPCPort");
         if old.and_then(Value::as_f64).is_some_and(|port| port < 0.0) {
             return Err(Error::input("agent has grpc disabled"));
@@ -126,19 +134,22 @@ impl GrpcAddress {
     }
 }
 
+// 0 and negative numbers both stand for a closed port.
 fn port_number(value: &Value) -> Option<u16> {
     value.as_u64().and_then(|port| u16::try_from(port).ok()).filter(|port| *port > 0)
 }
 
 const GATEWAY_PORT: u16 = 8443;
 
-/// The address of a gateway, as upstream's flags `-address` and `-wan-address` take it. The port
-/// may be left out and is 8443 then; a name needs a port.
+/// Parses the address of a gateway, as upstream's flags `-address` and `-wan-address` take it.
+///
+/// The port may be left out and is 8443 then; a DNS name needs a port.
 ///
 /// # Errors
 ///
 /// [`Error::Input`] for what is no IP address, or a port that is no number.
 pub fn gateway_address(text: &str) -> Result<HostPort> {
+    // `8.8.8.8:` has an empty port, which upstream takes for none.
     let trimmed = text.strip_suffix(':').unwrap_or(text);
     if let Ok(address) = trimmed.trim_matches(['[', ']']).parse::<IpAddr>() {
         return Ok(HostPort::new(address.to_string(), GATEWAY_PORT));
@@ -164,7 +175,7 @@ mod tests {
 
     const CONFIG: &str = r#""Config":{"Datacenter":"dc1","NodeName":"n"}"#;
 
-    /// Spec: MI40
+    /// Case MI40: a negative `GRPCPort` means that the agent serves no gRPC.
     #[test]
     fn an_agent_without_grpc_is_an_error() {
         let agent = agent(&format!(r#"{{{CONFIG},"DebugConfig":{{"GRPCPort":-1}}}}"#));
@@ -174,7 +185,7 @@ mod tests {
         );
     }
 
-    /// Spec: MI41
+    /// Case MI41: of two xDS ports the one with TLS is used.
     #[test]
     fn the_port_with_tls_is_preferred() {
         let agent =
@@ -182,7 +193,7 @@ mod tests {
         assert_eq!(GrpcAddress::of_agent(&agent).unwrap(), Some(GrpcAddress::local(9998, true)));
     }
 
-    /// Spec: MI42
+    /// Case MI42: an agent that reports only `DebugConfig.GRPCPort` is reached there, without TLS.
     #[test]
     fn older_agents_have_one_port_without_tls() {
         let found = |json: &str| GrpcAddress::of_agent(&agent(json)).unwrap();
@@ -195,7 +206,8 @@ mod tests {
         assert_eq!(found(&format!("{{{CONFIG}}}")), None);
     }
 
-    /// Spec: MI43
+    /// Case MI43: the scheme of `CONSUL_HTTP_ADDR` says nothing about gRPC; `CONSUL_GRPC_ADDR`
+    /// decides.
     #[test]
     fn only_the_grpc_address_decides_on_tls() {
         let parse = |text: &str| GrpcAddress::parse(text).unwrap();
@@ -211,7 +223,7 @@ mod tests {
         assert!(GrpcAddress::parse("consul").is_err());
     }
 
-    /// Spec: MI52
+    /// Case MI52: a gateway's address without a port has 8443; a name needs a port.
     #[test]
     fn addresses_of_gateways() {
         let port = |text: &str| gateway_address(text).map(|address| address.port);

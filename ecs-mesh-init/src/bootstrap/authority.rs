@@ -1,3 +1,6 @@
+//! Reads the CA certificates that Envoy trusts for xDS, and reports unreadable ones in upstream's
+//! words.
+
 use std::{
     fs, io,
     path::{Path, PathBuf},
@@ -5,8 +8,9 @@ use std::{
 
 use crate::{Error, Result};
 
-/// The PEM certificates of authorities, from a file or from all files of a folder; the file is
-/// preferred. Nothing without either.
+/// Reads the PEM certificates of authorities from a file, or from all files below a folder.
+///
+/// The file wins when both are given; the result is empty when neither is.
 ///
 /// # Errors
 ///
@@ -25,13 +29,16 @@ fn read(file: &Path) -> Result<String> {
     let failed = |problem: &str| Error::input(format!("Error loading CA File: {problem}"));
     let text = fs::read_to_string(file)
         .map_err(|error| failed(&format!("open {}: {}", file.display(), cause(&error))))?;
+    // Envoy itself would fail only later, with a message that does not name the file.
     if !text.contains("-----BEGIN CERTIFICATE-----") {
         return Err(failed(&format!("{} holds no PEM certificate", file.display())));
     }
+    // The certificates of several files are concatenated: without the newline two PEM markers would
+    // share a line.
     Ok(if text.ends_with('\n') { text } else { text + "\n" })
 }
 
-/// The files below a folder, in order.
+/// Lists the files below a folder, recursively, in a stable order.
 fn files_of(folder: &Path) -> Result<Vec<PathBuf>> {
     let failed = |path: &Path, error: &io::Error| {
         Error::input(format!("Error loading CA Path: lstat {}: {}", path.display(), cause(error)))
@@ -45,11 +52,12 @@ fn files_of(folder: &Path) -> Result<Vec<PathBuf>> {
             found.push(path);
         }
     }
+    // Directory order differs from host to host; the document should not.
     found.sort();
     Ok(found)
 }
 
-/// What the system said, in the words that operators grep for.
+/// Renders an I/O error in the words that operators search logs for.
 fn cause(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::NotFound => "no such file or directory".to_owned(),
@@ -62,7 +70,7 @@ fn cause(error: &io::Error) -> String {
 mod tests {
     use super::*;
 
-    /// Spec: MI44
+    /// Case MI44: a missing CA file or folder is named in the words of the `consul` command.
     #[test]
     fn what_is_not_there_is_named_in_upstreams_words() {
         let missing = Path::new("some/path");

@@ -1,3 +1,6 @@
+//! The bootstrap document itself: which part of Envoy's configuration comes from which option, in
+//! the order in which Consul's own template writes it.
+
 use std::{fmt, net::SocketAddr};
 
 use secrecy::ExposeSecret;
@@ -13,16 +16,16 @@ use crate::{
     json::{Json, object},
 };
 
-/// A bootstrap document. It may hold a token: `Debug` shows nothing of it.
+/// Rendered bootstrap document. It may hold a token, so `Debug` shows nothing of it.
 #[derive(Clone, PartialEq)]
 pub struct Bootstrap {
     pub(super) json: Json,
 }
 
 impl Bootstrap {
-    /// The document indented by two spaces, with a newline at its end. It may hold a token.
+    /// Returns the document indented by two spaces, with a newline at its end. It may hold a token.
     ///
-    /// Upstream's command prints a further newline.
+    /// Upstream's command prints one more newline after it.
     pub fn to_text(&self) -> String {
         let mut text = self.json.to_pretty();
         text.push('\n');
@@ -36,7 +39,7 @@ impl fmt::Debug for Bootstrap {
     }
 }
 
-/// What the settings of a proxy come to.
+/// Parts of the document that the settings of a proxy decide.
 pub(super) struct Parts {
     pub(super) clusters: Vec<Json>,
     pub(super) listeners: Vec<Json>,
@@ -60,11 +63,15 @@ impl Parts {
         let mut sinks = sinks::configured(settings, vars)?;
         let mut flush_interval = settings.stats_flush_interval.clone();
         if let Some(folder) = &settings.telemetry_socket_dir {
+            // Envoy's default is 5 s. Upstream asks for 60 s, but leaves the default to a proxy
+            // that also has a sink of its own.
             if flush_interval.is_none() && sinks.is_empty() {
                 flush_interval = Some("60s".to_owned());
             }
             sinks.push(telemetry::sink());
             let path = telemetry::socket_path(folder, options.namespace(), &options.proxy_id);
+            // Before the listeners below: these add `self_admin` only if no cluster of that name is
+            // there yet.
             fixed.clusters.push(telemetry::cluster(&path));
         }
         listeners::add(options, &mut fixed)?;
@@ -102,6 +109,8 @@ impl Parts {
                 "layers" => vec![object! {
                     "name" => "base",
                     "static_layer" => object! {
+                        // Envoy's default of 100 instructions refuses the expressions of the
+                        // statistics tags.
                         "re2.max_program_size.error_level" => 1_048_576_u32,
                     },
                 }],
@@ -109,6 +118,8 @@ impl Parts {
             "static_resources" => fixed,
         }
         .with("stats_sinks", some(self.sinks));
+        // `push` and `with` alternate to keep upstream's order of keys, so that documents can be
+        // compared as text.
         json.push("stats_config", self.stats_config);
         let mut json =
             json.with("stats_flush_interval", self.flush_interval).with("tracing", self.tracing);
@@ -168,6 +179,8 @@ fn xds_cluster(options: &BootstrapOptions) -> Json {
     };
     let mut cluster = object! {
         "name" => xds.cluster_name.as_str(),
+        // Envoy knows this field only in its v3 form: it makes Envoy detect the version of the
+        // configuration.
         "ignore_health_on_host_removal" => false,
         "connect_timeout" => "1s",
         "type" => "STATIC",
@@ -183,6 +196,7 @@ fn dynamic_resources(options: &BootstrapOptions) -> Json {
         object! {
             "ads" => object! {},
             "initial_fetch_timeout" => "0s",
+            // No limit: Envoy shall not start with an empty configuration because Consul is slow.
             "resource_api_version" => "V3",
         }
     };
@@ -194,6 +208,7 @@ fn dynamic_resources(options: &BootstrapOptions) -> Json {
             "api_type" => "DELTA_GRPC",
             "transport_api_version" => "V3",
             "grpc_services" => object! {
+                // Always present, empty without a token: the field is part of upstream's document.
                 "initial_metadata" => vec![object! { "key" => "x-consul-token", "value" => token }],
                 "envoy_grpc" => object! { "cluster_name" => options.xds.cluster_name.as_str() },
             },
@@ -201,17 +216,17 @@ fn dynamic_resources(options: &BootstrapOptions) -> Json {
     }
 }
 
-/// `socket_address` of an IP address or name.
+/// Builds `socket_address` from an IP address or DNS name.
 pub(super) fn socket_address(host: &str, port: u16) -> Json {
     object! { "socket_address" => object! { "address" => host, "port_value" => port } }
 }
 
-/// `pipe` of a socket's path.
+/// Builds `pipe` from a socket's path.
 pub(super) fn pipe(path: &str) -> Json {
     object! { "pipe" => object! { "path" => path } }
 }
 
-/// The HTTP options of a cluster that speaks one version only.
+/// Builds the HTTP options of a cluster that speaks exactly one version.
 pub(super) fn http_protocol(version: &'static str) -> Json {
     let mut explicit = object! {};
     explicit.push(version, object! {});
@@ -223,7 +238,7 @@ pub(super) fn http_protocol(version: &'static str) -> Json {
     }
 }
 
-/// The load assignment of a cluster with one address.
+/// Builds the load assignment of a cluster with one address.
 pub(super) fn endpoints(cluster: &str, address: Json) -> Json {
     object! {
         "clusterName" => cluster,
@@ -233,7 +248,7 @@ pub(super) fn endpoints(cluster: &str, address: Json) -> Json {
     }
 }
 
-/// A cluster that reaches the admin interface, or a program beside it.
+/// Builds a cluster that reaches the admin interface, or a program beside it.
 pub(super) fn admin_cluster(name: &'static str, admin: SocketAddr, port: u16) -> Json {
     object! {
         "name" => name,

@@ -1,3 +1,5 @@
+//! Versions of Envoy, and which of them a release of Consul works with.
+
 use std::{fmt, str::FromStr};
 
 use crate::{Error, Result};
@@ -14,7 +16,7 @@ pub struct EnvoyVersion {
 }
 
 impl EnvoyVersion {
-    /// A version from its numbers.
+    /// Creates a version from its numbers.
     pub const fn new(major: u32, minor: u32, patch: u32) -> Self {
         Self { major, minor, patch }
     }
@@ -29,7 +31,7 @@ impl fmt::Display for EnvoyVersion {
 impl FromStr for EnvoyVersion {
     type Err = Error;
 
-    /// Reads `1.31.5`, also with something after a `-`.
+    /// Parses `1.31.5`; a suffix after `-` is ignored.
     fn from_str(text: &str) -> Result<Self> {
         let bad = || Error::input(format!("{text:?} is not a version of Envoy such as 1.31.5"));
         let core = text.split('-').next().unwrap_or_default();
@@ -43,7 +45,7 @@ impl FromStr for EnvoyVersion {
     }
 }
 
-/// The versions of Envoy that a version of Consul works with.
+/// Versions of Envoy that one release of Consul works with.
 ///
 /// ```
 /// use ecs_mesh_init::bootstrap::SupportedEnvoys;
@@ -58,16 +60,17 @@ impl FromStr for EnvoyVersion {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SupportedEnvoys {
-    /// The oldest.
+    /// Oldest supported version.
     pub min: EnvoyVersion,
-    /// The newest; later patches of it are good too.
+    /// Newest supported version; its later patches are supported too.
     pub max: EnvoyVersion,
-    /// Versions between them that are not good.
+    /// Versions in between that are known not to work.
     pub unsupported: Vec<EnvoyVersion>,
 }
 
 impl SupportedEnvoys {
-    /// What a version of Consul supports; `None` for one that is not known.
+    /// Returns the versions that a release of Consul supports; `None` for a release that is not
+    /// known here.
     pub fn of_consul(major: u32, minor: u32) -> Option<Self> {
         let (min, max) = match (major, minor) {
             (1, 16) => (EnvoyVersion::new(1, 23, 0), EnvoyVersion::new(1, 26, 0)),
@@ -80,12 +83,13 @@ impl SupportedEnvoys {
         Some(Self { min, max, unsupported: Vec::new() })
     }
 
-    /// Whether this version will do.
+    /// Checks that Envoy in `version` works with this release of Consul.
     ///
     /// # Errors
     ///
-    /// [`Error::Input`] names the version.
+    /// [`Error::Input`] that names the version and the supported range.
     pub fn check(&self, version: EnvoyVersion) -> Result<()> {
+        // Only major and minor count: Consul supports every patch of a minor version.
         let line = |version: EnvoyVersion| (version.major, version.minor);
         if self.unsupported.contains(&version) {
             return Err(Error::input(format!("Envoy version {version} is not supported")));
@@ -109,7 +113,8 @@ impl SupportedEnvoys {
 mod tests {
     use super::*;
 
-    /// Spec: MI53
+    /// Case MI53: versions of Envoy outside the range, and listed ones within it, are refused;
+    /// patches are not.
     #[test]
     fn versions_within_the_range_and_their_patches_will_do() {
         let mut supported = SupportedEnvoys::of_consul(1, 20).unwrap();

@@ -1,3 +1,6 @@
+//! Static listeners for Prometheus, statistics and readiness, each of which exposes one path of
+//! Envoy's admin interface and nothing else of it.
+
 use super::{
     BootstrapOptions, HostPort,
     document::{admin_cluster, socket_address},
@@ -11,14 +14,14 @@ use crate::{
 const SELF_ADMIN: &str = "self_admin";
 const PROMETHEUS_BACKEND: &str = "prometheus_backend";
 
-/// The static clusters and listeners so far.
+/// Static clusters and listeners gathered so far.
 pub(super) struct Static {
     pub(super) clusters: Vec<Json>,
     pub(super) listeners: Vec<Json>,
 }
 
 impl Static {
-    /// Adds a cluster unless there is one of its name already: Envoy refuses two.
+    /// Adds a cluster unless one of its name exists: Envoy refuses to start with two.
     fn add_cluster(&mut self, name: &'static str, options: &BootstrapOptions, port: u16) {
         let known = |cluster: &Json| cluster.get("name").and_then(Json::as_str) == Some(name);
         if !self.clusters.iter().any(known) {
@@ -27,20 +30,22 @@ impl Static {
     }
 }
 
-/// One listener that shows a part of the admin interface.
+/// Listener that exposes one part of the admin interface.
 struct Shown<'a> {
     name: &'static str,
     address: HostPort,
-    /// `path` or `prefix`, and its value.
+    /// Matcher (`path` or `prefix`) and its value.
     matched: (&'static str, &'a str),
     rewrite: &'static str,
     cluster: &'static str,
     transport_socket: Option<Json>,
 }
 
-/// Adds the listeners for metrics and readiness that are asked for.
+/// Adds the listeners for metrics and readiness that the settings ask for.
 pub(super) fn add(options: &BootstrapOptions, fixed: &mut Static) -> Result<()> {
     if let Some(address) = &options.settings.prometheus_bind_addr {
+        // With a backend port, a program that merges its own metrics with Envoy's answers instead
+        // of the admin interface.
         let (cluster, port) = match options.prometheus_backend_port {
             Some(port) => (PROMETHEUS_BACKEND, port),
             None => (SELF_ADMIN, options.admin.port()),
@@ -97,6 +102,7 @@ impl Shown<'_> {
                 "match" => matched,
                 "route" => object! { "cluster" => self.cluster, "prefix_rewrite" => self.rewrite },
             },
+            // Every other path is closed: the admin interface can also stop Envoy.
             object! {
                 "match" => object! { "prefix" => "/" },
                 "direct_response" => object! { "status" => 404_u16 },

@@ -1,4 +1,5 @@
-//! Finding a proxy that is not named by its id.
+//! Looks up a proxy that is not named by its id: by the service it stands before, its gateway kind,
+//! or its node.
 
 use consul_watch::{
     Client, QueryOptions,
@@ -7,10 +8,11 @@ use consul_watch::{
 
 use crate::{Error, Result};
 
-/// The id of the one sidecar of a service of the agent.
+/// Returns the id of the one sidecar of a service of the agent.
 pub(super) async fn sidecar_of(client: &Client, service_id: &str) -> Result<String> {
     let found = of_agent(client, |service| {
         service.kind == ServiceKind::ConnectProxy
+            // Upstream compares ids in lower case.
             && service.proxy.destination_service_id.eq_ignore_ascii_case(service_id)
     })
     .await?;
@@ -24,7 +26,7 @@ pub(super) async fn sidecar_of(client: &Client, service_id: &str) -> Result<Stri
     }
 }
 
-/// The id of the agent's one gateway of a kind.
+/// Returns the id of the agent's one gateway of a kind.
 pub(super) async fn gateway(client: &Client, kind: &str) -> Result<String> {
     let wanted = match kind {
         "api" => ServiceKind::ApiGateway,
@@ -46,7 +48,7 @@ pub(super) async fn gateway(client: &Client, kind: &str) -> Result<String> {
     }
 }
 
-/// The ids of the agent's services that are wanted, in order.
+/// Returns the ids of the agent's services for which `wanted` holds, in order.
 async fn of_agent(client: &Client, wanted: impl Fn(&Service) -> bool) -> Result<Vec<String>> {
     let services = client
         .agent_services(&QueryOptions::default())
@@ -55,10 +57,12 @@ async fn of_agent(client: &Client, wanted: impl Fn(&Service) -> bool) -> Result<
     Ok(services.into_iter().filter(|(_id, it)| wanted(&it.service)).map(|(id, _it)| id).collect())
 }
 
-/// A proxy as the catalog has it on a node.
+/// Reads a proxy from the catalog, as it is registered on `node`.
 pub(super) async fn on_node(client: &Client, node: &str, proxy_id: &str) -> Result<AgentService> {
     let mut options = QueryOptions::default();
     options.filter = Some(format!("ID == {proxy_id:?}"));
+    // The catalog keeps what was registered; only with this flag it merges `proxy-defaults` and
+    // `service-defaults` in, as the agent does by itself.
     options.merge_central_config = true;
     let answer = client
         .catalog_node_services(node, &options)
@@ -72,6 +76,7 @@ pub(super) async fn on_node(client: &Client, node: &str, proxy_id: &str) -> Resu
     let (node, service) = found.ok_or_else(|| {
         Error::input(format!("no service with ID {proxy_id} is registered on node {node}"))
     })?;
+    // The agent's answer carries the datacenter, the catalog's service does not: it is on the node.
     let mut registered = AgentService::default();
     registered.datacenter = node.datacenter;
     registered.service = service;

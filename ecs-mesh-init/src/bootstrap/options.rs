@@ -1,3 +1,5 @@
+//! Inputs of a bootstrap document, with upstream's defaults.
+
 use std::{net::SocketAddr, path::PathBuf};
 
 use secrecy::SecretString;
@@ -5,7 +7,7 @@ use secrecy::SecretString;
 use super::{AccessLogs, Bootstrap, HostPort, PrometheusTls, ProxySettings, document, template};
 use crate::Result;
 
-/// Everything that goes into a bootstrap document.
+/// Inputs of a bootstrap document.
 ///
 /// ```
 /// use ecs_mesh_init::bootstrap::BootstrapOptions;
@@ -19,9 +21,9 @@ use crate::Result;
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct BootstrapOptions {
-    /// Id of the proxy, which is Envoy's node id.
+    /// Id of the proxy, which becomes Envoy's node id.
     pub proxy_id: String,
-    /// Envoy's cluster: the service that the proxy stands before, or the gateway's name.
+    /// Name of Envoy's cluster: the service that the proxy stands before, or the gateway's name.
     pub cluster: String,
     /// Value of the tag that names the source service. Default: `cluster`.
     pub source_service: Option<String>,
@@ -33,13 +35,13 @@ pub struct BootstrapOptions {
     pub partition: Option<String>,
     /// Datacenter, for the tag that names it.
     pub datacenter: Option<String>,
-    /// Where Envoy's admin interface listens. Default `127.0.0.1:19000`.
+    /// Listen address of Envoy's admin interface. Default `127.0.0.1:19000`.
     pub admin: SocketAddr,
-    /// Where the admin interface logs. Default `/dev/null`.
+    /// Access log file of the admin interface. Default `/dev/null`.
     pub admin_access_log_path: String,
-    /// Log of the admin interface as `proxy-defaults` have it, instead of the path.
+    /// Access logs from `proxy-defaults`; when set they replace `admin_access_log_path`.
     pub access_logs: Option<AccessLogs>,
-    /// Where the configuration comes from.
+    /// Connection to the control plane.
     pub xds: XdsOptions,
     /// Port of a program that adds its metrics to Envoy's, instead of the admin interface.
     pub prometheus_backend_port: Option<u16>,
@@ -47,15 +49,15 @@ pub struct BootstrapOptions {
     pub prometheus_scrape_path: String,
     /// TLS for Prometheus.
     pub prometheus_tls: Option<PrometheusTls>,
-    /// Where Envoy says that it is ready.
+    /// Listen address of the readiness endpoint `/ready`; `None` for no such listener.
     pub ready: Option<HostPort>,
-    /// Whether the tags of older versions are left out. Default false.
+    /// `true` to leave out the statistics tags of older versions. Default `false`.
     pub omit_deprecated_tags: bool,
-    /// What the proxy's `Config` asks for.
+    /// Settings from the proxy's opaque `Config`.
     pub settings: ProxySettings,
 }
 
-/// Where Envoy gets its configuration from.
+/// Connection over which Envoy gets its configuration (xDS).
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct XdsOptions {
@@ -63,11 +65,11 @@ pub struct XdsOptions {
     pub cluster_name: String,
     /// Address. Default `127.0.0.1:8502`.
     pub address: XdsAddress,
-    /// Whether TLS is used. Default false.
+    /// `true` to use TLS. Default `false`.
     pub tls: bool,
     /// PEM certificates of accepted authorities, when TLS is used.
     pub ca_pem: String,
-    /// ACL token.
+    /// ACL token, sent as metadata `x-consul-token`.
     pub token: Option<SecretString>,
 }
 
@@ -88,12 +90,12 @@ impl Default for XdsOptions {
 pub enum XdsAddress {
     /// IP address and port.
     Tcp(SocketAddr),
-    /// Socket.
+    /// Path of a Unix domain socket.
     Unix(PathBuf),
 }
 
 impl BootstrapOptions {
-    /// Upstream's defaults for one proxy.
+    /// Creates the options of one proxy, with upstream's defaults.
     pub fn new(proxy_id: impl Into<String>, cluster: impl Into<String>) -> Self {
         Self {
             proxy_id: proxy_id.into(),
@@ -116,12 +118,14 @@ impl BootstrapOptions {
         }
     }
 
-    /// The document. `vars` gives the environment for addresses such as `$HOST_IP`.
+    /// Renders the document. `vars` looks up the environment variables of addresses such as
+    /// `$HOST_IP`.
     ///
     /// # Errors
     ///
     /// [`Error::Input`](crate::Error::Input) for a setting of the proxy that cannot be used.
     pub fn render(&self, vars: &dyn Fn(&str) -> Option<String>) -> Result<Bootstrap> {
+        // The parts also serve the user's template, which may place them elsewhere.
         let parts = document::Parts::new(self, vars)?;
         match &self.settings.bootstrap_template {
             Some(text) => template::render(text, self, &parts),

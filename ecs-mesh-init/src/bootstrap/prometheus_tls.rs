@@ -1,3 +1,5 @@
+//! TLS of the listener that Prometheus scrapes, with certificates that Envoy reads from files.
+
 use crate::{
     Error, Result,
     json::{Json, object},
@@ -6,7 +8,7 @@ use crate::{
 const CERT: &str = "prometheus_cert";
 const VALIDATION: &str = "prometheus_validation_context";
 
-/// TLS for the listener that Prometheus asks.
+/// TLS settings of the listener that Prometheus scrapes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PrometheusTls {
@@ -16,12 +18,12 @@ pub struct PrometheusTls {
     pub cert_file: String,
     /// PEM key file.
     pub key_file: String,
-    /// Whether a client must show a certificate. Default false, as upstream: Envoy then accepts
-    /// clients without one, although authorities are set.
+    /// `true` to demand a certificate of the client. Default `false`, as upstream: Envoy then
+    /// accepts clients without one, although authorities are set.
     pub require_client_certificate: bool,
 }
 
-/// Where the authorities of Prometheus clients are.
+/// Location of the authorities of Prometheus clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PrometheusCa {
     /// A PEM file.
@@ -31,11 +33,11 @@ pub enum PrometheusCa {
 }
 
 impl PrometheusTls {
-    /// TLS from the values of upstream's flags; `None` when none of them is set.
+    /// Creates the settings from the values of upstream's flags; `None` when none of them is set.
     ///
     /// # Errors
     ///
-    /// [`Error::Input`] when some are set, but not an authority, certificate and key.
+    /// [`Error::Input`] when some are set, but not all of authority, certificate and key.
     pub fn from_flags(ca_file: &str, ca_path: &str, cert: &str, key: &str) -> Result<Option<Self>> {
         if [ca_file, ca_path, cert, key].iter().all(|value| value.is_empty()) {
             return Ok(None);
@@ -66,6 +68,7 @@ pub(super) fn transport_socket(tls: &PrometheusTls) -> Json {
         "typedConfig" => object! {
             "@type" => "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext",
             "commonTlsContext" => object! {
+                // By name: the secrets themselves stand in the same document, built by `secrets`.
                 "tlsCertificateSdsSecretConfigs" => vec![object! { "name" => CERT }],
                 "validationContextSdsSecretConfig" => object! { "name" => VALIDATION },
             },

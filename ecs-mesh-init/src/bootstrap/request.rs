@@ -1,3 +1,6 @@
+//! Reads what Consul knows of a registered proxy and turns it into [`BootstrapOptions`], as `consul
+//! connect envoy -bootstrap` does.
+
 use std::net::{IpAddr, SocketAddr};
 
 use consul_watch::{
@@ -12,7 +15,7 @@ use super::{
 };
 use crate::{Error, Result};
 
-/// What to ask a Consul agent for, to bootstrap one proxy that is registered with it.
+/// Questions to a Consul agent, to bootstrap one proxy that is registered with it.
 ///
 /// Source: Consul 1.20 `command/connect/envoy/envoy.go`.
 #[derive(Debug, Clone)]
@@ -20,40 +23,41 @@ use crate::{Error, Result};
 pub struct BootstrapRequest {
     /// Id of the proxy or gateway.
     pub proxy_id: String,
-    /// Node that the proxy is registered on: it is read from the catalog then, not from the agent.
+    /// Name of the node that the proxy is registered on. When set, the catalog is read and not the
+    /// agent.
     pub node_name: Option<String>,
-    /// Where the admin interface logs, instead of `/dev/null`. Deprecated upstream: the access logs
-    /// of `proxy-defaults` are the way to do it.
+    /// Access log file of the admin interface, instead of `/dev/null`. Deprecated upstream in
+    /// favour of the access logs of `proxy-defaults`.
     pub admin_access_log_path: Option<String>,
-    /// Where Envoy reaches Consul by gRPC; `None` asks the agent.
+    /// Address at which Envoy reaches Consul by gRPC; `None` asks the agent.
     pub grpc_address: Option<GrpcAddress>,
-    /// PEM certificates of authorities for gRPC.
+    /// PEM certificates of the authorities for gRPC; empty for none.
     pub grpc_ca_pem: String,
-    /// Token for Envoy.
+    /// ACL token for Envoy.
     pub token: Option<SecretString>,
     /// Namespace, when the service has none.
     pub namespace: Option<String>,
     /// Partition, when the service has none.
     pub partition: Option<String>,
-    /// Whether the proxy's `Config` is left out. Default false.
+    /// `true` to ignore the proxy's `Config`. Default `false`.
     pub no_central_config: bool,
-    /// Envoy's cluster for a proxy without a destination, such as a gateway; `None` takes the name
-    /// of its service.
+    /// Name of Envoy's cluster for a proxy without a destination, such as a gateway; `None` takes
+    /// the name of its service.
     pub cluster: Option<String>,
 }
 
-/// What a [`BootstrapRequest`] came to.
+/// Result of a [`BootstrapRequest`].
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Fetched {
-    /// The options, to be changed or rendered.
+    /// Options, to be changed or rendered.
     pub options: BootstrapOptions,
-    /// What an operator should know, in upstream's words.
+    /// Warnings for an operator, in upstream's words.
     pub warnings: Vec<String>,
 }
 
 impl BootstrapRequest {
-    /// A request for a proxy, with upstream's defaults.
+    /// Creates a request for a proxy, with upstream's defaults.
     pub fn new(proxy_id: impl Into<String>) -> Self {
         Self {
             proxy_id: proxy_id.into(),
@@ -69,28 +73,29 @@ impl BootstrapRequest {
         }
     }
 
-    /// A request for the one sidecar of a service, which is looked up at the agent by the service's
-    /// id; its case does not matter.
+    /// Creates a request for the one sidecar of a service, which is looked up at the agent by the
+    /// service's id, whatever its case.
     ///
     /// # Errors
     ///
     /// [`Error::Input`] when the service has no sidecar, or several; [`Error::Consul`] when the
-    /// agent does not tell.
+    /// agent does not answer.
     pub async fn for_sidecar_of(client: &Client, service_id: &str) -> Result<Self> {
         Ok(Self::new(lookup::sidecar_of(client, service_id).await?))
     }
 
-    /// A request for the agent's one gateway of a kind: `api`, `ingress`, `mesh` or `terminating`.
+    /// Creates a request for the agent's one gateway of a kind: `api`, `ingress`, `mesh` or
+    /// `terminating`.
     ///
     /// # Errors
     ///
     /// [`Error::Input`] for another kind, or when the agent has no such gateway, or several;
-    /// [`Error::Consul`] when the agent does not tell.
+    /// [`Error::Consul`] when the agent does not answer.
     pub async fn for_gateway(client: &Client, kind: &str) -> Result<Self> {
         Ok(Self::new(lookup::gateway(client, kind).await?))
     }
 
-    /// Asks the agent, or the catalog when there is a node's name.
+    /// Asks the agent, or the catalog when `node_name` is set.
     ///
     /// # Errors
     ///
@@ -122,7 +127,9 @@ impl BootstrapRequest {
         warnings.extend(warning);
         let (address, tls) = resolved(&address).await?;
         options.xds.address = address;
+        // A socket has no scheme that could ask for TLS; upstream takes a CA for that wish.
         options.xds.tls = tls || (is_unix(&options.xds.address) && !self.grpc_ca_pem.is_empty());
+        // A CA without TLS is not an error: the variable may be set for HTTP only.
         if options.xds.tls {
             options.xds.ca_pem.clone_from(&self.grpc_ca_pem);
         }
@@ -130,10 +137,12 @@ impl BootstrapRequest {
         Ok(Fetched { options, warnings })
     }
 
-    /// Without a token where one is needed Envoy will be refused: that is worth a word.
+    /// Returns a warning when ACLs are enabled and Envoy has no token, since Consul will refuse it.
     async fn check_token(&self, client: &Client) -> Option<String> {
         let has_token = self.token.as_ref().is_some_and(|token| !token.expose_secret().is_empty());
         let error = client.acl_token_self(&QueryOptions::default()).await.err()?;
+        // A token that exists but may not read itself is refused too, with another text; it is good
+        // enough for Envoy.
         let unknown = error.is_permission_denied() && error.to_string().contains("ACL not found");
         (unknown && !has_token).then(|| {
             "No ACL token was given and ACLs are enabled: Envoy will not be able to get its configuration. \
@@ -142,7 +151,7 @@ impl BootstrapRequest {
         })
     }
 
-    /// Where Envoy reaches Consul, and what an operator should know of it.
+    /// Returns the address at which Envoy reaches Consul, and a warning if it had to be guessed.
     async fn address(&self, client: &Client) -> Result<(GrpcAddress, Option<String>)> {
         if let Some(address) = &self.grpc_address {
             return Ok((address.clone(), None));
@@ -154,6 +163,7 @@ impl BootstrapRequest {
                     return Ok((address, None));
                 }
             }
+            // A token for Envoy need not have `agent:read`; upstream stays silent here, too.
             Err(error) if error.is_permission_denied() => {}
             Err(error) => {
                 warning = Some(format!("failed to ask the agent for its gRPC port: {error}"));
@@ -183,6 +193,7 @@ impl BootstrapRequest {
         if service.kind == ServiceKind::Typical {
             return Err(Error::input("service is not a Connect proxy or gateway"));
         }
+        // First of these that is set: destination, the caller's choice, the service's name, its id.
         let destination = Some(&service.proxy.destination_service_name);
         let cluster =
             [destination, self.cluster.as_ref(), Some(&service.name), Some(&self.proxy_id)]
@@ -192,6 +203,7 @@ impl BootstrapRequest {
                 .cloned()
                 .unwrap_or_default();
         let mut options = BootstrapOptions::new(self.proxy_id.as_str(), cluster);
+        // A gateway has no destination: its statistics carry its own name as the source.
         if service.proxy.destination_service_name.is_empty() && !service.name.is_empty() {
             options.source_service = Some(service.name.clone());
         }
@@ -203,6 +215,8 @@ impl BootstrapRequest {
         if !self.no_central_config {
             options.settings = ProxySettings::from_config(&service.proxy.config)?;
         }
+        // An ingress gateway may have no listener of its own yet, and something has to answer its
+        // health check.
         if service.kind == ServiceKind::IngressGateway {
             let host = if service.address.is_empty() { "127.0.0.1" } else { &service.address };
             let port = match service.port {
@@ -221,7 +235,7 @@ impl BootstrapRequest {
     }
 }
 
-/// The access logs of `proxy-defaults`. What Consul refuses is no reason not to start.
+/// Reads the access logs of `proxy-defaults`. An answer with an error status counts as none.
 async fn access_logs(client: &Client) -> Result<Option<AccessLogs>> {
     match client.config_entry("proxy-defaults", "global", &QueryOptions::default()).await {
         Ok(answer) => {
@@ -231,6 +245,8 @@ async fn access_logs(client: &Client) -> Result<Option<AccessLogs>> {
                 None => Ok(None),
             }
         }
+        // A token without `operator` rights may not read the entry, and old servers do not know it.
+        // Upstream starts Envoy all the same.
         Err(error) if error.status().is_some() => Ok(None),
         Err(error) => Err(Error::consul("failed fetch of proxy-defaults", error)),
     }
@@ -240,7 +256,7 @@ fn is_unix(address: &XdsAddress) -> bool {
     matches!(address, XdsAddress::Unix(_))
 }
 
-/// Envoy does not look names up for this cluster, so we do; IPv4 is preferred.
+/// Resolves the name, since Envoy does no DNS for a `STATIC` cluster; prefers IPv4.
 async fn resolved(address: &GrpcAddress) -> Result<(XdsAddress, bool)> {
     let (address, tls) = match address {
         GrpcAddress::Unix(path) => return Ok((XdsAddress::Unix(path.clone()), false)),

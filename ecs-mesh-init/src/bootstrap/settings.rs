@@ -1,19 +1,22 @@
+//! Settings in a proxy's opaque `Config` (keys `envoy_…`) that shape the bootstrap document,
+//! decoded as leniently as upstream's `mapstructure` does.
+
 use consul_watch::types::JsonObject;
 use serde_json::Value;
 
 use crate::{Error, Result, json::Json};
 
-/// What a proxy's opaque `Config` asks of its bootstrap.
+/// Settings of the bootstrap document from a proxy's opaque `Config`.
 #[derive(Debug, Clone, PartialEq, Default)]
 #[non_exhaustive]
 pub struct ProxySettings {
-    /// `envoy_bootstrap_json_tpl`: a template instead of the whole document.
+    /// `envoy_bootstrap_json_tpl`: a template that replaces the whole document.
     pub bootstrap_template: Option<String>,
     /// `envoy_statsd_url`.
     pub statsd_url: Option<String>,
     /// `envoy_dogstatsd_url`.
     pub dogstatsd_url: Option<String>,
-    /// `envoy_stats_tags`: `name=value`, or a name.
+    /// `envoy_stats_tags`: each `name=value`, or a name alone for the value `1`.
     pub stats_tags: Vec<String>,
     /// `envoy_stats_flush_interval`, such as `10s`.
     pub stats_flush_interval: Option<String>,
@@ -31,7 +34,7 @@ pub struct ProxySettings {
 }
 
 impl ProxySettings {
-    /// Reads a proxy's `Config`. Numbers and flags are taken as text, one value as a list of one.
+    /// Reads a proxy's `Config`. Numbers and flags count as text, a single value as a list of one.
     ///
     /// # Errors
     ///
@@ -61,7 +64,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// A text that is not empty.
+    /// Returns a text that is not empty.
     fn text(&self, key: &str) -> Result<Option<String>> {
         let text = self.config.get(key).map(|value| weak_text(key, value)).transpose()?;
         Ok(text.filter(|text| !text.is_empty()))
@@ -83,7 +86,7 @@ impl Reader<'_> {
         Json::parse(&text).map(Some).map_err(|error| not_json(key, &error))
     }
 
-    /// JSON objects with commas between them, also after the last.
+    /// Parses JSON objects that are separated by commas; a trailing comma is allowed.
     fn objects(&self, key: &str) -> Result<Vec<Json>> {
         let Some(text) = self.text(key)? else { return Ok(Vec::new()) };
         let text = text.trim().trim_end_matches(',');
@@ -100,6 +103,7 @@ fn weak_text(key: &str, value: &Value) -> Result<String> {
         Value::Null => Ok(String::new()),
         Value::String(text) => Ok(text.clone()),
         Value::Number(number) => Ok(number.to_string()),
+        // Go's weak decoding writes flags as `1` and `0`, not as `true` and `false`.
         Value::Bool(flag) => Ok(if *flag { "1" } else { "0" }.to_owned()),
         Value::Array(_) | Value::Object(_) => Err(Error::input(format!(
             "failed parsing Proxy.Config: {key}: a text is expected, not a list or an object"

@@ -1,14 +1,17 @@
 //! SHA-1, for the one file name that Consul derives with it; nothing is secured by it.
 
-/// The digest of `data`.
+/// Computes the digest of `data`.
 ///
 /// Source: FIPS 180-4, section 6.1.
 pub(super) fn digest(data: &[u8]) -> [u8; 20] {
     let mut state = [0x6745_2301, 0xefcd_ab89, 0x98ba_dcfe, 0x1032_5476, 0xc3d2_e1f0];
     let mut padded = data.to_vec();
     padded.push(0x80);
+    // The length field takes the last 8 bytes of a block of 64: 120 is 64 + 56, so that the
+    // difference stays positive.
     let missing = (120 - padded.len() % 64) % 64;
     padded.resize(padded.len() + missing, 0);
+    // In bits, wrapping as the standard says: modulo 2^64.
     padded.extend(u64::try_from(data.len()).unwrap_or(u64::MAX).wrapping_mul(8).to_be_bytes());
     for block in padded.chunks_exact(64) {
         compress(&mut state, block);

@@ -1,3 +1,6 @@
+//! Statistics sinks (statsd, dogstatsd and the user's own), with the variables that upstream
+//! expands in their addresses.
+
 use super::{
     HostPort, ProxySettings,
     document::{pipe, socket_address},
@@ -7,7 +10,7 @@ use crate::{
     json::{Json, object},
 };
 
-/// The sinks of the settings: statsd, dogstatsd, then the user's own.
+/// Builds the sinks of the settings in upstream's order: statsd, dogstatsd, the user's own.
 pub(super) fn configured(
     settings: &ProxySettings,
     vars: &dyn Fn(&str) -> Option<String>,
@@ -40,7 +43,8 @@ fn address(sink: &str, url: &str, vars: &dyn Fn(&str) -> Option<String>) -> Resu
     match scheme {
         "udp" => {
             let authority = rest.split('/').next().unwrap_or_default();
-            // What a variable should have replaced is no part of a host.
+            // A variable that was not expanded would become a host name that fails only when Envoy
+            // resolves it.
             if authority.contains(['$', '{', '}', ' ']) {
                 return Err(unusable());
             }
@@ -55,8 +59,10 @@ fn address(sink: &str, url: &str, vars: &dyn Fn(&str) -> Option<String>) -> Resu
     }
 }
 
-/// A value that begins with `$` is the name of a variable that holds the whole address; elsewhere
-/// only `HOST_IP` is replaced.
+/// Expands variables in an address.
+///
+/// A value that begins with `$` is wholly the name of a variable; elsewhere only `HOST_IP` is
+/// expanded, as upstream does.
 fn expand(url: &str, vars: &dyn Fn(&str) -> Option<String>) -> String {
     match url.strip_prefix('$') {
         Some(name) if !name.is_empty() => {
@@ -64,12 +70,14 @@ fn expand(url: &str, vars: &dyn Fn(&str) -> Option<String>) -> String {
         }
         _ => {
             let host_ip = vars("HOST_IP").unwrap_or_default();
+            // `$HOST_IP` must not match the beginning of `$HOST_IPS`, so a plain `replace` will not
+            // do.
             url.replace("${HOST_IP}", &host_ip).replace_name("$HOST_IP", &host_ip)
         }
     }
 }
 
-/// Replacement of a `$NAME` that does not go on.
+/// Replacement of `$NAME` where the name ends there.
 trait ReplaceName {
     fn replace_name(&self, name: &str, value: &str) -> String;
 }
@@ -106,7 +114,7 @@ mod tests {
             .map(|json| serde_json::to_string(&json).unwrap())
     }
 
-    /// Spec: MI48
+    /// Case MI48: of variables within an address only `$HOST_IP` is expanded.
     #[test]
     fn only_the_hosts_ip_is_expanded_within_an_address() {
         let error = statsd("udp://$HOST_ADDRESS:9125").unwrap_err().to_string();

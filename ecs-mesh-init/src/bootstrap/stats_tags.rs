@@ -1,7 +1,11 @@
+//! Tags that Envoy takes out of the names of its metrics, and the fixed tags that say whose metrics
+//! they are.
+
 use super::{BootstrapOptions, options::non_empty};
 use crate::json::{Json, object};
 
-/// The tags of today, each with the expression that takes its value from a metric's name. The outer group is taken out of the metric's name, the inner one is the value.
+/// Current tags, each with the expression that finds its value in a metric's name. The outer group
+/// is removed from the name, the inner one is the value.
 const TAGS: &[(&str, &str)] = &[
     (
         "consul.destination.custom_hash",
@@ -66,7 +70,7 @@ const TAGS: &[(&str, &str)] = &[
     ),
 ];
 
-/// The same for metrics of older versions, which have other names.
+/// Tags of versions before 1.9, which Consul still writes unless `omit_deprecated_tags` is set.
 const DEPRECATED_TAGS: &[(&str, &str)] = &[
     (
         "consul.custom_hash",
@@ -106,17 +110,19 @@ const DEPRECATED_TAGS: &[(&str, &str)] = &[
     ),
 ];
 
-/// The value of `stats_config`: the user's tags, those of Consul, and those that say whose metrics
-/// they are.
+/// Builds `stats_config`: the user's tags, those of Consul, and those that say whose metrics they
+/// are.
 pub(super) fn config(options: &BootstrapOptions) -> Json {
     let mut tags: Vec<(String, Json)> = Vec::new();
     for tag in &options.settings.stats_tags {
         let (name, value) = tag.split_once('=').unwrap_or((tag, "1"));
+        // Lower case, as upstream, so that it replaces a default tag whatever its case.
         let name = name.to_lowercase();
         tags.push((name.clone(), fixed(&name, value)));
     }
     let deprecated = if options.omit_deprecated_tags { &[][..] } else { DEPRECATED_TAGS };
     for (name, regex) in TAGS.iter().chain(deprecated) {
+        // A tag of the user's with the same name wins: Envoy refuses two of one name.
         add(&mut tags, name, || object! { "regex" => *regex, "tag_name" => *name });
     }
     let whose = [
@@ -135,7 +141,7 @@ pub(super) fn config(options: &BootstrapOptions) -> Json {
     object! { "stats_tags" => tags, "use_all_default_tags" => true }
 }
 
-/// Adds a tag unless there is one of its name already.
+/// Adds a tag unless one of its name exists.
 fn add(tags: &mut Vec<(String, Json)>, name: &str, tag: impl FnOnce() -> Json) {
     if !tags.iter().any(|(known, _tag)| known == name) {
         tags.push((name.to_owned(), tag()));
@@ -183,7 +189,7 @@ mod tests {
 
     const DOMAIN: &str = "dc391d6b-7a1b-11eb-9439-0242ac130002";
 
-    /// Spec: MI49
+    /// Case MI49: tags of a destination with hash, subset, partition and datacenter.
     #[test]
     fn labels_of_a_destination() {
         let metric = format!(
@@ -207,7 +213,8 @@ mod tests {
         assert!(!labels.contains_key("consul.destination.peer"));
     }
 
-    /// Spec: MI50
+    /// Case MI50: tags of a destination in a cluster peer, which has no datacenter and no
+    /// partition.
     #[test]
     fn labels_of_a_destination_in_a_peer() {
         let metric = format!("cluster.pong.default.cloudpeer.external.{DOMAIN}.consul.bind_errors");
@@ -217,7 +224,7 @@ mod tests {
         assert!(!labels.contains_key("consul.destination.partition"));
     }
 
-    /// Spec: MI51
+    /// Case MI51: tags of an upstream, local and in a cluster peer.
     #[test]
     fn labels_of_an_upstream() {
         expect(

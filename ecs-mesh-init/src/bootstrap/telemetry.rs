@@ -1,3 +1,6 @@
+//! Sink and cluster of Consul's telemetry collector, which receives a proxy's metrics over a socket
+//! whose name both sides derive from the proxy's id.
+
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 
 use super::{
@@ -6,10 +9,12 @@ use super::{
 };
 use crate::json::{Json, object};
 
+// Upstream's name of the cluster.
 const CLUSTER: &str = "consul_telemetry_collector_loopback";
 
-/// The socket on which Consul collects the metrics of one proxy.
+/// Returns the path of the socket on which Consul collects the metrics of one proxy.
 pub(super) fn socket_path(folder: &str, namespace: &str, proxy_id: &str) -> String {
+    // Hashed, since ids are long and the address of a Unix socket has room for about 100 bytes.
     let id = format!("{namespace}_{proxy_id}");
     let name = URL_SAFE_NO_PAD.encode(sha1::digest(id.as_bytes()));
     format!("{}/{name}.sock", folder.trim_end_matches('/'))

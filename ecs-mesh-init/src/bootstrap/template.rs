@@ -1,5 +1,5 @@
-//! The part of Go's template language that bootstrap templates are written in: fields, `if` with
-//! `else`, comments, and the markers that trim white space.
+//! The part of Go's `text/template` that bootstrap templates use: fields, `if` with `else`,
+//! comments, and the markers that trim white space.
 
 use secrecy::ExposeSecret;
 
@@ -9,17 +9,17 @@ use super::{
 };
 use crate::{Error, Result, json::Json};
 
-/// Fills in the user's template.
+/// Renders the user's template.
 ///
 /// # Errors
 ///
-/// [`Error::Input`] for an action or field that is not known, or when the result is not JSON.
+/// [`Error::Input`] for an unknown action or field, or when the result is not JSON.
 ///
 /// Deviation: texts are escaped for a JSON string, upstream puts them in as they are.
 pub(super) fn render(text: &str, options: &BootstrapOptions, parts: &Parts) -> Result<Bootstrap> {
     let pieces = pieces(text)?;
     let mut output = String::new();
-    // Of each open `if`: whether its present branch is taken, and whether there was an `else`.
+    // For each open `if`: whether the present branch is taken, and whether there was an `else`.
     let mut open: Vec<(bool, bool)> = Vec::new();
     for piece in pieces {
         let active = open.iter().all(|(taken, _)| *taken);
@@ -27,6 +27,8 @@ pub(super) fn render(text: &str, options: &BootstrapOptions, parts: &Parts) -> R
             Piece::Text(text) if active => output.push_str(text),
             Piece::Text(_) => {}
             Piece::Field(name) => {
+                // Looked up also in a branch that is not taken, so that a misspelt field is an
+                // error at once.
                 let value = field(name, options, parts)?;
                 if active {
                     output.push_str(&value.text);
@@ -62,7 +64,7 @@ enum Piece<'a> {
     End,
 }
 
-/// Cuts a template into text and actions.
+/// Splits a template into text and actions.
 fn pieces(text: &str) -> Result<Vec<Piece<'_>>> {
     let mut pieces = Vec::new();
     let mut rest = text;
@@ -78,6 +80,7 @@ fn pieces(text: &str) -> Result<Vec<Piece<'_>>> {
             return Ok(pieces);
         };
         let (inner, after) = action.split_once("}}").ok_or_else(|| refuse("{{ without }}"))?;
+        // Go asks for a space beside the marker: `{{-3}}` is a number, not a trim.
         let trimmed = inner.strip_prefix("- ");
         pieces.push(Piece::Text(if trimmed.is_some() { before.trim_end() } else { before }));
         let inner = trimmed.unwrap_or(inner);
@@ -122,19 +125,21 @@ struct Field {
 }
 
 impl Field {
-    /// A text, to stand within quotes.
+    /// Creates a text that stands within quotes.
     fn text(text: &str) -> Self {
+        // Escaped: a quote in a service's name would otherwise end the string that the template
+        // opens.
         let quoted = serde_json::to_string(text).unwrap_or_default();
         let inner = quoted.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
         Self { text: inner.unwrap_or_default().to_owned(), is_set: !text.is_empty() }
     }
 
-    /// JSON, to stand by itself.
+    /// Creates a JSON value that stands by itself.
     fn json(json: &Json) -> Self {
         Self { text: json.to_pretty(), is_set: true }
     }
 
-    /// Members of a list, with commas between them.
+    /// Creates the members of a list, with commas between them.
     fn list(items: &[Json]) -> Self {
         let items: Vec<String> = items.iter().map(Json::to_pretty).collect();
         Self { text: items.join(",\n"), is_set: !items.is_empty() }
@@ -145,6 +150,8 @@ impl Field {
     }
 }
 
+/// Looks up a field by its name in upstream's templates.
+///
 /// Source: Consul 1.20 `command/connect/envoy/bootstrap_tpl.go` (`BootstrapTplArgs`).
 fn field(name: &str, options: &BootstrapOptions, parts: &Parts) -> Result<Field> {
     let xds = &options.xds;
@@ -162,6 +169,7 @@ fn field(name: &str, options: &BootstrapOptions, parts: &Parts) -> Result<Field>
         "ProxyID" => Field::text(&options.proxy_id),
         "NodeName" => Field::text(options.node_name.as_deref().unwrap_or_default()),
         "ProxySourceService" => Field::text(options.source_service()),
+        // Both spellings work upstream.
         "GRPC.AgentAddress" | "AgentAddress" => Field::text(&address),
         "GRPC.AgentPort" | "AgentPort" => Field::text(&port),
         "GRPC.AgentSocket" | "AgentSocket" => Field::text(&socket),

@@ -1,4 +1,5 @@
-//! Configuration by command line, as consul-ecs 0.1 and 0.2 had it: before there was a document.
+//! Configuration by command line, as consul-ecs 0.1 and 0.2 had it before there was a JSON
+//! document.
 
 use std::{collections::BTreeMap, path::PathBuf};
 
@@ -18,8 +19,10 @@ const CHECKS: &str = "checks";
 const CONTAINERS: &str = "health-sync-containers";
 
 impl Config {
-    /// Reads the flags of `mesh-init`, of 0.1 with `-envoy-bootstrap-file` and of 0.2 with
-    /// `-envoy-bootstrap-dir`. Flags have one dash or two; their value follows or stands behind `=`.
+    /// Reads the flags of `mesh-init`: of 0.1 with `-envoy-bootstrap-file`, of 0.2 with
+    /// `-envoy-bootstrap-dir`.
+    ///
+    /// Flags begin with one dash or two; the value follows, or stands behind `=`.
     ///
     /// ```
     /// use ecs_mesh_init::Config;
@@ -32,12 +35,13 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// [`Error::Input`] in upstream's words for a flag that is missing, not known or cannot be read.
+    /// [`Error::Input`] in upstream's words for a flag that is missing, unknown or unreadable.
     ///
     /// Source: consul-ecs 0.1.2 and 0.2.0 `subcommand/mesh-init/command.go`.
     pub fn from_mesh_init_flags(arguments: &[String]) -> Result<Self> {
         let known = [DIR, FILE, PORT, SERVICE_NAME, TAGS, META, UPSTREAMS, CHECKS, CONTAINERS];
         let flags = Flags::parse(arguments, &known)?;
+        // Both releases ran beside an agent, which is the early generation in all else.
         let mut config = Self { generation: Generation::Early, ..Self::of_first_releases() };
         match (flags.get(DIR), flags.get(FILE)) {
             (Some(folder), _) => config.bootstrap_dir = PathBuf::from(folder),
@@ -61,12 +65,14 @@ impl Config {
         Ok(config)
     }
 
-    /// Reads the flags of `health-sync`. `-service-name`, which 0.2 did not have here, is for a task
-    /// whose mesh-init has it.
+    /// Reads the flags of `health-sync`.
+    ///
+    /// `-service-name`, which 0.2 did not have here, serves a task whose mesh-init was given a
+    /// name.
     ///
     /// # Errors
     ///
-    /// [`Error::Input`] in upstream's words.
+    /// [`Error::Input`] in upstream's words for a flag that is missing, unknown or unreadable.
     ///
     /// Source: consul-ecs 0.2.0 `subcommand/health-sync/command.go`.
     pub fn from_health_sync_flags(arguments: &[String]) -> Result<Self> {
@@ -86,7 +92,7 @@ impl Config {
     }
 }
 
-/// Flags with their values; the last of several counts.
+/// Flags with their values; the last of several wins, as in Go's `flag` package.
 struct Flags(BTreeMap<&'static str, String>);
 
 impl Flags {
@@ -105,6 +111,7 @@ impl Flags {
             let Some(known) = known.iter().find(|known| **known == name) else {
                 return Err(Error::input(format!("flag provided but not defined: -{name}")));
             };
+            // A value may begin with a dash: Go takes the next word whatever it is.
             let value = value.or_else(|| rest.next().cloned());
             let value =
                 value.ok_or_else(|| Error::input(format!("flag needs an argument: -{name}")))?;
@@ -113,7 +120,7 @@ impl Flags {
         Ok(Self(flags))
     }
 
-    /// The value of a flag, if it is not empty.
+    /// Returns the value of a flag, if it is not empty.
     fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str).filter(|value| !value.is_empty())
     }
@@ -124,6 +131,7 @@ impl Flags {
     }
 
     fn port(&self) -> Result<u16> {
+        // 0 is upstream's default, and stands for a service that listens on nothing.
         let Some(text) = self.get(PORT) else { return Ok(0) };
         text.parse().map_err(|error| {
             Error::input(format!("invalid value {text:?} for flag -{PORT}: {error}"))
@@ -153,10 +161,11 @@ impl Flags {
     }
 }
 
-/// Reads `name:port`.
+/// Parses `name:port`.
 fn upstream(definition: &str) -> Result<UpstreamConfig> {
     let invalid =
         |why: &str| Error::input(format!("upstream definition {definition:?} invalid{why}"));
+    // Exactly two parts, as upstream: there is no notation for a datacenter or an IPv6 address.
     let Some((name, port)) = definition.split_once(':').filter(|(_, port)| !port.contains(':'))
     else {
         return Err(invalid(""));
@@ -166,7 +175,8 @@ fn upstream(definition: &str) -> Result<UpstreamConfig> {
     Ok(UpstreamConfig { destination_name, local_bind_port, ..UpstreamConfig::default() })
 }
 
-/// Members of an agent's check, as Consul's API names them, in lower case, and ours.
+/// Members of an agent's check in lower case, as Consul's API names them, and their names in our
+/// configuration.
 const MEMBERS: &[(&str, &str)] = &[
     ("checkid", "checkId"),
     ("name", "name"),
@@ -193,16 +203,20 @@ const MEMBERS: &[(&str, &str)] = &[
     (DEREGISTER, DEREGISTER),
 ];
 const DEREGISTER: &str = "deregistercriticalserviceafter";
-/// Members that Consul knows and ECS cannot use.
+/// Members that Consul knows and an ECS task cannot use.
 const UNSUPPORTED: &[&str] = &["dockercontainerid", "shell"];
 
-/// A check in the form of Consul's API. As the original, which decodes it in Go, this finds members
-/// whatever the case of their names, and passes over those that nobody knows.
+/// Reads a check in the form of Consul's API.
+///
+/// Like the original, which decodes it in Go, this ignores the case of names and skips unknown
+/// ones.
 fn check(members: Map<String, Value>) -> Result<CheckConfig, String> {
     let mut ours = Map::new();
     let mut deregister = String::new();
     for (name, value) in members {
         let lower = name.to_ascii_lowercase();
+        // A skipped check would leave the service without the supervision that its author wrote
+        // down.
         if UNSUPPORTED.contains(&lower.as_str()) {
             return Err(format!("{name} cannot be used in a task"));
         }

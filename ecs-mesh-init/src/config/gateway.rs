@@ -1,3 +1,5 @@
+//! The `gateway` object of the configuration.
+
 use std::collections::BTreeMap;
 
 use consul_watch::types::{JsonObject, ServiceKind};
@@ -5,29 +7,29 @@ use serde::Deserialize;
 
 use super::proxy::{HEALTH_CHECK_PORT, health_check_port};
 
-/// A gateway that the task is.
+/// Gateway that the task runs.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 #[non_exhaustive]
 pub struct GatewayConfig {
-    /// Which gateway.
+    /// Kind of the gateway.
     pub kind: GatewayKind,
-    /// Name; empty is the task's family.
+    /// Name of the service; empty takes the task's family.
     pub name: String,
     /// Tags.
     pub tags: Vec<String>,
-    /// Free key-value pairs.
+    /// Free key-value pairs, which win over those that mesh-init sets.
     pub meta: BTreeMap<String, String>,
     /// Enterprise namespace.
     pub namespace: String,
     /// Enterprise partition.
     pub partition: String,
-    /// Port on which Envoy says that it is ready. Default 22000, also for 0.
+    /// Port on which Envoy reports readiness. Default 22000, also for 0.
     #[serde(deserialize_with = "health_check_port")]
     pub health_check_port: u16,
-    /// Address within the datacenter. Only mesh gateways use it.
+    /// Address within the datacenter. Only mesh gateways have one.
     pub lan_address: GatewayAddress,
-    /// Address for other datacenters. Only mesh gateways use it.
+    /// Address for other datacenters. Only mesh gateways have one.
     pub wan_address: GatewayAddress,
     /// Settings of its proxy.
     pub proxy: GatewayProxyConfig,
@@ -50,22 +52,22 @@ impl Default for GatewayConfig {
     }
 }
 
-/// Which gateway.
+/// Kind of a gateway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum GatewayKind {
-    /// Between datacenters.
+    /// Carries traffic between datacenters.
     #[default]
     MeshGateway,
-    /// Out of the mesh.
+    /// Carries traffic out of the mesh.
     TerminatingGateway,
-    /// Into the mesh.
+    /// Carries traffic into the mesh.
     ApiGateway,
 }
 
 impl GatewayKind {
-    /// The word that Consul and the configuration use.
+    /// Returns the word that Consul and the configuration use.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::MeshGateway => "mesh-gateway",
@@ -90,7 +92,7 @@ impl GatewayKind {
 pub struct GatewayAddress {
     /// Host name or IP address; empty when only a port is given.
     pub address: String,
-    /// Port; 0 is 8443.
+    /// Port; 0 stands for 8443.
     pub port: u16,
 }
 
@@ -99,6 +101,6 @@ pub struct GatewayAddress {
 #[serde(default)]
 #[non_exhaustive]
 pub struct GatewayProxyConfig {
-    /// Settings that only the proxy understands.
+    /// Settings that only Consul and Envoy interpret.
     pub config: JsonObject,
 }

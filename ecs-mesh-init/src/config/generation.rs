@@ -1,10 +1,11 @@
-//! Telling by its keys which generation of the format a configuration is of.
+//! Tells from its keys which generation of the format a configuration follows, since no version is
+//! written in it.
 
 use serde_json::Value;
 
 use super::Generation;
 
-/// Keys that only the current generation has, as JSON pointers.
+/// JSON pointers of keys that only the current generation has.
 const CURRENT: &[&str] = &[
     "/consulServers",
     "/controller",
@@ -15,14 +16,16 @@ const CURRENT: &[&str] = &[
     "/proxy/localServiceAddress",
     "/gateway/healthCheckPort",
 ];
-/// Keys that only the early generation has, and those that say what a task is: with one of them
-/// a configuration without `consulServers` can be an early one.
+/// JSON pointers of keys that only the early generation has, and of those that describe the task:
+/// with one of them a configuration without `consulServers` can be an early one.
 const EARLY: &[&str] =
     &["/consulHTTPAddr", "/consulCACertFile", "/service/checks", "/service", "/gateway"];
 
-/// The generation of a document, which may be wrong in other ways.
+/// Returns the generation of a document, which may be wrong in other ways.
 pub(super) fn of(document: &Value) -> Generation {
     let has = |path: &&str| document.pointer(path).is_some();
+    // The current keys decide first: a forgotten `consulServers` beside them is an error of that
+    // generation, and falling back would start the task against an agent that is not there.
     if CURRENT.iter().any(&has) || has_later_gateway(document) || has_peer(document) {
         Generation::Current
     } else if EARLY.iter().any(&has) {

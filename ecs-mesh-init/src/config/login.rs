@@ -1,3 +1,5 @@
+//! The `consulLogin` object of the configuration.
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer};
@@ -6,27 +8,27 @@ use super::or_default;
 
 const DEFAULT_METHOD: &str = "iam-ecs-service-token";
 
-/// How the task gets a token: by the AWS IAM auth method.
+/// Settings of the login by Consul's AWS IAM auth method.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 #[non_exhaustive]
 pub struct LoginConfig {
-    /// Whether there is a login. Default false.
+    /// `true` to log in. Default `false`.
     pub enabled: bool,
     /// Name of the auth method. Default `iam-ecs-service-token`.
     #[serde(deserialize_with = "method")]
     pub method: String,
-    /// Datacenter to log in to; empty is the server's.
+    /// Datacenter to log in to; empty takes the server's.
     pub datacenter: String,
-    /// Whether the bearer token also holds a signed request for the role or user. Default true.
+    /// `true` to add a signed request for the role or user to the bearer token. Default `true`.
     pub include_entity: bool,
-    /// What the token is to carry, over the task's id and cluster.
+    /// Metadata of the token, over the task's id and cluster.
     pub meta: BTreeMap<String, String>,
-    /// AWS region; empty is the task's.
+    /// AWS region; empty takes the task's.
     pub region: String,
-    /// STS endpoint; empty is the region's.
+    /// STS endpoint; empty takes the region's.
     pub sts_endpoint: String,
-    /// Value of the header `X-Consul-IAM-ServerID`; empty leaves it out.
+    /// Value of the header `X-Consul-IAM-ServerID`; empty leaves the header out.
     pub server_id_header_value: String,
 }
 

@@ -1,3 +1,5 @@
+//! The `proxy` object of the configuration, and the parts that gateways share with it.
+
 use consul_watch::types::JsonObject;
 use serde::{Deserialize, Deserializer};
 
@@ -6,26 +8,26 @@ use super::or_default;
 const PUBLIC_LISTENER_PORT: u16 = 20000;
 pub(super) const HEALTH_CHECK_PORT: u16 = 22000;
 
-/// The sidecar proxy.
+/// Settings of the sidecar proxy.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 #[non_exhaustive]
 pub struct ProxyConfig {
-    /// Port on which other services reach this one. Default 20000.
+    /// Port on which other services reach this one. Default 20000, also for 0.
     #[serde(deserialize_with = "listener_port")]
     pub public_listener_port: u16,
-    /// Port on which Envoy says that it is ready. Default 22000, also for 0.
+    /// Port on which Envoy reports readiness. Default 22000, also for 0.
     #[serde(deserialize_with = "health_check_port")]
     pub health_check_port: u16,
-    /// Address of the service, seen from the proxy; empty is 127.0.0.1.
+    /// Address of the service as seen from the proxy; empty stands for 127.0.0.1.
     pub local_service_address: String,
-    /// Settings that only the proxy understands.
+    /// Settings that only Consul and Envoy interpret.
     pub config: JsonObject,
-    /// The services that the proxy gives access to.
+    /// Services that the proxy makes available on local ports.
     pub upstreams: Vec<UpstreamConfig>,
-    /// How it reaches other datacenters.
+    /// Use of mesh gateways for other datacenters.
     pub mesh_gateway: Option<MeshGatewayConfig>,
-    /// Paths that it exposes without the mesh's TLS.
+    /// Paths that are exposed without the mesh's TLS.
     pub expose: Option<ExposeConfig>,
 }
 
@@ -43,7 +45,7 @@ impl Default for ProxyConfig {
     }
 }
 
-/// A service that the proxy gives access to on a local port.
+/// Service that the proxy makes available on a local port.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 #[non_exhaustive]
@@ -58,19 +60,19 @@ pub struct UpstreamConfig {
     pub destination_peer: String,
     /// Name of the destination.
     pub destination_name: String,
-    /// Datacenter of the destination; empty is the local one.
+    /// Datacenter of the destination; empty stands for the local one.
     pub datacenter: String,
-    /// Address to listen on; empty is 127.0.0.1.
+    /// Listen address; empty stands for 127.0.0.1.
     pub local_bind_address: String,
-    /// Port to listen on.
+    /// Listen port.
     pub local_bind_port: u16,
-    /// Settings that only the proxy understands.
+    /// Settings that only Consul and Envoy interpret.
     pub config: JsonObject,
-    /// How it reaches other datacenters.
+    /// Use of mesh gateways for other datacenters.
     pub mesh_gateway: Option<MeshGatewayConfig>,
 }
 
-/// How a proxy reaches other datacenters.
+/// Use of mesh gateways for other datacenters.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
@@ -84,20 +86,20 @@ pub struct MeshGatewayConfig {
 #[serde(default)]
 #[non_exhaustive]
 pub struct ExposeConfig {
-    /// Whether the paths of the service's HTTP checks are exposed.
+    /// `true` to expose the paths of the service's HTTP checks.
     pub checks: bool,
-    /// Paths.
+    /// Further paths.
     pub paths: Vec<ExposePath>,
 }
 
-/// One exposed path.
+/// Path that is exposed without the mesh's TLS.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 #[non_exhaustive]
 pub struct ExposePath {
-    /// Port to listen on.
+    /// Listen port.
     pub listener_port: u16,
-    /// The path.
+    /// HTTP path.
     pub path: String,
     /// Port of the service.
     pub local_path_port: u16,
@@ -106,6 +108,7 @@ pub struct ExposePath {
 }
 
 fn listener_port<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u16, D::Error> {
+    // Upstream takes 0 for unset, too.
     or_default(deserializer, |port: &u16| *port == 0, || PUBLIC_LISTENER_PORT)
 }
 

@@ -1,7 +1,8 @@
-//! A small schema checker: tables of keys, and one walk that collects every violation.
+//! A small schema checker: tables of keys, and one walk that collects every violation in the words
+//! of upstream's validator.
 //!
-//! The walk also puts the document in a form that plain decoding accepts: members that are `null`
-//! where that is allowed are taken out, and whole numbers such as `8080.0` become integers.
+//! The walk also brings the document into a form that plain decoding accepts: members that are
+//! `null` where that is allowed are removed, and whole numbers such as `8080.0` become integers.
 
 mod current;
 mod early;
@@ -14,7 +15,7 @@ use super::Violation;
 pub(super) use current::CURRENT;
 pub(super) use early::EARLY;
 
-/// What a value must be.
+/// Type and range of a value.
 #[derive(Debug)]
 pub(super) enum Kind {
     Any,
@@ -28,12 +29,12 @@ pub(super) enum Kind {
     Object(&'static Object),
 }
 
-/// What `null` means.
+/// Meaning of `null`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Null {
     Refused,
     Absent,
-    /// As an object without members: its defaults apply.
+    /// Counts as an object without members, so that its defaults apply.
     Empty,
 }
 
@@ -43,7 +44,7 @@ pub(super) struct Rule {
     pub(super) null: Null,
 }
 
-/// An object: its keys in order, which of them must be there, whether others may be.
+/// An object: its keys in order, the required ones, and whether others are refused.
 #[derive(Debug)]
 pub(super) struct Object {
     pub(super) keys: &'static [(&'static str, Rule)],
@@ -61,10 +62,10 @@ impl Rule {
     }
 }
 
-/// The pattern of names, as upstream's schema spells it.
+/// Pattern of names, spelt as upstream's schema spells it.
 const NAME_PATTERN: &str = "(^$)|(^[a-z0-9]([a-z0-9-_]*[a-z0-9])?$)";
 
-/// Checks `document` and returns what is wrong with it.
+/// Checks `document` and returns its violations, normalising it on the way.
 pub(super) fn check(object: &Object, document: &mut Value) -> Vec<Violation> {
     let mut walk = Walk { violations: Vec::new() };
     match document {
@@ -119,7 +120,7 @@ impl Walk {
         match (&rule.kind, &mut *value) {
             (Kind::Any, _) | (Kind::Bool, Value::Bool(_)) | (Kind::Opaque, Value::Object(_)) => {}
             (Kind::Text { min, name }, Value::String(text)) => self.text(path, text, *min, *name),
-            // A value of another type is wrong too, but the list says more than the type.
+            // A value of another type is wrong too, but the list of words says more than the type.
             (Kind::OneOf(allowed), Value::String(text)) => {
                 if !allowed.contains(&text.as_str()) {
                     self.not_one_of(path, allowed, rule.null);
@@ -129,6 +130,7 @@ impl Walk {
                 let Some(whole) = whole(number) else {
                     return self.wrong_type(path, &expected(rule), value);
                 };
+                // serde refuses `8080.0` for an integer; JSON Schema does not.
                 *number = Number::from(whole);
                 self.range(path, whole, *min, *max);
             }
@@ -180,6 +182,7 @@ impl Walk {
         for (at, item) in items.iter_mut().enumerate() {
             self.value(rule, &format!("{path}.{at}"), item);
         }
+        // Only the first pair is reported. Quadratic, over lists of a few entries.
         let twins = items.iter().enumerate().find_map(|(second, item)| {
             items
                 .iter()
@@ -193,7 +196,7 @@ impl Walk {
     }
 }
 
-/// How the checker names what a rule takes.
+/// Returns the checker's name for the type that a rule takes.
 fn expected(rule: &Rule) -> String {
     let name = match rule.kind {
         Kind::Any => "any",
@@ -218,7 +221,7 @@ fn type_name(value: &Value) -> &'static str {
     }
 }
 
-/// The number when it has no fraction and fits; `8080.0` has none.
+/// Returns the number if it has no fraction and fits; `8080.0` has none.
 fn whole(number: &Number) -> Option<i64> {
     if let Some(whole) = number.as_i64() {
         return Some(whole);
@@ -229,8 +232,8 @@ fn whole(number: &Number) -> Option<i64> {
     (float.fract() == 0.0 && float.abs() < 9_007_199_254_740_992.0).then_some(whole)
 }
 
-/// Whether `text` matches [`NAME_PATTERN`]: empty, or lower-case letters, digits, `-` and `_`,
-/// with a letter or digit at either end.
+/// Returns `true` if `text` matches [`NAME_PATTERN`]: empty, or lower-case letters, digits, `-` and
+/// `_`, with a letter or digit at either end.
 fn is_name(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let bytes = text.as_bytes();

@@ -1,15 +1,18 @@
+//! The `consulServers` object of the configuration, and the TLS settings that follow from it for
+//! each protocol.
+
 use serde::{Deserialize, Deserializer};
 
 use super::or_default;
 
-/// The Consul servers, for the current generation.
+/// Addresses and TLS settings of the Consul servers (current generation).
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 #[non_exhaustive]
 pub struct ServersConfig {
     /// An IP address, a DNS name, or `exec=<command>` that prints addresses.
     pub hosts: String,
-    /// Whether changes among the servers are not followed. Default false.
+    /// `true` not to follow changes among the servers. Default `false`.
     pub skip_server_watch: bool,
     /// TLS settings for both protocols.
     pub defaults: TlsDefaults,
@@ -26,9 +29,9 @@ pub struct ServersConfig {
 pub struct TlsDefaults {
     /// PEM file of the servers' authority.
     pub ca_cert_file: String,
-    /// Whether TLS is used. Default true.
+    /// `true` to use TLS. Default `true`.
     pub tls: bool,
-    /// Name that the servers' certificate must have; empty is `hosts`.
+    /// Name that the servers' certificate must have; empty takes `hosts`.
     pub tls_server_name: String,
 }
 
@@ -46,11 +49,11 @@ pub struct GrpcConfig {
     /// Port. Default 8503.
     #[serde(deserialize_with = "grpc_port")]
     pub port: u16,
-    /// Instead of the default authority.
+    /// PEM file of the authority, over `defaults`; empty keeps the default.
     pub ca_cert_file: String,
-    /// Instead of the default choice.
+    /// Use of TLS, over `defaults`; `None` keeps the default.
     pub tls: Option<bool>,
-    /// Instead of the default name.
+    /// Name in the certificate, over `defaults`; empty keeps the default.
     pub tls_server_name: String,
 }
 
@@ -60,7 +63,7 @@ impl Default for GrpcConfig {
     }
 }
 
-/// Settings for HTTP. A key `tls` is accepted and has no effect: only `https` counts.
+/// Settings for HTTP. A key `tls` is accepted without effect: only `https` selects TLS.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 #[non_exhaustive]
@@ -68,11 +71,11 @@ pub struct HttpConfig {
     /// Port. Default 8501.
     #[serde(deserialize_with = "http_port")]
     pub port: u16,
-    /// Whether TLS is used. Default true.
+    /// `true` to use TLS. Default `true`.
     pub https: bool,
-    /// Instead of the default authority.
+    /// PEM file of the authority, over `defaults`; empty keeps the default.
     pub ca_cert_file: String,
-    /// Instead of the default name.
+    /// Name in the certificate, over `defaults`; empty keeps the default.
     pub tls_server_name: String,
 }
 
@@ -87,20 +90,20 @@ impl Default for HttpConfig {
     }
 }
 
-/// What holds for one protocol.
+/// Effective TLS settings of one protocol.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TlsSettings {
-    /// Whether TLS is used.
+    /// `true` to use TLS.
     pub enabled: bool,
-    /// PEM file of the servers' authority; empty is the system's.
+    /// PEM file of the servers' authority; empty for the system's.
     pub ca_cert_file: String,
-    /// Name that the certificate must have; empty when it follows from the address.
+    /// Name that the certificate must have; empty when the address decides.
     pub server_name: String,
 }
 
 impl ServersConfig {
-    /// TLS for gRPC.
+    /// Returns the effective TLS settings for gRPC.
     pub fn grpc_tls(&self) -> TlsSettings {
         TlsSettings {
             enabled: self.grpc.tls.unwrap_or(self.defaults.tls),
@@ -109,7 +112,7 @@ impl ServersConfig {
         }
     }
 
-    /// TLS for HTTP.
+    /// Returns the effective TLS settings for HTTP.
     pub fn http_tls(&self) -> TlsSettings {
         TlsSettings {
             enabled: self.http.https,
@@ -120,6 +123,8 @@ impl ServersConfig {
 
     fn server_name(&self, own: &str) -> String {
         let configured = either(own, &self.defaults.tls_server_name);
+        // A command prints addresses, which differ from server to server: there is no one name to
+        // verify.
         if configured.is_empty() && !self.hosts.starts_with("exec=") {
             return self.hosts.clone();
         }

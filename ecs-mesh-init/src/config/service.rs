@@ -1,25 +1,28 @@
+//! The `service` object of the configuration, with its checks and its upstreams' passive health
+//! checks.
+
 use std::{collections::BTreeMap, fmt};
 
 use serde::Deserialize;
 
-/// The service of the task.
+/// Service that the task provides.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 #[non_exhaustive]
 pub struct ServiceConfig {
-    /// Name; empty is the task's family.
+    /// Name of the service; empty takes the task's family.
     pub name: String,
     /// Tags.
     pub tags: Vec<String>,
-    /// Port; 0 when the application listens on nothing.
+    /// Port that the application listens on; 0 when it listens on nothing.
     pub port: u16,
-    /// Whether tags changed in the catalog survive.
+    /// `true` to keep tags that were changed in the catalog (`EnableTagOverride`).
     pub enable_tag_override: bool,
-    /// Free key-value pairs, over those that say which task it is.
+    /// Free key-value pairs, which win over those that mesh-init sets.
     pub meta: BTreeMap<String, String>,
     /// Weights in DNS answers; `None` leaves them to Consul.
     pub weights: Option<WeightsConfig>,
-    /// Early generation: checks for the agent to carry out.
+    /// Checks that the agent carries out (early generation).
     pub checks: Vec<CheckConfig>,
     /// Enterprise namespace.
     pub namespace: String,
@@ -33,9 +36,9 @@ pub struct ServiceConfig {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(default)]
 pub struct WeightsConfig {
-    /// While it is passing.
+    /// Weight while the service is passing.
     pub passing: i64,
-    /// While it is warning.
+    /// Weight while the service is warning.
     pub warning: i64,
 }
 
@@ -44,51 +47,51 @@ pub struct WeightsConfig {
 #[serde(rename_all = "camelCase", default)]
 #[non_exhaustive]
 pub struct ResilienceConfig {
-    /// Whether they are set up. Default false.
+    /// `true` to set them up. Default `false`.
     pub enabled: bool,
-    /// How an instance is found bad; `None` takes all defaults.
+    /// Thresholds of outlier detection; `None` takes all defaults.
     pub outlier_detection: Option<OutlierDetectionConfig>,
 }
 
-/// How an instance is found bad.
+/// Thresholds at which Envoy ejects an instance from load balancing (outlier detection).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 #[non_exhaustive]
 pub struct OutlierDetectionConfig {
-    /// Time between looks, in nanoseconds.
+    /// Time between two analyses, in nanoseconds.
     pub interval: Option<u64>,
-    /// Failures in a row before an instance is left out.
+    /// Consecutive failures before an instance is ejected.
     pub max_failures: Option<u32>,
-    /// Percent of the instances found bad by 5xx answers that are left out.
+    /// Chance, in percent, that an instance with consecutive 5xx answers is really ejected.
     #[serde(rename = "enforcingConsecutive5xx")]
     pub enforcing_consecutive_5xx: Option<u32>,
-    /// 5xx answers in a row.
+    /// Consecutive 5xx answers before an instance is ejected.
     #[serde(rename = "consecutive5xx")]
     pub consecutive_5xx: Option<u32>,
-    /// Percent of the instances found bad by gateway failures that are left out.
+    /// Chance, in percent, that an instance with consecutive gateway failures is really ejected.
     pub enforcing_consecutive_gateway_failure: Option<u32>,
-    /// Gateway failures in a row.
+    /// Consecutive gateway failures before an instance is ejected.
     pub consecutive_gateway_failure: Option<u32>,
-    /// Percent of the instances that may be left out at once.
+    /// Percentage of all instances that may be ejected at the same time.
     pub max_ejection_percent: Option<u32>,
 }
 
-/// A check for the agent to carry out (early generation).
+/// Check that the agent carries out (early generation).
 #[derive(Clone, PartialEq, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 #[non_exhaustive]
 pub struct CheckConfig {
     /// Id; Consul makes one when it is empty.
     pub check_id: String,
-    /// A name for people.
+    /// Name for people.
     pub name: String,
     /// Command line to run.
     pub args: Vec<String>,
-    /// Time between runs, as Go writes it (`10s`).
+    /// Time between two runs, as Go writes durations (`10s`).
     pub interval: String,
-    /// Longest time of a run.
+    /// Longest time of one run, as Go writes durations.
     pub timeout: String,
-    /// Something else reports the state, at least this often.
+    /// Longest time between two reports of a check that something else reports.
     pub ttl: String,
     /// URL to get.
     pub http: String,
@@ -108,15 +111,15 @@ pub struct CheckConfig {
     pub notes: String,
     /// Name that a TLS certificate must have.
     pub tls_server_name: String,
-    /// Accept any certificate.
+    /// `true` to accept any certificate.
     pub tls_skip_verify: bool,
     /// `host:port[/service]` to ask by the gRPC health protocol.
     pub grpc: String,
-    /// Use TLS for gRPC.
+    /// `true` to use TLS for gRPC.
     pub grpc_use_tls: bool,
     /// `host:port` to ping by HTTP/2.
     pub h2ping: String,
-    /// Use TLS for the ping; Consul's default holds when it is missing.
+    /// `true` to use TLS for the ping; `None` keeps Consul's default.
     pub h2ping_use_tls: Option<bool>,
     /// Node whose service an alias check mirrors.
     pub alias_node: String,
@@ -126,8 +129,8 @@ pub struct CheckConfig {
     pub success_before_passing: u64,
     /// Failures in a row before it turns critical.
     pub failures_before_critical: u64,
-    /// Time after which a critical check takes its service out of Consul: by the command lines of
-    /// 0.1 and 0.2 only.
+    /// Time after which a critical check takes its service out of Consul. Set only by the command
+    /// lines of 0.1 and 0.2.
     #[serde(skip)]
     pub deregister_critical_service_after: String,
 }

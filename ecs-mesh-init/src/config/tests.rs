@@ -1,3 +1,5 @@
+//! Cases of the configuration format, most of them upstream's own.
+
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -70,7 +72,7 @@ fn every_key_of_the_current_schema_is_read() {
     assert_eq!(config.transparent_proxy.exclude_uids, ["7"]);
 }
 
-/// Spec: MI2
+/// Case MI2: a configuration that is unset or empty is an error with the variable's name.
 #[test]
 fn a_missing_variable_is_named() {
     for value in [None, Some(String::new())] {
@@ -82,7 +84,7 @@ fn a_missing_variable_is_named() {
     }
 }
 
-/// Spec: MI3
+/// Case MI3: `service.checks` belongs to the early generation only.
 #[test]
 fn checks_belong_to_the_early_generation() {
     let error =
@@ -93,7 +95,7 @@ fn checks_belong_to_the_early_generation() {
     );
 }
 
-/// Spec: MI4
+/// Case MI4: names in upper case match the pattern neither for a service nor for a gateway.
 #[test]
 fn names_in_upper_case_are_refused() {
     let text = minimal(
@@ -105,7 +107,7 @@ fn names_in_upper_case_are_refused() {
     assert!(found[1].starts_with("gateway.name: Does not match pattern"), "{found:?}");
 }
 
-/// Spec: MI5
+/// Case MI5: an empty `bootstrapDir` and missing `consulServers` are two errors of one report.
 #[test]
 fn all_violations_are_collected() {
     let found = violations(Generation::Current, r#"{"bootstrapDir":""}"#);
@@ -120,7 +122,7 @@ fn all_violations_are_collected() {
     assert!(error.to_string().starts_with("invalid config: 2 errors occurred:\n\t* (root): "));
 }
 
-/// Spec: MI6
+/// Case MI6: nulls and empty values, at the top and nested, parse to the defaults.
 #[test]
 fn null_and_empty_mean_the_default() {
     let nulls = minimal(
@@ -161,7 +163,7 @@ fn null_and_empty_mean_the_default() {
     }
 }
 
-/// Spec: MI7
+/// Case MI7: `includeEntity` is true unless it is `false`.
 #[test]
 fn the_entity_is_included_unless_switched_off() {
     for (value, expected) in [
@@ -175,7 +177,7 @@ fn the_entity_is_included_unless_switched_off() {
     }
 }
 
-/// Spec: MI8
+/// Case MI8: `consulServers` with hosts alone means TLS, gRPC port 8503 and HTTPS port 8501.
 #[test]
 fn servers_use_tls_and_the_tls_ports_by_default() {
     let servers = Config::parse(&minimal("")).unwrap().consul_servers.unwrap();
@@ -186,7 +188,7 @@ fn servers_use_tls_and_the_tls_ports_by_default() {
     assert_eq!((servers.grpc.port, servers.http.port, servers.http.https), (8503, 8501, true));
 }
 
-/// Spec: MI9
+/// Case MI9: `grpc.tls` overrides `defaults.tls` for gRPC alone.
 #[test]
 fn grpc_may_differ_from_the_default() {
     let text = r#"{"bootstrapDir":"/c","consulServers":{"hosts":"exec=discover","defaults":{"tls":true},"grpc":{"tls":false}}}"#;
@@ -196,7 +198,7 @@ fn grpc_may_differ_from_the_default() {
     assert_eq!(servers.http_tls().server_name, "");
 }
 
-/// Spec: MI10
+/// Case MI10: `transparentProxy` is on unless switched off, and never for gateways.
 #[test]
 fn traffic_is_redirected_unless_switched_off_or_a_gateway() {
     for (extra, expected) in [
@@ -289,7 +291,7 @@ fn a_health_check_port_is_an_integer() {
     }
 }
 
-/// Without `consulServers` it is an early configuration only if it says something that one can say.
+/// A configuration without `consulServers` counts as early only if it has a key of that generation.
 #[test]
 fn a_configuration_that_lacks_its_servers_is_told_so() {
     let found = |text: &str| match Config::parse(text).unwrap_err() {
@@ -320,7 +322,7 @@ fn a_configuration_that_lacks_its_servers_is_told_so() {
     );
 }
 
-/// Replaces the value at the `at`-th place of the document.
+/// Replaces the value at the `at`-th place of the document, in the order of a walk.
 fn mutate(value: &mut Value, at: &mut usize, with: &Value) {
     if *at == 0 {
         *value = with.clone();

@@ -1,3 +1,5 @@
+//! The `transparentProxy` object of the configuration.
+
 use serde::Deserialize;
 
 /// Redirection of the task's traffic through the proxy (current generation).
@@ -5,19 +7,19 @@ use serde::Deserialize;
 #[serde(rename_all = "camelCase", default)]
 #[non_exhaustive]
 pub struct TransparentProxyConfig {
-    /// Whether traffic is redirected. Default true; gateways never do.
+    /// `true` to redirect traffic. Default `true`; gateways never do.
     pub enabled: bool,
-    /// Ports whose incoming traffic goes straight to the application.
+    /// Ports whose incoming traffic bypasses the proxy.
     pub exclude_inbound_ports: Vec<u16>,
-    /// Ports to which outgoing traffic goes straight.
+    /// Destination ports whose traffic bypasses the proxy.
     pub exclude_outbound_ports: Vec<u16>,
-    /// Networks to which outgoing traffic goes straight.
+    /// Destination networks (CIDR) whose traffic bypasses the proxy.
     #[serde(rename = "excludeOutboundCIDRs")]
     pub exclude_outbound_cidrs: Vec<String>,
-    /// Users whose outgoing traffic goes straight.
+    /// Users (UIDs) whose outgoing traffic bypasses the proxy.
     #[serde(rename = "excludeUIDs")]
     pub exclude_uids: Vec<String>,
-    /// Names of services by DNS.
+    /// Name resolution through Consul's DNS.
     #[serde(rename = "consulDNS")]
     pub consul_dns: ConsulDnsConfig,
 }
@@ -35,11 +37,11 @@ impl Default for TransparentProxyConfig {
     }
 }
 
-/// Names of services by DNS.
+/// Name resolution through Consul's DNS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
 pub struct ConsulDnsConfig {
-    /// Whether the task's resolver asks Consul first. Default false.
+    /// `true` to let the task's resolver ask Consul first. Default `false`.
     pub enabled: bool,
 }

@@ -1,12 +1,14 @@
+//! Violations of the configuration's schema, rendered as upstream's `go-multierror` lists them.
+
 use std::fmt;
 
-/// One thing that is wrong with a configuration.
+/// Violation of one rule of the schema.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Violation {
-    /// Where: a path such as `proxy.upstreams.0`, or `(root)`.
+    /// Path such as `proxy.upstreams.0`, or `(root)`.
     pub path: String,
-    /// What, in the words of upstream's schema checker.
+    /// Description in the words of upstream's schema checker.
     pub problem: String,
 }
 
@@ -22,7 +24,7 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Everything that is wrong with a configuration; never empty inside an error.
+/// All violations of a configuration; never empty inside an error.
 ///
 /// `Display` is upstream's list: `2 errors occurred:`, then a line for each.
 ///
@@ -35,17 +37,17 @@ impl Violations {
         Self(violations)
     }
 
-    /// One by one, in the order of the schema.
+    /// Iterates over the violations in the order of the schema.
     pub fn iter(&self) -> std::slice::Iter<'_, Violation> {
         self.0.iter()
     }
 
-    /// How many there are.
+    /// Returns the number of violations.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there are none.
+    /// Returns `true` if there are no violations.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -1,3 +1,6 @@
+//! The entrypoint of the application's container, which delays the end of the application until the
+//! mesh sends it no more requests.
+
 use std::{ffi::OsString, time::Duration};
 
 use tokio::time::sleep;
@@ -5,18 +8,20 @@ use tokio::time::sleep;
 use super::{SignalNumber, Signals, child::Child};
 use crate::Result;
 
-/// How the application is ended.
+/// Shutdown settings of the application.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct AppOptions {
-    /// How long the application goes on after the first `SIGTERM`, so that what still comes through
-    /// the mesh is served. Default zero, which never passes that `SIGTERM` on, as upstream: the
-    /// application is to end by itself.
+    /// Time between the first `SIGTERM` and the moment it is passed on, for requests that still
+    /// arrive through the mesh.
+    ///
+    /// Default zero, which never passes that `SIGTERM` on, as upstream: the application is expected
+    /// to end by itself.
     pub shutdown_delay: Duration,
 }
 
 impl AppOptions {
-    /// A delay.
+    /// Creates options with a delay.
     pub fn after(shutdown_delay: Duration) -> Self {
         Self { shutdown_delay }
     }
@@ -40,6 +45,7 @@ pub async fn run_app(
 ) -> Result<i32> {
     let mut child = Child::start(command)?;
     let mut terminated = false;
+    // Armed by the first SIGTERM. A sleep that never ends keeps the branch below simple.
     let delay = sleep(Duration::MAX);
     tokio::pin!(delay);
     loop {
@@ -52,11 +58,14 @@ pub async fn run_app(
                     if !options.shutdown_delay.is_zero() {
                         delay.set(sleep(options.shutdown_delay));
                     }
+                // Also a second SIGTERM, as upstream does.
                 } else {
                     child.signal(signal);
                 }
             }
             () = &mut delay => {
+                // The whole group: a shell as the first process would not pass the signal to its
+                // children.
                 child.signal_group(SignalNumber::TERM);
                 delay.set(sleep(Duration::MAX));
             }

@@ -1,13 +1,15 @@
+//! The command line of the entrypoints: flags of ours, then the command to run.
+
 use std::{ffi::OsString, time::Duration};
 
 use consul_watch::GoDuration;
 
 use crate::{Error, Result, config::LogLevel};
 
-/// The arguments of an entrypoint: flags of ours, then the command to run.
+/// Arguments of an entrypoint: flags of ours, then the command to run.
 ///
-/// Flags have one dash or two, and their value follows or stands behind `=`. They end at the first
-/// argument that is none, or at `--`; what follows belongs to the command.
+/// Flags begin with one dash or two; the value follows, or stands behind `=`. They end at the first
+/// argument that is no flag, or at `--`; the rest is the command.
 ///
 /// ```
 /// use ecs_mesh_init::entrypoint::Arguments;
@@ -29,15 +31,16 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    /// Reads what stands behind the subcommand.
+    /// Parses the arguments behind the subcommand.
     ///
     /// # Errors
     ///
-    /// [`Error::Input`] for a flag that is not known or has a bad value, and without a command.
+    /// [`Error::Input`] for an unknown flag or a bad value, and without a command.
     pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Self> {
         let mut parsed = Self::default();
         let mut rest = arguments.into_iter();
         while let Some(argument) = rest.next() {
+            // Flags are ASCII; the command's own words stay as they are, in any encoding.
             let text = argument.to_string_lossy().into_owned();
             if text == "--" {
                 break;
@@ -70,12 +73,12 @@ impl Arguments {
     fn set(&mut self, name: &str, value: &str) -> Result<()> {
         let bad = || Error::input(format!("invalid value {value:?} for flag -{name}"));
         if name == "shutdown-delay" {
-            // A negative delay is none.
+            // A negative delay counts as none; upstream accepts it.
             let length = value.strip_prefix('-');
             let delay = length.unwrap_or(value).parse::<GoDuration>().map_err(|_error| bad())?;
             self.shutdown_delay = if length.is_some() { Duration::ZERO } else { delay.get() };
         } else {
-            // A word that is no level means the default.
+            // An unknown level means the default; upstream accepts any word.
             let levels =
                 [LogLevel::Trace, LogLevel::Debug, LogLevel::Info, LogLevel::Warn, LogLevel::Error];
             let level = levels.into_iter().find(|level| level.as_str().eq_ignore_ascii_case(value));
@@ -85,11 +88,11 @@ impl Arguments {
     }
 }
 
-/// Checks that a command that takes no arguments has none.
+/// Checks that a command without arguments was given none.
 ///
 /// # Errors
 ///
-/// [`Error::Input`] names the first.
+/// [`Error::Input`] that names the first one.
 pub fn no_arguments(arguments: &[String]) -> Result<()> {
     match arguments.first() {
         None => Ok(()),
@@ -109,7 +112,7 @@ mod tests {
         parse(arguments).unwrap_err().to_string()
     }
 
-    /// Spec: MI1
+    /// Case MI1: a command without arguments refuses one, by name.
     #[test]
     fn commands_without_arguments_name_the_first() {
         no_arguments(&[]).unwrap();
@@ -117,7 +120,8 @@ mod tests {
         assert_eq!(error.to_string(), "unexpected argument: some-arg");
     }
 
-    /// Spec: MI37
+    /// Case MI37: app-entrypoint delays `SIGTERM`, forwards other signals in each phase, and leaves
+    /// flags after the command to it.
     #[test]
     fn flags_end_where_the_command_begins() {
         assert_eq!(

@@ -1,3 +1,5 @@
+//! The child process of an entrypoint: started in its own process group, signalled, waited for.
+
 use std::{ffi::OsString, process::ExitStatus};
 
 use rustix::{
@@ -10,7 +12,7 @@ use tokio::process::{Child as Process, Command};
 use super::SignalNumber;
 use crate::{Error, Result};
 
-/// A program in its own process group, with our input and output.
+/// Program in its own process group, with our standard streams.
 pub(super) struct Child {
     process: Process,
     pid: Pid,
@@ -26,6 +28,8 @@ impl Child {
         let failed = |problem: String| Error::Command { command: shown.clone(), problem };
         let process = Command::new(program)
             .args(arguments)
+            // A group of its own: signals of the terminal or of ECS reach the child only through
+            // us, and can be sent to all its descendants at once.
             .process_group(0)
             .spawn()
             .map_err(|error| failed(format!("cannot be started: {error}")))?;
@@ -34,7 +38,7 @@ impl Child {
         Ok(Self { process, pid, command: shown })
     }
 
-    /// Waits for the program's end and gives its exit code; 255 after a signal.
+    /// Waits for the program's end and returns its exit code; 255 if a signal ended it.
     pub(super) async fn wait(&mut self) -> Result<i32> {
         let status = self.process.wait().await.map_err(|error| Error::Command {
             command: self.command.clone(),
@@ -43,12 +47,12 @@ impl Child {
         Ok(code(status))
     }
 
-    /// Sends a signal to the program.
+    /// Sends a signal to the program alone.
     pub(super) fn signal(&self, signal: SignalNumber) {
         self.sent(signal, kill_process);
     }
 
-    /// Sends a signal to the program and what it started.
+    /// Sends a signal to the program's whole process group.
     pub(super) fn signal_group(&self, signal: SignalNumber) {
         self.sent(signal, kill_process_group);
     }
@@ -57,6 +61,7 @@ impl Child {
         let sent = Signal::from_raw(signal.get()).ok_or(Errno::INVAL);
         match sent.and_then(|sent| send(self.pid, sent)) {
             Ok(()) => tracing::debug!(%signal, command = self.command, "sent signal"),
+            // Usually the child has just ended; `wait` reports that.
             Err(error) => {
                 tracing::warn!(%signal, command = self.command, %error, "signal was not sent");
             }
@@ -64,7 +69,7 @@ impl Child {
     }
 }
 
-/// Exit code of a program that a signal ended.
+/// Exit code that stands for a program that a signal ended.
 ///
 /// Source: consul-ecs 0.10 `entrypoint/entrypoint.go` exits with Go's -1.
 const SIGNALED: i32 = 255;

@@ -1,3 +1,6 @@
+//! The entrypoint of the proxy's container, which keeps Envoy alive until the applications, which
+//! still need the mesh to finish their work, have stopped.
+
 use std::{ffi::OsString, time::Duration};
 
 use tokio::time::{Instant, sleep_until};
@@ -9,8 +12,10 @@ use crate::{
     metadata::{Container, Task, TaskMetadata},
 };
 
-/// Containers of the mesh in the current generation; in 0.7 `consul-ecs-control-plane` did the work of
-/// two, and it waits for the proxy to end, as the proxy does for applications.
+/// Containers of the mesh in the current generation.
+///
+/// In 0.7 `consul-ecs-control-plane` did the work of two; it waits for the proxy, as the proxy
+/// waits for applications, so it must not count as one.
 const CURRENT: &[&str] = &[
     "consul-ecs-mesh-init",
     "consul-dataplane",
@@ -21,7 +26,7 @@ const CURRENT: &[&str] = &[
 const EARLY: &[&str] =
     &["consul-ecs-mesh-init", "consul-client", "sidecar-proxy", "consul-ecs-health-sync"];
 
-/// Whether a container is the user's: the proxy must outlive it.
+/// Returns `true` if a container is the user's, which the proxy must outlive.
 pub fn is_application(generation: Generation, container: &Container) -> bool {
     let name = container.name.as_str();
     match generation {
@@ -38,9 +43,9 @@ fn applications_have_stopped(generation: Generation, task: &Task) -> bool {
 
 /// Runs the proxy and returns its exit code.
 ///
-/// `SIGTERM` is not passed on: after it, the metadata is asked every `period`, and when all of the
-/// user's containers have stopped the proxy's process group is terminated. Every other signal is
-/// passed on. When the metadata fails, the proxy goes on.
+/// `SIGTERM` is not passed on. After it the metadata is read every `period`, and once all of the
+/// user's containers have stopped the proxy's process group gets the `SIGTERM`. Every other signal
+/// is passed on. While metadata cannot be read, the proxy keeps running.
 ///
 /// # Errors
 ///
@@ -59,6 +64,8 @@ pub async fn run_envoy(
     let mut next_look: Option<Instant> = None;
     let mut terminated = false;
     loop {
+        // Built again for each turn of the loop: a signal that arrives during the request cancels
+        // it, and `next_look` makes up for it.
         let look = async {
             match next_look {
                 Some(at) => {
@@ -86,6 +93,7 @@ pub async fn run_envoy(
                 match task {
                     Ok(task) if applications_have_stopped(generation, &task) => {
                         child.signal_group(SignalNumber::TERM);
+                        // Once is enough; Envoy may take its time to drain.
                         next_look = None;
                     }
                     Ok(_) => {}

@@ -1,4 +1,4 @@
-//! Signals of a container's first process: which are taken over and passed on to its program.
+//! Signals of a container's first process: which are handled, and passed on to the child.
 
 use std::{fmt, task::Poll};
 
@@ -8,7 +8,7 @@ use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
 
 use crate::{Error, Result};
 
-/// The number of a signal, also of a real-time one, which has no name.
+/// Number of a signal; real-time signals have no name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SignalNumber(i32);
 
@@ -18,12 +18,12 @@ impl SignalNumber {
     /// `SIGTERM`.
     pub const TERM: Self = Self(Named::SIGTERM as i32);
 
-    /// Wraps a number of the system's, such as `libc::SIGHUP`. It is judged when it is sent.
+    /// Wraps a number of the system's, such as `libc::SIGHUP`, unchecked until it is sent.
     pub const fn new(number: i32) -> Self {
         Self(number)
     }
 
-    /// The number.
+    /// Returns the number.
     pub const fn get(self) -> i32 {
         self.0
     }
@@ -46,9 +46,9 @@ pub trait Signals: Send {
     async fn next(&mut self) -> SignalNumber;
 }
 
-/// The signals of this process, apart from those that belong to it alone.
+/// Signals of this process, apart from those that concern it alone.
 ///
-/// Making one takes over the handling of these signals for the whole process, so it is for
+/// Creating one takes over the handling of these signals for the whole process, so it is meant for
 /// binaries.
 #[derive(Debug)]
 pub struct SystemSignals {
@@ -56,7 +56,9 @@ pub struct SystemSignals {
 }
 
 /// Named signals that are passed on. `SIGCHLD` and `SIGURG` never are: the system sends them to
-/// this process about itself. Without a handler each would end this process and orphan its program.
+/// this process about itself.
+///
+/// Without a handler most of the others would end this process and orphan its child.
 const FORWARDED: &[Named] = &[
     Named::SIGTERM,
     Named::SIGINT,
@@ -76,8 +78,8 @@ const FORWARDED: &[Named] = &[
     Named::SIGXFSZ,
 ];
 
-/// Numbers of the real-time signals that programs may use: the C libraries keep up to three for
-/// themselves (glibc 32 and 33, musl also 34).
+/// Real-time signals that programs may use. The C libraries keep up to three for themselves (glibc
+/// 32 and 33, musl also 34).
 #[cfg(target_os = "linux")]
 const REAL_TIME: std::ops::RangeInclusive<i32> = 34..=64;
 #[cfg(not(target_os = "linux"))]
@@ -88,13 +90,13 @@ impl SystemSignals {
     ///
     /// # Errors
     ///
-    /// [`Error::Command`] when the system refuses.
+    /// [`Error::Command`] when the kernel refuses a handler.
     pub fn new() -> Result<Self> {
         let mut streams = Vec::new();
         for number in FORWARDED.iter().map(|named| SignalNumber(*named as i32)) {
             streams.push((number, handled(number)?));
         }
-        // One that the C library keeps for itself cannot be handled, nor sent by anyone.
+        // A number that the C library keeps for itself cannot be handled, nor sent by anyone.
         let real_time = REAL_TIME.map(SignalNumber);
         streams.extend(real_time.filter_map(|number| Some((number, handled(number).ok()?))));
         Ok(Self { streams })
@@ -112,6 +114,8 @@ fn handled(number: SignalNumber) -> Result<Stream> {
 impl Signals for SystemSignals {
     async fn next(&mut self) -> SignalNumber {
         std::future::poll_fn(|context| {
+            // In the order of the list, so that SIGTERM is not starved by a flood of another
+            // signal.
             for (number, stream) in &mut self.streams {
                 if let Poll::Ready(Some(())) = stream.poll_recv(context) {
                     return Poll::Ready(*number);

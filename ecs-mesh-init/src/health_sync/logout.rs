@@ -1,26 +1,28 @@
+//! Logs the task's tokens out at its end, so that they do not outlive it in Consul.
+
 use std::path::PathBuf;
 
 use consul_watch::{Client, WriteOptions};
 
 use crate::{Error, login};
 
-/// What gives the token back when the task ends.
+/// Tokens to log out when the task ends.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Logout {
-    /// The client: its token is given back when there are no files.
+    /// Client for the calls; without files its own token is logged out.
     pub client: Client,
-    /// Files with the tokens to give back.
+    /// Files that hold the tokens to log out.
     pub files: Vec<PathBuf>,
 }
 
 impl Logout {
-    /// Gives back the client's token.
+    /// Logs out the client's own token.
     pub fn of_client(client: Client) -> Self {
         Self { client, files: Vec::new() }
     }
 
-    /// Gives back the tokens in files; those that are not there are none.
+    /// Logs out the tokens in these files; missing files are skipped.
     pub fn of_files(client: Client, files: Vec<PathBuf>) -> Self {
         Self { client, files }
     }

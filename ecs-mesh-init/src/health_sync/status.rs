@@ -1,3 +1,5 @@
+//! Maps ECS health to Consul's states, and sums it up for the proxy.
+
 use consul_watch::types::HealthStatus;
 
 use crate::metadata::Task;
@@ -7,12 +9,12 @@ pub const DATAPLANE: &str = "consul-dataplane";
 
 const HEALTHY: &str = "HEALTHY";
 
-/// What an ECS status is in Consul: only `HEALTHY` passes.
+/// Maps an ECS status to Consul's: only `HEALTHY` passes.
 pub fn health_status(ecs: &str) -> HealthStatus {
     if ecs == HEALTHY { HealthStatus::Passing } else { HealthStatus::Critical }
 }
 
-/// The status of the proxy: `HEALTHY` only when its container and every one of `containers` is.
+/// Returns the status of the proxy: `HEALTHY` only if its container and all of `containers` are.
 pub fn dataplane_status(task: &Task, containers: &[String]) -> &'static str {
     let healthy = |name: &str| {
         task.container(name).is_some_and(|container| container.health.status == HEALTHY)
@@ -30,7 +32,7 @@ mod tests {
 
     use super::*;
 
-    /// Spec: MI28
+    /// Case MI28: `HEALTHY` is passing; `UNHEALTHY`, `UNKNOWN` and an empty status are critical.
     #[test]
     fn only_healthy_passes() {
         assert_eq!(health_status("HEALTHY"), HealthStatus::Passing);
@@ -39,7 +41,7 @@ mod tests {
         }
     }
 
-    /// Spec: MI29
+    /// Case MI29: the dataplane is healthy only if it and every tracked container are.
     #[test]
     fn the_proxy_is_healthy_when_all_are() {
         let status = |containers: &[(&str, &str)], tracked: &[&str]| {

@@ -1,4 +1,5 @@
-//! Bearer tokens for the AWS IAM auth method: signed requests that Consul's servers send on.
+//! Bearer tokens for the AWS IAM auth method: signed AWS requests that Consul's servers send on in
+//! the task's name.
 
 mod credentials;
 mod signing;
@@ -20,10 +21,10 @@ use signing::Entity;
 
 const TIME_LIMIT: Duration = Duration::from_secs(10);
 
-/// Makes bearer tokens with the credentials of the task's role.
+/// Creates bearer tokens with the credentials of the task's role.
 ///
 /// Credentials come from the variables `AWS_ACCESS_KEY_ID` and so on, else from the endpoint that
-/// ECS gives to containers.
+/// ECS offers to containers.
 #[derive(Clone)]
 pub struct AwsBearerTokens {
     vars: Vars,
@@ -38,11 +39,11 @@ impl std::fmt::Debug for AwsBearerTokens {
 }
 
 impl AwsBearerTokens {
-    /// Bearer tokens with credentials that `vars` leads to.
+    /// Creates a source that reads credentials through `vars`.
     ///
     /// # Errors
     ///
-    /// [`Error::Login`] when no HTTP client can be made.
+    /// [`Error::Login`] if no HTTP client can be built.
     pub fn new(vars: Vars) -> Result<Self> {
         let http = Client::builder()
             .timeout(TIME_LIMIT)
@@ -51,7 +52,7 @@ impl AwsBearerTokens {
         Ok(Self { vars, clock: Arc::new(SystemClock), http })
     }
 
-    /// The ARN of the caller, as STS says it.
+    /// Returns the caller's ARN according to STS.
     async fn caller(&self, input: &SigningInput) -> Result<String> {
         const STEP: &str = "calling sts:GetCallerIdentity";
         let signed = signing::sts_request(input, None)?;
@@ -69,6 +70,7 @@ impl AwsBearerTokens {
         if !status.is_success() {
             return Err(failed(STEP, true, format!("STS answered {status}")));
         }
+        // STS answers XML; this is the only value needed of it.
         let arn = text
             .split_once("<Arn>")
             .and_then(|(_before, rest)| rest.split_once("</Arn>"))
@@ -88,6 +90,7 @@ impl BearerTokens for AwsBearerTokens {
         }
         input.server_id = Some(login.server_id_header_value.clone()).filter(|id| !id.is_empty());
         if login.include_entity {
+            // Credentials do not say whose they are; STS does.
             input.entity = Some(Entity::of_arn(&self.caller(&input).await?)?);
         }
         bearer_token(&input)

@@ -1,5 +1,5 @@
-//! Telling final refusals of a login from others: the servers have judged the bearer token, and would judge
-//! each new one of the same task alike.
+//! Tells final refusals of a login from temporary ones: after a final one the servers have judged
+//! the bearer token, and would judge each new one of the same task alike.
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ use http::StatusCode;
 
 use crate::Error;
 
-/// Time for which a role that the auth method does not trust is tried again: a controller that
-/// starts at the same moment may still add the path of its roles to the auth method.
+/// Time for which a role that the auth method does not trust is retried: a controller that starts
+/// at the same moment may still add its role path to the auth method.
 pub(crate) const TRUST_LIMIT: Duration = Duration::from_secs(10);
 
-/// Parts of the texts with which the servers' validator refuses the form of a bearer token, or
-/// what the auth method demands of it.
+/// Parts of the texts with which the servers' validator refuses the form of a bearer token, or a
+/// demand of the auth method.
 ///
 /// Source: consul-awsauth 0.2 `token.go`, `auth.go`; Consul 1.19 `agent/consul/acl_endpoint.go`.
 const FORM: &[&str] = &[
@@ -32,13 +32,13 @@ const FORM: &[&str] = &[
     "ACL support disabled",
 ];
 
-/// Text of the validator about a role that matches no `BoundIAMPrincipalARNs`.
+/// Part of the validator's text about a role that matches none of `BoundIAMPrincipalARNs`.
 const NOT_TRUSTED: &str = " is not trusted";
 
-/// Returns `true` if no further attempt is worth it, `tried_for` after the first one.
+/// Returns `true` if no further attempt is worthwhile, `tried_for` after the first one.
 ///
-/// Not final are, among others, an auth method or binding rules that are not there (403): the
-/// controller makes them while the first tasks start; and what AWS answered the servers.
+/// Not final are, among others, a missing auth method or binding rule (403), which the controller
+/// creates while the first tasks start, and errors that AWS reported to the servers.
 pub(crate) fn is_final(error: &Error, tried_for: Duration) -> bool {
     let (is_bad_request, message) = match error {
         Error::Consul { source: consul_watch::Error::Status { status, message, .. }, .. } => {
@@ -54,6 +54,8 @@ pub(crate) fn is_final(error: &Error, tried_for: Duration) -> bool {
         }
         _ => return false,
     };
+    // The server id is part of the auth method's configuration and of the task's: neither changes
+    // by waiting.
     let wrong_id = message.starts_with("expected \"") && message.contains("\" but got \"");
     is_bad_request
         || wrong_id

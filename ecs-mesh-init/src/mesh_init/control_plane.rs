@@ -1,5 +1,5 @@
-//! The container `consul-ecs-control-plane` of 0.7: what mesh-init and health-sync do, in one process
-//! with one login.
+//! The container `consul-ecs-control-plane` of 0.7, which does the work of mesh-init and
+//! health-sync in one process with one login.
 
 use std::{convert::Infallible, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -30,35 +30,36 @@ use crate::{
 /// Path of the health endpoint: 500 until the other containers may start, then 200.
 pub const HEALTH_PATH: &str = "/consul-ecs/health";
 
-/// Longest time to take a task's services away again that cannot join.
+/// Longest time to deregister a task's services again after it failed to join.
 const UNDO_LIMIT: Duration = Duration::from_secs(5);
-/// Longest time for one request to the health endpoint, and its greatest head.
+/// Longest time for one request to the health endpoint.
 const REQUEST_LIMIT: Duration = Duration::from_secs(5);
+/// Largest head of a request, in bytes.
 const REQUEST_BYTES: usize = 4096;
-/// Requests to the health endpoint at a time. ECS makes one.
+/// Largest number of simultaneous requests to the health endpoint. ECS makes one.
 const REQUESTS: usize = 16;
 
-/// One run of the control plane of a task.
+/// One run of a task's control plane.
 ///
-/// It logs in once, registers the task, and leaves in the volume what consul-dataplane needs, with the
-/// token of its own login; then its health endpoint answers 200, and it copies the health of the
-/// containers until it is stopped and the proxy has ended. In the end it deregisters the task and gives
-/// the token back.
+/// It logs in once, registers the task, and writes into the volume all that consul-dataplane needs,
+/// with the token of its own login. Then its health endpoint answers 200, and it copies the health
+/// of the containers until it is stopped and the proxy has ended. At last it deregisters the task
+/// and logs out.
 ///
 /// Source: consul-ecs 0.7 `subcommand/control-plane/command.go`.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct ControlPlane {
-    /// What brings the task into the mesh.
+    /// Run of mesh-init that brings the task into the mesh.
     pub mesh_init: MeshInit,
     /// Address of the health endpoint. Default 127.0.0.1:10000.
     pub health_address: SocketAddr,
-    /// Time between looks at the containers. Default 1 s.
+    /// Time between two reads of the containers' health. Default 1 s.
     pub period: Duration,
 }
 
 impl ControlPlane {
-    /// A run with upstream's defaults.
+    /// Creates a run with upstream's defaults.
     pub fn new(mesh_init: MeshInit) -> Self {
         Self {
             mesh_init,
@@ -70,12 +71,12 @@ impl ControlPlane {
     /// Runs until `stop` is cancelled and the proxy has ended after that.
     ///
     /// Deviation: a task that cannot join, or is stopped before it has, is deregistered at once;
-    /// upstream leaves what it has registered by then.
+    /// upstream leaves behind what it has registered.
     ///
     /// # Errors
     ///
-    /// Those of [`MeshInit::run`] and [`HealthSync::run`]; [`Error::Input`] for a configuration of
-    /// the early generation, and when the health endpoint's address is taken.
+    /// The errors of [`MeshInit::run`] and [`HealthSync::run`]; [`Error::Input`] for a
+    /// configuration of the early generation, and when the health endpoint's address is in use.
     pub async fn run(self, stop: CancellationToken) -> Result<()> {
         if self.mesh_init.config.generation != Generation::Current {
             return Err(Error::input(
@@ -84,11 +85,13 @@ impl ControlPlane {
             ));
         }
         let address = self.health_address;
+        // Before anything is registered: a taken port is an error of the task definition.
         let listener = TcpListener::bind(address).await.map_err(|error| {
             Error::input(format!("the health endpoint cannot listen on {address}: {error}"))
         })?;
         let (ready, is_ready) = watch::channel(false);
         let endpoint = serve_health(listener, is_ready);
+        // The endpoint lives exactly as long as the rest; it needs no task of its own.
         tokio::select! {
             never = endpoint => match never {},
             result = self.join_and_sync(&ready, &stop) => result,
@@ -105,14 +108,17 @@ impl ControlPlane {
         let plan = TaskPlan::new(&mesh.config, &task, mesh.var("AWS_REGION").as_deref())?;
         let node = task.cluster_arn()?;
         let servers = mesh.config.consul_servers.clone().unwrap_or_default();
+        // Before the login, which may go over that port.
         mesh.wait_for_grpc(&servers, stop).await?;
         let session = mesh.open_session(&servers, &task, &plan, &node, true, stop).await?;
         if let Err(error) = self.join(&session, &task, &plan, &node, stop).await {
+            // Services first, since that needs the token.
             undo(&session, &plan, &node).await;
             session.close().await;
             return Err(error);
         }
         tracing::info!("successfully initialized the task to operate as part of the mesh");
+        // Only now may the other containers start: their files are complete.
         ready.send_replace(true);
         let logout = session.logged_in.then(|| Logout::of_client(session.client.clone()));
         let mut sync = HealthSync::new(
@@ -136,6 +142,7 @@ impl ControlPlane {
         stop: &CancellationToken,
     ) -> Result<()> {
         let mesh = &self.mesh_init;
+        // A static token of the environment is no login's, so nobody would log it out.
         if session.logged_in
             && let Some(token) = &session.token
         {
@@ -148,7 +155,7 @@ impl ControlPlane {
     }
 }
 
-/// Takes away what was registered, as far as it goes within a few seconds.
+/// Deregisters what was registered, within a few seconds at most.
 async fn undo(session: &Session, plan: &TaskPlan, node: &str) {
     let registrar = CatalogRegistrar::new(session.client.clone(), node);
     let work = async {
@@ -171,6 +178,8 @@ async fn undo(session: &Session, plan: &TaskPlan, node: &str) {
 async fn serve_health(listener: TcpListener, is_ready: watch::Receiver<bool>) -> Infallible {
     let mut requests = JoinSet::new();
     loop {
+        // Bounded, so that idle connections cannot exhaust the file descriptors; each ends within
+        // `REQUEST_LIMIT`.
         while requests.len() >= REQUESTS {
             drop(requests.join_next().await);
         }
@@ -179,7 +188,7 @@ async fn serve_health(listener: TcpListener, is_ready: watch::Receiver<bool>) ->
                 let is_ready = *is_ready.borrow();
                 requests.spawn(timeout(REQUEST_LIMIT, answer(stream, is_ready)));
             }
-            // Such as too many open files, which does not cure itself at once.
+            // Too many open files, for example, which does not pass at once.
             Err(error) => {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
@@ -188,10 +197,12 @@ async fn serve_health(listener: TcpListener, is_ready: watch::Receiver<bool>) ->
                 sleep(Duration::from_millis(100)).await;
             }
         }
+        // Finished requests are reaped here, or the set would grow for ever.
         while requests.try_join_next().is_some() {}
     }
 }
 
+/// Answers one request. Parsed by hand: a method and a path are all that it depends on.
 async fn answer(mut stream: TcpStream, is_ready: bool) -> std::io::Result<()> {
     let mut head = Vec::with_capacity(512);
     while !head.windows(4).any(|it| it == b"\r\n\r\n") {

@@ -1,3 +1,6 @@
+//! mesh-init of the current generation: registers in the catalog through the servers, and writes
+//! the files of consul-dataplane.
+
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use consul_watch::{Client, QueryOptions, WriteOptions};
@@ -22,18 +25,19 @@ const DATAPLANE_FILE: &str = "consul-dataplane.json";
 const GRPC_CA_FILE: &str = "consul-grpc-ca-cert.pem";
 const LOGOUT_LIMIT: Duration = Duration::from_secs(5);
 
-/// A client with the task's token, and whether that token is to be given back.
+/// Client with the task's token.
 pub(super) struct Session {
     pub(super) client: Client,
-    /// The token of a login or of `CONSUL_HTTP_TOKEN`.
+    /// Token of a login, or of `CONSUL_HTTP_TOKEN`.
     pub(super) token: Option<SecretString>,
+    /// `true` if the token came from a login, and so has to be logged out.
     pub(super) logged_in: bool,
 }
 
-/// What a task is connected with.
+/// Connection of a task to the servers.
 struct Connection {
     client: Client,
-    /// `None` with a client of the user's.
+    /// Pool of the servers; `None` with a client of the caller's.
     #[cfg_attr(
         not(feature = "server-watch"),
         expect(dead_code, reason = "only what speaks gRPC needs it")
@@ -44,13 +48,15 @@ struct Connection {
 /// Source of consul-dataplane's token.
 #[derive(Clone, Copy)]
 pub(super) enum Credentials<'a> {
-    /// A login of its own, if the task logs in.
+    /// Login by consul-dataplane itself, if the task logs in.
     Own,
-    /// The token of whoever brings the task into the mesh, if it has one.
+    /// Token of the process that brings the task into the mesh, if it has one.
     Shared(Option<&'a SecretString>),
 }
 
 impl MeshInit {
+    /// Runs mesh-init.
+    ///
     /// Source: consul-ecs 0.10 `subcommand/mesh-init/command.go`.
     pub(super) async fn run_current(&self, task: &Task, stop: &CancellationToken) -> Result<()> {
         let servers = self.config.consul_servers.clone().unwrap_or_default();
@@ -59,12 +65,13 @@ impl MeshInit {
         self.wait_for_grpc(&servers, stop).await?;
         let session = self.open_session(&servers, task, &plan, &node, false, stop).await?;
         let client = &session.client;
+        // consul-dataplane logs in by itself, so this session's token ends with this process.
         let result = self.join(&servers, task, &plan, &node, client, Credentials::Own, stop).await;
         session.close().await;
         result
     }
 
-    /// Waits until the servers' gRPC port answers, where it is used.
+    /// Waits until the servers' gRPC port answers, unless gRPC is switched off.
     pub(super) async fn wait_for_grpc(
         &self,
         servers: &ServersConfig,
@@ -73,13 +80,14 @@ impl MeshInit {
         if !self.uses_grpc {
             return Ok(());
         }
-        // The connection that comes next would be refused, and this wait may have no end.
+        // Checked first: the HTTP connection that follows would be refused, and this wait may have
+        // no end.
         crate::tls::check("consulServers.http.https", servers.http.https && self.client.is_none())?;
         let ca_pem = self.var("CONSUL_GRPC_CACERT_PEM");
         grpc::wait(servers, ca_pem.as_deref(), stop).await
     }
 
-    /// Everything that needs the token.
+    /// Does everything that needs the token: registration, then the files, then the network.
     #[expect(clippy::too_many_arguments, reason = "what the two callers have in common")]
     pub(super) async fn join(
         &self,
@@ -92,6 +100,7 @@ impl MeshInit {
         stop: &CancellationToken,
     ) -> Result<()> {
         let registrar = CatalogRegistrar::new(client.clone(), node);
+        // The service before its sidecar, as upstream.
         for service in plan.services() {
             retry(self.retry, "registering", stop, || registrar.register(service)).await?;
             tracing::info!(service.id = %service.id, "registered in the catalog");
@@ -103,12 +112,16 @@ impl MeshInit {
                 service_defaults::set_up(client, service, resilience, stop).await?;
             }
         }
+        // Files after registration: other containers start as soon as they see this one succeed,
+        // and then both are there.
         self.copy_program().await?;
         let credentials = match credentials {
             Credentials::Own => self.credentials(task, node).await?,
             Credentials::Shared(token) => token.cloned().map(DataplaneCredentials::Static),
         };
         self.write_dataplane(servers, plan, node, credentials.as_ref()).await?;
+        // DNS and redirection last: from then on this container's own lookups and connections may
+        // go through a proxy that does not run yet.
         if self.config.uses_consul_dns() {
             self.rewrite_resolv_conf().await?;
         }
@@ -137,11 +150,14 @@ impl MeshInit {
         };
         let (token, logged_in) = match (self.var("CONSUL_HTTP_TOKEN"), self.config.login()) {
             (Some(token), _) => (Some(SecretString::from(token)), false),
+            // Also a static token beats the login, as upstream.
             (None, Some(login)) => {
+                // Attempts and end come from the caller, the delay of 2 s is upstream's for logins.
                 let policy = RetryPolicy { delay: Duration::from_secs(2), ..self.retry };
                 let attempt = || self.log_in_once(&connection, servers, login, task, node, tenancy);
                 let token = log_in_until(policy, stop, attempt).await?;
-                // The servers that do not lead learn of the token a moment later.
+                // Followers learn of the token a moment later, and one that is asked too early
+                // caches the refusal for 30 s.
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 (Some(token), true)
             }
@@ -160,9 +176,9 @@ impl MeshInit {
         Ok(Session { client, token, logged_in })
     }
 
-    /// Logs in over gRPC where that is used and known to the servers, else over HTTP.
+    /// Logs in over gRPC where that is used and the server supports it, else over HTTP.
     ///
-    /// Deviation: a bearer token for each attempt, since one is good for 15 minutes only.
+    /// Deviation: creates a bearer token for each attempt, since one is valid for 15 minutes only.
     #[cfg_attr(
         not(feature = "server-watch"),
         expect(unused_variables, reason = "only the feature uses the servers")
@@ -195,7 +211,7 @@ impl MeshInit {
         super::server_watch::Connector::new(servers, ca_pem.as_deref()).await
     }
 
-    /// Follows the servers over gRPC for as long as the client lives, where that is used.
+    /// Follows the servers over gRPC for the client's lifetime, unless gRPC is switched off.
     #[cfg_attr(
         not(feature = "server-watch"),
         expect(clippy::unused_async, unused_variables, reason = "only the feature uses them")
@@ -213,7 +229,7 @@ impl MeshInit {
         Ok(())
     }
 
-    /// Writes the PEM text of a variable into the volume; `None` when the variable is not set.
+    /// Writes the PEM text of a variable into the volume; `None` if the variable is not set.
     async fn written_ca(&self, variable: &str, name: &str) -> Result<Option<PathBuf>> {
         let Some(pem) = self.var(variable) else { return Ok(None) };
         let path = self.in_volume(name);
@@ -249,6 +265,8 @@ impl MeshInit {
         files::write(self.in_volume(DATAPLANE_FILE), text, files::SHARED).await
     }
 
+    /// Returns the credentials of consul-dataplane.
+    ///
     /// Deviation: with a token in the environment upstream writes a login without content.
     async fn credentials(&self, task: &Task, node: &str) -> Result<Option<DataplaneCredentials>> {
         let Some(login) = self.config.login() else { return Ok(None) };
@@ -258,6 +276,7 @@ impl MeshInit {
         Ok(Some(DataplaneCredentials::Login {
             method: login.method.clone(),
             datacenter: login.datacenter.clone(),
+            // A second bearer token: the one of this process's own login may be old by now.
             bearer_token: self.bearer_token(login, task).await?,
             meta: login_meta(login, task.id(), node),
         }))
@@ -269,15 +288,17 @@ impl MeshInit {
             .await
             .map_err(|error| Error::file("reading", path, error))?;
         let conf = text.parse::<ResolvConf>().unwrap_or_default().with_first("127.0.0.1");
-        // Mounted into the container by itself, so it cannot be renamed over.
+        // Mounted into the container as a single file, so it cannot be replaced by a rename.
         tokio::fs::write(path, conf.to_string())
             .await
             .map_err(|error| Error::file("writing", path, error))
     }
 
+    /// Redirects the task's traffic according to the sidecar as the catalog has it.
     async fn redirect(&self, client: &Client, proxy: &MeshService, node: &str) -> Result<()> {
         let mut options = QueryOptions::default();
         options.filter = Some(format!("ID == \"{}\"", proxy.id));
+        // With central configuration merged in, since `proxy-defaults` may hold ports to exclude.
         options.merge_central_config = true;
         let answer = client
             .catalog_node_services(node, &options)
@@ -302,7 +323,7 @@ impl MeshInit {
 }
 
 impl Session {
-    /// Gives the token of a login back.
+    /// Logs the token of a login out.
     pub(super) async fn close(self) {
         if self.logged_in {
             log_out(&self.client).await;
@@ -310,7 +331,7 @@ impl Session {
     }
 }
 
-/// Gives the token back. It must not hold the task up.
+/// Logs out within a time limit, since it must not hold the task up.
 async fn log_out(client: &Client) {
     let result =
         tokio::time::timeout(LOGOUT_LIMIT, client.acl_logout(&WriteOptions::default())).await;

@@ -1,3 +1,6 @@
+//! mesh-init of the early generation: registers with the agent in the task, and writes Envoy's
+//! bootstrap.
+
 use std::{path::PathBuf, time::Duration};
 
 use consul_watch::{Client, ClientConfig};
@@ -18,16 +21,19 @@ use crate::{
 const BOOTSTRAP_FILE: &str = "envoy-bootstrap.json";
 
 impl MeshInit {
+    /// Runs mesh-init.
+    ///
     /// Source: consul-ecs 0.6 `subcommand/mesh-init/command.go`.
     pub(super) async fn run_early(&self, task: &Task, stop: &CancellationToken) -> Result<()> {
         if self.config.bootstrap_file.is_some() {
             return self.join_through_agent(task, stop).await;
         }
-        // The copy takes as long as all the rest.
+        // Concurrently, since the copy takes as long as all the rest.
         tokio::try_join!(self.copy_program(), self.join_through_agent(task, stop)).map(drop)
     }
 
     async fn join_through_agent(&self, task: &Task, stop: &CancellationToken) -> Result<()> {
+        // The early generation states no locality.
         let plan = TaskPlan::new(&self.config, task, None)?;
         let token = match self.config.login() {
             Some(login) => Some(self.early_login(login, task, &plan, stop).await?),
@@ -41,10 +47,11 @@ impl MeshInit {
         }
         let mut request = BootstrapRequest::new(plan.proxy.id.as_str());
         if self.config.gateway.is_some() {
-            // Upstream names the kind of gateway to `consul connect envoy`, which then takes that
-            // word for Envoy's cluster, whatever the gateway's name is.
+            // Upstream passes the kind of gateway to `consul connect envoy`, which then takes that
+            // word as the name of Envoy's cluster, whatever the gateway's name is.
             request.cluster = Some(plan.proxy.kind.as_str().to_owned());
         }
+        // Set, so that the agent is not asked for its port.
         request.grpc_address = Some(self.grpc_address()?);
         request.grpc_ca_pem = self.grpc_ca_pem()?;
         request.token = token.or_else(|| self.var("CONSUL_HTTP_TOKEN").map(SecretString::from));
@@ -62,7 +69,7 @@ impl MeshInit {
             .await
     }
 
-    /// A client of the agent, with the token of a login if there was one.
+    /// Returns a client of the agent, with the token of a login if there was one.
     fn agent(&self, token: Option<&SecretString>) -> Result<Client> {
         let failed = |error| Error::consul("making a client of the agent", error);
         match (&self.client, token) {
@@ -76,8 +83,10 @@ impl MeshInit {
         }
     }
 
-    /// How the agent is reached, by the standard variables. An authority that is not there is told
-    /// in upstream's words, also when the agent is reached without TLS.
+    /// Returns the settings of the agent's connection from the standard variables.
+    ///
+    /// A missing authority is reported in upstream's words, even when the agent is reached without
+    /// TLS.
     pub(super) fn agent_config(&self) -> Result<ClientConfig> {
         let config = ClientConfig::from_vars(&*self.vars)
             .map_err(|error| Error::consul("making a client of the agent", error))?;
@@ -85,8 +94,10 @@ impl MeshInit {
         Ok(config)
     }
 
-    /// Where Envoy reaches the agent. Deviation: `CONSUL_GRPC_ADDR` counts; upstream's mesh-init
-    /// always means `localhost:8502`.
+    /// Returns the address at which Envoy reaches the agent.
+    ///
+    /// Deviation: `CONSUL_GRPC_ADDR` is respected; upstream's mesh-init always assumes
+    /// `localhost:8502`.
     fn grpc_address(&self) -> Result<GrpcAddress> {
         match self.var("CONSUL_GRPC_ADDR") {
             Some(address) => GrpcAddress::parse(&address),
@@ -94,10 +105,11 @@ impl MeshInit {
         }
     }
 
-    /// The authorities of the agent's gRPC port; used with TLS only.
+    /// Reads the authorities of the agent's gRPC port, which only TLS uses.
     fn grpc_ca_pem(&self) -> Result<String> {
         let path = |name| self.var(name).map(PathBuf::from);
         match (path("CONSUL_GRPC_CACERT"), path("CONSUL_GRPC_CAPATH")) {
+            // As the `consul` command: the authorities of HTTP stand in.
             (None, None) => {
                 authority_pem(path("CONSUL_CACERT").as_deref(), path("CONSUL_CAPATH").as_deref())
             }
@@ -105,7 +117,8 @@ impl MeshInit {
         }
     }
 
-    /// Logs in to a server, and leaves the token where the other containers find it.
+    /// Logs in to a server, and leaves the token in the file from which the other containers read
+    /// it.
     async fn early_login(
         &self,
         login: &LoginConfig,
@@ -116,10 +129,11 @@ impl MeshInit {
         let policy = RetryPolicy { delay: Duration::from_secs(2), ..self.retry };
         let partition = plan.proxy.partition.as_deref();
         let (client, token) = log_in_until(policy, stop, || async {
-            // Both anew each time: the authority's file may come later, and a bearer token ages.
+            // Client and bearer token are created for each attempt: the authority's file may appear
+            // later, and a bearer token expires.
             let client = self.login_client()?;
             let bearer = self.bearer_token(login, task).await?;
-            // Deviation: upstream takes the cluster as the metadata has it, which on EC2 is a name;
+            // Deviation: upstream uses the cluster as the metadata has it, which on EC2 is a name;
             // its controller looks for the ARN, and so never removes those tokens.
             let cluster = task.cluster_arn().unwrap_or_else(|_| task.cluster.clone());
             let meta = login_meta(login, task.id(), &cluster);
@@ -136,14 +150,18 @@ impl MeshInit {
         Ok(token)
     }
 
-    /// A client of the server that the configuration names, without a token. What it leaves open
-    /// is as the standard variables have it, TLS above all: a bearer token goes over it.
+    /// Returns a client of the server that the configuration names, without a token.
+    ///
+    /// Settings that it leaves open come from the standard variables, TLS above all: a bearer token
+    /// is sent over it.
     fn login_client(&self) -> Result<Client> {
         let asked = &self.config;
+        // Before any connection: a build without TLS must not send the bearer token in the clear.
         crate::tls::check("consulHTTPAddr", asked.consul_http_addr.starts_with("https://"))?;
         crate::tls::check("consulCACertFile", !asked.consul_ca_cert_file.is_empty())?;
         let failed = |error| Error::consul("making a client of the server", error);
         let mut config = ClientConfig::from_vars(&*self.vars).map_err(failed)?;
+        // An empty token, since `CONSUL_HTTP_TOKEN` would be sent along otherwise.
         config.token = Some(SecretString::from(""));
         if !asked.consul_http_addr.is_empty() {
             config.address.clone_from(&asked.consul_http_addr);
@@ -170,7 +188,8 @@ mod tests {
     use super::*;
     use crate::{Config, bootstrap::HostPort, metadata::FileTaskMetadata};
 
-    /// Spec: MI43
+    /// Case MI43: the scheme of `CONSUL_HTTP_ADDR` says nothing about gRPC; `CONSUL_GRPC_ADDR`
+    /// decides.
     #[test]
     fn an_agent_with_https_says_nothing_about_grpc() {
         let address = |vars: &'static [(&'static str, &'static str)]| {

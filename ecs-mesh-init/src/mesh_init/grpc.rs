@@ -1,5 +1,5 @@
-//! Waiting for the servers' gRPC port, which consul-dataplane will need: whatever keeps mesh-init
-//! from it would keep Envoy from its configuration, where nobody looks.
+//! Waits for the servers' gRPC port, which consul-dataplane needs: an obstacle is reported here, in
+//! mesh-init's log, rather than later in Envoy's.
 
 #[cfg(feature = "tls")]
 pub(super) mod over_tls;
@@ -23,21 +23,23 @@ use crate::{
     config::{ServersConfig, TlsSettings},
 };
 
-/// Longest time for the connection, its TLS handshake and one answer.
+/// Longest time for the connection, its TLS handshake and one response.
 const LIMIT: Duration = Duration::from_secs(5);
-/// The standard method of health, without a message: a server that does not have it says so in gRPC.
+/// Standard health method. A server without it answers with an error of gRPC, which proves the
+/// point just as well.
 const METHOD: &str = "/grpc.health.v1.Health/Check";
+/// Empty message in gRPC's framing: no compression, length 0.
 const NO_MESSAGE: [u8; 5] = [0; 5];
 
-/// Waits until one of the servers answers gRPC, trying all addresses again and again. Each failure
-/// is logged with its address and cause.
+/// Waits until one of the servers answers gRPC, trying all addresses repeatedly. Each failure is
+/// logged with its address and cause.
 ///
-/// `ca_pem` is an authority's PEM text instead of the configured file.
+/// `ca_pem` is an authority's PEM text; it replaces the configured file.
 ///
 /// # Errors
 ///
-/// [`File`](crate::Error::File) and [`Input`](crate::Error::Input) for an authority that cannot be
-/// used, `Input` for hosts that can never give an address and for TLS without the feature,
+/// [`File`](crate::Error::File) and [`Input`](crate::Error::Input) for an unusable authority,
+/// `Input` for hosts that can never give an address and for TLS without the feature,
 /// [`Stopped`](crate::Error::Stopped) when `stop` is cancelled.
 ///
 /// Source: consul-server-connection-manager 0.1, which connects before consul-ecs does anything.
@@ -51,6 +53,7 @@ pub(super) async fn wait(
     let probe = &Probe { port: servers.grpc.port, tls, wire };
     until_connected(stop, || async move {
         let mut last = None;
+        // Resolved for each round: a name or command may give other servers by then.
         for address in discover(&servers.hosts).await? {
             match probe.ask(&address).await {
                 Ok(()) => return Ok(()),
@@ -64,7 +67,7 @@ pub(super) async fn wait(
     .await
 }
 
-/// The name that a server's certificate has to be for; `None` for the address itself.
+/// Returns the name that a server's certificate must have; `None` if its address decides.
 pub(super) fn server_name(tls: &TlsSettings) -> Option<&str> {
     let name = Some(tls.server_name.as_str()).filter(|_| tls.enabled)?;
     (!name.is_empty() && name.parse::<IpAddr>().is_err()).then_some(name)
@@ -110,7 +113,7 @@ impl Probe {
         }
     }
 
-    /// Asks one server; the error says what is wrong with it.
+    /// Asks one server; the error describes the obstacle.
     async fn ask(&self, address: &str) -> Result<(), String> {
         match &self.wire {
             Wire::Plain => timeout(LIMIT, plain(address, self.port))
@@ -122,7 +125,7 @@ impl Probe {
     }
 }
 
-/// One question over a connection of its own.
+/// Asks over a connection of its own.
 async fn plain(address: &str, port: u16) -> Result<(), String> {
     let chain = |error: hyper::Error| consul_watch::error_chain(&error);
     let stream = TcpStream::connect((address, port)).await.map_err(|error| error.to_string())?;
@@ -136,7 +139,7 @@ async fn plain(address: &str, port: u16) -> Result<(), String> {
     let answer = tokio::select! {
         biased;
         answer = &mut answer => answer,
-        // What the connection has read before its end is still to be taken.
+        // The connection may hold the answer already; it is still to be taken.
         _ended = connection => answer.await,
     };
     let answer = answer.map_err(chain)?;
@@ -151,9 +154,10 @@ fn question(server: &str) -> Result<Request<Bytes>, String> {
         .map_err(|error| error.to_string())
 }
 
-/// Any answer of gRPC will do, also one that the method is not known.
+/// Accepts any answer in gRPC, even that the method is unknown.
 fn judge(status: StatusCode, headers: &HeaderMap) -> Result<(), String> {
     let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    // A prefix, since servers may add `+proto`.
     if kind.is_some_and(|kind| kind.starts_with("application/grpc")) {
         return Ok(());
     }

@@ -1,4 +1,4 @@
-//! The health-sync of the task that mesh-init brings into the mesh, in both generations.
+//! Connects health-sync for the task that mesh-init brought into the mesh, in both generations.
 
 use std::sync::Arc;
 
@@ -15,11 +15,11 @@ use crate::{
 };
 
 impl MeshInit {
-    /// The health-sync of the task that this brings into the mesh, connected and logged in.
+    /// Connects and logs in, and returns the health-sync of this task.
     ///
     /// # Errors
     ///
-    /// As [`MeshInit::run`].
+    /// The errors of [`MeshInit::run`].
     pub async fn health_sync(&self, stop: &CancellationToken) -> Result<HealthSync> {
         let task = self.task(stop).await?;
         let config = &self.config;
@@ -29,6 +29,8 @@ impl MeshInit {
                 let client = self.agent_client()?;
                 let logout = config.login().map(|_login| {
                     let files =
+                        // `client-token` belongs to the agent's container; health-sync logs it out,
+                        // too, as upstream.
                         vec![token_file(&config.bootstrap_dir), self.in_volume("client-token")];
                     Logout::of_files(client.clone(), files)
                 });
@@ -37,6 +39,7 @@ impl MeshInit {
             Generation::Current => {
                 let servers = config.consul_servers.clone().unwrap_or_default();
                 let node = task.cluster_arn()?;
+                // Follows the servers, because health-sync runs as long as the task.
                 let session = self.open_session(&servers, &task, &plan, &node, true, stop).await?;
                 let logout = session.logged_in.then(|| Logout::of_client(session.client.clone()));
                 (Arc::new(CatalogRegistrar::new(session.client, node)), logout)
@@ -49,7 +52,8 @@ impl MeshInit {
         Ok(sync)
     }
 
-    /// The given client of the agent, else one with the token that mesh-init left in the volume.
+    /// Returns the given client of the agent, else one with the token that mesh-init left in the
+    /// volume.
     fn agent_client(&self) -> Result<Client> {
         if let Some(client) = &self.client {
             return Ok(client.clone());

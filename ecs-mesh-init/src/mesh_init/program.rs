@@ -1,7 +1,11 @@
+//! Finds the program that runs, to copy it into the shared volume.
+
 use std::path::{Path, PathBuf};
 
-/// The program that runs, to be copied. Started through the dynamic loader, the system names the
-/// loader as the program: then `first_argument` is looked up in `search_path`.
+/// Returns the path of the running program.
+///
+/// If it was started through the dynamic loader, the system names the loader; then `first_argument`
+/// is looked up in `search_path`.
 ///
 /// Source: consul-ecs 0.8.1 `subcommand/mesh-init/command.go`.
 pub fn own_program(executable: PathBuf, first_argument: &Path, search_path: &str) -> PathBuf {
@@ -18,7 +22,7 @@ pub fn own_program(executable: PathBuf, first_argument: &Path, search_path: &str
     found.and_then(|path| path.canonicalize().ok()).unwrap_or(executable)
 }
 
-/// Whether a file's name is that of a loader, such as `ld-linux-x86-64.so.2`.
+/// Returns `true` if a file has the name of a loader, such as `ld-linux-x86-64.so.2`.
 fn is_loader(path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let Some((before, version)) = name.strip_prefix("ld-").and_then(|rest| rest.split_once(".so."))

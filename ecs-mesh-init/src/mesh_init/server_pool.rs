@@ -1,4 +1,5 @@
-//! The servers as one: requests go to one of them, and to the next when it does not answer.
+//! The servers as one transport: a request goes to one of them, and to the next if it does not
+//! answer.
 
 use std::{
     fmt,
@@ -15,11 +16,11 @@ use http::{Method, Request, Response, Uri, uri::Authority};
 
 use super::servers::{Settings, discover};
 
-/// One server.
+/// Connection to one server.
 #[derive(Debug)]
 pub(super) struct Server {
     pub(super) address: String,
-    /// What stands in the URL; `None` leaves the TLS server name there, by which TLS checks.
+    /// Host and port in the URL; `None` keeps the TLS server name there, which TLS verifies.
     authority: Option<Authority>,
     transport: SocketTransport,
 }
@@ -28,6 +29,8 @@ impl Server {
     pub(super) fn new(address: String, config: &ClientConfig) -> consul_watch::Result<Self> {
         let transport = SocketTransport::new(config)?;
         let authority = match config.tls.server_name {
+            // With a server name, the transport itself connects to the address and verifies the
+            // name.
             Some(_) => None,
             None => config.address.split_once("://").and_then(|(_, rest)| rest.parse().ok()),
         };
@@ -57,7 +60,7 @@ impl Transport for Server {
     }
 }
 
-/// Says which server it was: the client only knows what the configuration calls them all.
+/// Error with the server's address, because the client only knows the name that all servers share.
 #[derive(Debug, thiserror::Error)]
 #[error("server {address}")]
 struct AtServer {
@@ -65,22 +68,24 @@ struct AtServer {
     source: BoxError,
 }
 
-/// All servers. One that does not answer, or has no leader, is left for the one that was tried
-/// longest ago. Which there are is found out again then, unless the servers have told it.
+/// All servers.
+///
+/// A server that does not answer, or has no leader, is replaced by the one that was tried longest
+/// ago. The addresses are then discovered again, unless the servers themselves have reported them.
 pub(super) struct ServerPool {
     settings: Settings,
     state: Mutex<State>,
-    /// The task that follows the servers; it ends with the pool.
+    /// Task that follows the servers; it ends with the pool.
     #[cfg(feature = "server-watch")]
     follower: std::sync::OnceLock<tokio_util::task::AbortOnDropHandle<()>>,
 }
 
 struct State {
     chosen: Arc<Server>,
-    /// Addresses, those that were tried longest ago first.
+    /// Addresses, least recently tried first.
     order: Vec<String>,
-    /// The servers by their own word; `None` as long as they have not told it, or after all of them
-    /// have failed since.
+    /// Servers as they report themselves; `None` before the first report, and after all of those
+    /// have failed.
     told: Option<Vec<String>>,
 }
 
@@ -103,11 +108,13 @@ impl ServerPool {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
+        // A panic elsewhere leaves no half-made state: every change here is a single assignment.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The servers to try instead of one that failed.
+    /// Returns the servers to try after one that failed.
     async fn others(&self, failed: &str) -> Vec<String> {
+        // The lock is not held while names are resolved.
         let told = self.state().told.clone();
         let found = match told {
             Some(told) => Ok(told),
@@ -119,6 +126,7 @@ impl ServerPool {
             Err(error) => {
                 tracing::debug!(error = &error as &dyn std::error::Error, "servers are not known");
                 let known = state.order.clone();
+                // Discovery failed: the known addresses are better than none.
                 state.order = reordered(&known, &known, failed);
             }
         }
@@ -133,27 +141,29 @@ impl ServerPool {
     }
 }
 
-/// What following the servers needs.
+/// Operations of the task that follows the servers.
 #[cfg(feature = "server-watch")]
 impl ServerPool {
-    /// Ties the task that follows the servers to the pool.
+    /// Stores the task that follows the servers, so that it ends with the pool.
     pub(super) fn keep(&self, follower: tokio_util::task::AbortOnDropHandle<()>) {
         // A second one is dropped, which ends it.
         drop(self.follower.set(follower));
     }
 
-    /// The address of the server that requests go to.
+    /// Returns the address of the server that requests go to.
     pub(super) fn chosen(&self) -> String {
         self.state().chosen.address.clone()
     }
 
-    /// The server to try after one that failed; the same when there is no other.
+    /// Returns the server to try after one that failed; the same one if there is no other.
     pub(super) async fn next_after(&self, failed: &str) -> String {
         let others = self.others(failed).await;
+        // Locked again after discovery: another request may have reordered the list meanwhile.
         let mut state = self.state();
         match others.into_iter().next() {
             Some(next) => {
-                // Tried last, unless it is chosen: so all have their turn before it comes again.
+                // Moved to the end even if it is not chosen, so that every server is tried before
+                // it comes again.
                 if let Some(at) = state.order.iter().position(|address| *address == next) {
                     let next = state.order.remove(at);
                     state.order.push(next);
@@ -164,9 +174,10 @@ impl ServerPool {
         }
     }
 
-    /// Leaves a server that failed, if it is the chosen one, for the next.
+    /// Replaces the chosen server if it is the one that failed.
     pub(super) async fn leave(&self, failed: &str) {
         let next = self.next_after(failed).await;
+        // Somebody else may have switched already, and their choice may be good.
         if self.chosen() == failed
             && let Err(error) = self.switch_to(&next)
         {
@@ -183,8 +194,9 @@ impl ServerPool {
         Ok(())
     }
 
-    /// Notes which servers there are, as one of them says.
+    /// Stores the set of servers that one of them reported.
     pub(super) fn set_servers(&self, found: Vec<String>) {
+        // An empty set would leave nothing to try.
         if found.is_empty() {
             return;
         }
@@ -194,8 +206,8 @@ impl ServerPool {
     }
 }
 
-/// The addresses that there are now: new ones first, then the known ones in their order, and the
-/// one that failed last.
+/// Returns the present addresses: new ones first, then the known ones in their order, and the
+/// failed one last.
 fn reordered(known: &[String], found: &[String], failed: &str) -> Vec<String> {
     let new = found.iter().filter(|address| !known.contains(address));
     let still = known.iter().filter(|address| found.contains(address));
@@ -207,8 +219,9 @@ fn reordered(known: &[String], found: &[String], failed: &str) -> Vec<String> {
     order
 }
 
-/// Whether a server is cut off from its leader; another may not be.
+/// Returns `true` if a server is cut off from its leader; another one may not be.
 fn lacks_leader(answer: &Response<Bytes>) -> bool {
+    // Consul answers 500 with this text; there is no status of its own for it.
     answer.status().is_server_error()
         && String::from_utf8_lossy(answer.body()).contains("No cluster leader")
 }
@@ -220,6 +233,7 @@ impl Transport for ServerPool {
         request: Request<Bytes>,
         limits: ExchangeLimits,
     ) -> Result<Response<Bytes>, TransportError> {
+        // Cloned out of the lock, which must not be held across the request.
         let first = Arc::clone(&self.state().chosen);
         let mut last = first.exchange(request.clone(), limits).await;
         if last.as_ref().is_ok_and(|answer| !lacks_leader(answer)) {
@@ -229,7 +243,8 @@ impl Transport for ServerPool {
         for address in self.others(&first.address).await {
             let Ok(server) = self.choose(&address) else { continue };
             tracing::warn!(server = left, next = address, "the server does not answer");
-            // A login that got lost may have taken effect; whoever sent it decides.
+            // A login that got lost may have taken effect, and a second would create a second
+            // token: the caller decides.
             if *request.method() == Method::POST {
                 return last;
             }
@@ -239,7 +254,7 @@ impl Transport for ServerPool {
             }
             left = address;
         }
-        // None of those that were told answers: the next request finds out again which there are.
+        // None of the reported servers answers: the next request discovers them again.
         self.state().told = None;
         last
     }

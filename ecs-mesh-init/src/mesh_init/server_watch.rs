@@ -1,9 +1,10 @@
-//! Following the servers over gRPC: which there are, and which one is used, as long as the client lives.
+//! Follows the servers over gRPC for the client's lifetime: the set of servers, and the one in use.
 //!
 //! | state | left when |
 //! |---|---|
 //! | connecting to one server | it answers: connected; else: waiting |
-//! | connected: its HTTP port is used, and its stream tells which servers are ready | the stream or the connection ends: waiting |
+//! | connected: its HTTP port is used, and its stream reports the ready servers | the stream or the
+//! connection ends: waiting |
 //! | waiting, 0.5 s and more | then connecting to the server that was tried longest ago |
 //!
 //! Source: consul-server-connection-manager 0.1 `discovery/watcher.go`.
@@ -37,25 +38,30 @@ use crate::{
     config::{LoginConfig, ServersConfig, TlsSettings},
 };
 
-/// Longest time for a connection with its handshake, and for an answer.
+/// Longest time for a connection with its handshake, and for one response.
 const LIMIT: Duration = Duration::from_secs(10);
-/// Time between two pings, and for an answer to one. Servers refuse more than one in 15 s; load
-/// balancers close what is silent for 350 s.
+/// Time between two pings, and for the response to one.
+///
+/// Servers refuse pings more often than every 15 s; load balancers close connections after 350 s of
+/// silence.
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
-/// Time between two looks at a server that tells nothing about the others.
+/// Time between two checks of a server that reports no others.
 const LOOK: Duration = Duration::from_mins(1);
-/// A connection that lasted so long was a good one: the next delay is the first again.
+/// Lifetime of a connection that counts as good: the next delay starts from the first again.
 const GOOD: Duration = Duration::from_mins(3);
 
-/// Connects as [`connect`](super::connect), with this token, and follows the servers over gRPC for
-/// as long as the client or a clone of it lives: the servers tell which others there are, also
-/// those that `hosts` does not name, and when the connection ends another one is used.
+/// Connects as [`connect`](super::connect) does, with this token, and follows the servers over gRPC
+/// for as long as the client or a clone of it lives.
 ///
-/// `http_ca_pem` and `grpc_ca_pem` are authorities' PEM texts instead of the configured files.
+/// The servers report which others there are, also those that `hosts` does not name; when the
+/// connection ends another server is used.
+///
+/// `http_ca_pem` and `grpc_ca_pem` are authorities' PEM texts; they replace the configured files.
 ///
 /// # Errors
 ///
-/// As [`connect`](super::connect), and [`Error::File`] for an authority that cannot be read.
+/// The errors of [`connect`](super::connect), and [`Error::File`] for an authority that cannot be
+/// read.
 pub async fn connect_and_follow(
     servers: &ServersConfig,
     (http_ca_pem, grpc_ca_pem): (Option<&str>, Option<&str>),
@@ -69,7 +75,7 @@ pub async fn connect_and_follow(
     client.with_token(token).map_err(|error| Error::consul("using the token", error))
 }
 
-/// A maker of gRPC connections to the servers.
+/// Factory of gRPC connections to the servers.
 #[derive(Clone)]
 pub(super) struct Connector {
     port: u16,
@@ -121,12 +127,14 @@ impl Connector {
         Calls::new(channel, token)
     }
 
-    /// Logs in with the server that the pool has chosen; one that cannot be reached is left.
-    /// `None` when that server knows no logins over gRPC.
+    /// Logs in with the server that the pool has chosen; a server that cannot be reached is
+    /// replaced.
+    ///
+    /// Returns `None` if that server has no logins over gRPC.
     ///
     /// # Errors
     ///
-    /// [`Error::Login`], which a retry may cure, with the server's words.
+    /// [`Error::Login`] with the server's words, which a retry may cure.
     pub(super) async fn log_in(
         &self,
         pool: &ServerPool,
@@ -151,6 +159,7 @@ impl Connector {
         };
         match attempt.await {
             Ok(token) => Ok(Some(token)),
+            // An older server; the caller then uses HTTP.
             Err(status) if status.code() == Code::Unimplemented => Ok(None),
             Err(status) => {
                 if [Code::Unavailable, Code::DeadlineExceeded].contains(&status.code()) {
@@ -165,13 +174,14 @@ impl Connector {
 
     /// Follows the servers until the pool is dropped.
     pub(super) fn follow(self, pool: &Arc<ServerPool>, token: Option<SecretString>) {
+        // Weak, since the task would otherwise keep the pool, and with it itself, alive for ever.
         let work = follow(self, Arc::downgrade(pool), token);
         pool.keep(AbortOnDropHandle::new(tokio::spawn(work)));
     }
 }
 
-/// What a server answered to a login. Its text is the server's own, so that final refusals are told
-/// from others as those over HTTP are.
+/// Refusal of a login by a server, in its own words, so that final refusals are recognised as those
+/// over HTTP are.
 #[derive(Debug, thiserror::Error)]
 #[error("{message} ({code:?})")]
 pub(crate) struct Refusal {
@@ -182,6 +192,7 @@ pub(crate) struct Refusal {
 async fn follow(connector: Connector, pool: Weak<ServerPool>, token: Option<SecretString>) {
     let delays = || {
         Backoff::default()
+            // Delays of upstream's connection manager.
             .with_initial(Duration::from_millis(500))
             .with_factor(1.5)
             .with_cap(Duration::from_mins(1))
@@ -195,6 +206,7 @@ async fn follow(connector: Connector, pool: Weak<ServerPool>, token: Option<Secr
             None => strong.chosen(),
             Some(left) => strong.next_after(&left).await,
         };
+        // Not held across the connection, or the pool could not end.
         drop(strong);
         let began = Instant::now();
         let Err(status) = connector.stay(&pool, &address, token.as_ref()).await else { return };
@@ -213,7 +225,7 @@ async fn follow(connector: Connector, pool: Weak<ServerPool>, token: Option<Secr
 }
 
 impl Connector {
-    /// Connects to a server and stays with it. Ends with an error, or when the pool was dropped.
+    /// Connects to a server and stays with it. Ends with an error, or when the pool is dropped.
     async fn stay(
         &self,
         pool: &Weak<ServerPool>,
@@ -221,6 +233,7 @@ impl Connector {
         token: Option<&SecretString>,
     ) -> std::result::Result<(), Status> {
         let mut calls = self.calls(address, token).await?;
+        // Also proves that the server answers, before requests are switched to it.
         let has_watch = look(&mut calls).await?;
         let Some(strong) = pool.upgrade() else { return Ok(()) };
         strong
@@ -234,9 +247,11 @@ impl Connector {
                 let found = answer.servers.iter().filter_map(|server| host(&server.address));
                 let found: Vec<String> = found.collect();
                 tracing::info!(servers = ?found, "{} servers are ready", found.len());
+                // Upgraded for each answer only: between two the pool may be dropped.
                 let Some(strong) = pool.upgrade() else { return Ok(()) };
                 strong.set_servers(found);
             }
+            // Also after a clean end another server is needed.
             return Err(Status::unavailable("the server has ended its stream"));
         }
         loop {
@@ -246,7 +261,7 @@ impl Connector {
     }
 }
 
-/// Asks whether the server tells about the others. One that does not know the question does not.
+/// Asks whether the server reports others. A server without this method does not.
 async fn look(calls: &mut Calls) -> std::result::Result<bool, Status> {
     match timeout(LIMIT, calls.has_server_watch()).await {
         Ok(Err(status)) if status.code() == Code::Unimplemented => Ok(false),
@@ -255,7 +270,7 @@ async fn look(calls: &mut Calls) -> std::result::Result<bool, Status> {
     }
 }
 
-/// The address without a port; `None` for what is none.
+/// Returns the address without a port; `None` if it is no address.
 fn host(address: &str) -> Option<String> {
     let ip = address.parse::<IpAddr>().ok();
     let ip = ip.or_else(|| address.parse::<SocketAddr>().ok().map(|it| it.ip()));

@@ -1,4 +1,4 @@
-//! Finding a server that answers and has a leader.
+//! Finds a server that answers and has a leader.
 
 use std::{future::Future, net::IpAddr, sync::Arc, time::Duration};
 
@@ -9,20 +9,21 @@ use tokio_util::sync::CancellationToken;
 use super::server_pool::{Server, ServerPool};
 use crate::{Error, Result, config::ServersConfig};
 
-/// Connects to a server that answers and has a leader, trying all addresses in turn, again and
-/// again. When it stops answering later, the client goes on to another: nothing is sent twice but
-/// what has the same effect twice.
+/// Connects to a server that answers and has a leader, trying all addresses repeatedly.
 ///
-/// `ca_pem` is an authority's PEM text instead of the configured file.
+/// If it stops answering later, the client switches to another; only idempotent requests are sent
+/// twice.
 ///
-/// Deviation: upstream finds and follows servers over gRPC, then talks to the chosen one over HTTP;
-/// here the same server is found by asking each over HTTP who leads, and left when it fails.
-/// `connect_and_follow` (feature `server-watch`) also follows them over gRPC.
+/// `ca_pem` is an authority's PEM text; it replaces the configured file.
+///
+/// Deviation: upstream discovers and follows servers over gRPC, then talks to the chosen one over
+/// HTTP; here a server is found by asking each over HTTP for the leader, and replaced when it
+/// fails. `connect_and_follow` (feature `server-watch`) also follows them over gRPC.
 ///
 /// # Errors
 ///
-/// [`Error::Consul`] for TLS settings that cannot be used, [`Error::Input`] for hosts that can never
-/// give an address, [`Error::Stopped`] when `stop` is cancelled.
+/// [`Error::Consul`] for unusable TLS settings, [`Error::Input`] for hosts that can never give an
+/// address, [`Error::Stopped`] when `stop` is cancelled.
 ///
 /// Source: consul-server-connection-manager 0.1 `discovery`.
 pub async fn connect(
@@ -34,7 +35,7 @@ pub async fn connect(
     connect_to_pool(servers, ca_pem, tenancy, stop).await.map(|(client, _pool)| client)
 }
 
-/// [`connect`], with the pool below the client.
+/// Connects as [`connect`] does, and returns the pool below the client, too.
 pub(super) async fn connect_to_pool(
     servers: &ServersConfig,
     ca_pem: Option<&str>,
@@ -51,11 +52,11 @@ pub(super) async fn connect_to_pool(
     until_connected(stop, || find(&settings)).await
 }
 
-/// Tries until it works, with growing delays from 0.5 s to 60 s.
+/// Retries until `attempt` succeeds, with growing delays from 0.5 s to 60 s.
 ///
 /// # Errors
 ///
-/// The first error that no retry cures, or [`Error::Stopped`] when `stop` is cancelled.
+/// The first error that no retry can cure, or [`Error::Stopped`] when `stop` is cancelled.
 pub(super) async fn until_connected<T, F>(
     stop: &CancellationToken,
     attempt: impl Fn() -> F + Send + Sync,
@@ -83,6 +84,7 @@ where
             tokio::time::sleep(delays.next_delay()).await;
         }
     };
+    // The stop first, so that a cancelled run makes no further attempt.
     tokio::select! {
         biased;
         () = stop.cancelled() => Err(Error::Stopped { operation: "connecting to Consul" }),
@@ -98,6 +100,7 @@ async fn find(settings: &Settings) -> Result<(Client, Arc<ServerPool>)> {
         let config = settings.client(address);
         let server = Arc::new(Server::new(address.clone(), &config).map_err(unusable)?);
         let probe = Client::with_transport(config.clone(), Arc::<Server>::clone(&server));
+        // The leader, because a server that answers without one refuses all that follows.
         match probe.map_err(unusable)?.status_leader().await {
             Ok(Some(_leader)) => {
                 tracing::debug!(server = address, "connected");
@@ -110,12 +113,12 @@ async fn find(settings: &Settings) -> Result<(Client, Arc<ServerPool>)> {
             Err(error) => last = Some(error_chain(&error)),
         }
     }
-    // Whatever it is, the next attempt may do better.
+    // Retryable whatever it was: servers elect, and certificates are renewed.
     let hosts = &settings.servers.hosts;
     Err(transient(last.unwrap_or_else(|| format!("{hosts:?} gives no address"))))
 }
 
-/// What all servers have in common.
+/// Settings that all servers share.
 #[derive(Clone)]
 pub(super) struct Settings {
     pub(super) servers: ServersConfig,
@@ -125,7 +128,7 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    /// How the server of this address is reached.
+    /// Returns the client settings for the server at this address.
     pub(super) fn client(&self, address: &str) -> ClientConfig {
         let tls = self.servers.http_tls();
         let mut config = ClientConfig::default();
@@ -138,6 +141,7 @@ impl Settings {
             config.tls.ca_pem.clone_from(&self.ca_pem);
             config.tls.ca_file =
                 Some(tls.ca_cert_file).filter(|file| !file.is_empty()).map(Into::into);
+            // An IP address as server name means that the address itself is verified.
             let name = Some(tls.server_name).filter(|name| name.parse::<IpAddr>().is_err());
             config.tls.server_name = name.filter(|name| !name.is_empty());
         }
@@ -145,7 +149,7 @@ impl Settings {
     }
 }
 
-/// The addresses of `hosts`: what a command prints, an IP address, or all addresses of a name.
+/// Resolves `hosts`: the output of a command, an IP address, or all addresses of a name.
 pub(super) async fn discover(hosts: &str) -> Result<Vec<String>> {
     if let Some(command) = hosts.strip_prefix("exec=") {
         let mut words = command.split_whitespace();
@@ -156,6 +160,7 @@ pub(super) async fn discover(hosts: &str) -> Result<Vec<String>> {
             .args(words)
             .kill_on_drop(true)
             .output()
+            // A shutdown must not leave the command running.
             .await
             .map_err(|error| transient(format!("{program}: {error}")))?;
         if !output.status.success() {
@@ -167,6 +172,7 @@ pub(super) async fn discover(hosts: &str) -> Result<Vec<String>> {
     if hosts.parse::<IpAddr>().is_ok() {
         return Ok(vec![hosts.to_owned()]);
     }
+    // The port is required and unused.
     let found = tokio::net::lookup_host((hosts, 0))
         .await
         .map_err(|error| transient(format!("{hosts}: {error}")))?;

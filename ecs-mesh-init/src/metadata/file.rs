@@ -1,3 +1,5 @@
+//! Metadata from a file, for use outside ECS.
+
 use std::path::PathBuf;
 
 use async_trait::async_trait;
@@ -5,14 +7,14 @@ use async_trait::async_trait;
 use super::{Task, TaskMetadata};
 use crate::{Error, Result};
 
-/// Metadata in a file, for trying things outside ECS and for tests.
+/// Metadata in a file, for tests and for trials outside ECS.
 #[derive(Debug, Clone)]
 pub struct FileTaskMetadata {
     path: PathBuf,
 }
 
 impl FileTaskMetadata {
-    /// Metadata in this file, which is read on each call.
+    /// Creates a source that reads this file on each call.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into() }
     }

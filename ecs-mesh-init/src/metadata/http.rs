@@ -1,3 +1,5 @@
+//! Metadata from the endpoint that ECS offers to each container.
+
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -15,7 +17,7 @@ use tokio::{net::TcpStream, time::timeout};
 use super::{Task, TaskMetadata};
 use crate::{Error, Result};
 
-/// The variable in which ECS gives the metadata's address.
+/// Name of the variable in which ECS passes the metadata's address.
 pub const METADATA_VARIABLE: &str = "ECS_CONTAINER_METADATA_URI_V4";
 
 const TIME_LIMIT: Duration = Duration::from_secs(5);
@@ -23,8 +25,8 @@ const SIZE_LIMIT: usize = 8 << 20;
 
 /// Metadata from ECS, over plain HTTP and past any proxy.
 ///
-/// Deviation: upstream waits without limit and takes any answer; here an answer is due within 5 s,
-/// with status 200, and has at most 8 MiB.
+/// Deviation: upstream waits without limit and accepts any response; here it is due within 5 s,
+/// with status 200, and at most 8 MiB long.
 ///
 /// Source: consul-ecs 0.10 `awsutil/awsutil.go` (`ECSTaskMetadata`).
 #[derive(Debug, Clone)]
@@ -36,18 +38,19 @@ pub struct HttpTaskMetadata {
 
 #[derive(Debug, Clone)]
 enum Wire {
-    /// What ECS has: no TLS, so that nothing of it is set up. A connection for each question.
+    /// Plain HTTP, as ECS serves it: no TLS library is set up. Uses one connection for each
+    /// request.
     Plain,
     #[cfg(feature = "tls")]
     Tls(reqwest::Client),
 }
 
 impl HttpTaskMetadata {
-    /// Metadata at the address in [`METADATA_VARIABLE`], which `lookup` reads.
+    /// Creates a source for the address in [`METADATA_VARIABLE`], which `lookup` reads.
     ///
     /// # Errors
     ///
-    /// [`Error::Input`] when the variable is not set, or no address of HTTP.
+    /// [`Error::Input`] if the variable is unset, or not an HTTP address.
     pub fn from_vars(lookup: impl Fn(&str) -> Option<String>) -> Result<Self> {
         match lookup(METADATA_VARIABLE).filter(|address| !address.is_empty()) {
             Some(address) if address.starts_with("http://") || address.starts_with("https://") => {
@@ -61,21 +64,22 @@ impl HttpTaskMetadata {
         }
     }
 
-    /// Metadata of the container at `address`.
+    /// Creates a source for the container at `address`.
     ///
     /// # Errors
     ///
-    /// [`Error::Metadata`] when no HTTP client can be made, [`Error::Input`] for https without the
+    /// [`Error::Metadata`] if no HTTP client can be built, [`Error::Input`] for https without the
     /// feature `tls`.
     pub fn new(address: &str) -> Result<Self> {
         Self::with_time_limit(address, TIME_LIMIT)
     }
 
-    /// Metadata whose answer is due within `limit`.
+    /// Creates a source whose response is due within `limit`.
     ///
     /// # Errors
     ///
-    /// As [`HttpTaskMetadata::new`].
+    /// [`Error::Metadata`] if no HTTP client can be built, [`Error::Input`] for https without the
+    /// feature `tls`.
     pub fn with_time_limit(address: &str, limit: Duration) -> Result<Self> {
         const STEP: &str = "calling metadata uri";
         let url: Uri = format!("{}/task", address.trim_end_matches('/'))
@@ -85,6 +89,7 @@ impl HttpTaskMetadata {
         crate::tls::check(METADATA_VARIABLE, https)?;
         #[cfg(feature = "tls")]
         if https {
+            // A proxy of the environment cannot reach the link-local address.
             let client = reqwest::Client::builder().no_proxy().build();
             let wire = Wire::Tls(client.map_err(|error| failed(STEP, error))?);
             return Ok(Self { wire, url, limit });
@@ -104,6 +109,7 @@ impl HttpTaskMetadata {
 #[async_trait]
 impl TaskMetadata for HttpTaskMetadata {
     async fn task(&self) -> Result<Task> {
+        // One limit over all steps: a body that trickles in counts as no answer.
         let answer = timeout(self.limit, self.fetch()).await.unwrap_or_else(|_elapsed| {
             Err(Failure::Call(format!("no answer within {:?}", self.limit).into()))
         });
@@ -119,13 +125,13 @@ impl TaskMetadata for HttpTaskMetadata {
     }
 }
 
-/// The step at which it went wrong.
+/// Step that failed.
 enum Failure {
     Call(BoxError),
     Body(BoxError),
 }
 
-/// One question over a connection of its own.
+/// Asks over a connection of its own.
 async fn plain(url: &Uri) -> Result<Vec<u8>, Failure> {
     fn call(error: impl Into<BoxError>) -> Failure {
         Failure::Call(error.into())
@@ -138,6 +144,7 @@ async fn plain(url: &Uri) -> Result<Vec<u8>, Failure> {
     let path = url.path_and_query().map_or("/", |path| path.as_str());
     let request = Request::get(path)
         .header(HOST, authority.as_str())
+        // ECS's endpoint needs no keep-alive, and an idle connection would have to be watched.
         .header(CONNECTION, HeaderValue::from_static("close"))
         .body(Empty::<Bytes>::new())
         .map_err(call)?;
@@ -146,6 +153,7 @@ async fn plain(url: &Uri) -> Result<Vec<u8>, Failure> {
         if answer.status() != StatusCode::OK {
             return Err(call(format!("it answered {}", answer.status())));
         }
+        // Limited while reading, so that a wrong endpoint cannot fill the memory.
         let body = Limited::new(answer.into_body(), SIZE_LIMIT).collect().await;
         body.map(|body| body.to_bytes().to_vec()).map_err(Failure::Body)
     };
@@ -153,7 +161,7 @@ async fn plain(url: &Uri) -> Result<Vec<u8>, Failure> {
     tokio::select! {
         biased;
         body = &mut exchange => body,
-        // The connection may end first; what it has read is still to be taken.
+        // The connection may end first; the response that it has read is still to be taken.
         _ended = connection => exchange.await,
     }
 }

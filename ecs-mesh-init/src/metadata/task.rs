@@ -1,52 +1,54 @@
+//! The task as the metadata endpoint describes it, and the names that derive from it.
+
 use serde::{Deserialize, Deserializer};
 
 use crate::{Error, Result};
 
-/// A task, as ECS describes it. Everything may be missing.
+/// Task as ECS describes it. Every member may be missing.
 ///
 /// Source: consul-ecs 0.10 `awsutil/awsutil.go`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[non_exhaustive]
 pub struct Task {
-    /// Name (on EC2) or ARN (on Fargate) of the cluster.
+    /// Cluster: a name on EC2, an ARN on Fargate.
     #[serde(deserialize_with = "nullable")]
     pub cluster: String,
     /// ARN of the task.
     #[serde(rename = "TaskARN", deserialize_with = "nullable")]
     pub task_arn: String,
-    /// Family of its definition.
+    /// Family of the task definition.
     #[serde(deserialize_with = "nullable")]
     pub family: String,
-    /// Zone that it runs in.
+    /// Availability zone that it runs in.
     #[serde(deserialize_with = "nullable")]
     pub availability_zone: String,
-    /// Its containers.
+    /// Containers of the task.
     #[serde(deserialize_with = "nullable")]
     pub containers: Vec<Container>,
 }
 
-/// A container of a task.
+/// Container of a task.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[non_exhaustive]
 pub struct Container {
-    /// Name.
+    /// Name in the task definition.
     #[serde(deserialize_with = "nullable")]
     pub name: String,
-    /// `NORMAL` for the user's containers.
+    /// Type: `NORMAL` for the user's containers, others for those of ECS itself.
     #[serde(rename = "Type", deserialize_with = "nullable")]
     pub kind: String,
-    /// What ECS wants: `RUNNING`, `STOPPED`, …
+    /// Status that ECS aims at: `RUNNING`, `STOPPED`, …
     #[serde(deserialize_with = "nullable")]
     pub desired_status: String,
-    /// What it is.
+    /// Status that ECS observes.
     #[serde(deserialize_with = "nullable")]
     pub known_status: String,
-    /// Its health; empty when it has no health check.
+    /// Health; empty without a health check.
     #[serde(deserialize_with = "nullable")]
     pub health: ContainerHealth,
-    /// Its networks.
+    /// Networks that it is attached to.
     #[serde(deserialize_with = "nullable")]
     pub networks: Vec<Network>,
 }
@@ -59,15 +61,15 @@ pub struct ContainerHealth {
     /// `HEALTHY`, `UNHEALTHY` or `UNKNOWN`.
     #[serde(deserialize_with = "nullable")]
     pub status: String,
-    /// Since when.
+    /// Time of the last change of `status` (RFC 3339).
     #[serde(deserialize_with = "nullable")]
     pub status_since: String,
-    /// What the check's command returned.
+    /// Exit code of the health check's command.
     #[serde(deserialize_with = "nullable")]
     pub exit_code: i64,
 }
 
-/// A network of a container.
+/// Network of a container.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[non_exhaustive]
@@ -75,7 +77,7 @@ pub struct Network {
     /// IPv4 addresses.
     #[serde(rename = "IPv4Addresses", deserialize_with = "nullable")]
     pub ipv4_addresses: Vec<String>,
-    /// Name in the private DNS.
+    /// Name in the VPC's private DNS.
     #[serde(rename = "PrivateDNSName", deserialize_with = "nullable")]
     pub private_dns_name: String,
 }
@@ -85,15 +87,16 @@ where
     D: Deserializer<'de>,
     T: Default + Deserialize<'de>,
 {
+    // ECS's agent is written in Go, which encodes an empty list as `null`.
     Option::<T>::deserialize(deserializer).map(Option::unwrap_or_default)
 }
 
 impl Task {
-    /// Reads the answer of the metadata endpoint.
+    /// Parses the response of the metadata endpoint.
     ///
     /// # Errors
     ///
-    /// [`Error::Metadata`] when it is not the JSON of a task.
+    /// [`Error::Metadata`] if it is not the JSON of a task.
     pub fn parse(bytes: &[u8]) -> Result<Self> {
         serde_json::from_slice(bytes).map_err(|error| Error::Metadata {
             step: "unmarshalling metadata uri response".to_owned(),
@@ -101,16 +104,16 @@ impl Task {
         })
     }
 
-    /// What stands after the last slash of the ARN.
+    /// Returns the task's id: the part of the ARN after its last slash.
     pub fn id(&self) -> &str {
         self.task_arn.rsplit('/').next().unwrap_or_default()
     }
 
-    /// The AWS region: `configured` if there is one, else the ARN's.
+    /// Returns the AWS region: `configured` if it is set, else the ARN's.
     ///
     /// # Errors
     ///
-    /// [`Error::Input`] when the ARN has none.
+    /// [`Error::Input`] if the ARN has none.
     pub fn region(&self, configured: Option<&str>) -> Result<String> {
         match configured.filter(|region| !region.is_empty()) {
             Some(region) => Ok(region.to_owned()),
@@ -123,11 +126,11 @@ impl Task {
         }
     }
 
-    /// The AWS account of the ARN.
+    /// Returns the AWS account of the ARN.
     ///
     /// # Errors
     ///
-    /// [`Error::Input`] when the ARN has none.
+    /// [`Error::Input`] if the ARN has none.
     pub fn account(&self) -> Result<String> {
         self.arn_field(4).ok_or_else(|| {
             Error::input(format!(
@@ -139,16 +142,17 @@ impl Task {
 
     fn arn_field(&self, at: usize) -> Option<String> {
         let fields: Vec<&str> = self.task_arn.split(':').collect();
+        // A full ARN has six fields; a shorter text must not pass its words off as a region.
         let field = fields.get(at).filter(|field| fields.len() >= 6 && !field.is_empty());
         field.map(|field| (*field).to_owned())
     }
 
-    /// ARN of the cluster, which is the name of its node in the catalog.
+    /// Returns the ARN of the cluster, which names its node in the catalog.
     ///
     /// # Errors
     ///
-    /// [`Error::Input`] when the task's ARN has no slash. ARNs of the old short format
-    /// (`task/<id>`) give a wrong ARN, as they do upstream.
+    /// [`Error::Input`] if the task's ARN has no slash. ARNs in the old short format (`task/<id>`)
+    /// give a wrong ARN, as they do upstream.
     pub fn cluster_arn(&self) -> Result<String> {
         if self.cluster.starts_with("arn:") {
             return Ok(self.cluster.clone());
@@ -163,8 +167,8 @@ impl Task {
         }
     }
 
-    /// The task's own address: the first of the first network of the first container, else
-    /// `127.0.0.1`.
+    /// Returns the task's own address: the first address of the first network of the first
+    /// container, else `127.0.0.1`.
     pub fn node_ip(&self) -> &str {
         self.containers
             .first()
@@ -173,19 +177,19 @@ impl Task {
             .map_or("127.0.0.1", String::as_str)
     }
 
-    /// The container of a name.
+    /// Returns the container of a name.
     pub fn container(&self, name: &str) -> Option<&Container> {
         self.containers.iter().find(|container| container.name == name)
     }
 
-    /// Whether a container has stopped; one that is absent has.
+    /// Returns `true` if a container has stopped; an absent one counts as stopped.
     pub fn has_stopped(&self, name: &str) -> bool {
         self.container(name).is_none_or(Container::has_stopped)
     }
 }
 
 impl Container {
-    /// Whether it has stopped, and is meant to have.
+    /// Returns `true` if it has stopped, and ECS does not want to start it again.
     pub fn has_stopped(&self) -> bool {
         self.desired_status == "STOPPED" && self.known_status == "STOPPED"
     }
@@ -207,7 +211,7 @@ mod tests {
         Task::parse(EXAMPLE.as_bytes()).unwrap()
     }
 
-    /// Spec: MI13
+    /// Case MI13: id, region, account and cluster ARN follow from the task's ARN.
     #[test]
     fn an_arn_gives_id_region_account_and_cluster() {
         let mut task = task();
@@ -219,7 +223,7 @@ mod tests {
         assert_eq!(task.cluster_arn().unwrap(), task.cluster);
     }
 
-    /// Spec: MI14
+    /// Case MI14: a configured region wins over the ARN; without both it is an error.
     #[test]
     fn a_configured_region_wins_over_the_arn() {
         let mut task = task();
@@ -241,7 +245,7 @@ mod tests {
         );
     }
 
-    /// Spec: MI15
+    /// Case MI15: metadata without containers, networks or addresses means 127.0.0.1.
     #[test]
     fn without_an_address_the_node_is_local() {
         let mut task = task();

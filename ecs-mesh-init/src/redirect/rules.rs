@@ -1,3 +1,5 @@
+//! The `iptables` rules of a redirection, in the order in which the kernel has to see them.
+
 use super::Redirection;
 
 const INBOUND: &str = "CONSUL_PROXY_INBOUND";
@@ -6,16 +8,17 @@ const OUTPUT: &str = "CONSUL_PROXY_OUTPUT";
 const TO_OUTBOUND: &str = "CONSUL_PROXY_REDIRECT";
 const DNS: &str = "CONSUL_DNS_REDIRECT";
 
-/// The arguments of each run of `iptables`, in order.
+/// Returns the arguments of each run of `iptables`, in order.
 ///
-/// Exclusions are inserted before what they exclude from, so the last of them stands first.
+/// Exclusions are inserted at the head of their chain, so the last one added is matched first.
 ///
-/// Of DNS only what goes to 127.0.0.1 is redirected, where the rewritten `resolv.conf` sends it:
+/// Of DNS only queries to 127.0.0.1 are redirected, where the rewritten `resolv.conf` sends them:
 /// lookups of the servers' own names, at the other name servers, stay as they are.
 ///
 /// Source: Consul 1.21 `sdk/iptables/iptables.go`; consul-ecs 0.10 adds the policy at the end.
 pub fn rules(redirection: &Redirection) -> Vec<Vec<String>> {
     let mut list = List::default();
+    // All chains first, since rules below jump to them.
     for chain in [INBOUND, TO_INBOUND, OUTPUT, TO_OUTBOUND, DNS] {
         list.add(&format!("-N {chain}"));
     }
@@ -42,6 +45,7 @@ impl List {
             redirection.outbound_port
         ));
         if let Some(port) = redirection.dns_port {
+            // TCP as well: long answers are repeated over it.
             for protocol in ["udp", "tcp"] {
                 let to = format!("-j DNAT --to-destination 127.0.0.1:{port}");
                 self.add(&format!("-A {DNS} -p {protocol} -d 127.0.0.1 --dport 53 {to}"));
@@ -50,8 +54,11 @@ impl List {
                 self.add(&format!("-A OUTPUT -p {protocol} -d 127.0.0.1 --dport 53 -j {DNS}"));
             }
         }
+        // After the DNS rules: a query to 127.0.0.1 must not match the local exclusion below first.
         self.add(&format!("-A OUTPUT -p tcp -j {OUTPUT}"));
+        // The proxy's own connections, or they would come back to it in a loop.
         self.add(&format!("-A {OUTPUT} -m owner --uid-owner {} -j RETURN", redirection.proxy_uid));
+        // Traffic within the task does not go through the mesh.
         self.add(&format!("-A {OUTPUT} -d 127.0.0.1/32 -j RETURN"));
         self.add(&format!("-A {OUTPUT} -j {TO_OUTBOUND}"));
         for port in &redirection.exclude_outbound_ports {
@@ -65,7 +72,7 @@ impl List {
         }
     }
 
-    /// An exclusion by a value of the user's, which stays one argument.
+    /// Inserts an exclusion by a value of the user's, which stays one argument.
     fn insert(&mut self, condition: &[&str]) {
         let words = ["-t", "nat", "-I", OUTPUT].iter().chain(condition).chain(&["-j", "RETURN"]);
         self.rules.push(words.map(|word| (*word).to_owned()).collect());

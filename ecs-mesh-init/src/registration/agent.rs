@@ -1,3 +1,5 @@
+//! Registration with a Consul agent that runs in the task (early generation).
+
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
@@ -9,18 +11,19 @@ use consul_watch::{
 use super::{MeshCheck, MeshService, Registrar};
 use crate::{Error, Result};
 
-/// How long a copied check lives without a report: in effect forever.
+/// TTL of a copied check: in effect infinite, since the health of a container may not change for
+/// months.
 const SYNCED_TTL: Duration = Duration::from_hours(100_000);
 
-/// Id of the check that copies a container's health.
+/// Returns the id of the check that copies a container's health.
 pub(crate) fn synced_check_id(service_id: &str, container: &str) -> String {
     format!("{service_id}-{container}-consul-ecs")
 }
 
-/// What an agent is told of a service.
+/// Builds the registration of a service with an agent.
 ///
-/// Members that are empty are left out, as a community agent refuses `Namespace` and `Partition`,
-/// and weights of zero.
+/// Empty members are left out, since a community agent refuses `Namespace` and `Partition`, and
+/// weights of zero.
 ///
 /// Source: consul-ecs 0.6 `subcommand/mesh-init/command.go`.
 pub fn agent_registration(service: &MeshService) -> AgentServiceRegistration {
@@ -58,14 +61,14 @@ fn check_spec(service: &MeshService, check: &MeshCheck) -> Option<CheckSpec> {
     }
 }
 
-/// Registers with the agent beside the task.
+/// Registrar that writes to the agent in the task.
 #[derive(Debug, Clone)]
 pub struct AgentRegistrar {
     agent: Arc<dyn AgentApi>,
 }
 
 impl AgentRegistrar {
-    /// Registers with this agent.
+    /// Creates a registrar for this agent.
     pub fn new(agent: Arc<dyn AgentApi>) -> Self {
         Self { agent }
     }
@@ -82,6 +85,7 @@ impl Registrar for AgentRegistrar {
     }
 
     async fn checks(&self, service: &MeshService) -> Result<Vec<HealthCheck>> {
+        // From the plan: the ids are all that an update of a TTL check needs.
         let ids = service.checks.iter().filter_map(|check| match check {
             MeshCheck::Container(name) => Some(synced_check_id(&service.id, name)),
             MeshCheck::Dataplane | MeshCheck::Agent(_) => None,
@@ -99,10 +103,12 @@ impl Registrar for AgentRegistrar {
         Ok(())
     }
 
+    /// Treats an unknown service as deregistered.
     async fn deregister(&self, service: &MeshService) -> Result<()> {
         let result =
             self.agent.agent_deregister_service(&service.id, service.namespace.as_deref()).await;
         match result {
+            // The agent may have left with the task before.
             Err(error) if !error.is_not_found() => {
                 Err(Error::consul(format!("deregistering {}", service.id), error))
             }

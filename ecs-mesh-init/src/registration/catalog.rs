@@ -1,3 +1,5 @@
+//! Registration in the catalog through the servers (current generation).
+
 use async_trait::async_trait;
 use consul_watch::{
     Client, QueryOptions,
@@ -10,12 +12,12 @@ use crate::{Error, Result};
 const CHECK_TYPE: &str = "consul-ecs-health-check";
 const DATAPLANE: &str = "consul-dataplane";
 
-/// Id of the check that copies a container's health.
+/// Returns the id of the check that copies a container's health.
 pub(crate) fn check_id(service_id: &str, container: &str) -> String {
     format!("{service_id}-{container}")
 }
 
-/// What the catalog is told of a service on the node `node`.
+/// Builds the catalog registration of a service on the node `node`.
 ///
 /// Source: consul-ecs 0.10 `subcommand/mesh-init/command.go`.
 pub fn catalog_registration(service: &MeshService, node: &str) -> CatalogRegistration {
@@ -35,7 +37,10 @@ pub fn catalog_registration(service: &MeshService, node: &str) -> CatalogRegistr
 
     let mut registration =
         CatalogRegistration::new(node, service.task_address.as_str()).with_service(entry);
+    // Upstream's mark of a node that has no agent.
     registration.node_meta = [("synthetic-node".to_owned(), "true".to_owned())].into();
+    // Every task of the cluster registers on this node; without the flag each would overwrite its
+    // address.
     registration.skip_node_update = true;
     registration.partition.clone_from(&service.partition);
     registration.checks =
@@ -63,6 +68,7 @@ fn health_check(service: &MeshService, check: &MeshCheck) -> Option<HealthCheck>
         MeshCheck::Agent(_) => return None,
     };
     let id = check_id(&service.id, container);
+    // Critical until health-sync reports: a task that is still starting takes no traffic.
     let mut check = HealthCheck::of_service(&service.id, id, HealthStatus::Critical);
     name.clone_into(&mut check.name);
     CHECK_TYPE.clone_into(&mut check.kind);
@@ -72,7 +78,7 @@ fn health_check(service: &MeshService, check: &MeshCheck) -> Option<HealthCheck>
     Some(check)
 }
 
-/// Registers straight in the catalog, on a node that stands for the ECS cluster.
+/// Registrar that writes to the catalog, on a node that stands for the ECS cluster.
 #[derive(Debug, Clone)]
 pub struct CatalogRegistrar {
     client: Client,
@@ -80,13 +86,14 @@ pub struct CatalogRegistrar {
 }
 
 impl CatalogRegistrar {
-    /// Registers through this client; `node` is the ARN of the cluster.
+    /// Creates a registrar that uses this client; `node` is the ARN of the cluster.
     pub fn new(client: Client, node: impl Into<String>) -> Self {
         Self { client, node: node.into() }
     }
 
     /// Writes checks of services that share a partition.
     async fn write(&self, checks: Vec<HealthCheck>, partition: Option<String>) -> Result<()> {
+        // An empty address, which `SkipNodeUpdate` makes the server ignore.
         let mut registration = CatalogRegistration::new(self.node.as_str(), "");
         registration.skip_node_update = true;
         registration.partition = partition;
@@ -100,8 +107,10 @@ impl CatalogRegistrar {
 
 #[async_trait]
 impl Registrar for CatalogRegistrar {
-    /// Leaves checks out that are there already as they would be registered: their states are
-    /// health-sync's, which writes a state once.
+    /// Omits checks that are already there as they would be registered: their states belong to
+    /// health-sync, which writes a state once.
+    ///
+    /// Otherwise a second mesh-init would make a healthy task critical until its health changes.
     ///
     /// Deviation: upstream makes all of them critical again.
     async fn register(&self, service: &MeshService) -> Result<()> {
@@ -109,7 +118,7 @@ impl Registrar for CatalogRegistrar {
         let known = match self.checks(service).await {
             Ok(known) => known,
             Err(error) if error.is_retryable() => return Err(error),
-            // Without the right to read them they begin again: critical is the safe side.
+            // Without the right to read them they start again: critical is the safe side.
             Err(_refused) => Vec::new(),
         };
         for check in &mut registration.checks {
@@ -130,24 +139,28 @@ impl Registrar for CatalogRegistrar {
 
     async fn checks(&self, service: &MeshService) -> Result<Vec<HealthCheck>> {
         let mut options = QueryOptions::default();
+        // Backquotes are the raw quotes of the filter language.
         options.filter = Some(format!("ServiceID == `{}`", service.id));
         options.namespace.clone_from(&service.namespace);
         options.partition.clone_from(&service.partition);
         let answer = self.client.health_checks(&service.name, &options).await.map_err(|error| {
             Error::consul(format!("reading the checks of {}", service.id), error)
         })?;
+        // Servers older than the filter answer with the checks of all instances.
         let own = answer.value.into_iter().filter(|check| check.service_id == service.id);
         Ok(own
             .map(|mut check| {
+                // Answers of community servers name no partition; the write below needs the
+                // service's.
                 check.partition = check.partition.or_else(|| service.partition.clone());
                 check
             })
             .collect())
     }
 
-    /// One write for all. The partition is that of the checks.
+    /// Writes all checks in one request, in the partition of the first that names one.
     ///
-    /// Deviation: upstream leaves the partition out, which is wrong for others than the default.
+    /// Deviation: upstream leaves the partition out, which is wrong for any but the default one.
     async fn report(&self, checks: &[HealthCheck]) -> Result<()> {
         if checks.is_empty() {
             return Ok(());
@@ -171,12 +184,12 @@ impl Registrar for CatalogRegistrar {
 
 /// Returns `true` if two checks differ in their states at most.
 fn is_same(known: &HealthCheck, wanted: &HealthCheck) -> bool {
-    // Servers before 1.9 keep no type.
+    // Servers before 1.9 do not store the type.
     let same_type = known.kind.is_empty() || known.kind == wanted.kind;
     known.name == wanted.name && known.notes == wanted.notes && same_type
 }
 
-/// A check that was read, without what only an answer has: old servers refuse it.
+/// Copies the members of a check that a write may have: old servers refuse the others.
 fn written(check: HealthCheck) -> HealthCheck {
     let mut written = HealthCheck::of_service(check.service_id, check.check_id, check.status);
     written.name = check.name;

@@ -1,3 +1,5 @@
+//! Computes what a task registers from its configuration and metadata alone.
+
 use std::{collections::BTreeMap, time::Duration};
 
 use consul_watch::{
@@ -21,28 +23,30 @@ use crate::{
 
 const GATEWAY_PORT: u16 = 8443;
 
-/// What a task registers, by its configuration and metadata alone.
+/// Services that a task registers.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct TaskPlan {
     /// Id of the task.
     pub task_id: String,
-    /// The service; `None` for gateways.
+    /// Service of the task; `None` for gateways.
     pub service: Option<MeshService>,
-    /// The sidecar, or the gateway.
+    /// Sidecar, or the gateway.
     pub proxy: MeshService,
 }
 
 impl TaskPlan {
-    /// Computes what is registered. `aws_region` is the variable `AWS_REGION`: the current
-    /// generation states a locality only with it.
+    /// Computes the services.
+    ///
+    /// `aws_region` is the variable `AWS_REGION`, without which the current generation states no
+    /// locality.
     ///
     /// # Errors
     ///
-    /// [`Error::Input`] when the configuration has neither a service nor a gateway, or the metadata
-    /// lacks what ids and names are made of.
+    /// [`Error::Input`] if the configuration has neither a service nor a gateway, or the metadata
+    /// lacks the parts of ids and names.
     ///
-    /// Deviation: upstream makes ids such as `-` of metadata that is empty.
+    /// Deviation: upstream builds ids such as `-` from empty metadata.
     ///
     /// Source: consul-ecs 0.10 and 0.6 `subcommand/mesh-init/command.go`.
     pub fn new(config: &Config, task: &Task, aws_region: Option<&str>) -> Result<Self> {
@@ -55,6 +59,7 @@ impl TaskPlan {
         }
         let planner = Planner { config, task, aws_region };
         let (service, proxy) = match (&config.gateway, &config.service) {
+            // The gateway wins if both are there, as upstream.
             (Some(gateway), _) => (None, planner.gateway(gateway)?),
             (None, Some(settings)) => {
                 let service = planner.service(settings)?;
@@ -70,7 +75,7 @@ impl TaskPlan {
         Ok(Self { task_id: task.id().to_owned(), service, proxy })
     }
 
-    /// The services in the order of their registration.
+    /// Iterates over the services in the order of their registration.
     pub fn services(&self) -> impl Iterator<Item = &MeshService> {
         self.service.iter().chain([&self.proxy])
     }
@@ -87,7 +92,7 @@ impl Planner<'_> {
         self.config.generation == Generation::Current
     }
 
-    /// The configured name, or the family: in lower case, but for early gateways.
+    /// Returns the configured name, or the family in lower case; early gateways keep its case.
     fn name(&self, owner: &str, configured: &str) -> Result<String> {
         let family = &self.task.family;
         match (configured.is_empty(), family.is_empty()) {
@@ -116,6 +121,7 @@ impl Planner<'_> {
             checks.push(MeshCheck::Dataplane);
         }
         let mut tagged_addresses = BTreeMap::new();
+        // The address under which other transparent proxies know this service.
         if self.config.redirects_traffic() {
             let address = self.task.node_ip().to_owned();
             let address = ServiceAddress { address, port: settings.port.into() };
@@ -151,6 +157,7 @@ impl Planner<'_> {
         body.upstreams = proxy.upstreams.iter().map(upstream).collect();
         body.mesh_gateway = mesh_gateway(proxy.mesh_gateway.as_ref().map(|it| it.mode.as_str()));
         body.expose = proxy.expose.as_ref().map(expose).unwrap_or_default();
+        // A key of the current generation only.
         if self.is_current() {
             body.local_service_address.clone_from(&proxy.local_service_address);
         }
@@ -176,8 +183,9 @@ impl Planner<'_> {
             port,
             proxy: Some(body),
             checks,
-            // Also the service's virtual address: Consul makes the outbound filter chains of other
-            // proxies from the sidecar's, without which a call to the task's address leaves the mesh.
+            // `..` also copies the service's virtual address: Consul builds the outbound filter
+            // chains of other proxies from the sidecar's, without which a call to the task's
+            // address leaves the mesh.
             ..service.clone()
         }
     }
@@ -186,11 +194,14 @@ impl Planner<'_> {
         let name = self.name("gateway", &gateway.name)?;
         let mut body = ServiceProxy::default();
         body.config.clone_from(&gateway.proxy.config);
+        // Terminating and API gateways keep the task's address; upstream ignores these settings for
+        // them.
         let has_addresses = gateway.kind == GatewayKind::MeshGateway;
         let lan = Some(&gateway.lan_address).filter(|_| has_addresses);
         let wan = Some(&gateway.wan_address).filter(|_| has_addresses);
         let port = lan.map_or(GATEWAY_PORT, port_of);
         let tagged = [("lan", lan), ("wan", wan)];
+        // An address with a port only sets the listener's port and is no address to publish.
         let tagged_addresses = tagged.into_iter().filter_map(|(name, address)| {
             let address = address.filter(|address| !address.address.is_empty())?;
             let port = i64::from(port_of(address));
@@ -221,7 +232,7 @@ impl Planner<'_> {
         })
     }
 
-    /// Which task it is, and over it what the user says.
+    /// Builds the metadata: the task's identity, and over it the user's own.
     fn meta(&self, own: &BTreeMap<String, String>) -> BTreeMap<String, String> {
         let mut meta: BTreeMap<String, String> = [
             ("task-id", self.task.id()),
@@ -255,6 +266,7 @@ fn listener_check(name: &str, host: &str, port: u16) -> MeshCheck {
     name.clone_into(&mut spec.name);
     spec.tcp = Some(format!("{host}:{port}"));
     spec.interval = Some(Duration::from_secs(10));
+    // So that a task whose host died leaves the catalog after 10 minutes.
     spec.deregister_critical_service_after = Some(Duration::from_mins(10));
     MeshCheck::Agent(Box::new(spec))
 }
@@ -265,8 +277,10 @@ fn mesh_gateway(mode: Option<&str>) -> MeshGateway {
     gateway
 }
 
-/// Deviation: a type that is not set is sent as `service`, which it means. Upstream leaves that to
-/// the server, and an old one (1.8.7) stores nothing when it is registered in the catalog.
+/// Builds an upstream.
+///
+/// Deviation: an unset type is sent as `service`, which it means. Upstream leaves that to the
+/// server, and an old one (1.8.7) stores nothing if it is registered in the catalog.
 fn upstream(config: &UpstreamConfig) -> Upstream {
     let mut upstream = Upstream::default();
     let kind = some(&config.destination_type);
@@ -342,6 +356,7 @@ fn duration(key: &str, text: &str) -> Result<Option<Duration>> {
     let duration = text.parse::<GoDuration>().map_err(|error| {
         Error::input(format!("invalid config: service.checks: {key} {text:?}: {error}"))
     })?;
+    // Consul takes a duration of zero for unset.
     Ok(Some(duration.get()).filter(|duration| !duration.is_zero()))
 }
 

@@ -1,3 +1,5 @@
+//! The seam between a task's services and the place of their registration.
+
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -6,38 +8,40 @@ use consul_watch::types::HealthCheck;
 use super::MeshService;
 use crate::Result;
 
-/// Where services are registered: with an agent beside the task, or straight in the catalog.
+/// Service registry of a task: the agent in the task, or the catalog.
 ///
-/// Registering what is registered already changes nothing, so every call may be repeated.
+/// Registering again what is registered changes nothing, so every call may be repeated.
 #[async_trait]
 pub trait Registrar: std::fmt::Debug + Send + Sync + 'static {
-    /// Registers a service with its checks, which begin critical. A check that is there already
-    /// keeps its state.
+    /// Registers a service with its checks, which start critical. A check that already exists keeps
+    /// its state.
     ///
     /// # Errors
     ///
-    /// [`Error::Consul`](crate::Error::Consul).
+    /// [`Error::Consul`](crate::Error::Consul) if Consul refuses or does not answer.
     async fn register(&self, service: &MeshService) -> Result<()>;
 
-    /// The checks of a service that health-sync reports, in the form to report them.
+    /// Returns the checks of a service that health-sync reports, in the form of
+    /// [`report`](Self::report).
     ///
     /// # Errors
     ///
-    /// [`Error::Consul`](crate::Error::Consul).
+    /// [`Error::Consul`](crate::Error::Consul) if Consul refuses or does not answer.
     async fn checks(&self, service: &MeshService) -> Result<Vec<HealthCheck>>;
 
-    /// Reports the state of checks. Those that fail have an unknown state; report them again.
+    /// Reports the states of checks. After an error each may or may not be written; report them
+    /// again.
     ///
     /// # Errors
     ///
-    /// [`Error::Consul`](crate::Error::Consul).
+    /// [`Error::Consul`](crate::Error::Consul) if Consul refuses or does not answer.
     async fn report(&self, checks: &[HealthCheck]) -> Result<()>;
 
-    /// Takes a service and its checks away. What is not there counts as removed.
+    /// Deregisters a service with its checks. A missing service counts as deregistered.
     ///
     /// # Errors
     ///
-    /// [`Error::Consul`](crate::Error::Consul).
+    /// [`Error::Consul`](crate::Error::Consul) if Consul refuses or does not answer.
     async fn deregister(&self, service: &MeshService) -> Result<()>;
 }
 

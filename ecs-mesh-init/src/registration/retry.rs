@@ -1,3 +1,5 @@
+//! Retries of registration and login, which end only where no waiting can help.
+
 use std::{future::Future, time::Duration};
 
 use consul_watch::{Backoff, Jitter};
@@ -6,18 +8,18 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{Error, Result};
 
-/// How often something is tried.
+/// Interval and limits of retries.
 ///
-/// The default is upstream's: one second between attempts, without an end, because what is missing
-/// may be a container that starts later. ECS bounds the whole by `startTimeout`.
+/// The default is upstream's: one second between attempts, without an end, because the missing part
+/// may be a container that starts later. ECS limits the whole by `startTimeout`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RetryPolicy {
-    /// Time between attempts; up to a tenth of it is added at random. Default 1 s.
+    /// Time between two attempts; up to a tenth of it is added at random. Default 1 s.
     pub delay: Duration,
-    /// Most attempts. Default `None`: no limit.
+    /// Largest number of attempts. Default `None`: no limit.
     pub attempts: Option<u32>,
-    /// When no further attempt is begun. Default `None`: never.
+    /// Time after which no further attempt begins. Default `None`: never.
     pub give_up_after: Option<Duration>,
 }
 
@@ -28,12 +30,12 @@ impl Default for RetryPolicy {
 }
 
 impl RetryPolicy {
-    /// Attempts with this delay between them, without an end.
+    /// Creates a policy with this delay between attempts, without an end.
     pub fn every(delay: Duration) -> Self {
         Self { delay, ..Self::default() }
     }
 
-    /// A copy with at most so many attempts.
+    /// Returns a copy with at most this number of attempts.
     #[must_use]
     pub fn with_attempts(mut self, attempts: u32) -> Self {
         self.attempts = Some(attempts);
@@ -41,13 +43,15 @@ impl RetryPolicy {
     }
 }
 
-/// Tries until it works. Every refusal of Consul is tried again, also 400 and 403, because tokens,
-/// nodes and certificates come into being while a task starts.
+/// Repeats an operation until it succeeds.
+///
+/// Every refusal of Consul is retried, also 400 and 403, because tokens, nodes and certificates
+/// come into being while a task starts.
 ///
 /// # Errors
 ///
-/// The last error when the policy ends, or one that lies in our own settings and that no retry
-/// cures; [`Error::Stopped`] when `stop` is cancelled.
+/// The last error when the policy ends, or one that lies in our own settings and that no retry can
+/// cure; [`Error::Stopped`] when `stop` is cancelled.
 pub async fn retry<T, F>(
     policy: RetryPolicy,
     operation: &'static str,
@@ -63,6 +67,8 @@ where
         let mut delays = Backoff::default()
             .with_initial(policy.delay)
             .with_cap(policy.delay)
+            // Constant delays: a task waits for its neighbours, not for an overloaded server. The
+            // jitter keeps the tasks of one deployment apart.
             .with_factor(1.0)
             .with_jitter(Jitter::Extra(0.1));
         let mut tried = 0_u32;
@@ -74,6 +80,7 @@ where
             tried = tried.saturating_add(1);
             let delay = delays.next_delay();
             let is_last = policy.attempts.is_some_and(|limit| tried >= limit)
+                // Judged before the sleep: an attempt after the limit would be in vain.
                 || policy.give_up_after.is_some_and(|limit| began.elapsed() + delay >= limit);
             if is_last || is_hopeless(&error) {
                 return Err(error);
@@ -87,6 +94,7 @@ where
             sleep(delay).await;
         }
     };
+    // The stop first, so that a cancelled run makes no further attempt.
     tokio::select! {
         biased;
         () = stop.cancelled() => Err(Error::Stopped { operation }),
@@ -94,7 +102,7 @@ where
     }
 }
 
-/// Whether it is our own settings that are wrong.
+/// Returns `true` if the error lies in our own settings.
 fn is_hopeless(error: &Error) -> bool {
     match error {
         Error::Consul { source, .. } => matches!(

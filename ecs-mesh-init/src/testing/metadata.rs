@@ -1,3 +1,5 @@
+//! Task metadata that a test sets, fails and counts.
+
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
@@ -34,11 +36,11 @@ struct State {
 }
 
 impl TestTaskMetadata {
-    /// Metadata that gives this document.
+    /// Creates metadata from this document.
     ///
     /// # Errors
     ///
-    /// When it is not a task's.
+    /// [`Error::Metadata`] if it is not the document of a task.
     pub fn new(document: &[u8]) -> Result<Self> {
         let state = Mutex::new(State { task: Task::parse(document)?, fails: false });
         Ok(Self { state, calls: watch::Sender::new(0) })
@@ -53,21 +55,21 @@ impl TestTaskMetadata {
         change(&mut self.state().task);
     }
 
-    /// Whether calls fail from now on.
+    /// Makes calls fail from now on, or succeed again.
     pub fn fail(&self, fails: bool) {
         self.state().fails = fails;
     }
 
-    /// How often it was asked.
+    /// Returns the number of calls so far.
     pub fn calls(&self) -> u64 {
         *self.calls.borrow()
     }
 
-    /// Waits until it was asked so many times more.
+    /// Waits for this number of further calls.
     pub async fn wait_for_calls(&self, more: u64) {
         let mut calls = self.calls.subscribe();
         let due = self.calls().saturating_add(more);
-        // The sender lives as long as this.
+        // The sender lives as long as `self`, so this cannot fail.
         drop(calls.wait_for(|calls| *calls >= due).await);
     }
 }

@@ -208,14 +208,14 @@ async fn rules_on_a_real_consul() {
     }
 }
 
-/// Spec: MI45
+/// Case MI45: with ACLs and no token there is a warning, and the document all the same.
 #[tokio::test]
 async fn a_missing_token_on_a_double() {
     let consul = Sealed::double(DefaultPolicy::Allow).await;
     a_missing_token_is_warned_of(&consul.client()).await;
 }
 
-/// Spec: MI45
+/// Case MI45: with ACLs and no token there is a warning, and the document all the same.
 #[tokio::test]
 async fn a_missing_token_on_a_real_consul() {
     for part in SUITE.parts("consul", "a missing token") {

@@ -88,7 +88,8 @@ async fn envoy(
     run_envoy(command, Generation::Current, metadata, Duration::from_millis(5), signals).await
 }
 
-/// Spec: MI36
+/// Case MI36: envoy-entrypoint ignores `SIGTERM` while applications run, forwards other signals,
+/// and returns the child's exit code.
 #[tokio::test]
 async fn envoys_end_is_the_end() {
     let metadata = TestTaskMetadata::new(TASK).unwrap();
@@ -102,7 +103,8 @@ async fn envoys_end_is_the_end() {
     assert!(matches!(error, Error::Command { .. }));
 }
 
-/// Spec: MI36
+/// Case MI36: envoy-entrypoint ignores `SIGTERM` while applications run, forwards other signals,
+/// and returns the child's exit code.
 #[tokio::test]
 async fn envoy_outlives_a_termination_while_applications_run() {
     let script = Script::new();
@@ -120,7 +122,8 @@ async fn envoy_outlives_a_termination_while_applications_run() {
     assert_eq!(code.unwrap(), 7);
 }
 
-/// Spec: MI36
+/// Case MI36: envoy-entrypoint ignores `SIGTERM` while applications run, forwards other signals,
+/// and returns the child's exit code.
 #[tokio::test]
 async fn other_signals_reach_envoy() {
     let script = Script::new();
@@ -135,7 +138,8 @@ async fn other_signals_reach_envoy() {
     assert_eq!((code.unwrap(), metadata.calls()), (42, 0));
 }
 
-/// Spec: MI36
+/// Case MI36: envoy-entrypoint ignores `SIGTERM` while applications run, forwards other signals,
+/// and returns the child's exit code.
 #[tokio::test]
 async fn envoy_is_terminated_when_the_applications_have_stopped() {
     let script = Script::new();
@@ -180,7 +184,8 @@ async fn app(delay: Duration, send: &[SignalNumber], told: bool) -> i32 {
 const LONG: Duration = Duration::from_mins(10);
 const SHORT: Duration = Duration::from_millis(20);
 
-/// Spec: MI37
+/// Case MI37: app-entrypoint delays `SIGTERM`, forwards other signals in each phase, and leaves
+/// flags after the command to it.
 #[tokio::test]
 async fn an_application_may_end_before_or_after_a_termination() {
     assert_eq!(app(SHORT, &[], true).await, 7);
@@ -192,13 +197,15 @@ async fn an_application_may_end_before_or_after_a_termination() {
     );
 }
 
-/// Spec: MI37
+/// Case MI37: app-entrypoint delays `SIGTERM`, forwards other signals in each phase, and leaves
+/// flags after the command to it.
 #[tokio::test]
 async fn an_application_is_terminated_after_the_delay() {
     assert_eq!(app(SHORT, &[SignalNumber::TERM], false).await, 55);
 }
 
-/// Spec: MI37
+/// Case MI37: app-entrypoint delays `SIGTERM`, forwards other signals in each phase, and leaves
+/// flags after the command to it.
 #[tokio::test]
 async fn other_signals_reach_the_application_at_any_time() {
     assert_eq!(app(LONG, &[SignalNumber::INT], false).await, 42);
@@ -209,7 +216,8 @@ async fn other_signals_reach_the_application_at_any_time() {
 
 /// An application that goes on after the delay's SIGTERM still gets the others.
 ///
-/// Spec: MI37
+/// Case MI37: app-entrypoint delays `SIGTERM`, forwards other signals in each phase, and leaves
+/// flags after the command to it.
 #[tokio::test]
 async fn other_signals_reach_the_application_after_the_delay() {
     let script = Script::new();
@@ -230,7 +238,8 @@ async fn other_signals_reach_the_application_after_the_delay() {
     assert_eq!(code.unwrap(), 42);
 }
 
-/// Spec: MI38
+/// Case MI38: net-dial exits with 0, 2 or 1 for a port that answers, one that does not, and wrong
+/// arguments.
 #[tokio::test]
 async fn a_port_can_be_connected_to_or_not() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

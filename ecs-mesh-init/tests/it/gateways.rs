@@ -58,7 +58,11 @@ async fn gateway_joins(kind: &str, logs_in: bool) {
     }
 }
 
-/// Spec: MI16, MI19, MI20
+/// Case MI16: each feature of a configuration has its registration and its files with their modes,
+/// and all checks start critical.
+/// Case MI19: a mesh gateway has port 8443 unless `lanAddress` sets one; addresses are tagged `lan`
+/// and `wan`.
+/// Case MI20: terminating and API gateways register with port 8443, with and without a login.
 #[tokio::test]
 async fn gateways_join_with_and_without_a_login() {
     for kind in ["mesh-gateway", "terminating-gateway", "api-gateway"] {

@@ -66,7 +66,7 @@ fn grpc_over_tls_with_a_token_is_equal_to_the_byte() {
     assert!(!format!("{bootstrap:?} {options:?}").contains("c9a52720"));
 }
 
-/// Spec: MI47
+/// Case MI47: a cluster `self_admin` of the user's is not added again.
 #[test]
 fn a_cluster_of_the_users_is_not_added_again() {
     let own = json!({"name": "self_admin", "type": "STATIC"});
@@ -256,7 +256,7 @@ fn access_logs_of_the_mesh_replace_the_admin_log() {
     );
 }
 
-/// Spec: MI46
+/// Case MI46: `-admin-access-log-path` is used, with a warning that it is deprecated.
 #[test]
 fn the_admin_log_may_go_elsewhere() {
     let mut options = options();

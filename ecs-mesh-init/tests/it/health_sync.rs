@@ -153,7 +153,8 @@ pub(crate) const HEALTHY: &[(&str, &str)] =
 const PASSING: (HealthStatus, HealthStatus) = (HealthStatus::Passing, HealthStatus::Passing);
 const CRITICAL: (HealthStatus, HealthStatus) = (HealthStatus::Critical, HealthStatus::Critical);
 
-/// Spec: MI30
+/// Case MI30: an unchanged status is not written again, nor that of a container that is still
+/// missing.
 #[tokio::test(start_paused = true)]
 async fn what_has_not_changed_is_not_written() {
     let running = Running::start(false, HEALTHY).await;
@@ -176,7 +177,7 @@ async fn what_has_not_changed_is_not_written() {
     assert_eq!((running.app().await, running.proxy().await), (HealthStatus::Passing, CRITICAL));
 }
 
-/// Spec: MI31
+/// Case MI31: after a failed write the next tick writes the same change again.
 #[tokio::test(start_paused = true)]
 async fn a_write_that_failed_is_tried_again() {
     const UPDATED: &str = "container health check updated in Consul";
@@ -198,7 +199,8 @@ async fn a_write_that_failed_is_tried_again() {
     assert_eq!((running.app().await, running.proxy().await), (HealthStatus::Passing, PASSING));
 }
 
-/// Spec: MI32
+/// Case MI32: a missing container that reappears healthy makes its check passing, and the
+/// dataplane's.
 #[tokio::test(start_paused = true)]
 async fn a_container_that_comes_back_passes_again() {
     let running =
@@ -212,7 +214,7 @@ async fn a_container_that_comes_back_passes_again() {
     assert_eq!(running.app().await, HealthStatus::Passing, "without metadata nothing changes");
 }
 
-/// Spec: MI33
+/// Case MI33: all changes of one tick are one request.
 #[tokio::test(start_paused = true)]
 async fn the_changes_of_one_moment_are_one_write() {
     let running = Running::start(false, HEALTHY).await;
@@ -231,7 +233,8 @@ async fn the_changes_of_one_moment_are_one_write() {
     assert_eq!(running.app().await, HealthStatus::Passing);
 }
 
-/// Spec: MI34
+/// Case MI34: `SIGTERM` makes every check critical in one request; when the dataplane has stopped,
+/// services and token go.
 #[tokio::test(start_paused = true)]
 async fn a_termination_makes_all_critical_and_deregisters_when_the_proxy_has_stopped() {
     let running = Running::start(false, HEALTHY).await;
@@ -289,7 +292,7 @@ async fn checks_that_could_not_be_made_critical_are_tried_again() {
     running.run.await.unwrap().unwrap();
 }
 
-/// Spec: MI35
+/// Case MI35: a sidecar with no or several checks is an error at the start.
 #[tokio::test(start_paused = true)]
 async fn a_sidecar_without_its_one_check_is_an_error() {
     let client = TestConsul::new().client();

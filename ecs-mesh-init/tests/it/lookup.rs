@@ -111,7 +111,7 @@ async fn at_an_agent_that_is_real() {
     }
 }
 
-/// Spec: MI39
+/// Case MI39: a bootstrap without a proxy id is an error that names the flags.
 #[tokio::test]
 async fn without_an_id_nothing_is_asked() {
     let mut config = ClientConfig::default();
@@ -128,7 +128,7 @@ async fn without_an_id_nothing_is_asked() {
     assert_eq!(error, "'-node-name' requires '-proxy-id'");
 }
 
-/// Spec: MI46
+/// Case MI46: `-admin-access-log-path` is used, with a warning that it is deprecated.
 #[tokio::test]
 async fn the_path_of_the_admin_log_is_taken_and_deprecated() {
     let consul = TestConsul::new();

@@ -1,4 +1,7 @@
 //! Tests of the crate as a whole, by what it gives and does.
+//!
+//! `Case MI…` in a comment numbers a case of upstream's own tests: consul-ecs 0.6 and 0.10 `subcommand/*/*_test.go` and
+//! `config/config_test.go`, Consul 1.20 `command/connect/envoy/envoy_test.go`.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

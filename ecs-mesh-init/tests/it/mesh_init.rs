@@ -139,14 +139,16 @@ async fn joins_through_the_catalog(client: &Client) {
     assert_eq!((volume.mode("consul-dataplane.json"), volume.mode("consul-ecs")), (0o444, 0o755));
 }
 
-/// Spec: MI16
+/// Case MI16: each feature of a configuration has its registration and its files with their modes,
+/// and all checks start critical.
 #[tokio::test]
 async fn a_catalog_that_is_a_double() {
     let consul = double().await;
     joins_through_the_catalog(&consul.client()).await;
 }
 
-/// Spec: MI16
+/// Case MI16: each feature of a configuration has its registration and its files with their modes,
+/// and all checks start critical.
 #[tokio::test]
 async fn a_catalog_that_is_real() {
     for part in SUITE.parts("consul", "mesh-init through the catalog") {
@@ -155,7 +157,8 @@ async fn a_catalog_that_is_real() {
     }
 }
 
-/// Spec: MI21
+/// Case MI21: the CA of consul-dataplane is none, the configured path, or a file with the
+/// environment's PEM text.
 #[tokio::test]
 async fn the_authority_is_the_configured_one_or_the_environments() {
     let consul = double().await;
@@ -181,7 +184,8 @@ async fn the_authority_is_the_configured_one_or_the_environments() {
     assert_eq!(volume.mode("consul-grpc-ca-cert.pem"), 0o444);
 }
 
-/// Spec: MI16
+/// Case MI16: each feature of a configuration has its registration and its files with their modes,
+/// and all checks start critical.
 #[tokio::test]
 async fn traffic_is_redirected_and_names_are_asked_of_consul() {
     let server = MockServer::start().await;
@@ -245,7 +249,7 @@ pub(crate) async fn mount(server: &MockServer, how: &str, at: &str, answer: Resp
 
 /// A token in the environment is used as it is: nobody logs in or out, and the dataplane gets it.
 ///
-/// Spec: MI11
+/// Case MI11: `CONSUL_HTTP_TOKEN` gives static credentials, even with the login enabled.
 #[tokio::test]
 async fn a_token_in_the_environment_is_used_without_a_login() {
     let server = MockServer::start().await;
@@ -426,7 +430,7 @@ async fn what_cannot_be_written_or_asked_is_an_error_and_leaves_no_half_file() {
 
 /// The client of the agent wants its authority in any case, as upstream's does.
 ///
-/// Spec: MI44
+/// Case MI44: a missing CA file or folder is named in the words of the `consul` command.
 #[tokio::test]
 async fn an_authority_that_is_not_there_is_named_in_upstreams_words() {
     let cases = [

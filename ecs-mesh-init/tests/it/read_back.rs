@@ -216,7 +216,9 @@ async fn with_a_transparent_proxy(client: &Client) {
     holds(&sidecar[0], &json!({"ServiceProxy": {"Mode": "transparent"}}));
 }
 
-/// Spec: MI16, MI17
+/// Case MI16: each feature of a configuration has its registration and its files with their modes,
+/// and all checks start critical.
+/// Case MI17: an upstream without a type is stored as `service`.
 #[tokio::test]
 async fn through_an_agent_that_is_a_double() {
     SUITE.double("consul");
@@ -224,7 +226,9 @@ async fn through_an_agent_that_is_a_double() {
     through_an_agent(&consul.client()).await;
 }
 
-/// Spec: MI16, MI17
+/// Case MI16: each feature of a configuration has its registration and its files with their modes,
+/// and all checks start critical.
+/// Case MI17: an upstream without a type is stored as `service`.
 #[tokio::test]
 async fn through_an_agent_that_is_real() {
     for part in SUITE.parts("consul", "read back from an agent") {
@@ -233,7 +237,9 @@ async fn through_an_agent_that_is_real() {
     }
 }
 
-/// Spec: MI16, MI17
+/// Case MI16: each feature of a configuration has its registration and its files with their modes,
+/// and all checks start critical.
+/// Case MI17: an upstream without a type is stored as `service`.
 #[tokio::test]
 async fn through_the_catalog_that_is_a_double() {
     SUITE.double("consul");
@@ -242,7 +248,9 @@ async fn through_the_catalog_that_is_a_double() {
     with_a_transparent_proxy(&consul.client()).await;
 }
 
-/// Spec: MI16, MI17
+/// Case MI16: each feature of a configuration has its registration and its files with their modes,
+/// and all checks start critical.
+/// Case MI17: an upstream without a type is stored as `service`.
 #[tokio::test]
 async fn through_the_catalog_that_is_real() {
     for part in SUITE.parts("consul", "read back from the catalog") {

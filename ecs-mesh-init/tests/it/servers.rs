@@ -122,7 +122,8 @@ async fn tokens_of_logins(admin: &Client) -> usize {
 /// The first server dies while health-sync runs; the other comes to know all that follows, and at
 /// the end the services are gone and the token is given back.
 ///
-/// Spec: MI34
+/// Case MI34: `SIGTERM` makes every check critical in one request; when the dataplane has stopped,
+/// services and token go.
 #[tokio::test]
 async fn health_sync_goes_on_when_its_server_dies() {
     let consul = sealed_consul().await;

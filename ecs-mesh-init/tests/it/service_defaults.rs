@@ -38,7 +38,7 @@ async fn service_defaults_become(existing: ResponseTemplate, expected: Value) {
     Volume::new().run(&config, &[]).run(CancellationToken::new()).await.unwrap();
 }
 
-/// Spec: MI23
+/// Case MI23: service-defaults without a passive health check get one; an existing one stays.
 #[tokio::test]
 async fn service_defaults_get_a_passive_health_check_unless_they_have_one() {
     let entry = |rest: Value| {

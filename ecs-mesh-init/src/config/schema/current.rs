@@ -1,3 +1,5 @@
+//! Schema of the current generation (consul-ecs 0.7 and later).
+
 use super::{
     Kind, Null, Object, Rule,
     parts::{self, PORT, TEXT, TEXTS},
@@ -6,7 +8,7 @@ use super::{
 const WHOLE: Kind = Kind::Integer { min: 0, max: i64::MAX };
 const PERCENT: Kind = Kind::Integer { min: 0, max: 100 };
 
-/// The current generation.
+/// Root object of the current generation.
 ///
 /// Source: consul-ecs 0.10 `config/schema.json`.
 ///

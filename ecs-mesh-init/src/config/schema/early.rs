@@ -1,9 +1,11 @@
+//! Schema of the early generation (consul-ecs 0.3 to 0.6).
+
 use super::{
     Kind, Object, Rule,
     parts::{self, PORT, TEXT, TEXTS},
 };
 
-/// The early generation: the union of what 0.3 to 0.6 accept.
+/// Root object of the early generation: the union of what 0.3 to 0.6 accept.
 ///
 /// Source: consul-ecs 0.3 to 0.6 `config/schema.json`.
 ///

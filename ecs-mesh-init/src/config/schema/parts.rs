@@ -1,4 +1,4 @@
-//! What both generations of the schema share.
+//! Rules that both generations of the schema share.
 
 use super::{Kind, Null, Object, Rule};
 
@@ -59,8 +59,8 @@ pub(super) const UPSTREAM: Rule = Rule::required(Kind::Object(&Object {
     closed: true,
 }));
 
-/// `proxy.expose` stays unchecked: upstream's schema has it in the wrong place, so whatever it
-/// holds is accepted, and decoding judges it.
+/// Rule of `proxy`. `expose` stays unchecked: upstream's schema has it in the wrong place, so it
+/// accepts any value, and decoding judges it.
 pub(super) const PROXY: Rule = Rule::optional(Kind::Object(&Object {
     keys: &[
         ("publicListenerPort", Rule::optional(PORT)),
@@ -81,7 +81,7 @@ const ADDRESS: Rule = Rule::optional(Kind::Object(&Object {
     closed: true,
 }));
 
-/// The keys of `gateway` after its kind, which differs by generation.
+/// Builds the rule of `gateway`, whose kinds differ by generation.
 macro_rules! gateway {
     ($kinds:expr) => {
         Rule::required(Kind::Object(&Object {

@@ -1,3 +1,6 @@
+//! AWS credentials of a container: from variables, else from the endpoint that ECS serves on the
+//! host.
+
 use reqwest::Client;
 use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
@@ -5,7 +8,7 @@ use serde::Deserialize;
 use super::failed;
 use crate::{Error, Result};
 
-/// Where ECS serves credentials to containers.
+/// Address at which ECS serves credentials to containers.
 const CONTAINER_HOST: &str = "http://169.254.170.2";
 
 /// AWS credentials.
@@ -13,9 +16,9 @@ const CONTAINER_HOST: &str = "http://169.254.170.2";
 pub struct AwsCredentials {
     /// Id of the access key.
     pub access_key_id: String,
-    /// The access key.
+    /// Secret of the access key.
     pub secret_access_key: SecretString,
-    /// Token of a session.
+    /// Session token, for temporary credentials.
     pub session_token: Option<SecretString>,
 }
 
@@ -29,7 +32,7 @@ struct Answer {
 }
 
 impl AwsCredentials {
-    /// Credentials from variables, else from the container's endpoint that variables name.
+    /// Reads credentials from variables, else from the container's endpoint that variables name.
     pub(super) async fn find(
         vars: &(dyn Fn(&str) -> Option<String> + Send + Sync),
         http: &Client,
@@ -42,6 +45,8 @@ impl AwsCredentials {
                 session_token: var("AWS_SESSION_TOKEN").map(SecretString::from),
             });
         }
+        // The relative URI is the one that ECS sets; the full one serves other hosts, such as
+        // tests.
         let url = match var("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI") {
             Some(path) => format!("{CONTAINER_HOST}{path}"),
             None => var("AWS_CONTAINER_CREDENTIALS_FULL_URI").ok_or_else(no_credentials)?,
@@ -54,6 +59,8 @@ impl AwsCredentials {
         const STEP: &str = "reading the container's AWS credentials";
         let mut request = http.get(url);
         if let Some(token) = token {
+            // The URL carries the credentials' id, which is as good as the credentials within the
+            // task.
             request = request.header("Authorization", token.expose_secret());
         }
         let answer = request
@@ -61,7 +68,7 @@ impl AwsCredentials {
             .await
             .and_then(reqwest::Response::error_for_status)
             .map_err(|error| failed(STEP, true, error.without_url()))?;
-        // The decoder's own error could quote the answer.
+        // The decoder's own error could quote the answer, which is a secret.
         let answer: Answer = answer
             .json()
             .await

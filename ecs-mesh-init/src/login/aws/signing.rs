@@ -1,3 +1,5 @@
+//! Signs the two AWS requests inside a bearer token, in the spelling that Consul's servers verify.
+
 use std::{collections::BTreeMap, time::SystemTime};
 
 use aws_credential_types::Credentials;
@@ -18,33 +20,36 @@ const CONTENT_TYPE: &str = "application/x-www-form-urlencoded; charset=utf-8";
 const SERVER_ID: &str = "X-Consul-IAM-ServerID";
 const USER_AGENT: &str = concat!("ecs-mesh-init/", env!("CARGO_PKG_VERSION"));
 
-/// Everything that a bearer token is made of.
+/// Inputs of a bearer token.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct SigningInput {
-    /// Who signs.
+    /// Credentials to sign with.
     pub credentials: AwsCredentials,
-    /// Region of STS.
+    /// Region of the STS endpoint.
     pub region: String,
-    /// URL of STS.
+    /// URL of the STS endpoint.
     pub sts_url: String,
     /// Value of the header `X-Consul-IAM-ServerID`, on both requests.
     pub server_id: Option<String>,
-    /// When it is signed.
+    /// Time of the signature.
     pub time: SystemTime,
     pub(super) entity: Option<Entity>,
 }
 
 impl SigningInput {
-    /// A token for the region's STS, without a request for the entity.
+    /// Creates inputs for the region's STS, without a request for the entity.
     pub fn new(credentials: AwsCredentials, region: String, time: SystemTime) -> Self {
+        // AWS China has a domain of its own; no region prefix but `cn-` uses it.
         let china = if region.starts_with("cn-") { ".cn" } else { "" };
         let sts_url = format!("https://sts.{region}.amazonaws.com{china}/");
         Self { credentials, region, sts_url, server_id: None, time, entity: None }
     }
 
-    /// Uses another STS. Slashes at the end do not count.
+    /// Uses another STS endpoint. Trailing slashes are ignored.
     pub fn set_sts_endpoint(&mut self, endpoint: &str) {
+        // Exactly one slash: an endpoint with slashes at its end must not become `//` (fixed
+        // upstream in 0.9.1).
         self.sts_url = format!("{}/", endpoint.trim_end_matches('/'));
     }
 
@@ -52,14 +57,14 @@ impl SigningInput {
     ///
     /// # Errors
     ///
-    /// [`Error::Input`] for the ARN of something else.
+    /// [`Error::Input`] for the ARN of anything else.
     pub fn set_entity(&mut self, arn: &str) -> Result<()> {
         self.entity = Some(Entity::of_arn(arn)?);
         Ok(())
     }
 }
 
-/// A role or user of IAM.
+/// IAM role or user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Entity {
     action: &'static str,
@@ -70,7 +75,7 @@ pub(super) struct Entity {
 }
 
 impl Entity {
-    /// The entity of an ARN that STS gave.
+    /// Parses an ARN that STS returned.
     pub(super) fn of_arn(arn: &str) -> Result<Self> {
         let not_an_entity =
             |kind: &str| Error::input(format!("entity {kind} is not an IAM role or IAM user"));
@@ -80,13 +85,14 @@ impl Entity {
         };
         let (kind, rest) = resource.split_once('/').unwrap_or((resource, ""));
         let (action, parameter, name) = match kind {
-            // A path stands before the name of a role or user, a session behind that of an
-            // assumed role.
+            // A path precedes the name of a role or user; a session follows that of an assumed
+            // role. STS leaves the path out.
             "role" => ("GetRole", "RoleName", rest.rsplit('/').next()),
             "assumed-role" => ("GetRole", "RoleName", rest.split('/').next()),
             "user" => ("GetUser", "UserName", rest.rsplit('/').next()),
             other => return Err(not_an_entity(other)),
         };
+        // IAM is global: one endpoint and signing region for each AWS partition.
         let (url, region) = match partition {
             "aws-cn" => ("https://iam.cn-north-1.amazonaws.com.cn/", "cn-north-1"),
             "aws-us-gov" => ("https://iam.us-gov.amazonaws.com/", "us-gov-west-1"),
@@ -104,7 +110,7 @@ impl Entity {
     }
 }
 
-/// A byte of a form's value.
+/// Percent-encodes one byte of a form's value.
 fn form_encoded(byte: u8) -> String {
     match byte {
         b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
@@ -114,7 +120,7 @@ fn form_encoded(byte: u8) -> String {
     }
 }
 
-/// A signed request, to be sent or to be given away.
+/// Signed request, to be sent or to be embedded in another.
 pub(super) struct Signed {
     pub(super) url: String,
     pub(super) headers: Vec<(String, String)>,
@@ -133,11 +139,11 @@ impl Signed {
     }
 }
 
-/// The bearer token: a signed request to STS, which may carry one to IAM.
+/// Creates the bearer token: a signed request to STS, which may embed one to IAM.
 ///
 /// # Errors
 ///
-/// [`Error::Login`] when it cannot be signed.
+/// [`Error::Login`] when a request cannot be signed.
 ///
 /// Source: consul-awsauth 0.2 `iamauth/util.go`, `iamauth/token.go`.
 pub fn bearer_token(input: &SigningInput) -> Result<SecretString> {
@@ -156,7 +162,7 @@ fn iam_request(input: &SigningInput, entity: &Entity) -> Result<Signed> {
     signed(input, "iam", entity.region, entity.url, entity.body(), Vec::new())
 }
 
-/// The request to STS, with the one to IAM in its headers.
+/// Signs the request to STS, with the one to IAM in its headers.
 pub(super) fn sts_request(input: &SigningInput, entity: Option<&Signed>) -> Result<Signed> {
     let mut headers = Vec::new();
     if let Some(entity) = entity {
@@ -179,6 +185,7 @@ fn signed(
     extra: Vec<(String, String)>,
 ) -> Result<Signed> {
     const STEP: &str = "signing a request";
+    // Consul sends these on as they are; AWS refuses a request whose signed headers were changed.
     let mut headers = vec![
         ("Content-Length".to_owned(), body.len().to_string()),
         ("Content-Type".to_owned(), CONTENT_TYPE.to_owned()),
@@ -186,6 +193,7 @@ fn signed(
     ];
     headers.extend(extra);
     if let Some(id) = &input.server_id {
+        // On both requests, so that a bearer token for one Consul cannot be replayed to another.
         headers.push((SERVER_ID.to_owned(), id.clone()));
     }
     let credentials = &input.credentials;
@@ -218,7 +226,7 @@ fn signed(
     Ok(Signed { url: url.to_owned(), headers, body })
 }
 
-/// Spells a header's name in Go's canonical form: the first letter and each letter after a hyphen
+/// Converts a header's name to Go's canonical form: the first letter and each letter after a hyphen
 /// in upper case, all others in lower case, such as `X-Consul-Iam-Serverid`.
 fn canonical(name: &str) -> String {
     let mut upper = true;
@@ -250,7 +258,7 @@ mod tests {
         SigningInput::new(credentials, "us-west-2".into(), time)
     }
 
-    /// The four members, decoded, and the headers.
+    /// Decodes the four members, and the headers.
     fn read(input: &SigningInput) -> (Vec<String>, Value) {
         let token: Value =
             serde_json::from_str(bearer_token(input).unwrap().expose_secret()).unwrap();

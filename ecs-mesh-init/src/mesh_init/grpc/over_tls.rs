@@ -1,4 +1,4 @@
-//! The gRPC port of servers that speak TLS there.
+//! The probe of the gRPC port over TLS.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -7,28 +7,32 @@ use reqwest::{Certificate, Client, redirect::Policy};
 use super::{LIMIT, judge, question, server_name};
 use crate::{Error, Result, config::TlsSettings};
 
-/// Settings of TLS that all servers share.
+/// TLS settings that all servers share.
 pub(super) struct OverTls {
     tls: TlsSettings,
     authorities: Option<Vec<Certificate>>,
 }
 
 impl OverTls {
+    /// Reads the authority.
+    ///
     /// # Errors
     ///
-    /// [`Error::File`] and [`Error::Input`] for an authority that cannot be used.
+    /// [`Error::File`] and [`Error::Input`] for an unusable authority.
     pub(super) async fn new(tls: &TlsSettings, ca_pem: Option<&str>) -> Result<Self> {
         Ok(Self { tls: tls.clone(), authorities: authorities(tls, ca_pem).await? })
     }
 
-    /// Asks one server; the error says what is wrong with it.
+    /// Asks one server; the error describes the obstacle.
     pub(super) async fn ask(&self, address: &str, port: u16) -> Result<(), String> {
         let chain = |error: reqwest::Error| consul_watch::error_chain(&error.without_url());
         let mut builder = Client::builder()
+            // No proxy and no redirect: the question is whether this server answers.
             .no_proxy()
             .redirect(Policy::none())
             .connect_timeout(LIMIT)
             .timeout(LIMIT)
+            // gRPC needs HTTP/2, which Consul's servers do not offer by ALPN.
             .http2_prior_knowledge();
         if let Some(authorities) = &self.authorities {
             builder = builder.tls_certs_only(authorities.clone());
@@ -37,6 +41,8 @@ impl OverTls {
             Ok(IpAddr::V6(_)) => format!("[{address}]"),
             _ => address.to_owned(),
         };
+        // The URL carries the certificate's name, and resolves to this server alone: TLS then
+        // verifies the name while the connection goes to the address.
         if let Some(name) = server_name(&self.tls) {
             let found = tokio::net::lookup_host((address, port)).await;
             let found: Vec<SocketAddr> = found.map_err(|error| error.to_string())?.collect();
@@ -50,7 +56,8 @@ impl OverTls {
     }
 }
 
-/// The PEM text of the configured authority, and where it is from; `None` for the system's.
+/// Reads the PEM text of the configured authority, with its origin for messages; `None` for the
+/// system's.
 pub(in crate::mesh_init) async fn authority(
     tls: &TlsSettings,
     ca_pem: Option<&str>,
@@ -67,7 +74,7 @@ pub(in crate::mesh_init) async fn authority(
     }
 }
 
-/// The authorities to accept; `None` for the system's.
+/// Parses the authorities to accept; `None` for the system's.
 async fn authorities(tls: &TlsSettings, ca_pem: Option<&str>) -> Result<Option<Vec<Certificate>>> {
     let Some((origin, pem)) = authority(tls, ca_pem).await? else { return Ok(None) };
     let found = Certificate::from_pem_bundle(&pem).map_err(|error| {

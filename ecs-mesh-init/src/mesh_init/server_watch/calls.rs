@@ -20,10 +20,10 @@ const LOGIN: &str = "/hashicorp.consul.acl.ACLService/Login";
 const FEATURES: &str = "/hashicorp.consul.dataplane.DataplaneService/GetSupportedDataplaneFeatures";
 const WATCH: &str = "/hashicorp.consul.serverdiscovery.ServerDiscoveryService/WatchServers";
 
-/// `DATAPLANE_FEATURES_WATCH_SERVERS`.
+/// Wire value of `DATAPLANE_FEATURES_WATCH_SERVERS`.
 const FEATURE_WATCH_SERVERS: i32 = 1;
 
-/// A login with an auth method. It holds the bearer token, so it has no `Debug` of its own.
+/// Login with an auth method. It holds the bearer token, so `Debug` is written by hand.
 #[derive(Clone, PartialEq, Message)]
 #[prost(skip_debug)]
 pub(super) struct LoginRequest {
@@ -100,7 +100,7 @@ struct WatchServersRequest {
     wan: bool,
 }
 
-/// All servers that are ready.
+/// Set of servers that are ready.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct WatchServersResponse {
     #[prost(message, repeated, tag = "1")]
@@ -117,25 +117,26 @@ pub(super) struct ServerEntry {
     version: String,
 }
 
-/// The calls to one server.
+/// Client for the calls to one server.
 pub(super) struct Calls {
     grpc: Grpc<Channel>,
     token: Option<MetadataValue<Ascii>>,
 }
 
 impl Calls {
-    /// Calls over this connection, with this token.
+    /// Creates a client on this connection, with this token.
     ///
     /// # Errors
     ///
     /// `InvalidArgument` for a token that no header can carry.
     pub(super) fn new(channel: Channel, token: Option<&SecretString>) -> Result<Self, Status> {
         let header = |token: &SecretString| -> Result<MetadataValue<Ascii>, Status> {
-            // Its own error would show the token.
+            // The parser's own error would show the token.
             let parsed = token.expose_secret().parse::<MetadataValue<Ascii>>();
             let mut value = parsed.map_err(|_invalid| {
                 Status::invalid_argument("the token has characters that no header can carry")
             })?;
+            // Keeps it out of logs, and out of HPACK's table.
             value.set_sensitive(true);
             Ok(value)
         };
@@ -151,7 +152,7 @@ impl Calls {
         Ok(request)
     }
 
-    /// Logs in, and gives the token.
+    /// Logs in, and returns the token.
     pub(super) async fn log_in(&mut self, message: LoginRequest) -> Result<SecretString, Status> {
         let request = self.request(message).await?;
         let codec = ProstCodec::<LoginRequest, LoginResponse>::default();
@@ -162,7 +163,7 @@ impl Calls {
         }
     }
 
-    /// Returns `true` if the server tells its clients about the others.
+    /// Returns `true` if the server reports the others to its clients.
     pub(super) async fn has_server_watch(&mut self) -> Result<bool, Status> {
         let request = self.request(FeaturesRequest {}).await?;
         let codec = ProstCodec::<FeaturesRequest, FeaturesResponse>::default();
@@ -171,10 +172,11 @@ impl Calls {
         Ok(features.iter().any(|it| it.feature_name == FEATURE_WATCH_SERVERS && it.supported))
     }
 
-    /// Opens the stream of the sets of servers that are ready.
+    /// Opens the stream of the sets of ready servers.
     pub(super) async fn watch_servers(
         &mut self,
     ) -> Result<Streaming<WatchServersResponse>, Status> {
+        // Servers of the own datacenter only; tasks never talk to others.
         let request = self.request(WatchServersRequest { wan: false }).await?;
         let codec = ProstCodec::<WatchServersRequest, WatchServersResponse>::default();
         let path = PathAndQuery::from_static(WATCH);

@@ -1,3 +1,5 @@
+//! Cases of what is registered: names, addresses and checks, for agent and catalog.
+
 use serde_json::{Value, json};
 
 use super::*;
@@ -130,7 +132,7 @@ fn the_catalog_gets_the_service_with_its_checks() {
     assert_eq!(proxy["Checks"][0]["CheckID"], "frontend-abcdef-sidecar-proxy-consul-dataplane");
 }
 
-/// Spec: MI12
+/// Case MI12: a configured name is verbatim, a family's in lower case.
 #[test]
 fn a_name_is_taken_as_configured_or_from_the_family_in_lower_case() {
     let name = |config: &str| plan(config).services().next().unwrap().name.clone();
@@ -141,7 +143,7 @@ fn a_name_is_taken_as_configured_or_from_the_family_in_lower_case() {
     assert_eq!(name(r#"{"bootstrapDir":"/c","gateway":{"kind":"mesh-gateway"}}"#), "Test-Service");
 }
 
-/// Spec: MI17
+/// Case MI17: an upstream without a type is stored as `service`.
 #[test]
 fn an_upstream_without_a_type_is_a_service() {
     for kind in ["", r#""destinationType":null,"#] {
@@ -156,7 +158,7 @@ fn an_upstream_without_a_type_is_a_service() {
     }
 }
 
-/// Spec: MI18
+/// Case MI18: without `AWS_REGION` there is no locality.
 #[test]
 fn without_a_region_there_is_no_locality() {
     let config = Config::parse(&current(r#","service":{"port":1}"#)).unwrap();
@@ -166,7 +168,8 @@ fn without_a_region_there_is_no_locality() {
     }
 }
 
-/// Spec: MI19
+/// Case MI19: a mesh gateway has port 8443 unless `lanAddress` sets one; addresses are tagged `lan`
+/// and `wan`.
 #[test]
 fn addresses_of_a_mesh_gateway() {
     let gateway = |extra: &str| {
@@ -194,7 +197,7 @@ fn addresses_of_a_mesh_gateway() {
     assert_eq!(wan["TaggedAddresses"], json!({"wan": {"Address": "255.1.2.3", "Port": 8443}}));
 }
 
-/// Spec: MI20
+/// Case MI20: terminating and API gateways register with port 8443, with and without a login.
 #[test]
 fn other_gateways_have_the_tasks_address() {
     for kind in ["terminating-gateway", "api-gateway"] {
