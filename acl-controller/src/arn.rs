@@ -1,17 +1,17 @@
-//! The parts of AWS's resource names that this crate looks at.
+//! Parses the parts of AWS resource names (ARNs) that this crate needs.
 
 use crate::{Error, Result};
 
-/// Whose a resource is: the beginning of every ARN.
+/// AWS partition and account that own a resource: the beginning of every ARN.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Owner {
     /// `aws`, `aws-cn`, `aws-us-gov`, …
     pub(crate) partition: String,
-    /// The account's number.
+    /// Account number.
     pub(crate) account: String,
 }
 
-/// Reads whose a cluster or task is.
+/// Parses the owner of a cluster or task.
 pub(crate) fn owner(arn: &str) -> Result<Owner> {
     let parts: Vec<&str> = arn.splitn(6, ':').collect();
     match parts.as_slice() {
@@ -24,12 +24,13 @@ pub(crate) fn owner(arn: &str) -> Result<Owner> {
     }
 }
 
-/// Whether a part of an ARN can stand in an ARN that Consul is to trust.
+/// Returns `true` if a part of an ARN can stand in an ARN that Consul is to trust.
 fn is_word(text: &str) -> bool {
+    // Neither wildcards nor colons: the part becomes part of a pattern in the auth method.
     !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '-')
 }
 
-/// The family in the ARN of a task definition, `…:task-definition/<family>:<revision>`.
+/// Returns the family in the ARN of a task definition, `…:task-definition/<family>:<revision>`.
 pub(crate) fn family(arn: &str) -> Result<&str> {
     let found =
         arn.split_once('/').filter(|(_, rest)| !rest.contains('/')).and_then(|(_, rest)| {
@@ -43,7 +44,7 @@ pub(crate) fn family(arn: &str) -> Result<&str> {
     })
 }
 
-/// The id in the ARN of a task: its last segment.
+/// Returns the id in the ARN of a task, which is its last segment.
 pub(crate) fn task_id(arn: &str) -> Result<&str> {
     if arn.is_empty() {
         return Err(Error::input("task has no ARN"));
@@ -52,8 +53,9 @@ pub(crate) fn task_id(arn: &str) -> Result<&str> {
     id.ok_or_else(|| Error::input(format!("cannot determine task id from task arn {arn:?}")))
 }
 
-/// Returns `true` for the ARN of a task of the cluster with this ARN. Short ARNs of tasks, which do
-/// not name their cluster, count by region and account.
+/// Returns `true` for the ARN of a task of the cluster with this ARN.
+///
+/// Short ARNs of tasks, which do not name their cluster, are compared by region and account only.
 pub(crate) fn is_task_of(task: &str, cluster: &str) -> bool {
     let (Some((of_task, rest)), Some((of_cluster, name))) =
         (task.split_once(":task/"), cluster.split_once(":cluster/"))
@@ -63,7 +65,7 @@ pub(crate) fn is_task_of(task: &str, cluster: &str) -> bool {
     of_task == of_cluster && rest.split_once('/').is_none_or(|(cluster, _id)| cluster == name)
 }
 
-/// Whether one of two texts is the ARN of a cluster and the other its name.
+/// Returns `true` if one of two texts is the ARN of a cluster and the other its name.
 pub(crate) fn is_cluster_in_other_form(one: &str, other: &str) -> bool {
     let name = |arn: &str| {
         let (owner, name) = arn.split_once(":cluster/")?;

@@ -1,3 +1,5 @@
+//! The loop that runs a reconciler: regular passes, slower checks, and longer waits after outages.
+
 use std::{sync::Arc, time::Duration};
 
 use consul_watch::{Backoff, Clock, Jitter, SystemClock};
@@ -5,18 +7,18 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{Reconciler, Report, Result, Writer, telemetry};
 
-/// When a [`Controller`] works.
+/// Intervals of a [`Controller`].
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ControllerOptions {
-    /// From the end of one pass to the next. Default 10 s.
+    /// Time from the end of one pass to the next. Default 10 s.
     pub interval: Duration,
-    /// From one slower check, which also looks at what lists do not show, to the next. Default
-    /// 10 min.
+    /// Time between two of the slower checks, which also read what lists do not show. Default 10
+    /// min.
     pub check_interval: Duration,
-    /// The longest wait after passes in a row that could not even list. Default 5 min.
+    /// Longest wait after consecutive passes that could not list anything. Default 5 min.
     pub longest_wait: Duration,
-    /// Whether changes are only reported. Default false.
+    /// `true` only to report changes. Default `false`.
     pub dry_run: bool,
 }
 
@@ -31,10 +33,10 @@ impl Default for ControllerOptions {
     }
 }
 
-/// Lets a [`Reconciler`] work in regular passes, once, or for the last time.
+/// Runs a [`Reconciler`]: in regular passes, once, or for the last time.
 ///
-/// Run it inside whatever elects a leader, if several may be started: when its `stop` is cancelled
-/// it ends at once, wherever it is. Two that run at the same time do no harm to each other.
+/// Run it under a leader election if several instances may be started: when `stop` is cancelled it
+/// ends at once, wherever it is. Two that run at the same time do no harm to each other.
 #[derive(Debug)]
 pub struct Controller {
     reconciler: Arc<dyn Reconciler>,
@@ -43,30 +45,30 @@ pub struct Controller {
 }
 
 impl Controller {
-    /// Does nothing yet.
+    /// Creates a controller, which does nothing yet.
     pub fn new(reconciler: impl Reconciler, options: ControllerOptions) -> Self {
         Self { reconciler: Arc::new(reconciler), options, clock: Arc::new(SystemClock) }
     }
 
-    /// This controller with another clock.
+    /// Returns the controller with another clock.
     #[must_use]
     pub fn with_clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
         self
     }
 
-    /// Prepares, then makes passes until `stop` is cancelled. The first pass comes after one
-    /// interval, as upstream's.
+    /// Prepares, then makes passes until `stop` is cancelled. The first pass follows after one
+    /// interval, as upstream's does.
     ///
     /// # Errors
     ///
-    /// Those of the preparation: a failing pass is logged, counted and made again. After passes
+    /// The errors of the preparation. A failing pass is logged, counted and repeated. After passes
     /// that could not list anything, the wait grows up to [`ControllerOptions::longest_wait`], and
     /// is as long as the other side asks for.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future does the same as `stop`.
+    /// Dropping the future has the effect of `stop`.
     pub async fn run(self, stop: CancellationToken) -> Result<()> {
         tokio::select! {
             biased;
@@ -90,10 +92,14 @@ impl Controller {
             let check = now.saturating_sub(checked) >= self.options.check_interval;
             wait = match self.pass(check).await {
                 Ok(report) => {
+                    // Only a pass that ended well counts as a check, so that a failed one is
+                    // repeated at the next pass.
                     delays.reset();
                     if check {
                         checked = now;
                     }
+                    // A partial pass is no outage, but its throttled calls may have named a time to
+                    // wait.
                     report.into_error().and_then(|error| error.retry_after()).unwrap_or_default()
                 }
                 Err(error) => delays.next_delay().max(error.retry_after().unwrap_or_default()),
@@ -102,7 +108,7 @@ impl Controller {
         }
     }
 
-    /// However long the other side asks to wait, and with jitter.
+    /// Returns the upper limit of any wait, whatever the other side asks for, with room for jitter.
     fn longest_wait(&self) -> Duration {
         self.options.longest_wait.max(self.options.interval).saturating_mul(2)
     }
@@ -111,7 +117,7 @@ impl Controller {
         if self.options.dry_run { Writer::dry_run() } else { Writer::new() }
     }
 
-    /// Makes one pass, logs what failed and counts it.
+    /// Makes one pass, logs its errors and counts them.
     async fn pass(&self, check: bool) -> Result<Report> {
         let writer = self.writer();
         let started = self.clock.monotonic();
@@ -122,6 +128,7 @@ impl Controller {
     fn finish(&self, started: Duration, writer: Writer, outcome: Result<Report>) -> Result<Report> {
         let took = self.clock.monotonic().saturating_sub(started);
         let mut changes = writer.into_changes();
+        // Work runs concurrently; sorted, two equal passes report alike.
         changes.sort();
         let outcome = outcome.map(|mut report| {
             report.changes = changes;
@@ -152,11 +159,11 @@ impl Controller {
         outcome
     }
 
-    /// Prepares and makes one pass that checks everything; ends at once.
+    /// Prepares, and makes one pass that checks everything.
     ///
     /// # Errors
     ///
-    /// Those of the preparation and of the listing; what failed for single resources is in the
+    /// The errors of the preparation and of the listing; errors of single resources are in the
     /// report.
     pub async fn once(&self) -> Result<Report> {
         let writer = self.writer();
@@ -168,12 +175,12 @@ impl Controller {
         self.finish(started, writer, outcome)
     }
 
-    /// Removes everything that belongs to the cluster, which is taken down: see
+    /// Removes everything that belongs to the cluster, when it is taken down; see
     /// [`Reconciler::cleanup`].
     ///
     /// # Errors
     ///
-    /// As [`once`](Self::once); [`Error::Input`](crate::Error::Input) while tasks run, unless
+    /// The errors of the listing; [`Error::Input`](crate::Error::Input) while tasks run, unless
     /// `force` is given.
     pub async fn cleanup(&self, force: bool) -> Result<Report> {
         let writer = self.writer();

@@ -1,25 +1,26 @@
+//! Tasks that ECS lists but does not describe, and for how long deletions wait for them.
+
 use std::collections::{HashMap, HashSet};
 
 use crate::task::Undescribed;
 
-/// Passes in a row after which a task that cannot be described counts as gone.
+/// Number of consecutive passes after which a task that cannot be described counts as gone.
 const LIMIT: u32 = 3;
-/// Passes in a row, each with such tasks, maybe others each time, after which deletions do not wait
-/// for them any more.
+/// Number of consecutive passes with such tasks, possibly others each time, after which deletions
+/// no longer wait for them.
 const LONGEST_HOLD: u32 = 10;
 
-/// Tasks that are listed and cannot be described: nothing is deleted for a while for what they may
-/// be.
+/// Tasks that are listed and cannot be described. Deletions that may concern them wait for a while.
 #[derive(Debug, Default)]
 pub(crate) struct Doubts {
-    /// Passes in a row of each, by its ARN.
+    /// Number of consecutive passes of each task, by its ARN.
     times: HashMap<String, u32>,
-    /// Passes in a row in which deletions had to wait.
+    /// Number of consecutive passes in which deletions had to wait.
     held_up: u32,
 }
 
 impl Doubts {
-    /// Those of a pass's listing that may still run; to be asked once in a pass.
+    /// Returns the tasks of a pass's listing that may still run. Call it once in a pass.
     pub(crate) fn next_pass(&mut self, undescribed: &[Undescribed]) -> Vec<String> {
         let arns: HashSet<&str> = undescribed.iter().map(|task| task.arn.as_str()).collect();
         self.times.retain(|arn, _| arns.contains(arn.as_str()));
@@ -40,10 +41,11 @@ impl Doubts {
                 );
             }
         }
+        // `next_pass` has counted, so the second listing of a pass must not count again.
         self.again(undescribed)
     }
 
-    /// The same for a second listing in one pass.
+    /// Returns the same for a second listing in one pass, without counting.
     pub(crate) fn again(&self, undescribed: &[Undescribed]) -> Vec<String> {
         let doubtful = undescribed
             .iter()
@@ -51,10 +53,12 @@ impl Doubts {
         doubtful.map(|task| task.arn.clone()).collect()
     }
 
-    /// Whether deletions wait because of so many tasks that may belong to anything; `first` for
-    /// the first listing of a pass.
+    /// Returns `true` while deletions wait because of tasks that may belong to anything; `first`
+    /// marks the first listing of a pass.
     pub(crate) fn holds_up(&mut self, unknown: usize, first: bool) -> bool {
         if first {
+            // New such tasks in every pass would block deletions for ever, hence the second
+            // counter.
             self.held_up = if unknown == 0 { 0 } else { self.held_up.saturating_add(1) };
         }
         let holds = unknown > 0 && self.held_up <= LONGEST_HOLD;

@@ -1,11 +1,13 @@
+//! The errors of this crate, and which of them a retry may cure.
+
 use std::time::Duration;
 
 use consul_watch::{BoxError, error_chain};
 
-/// The result of everything in this crate that can fail.
+/// Result of every operation of this crate that can fail.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What kept the controller from doing its work.
+/// Reason why the controller could not do its work.
 ///
 /// `Display` is one line without the cause; [`consul_watch::error_chain`] gives the whole. No
 /// variant ever holds a token.
@@ -15,55 +17,55 @@ pub enum Error {
     /// A setting is wrong.
     #[error("{setting}: {problem}")]
     Config {
-        /// The setting, such as `partition`.
+        /// Name of the setting, such as `partition`.
         setting: String,
-        /// What is wrong and what would be right.
+        /// Description of the wrong value, and of one that would be right.
         problem: String,
     },
-    /// Something that was read from outside is not what it has to be: a tag, an ARN, a secret.
+    /// Outside input, such as a tag, an ARN or a secret, does not have the required form.
     #[error("{problem}")]
     Input {
-        /// Where it was read, what is wrong and what would be right.
+        /// Origin of the input, and what is wrong with it.
         problem: String,
     },
     /// Consul refused, or could not be reached.
     #[error("{operation}")]
     Consul {
-        /// What was being done, such as `listing tokens`.
+        /// Operation that failed, such as `listing tokens`.
         operation: String,
-        /// What Consul's client reported.
+        /// Error of the Consul client.
         source: consul_watch::Error,
     },
     /// A [`TaskSource`](crate::TaskSource) or [`SecretStore`](crate::SecretStore) failed.
     #[error("{operation}")]
     Other {
-        /// What was being done and with what, such as `describing tasks of the cluster prod`, or
+        /// Operation that failed and its object, such as `describing tasks of the cluster prod`, or
         /// `updating the secret prod-web`.
         operation: String,
-        /// Whether the same call may succeed later.
+        /// `true` if the same call may succeed later.
         retryable: bool,
-        /// How long the other side asked to wait.
+        /// Wait that the other side asked for.
         retry_after: Option<Duration>,
-        /// The cause. Never shows what a secret holds.
+        /// Cause. Never shows the content of a secret.
         source: BoxError,
     },
     /// A step of a larger piece of work failed.
     #[error("{step}")]
     Step {
-        /// The step, such as `reconciling service web`.
+        /// Name of the step, such as `reconciling service web`.
         step: String,
-        /// Why it failed.
+        /// Cause.
         source: Box<Self>,
     },
-    /// Several things failed beside each other.
+    /// Several operations failed independently.
     #[error("{}", texts(errors))]
     Several {
-        /// Each of them, with what it was about; never empty.
+        /// Errors with their contexts; never empty.
         errors: Vec<Self>,
     },
 }
 
-/// Each error with its causes; all of them on one line.
+/// Joins the errors with their causes on one line.
 fn texts(errors: &[Error]) -> String {
     let texts: Vec<String> = errors.iter().map(|error| error_chain(error)).collect();
     texts.join("; ")
@@ -83,16 +85,17 @@ impl Error {
         Self::Step { step: step.into(), source: Box::new(source) }
     }
 
-    /// All of them as one; `None` without any.
+    /// Combines several errors into one; `None` if there are none.
     pub(crate) fn several(mut errors: Vec<Self>) -> Option<Self> {
         if errors.len() > 1 { Some(Self::Several { errors }) } else { errors.pop() }
     }
 
-    /// Whether it says that nothing else would succeed at the moment either: the other side is
-    /// not there, has no leader, or asks for fewer calls.
+    /// Returns `true` if other operations would fail at the moment, too: the other side is
+    /// unreachable, has no leader, or throttles.
     pub(crate) fn is_outage(&self) -> bool {
         match self {
             Self::Config { .. } | Self::Input { .. } => false,
+            // A refusal concerns the controller's own token, hence every call.
             Self::Consul { source, .. } => source.is_retryable() || source.is_permission_denied(),
             Self::Other { retryable, .. } => *retryable,
             Self::Step { source, .. } => source.is_outage(),
@@ -100,7 +103,7 @@ impl Error {
         }
     }
 
-    /// Whether the same call may succeed later with the same input.
+    /// Returns `true` if the same call may succeed later with the same input.
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Config { .. } | Self::Input { .. } => false,
@@ -111,7 +114,7 @@ impl Error {
         }
     }
 
-    /// How long the other side asked to wait before the next attempt.
+    /// Returns the wait that the other side asked for before the next attempt.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Config { .. } | Self::Input { .. } => None,

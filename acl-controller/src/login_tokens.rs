@@ -1,7 +1,7 @@
-//! Tokens that tasks get by logging in with their IAM role.
+//! Manages tokens that tasks obtain by logging in with their IAM role.
 //!
-//! This is what consul-ecs does from 0.5 on: the controller sets up what logins need, and removes
-//! the tokens and services of tasks that are gone.
+//! As consul-ecs from 0.5 on: the controller sets up auth methods, roles and binding rules, and
+//! removes the tokens and services of tasks that are gone.
 
 mod anonymous;
 mod auth_method;
@@ -24,17 +24,17 @@ use crate::{
     doubts::Doubts, tenancy::Tenancy,
 };
 
-/// The path of trusted IAM roles where none is given.
+/// Path of trusted IAM roles where none is given.
 const DEFAULT_ROLE_PATH: &str = "/consul-ecs/";
 
-/// How services of the cluster come into Consul.
+/// Way by which services of the cluster are registered in Consul.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Registration {
-    /// Through a client agent in each task (consul-ecs 0.5 and 0.6): clients get a role and an
-    /// auth method of their own.
+    /// Through a client agent in each task (consul-ecs 0.5 and 0.6): clients get a role and an auth
+    /// method of their own.
     Clients,
-    /// Straight into the catalog, on one node that stands for the cluster (consul-ecs 0.7 and
-    /// later): gateways get roles, and services of tasks that are gone are removed.
+    /// In the catalog, on one node that stands for the cluster (consul-ecs 0.7 and later): gateways
+    /// get roles, and services of tasks that are gone are removed.
     #[default]
     Catalog,
 }
@@ -43,31 +43,31 @@ pub enum Registration {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct LoginTokenSettings {
-    /// ARN of the cluster. The AWS account and partition of the trusted roles come from it.
+    /// ARN of the cluster, from which the AWS account and partition of the trusted roles follow.
     pub cluster_arn: String,
     /// Address of the node that stands for the cluster: the controller's own. Only for
     /// [`Registration::Catalog`].
     pub node_address: String,
-    /// Path of the IAM roles that are trusted, with or without the slashes around it. Empty is
-    /// `/consul-ecs/`; only `/` trusts every role of the account. Default `/consul-ecs/`.
+    /// Path of the IAM roles that are trusted, with or without the slashes around it. Empty stands
+    /// for `/consul-ecs/`; only `/` trusts every role of the account. Default `/consul-ecs/`.
     ///
     /// Deviation: upstream trusts every role when the path, or everything around it, is missing.
     pub iam_role_path: String,
-    /// The Enterprise partition; `None` without partitions. See [`partition`](crate::partition).
+    /// Enterprise partition; `None` without partitions. See [`partition`](crate::partition).
     /// Default `None`.
     pub partition: Option<String>,
-    /// How services come into Consul. Default [`Registration::Catalog`].
+    /// Way by which services are registered in Consul. Default [`Registration::Catalog`].
     pub registration: Registration,
-    /// Least age of a token that names its cluster without the ARN, before it can count as left over:
-    /// the time in which a task of another cluster with that name has registered its services.
-    /// Default 10 min.
+    /// Minimum age of a token that names its cluster without the ARN, before it can count as left
+    /// over: the time in which a task of another cluster with that name has registered its
+    /// services. Default 10 min.
     pub named_token_age: Duration,
-    /// How many tasks are cleaned up at a time, at least 1. Default 4.
+    /// Number of tasks that are cleaned up at a time, at least 1. Default 4.
     pub concurrency: usize,
 }
 
 impl LoginTokenSettings {
-    /// Settings with their defaults.
+    /// Creates settings with their defaults.
     pub fn new(cluster_arn: impl Into<String>, node_address: impl Into<String>) -> Self {
         Self {
             cluster_arn: cluster_arn.into(),
@@ -80,19 +80,19 @@ impl LoginTokenSettings {
         }
     }
 
-    /// What the auth method trusts.
+    /// Returns the pattern of IAM principals that the auth method trusts.
     fn principal(&self) -> Result<String> {
         let owner = arn::owner(&self.cluster_arn)
             .map_err(|error| config("cluster ARN", &error.to_string()))?;
         let path = self.iam_role_path.as_str();
         let path = if path.is_empty() { DEFAULT_ROLE_PATH } else { path };
-        // The characters of IAM's paths, without the one that Consul reads as a wildcard.
+        // Characters of IAM's paths, without `*`, which Consul reads as a wildcard.
         if path.chars().any(|c| c == '*' || c.is_whitespace() || c.is_control()) {
             return Err(config("IAM role path", &format!("{path:?} is not a path of IAM")));
         }
         let roles = match (path, path.trim_matches('/')) {
             ("/", _) => "role/*".to_owned(),
-            // Only who says `/` trusts every role.
+            // Only an explicit `/` trusts every role.
             (_, "") => return Err(config("IAM role path", &format!("{path:?} names no path"))),
             (_, inner) => format!("role/{inner}/*"),
         };
@@ -106,14 +106,15 @@ fn config(setting: &str, problem: &str) -> Error {
 
 /// Sets up the logins of a cluster's tasks, and removes tokens and services of tasks that are gone.
 ///
-/// A token is removed when its description says that it came from a login of a task of exactly
-/// this cluster, and that task is not listed, has stopped, or has lost the tag of the mesh.
+/// A token is removed if its description says that it came from a login of a task of exactly this
+/// cluster, and that task is not listed, has stopped, or has lost the mesh tag.
 ///
-/// Deviation: unlike upstream it counts a task as gone only when it has stopped, and looks twice;
-/// also removes tokens that name the cluster without its ARN, as logins on EC2 did up to 0.6,
-/// unless a service says that their task is of another cluster with that name; is
-/// not kept from its work by one foreign service on the node; reports every failure; merges into the settings of auth methods, and warns of
-/// one that trusts every role; and makes again what is deleted while it runs.
+/// Deviation: unlike upstream it counts a task as gone only when it has stopped, and lists twice
+/// before it deletes; also removes tokens that name the cluster without its ARN, as logins on EC2
+/// did up to 0.6, unless a service shows that their task is of another cluster with that name; is
+/// not stopped by one foreign service on the node; reports every failure; merges into the settings
+/// of auth methods, and warns of one that trusts every role; and restores what is deleted while it
+/// runs.
 ///
 /// Source: consul-ecs 0.5 and 0.6 `subcommand/acl-controller`, 0.7 to 0.10
 /// `subcommand/controller`, `controller`.
@@ -128,11 +129,11 @@ pub struct LoginTokens {
 }
 
 impl LoginTokens {
-    /// Nothing is read or written yet.
+    /// Creates the reconciler; reads and writes nothing yet.
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] for settings that cannot be used.
+    /// [`Error::Config`] for unusable settings.
     pub fn new(
         consul: Arc<dyn Consul>,
         tasks: Arc<dyn TaskSource>,
@@ -158,7 +159,7 @@ impl LoginTokens {
         self.settings.registration == Registration::Catalog
     }
 
-    /// The node that stands for the cluster.
+    /// Registers the node that stands for the cluster.
     async fn register_node(&self, writer: &Writer) -> Result<()> {
         let name = &self.settings.cluster_arn;
         let mut node = CatalogRegistration::new(name, &self.settings.node_address);
@@ -172,15 +173,17 @@ impl LoginTokens {
         done.await.map(drop)
     }
 
-    /// Everything that logins need, but the node.
+    /// Creates everything that logins need, except the node.
     async fn set_up(&self, writer: &Writer) -> Result<()> {
         let agent = self.consul.agent_self().await;
         let agent = agent.map_err(Error::consul("reading the agent's configuration"))?;
         let (consul, tenancy) = (self.consul(), &self.tenancy);
+        // First, since everything below lives in it.
         tenancy.ensure_partition(consul, writer).await?;
         match self.settings.registration {
             Registration::Clients => self.ensure_client_role(writer).await?,
             Registration::Catalog => self.ensure_gateway_roles(writer).await?,
+            // Roles before the binding rules that name them.
         }
         for method in self.auth_methods() {
             self.ensure_auth_method(writer, &method).await?;
@@ -219,7 +222,7 @@ mod tests {
 
     /// A known defect of upstream: a missing or empty path trusts every role. Only `/` does.
     ///
-    /// Spec: ACL45
+    /// Case ACL45: an empty IAM role path means `/consul-ecs/`, never every role.
     #[test]
     fn only_a_slash_trusts_every_role() {
         let expected = "arn:aws:iam::123456789012:role/consul-ecs/*";

@@ -1,4 +1,4 @@
-//! What the tags of a task say about its place in the mesh.
+//! Reads a task's membership in the mesh from its tags: service name, partition, namespace.
 
 use crate::{Error, Result, arn, task::Task};
 
@@ -7,19 +7,19 @@ const SERVICE_NAME: &str = "consul.hashicorp.com/service-name";
 const PARTITION: &str = "consul.hashicorp.com/partition";
 const NAMESPACE: &str = "consul.hashicorp.com/namespace";
 
-/// Where a task's service is in Consul Enterprise.
+/// Enterprise partition and namespace of a task's service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) partition: String,
     pub(crate) namespace: String,
 }
 
-/// Whether the task takes part in the mesh and still needs its token.
+/// Returns `true` if the task is in the mesh and still needs its token.
 pub(crate) fn is_meshed(task: &Task) -> bool {
     task.tags.get(MESH).is_some_and(|value| value == "true") && !task.is_stopped()
 }
 
-/// The name of the task's service: its tag, else the family of its definition.
+/// Returns the name of the task's service: its tag, else the family of its definition.
 pub(crate) fn service(task: &Task) -> Result<&str> {
     match task.tags.get(SERVICE_NAME).filter(|name| !name.is_empty()) {
         Some(name) => Ok(name),
@@ -27,7 +27,7 @@ pub(crate) fn service(task: &Task) -> Result<&str> {
     }
 }
 
-/// The place of the task's service where there are partitions.
+/// Returns the place of the task's service where there are partitions.
 pub(crate) fn place(task: &Task) -> Result<Place> {
     let tag = |key: &str| task.tags.get(key).cloned();
     match (tag(PARTITION), tag(NAMESPACE)) {
@@ -49,7 +49,7 @@ mod tests {
         Task::new("arn:aws:ecs:r:1:task/c/1", "arn:aws:ecs:r:1:task-definition/service:1")
     }
 
-    /// Spec: ACL7
+    /// Case ACL7: a task without the mesh tag, or with another value than `true`, is ignored.
     #[test]
     fn only_the_exact_tag_makes_a_task_one_of_the_mesh() {
         assert!(!is_meshed(&task()));
@@ -62,7 +62,8 @@ mod tests {
         assert!(!is_meshed(&meshed.with_last_status("STOPPED")));
     }
 
-    /// Spec: ACL8
+    /// Case ACL8: the name tag wins over the family of the task definition; an invalid ARN is an
+    /// error.
     #[test]
     fn the_tag_wins_over_the_definition() {
         assert_eq!(service(&task()).unwrap(), "service");

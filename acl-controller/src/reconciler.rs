@@ -1,41 +1,44 @@
+//! The seam between the controller's loop and the two kinds of tokens.
+
 use std::{fmt, sync::Arc};
 
 use async_trait::async_trait;
 
 use crate::{Error, Report, Result, Writer};
 
-/// Brings Consul in line with the tasks of a cluster, one pass after the other.
+/// Reconciles Consul with the tasks of a cluster, one pass after the other.
 ///
 /// Every change goes through the [`Writer`], so that a dry run changes nothing.
 #[async_trait]
 pub trait Reconciler: fmt::Debug + Send + Sync + 'static {
-    /// What has to be there before the first pass. Doing it twice changes nothing.
+    /// Creates what has to exist before the first pass. A second call changes nothing.
     ///
     /// # Errors
     ///
-    /// The first that occurs; the rest is not tried then.
+    /// The first error; the rest is not tried then.
     async fn prepare(&self, writer: &Writer) -> Result<()>;
 
-    /// Looks at everything and puts right what is not. `check` also compares what lists do not
-    /// show: secrets, rules, and what [`prepare`](Self::prepare) makes.
+    /// Compares everything and corrects what differs.
     ///
+    /// `check` also compares what lists do not show: secrets, rules, and the objects of
+    /// [`prepare`](Self::prepare).
     /// # Errors
     ///
-    /// When not even a list could be had. What fails for one resource is in the report, and does
-    /// not stop the others.
+    /// The error of a listing, without which nothing can be done. Errors of single resources are in
+    /// the report, and do not stop the others.
     ///
     /// # Cancel safety
     ///
-    /// When the future is dropped, the next pass, of this or another controller, makes good what
-    /// is half done.
+    /// After the future is dropped, the next pass, of this or another controller, completes what is
+    /// half done.
     async fn pass(&self, writer: &Writer, check: bool) -> Result<Report>;
 
-    /// Removes everything that belongs to the cluster, which is taken down. Unless `force` is
-    /// given, nothing is removed while tasks of the mesh run.
+    /// Removes everything that belongs to the cluster, when it is taken down. Without `force`,
+    /// nothing is removed while tasks of the mesh run.
     ///
     /// # Errors
     ///
-    /// [`Error::Input`] while tasks run; others as for [`pass`](Self::pass).
+    /// [`Error::Input`] while tasks run; otherwise the errors of [`pass`](Self::pass).
     async fn cleanup(&self, writer: &Writer, force: bool) -> Result<Report>;
 }
 

@@ -1,30 +1,33 @@
+//! The result of a pass.
+
 use crate::{Change, Error};
 
-/// What one pass found and did.
+/// Result of one pass.
 #[derive(Debug, Default)]
 #[non_exhaustive]
 pub struct Report {
-    /// Tasks of the mesh that run.
+    /// Number of running tasks of the mesh.
     pub tasks: usize,
-    /// Tasks whose tags or ARN say nothing usable, and which were passed over.
+    /// Number of tasks that were skipped, because their tags or ARN are unusable.
     pub skipped: usize,
-    /// Services (or, where tokens come from logins, tasks) that were looked at.
+    /// Number of services (or, where tokens come from logins, tasks) that were compared.
     pub resources: usize,
-    /// Resources that were put off: a try failed a moment ago, or the other side is not there.
+    /// Number of resources that were postponed: an attempt failed a moment ago, or there is an
+    /// outage.
     pub postponed: usize,
-    /// What was changed, or in a dry run would have been. Sorted.
+    /// Changes that were made, or would have been in a dry run. Sorted.
     pub changes: Vec<Change>,
-    /// What failed; the rest was done all the same.
+    /// Errors of single resources; the rest was done all the same.
     pub errors: Vec<Error>,
 }
 
 impl Report {
-    /// Whether everything is as it has to be, or was brought there.
+    /// Returns `true` if everything is as it has to be.
     pub fn is_complete(&self) -> bool {
         self.errors.is_empty() && self.postponed == 0
     }
 
-    /// The errors as one; `None` without any.
+    /// Combines the errors into one; `None` if there are none.
     pub fn into_error(self) -> Option<Error> {
         Error::several(self.errors)
     }

@@ -1,12 +1,12 @@
-//! The rules of the policies that the controllers make.
+//! Rules of the policies that the controllers create.
 //!
-//! The texts are those of upstream to the byte, so that a policy made by either is the same.
+//! The texts equal upstream's to the byte, so that a policy created by either is the same.
 //!
 //! Source: consul-ecs 0.4, 0.6 and 0.10 `controller/` and `subcommand/`.
 
 use crate::service_name::ServiceName;
 
-/// Shared by all clients of a cluster that registers through agents.
+/// Returns the rules of all clients of a cluster that registers through agents.
 pub(crate) fn client(partition: Option<&str>) -> String {
     match partition {
         None => r#"node_prefix "" { policy = "write" } service_prefix "" { policy = "read" }"#
@@ -17,7 +17,7 @@ pub(crate) fn client(partition: Option<&str>) -> String {
     }
 }
 
-/// What the task of one service may do.
+/// Returns the rules of a service's token.
 pub(crate) fn service(service: &ServiceName) -> String {
     let name = &service.name;
     let blocks = [
@@ -26,6 +26,7 @@ pub(crate) fn service(service: &ServiceName) -> String {
         ("service_prefix \"\"".to_owned(), "read"),
         ("node_prefix \"\"".to_owned(), "read"),
     ];
+    // Indented within the partition's block, as upstream's template is.
     let indent = if service.place.is_some() { "    " } else { "" };
     let blocks: Vec<String> = blocks
         .into_iter()
@@ -42,14 +43,14 @@ pub(crate) fn service(service: &ServiceName) -> String {
     }
 }
 
-/// Lets services of one namespace find those of the others.
+/// Returns the rules that let services of one namespace find those of the others.
 pub(crate) fn cross_namespace_read(partition: &str) -> String {
     format!(
         "partition \"{partition}\" {{\n  namespace_prefix \"\" {{\n    service_prefix \"\" {{\n      policy = \"read\"\n    }}\n    node_prefix \"\" {{\n      policy = \"read\"\n    }}\n  }}\n}}"
     )
 }
 
-/// What API gateways may do.
+/// Returns the rules of API gateways.
 pub(crate) fn api_gateway(partitions: bool) -> String {
     let blocks = "node_prefix \"\" {\n\t\tpolicy = \"read\"\n\t}\n\tservice_prefix \"\" {\n\t\tpolicy = \"read\"\n\t}";
     if partitions {
@@ -60,16 +61,17 @@ pub(crate) fn api_gateway(partitions: bool) -> String {
     }
 }
 
-/// What mesh gateways may do.
+/// Returns the rules of mesh gateways.
 pub(crate) fn mesh_gateway(partition: Option<&str>) -> String {
     let base = "mesh = \"write\"\npeering = \"read\"";
     match partition {
+        // Only the default partition may read the peerings of all partitions.
         Some("default") => format!("{base}\npartition_prefix \"\" {{\n\tpeering = \"read\"\n}}"),
         _ => base.to_owned(),
     }
 }
 
-/// What requests without a token may do. The same as Consul on Kubernetes gives them.
+/// Returns the rules of the anonymous token, equal to those of Consul on Kubernetes.
 pub(crate) fn anonymous(partitions: bool) -> String {
     let blocks = "\n    node_prefix \"\" {\n      policy = \"read\"\n    }\n    service_prefix \"\" {\n      policy = \"read\"\n    }";
     if partitions {
@@ -127,7 +129,7 @@ mod tests {
         assert!(anonymous(true).ends_with("    }\n  }\n}"));
     }
 
-    /// Spec: ACL42
+    /// Case ACL42: mesh gateways outside the default partition get no rule about other partitions.
     #[test]
     fn only_the_default_partitions_mesh_gateways_see_the_peers_of_others() {
         let plain = "mesh = \"write\"\npeering = \"read\"";

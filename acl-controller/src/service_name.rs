@@ -1,4 +1,4 @@
-//! Which service a token or policy is for, and how its description says so.
+//! The service that a token or policy is for, and its notation in descriptions.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ const CLUSTER: &str = "consul.hashicorp.com/cluster:";
 const PARTITION: &str = "consul.hashicorp.com/partition:";
 const NAMESPACE: &str = "consul.hashicorp.com/namespace:";
 
-/// A service, with its place where there are partitions.
+/// Name of a service, with its place where there are partitions.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct ServiceName {
     pub(crate) name: String,
@@ -16,7 +16,7 @@ pub(crate) struct ServiceName {
     pub(crate) place: Option<(String, String)>,
 }
 
-/// What a description is of.
+/// Kind of object that a description belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Subject {
     Policy,
@@ -32,7 +32,7 @@ impl Subject {
     }
 }
 
-/// Whether a text can stand in a rule and in the name of a policy without saying more there.
+/// Returns `true` if a text can stand in a rule and in the name of a policy without adding to them.
 pub(crate) fn is_plain(text: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
     !text.is_empty() && text.chars().all(plain)
@@ -49,7 +49,7 @@ impl fmt::Display for ServiceName {
 }
 
 impl ServiceName {
-    /// The service of a task; `None` when it belongs to another partition than `ours`.
+    /// Returns the service of a task; `None` if it belongs to another partition than `ours`.
     pub(crate) fn of_task(task: &Task, ours: Option<&str>) -> Result<Option<Self>> {
         let name = mesh_task::service(task)?.to_owned();
         let place = match ours {
@@ -67,7 +67,8 @@ impl ServiceName {
         Ok(Some(service))
     }
 
-    /// Names stand in rules and in names of policies, so they must not be able to say more there.
+    /// Checks the names, which stand in rules and in names of policies, and so must not add to
+    /// them.
     fn check(&self) -> Result<()> {
         let (partition, namespace) = self.place.as_ref().map(|(a, b)| (a, b)).unzip();
         let names = [
@@ -77,6 +78,7 @@ impl ServiceName {
         ];
         for (what, text) in names {
             let Some(text) = text else { continue };
+            // 128 is Consul's limit for the name of a policy.
             if !is_plain(text) || self.policy_name().len() > 128 {
                 return Err(Error::input(format!(
                     "{what} {text:?}: only letters, digits, '-' and '_' can stand in the name of a policy, which has at most 128 characters"
@@ -86,7 +88,7 @@ impl ServiceName {
         Ok(())
     }
 
-    /// The name of its policy.
+    /// Returns the name of its policy.
     pub(crate) fn policy_name(&self) -> String {
         match &self.place {
             None => format!("{}-service", self.name),
@@ -94,7 +96,7 @@ impl ServiceName {
         }
     }
 
-    /// The name of its secret.
+    /// Returns the name of its secret.
     pub(crate) fn secret_name(&self, prefix: &str) -> String {
         match &self.place {
             None => format!("{prefix}-{}", self.name),
@@ -104,7 +106,7 @@ impl ServiceName {
         }
     }
 
-    /// The description of its token or policy.
+    /// Returns the description of its token or policy.
     pub(crate) fn description(&self, subject: Subject, cluster: &str) -> String {
         let mut text =
             format!("{} for {} service\n{CLUSTER} {cluster}", subject.as_str(), self.name);
@@ -116,10 +118,12 @@ impl ServiceName {
         text
     }
 
-    /// Reads a description; `None` when it is of something else, or of another cluster.
+    /// Parses a description; `None` if it is of something else, or of another cluster.
     ///
-    /// The whole name of the cluster counts. Deviation: upstream looks for a text that begins with
-    /// it, so that `prod` deletes what `prod-2` needs.
+    /// Compares the whole name of the cluster.
+    ///
+    /// Deviation: upstream looks for a text that begins with it, so that `prod` deletes the tokens
+    /// of `prod-2`.
     pub(crate) fn from_description(
         subject: Subject,
         description: &str,
@@ -130,7 +134,7 @@ impl ServiceName {
         (of == cluster).then_some(service)
     }
 
-    /// Reads a description of whichever cluster, and the cluster.
+    /// Parses a description of any cluster, and returns the cluster, too.
     pub(crate) fn parse(
         subject: Subject,
         description: &str,
@@ -155,6 +159,8 @@ impl ServiceName {
             None
         };
         let service = Self { name, place };
+        // Checked like a task's own name: a description is text that anyone with ACL rights can
+        // write.
         (words.next().is_none() && service.check().is_ok()).then_some((service, cluster))
     }
 }
@@ -171,7 +177,7 @@ mod tests {
         ServiceName { name: "web".to_owned(), place }
     }
 
-    /// Spec: ACL19
+    /// Case ACL19: a description gives the same service back, with and without partitions.
     #[test]
     fn a_description_gives_the_same_service_back() {
         for (place, expected) in [

@@ -1,6 +1,6 @@
-//! Tokens that are made ahead and put into secrets, one for each service.
+//! Manages tokens that are created ahead and stored in secrets, one for each service.
 //!
-//! This is what consul-ecs did up to 0.4: tasks get their tokens injected from the secret.
+//! As consul-ecs up to 0.4: tasks get their tokens injected from the secret.
 
 mod client_token;
 mod decision;
@@ -25,20 +25,20 @@ use memory::Memory;
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ServiceTokenSettings {
-    /// The cluster, as its name stands in the descriptions of tokens and policies: what the
-    /// controller's own task metadata says, which is a name on EC2 and an ARN on Fargate.
+    /// Name of the cluster in the descriptions of tokens and policies: the one in the controller's
+    /// own task metadata, which is a name on EC2 and an ARN on Fargate.
     pub cluster: String,
-    /// Beginning of the names of secrets and of the clients' policy. Unique for each cluster.
+    /// Prefix of the names of secrets and of the clients' policy. Unique for each cluster.
     pub secret_prefix: String,
-    /// The secret for the token that all Consul clients of the cluster share, by name or ARN;
-    /// `None` makes no such token. Default `None`.
+    /// Name or ARN of the secret for the token that all Consul clients of the cluster share; `None`
+    /// creates no such token. Default `None`.
     pub client_secret: Option<String>,
-    /// The Enterprise partition; `None` without partitions. See [`partition`](crate::partition).
+    /// Enterprise partition; `None` without partitions. See [`partition`](crate::partition).
     /// Default `None`.
     pub partition: Option<String>,
     /// Source of a token's rights. Default [`TokenRights::Policy`].
     pub rights: TokenRights,
-    /// How many services are brought in line at a time, at least 1. Default 4.
+    /// Number of services that are reconciled at a time, at least 1. Default 4.
     pub concurrency: usize,
 }
 
@@ -46,16 +46,16 @@ pub struct ServiceTokenSettings {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum TokenRights {
-    /// By a policy for each service, as of consul-ecs 0.4.
+    /// A policy for each service, as consul-ecs 0.4.
     #[default]
     Policy,
-    /// By a service identity, without a policy, as of consul-ecs 0.2 and 0.3. It knows no
+    /// A service identity, without a policy, as consul-ecs 0.2 and 0.3. Does not support
     /// partitions.
     ServiceIdentity,
 }
 
 impl ServiceTokenSettings {
-    /// Settings with their defaults.
+    /// Creates settings with their defaults.
     pub fn new(cluster: impl Into<String>, secret_prefix: impl Into<String>) -> Self {
         Self {
             cluster: cluster.into(),
@@ -71,7 +71,7 @@ impl ServiceTokenSettings {
         let config = |setting: &str, problem: String| {
             Err(Error::Config { setting: setting.to_owned(), problem })
         };
-        // It has to come back from a description as one word.
+        // A description has to give it back as one word.
         if self.cluster.is_empty() || self.cluster.contains(char::is_whitespace) {
             return config("cluster", format!("{:?} is not a name or ARN", self.cluster));
         }
@@ -91,25 +91,24 @@ impl ServiceTokenSettings {
     }
 }
 
-/// Makes a token for each service of a cluster's tasks and keeps it in a secret, together with a
+/// Creates a token for each service of a cluster's tasks and stores it in a secret, together with a
 /// policy for it; deletes both when the last task has stopped.
 ///
 /// For each service the order of writes is policy, secret, token; a pass that breaks off anywhere
-/// is made good by the next one. Nothing is made for a service without a secret.
+/// is completed by the next one. Nothing is created for a service without a secret.
 ///
-/// The order of deletes is secret, tokens, policies: the secret gets the ids of the next token, with
-/// the same accessor id, so that a service that comes back finds in it what will be its token. A
-/// token that was deleted while its service runs comes back with another secret id, too: whoever
-/// deletes one wants its secret to end. Tasks that run with it have to be started again.
+/// The order of deletes is secret, tokens, policies: the secret gets the ids of the next token,
+/// with the same accessor id, so that a service that returns finds in it the ids of its token to
+/// come. A token that was deleted while its service runs is created again with another secret id:
+/// whoever deletes a token wants its secret id to end. Tasks that run with it have to be restarted.
 ///
-/// Several of them may work on the same cluster at once: secrets are compared and swapped, and
-/// what another one has made is taken as it is.
+/// Several instances may work on the same cluster at once: secrets are compared and swapped, and
+/// objects of other instances are used as they are.
 ///
-/// Deviation: unlike upstream it never makes a token again with the secret id of a deleted one;
-/// compares whole cluster names, keeps a token until its last task
-/// has stopped, puts a token's lost link to its policy back, repairs rules that were changed, puts
-/// a secret right that was overwritten, and leaves policies of the same name alone that belong to
-/// another cluster.
+/// Deviation: unlike upstream it never creates a token again with the secret id of a deleted one;
+/// compares whole cluster names; keeps a token until its last task has stopped; restores a token's
+/// lost link to its policy; repairs changed rules and overwritten secrets; and leaves policies of
+/// the same name alone that belong to another cluster.
 ///
 /// Source: consul-ecs 0.2 to 0.4 `subcommand/acl-controller`, `controller`.
 #[derive(Debug)]
@@ -123,11 +122,11 @@ pub struct ServiceTokens {
 }
 
 impl ServiceTokens {
-    /// Nothing is read or written yet.
+    /// Creates the reconciler; reads and writes nothing yet.
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] for settings that cannot be used.
+    /// [`Error::Config`] for unusable settings.
     pub fn new(
         consul: Arc<dyn Consul>,
         tasks: Arc<dyn TaskSource>,
@@ -155,6 +154,7 @@ impl ServiceTokens {
 #[async_trait]
 impl Reconciler for ServiceTokens {
     async fn prepare(&self, writer: &Writer) -> Result<()> {
+        // The partition first, since the token lives in it.
         self.tenancy.ensure_partition(self.consul(), writer).await?;
         self.ensure_client_token(writer).await
     }

@@ -1,4 +1,4 @@
-//! The tasks that run: the first of the two seams.
+//! The seam to the running tasks: the first of the crate's two seams.
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
@@ -6,13 +6,13 @@ use async_trait::async_trait;
 
 use crate::Result;
 
-/// What runs in one cluster.
+/// Source of the tasks of one cluster.
 ///
-/// A controller deletes the tokens of tasks that are not listed, so a listing is complete or an
-/// error.
+/// A controller deletes the tokens of tasks that are not listed, so a listing is either complete or
+/// an error.
 #[async_trait]
 pub trait TaskSource: fmt::Debug + Send + Sync + 'static {
-    /// Every task of the cluster whose last status is not `STOPPED`, each once, in any order.
+    /// Lists every task of the cluster whose last status is not `STOPPED`, each once, in any order.
     ///
     /// - A task that is being stopped is listed until it has stopped. On ECS these are the tasks
     ///   with the desired status `RUNNING`, and those with the desired status `STOPPED` that have
@@ -20,12 +20,12 @@ pub trait TaskSource: fmt::Debug + Send + Sync + 'static {
     ///   then in at least one of them.
     /// - Tasks whose last status is `STOPPED` may be listed or not.
     /// - Tags are part of a task.
-    /// - When a page cannot be had, the whole call fails.
-    /// - A task that is listed but cannot be described goes to [`TaskListing::undescribed`].
+    /// - If a page is not available, the whole call fails.
+    /// - A task that is listed but cannot be described belongs in [`TaskListing::undescribed`].
     ///
     /// # Errors
     ///
-    /// [`Error::Other`](crate::Error::Other) that names the cluster and says whether a retry can
+    /// [`Error::Other`](crate::Error::Other) that names the cluster and states whether a retry can
     /// help; a throttled call is retryable.
     ///
     /// # Cancel safety
@@ -42,11 +42,11 @@ impl<T: TaskSource + ?Sized> TaskSource for Arc<T> {
     }
 }
 
-/// What a [`TaskSource`] found.
+/// Tasks that a [`TaskSource`] found.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct TaskListing {
-    /// The tasks.
+    /// Described tasks.
     pub tasks: Vec<Task>,
     /// Tasks that were listed but could not be described, as `failures` of ECS's `DescribeTasks`.
     /// They may run: nothing of theirs is deleted for their absence from `tasks` alone.
@@ -54,45 +54,45 @@ pub struct TaskListing {
 }
 
 impl TaskListing {
-    /// A listing in which every task could be described.
+    /// Creates a listing in which every task was described.
     pub fn new(tasks: Vec<Task>) -> Self {
         Self { tasks, undescribed: Vec::new() }
     }
 }
 
-/// A task that was listed but could not be described.
+/// Task that was listed but could not be described.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Undescribed {
-    /// Its ARN.
+    /// ARN of the task.
     pub arn: String,
-    /// Why, such as `MISSING`.
+    /// Reason, such as `MISSING`.
     pub reason: String,
 }
 
 impl Undescribed {
-    /// The task with this ARN, for this reason.
+    /// Creates an entry.
     pub fn new(arn: impl Into<String>, reason: impl Into<String>) -> Self {
         Self { arn: arn.into(), reason: reason.into() }
     }
 }
 
-/// A task, as ECS describes it. Nothing of it is checked yet.
+/// Task as ECS describes it, unchecked.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Task {
-    /// Its ARN; empty when ECS did not say.
+    /// ARN; empty if ECS did not report it.
     pub arn: String,
-    /// ARN of its task definition; empty when ECS did not say.
+    /// ARN of its task definition; empty if ECS did not report it.
     pub task_definition_arn: String,
-    /// `PROVISIONING`, …, `RUNNING`, …, `STOPPED`.
+    /// Last status: `PROVISIONING`, …, `RUNNING`, …, `STOPPED`.
     pub last_status: String,
     /// Its tags.
     pub tags: BTreeMap<String, String>,
 }
 
 impl Task {
-    /// A running task without tags.
+    /// Creates a running task without tags.
     pub fn new(arn: impl Into<String>, task_definition_arn: impl Into<String>) -> Self {
         Self {
             arn: arn.into(),
@@ -102,23 +102,23 @@ impl Task {
         }
     }
 
-    /// This task with another last status.
+    /// Returns the task with another last status.
     #[must_use]
     pub fn with_last_status(mut self, status: impl Into<String>) -> Self {
         self.last_status = status.into();
         self
     }
 
-    /// This task with a further tag.
+    /// Returns the task with a further tag.
     #[must_use]
     pub fn with_tag(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
         self.tags.insert(key.into(), value.into());
         self
     }
 
-    /// Whether it is over: it needs its token until then, also while it stops.
+    /// Returns `true` if it has stopped. While it stops it still needs its token.
     pub fn is_stopped(&self) -> bool {
-        // ECS shows `DELETED` for a while after it.
+        // ECS shows `DELETED` for a while after `STOPPED`.
         matches!(self.last_status.as_str(), "STOPPED" | "DELETED")
     }
 }

@@ -1,4 +1,4 @@
-//! What is measured, through the `metrics` facade.
+//! Metrics of the controller, through the `metrics` facade.
 //!
 //! A program installs the recorder of its choice; without one nothing is kept. No label grows with
 //! the number of services or tasks.
@@ -24,7 +24,7 @@ pub(crate) fn changed(change: &Change) {
     .increment(1);
 }
 
-/// Counts what failed, each by its own.
+/// Counts errors, each by its innermost kind.
 pub(crate) fn failed(error: &Error) {
     let kind = match error {
         Error::Config { .. } => "config",
@@ -37,7 +37,7 @@ pub(crate) fn failed(error: &Error) {
     metrics::counter!("acl_controller_errors_total", "kind" => kind).increment(1);
 }
 
-/// Keeps the outcome of a pass; `at` is the Unix time of its end.
+/// Records the outcome of a pass; `at` is the Unix time of its end.
 pub(crate) fn passed(outcome: &Result<Report, Error>, took: Duration, at: Duration) {
     let word = match outcome {
         Ok(report) if report.is_complete() => "complete",
@@ -63,7 +63,7 @@ pub(crate) fn passed(outcome: &Result<Report, Error>, took: Duration, at: Durati
     }
 }
 
-/// Nobody runs more than four thousand million tasks.
+/// Converts a count, which fits into 32 bits for any real cluster, without loss to a gauge's value.
 fn count(number: usize) -> f64 {
     u32::try_from(number).unwrap_or(u32::MAX).into()
 }

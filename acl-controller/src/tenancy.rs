@@ -1,4 +1,4 @@
-//! Enterprise partitions and namespaces.
+//! Enterprise partitions and namespaces: options of every call, and the objects that they need.
 
 use std::collections::BTreeSet;
 
@@ -12,17 +12,16 @@ use crate::{
     service_name::is_plain,
 };
 
-/// The policy that lets services of one namespace find those of the others.
+/// Name of the policy that lets services of one namespace find those of the others.
 pub(crate) const CROSS_NAMESPACE_READ: &str = "cross-namespace-read";
 const DEFAULT: &str = "default";
 
-/// The partition that a controller works in, from the two settings that upstream has for it:
-/// `None` when partitions are not used.
+/// Returns the partition that a controller works in, from the two settings that upstream has for
+/// it; `None` without partitions.
 ///
 /// # Errors
 ///
-/// [`Error::Config`] for a partition where they are not enabled, and for a name that no partition
-/// can have.
+/// [`Error::Config`] for a partition where they are not enabled, and for an invalid name.
 ///
 /// ```
 /// use acl_controller::partition;
@@ -46,7 +45,7 @@ pub fn partition(enabled: bool, name: &str) -> Result<Option<String>> {
     }
 }
 
-/// The name stands in rules, so it must not be able to say more there.
+/// Checks a name, which stands in rules, and so must not add to them.
 fn check_name(name: &str) -> Result<()> {
     if is_plain(name) && name.len() <= 64 {
         return Ok(());
@@ -59,7 +58,7 @@ fn check_name(name: &str) -> Result<()> {
     })
 }
 
-/// Where a controller's objects are in Consul.
+/// Partition of a controller's objects in Consul.
 #[derive(Debug, Clone)]
 pub(crate) struct Tenancy {
     partition: Option<String>,
@@ -76,9 +75,10 @@ impl Tenancy {
         self.partition.as_deref()
     }
 
-    /// Reads of a namespace; without partitions the name does not count.
+    /// Returns the options to read from a namespace; the name is ignored without partitions.
     pub(crate) fn read(&self, namespace: &str) -> QueryOptions {
         let mut options = QueryOptions::default();
+        // A community server refuses the parameters.
         if self.partition.is_some() {
             options.partition.clone_from(&self.partition);
             options.namespace = Some(namespace.to_owned());
@@ -86,7 +86,7 @@ impl Tenancy {
         options
     }
 
-    /// Writes to a namespace; without partitions the name does not count.
+    /// Returns the options to write to a namespace; the name is ignored without partitions.
     pub(crate) fn write(&self, namespace: &str) -> WriteOptions {
         let mut options = WriteOptions::default();
         if self.partition.is_some() {
@@ -96,17 +96,17 @@ impl Tenancy {
         options
     }
 
-    /// Reads of the namespace that policies and tokens of services live in.
+    /// Returns the options to read from the namespace of policies and tokens of services.
     pub(crate) fn home(&self) -> QueryOptions {
         self.read(DEFAULT)
     }
 
-    /// Writes to that namespace.
+    /// Returns the options to write to that namespace.
     pub(crate) fn home_write(&self) -> WriteOptions {
         self.write(DEFAULT)
     }
 
-    /// Options that name the partition alone.
+    /// Returns options that name the partition alone.
     fn whole(&self) -> (QueryOptions, WriteOptions) {
         let (mut read, mut write) = (QueryOptions::default(), WriteOptions::default());
         read.partition.clone_from(&self.partition);
@@ -114,7 +114,7 @@ impl Tenancy {
         (read, write)
     }
 
-    /// Makes the partition, unless it is there.
+    /// Creates the partition, unless it exists.
     pub(crate) async fn ensure_partition(
         &self,
         consul: &dyn Consul,
@@ -142,7 +142,7 @@ impl Tenancy {
         made.await.map(drop)
     }
 
-    /// The namespaces of the partition; without partitions there is one that has no name.
+    /// Lists the namespaces of the partition; without partitions there is one without a name.
     pub(crate) async fn namespaces(&self, consul: &dyn Consul) -> Result<Vec<Namespace>> {
         if self.partition.is_none() {
             return Ok(vec![Namespace::default()]);
@@ -154,8 +154,8 @@ impl Tenancy {
         Ok(answer.value)
     }
 
-    /// Lets namespaces see each other, and makes those that are needed and missing. Everything is
-    /// tried, whatever fails.
+    /// Lets namespaces see each other, and creates those that are needed and missing. A failure
+    /// does not prevent the rest.
     pub(crate) async fn reconcile_namespaces(
         &self,
         consul: &dyn Consul,
@@ -167,6 +167,7 @@ impl Tenancy {
             return Ok(());
         }
         let mut errors = Vec::new();
+        // The policy before the namespaces, whose defaults link it.
         errors.extend(self.share_reads(consul, writer, found).await.err());
         let known: BTreeSet<&str> = found.iter().map(|namespace| namespace.name.as_str()).collect();
         for name in needed.iter().filter(|name| !name.is_empty() && !known.contains(name.as_str()))
@@ -200,7 +201,8 @@ impl Tenancy {
         made.await.map(drop)
     }
 
-    /// The policy for reads across namespaces, which every token of the namespace `default` gets.
+    /// Creates the policy for reads across namespaces, and links it to the defaults of namespace
+    /// `default`.
     async fn share_reads(
         &self,
         consul: &dyn Consul,
@@ -223,6 +225,7 @@ impl Tenancy {
             return Ok(());
         }
         let (read, write) = self.whole();
+        // Read again just before the write, since an update replaces the whole namespace.
         let fresh = consul
             .namespace(DEFAULT, &read)
             .await
@@ -240,7 +243,7 @@ impl Tenancy {
     }
 }
 
-/// Makes a policy, unless there is one with its name, which is left as it is.
+/// Creates a policy, unless one of its name exists, which stays as it is.
 pub(crate) async fn ensure_policy(
     consul: &dyn Consul,
     writer: &Writer,
@@ -262,7 +265,7 @@ pub(crate) async fn ensure_policy(
             Err(error) if !is_taken(&error) => {
                 Err(Error::consul(format!("creating policy {name}"))(error))
             }
-            // Somebody else was faster.
+            // Another writer was faster.
             _ => Ok(()),
         }
     });

@@ -1,9 +1,9 @@
-//! What tests of programs with a controller need.
+//! Test doubles and suites for programs with a controller.
 //!
 //! - [`MemoryTasks`]: tasks that a test sets.
 //! - [`EnterpriseConsul`]: a Consul with partitions and namespaces, in this process.
 //! - [`Moto`]: a server with AWS's APIs.
-//! - [`secret_store`]: what every [`SecretStore`](crate::SecretStore) must do.
+//! - [`secret_store`]: the contract of every [`SecretStore`](crate::SecretStore).
 
 mod enterprise;
 mod moto;

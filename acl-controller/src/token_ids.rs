@@ -1,55 +1,55 @@
-//! The ids of a token, as a secret holds them: the format, its versions, and how they are read.
+//! The ids of a token in a secret: the format, its versions, and its parser.
 //!
 //! | version | members | written by |
 //! |---|---|---|
 //! | none | `accessor_id`, `token` | consul-ecs 0.2 to 0.4, and releases of this crate before the format had a version |
 //! | 1 | `version`: 1; `accessor_id`, `token`: two UUIDs; `made`: `true` once the token was there | this crate |
 //!
-//! A task definition takes the member `token` (`valueFrom: "<arn>:token::"`), which is the same in
-//! all of them. `{}` is the secret that a deployment makes.
+//! A task definition uses the member `token` (`valueFrom: "<arn>:token::"`), which is the same in
+//! all versions. `{}` is the content of a secret that a deployment creates.
 
 use secrecy::{ExposeSecret, SecretString};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
-/// Version of the format that this crate writes.
+/// Format version that this crate writes.
 const VERSION: u64 = 1;
 
-/// The two ids of a token. `Debug` does not show the secret one.
+/// Accessor id and secret id of a token. `Debug` does not show the secret id.
 #[derive(Debug, Clone)]
 pub(crate) struct TokenIds {
-    /// Names the token.
+    /// Accessor id, which names the token.
     pub(crate) accessor: String,
-    /// What requests send.
+    /// Secret id, which requests send.
     pub(crate) secret: SecretString,
-    /// Stage of the token, as the secret has it.
+    /// Stage of the token according to the secret.
     pub(crate) stage: Stage,
 }
 
-/// Stage of the token that a secret holds the ids of.
+/// Stage of the token whose ids a secret holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stage {
-    /// Not said: the original, or somebody by hand, wrote the secret.
+    /// Unknown: the original, or a person, wrote the secret.
     Unknown,
-    /// It is to be made, or was just made.
+    /// To be created, or just created.
     Pending,
-    /// It was there with these ids. If it is not there any more, somebody has deleted it.
+    /// Existed with these ids. If it no longer exists, somebody has deleted it.
     Made,
 }
 
-/// What a secret says about a token.
+/// Content of a secret about a token.
 #[derive(Debug)]
 pub(crate) enum ParsedSecret {
-    /// Both ids, in a form that Consul takes.
+    /// Both ids, in a form that Consul accepts.
     Ids(TokenIds),
-    /// An object of the right kind without a pair of ids that could be used, such as `{}`.
+    /// Object of the right kind without a usable pair of ids, such as `{}`.
     Nothing,
-    /// Something else; the reason shows nothing of it.
+    /// Anything else; the reason shows nothing of it.
     Foreign(String),
 }
 
-/// The secret as it is written. The original reads the two ids and ignores the rest.
+/// Form in which a secret is written. The original reads the two ids and ignores the rest.
 #[derive(Serialize)]
 struct Written<'a> {
     version: u64,
@@ -59,7 +59,7 @@ struct Written<'a> {
 }
 
 impl TokenIds {
-    /// Two new random ids.
+    /// Generates two random ids.
     pub(crate) fn generate() -> Self {
         Self {
             accessor: Uuid::new_v4().to_string(),
@@ -68,22 +68,22 @@ impl TokenIds {
         }
     }
 
-    /// The ids of a token that Consul has.
+    /// Returns the ids of a token that Consul has.
     pub(crate) fn of_token(accessor: impl Into<String>, secret: SecretString) -> Self {
         Self { accessor: accessor.into(), secret, stage: Stage::Made }
     }
 
-    /// The same accessor id with another secret one, for a token to be made.
+    /// Returns the same accessor id with a new secret id, for a token to be created.
     pub(crate) fn with_new_secret(&self) -> Self {
         Self { accessor: self.accessor.clone(), ..Self::generate() }
     }
 
-    /// The same ids, of a token that is there.
+    /// Returns the same ids, of an existing token.
     pub(crate) fn made(&self) -> Self {
         Self { stage: Stage::Made, ..self.clone() }
     }
 
-    /// The text that the secret is to hold.
+    /// Renders the text that the secret has to hold.
     pub(crate) fn to_json(&self) -> SecretString {
         let written = Written {
             version: VERSION,
@@ -91,28 +91,29 @@ impl TokenIds {
             token: self.secret.expose_secret(),
             made: self.stage == Stage::Made,
         };
-        // Texts, numbers and flags always become JSON.
+        // Serialising texts, numbers and flags cannot fail.
         serde_json::to_string(&written).unwrap_or_default().into()
     }
 
-    /// Returns `true` if `secret` is the secret id; the case of its letters does not matter.
+    /// Returns `true` if `secret` is the secret id, whatever the case of its letters.
     pub(crate) fn has_secret(&self, secret: &SecretString) -> bool {
         self.secret.expose_secret().eq_ignore_ascii_case(secret.expose_secret())
     }
 }
 
 impl ParsedSecret {
-    /// Reads a secret; one without a value says nothing.
+    /// Parses a secret; one without a value counts as [`Nothing`](Self::Nothing).
     ///
-    /// Lenient as the original, which is written in Go: members are found whatever the case of
-    /// their names, `null` is an empty text, and unknown members do not matter.
+    /// Lenient as the original, which is written in Go: the case of members' names is ignored,
+    /// `null` is an empty text, and unknown members are skipped.
     pub(crate) fn read(value: Option<&SecretString>) -> Self {
         let Some(value) = value else { return Self::Nothing };
+        // Editors on Windows write a byte order mark.
         let text = value.expose_secret().trim_start_matches('\u{feff}');
         let members = match serde_json::from_str::<Value>(text) {
             Ok(Value::Object(members)) => members,
             Ok(_) => return Self::Foreign("it is not a JSON object".to_owned()),
-            // The decoder's own words may quote the value.
+            // The parser's own message may quote the value.
             Err(error) => {
                 return Self::Foreign(format!(
                     "it is not a JSON object (line {}, column {})",
@@ -129,6 +130,7 @@ impl ParsedSecret {
 
     fn of_members(members: &Map<String, Value>) -> Result<Self, String> {
         let version = member(members, "version").and_then(Value::as_u64);
+        // A newer controller's format may mean something else; overwriting it would lose ids.
         if let Some(version) = version.filter(|version| *version > VERSION) {
             return Err(format!(
                 "its format has version {version}, and this controller knows those up to {VERSION}"
@@ -147,7 +149,7 @@ impl ParsedSecret {
     }
 }
 
-/// The member of this name; else one whose name differs in the case of its letters.
+/// Returns the member of this name, else one that differs in the case of its letters.
 fn member<'a>(members: &'a Map<String, Value>, name: &str) -> Option<&'a Value> {
     members.get(name).or_else(|| {
         let mut others = members.iter().filter(|(known, _)| known.eq_ignore_ascii_case(name));
@@ -163,9 +165,10 @@ fn id(members: &Map<String, Value>, name: &str) -> Result<String, String> {
     }
 }
 
-/// Whether Consul would take the text as an id of a token.
+/// Returns `true` if Consul would accept the text as an id of a token.
 fn is_usable(text: &str) -> bool {
     text.len() == 36
+        // Consul reserves these ids for the anonymous token and its like.
         && !text.starts_with("00000000-0000-0000-0000-0000000000")
         && Uuid::try_parse(text).is_ok()
 }

@@ -1,3 +1,6 @@
+//! The only way by which reconcilers change anything, so that a dry run is safe and every change is
+//! logged and counted once.
+
 use std::{
     fmt,
     sync::{Mutex, PoisonError},
@@ -5,14 +8,14 @@ use std::{
 
 use crate::{Result, telemetry};
 
-/// What happens to an object.
+/// Kind of change of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Action {
-    /// It is made.
+    /// It is created.
     Create,
     /// It is changed.
     Update,
-    /// It is removed.
+    /// It is deleted.
     Delete,
 }
 
@@ -26,7 +29,7 @@ impl Action {
     }
 }
 
-/// What is changed.
+/// Kind of object that is changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Object {
@@ -69,7 +72,7 @@ impl Object {
     }
 }
 
-/// One change that a controller made, or would make.
+/// Change that a controller made, or would make.
 ///
 /// ```
 /// # use acl_controller::{Action, Change, Object};
@@ -79,16 +82,16 @@ impl Object {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub struct Change {
-    /// What happens to it.
+    /// Kind of change.
     pub action: Action,
-    /// What it is.
+    /// Kind of object.
     pub object: Object,
-    /// Its name; for a token what it is for, with its accessor id. Never a secret.
+    /// Name of the object; for a token its purpose, with its accessor id. Never a secret.
     pub name: String,
 }
 
 impl Change {
-    /// A change of one object.
+    /// Creates a change of one object.
     pub fn new(action: Action, object: Object, name: impl Into<String>) -> Self {
         Self { action, object, name: name.into() }
     }
@@ -100,7 +103,7 @@ impl fmt::Display for Change {
     }
 }
 
-/// Carries out changes and keeps what they were; in a dry run it only keeps them.
+/// Carries out changes and records them; in a dry run it only records them.
 #[derive(Debug, Default)]
 pub struct Writer {
     dry_run: bool,
@@ -108,31 +111,33 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// A writer that carries changes out.
+    /// Creates a writer that carries changes out.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A writer that changes nothing.
+    /// Creates a writer for a dry run.
     pub fn dry_run() -> Self {
         Self { dry_run: true, changes: Mutex::default() }
     }
 
-    /// Whether nothing is changed.
+    /// Returns `true` in a dry run.
     pub fn is_dry_run(&self) -> bool {
         self.dry_run
     }
 
-    /// What was changed, or would have been, so far, in this order.
+    /// Returns the changes so far, made or planned, in this order.
     pub fn into_changes(self) -> Vec<Change> {
         self.changes.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes a change; `None` in a dry run, in which `call` is not awaited. A dry run keeps a change
-    /// once, however often it comes: nothing was done about it the first time.
+    /// Makes a change; `None` in a dry run, in which `call` is not awaited.
+    ///
+    /// A dry run records a change once, however often it comes: the first one changed nothing, so
+    /// it is needed again.
     ///
     /// # Errors
-    ///
+    /// The error of `call`; the change is not recorded then.
     /// Those of `call`; the change is not kept then.
     pub async fn write<T>(
         &self,

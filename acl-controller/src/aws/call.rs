@@ -1,4 +1,4 @@
-//! Calls to AWS: how they fail, and how those that it throttles are made again.
+//! Calls to AWS: classification of their errors, and retries of throttled ones.
 
 use std::{fmt, time::Duration};
 
@@ -11,21 +11,21 @@ use tokio::time::{Instant, sleep};
 
 use crate::Error;
 
-/// What AWS says when a quota of calls per second is used up.
+/// Error codes of a used-up quota of calls per second.
 const THROTTLED: &[&str] =
     &["RequestLimitExceeded", "Throttling", "ThrottlingException", "TooManyRequestsException"];
 
-/// The first and the longest pause before a throttled call is made again, before jitter.
+/// First and longest pause before a throttled call is repeated, before jitter.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(8));
 
-/// Makes a call, and makes it again for as long as AWS throttles it, at most for `patience`.
+/// Makes a call, and repeats it while AWS throttles it, for at most `patience`.
 ///
-/// The SDK does the same for a few attempts. A quota that a burst of work uses up lasts for longer
-/// than that, and is no failure: the pass goes on as fast as the quota lets it.
+/// The SDK retries a few times by itself. A quota that a burst of work has used up takes longer to
+/// recover, and is no failure: the pass goes on as fast as the quota allows.
 ///
 /// # Cancel safety
 ///
-/// Dropping the future gives the call up; it may have had its effect.
+/// Dropping the future abandons the call, which may have taken effect.
 pub(super) async fn paced<T, E, F>(patience: Duration, call: impl Fn() -> F) -> Result<T, CallError>
 where
     E: Into<CallError>,
@@ -39,6 +39,7 @@ where
             outcome => return outcome,
         };
         let pause = pauses.next_delay();
+        // Checked before the sleep: an attempt after the limit would be in vain.
         if begin.elapsed() + pause > patience {
             return Err(error);
         }
@@ -47,7 +48,7 @@ where
     }
 }
 
-/// What AWS says when it is not well; the same call may succeed later.
+/// Error codes of a temporary fault of AWS; the same call may succeed later.
 const PASSING: &[&str] = &[
     "ExpiredTokenException",
     "InternalFailure",
@@ -59,10 +60,10 @@ const PASSING: &[&str] = &[
     "ServiceUnavailable",
 ];
 
-/// Why a call to AWS did not succeed.
+/// Error of a call to AWS.
 ///
-/// It holds nothing of the exchange but what the service says of the error, since a request or an
-/// answer may hold a token.
+/// It keeps only the service's own description of the error, since a request or response may hold a
+/// token.
 #[derive(Debug)]
 pub(super) struct CallError {
     code: Option<String>,
@@ -71,12 +72,12 @@ pub(super) struct CallError {
 }
 
 impl CallError {
-    /// Whether the service answered with this code.
+    /// Returns `true` if the service answered with this error code.
     pub(super) fn is(&self, code: &str) -> bool {
         self.code.as_deref() == Some(code)
     }
 
-    /// Whether a quota was used up.
+    /// Returns `true` if a quota was used up.
     fn is_throttled(&self) -> bool {
         self.code.as_deref().is_some_and(|code| THROTTLED.contains(&code))
     }
@@ -85,12 +86,12 @@ impl CallError {
         &self.message
     }
 
-    /// The error of the crate, with what was being done.
+    /// Converts it to the crate's error, with the operation that failed.
     pub(super) fn during(self, operation: impl Into<String>) -> Error {
         Error::Other {
             operation: operation.into(),
             retryable: self.retryable,
-            // AWS says it in no header that its SDK passes on.
+            // AWS sends the wait in no header that its SDK exposes.
             retry_after: None,
             source: Box::new(self),
         }
@@ -115,10 +116,11 @@ where
 {
     fn from(error: SdkError<E, HttpResponse>) -> Self {
         let transport = |message: String| Self { code: None, message, retryable: true };
-        // The chain could quote the answer.
+        // The source chain could quote the response.
         let unreadable = || transport("the answer cannot be read".to_owned());
         match &error {
-            // What was to be a success; it could be quoted.
+            // A response that was to be a success and could not be parsed; its text may hold a
+            // secret.
             SdkError::ServiceError(answer) if answer.raw().status().is_success() => unreadable(),
             SdkError::ServiceError(refusal) => {
                 let status = refusal.raw().status().as_u16();
@@ -133,7 +135,7 @@ where
                 };
                 Self { code, message, retryable: passing || status >= 500 || status == 429 }
             }
-            // No credentials, say, or nobody there.
+            // Missing credentials, for example, or nobody listens.
             SdkError::ConstructionFailure(_) | SdkError::DispatchFailure(_) => {
                 transport(error_chain(&error))
             }

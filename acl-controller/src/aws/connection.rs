@@ -1,4 +1,4 @@
-//! How AWS is reached, and with whose rights.
+//! Connection settings of the AWS clients: region, endpoint, credentials, limits.
 
 use std::{fmt, time::Duration};
 
@@ -11,31 +11,33 @@ use secrecy::{ExposeSecret as _, SecretString};
 use super::{EcsTasks, SecretsManager};
 use crate::{Error, Result};
 
-/// What AWS's servers see behind `app/` in the user agent.
+/// Application name in the user agent (`app/controller`), as upstream sends it.
 const APP_NAME: &str = "controller";
 
-/// How AWS is reached.
+/// Connection settings of the AWS clients: region, endpoint, credentials, limits.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct AwsSettings {
-    /// The region, such as `eu-central-1`. Without it, what AWS's tools use: `AWS_REGION`, the
+    /// AWS region, such as `eu-central-1`. `None` takes the one of AWS's tools: `AWS_REGION`, the
     /// profile, the instance.
     pub region: Option<String>,
-    /// URL that every call goes to instead of AWS's own endpoints. Without it, what AWS's tools
-    /// use: `AWS_ENDPOINT_URL` and its relatives, else AWS.
+    /// URL that every call is sent to instead of AWS's own endpoints. `None` takes the one of AWS's
+    /// tools: `AWS_ENDPOINT_URL` and its relatives, else AWS.
     pub endpoint: Option<String>,
-    /// Who asks. Without it, who AWS's tools would be: `AWS_ACCESS_KEY_ID`, the profile, a web
-    /// identity, the role of the ECS task, the role of the instance. These are read again before
-    /// they expire.
+    /// Credentials of the calls. `None` takes those of AWS's tools: `AWS_ACCESS_KEY_ID`, the
+    /// profile, a web identity, the role of the ECS task, the role of the instance. These are
+    /// refreshed before they expire.
     pub credentials: Option<AwsCredentials>,
-    /// How often a call that was throttled or got no sound answer is made in all, with growing
+    /// Number of attempts of a call that is throttled or gets no valid response, with growing
     /// delays in between; at least 1, by default 3.
     pub attempts: u32,
-    /// How long a call that is still throttled after these attempts goes on being made, every 1 to
-    /// 8 seconds; by default one minute. A burst of new tasks takes longer than the attempts last:
-    /// Secrets Manager takes 50 writes a second.
+    /// Time for which a call that is still throttled after these attempts is repeated, every 1 to 8
+    /// seconds; by default one minute.
+    ///
+    /// A burst of new tasks takes longer than the attempts last: Secrets Manager accepts 50 writes
+    /// a second.
     pub throttle_patience: Duration,
-    /// How long one attempt may take; by default 10 seconds.
+    /// Time limit of one attempt; by default 10 seconds.
     pub attempt_timeout: Duration,
 }
 
@@ -52,18 +54,18 @@ impl Default for AwsSettings {
     }
 }
 
-/// Keys that do not change. `Debug` does not show the secrets.
+/// Access keys that do not change. `Debug` does not show the secrets.
 #[derive(Debug, Clone)]
 pub struct AwsCredentials {
-    /// The public half.
+    /// Id of the access key.
     pub access_key_id: String,
-    /// The secret half.
+    /// Secret of the access key.
     pub secret_access_key: SecretString,
-    /// For keys that expire.
+    /// Session token of temporary keys.
     pub session_token: Option<SecretString>,
 }
 
-/// A connection to AWS, from which task sources and secret stores are made.
+/// Connection to AWS, from which task sources and secret stores are created.
 #[derive(Debug, Clone)]
 pub struct Aws {
     config: SdkConfig,
@@ -71,12 +73,14 @@ pub struct Aws {
 }
 
 impl Aws {
-    /// Reads what the settings leave to AWS's own configuration. Sends nothing yet, unless region
-    /// or credentials have to be asked of the machine.
+    /// Loads AWS's own configuration for what the settings leave open.
+    ///
+    /// Sends nothing yet, unless region or credentials have to be read from the machine's metadata
+    /// service.
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] without a region, or with no attempt.
+    /// [`Error::Config`] without a region, or with zero attempts.
     pub async fn connect(settings: AwsSettings) -> Result<Self> {
         if settings.attempts == 0 {
             return Err(wrong("attempts", &"it is 0; it has to be 1 or more"));
@@ -84,6 +88,8 @@ impl Aws {
         let app_name = AppName::new(APP_NAME).map_err(|error| wrong("app name", &error))?;
         let timeouts = TimeoutConfig::builder()
             .operation_attempt_timeout(settings.attempt_timeout)
+            // A dead endpoint shows itself while connecting; the rest of the attempt is for the
+            // response.
             .connect_timeout(settings.attempt_timeout.min(Duration::from_secs(3)))
             .build();
         let mut loader = aws_config::defaults(BehaviorVersion::v2026_01_12())
@@ -106,7 +112,7 @@ impl Aws {
         Ok(Self { config, throttle_patience: settings.throttle_patience })
     }
 
-    /// The tasks of a cluster, given by name or ARN.
+    /// Returns the tasks of a cluster, given by name or ARN.
     pub fn tasks(&self, cluster: impl Into<String>) -> EcsTasks {
         EcsTasks::new(
             aws_sdk_ecs::Client::new(&self.config),
@@ -115,7 +121,7 @@ impl Aws {
         )
     }
 
-    /// The secrets of the account in the region.
+    /// Returns the secrets of the account in the region.
     pub fn secrets(&self) -> SecretsManager {
         SecretsManager::new(
             aws_sdk_secretsmanager::Client::new(&self.config),

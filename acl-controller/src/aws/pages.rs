@@ -1,27 +1,30 @@
+//! Pagination of AWS's list calls, with a guard against a service that returns a page again.
+
 use std::collections::HashSet;
 
-/// Walks a list that AWS gives in pages.
+/// Walk over a list that AWS returns in pages.
 ///
-/// Every token that was had is kept, so that a service that leads in a circle, of whatever length,
-/// does not keep a listing busy for ever.
+/// Keeps every page token it has seen, so that a service that leads in a circle, of whatever
+/// length, cannot keep a listing busy for ever.
 #[derive(Debug, Default)]
 pub(super) struct Pages {
     seen: HashSet<String>,
     token: Option<String>,
 }
 
-/// A token came again.
+/// Error of a page token that came again.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Circle;
 
 impl Pages {
-    /// What the next request has to say; `None` for the first page.
+    /// Returns the token of the next request; `None` for the first page.
     pub(super) fn token(&self) -> Option<String> {
         self.token.clone()
     }
 
-    /// Notes what a page says of the next one; whether there is one.
+    /// Stores the token that a page names for the next one; returns `true` if there is one.
     pub(super) fn advance(&mut self, next: Option<String>) -> Result<bool, Circle> {
+        // Some services end a list with an empty token instead of none.
         self.token = next.filter(|token| !token.is_empty());
         match &self.token {
             None => Ok(false),

@@ -1,4 +1,4 @@
-//! Secrets in AWS Secrets Manager.
+//! Secret store on AWS Secrets Manager, with compare-and-swap built from version ids.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -19,21 +19,23 @@ use crate::{
     secret_store::{Replaced, SecretVersion, StoredSecret},
 };
 
-/// The staging label of the version that readers get.
+/// Staging label of the version that readers get.
 const CURRENT: &str = "AWSCURRENT";
-/// How often a secret may have been put back to one and the same version before a write from it
-/// is given up.
+/// Number of times that a secret may have been put back to one version before a write from that
+/// version is abandoned.
 const PUT_BACK_LIMIT: u32 = 20;
 
-/// The secrets of AWS Secrets Manager, in one account and region, by name or ARN.
+/// Secrets of AWS Secrets Manager, in one account and region, by name or ARN.
 ///
-/// A write reads first: `UpdateSecret` compares nothing, but it refuses to change a version that
-/// exists. So the id of the new version follows from the id of the one that it is to replace, and
-/// of several writers only the first gets through. Who writes by hand picks other ids; a write of
-/// theirs between our reading and our writing becomes the previous version.
+/// A write reads first: `UpdateSecret` compares nothing, but it refuses to change an existing
+/// version. So the id of the new version is derived from the id of the version that it is to
+/// replace, and of several writers only the first succeeds.
 ///
-/// Needs `secretsmanager:GetSecretValue` and `secretsmanager:UpdateSecret`; `ListSecrets` where
-/// it is permitted.
+/// Whoever writes by hand uses other ids; such a write between our read and our write becomes the
+/// previous version.
+///
+/// Needs `secretsmanager:GetSecretValue` and `secretsmanager:UpdateSecret`;
+/// `secretsmanager:ListSecrets` where it is permitted.
 ///
 /// Source: `UpdateSecret`, `GetSecretValue` and `ListSecrets` in the API reference of AWS Secrets
 /// Manager.
@@ -43,7 +45,7 @@ pub struct SecretsManager {
     throttle_patience: Duration,
 }
 
-/// A version of a secret, as the service has it.
+/// Version of a secret as the service returns it.
 struct Version {
     value: Option<SecretString>,
     binary: bool,
@@ -56,7 +58,8 @@ impl SecretsManager {
         Self { client, throttle_patience }
     }
 
-    /// The current version of a secret; with an id that one. `None` when the secret has none.
+    /// Reads the current version of a secret, or the one with this id; `None` if the secret has
+    /// none.
     async fn version(&self, name: &str, id: Option<&str>) -> Result<Option<Version>, CallError> {
         let request = self.client.get_secret_value().secret_id(name);
         let request = request.set_version_id(id.map(str::to_owned));
@@ -79,7 +82,7 @@ impl SecretsManager {
         Ok(version.map(|version| version.id).unwrap_or_default())
     }
 
-    /// Whether the version with this id was current once, and is no more.
+    /// Returns `true` if the version with this id was current once, and no longer is.
     async fn is_superseded(&self, name: &str, id: &str) -> Result<bool> {
         let version = self.version(name, Some(id)).await.map_err(|error| reading(name, error))?;
         Ok(version.is_some_and(|version| !version.stages.iter().any(|stage| stage == CURRENT)))
@@ -98,6 +101,7 @@ impl SecretsManager {
             let answer = paced(self.throttle_patience, || request.clone().send()).await;
             let page = match answer {
                 Ok(page) => page,
+                // The permission is optional: without it each secret is read by itself.
                 Err(error) if error.is("AccessDeniedException") => return Ok(None),
                 Err(error) => return Err(error.during("listing secrets")),
             };
@@ -123,6 +127,7 @@ impl SecretStore for SecretsManager {
                 Err(Error::Input { problem })
             }
             Ok(Some(version)) => Ok(Some(StoredSecret::new(version.value, version.id))),
+            // A secret that was created without a value: an empty version id stands for that.
             Ok(None) => Ok(Some(StoredSecret::new(None, SecretVersion::default()))),
             Err(error) if error.is("ResourceNotFoundException") => Ok(None),
             Err(error) => Err(reading(name, error)),
@@ -136,6 +141,8 @@ impl SecretStore for SecretsManager {
         value: &SecretString,
     ) -> Result<Replaced> {
         for put_back in 0..PUT_BACK_LIMIT {
+            // Checked again although the caller did: the window between this read and the write is
+            // what remains for writers with other ids.
             if self.current(name).await? != *expected {
                 return Ok(Replaced::Conflict);
             }
@@ -145,6 +152,7 @@ impl SecretStore for SecretsManager {
             let answer = paced(self.throttle_patience, || request.clone().send()).await;
             match answer {
                 Ok(_) => return Ok(Replaced::Done(SecretVersion::new(id))),
+                // The version exists: it was written from the same expected version before.
                 Err(error) if error.is("ResourceExistsException") => {}
                 Err(error) => return Err(error.during(format!("updating the secret {name}"))),
             }
@@ -163,6 +171,7 @@ impl SecretStore for SecretsManager {
 
     async fn versions(&self, prefix: &str) -> Result<Option<BTreeMap<String, SecretVersion>>> {
         let by_arn = prefix.starts_with("arn:");
+        // `ListSecrets` filters by name only; the ARN is compared below.
         let names = names_behind(prefix);
         let Some(entries) = self.entries(&names).await? else { return Ok(None) };
         let versions = entries.into_iter().filter_map(|entry| {
@@ -174,7 +183,7 @@ impl SecretStore for SecretsManager {
     }
 }
 
-/// The secret is there, but not the version that was asked for.
+/// Returns `true` if the secret exists, but not the requested version.
 fn lacks_value(error: &CallError) -> bool {
     let message = error.message();
     error.is("ResourceNotFoundException")
@@ -185,10 +194,11 @@ fn reading(name: &str, error: CallError) -> Error {
     error.during(format!("retrieving the secret {name}"))
 }
 
-/// The id of the version that replaces this one: a UUID that follows from it, and from how often
-/// the secret was put back to it.
+/// Derives the id of the version that replaces this one: a UUID from it and from the number of
+/// times that the secret was put back to it.
 fn successor(expected: &SecretVersion, put_back: u32) -> String {
     let mut hash = Sha256::new();
+    // A fixed prefix keeps these ids apart from those of other programs that hash alike.
     hash.update(b"consul acl-controller\0");
     hash.update(expected.as_str().as_bytes());
     hash.update(put_back.to_be_bytes());
@@ -199,8 +209,8 @@ fn successor(expected: &SecretVersion, put_back: u32) -> String {
     uuid::Builder::from_random_bytes(bytes).into_uuid().to_string()
 }
 
-/// What the names begin with of all secrets whose name or ARN begins with the prefix: an ARN has
-/// six random characters behind the name.
+/// Returns the beginnings of the names of all secrets whose name or ARN begins with the prefix; an
+/// ARN has six random characters behind the name.
 fn names_behind(prefix: &str) -> Vec<&str> {
     let Some((_, name)) =
         prefix.starts_with("arn:").then(|| prefix.split_once(":secret:")).flatten()

@@ -1,4 +1,4 @@
-//! Tasks of Amazon ECS.
+//! Task source on Amazon ECS.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,16 +20,16 @@ use crate::{
     task::{Task, TaskListing, Undescribed},
 };
 
-/// How many tasks `DescribeTasks` takes.
+/// Largest number of tasks that `DescribeTasks` accepts.
 const BATCH: usize = 100;
-/// Why `DescribeTasks` does not describe a task that ECS does not have.
+/// Reason with which `DescribeTasks` reports a task that ECS does not have.
 const MISSING: &str = "MISSING";
 
-/// The tasks of one ECS cluster.
+/// Tasks of one ECS cluster.
 ///
-/// A listing takes a `ListTasks` for each 100 tasks and each desired status, and a
-/// `DescribeTasks` for each 100 tasks. ECS lists stopped tasks for an hour; those are described
-/// too, since only their description says whether they have stopped yet.
+/// A listing takes one `ListTasks` for each 100 tasks and desired status, and one `DescribeTasks`
+/// for each 100 tasks. ECS lists stopped tasks for an hour; these are described, too, since only
+/// the description tells whether they have really stopped.
 ///
 /// Source: `ListTasks` and `DescribeTasks` in the API reference of Amazon ECS.
 /// Deviation: upstream counts a task as gone as soon as it begins to stop.
@@ -57,7 +57,7 @@ impl EcsTasks {
             let page = paced(self.throttle_patience, || request.clone().send())
                 .await
                 .map_err(|error| self.failed("listing", error))?;
-            // A page may be empty and yet not be the last.
+            // A page may be empty without being the last.
             for arns in page.task_arns().chunks(BATCH) {
                 self.describe(status, arns, found).await?;
             }
@@ -86,6 +86,8 @@ impl EcsTasks {
             .describe_tasks()
             .cluster(&self.cluster)
             .set_tasks(Some(arns.to_vec()))
+            // Tags are left out of the description unless asked for, and the whole mesh membership
+            // is in them.
             .include(TaskField::Tags);
         let answer = paced(self.throttle_patience, || request.clone().send())
             .await
@@ -95,8 +97,8 @@ impl EcsTasks {
             let arn = failure.arn().unwrap_or_default();
             unanswered.remove(arn);
             let reason = failure.reason().unwrap_or("no reason given");
-            // ECS forgets a task an hour after it has stopped, also between the two calls. Of one
-            // that was to run it says nothing of the kind.
+            // ECS forgets a task an hour after it has stopped, also between the two calls. A task
+            // that is meant to run is never reported so.
             if reason == MISSING && *status == DesiredStatus::Stopped {
                 tracing::debug!(task.arn = arn, "a stopped task was forgotten meanwhile");
             } else {
@@ -107,6 +109,8 @@ impl EcsTasks {
             unanswered.remove(task.task_arn().unwrap_or_default());
             found.described(task);
         }
+        // Neither described nor refused: as good as refused, since a missing task would lose its
+        // token.
         for arn in unanswered {
             found.undescribed(arn, "not in the answer");
         }
@@ -122,6 +126,7 @@ impl EcsTasks {
 impl TaskSource for EcsTasks {
     async fn tasks(&self) -> Result<TaskListing> {
         let mut found = Found::default();
+        // This order: a task on its way from one list to the other is then in at least one of them.
         for status in [DesiredStatus::Running, DesiredStatus::Stopped] {
             self.add(&status, &mut found).await?;
         }
@@ -129,8 +134,8 @@ impl TaskSource for EcsTasks {
     }
 }
 
-/// What the pages said so far. A task that began to stop meanwhile is in both lists; what was
-/// said later counts.
+/// Tasks found so far. A task that began to stop meanwhile is in both lists; the later description
+/// counts.
 #[derive(Debug, Default)]
 struct Found {
     tasks: BTreeMap<String, Task>,

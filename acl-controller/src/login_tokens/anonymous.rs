@@ -1,4 +1,5 @@
-//! What requests without a token may do, in the primary datacenter.
+//! The anonymous token's policy, which lets requests without a token find services; set up in the
+//! primary datacenter only.
 
 use consul_watch::{
     QueryOptions, WriteOptions,
@@ -11,9 +12,9 @@ const TOKEN: &str = "00000000-0000-0000-0000-000000000002";
 const POLICY: &str = "anonymous-token-policy";
 const DEFAULT: &str = "default";
 
-/// Whether the agent's datacenter is the one that ACLs live in.
+/// Returns `true` if the agent's datacenter is the primary one, which owns the ACLs.
 ///
-/// Source: consul-ecs 0.5 `controller`; Consul 1.8 tells the primary datacenter only in
+/// Source: consul-ecs 0.5 `controller`. Consul 1.8 reports the primary datacenter only in
 /// `DebugConfig`.
 pub(super) fn is_primary(agent: &AgentSelf) -> Result<bool> {
     let own = &agent.config.datacenter;
@@ -33,7 +34,7 @@ pub(super) fn is_primary(agent: &AgentSelf) -> Result<bool> {
     }
 }
 
-/// Lets requests without a token find services.
+/// Links the policy to the anonymous token, and creates it if needed.
 pub(super) async fn ensure(
     consul: &dyn Consul,
     writer: &Writer,
@@ -47,7 +48,7 @@ pub(super) async fn ensure(
     }
     let (mut read, mut write) = (QueryOptions::default(), WriteOptions::default());
     if partitions {
-        // The token is there once for all partitions.
+        // One anonymous token serves all partitions.
         (read.partition, read.namespace) = (Some(DEFAULT.into()), Some(DEFAULT.into()));
         (write.partition, write.namespace) = (Some(DEFAULT.into()), Some(DEFAULT.into()));
     }
@@ -82,7 +83,8 @@ mod tests {
         serde_json::from_str(text).unwrap()
     }
 
-    /// Spec: ACL38
+    /// Case ACL38: the anonymous token gets its policy in the primary datacenter only; an unknown
+    /// datacenter is an error.
     #[tokio::test]
     async fn only_the_primary_datacenter_changes_the_anonymous_token() {
         let consul =

@@ -1,3 +1,5 @@
+//! The AWS IAM auth methods, merged with what other clusters and operators have put into them.
+
 use consul_watch::types::{AclAuthMethod, JsonObject};
 use serde_json::{Value, json};
 
@@ -12,7 +14,7 @@ const DETAILS: &str = "EnableIAMEntityDetails";
 const NAMESPACE_TAG: &str = "consul.hashicorp.com.namespace";
 
 impl LoginTokens {
-    /// The auth methods that there have to be, as they are made anew.
+    /// Returns the auth methods as they are when newly created.
     pub(super) fn auth_methods(&self) -> Vec<AclAuthMethod> {
         let service_name = "consul.hashicorp.com.service-name";
         match self.settings.registration {
@@ -48,7 +50,7 @@ impl LoginTokens {
         method
     }
 
-    /// Makes an auth method, or adds to an existing one what it lacks.
+    /// Creates an auth method, or adds to an existing one what it lacks.
     pub(super) async fn ensure_auth_method(
         &self,
         writer: &Writer,
@@ -56,7 +58,7 @@ impl LoginTokens {
     ) -> Result<()> {
         let name = &wanted.name;
         let (read, write) = (self.tenancy.home(), self.tenancy.home_write());
-        // Once more if somebody else makes it meanwhile.
+        // A second round if another writer creates it meanwhile.
         for _ in 0..2 {
             let found = self.consul.acl_auth_method(name, &read).await;
             let found = found.map_err(Error::consul(format!("reading auth method {name}")))?.value;
@@ -98,20 +100,22 @@ impl LoginTokens {
     }
 }
 
-/// Whom an auth method trusts by a pattern without a path.
+/// Returns the principals that an auth method trusts by a pattern without a path.
 fn wide_principals(method: &AclAuthMethod) -> impl Iterator<Item = &str> {
     let list = method.config.expose().get(PRINCIPALS).and_then(Value::as_array);
     let texts = list.into_iter().flatten().filter_map(Value::as_str);
     texts.filter(|arn| {
+        // A prefix of `role/*` is as wide: `r*` and `*` match every role, too.
         let begin = arn.splitn(6, ':').nth(5).and_then(|resource| resource.strip_suffix('*'));
         begin.is_some_and(|begin| ["role/", "user/"].iter().any(|kind| kind.starts_with(begin)))
     })
 }
 
-/// The stored auth method with what it lacks; `None` when it lacks nothing.
+/// Returns the stored auth method with its missing parts added; `None` if nothing is missing.
 ///
-/// Two clusters that share one Consul trust each other's roles in this way. Deviation: everything
-/// else of the stored settings stays, where upstream drops what an operator has set.
+/// In this way two clusters that share one Consul trust each other's roles.
+///
+/// Deviation: all other stored settings stay, where upstream drops what an operator has set.
 fn merge(stored: &AclAuthMethod, wanted: &AclAuthMethod) -> Option<AclAuthMethod> {
     let mut config = stored.config.expose().clone();
     let mut changed = false;
@@ -119,6 +123,7 @@ fn merge(stored: &AclAuthMethod, wanted: &AclAuthMethod) -> Option<AclAuthMethod
         let Some(more) = wanted.config.expose().get(key) else { continue };
         let have = lenient_texts(key, config.get(key));
         let more = lenient_texts(key, Some(more));
+        // Compared as sets: the order of an operator's list is no reason to write.
         if more.iter().any(|text| !have.contains(text)) {
             let merged = unique(have.into_iter().chain(more).collect());
             config.insert(key.to_owned(), json!(merged));
@@ -148,7 +153,7 @@ fn lenient_texts(key: &str, value: Option<&Value>) -> Vec<String> {
     texts
 }
 
-/// The texts of a list, and what is wrong with it.
+/// Returns the texts of a list, and what is wrong with it.
 fn texts(value: Option<&Value>) -> (Vec<String>, Option<String>) {
     let list = match value {
         None | Some(Value::Null) => return (Vec::new(), None),
@@ -174,7 +179,7 @@ fn kind(value: &Value) -> &'static str {
     }
 }
 
-/// Sorted, each once.
+/// Sorts the texts and drops duplicates.
 fn unique(mut texts: Vec<String>) -> Vec<String> {
     texts.sort();
     texts.dedup();
@@ -185,7 +190,7 @@ fn unique(mut texts: Vec<String>) -> Vec<String> {
 mod tests {
     use super::*;
 
-    /// Spec: ACL36
+    /// Case ACL36: texts are taken out of a list; other elements and other types are reported.
     #[test]
     fn texts_are_taken_out_of_lists_leniently() {
         assert_eq!(texts(None), (Vec::new(), None));
@@ -215,7 +220,7 @@ mod tests {
         assert_eq!(wide, ["role/*", "user/*", "*", "ro*"]);
     }
 
-    /// Spec: ACL37
+    /// Case ACL37: merged lists are sorted and free of duplicates.
     #[test]
     fn merged_lists_are_sorted_and_hold_each_once() {
         let owned = |texts: &[&str]| texts.iter().map(|&text| text.to_owned()).collect::<Vec<_>>();

@@ -1,3 +1,5 @@
+//! The binding rules that map a login's IAM role tags to a service identity or a gateway's role.
+
 use consul_watch::types::{AclBindingRule, BindType};
 
 use super::{
@@ -8,7 +10,7 @@ use super::{
 use crate::{Action, Change, Error, Object, Result, Writer};
 
 impl LoginTokens {
-    /// The binding rules that there have to be.
+    /// Returns the binding rules that the registration needs.
     fn binding_rules(&self) -> Vec<AclBindingRule> {
         let mut service = AclBindingRule::new(
             SERVICE_METHOD,
@@ -37,7 +39,7 @@ impl LoginTokens {
         ]
     }
 
-    /// Makes the binding rules, or puts them right. Rules of others are left alone.
+    /// Creates the binding rules, or corrects them. Rules of others stay untouched.
     pub(super) async fn ensure_binding_rules(&self, writer: &Writer) -> Result<()> {
         for wanted in self.binding_rules() {
             self.ensure_binding_rule(writer, &wanted).await?;
@@ -49,6 +51,7 @@ impl LoginTokens {
         let (read, write) = (self.tenancy.home(), self.tenancy.home_write());
         let found = self.consul.acl_binding_rules(Some(&wanted.auth_method), &read).await;
         let mut found = found.map_err(Error::consul("listing binding rules"))?.value;
+        // Rules have no names: bind name and description identify ours.
         found.retain(|rule| {
             rule.bind_name == wanted.bind_name && rule.description == wanted.description
         });
@@ -76,7 +79,7 @@ impl LoginTokens {
                 updated.await?;
             }
         }
-        // Two controllers that started together have each made one.
+        // Two controllers that started together have each created one.
         for twin in found {
             let twin_name = format!("{name} ({})", twin.id);
             let change = Change::new(Action::Delete, Object::BindingRule, twin_name);

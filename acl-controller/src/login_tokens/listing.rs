@@ -1,4 +1,5 @@
-//! The observed state of one pass: login tokens and services by the task that they belong to, and the tasks.
+//! Observes the state for one pass: login tokens and services by the task that they belong to, and
+//! the running tasks.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,48 +14,48 @@ use super::LoginTokens;
 use crate::{Error, Result, arn, mesh_task};
 
 const PREFIX: &str = "token created via login: ";
-/// What there is of one task.
+/// State of one task.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct TaskState {
-    /// ECS has it, and it has not stopped.
+    /// `true` if ECS lists the task, and it has not stopped.
     pub(super) found: bool,
     pub(super) tokens: Vec<LoginToken>,
     pub(super) services: Vec<TaskService>,
-    /// The namespace that it is to be in.
+    /// Namespace that the task belongs to.
     pub(super) namespace: Option<String>,
 }
 
-/// A token from a login, with the namespace that it was found in.
+/// Token from a login, with the namespace in which it was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct LoginToken {
     pub(super) accessor: String,
     pub(super) namespace: String,
-    /// Services that show whether a token that has the cluster's name, not its ARN, is of
-    /// this cluster; `None` for one with the ARN.
+    /// Names of services that show whether a token with the cluster's name, not its ARN, is of this
+    /// cluster; `None` for a token with the ARN.
     pub(super) named_for: Option<Vec<String>>,
 }
 
-/// A service on the cluster's node.
+/// Service on the cluster's node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct TaskService {
     pub(super) id: String,
     pub(super) namespace: Option<String>,
 }
 
-/// Everything, as one pass sees it.
+/// Observed state of Consul and ECS.
 #[derive(Debug, Default)]
 pub(super) struct Picture {
-    /// By the tasks' ids.
+    /// Tasks by their ids.
     pub(super) tasks: BTreeMap<String, TaskState>,
     pub(super) namespaces: Vec<Namespace>,
     pub(super) node_exists: bool,
     pub(super) meshed: usize,
     pub(super) skipped: usize,
-    /// Tasks that may be of this cluster's mesh, although nothing says so.
+    /// Number of tasks that may be in this cluster's mesh, although nothing describes them.
     pub(super) undescribed: usize,
 }
 
-/// Whose token it is, from its description.
+/// Origin of a token, from its description.
 #[derive(Debug, PartialEq, Eq)]
 struct Origin {
     task_id: String,
@@ -73,7 +74,7 @@ fn nullable<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<String,
     Option::<String>::deserialize(deserializer).map(Option::unwrap_or_default)
 }
 
-/// Reads what a login wrote into a token's description.
+/// Parses the text that a login wrote into a token's description.
 fn origin(description: &str) -> Result<Origin> {
     let text = description.strip_prefix(PREFIX).unwrap_or(description).trim();
     if !text.starts_with('{') {
@@ -88,7 +89,7 @@ fn origin(description: &str) -> Result<Origin> {
 }
 
 impl LoginTokens {
-    /// Consul is read before the tasks: what is found without a task then had none later either.
+    /// Observes Consul, then the tasks: a token that is found without a task had none later either.
     pub(super) async fn look(&self) -> Result<Picture> {
         let mut picture = self.look_at_consul().await?;
         self.look_at_tasks(&mut picture).await?;
@@ -114,7 +115,7 @@ impl LoginTokens {
     }
 
     fn add_token(&self, token: &AclTokenEntry, namespace: &str, picture: &mut Picture) {
-        // Only logins make such tokens; a description alone can be written by anyone.
+        // Only logins create such tokens; a description alone can be written by anyone.
         if token.auth_method.is_empty() {
             return;
         }
@@ -137,8 +138,9 @@ impl LoginTokens {
         }
     }
 
-    /// Returns `true` for a token of this cluster, or of one with its name: on EC2 the task metadata
-    /// gives the name alone, and logins of consul-ecs 0.5 and 0.6 wrote that into their tokens.
+    /// Returns `true` for a token of this cluster, or of one with its name: on EC2 the task
+    /// metadata has the name alone, and logins of consul-ecs 0.5 and 0.6 wrote that into their
+    /// tokens.
     fn is_ours(&self, origin: &Origin, token: &AclTokenEntry) -> bool {
         let arn = &self.settings.cluster_arn;
         let age = token.create_time.and_then(|made| SystemClock.now().duration_since(made).ok());
@@ -148,6 +150,7 @@ impl LoginTokens {
     }
 
     async fn look_at_services(&self, picture: &mut Picture) -> Result<()> {
+        // All namespaces of the partition at once.
         let options = self.tenancy.read("*");
         let found = self.consul.catalog_node_services(&self.settings.cluster_arn, &options).await;
         let found = found.map_err(Error::consul("listing services of the cluster's node"))?;
@@ -177,7 +180,7 @@ impl LoginTokens {
                     continue;
                 }
             };
-            // One that lost its tag has left the mesh: what it had there is removed.
+            // A task that lost the tag has left the mesh: its tokens and services are removed.
             if !mesh_task::is_meshed(task) {
                 continue;
             }
@@ -197,13 +200,14 @@ impl LoginTokens {
                 Err(error) => {
                     tracing::debug!(task.arn, error = %error, "passing a task over");
                     picture.skipped += 1;
-                    // It is in the mesh all the same, and keeps the token that it got.
+                    // The task is in the mesh all the same, and keeps the token that it got.
                     if let Some(state) = picture.tasks.get_mut(id) {
                         state.found = true;
                     }
                 }
             }
         }
+        // A task that cannot be described may run, so its token stays.
         let doubtful = self.doubts().next_pass(&listing.undescribed);
         picture.undescribed = doubtful.len();
         for arn in doubtful {
@@ -218,7 +222,7 @@ impl LoginTokens {
 }
 
 impl Picture {
-    /// The namespaces that running tasks need.
+    /// Returns the namespaces that running tasks need.
     pub(super) fn needed_namespaces(&self) -> BTreeSet<String> {
         let running = self.tasks.values().filter(|state| state.found);
         running.filter_map(|state| state.namespace.clone()).collect()

@@ -1,4 +1,4 @@
-//! One pass over login tokens: setting up, looking, confirming, cleaning up.
+//! One pass over login tokens: set-up, observation, confirmation, removal.
 
 use std::collections::HashSet;
 
@@ -18,6 +18,8 @@ impl LoginTokens {
             Ok(picture) => picture,
             Err(error) => {
                 let error = Error::step("listing resources", error);
+                // The set-up may have failed for the same reason; report both, so that the cause is
+                // not lost.
                 if report.errors.is_empty() {
                     return Err(error);
                 }
@@ -27,6 +29,7 @@ impl LoginTokens {
         };
         (report.tasks, report.skipped) = (picture.meshed, picture.skipped);
         report.resources = picture.tasks.len();
+        // Somebody deleted the node while services were still to be registered on it.
         if self.has_node() && !picture.node_exists {
             report.errors.extend(self.register_node(writer).await.err());
         }
@@ -50,8 +53,8 @@ impl LoginTokens {
         Ok(report)
     }
 
-    /// Looks at the tasks once more before anything of theirs is removed: a list in which one that
-    /// has just started, or is on its way from one page to another, is missing does no harm.
+    /// Lists the tasks again before anything of theirs is removed, so that a list that misses a
+    /// task that has just started, or is on its way from one page to another, does no harm.
     async fn confirm_gone(
         &self,
         mut gone: Vec<(String, TaskState)>,
@@ -71,14 +74,14 @@ impl LoginTokens {
         Ok(gone)
     }
 
-    /// Leaves tokens alone that belong to a task of another cluster with the same name, in another
-    /// region or account: its services say so.
+    /// Drops tokens that belong to a task of another cluster with the same name, in another region
+    /// or account, as its services show.
     async fn drop_namesakes(&self, task: &str, state: &mut TaskState) -> Result<()> {
         let mut ours = Vec::with_capacity(state.tokens.len());
         for token in std::mem::take(&mut state.tokens) {
             let is_ours = match &token.named_for {
                 None => true,
-                // Without a service nothing tells whose it is.
+                // Without a service nothing shows the owner.
                 Some(services) if services.is_empty() => false,
                 Some(services) => {
                     self.has_no_foreign_task(task, services, &token.namespace).await?
@@ -92,7 +95,8 @@ impl LoginTokens {
         Ok(())
     }
 
-    /// Returns `true` if no instance of these services is of a task with this id in another cluster.
+    /// Returns `true` if no instance of these services is of a task with this id in another
+    /// cluster.
     async fn has_no_foreign_task(
         &self,
         task: &str,
@@ -114,8 +118,8 @@ impl LoginTokens {
         Ok(true)
     }
 
-    /// Removes what is left of tasks, some at a time. One that fails does not stop the others,
-    /// unless many in a row say that nothing would succeed.
+    /// Removes the leftovers of tasks, several at a time. A failure does not stop the others,
+    /// unless many in a row show an outage.
     pub(super) async fn clean_up(
         &self,
         writer: &Writer,

@@ -1,3 +1,5 @@
+//! Removes what tasks and clusters leave behind: login tokens, services, and at last the node.
+
 use consul_watch::types::CatalogDeregistration;
 
 use super::{
@@ -7,10 +9,10 @@ use super::{
 use crate::{Action, Change, Error, Object, Report, Result, Writer};
 
 impl LoginTokens {
-    /// Deletes the tokens of a task and deregisters its services. That one fails does not keep the
-    /// other from being done.
+    /// Deletes the tokens of a task and deregisters its services. A failure of one does not prevent
+    /// the other.
     ///
-    /// Deviation: upstream does not tell of services that could not be deregistered.
+    /// Deviation: upstream does not report services that could not be deregistered.
     pub(super) async fn remove_task(&self, writer: &Writer, state: &TaskState) -> Result<()> {
         let mut errors = Vec::new();
         errors.extend(self.delete_tokens(writer, state).await.err());
@@ -51,19 +53,20 @@ impl LoginTokens {
     pub(super) async fn remove_all(&self, writer: &Writer, force: bool) -> Result<Report> {
         let picture = if force { self.look_at_consul().await? } else { self.look().await? };
         if !force {
-            // Also one that lost its tags has the token that it got.
+            // A task that lost its tags still has the token that it got.
             let running = picture.tasks.values().filter(|task| task.found).count();
             crate::reconciler::refuse_running(running + picture.undescribed)?;
         }
         let mut report = Report { resources: picture.tasks.len(), ..Report::default() };
         self.clean_up(writer, picture.tasks.into_iter().collect(), &mut report).await;
+        // Only after everything else: without the node its services can no longer be found.
         if picture.node_exists && report.is_complete() {
             report.errors.extend(self.deregister_node(writer).await.err());
         }
         Ok(report)
     }
 
-    /// Takes the cluster's node away, unless something else is on it.
+    /// Deregisters the cluster's node, unless it carries anything else.
     async fn deregister_node(&self, writer: &Writer) -> Result<()> {
         let name = &self.settings.cluster_arn;
         let options = self.tenancy.read("*");

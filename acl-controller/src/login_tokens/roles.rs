@@ -1,3 +1,5 @@
+//! The ACL roles of clients and gateways with their policies, in upstream's names.
+
 use consul_watch::types::{AclLink, AclPolicy, AclRole};
 
 use super::LoginTokens;
@@ -16,6 +18,7 @@ const MESH_GATEWAY_POLICY: &str = "consul-ecs-mesh-gateway-policy";
 impl LoginTokens {
     pub(super) async fn ensure_client_role(&self, writer: &Writer) -> Result<()> {
         let rules = rules::client(self.tenancy.partition());
+        // The policy first: Consul refuses a role that links a missing one.
         self.ensure_own_policy(writer, CLIENT_POLICY, "Consul Client Token Policy for ECS", rules)
             .await?;
         let description = "Consul Client Token Role for ECS";
@@ -50,7 +53,7 @@ impl LoginTokens {
         ensure_policy(self.consul(), writer, &policy, &read, &write).await
     }
 
-    /// Makes a role, or gives it its policy if it has none at all.
+    /// Creates a role, or links its policy if it has none at all.
     pub(super) async fn ensure_role(
         &self,
         writer: &Writer,
@@ -59,12 +62,13 @@ impl LoginTokens {
         policy: Option<&str>,
     ) -> Result<()> {
         let (read, write) = (self.tenancy.home(), self.tenancy.home_write());
-        // Once more if somebody else makes it meanwhile.
+        // A second round if another writer creates it meanwhile.
         for _ in 0..2 {
             let found = self.consul.acl_role_by_name(name, &read).await;
             let found = found.map_err(Error::consul(format!("reading role {name}")))?.value;
             let (action, mut role) = match found {
                 None => (Action::Create, AclRole::new(name)),
+                // A role with other policies was changed by an operator, and stays so.
                 Some(role) if role.policies.is_empty() && policy.is_some() => {
                     (Action::Update, role)
                 }
@@ -102,7 +106,7 @@ mod tests {
     use super::*;
     use crate::{LoginTokenSettings, testing::MemoryTasks};
 
-    /// Spec: ACL40
+    /// Case ACL40: a role cannot be created before its policy; the next full attempt creates both.
     #[tokio::test]
     async fn a_role_without_its_policy_is_refused_and_made_by_the_next_full_try() {
         let consul =

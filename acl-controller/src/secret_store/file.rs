@@ -1,3 +1,5 @@
+//! Secrets in files of one directory, for machines without a secret manager.
+
 use std::{
     collections::BTreeMap,
     fs::{self, File, OpenOptions},
@@ -12,18 +14,18 @@ use secrecy::{ExposeSecret, SecretString};
 use super::{Replaced, SecretStore, SecretVersion, StoredSecret};
 use crate::{Error, Result};
 
-/// Taken by whoever writes.
+/// Name of the file that writers lock.
 const LOCK: &str = ".lock";
-/// A token's ids take about a hundred bytes.
+/// Largest file that is read, in bytes. A token's ids take about a hundred.
 const LARGEST: u64 = 64 * 1024;
 
-/// Secrets as files of one folder, one for each.
+/// Secret store on files of one directory, one file for each secret.
 ///
-/// Files have mode 0600 and are written aside, synced and renamed into place. Writers of all
-/// processes on the machine take turns by a lock on the file `.lock`. A file that is not there is
-/// a secret without a value: it comes with the first write.
+/// Files have mode 0600 and are written to a temporary file, synced and renamed into place. Writers
+/// of all processes on the machine exclude each other by a lock on the file `.lock`. A missing file
+/// is a secret without a value: the first write creates it.
 ///
-/// A name of a secret is the name of its file: not empty, without `/`, and not beginning with a
+/// The name of a secret is the name of its file: not empty, without `/`, and not beginning with a
 /// dot.
 #[derive(Debug, Clone)]
 pub struct FileSecrets {
@@ -31,12 +33,13 @@ pub struct FileSecrets {
 }
 
 impl FileSecrets {
-    /// Secrets in this folder, which has to exist.
+    /// Creates a store on this directory, which has to exist.
     pub fn new(folder: impl Into<PathBuf>) -> Self {
         Self { folder: folder.into() }
     }
 
     fn path(&self, name: &str) -> Result<PathBuf> {
+        // No path may lead out of the directory, and hidden files are our own.
         if name.is_empty() || name.starts_with('.') || name.contains(['/', '\0']) {
             return Err(Error::input(format!(
                 "secret name {name:?}: it has to be the name of a file that does not begin with a dot"
@@ -65,8 +68,10 @@ impl FileSecrets {
     }
 }
 
-/// A file's version: each write makes a new file, and a change in place a new time.
+/// Returns a file's version: each write creates a new inode, and a change in place a new
+/// modification time.
 fn version(path: &Path) -> io::Result<SecretVersion> {
+    // Not through a link, which could point to a file of somebody else's.
     match fs::symlink_metadata(path) {
         Ok(found) if found.is_file() => Ok(version_of(&found)),
         Ok(_) => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a plain file")),
@@ -88,6 +93,7 @@ fn version_of(found: &fs::Metadata) -> SecretVersion {
 fn read(path: &Path) -> io::Result<StoredSecret> {
     let mut file = match OpenOptions::new()
         .read(true)
+        // `O_NONBLOCK`, since opening a FIFO that was put there would block for ever.
         .custom_flags(nix::libc::O_NOFOLLOW | nix::libc::O_NONBLOCK)
         .open(path)
     {
@@ -121,11 +127,13 @@ fn replace(
         .write(true)
         .mode(0o600)
         .open(folder.join(LOCK))?;
-    // Closing the file gives the lock back.
+    // Closing the file releases the lock.
     lock.lock()?;
+    // Under the lock: otherwise two writers could both find the expected version.
     if version(path)? != *expected {
         return Ok(Replaced::Conflict);
     }
+    // The dot hides a file that a crash leaves behind from `versions`.
     let mut file = tempfile::Builder::new()
         .prefix(".new-")
         .permissions(fs::Permissions::from_mode(0o600))
@@ -134,7 +142,7 @@ fn replace(
     file.as_file().sync_all()?;
     let written = file.as_file().metadata()?;
     file.persist(path).map_err(|error| error.error)?;
-    // The name has to survive a crash too.
+    // The directory entry has to survive a crash, too.
     File::open(folder)?.sync_all()?;
     Ok(Replaced::Done(version_of(&written)))
 }

@@ -1,3 +1,5 @@
+//! Secrets in memory: the double that keeps the seam honest, and a store for trials.
+
 use std::{
     collections::BTreeMap,
     sync::{Mutex, MutexGuard, PoisonError},
@@ -9,7 +11,7 @@ use secrecy::SecretString;
 use super::{Replaced, SecretStore, SecretVersion, StoredSecret};
 use crate::{Error, Result};
 
-/// Secrets in memory. They are gone with the process.
+/// Secret store in memory. Its content ends with the process.
 #[derive(Debug, Default)]
 pub struct MemorySecrets {
     secrets: Mutex<BTreeMap<String, Held>>,
@@ -23,12 +25,13 @@ struct Held {
 
 impl Held {
     fn version(&self) -> SecretVersion {
+        // Version 0 is a secret without a value, whose version is empty in every store.
         SecretVersion::new(if self.version == 0 { String::new() } else { self.version.to_string() })
     }
 }
 
 impl MemorySecrets {
-    /// A store without secrets.
+    /// Creates an empty store.
     pub fn new() -> Self {
         Self::default()
     }
@@ -37,12 +40,12 @@ impl MemorySecrets {
         self.secrets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes a secret without a value, as a deployment does. One that is there stays as it is.
+    /// Creates a secret without a value, as a deployment does. An existing one stays as it is.
     pub fn create(&self, name: impl Into<String>) {
         self.secrets().entry(name.into()).or_default();
     }
 
-    /// Writes a secret, whatever it holds, and makes it if need be.
+    /// Writes a secret unconditionally, and creates it if needed.
     pub fn put(&self, name: impl Into<String>, value: impl Into<SecretString>) {
         let mut secrets = self.secrets();
         let held = secrets.entry(name.into()).or_default();

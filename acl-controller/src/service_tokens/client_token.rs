@@ -1,3 +1,5 @@
+//! The one token that all Consul clients of a cluster share, and its secret.
+
 use std::collections::{BTreeSet, HashSet};
 
 use consul_watch::{
@@ -16,19 +18,20 @@ use crate::{
 };
 
 const DESCRIPTION: &str = "ECS Consul client Token";
-/// What stands behind a cluster's prefix in the name of its clients' policy.
+/// Suffix of the clients' policy, after the cluster's prefix.
 const POLICY: &str = "-consul-client-policy";
+/// Attempts while other writers change the secret at the same time.
 const ATTEMPTS: usize = 5;
 
-/// What the clients' secret is to do next.
+/// Next step for the clients' secret.
 enum Next {
-    /// It holds the ids of this token.
+    /// Keep it: it holds the ids of this token.
     Keep(Box<AclToken>),
-    /// It has to hold the ids of this token.
+    /// Write the ids of this token into it.
     Restore(Box<AclToken>),
-    /// It holds these ids of another controller, and the token for them is to be made.
+    /// Create the token for the ids in it, which another controller wrote.
     Make(TokenIds),
-    /// It has to hold new ids.
+    /// Write new ids into it.
     Fill,
 }
 
@@ -37,12 +40,12 @@ impl ServiceTokens {
         format!("{}{POLICY}", self.settings.secret_prefix)
     }
 
-    /// Makes the token that all Consul clients share, unless its secret holds one; gives it its
-    /// policy back.
+    /// Creates the token that all Consul clients share, unless its secret holds one; restores its
+    /// policy.
     ///
-    /// Deviation: the ids are written into the secret before the token is made, as for services,
-    /// so that a crash leaves no token behind that nobody knows. Only a token that a controller
-    /// has made for clients is taken, where upstream takes whatever token the secret names.
+    /// Deviation: the ids are written into the secret before the token is created, as for services,
+    /// so that a crash leaves no unknown token behind. Only a token that a controller created for
+    /// clients is accepted, where upstream accepts any token that the secret names.
     pub(super) async fn ensure_client_token(&self, writer: &Writer) -> Result<()> {
         let Some(name) = self.settings.client_secret.clone() else { return Ok(()) };
         let made = self.find_or_make_client_token(writer, &name).await;
@@ -51,7 +54,7 @@ impl ServiceTokens {
         Ok(())
     }
 
-    /// The same in a pass, as far as lists show a need or `check` asks for it.
+    /// Does the same in a pass, if lists show a need or `check` demands it.
     pub(super) async fn keep_client_token(
         &self,
         writer: &Writer,
@@ -74,11 +77,12 @@ impl ServiceTokens {
         writer: &Writer,
         name: &str,
     ) -> Result<Option<String>> {
-        // Whether another controller has put its ids in while this one was about to.
+        // `true` after another controller wrote its ids first.
         let mut lost = false;
         for _ in 0..ATTEMPTS {
             let stored = self.read_secret(name).await?;
             let next = self.next_client_ids(name, &stored, lost).await?;
+            // After the secret is known to be usable, and before the token that links the policy.
             self.ensure_client_policy(writer).await?;
             let ids = match next {
                 Next::Keep(token) => {
@@ -112,10 +116,12 @@ impl ServiceTokens {
             if writer.is_dry_run() {
                 return Ok(None);
             }
+            // Another controller may have replaced the ids between our write and the token's
+            // creation.
             if self.is_in_secret(name, &ids).await? {
                 return Ok(Some(ids.accessor));
             }
-            // Deletes the token that was made for ids which the secret does not hold any more.
+            // Deletes the token, whose ids the secret no longer holds.
             self.delete_client_token(writer, &ids.accessor).await?;
             lost = true;
         }
@@ -136,6 +142,7 @@ impl ServiceTokens {
                     let token = Box::new(token);
                     return Ok(if holds_secret { Next::Keep(token) } else { Next::Restore(token) });
                 }
+                // Two clusters with one secret would take turns in replacing each other's token.
                 Some(token) if token.description == DESCRIPTION => {
                     return Err(Error::input(format!(
                         "the secret {name} holds the token {} of another cluster's clients ({}); give each cluster a secret of its own",
@@ -148,6 +155,8 @@ impl ServiceTokens {
                     token.accessor_id,
                     "the secret names a token that is not for Consul clients; it is replaced"
                 ),
+                // Ids without a token after a lost race are the winner's, whose token is about to
+                // follow.
                 None if lost => return Ok(Next::Make(ids.clone())),
                 None => {}
             }
@@ -167,16 +176,17 @@ impl ServiceTokens {
         Ok(matches!(said, ParsedSecret::Ids(found) if found.accessor == ids.accessor))
     }
 
-    /// A token that this or an earlier run has made, whatever became of the secret.
+    /// Finds a token that this or an earlier run created, whatever became of the secret.
     async fn existing_client_token(&self) -> Result<Option<AclToken>> {
         let known = self.memory().client_accessor.clone();
         let mut tokens = self.client_tokens().await?;
-        // Without its policy only the one that this run has seen is known as the cluster's.
+        // Without its policy only the token that this run has seen is known as the cluster's.
         tokens.retain(|token| {
             self.is_linked(token)
                 || (Some(&token.accessor_id) == known.as_ref()
                     && self.is_own_client(&token.description, &token.policies))
         });
+        // The oldest, so that several controllers choose the same one.
         tokens.sort_by_key(|token| (token.create_index, token.accessor_id.clone()));
         match tokens.first() {
             Some(oldest) => self.read_token(&oldest.accessor_id).await,
@@ -184,7 +194,7 @@ impl ServiceTokens {
         }
     }
 
-    /// The tokens of all clusters' clients.
+    /// Lists the tokens of all clusters' clients.
     async fn client_tokens(&self) -> Result<Vec<AclTokenEntry>> {
         let tokens = self.consul.acl_tokens(&AclTokenFilter::default(), &self.tenancy.home()).await;
         let mut tokens = tokens.map_err(Error::consul("listing tokens"))?.value;
@@ -192,14 +202,15 @@ impl ServiceTokens {
         Ok(tokens)
     }
 
-    /// Whether a token of clients has this cluster's policy, whose name begins with its prefix.
+    /// Returns `true` if a token of clients has this cluster's policy, whose name begins with its
+    /// prefix.
     fn is_linked(&self, token: &AclTokenEntry) -> bool {
         let policy = self.client_policy();
         token.policies.iter().any(|link| link.name == policy)
     }
 
-    /// Whether a token may be this cluster's clients': a controller has made it, and it does not
-    /// have another cluster's policy. The policy of its own may have been deleted.
+    /// Returns `true` if a token may be this cluster's clients': a controller created it, and it
+    /// lacks the policy of any other cluster. Its own policy may have been deleted.
     fn is_own_client(&self, description: &str, policies: &[AclLink]) -> bool {
         let own = self.client_policy();
         let is_linked = policies.iter().any(|link| link.name == own);
@@ -207,7 +218,7 @@ impl ServiceTokens {
         description == DESCRIPTION && (is_linked || !others)
     }
 
-    /// A policy that was deleted takes the links to it along.
+    /// Links the policy again, since deleting a policy deletes the links to it.
     async fn ensure_client_link(&self, writer: &Writer, token: &AclToken) -> Result<()> {
         let (id, policy) = (&token.accessor_id, self.client_policy());
         if token.policies.iter().any(|link| link.name == policy) {
@@ -241,6 +252,7 @@ impl ServiceTokens {
         let change = Change::new(Action::Create, Object::Token, name);
         let write = self.tenancy.home_write();
         let made = writer.write(change, async {
+            // The same ids are taken only by a controller that read the same secret.
             match self.consul.acl_token_create(&request, &write).await {
                 Err(error) if !is_taken(&error) => {
                     Err(Error::consul("creating Consul client token")(error))
@@ -260,12 +272,13 @@ impl ServiceTokens {
         gone.await.map(drop)
     }
 
-    /// Deletes tokens of the clients beside the one in the secret, which a crash or a hand may have
-    /// left, once no task runs any more that may have got one.
+    /// Deletes the clients' tokens beside the one in the secret, which a crash or a person may have
+    /// left, once no task runs that may have got one.
     async fn remove_surplus_clients(&self, writer: &Writer, picture: &Picture) -> Result<()> {
         let unused: Vec<&str> = {
             let mut memory = self.memory();
             let Some(own) = memory.client_accessor.clone() else { return Ok(()) };
+            // Without a sound token of its own, none of the others is known to be surplus.
             if !picture.accessors.contains(&own) || !picture.running.undescribed.is_empty() {
                 return Ok(());
             }
@@ -277,6 +290,8 @@ impl ServiceTokens {
                 .map(|token| token.accessor_id.as_str());
             others
                 .filter(|id| {
+                    // Tasks that run when a surplus token is first seen may use it; later ones get
+                    // the secret's.
                     let all = || running.iter().map(|&task| task.clone()).collect();
                     let tasks = memory.surplus.entry((*id).to_owned()).or_insert_with(all);
                     !tasks.iter().any(|task| running.contains(task))
@@ -289,8 +304,7 @@ impl ServiceTokens {
         Ok(())
     }
 
-    /// Removes the clients' tokens and their policy. What fails does not keep the rest from being
-    /// done.
+    /// Removes the clients' tokens and their policy. A failure does not prevent the rest.
     pub(super) async fn remove_client_token(&self, writer: &Writer) -> Result<()> {
         let Some(secret) = &self.settings.client_secret else { return Ok(()) };
         let tokens = self.client_tokens().await?;
@@ -330,7 +344,8 @@ impl ServiceTokens {
         Error::several(errors).map_or(Ok(()), Err)
     }
 
-    /// The token that the clients' secret names, if it is theirs. The secret may be gone already.
+    /// Returns the token that the clients' secret names, if it is theirs. The secret may be gone
+    /// already.
     async fn client_token_of_secret(&self, name: &str) -> Result<Option<String>> {
         let stored = self.secrets.get(name).await;
         let stored =
@@ -346,12 +361,12 @@ impl ServiceTokens {
     }
 }
 
-/// Whether a controller of this or another cluster has made a token for its clients.
+/// Returns `true` if a controller of this or another cluster created a token for its clients.
 pub(super) fn is_for_clients(token: &AclTokenEntry) -> bool {
     token.description == DESCRIPTION
 }
 
-/// How a change of a token is shown.
+/// Returns the name of a token in a change.
 fn shown(accessor: &str) -> String {
     format!("Consul clients ({accessor})")
 }

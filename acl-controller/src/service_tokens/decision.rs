@@ -1,3 +1,6 @@
+//! The decision what a service needs, computed from lists alone, so that a pass over a cluster in
+//! order costs only its listings.
+
 use super::{
     TokenRights,
     listing::ServiceState,
@@ -5,20 +8,22 @@ use super::{
 };
 use crate::{service_name::ServiceName, tenancy::CROSS_NAMESPACE_READ, token_ids::Stage};
 
-/// What there is to do for a service.
+/// Work that a service needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Need {
     Nothing,
     /// Compare secret, token and rules with what they have to be.
     Check,
-    /// Something is missing.
+    /// Create or correct: something is missing.
     Upsert,
-    /// Nothing of it runs any more.
+    /// Delete: none of its tasks runs any more.
     Delete,
 }
 
-/// What there is to do for a service, from lists alone. `current` is the version of its secret,
-/// as far as that is known without reading it; `check` asks for what lists do not show.
+/// Decides what a service needs, from lists alone.
+///
+/// `current` is the version of its secret, as far as known without reading it; `check` also demands
+/// what lists do not show.
 pub(super) fn decide(
     state: &ServiceState,
     verified: Option<&Verified>,
@@ -43,12 +48,13 @@ pub(super) fn decide(
         (tokens, Some(verified)) => {
             tokens.iter().find(|token| token.object.accessor_id == verified.accessor)
         }
-        // Only the secret tells which of them it is.
+        // Only the secret tells which of them is the service's.
         (_, None) => None,
     };
     let Some(own) = own else { return Need::Upsert };
     let links = &own.object.policies;
     let linked = if by_policy {
+        // By id: a policy that was deleted and created again has the same name and another id.
         links.iter().any(|link| state.policies.iter().any(|policy| policy.object.id == link.id))
     } else {
         own.object.service_identities.iter().any(|it| it.service_name == service.name)
@@ -58,6 +64,7 @@ pub(super) fn decide(
     if !linked || !shared {
         return Need::Upsert;
     }
+    // A pending stage is checked again, until the secret notes that its token exists.
     let known = verified.is_some_and(|verified| {
         current == Some(&verified.version) && verified.stage != Stage::Pending
     });
@@ -65,7 +72,7 @@ pub(super) fn decide(
 }
 
 impl Memory {
-    /// Whether the rules of all policies of a service are known to be right.
+    /// Returns `true` if the rules of all policies of a service are known to be right.
     pub(super) fn knows_rules(&self, state: &ServiceState) -> bool {
         state.policies.iter().all(|policy| {
             let hash = &policy.object.hash;

@@ -1,3 +1,6 @@
+//! Observes the state for one pass: services with their tasks, tokens and policies, and name
+//! collisions of their secrets.
+
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use consul_watch::{
@@ -12,46 +15,46 @@ use crate::{
     task::{Task, TaskListing},
 };
 
-/// What there is of one service.
+/// State of one service.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ServiceState {
     /// ARNs of its tasks.
     pub(super) tasks: Vec<String>,
     pub(super) tokens: Vec<Located<AclTokenEntry>>,
     pub(super) policies: Vec<Located<AclPolicy>>,
-    /// Other services with tasks whose secret would be the same one, and come before this one.
+    /// Other services with tasks and the same secret, which have precedence over this one.
     pub(super) rivals: Vec<ServiceName>,
 }
 
-/// An object and the namespace that it was found in.
+/// Object with the namespace in which it was found.
 #[derive(Debug, Clone)]
 pub(super) struct Located<T> {
     pub(super) object: T,
     pub(super) namespace: String,
 }
 
-/// Everything, as one pass sees it.
+/// Observed state of Consul and ECS.
 #[derive(Debug, Default)]
 pub(super) struct Picture {
     pub(super) services: BTreeMap<ServiceName, ServiceState>,
     pub(super) namespaces: Vec<Namespace>,
-    /// Every token of Consul, also of others.
+    /// Accessor ids of all tokens of Consul, including those of others.
     pub(super) accessors: HashSet<String>,
     /// Tokens of all clusters' clients.
     pub(super) clients: Vec<AclTokenEntry>,
     pub(super) running: Running,
 }
 
-/// What runs.
+/// Running tasks.
 #[derive(Debug, Default)]
 pub(super) struct Running {
     /// ARNs of the tasks of each service.
     pub(super) services: HashMap<ServiceName, Vec<String>>,
     pub(super) meshed: usize,
     pub(super) skipped: usize,
-    /// Why the first one was passed over.
+    /// Reason why the first skipped task was skipped.
     pub(super) problem: Option<Error>,
-    /// Tasks that may belong to any service, for which deletions wait.
+    /// Tasks that may belong to any service; deletions wait for them.
     pub(super) undescribed: Vec<String>,
 }
 
@@ -64,7 +67,7 @@ impl Running {
 }
 
 impl ServiceTokens {
-    /// Consul is read before the tasks: what is found without a task then had none later either.
+    /// Observes Consul, then the tasks: a token that is found without a task had none later either.
     pub(super) async fn look(&self) -> Result<Picture> {
         let mut picture = Picture {
             namespaces: self.tenancy.namespaces(self.consul()).await?,
@@ -82,9 +85,11 @@ impl ServiceTokens {
         Ok(picture)
     }
 
+    /// Finds services whose secrets collide.
+    ///
     /// Names of services, namespaces and the partition are joined by hyphens to the name of a
     /// secret, so that `a-b` in `c` has the same as `a` in `b-c`. The only one that has a token
-    /// keeps the secret; where that does not decide it, nobody gets it.
+    /// keeps the secret; if that does not decide it, none gets it.
     ///
     /// Deviation: upstream lets them overwrite each other's tokens.
     fn find_rivals(&self, picture: &mut Picture) {
@@ -98,6 +103,7 @@ impl ServiceTokens {
                 picture.services.get(service).is_some_and(|state| !state.tokens.is_empty())
             };
             let mut owners = together.iter().filter(has_token);
+            // `next` twice: exactly one owner, or none.
             let owner = owners.next().filter(|_| owners.next().is_none()).cloned();
             for service in together.iter().filter(|service| Some(*service) != owner.as_ref()) {
                 if let Some(state) = picture.services.get_mut(service) {
@@ -112,7 +118,7 @@ impl ServiceTokens {
         self.look_for(namespace, picture, read).await
     }
 
-    /// The same for those objects whose description `read` takes for a service's.
+    /// Does the same for the objects whose description `read` accepts as a service's.
     pub(super) async fn look_for(
         &self,
         namespace: &str,
@@ -145,15 +151,16 @@ impl ServiceTokens {
         ServiceName::from_description(subject, text, cluster, self.with_partitions())
     }
 
-    /// What runs; `first` for the first listing of a pass.
+    /// Observes the running tasks; `first` marks the first listing of a pass.
     ///
-    /// A task that runs keeps every service that it ever had, as it got their tokens, until it loses
-    /// the tag of the mesh.
+    /// A running task keeps every service that it ever had, because it got their tokens, until it
+    /// loses the mesh tag.
     ///
     /// Deviation: upstream deletes the token of a running task when the tag with its name changes.
     pub(super) async fn look_at_tasks(&self, first: bool) -> Result<Running> {
         let TaskListing { tasks, undescribed } = self.tasks.tasks().await?;
         let mut running = Running::default();
+        // Taken out, so that what is left of `known` are tasks that are no longer listed.
         let mut memory = self.memory();
         let mut known = std::mem::take(&mut memory.services);
         let mut still = HashMap::with_capacity(tasks.len());
@@ -194,7 +201,7 @@ impl ServiceTokens {
         Ok(running)
     }
 
-    /// The service that a task is of now.
+    /// Returns the present service of a task.
     fn service_of(&self, task: &Task, running: &mut Running) -> Option<ServiceName> {
         if !mesh_task::is_meshed(task) {
             return None;
@@ -225,6 +232,7 @@ impl ServiceTokens {
         let policies = picture.services.values().flat_map(|state| &state.policies);
         let ids: HashSet<&str> = policies.map(|found| found.object.id.as_str()).collect();
         memory.rules.retain(|id, _| ids.contains(id.as_str()));
+        // Logged on change only: the same task is skipped in every pass.
         if memory.skipped != running.skipped {
             memory.skipped = running.skipped;
             if let Some(problem) = &running.problem {

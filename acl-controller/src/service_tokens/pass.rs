@@ -1,3 +1,5 @@
+//! One pass over service tokens: observe, decide, confirm deletions, work, clean up.
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use futures::{StreamExt as _, stream};
@@ -15,10 +17,10 @@ use crate::{
 
 type Versions = BTreeMap<String, SecretVersion>;
 
-/// What became of one service.
+/// Outcome for one service.
 enum Outcome {
     Done,
-    /// It has no secret, which was said before.
+    /// Has no secret, which was reported before.
     Waiting,
     PutOff,
     Failed(Error),
@@ -27,7 +29,7 @@ enum Outcome {
 impl ServiceTokens {
     pub(super) async fn run_pass(&self, writer: &Writer, check: bool) -> Result<Report> {
         if check {
-            // Without it there is nothing to list.
+            // Without the partition there is nothing to list.
             self.tenancy.ensure_partition(self.consul(), writer).await?;
         }
         let picture = self.look().await.map_err(|error| Error::step("listing resources", error))?;
@@ -39,6 +41,7 @@ impl ServiceTokens {
         };
         report.errors.extend(self.keep_client_token(writer, &picture, check).await.err());
         report.errors.extend(self.reconcile_namespaces(writer, &picture).await.err());
+        // One list call tells which secrets changed, instead of a read for each.
         let versions = if check {
             match self.secrets.versions(&format!("{}-", self.settings.secret_prefix)).await {
                 Ok(versions) => versions.unwrap_or_default(),
@@ -66,7 +69,7 @@ impl ServiceTokens {
         self.tenancy.reconcile_namespaces(self.consul(), writer, &picture.namespaces, &needed).await
     }
 
-    /// Which services need something, in the order of their names.
+    /// Returns the services that need something, in the order of their names.
     async fn plan(
         &self,
         picture: &Picture,
@@ -75,6 +78,7 @@ impl ServiceTokens {
         report: &mut Report,
     ) -> Vec<(ServiceName, ServiceState, Need)> {
         let mut work = Vec::new();
+        // A scope of its own: the lock must not be held across the await below.
         {
             let memory = self.memory();
             for (service, state) in &picture.services {
@@ -84,6 +88,8 @@ impl ServiceTokens {
                     decide(state, verified, current, check, (self.settings.rights, service));
                 let failed = memory.failing.contains_key(service);
                 if need == Need::Nothing && ((check && !memory.knows_rules(state)) || failed) {
+                    // A service that failed before is compared even if its lists look right: the
+                    // failure may have left a secret half done.
                     need = if state.tasks.is_empty() { Need::Nothing } else { Need::Check };
                 }
                 if need == Need::Nothing {
@@ -101,13 +107,14 @@ impl ServiceTokens {
         }
         let resume_at = self.memory().resume_at.take();
         if let Some(resume_at) = resume_at {
+            // An outage that ended the last pass early must not always hit the same services.
             let at = work.partition_point(|(service, _, _)| *service < resume_at);
             work.rotate_left(at);
         }
         work
     }
 
-    /// Looks at the tasks once more before anything is deleted.
+    /// Lists the tasks again before anything is deleted.
     async fn confirm_deletes(
         &self,
         picture: &Picture,
@@ -118,6 +125,7 @@ impl ServiceTokens {
             Ok(running) => running,
             Err(error) => {
                 report.errors.push(Error::step("listing resources before deleting", error));
+                // Without a second listing nothing is deleted; everything else goes on.
                 work.retain(|(_, _, need)| *need != Need::Delete);
                 return;
             }
@@ -132,8 +140,8 @@ impl ServiceTokens {
         }
     }
 
-    /// Works the list off, some at a time. One that fails does not stop the others, unless many in
-    /// a row say that nothing would succeed.
+    /// Reconciles the services, several at a time. A failure does not stop the others, unless many
+    /// in a row show an outage.
     async fn work_off(
         &self,
         writer: &Writer,
@@ -151,6 +159,7 @@ impl ServiceTokens {
             (service, done.unwrap_or_else(Outcome::Failed))
         };
         let mut outcomes = Vec::with_capacity(work.len());
+        // In order, so that `resume_at` is the first service that was not reached.
         let mut stream =
             stream::iter(work.into_iter().map(one)).buffered(self.settings.concurrency.max(1));
         while let Some(outcome) = stream.next().await {
@@ -190,8 +199,10 @@ impl ServiceTokens {
         match need {
             Need::Nothing => Ok(Outcome::Done),
             Need::Delete => {
+                // Before the token is deleted: a task that starts now must not get the dying secret
+                // id.
                 self.retire_ids(writer, service, state).await?;
-                // The secret's ids are those of a token to come now, not of the one known so far.
+                // The secret holds the ids of a token to come, no longer those of the known one.
                 self.memory().forget(service);
                 self.delete(writer, state).await.map(|()| Outcome::Done)
             }
@@ -199,9 +210,11 @@ impl ServiceTokens {
         }
     }
 
-    /// Policy, secret, token: in this order, so that a break anywhere is made good by the next pass.
-    /// Nothing is made without a secret; that it is missing is an error once between two slower
-    /// checks.
+    /// Writes policy, secret, token, in this order, so that the next pass completes a pass that
+    /// breaks off anywhere.
+    ///
+    /// Nothing is created without a secret; a missing one is reported as an error once between two
+    /// slower checks.
     async fn upsert(
         &self,
         writer: &Writer,

@@ -1,3 +1,5 @@
+//! The policy of each service: created, found, and its rules repaired.
+
 use consul_watch::types::AclPolicy;
 use sha2::{Digest as _, Sha256};
 
@@ -13,7 +15,7 @@ use crate::{
 };
 
 impl ServiceTokens {
-    /// The name of the policy of a service, which is there afterwards.
+    /// Creates the policy of a service if needed, and returns its name.
     pub(super) async fn ensure_service_policy(
         &self,
         writer: &Writer,
@@ -32,10 +34,10 @@ impl ServiceTokens {
             if self.policy_is_ours(service, &name).await?.is_none()
                 && !self.create_policy(writer, service, &name).await?
             {
-                // Somebody else was faster.
+                // Another writer was faster.
                 tracing::debug!(policy = name, "the policy has been made meanwhile");
             }
-            // A dry run has made nothing.
+            // A dry run has created nothing.
             match self.policy_is_ours(service, &name).await? {
                 Some(true) => return Ok(name),
                 None if writer.is_dry_run() => return Ok(name),
@@ -48,15 +50,16 @@ impl ServiceTokens {
         )))
     }
 
-    /// The name where the first one is taken by another cluster or a person.
+    /// Returns the name that is used if the first one belongs to another cluster or a person.
     fn second_name(&self, first: &str) -> String {
+        // Derived from the cluster, so that every controller of it finds the same name.
         let digest = Sha256::digest(self.settings.cluster.as_bytes());
         let number =
             digest.iter().take(4).fold(0u32, |number, byte| number << 8 | u32::from(*byte));
         format!("{first}-{number:08x}")
     }
 
-    /// Whether a policy is the service's; `None` when there is none.
+    /// Returns `true` if a policy is the service's; `None` if there is none.
     async fn policy_is_ours(&self, service: &ServiceName, name: &str) -> Result<Option<bool>> {
         let found = self.consul.acl_policy_by_name(name, &self.tenancy.home()).await;
         let found = found.map_err(Error::consul(format!("reading policy {name}")))?.value;
@@ -65,7 +68,7 @@ impl ServiceTokens {
         }))
     }
 
-    /// Whether it was made, and not by somebody else before.
+    /// Creates a policy; returns `false` if another writer was faster.
     async fn create_policy(
         &self,
         writer: &Writer,
@@ -94,7 +97,7 @@ impl ServiceTokens {
         }
     }
 
-    /// Gives a policy its rules back if somebody has changed them.
+    /// Restores the rules of a policy if somebody has changed them.
     async fn repair_rules(
         &self,
         writer: &Writer,
@@ -102,6 +105,7 @@ impl ServiceTokens {
         found: &Located<AclPolicy>,
     ) -> Result<()> {
         let listed = &found.object;
+        // The hash in the list spares reading a policy that has not changed since it was checked.
         if !listed.hash.is_empty() && self.memory().rules.get(&listed.id) == Some(&listed.hash) {
             return Ok(());
         }
@@ -110,10 +114,11 @@ impl ServiceTokens {
         let policy = self.consul.acl_policy_by_name(name, &read).await;
         let policy = policy.map_err(Error::consul(format!("reading policy {name}")))?.value;
         let Some(mut policy) = policy.filter(|policy| policy.id == listed.id) else {
-            // It changes at this moment; the next pass sees how.
+            // It is being replaced right now; the next pass sees the result.
             return Ok(());
         };
         let expected = rules::service(service);
+        // Limited to some datacenters, the policy would grant nothing in the others.
         if policy.rules != expected || !policy.datacenters.is_empty() {
             policy.rules = expected;
             policy.datacenters = Vec::new();

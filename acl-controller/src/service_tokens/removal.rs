@@ -1,3 +1,5 @@
+//! Deletes tokens and policies: of services without tasks, surplus ones, and of a whole cluster.
+
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
     sync::{Mutex, PoisonError},
@@ -16,7 +18,8 @@ use crate::{
 use consul_watch::types::AclTokenEntry;
 
 impl ServiceTokens {
-    /// Tokens, then policies; the first error stops, so that no token outlives its policy unseen.
+    /// Deletes tokens, then policies. Stops at the first error, so that no token outlives its
+    /// policy unnoticed.
     pub(super) async fn delete(&self, writer: &Writer, state: &ServiceState) -> Result<()> {
         for token in &state.tokens {
             self.delete_token(writer, token).await?;
@@ -48,7 +51,7 @@ impl ServiceTokens {
         gone.await.map(drop)
     }
 
-    /// Deletes tokens beside a service's own, once no task runs any more that may have got one.
+    /// Deletes tokens beside a service's own, once no task runs that may have got one.
     ///
     /// Deviation: upstream leaves them until the whole service is gone.
     pub(super) async fn remove_surplus(
@@ -81,6 +84,7 @@ impl ServiceTokens {
         let Some(own) = memory.verified(service).map(|verified| verified.accessor.clone()) else {
             return Vec::new();
         };
+        // Without a sound token of its own, none of the others is known to be surplus.
         if !picture.accessors.contains(&own) || !picture.running.undescribed.is_empty() {
             return Vec::new();
         }
@@ -91,6 +95,8 @@ impl ServiceTokens {
             let tasks = memory
                 .surplus
                 .entry(token.object.accessor_id.clone())
+                // Tasks that run when a surplus token is first seen may use it; later ones get the
+                // secret's.
                 .or_insert_with(|| state.tasks.iter().cloned().collect());
             if !tasks.iter().any(|task| running.contains(task)) {
                 unused.push(token);
@@ -108,6 +114,7 @@ impl ServiceTokens {
         for namespace in picture.namespaces.clone() {
             self.look_into(&namespace.name, &mut picture).await?;
         }
+        // Consul is read before the tasks, as in a pass.
         let namesakes = self.look_for_namesakes(&picture).await?;
         if !force {
             let running = self.look_at_tasks(true).await?;
@@ -142,8 +149,8 @@ impl ServiceTokens {
         }
     }
 
-    /// What there is of clusters with the same name in the other form, name or ARN: on EC2 the
-    /// task's metadata give the one, on Fargate the other, and who cleans up may not know which.
+    /// Observes clusters with the same name in the other form, name or ARN: on EC2 the task's
+    /// metadata has the one, on Fargate the other, and whoever cleans up may not know which.
     async fn look_for_namesakes(&self, own: &Picture) -> Result<BTreeMap<String, Picture>> {
         let clusters = Mutex::new(BTreeSet::new());
         for namespace in &own.namespaces {
@@ -173,8 +180,8 @@ impl ServiceTokens {
         Ok(found)
     }
 
-    /// Whether what there is of a cluster is this one's: one of our secrets holds one of its tokens.
-    /// Another account may have a cluster with the same name.
+    /// Returns `true` if the objects of a cluster are this one's, because one of our secrets holds
+    /// one of its tokens. Another account may have a cluster with the same name.
     async fn is_proven(&self, namesake: &Picture) -> Result<bool> {
         for (service, state) in &namesake.services {
             let name = service.secret_name(&self.settings.secret_prefix);

@@ -1,3 +1,5 @@
+//! The secret of each service: which ids it holds, and which it has to hold next.
+
 use consul_watch::types::{AclToken, AclTokenEntry};
 use secrecy::SecretString;
 
@@ -9,21 +11,21 @@ use crate::{
     token_ids::{ParsedSecret, Stage, TokenIds},
 };
 
-/// How often a secret is read again because somebody else changes it at the same time.
+/// Number of attempts while other writers change a secret at the same time.
 const ATTEMPTS: usize = 5;
 
-/// What a secret is to do next.
+/// Next step for a secret.
 enum Next {
-    /// It holds the ids of this token of the service.
+    /// Keep it: it holds the ids of this token of the service.
     Keep(Box<AclToken>, TokenIds),
-    /// It holds ids, and the token for them is to be made.
+    /// Create the token for the ids in it.
     Make(TokenIds),
-    /// It has to hold these.
+    /// Write these ids into it.
     Write(TokenIds),
 }
 
 impl ServiceTokens {
-    /// A secret is for one: another one's token is not overwritten.
+    /// Refuses a secret that is shared, because a token must not overwrite another one's.
     pub(super) fn refuse_shared_secret(
         &self,
         service: &ServiceName,
@@ -45,7 +47,7 @@ impl ServiceTokens {
         refuse(&format!("service {}", rivals.join(", ")))
     }
 
-    /// Brings secret and token of a service in line; `None` in a dry run that would change them.
+    /// Reconciles secret and token of a service; `None` in a dry run that would change them.
     pub(super) async fn ensure_ids_and_token(
         &self,
         writer: &Writer,
@@ -56,7 +58,7 @@ impl ServiceTokens {
         let name = service.secret_name(&self.settings.secret_prefix);
         let policy = policy.as_deref();
         let mut known = Some(stored);
-        // Ids that Consul does not take, although they look well.
+        // Ids that Consul refused, although they are well-formed.
         let mut refused = None;
         for _ in 0..ATTEMPTS {
             let stored = match known.take() {
@@ -102,8 +104,9 @@ impl ServiceTokens {
         })
     }
 
-    /// Notes in a secret that its token is there, so that its ids are never used for another one.
-    /// Not at once, since that would be a second write for each new token.
+    /// Records in a secret that its token exists, so that its ids are never used for another one.
+    ///
+    /// Done at a later check, since it is a second write for each new token.
     async fn note_made(
         &self,
         writer: &Writer,
@@ -111,7 +114,7 @@ impl ServiceTokens {
         ids: &TokenIds,
         verified: &mut Verified,
     ) -> Result<()> {
-        // After a conflict the next check sees what somebody else has written.
+        // After a conflict the next check sees what another writer has written.
         if let Some(Replaced::Done(version)) =
             self.write_secret(writer, name, &verified.version, &ids.made()).await?
         {
@@ -120,8 +123,8 @@ impl ServiceTokens {
         Ok(())
     }
 
-    /// Puts the ids of the next token into the secret of a service before its token is deleted:
-    /// tasks that start later get them, and the deleted token's secret does not come back.
+    /// Writes the ids of the next token into the secret of a service before its token is deleted:
+    /// tasks that start later get these, and the deleted token's secret id does not return.
     pub(super) async fn retire_ids(
         &self,
         writer: &Writer,
@@ -132,6 +135,7 @@ impl ServiceTokens {
         let stored = match self.find_secret(&name).await {
             Ok(Some(stored)) => stored,
             Ok(None) => return Ok(()),
+            // Deleting would hand the old ids to the next task; the next pass tries again.
             Err(error) if error.is_retryable() => return Err(error),
             Err(error) => {
                 tracing::warn!(
@@ -145,10 +149,11 @@ impl ServiceTokens {
         let ParsedSecret::Ids(ids) = ParsedSecret::read(stored.value.as_ref()) else {
             return Ok(());
         };
+        // The secret is already ahead, or belongs to somebody else.
         if !state.tokens.iter().any(|token| token.object.accessor_id == ids.accessor) {
             return Ok(());
         }
-        // A pass before this one may have come so far.
+        // An earlier pass may have got as far as this.
         if let Some(token) = self.read_token(&ids.accessor).await?
             && ids.has_secret(secret_of(&token)?)
         {
@@ -166,14 +171,14 @@ impl ServiceTokens {
         self.find_secret(name).await?.ok_or_else(|| no_secret(name))
     }
 
-    /// Returns `true` if Consul had a token with these ids once.
+    /// Returns `true` if Consul once had a token with these ids.
     fn was_made(&self, service: &ServiceName, ids: &TokenIds) -> bool {
         let memory = self.memory();
         let verified = memory.verified(service);
         ids.stage == Stage::Made || verified.is_some_and(|known| known.accessor == ids.accessor)
     }
 
-    /// Decides about ids that Consul has no token for: they are used, unless it was deleted.
+    /// Decides about ids without a token in Consul: they are used, unless their token was deleted.
     fn revived(&self, service: &ServiceName, ids: &TokenIds) -> Next {
         if !self.was_made(service, ids) {
             return Next::Make(ids.clone());
@@ -187,10 +192,10 @@ impl ServiceTokens {
         Next::Write(ids.with_new_secret())
     }
 
-    /// The ids that a service's secret holds, or has to hold.
+    /// Decides which ids a service's secret holds, or has to hold.
     ///
-    /// A token of the service that Consul has goes before whatever somebody wrote into the secret:
-    /// running tasks have it.
+    /// An existing token of the service takes precedence over anything that somebody wrote into the
+    /// secret, because running tasks have it.
     async fn next_ids(
         &self,
         service: &ServiceName,
@@ -211,7 +216,7 @@ impl ServiceTokens {
                     let accessor = ids.accessor.clone();
                     return Ok(Next::Write(TokenIds::of_token(accessor, secret.clone())));
                 }
-                // Somebody else's token is not for this service's tasks.
+                // Another owner's token is not for this service's tasks.
                 Some(_) => {}
                 None if state.tokens.is_empty() => return Ok(self.revived(service, ids)),
                 None => {
@@ -236,7 +241,7 @@ impl ServiceTokens {
         }
     }
 
-    /// The ids of the oldest token that Consul has for the service.
+    /// Returns the ids of the oldest token that Consul has for the service.
     async fn existing(
         &self,
         service: &ServiceName,
@@ -247,6 +252,7 @@ impl ServiceTokens {
         tokens.sort_by_key(|token| (token.create_index, token.accessor_id.clone()));
         for listed in tokens {
             let token = self.read_token(&listed.accessor_id).await?;
+            // Lists show no secret ids, and may be older than a deletion.
             if let Some(token) = token.filter(|token| self.is_of(service, &token.description)) {
                 let secret = secret_of(&token)?.clone();
                 return Ok(Some(TokenIds::of_token(token.accessor_id, secret)));
@@ -277,15 +283,15 @@ impl ServiceTokens {
     }
 }
 
-/// The error of a service whose secret the deployment has not made.
+/// Returns the error of a service whose secret the deployment has not created.
 pub(super) fn no_secret(name: &str) -> Error {
     Error::input(format!(
         "retrieving secret {name}: there is none; the deployment has to make it, with the value {{}}"
     ))
 }
 
-/// Whether a secret, given by name or ARN, is the one with this name. An ARN has a hyphen and six
-/// random characters behind the name.
+/// Returns `true` if a secret, given by name or ARN, is the one with this name. An ARN has a hyphen
+/// and six random characters behind the name.
 fn is_same(name_or_arn: &str, name: &str) -> bool {
     let by_arn = name_or_arn.strip_prefix("arn:").and_then(|arn| arn.split_once(":secret:"));
     match by_arn.and_then(|(_, rest)| rest.strip_prefix(name)) {
@@ -296,7 +302,7 @@ fn is_same(name_or_arn: &str, name: &str) -> bool {
     }
 }
 
-/// The secret of a token, which only those see who may write ACLs.
+/// Returns the secret id of a token, which Consul shows only to those who may write ACLs.
 pub(super) fn secret_of(token: &AclToken) -> Result<&SecretString> {
     token.secret_id.as_ref().ok_or_else(|| {
         Error::input(format!(

@@ -1,3 +1,5 @@
+//! The token of each service in Consul, and its links.
+
 use consul_watch::types::{AclLink, AclToken, AclTokenRequest, ServiceIdentity};
 
 use super::{ServiceTokens, listing::ServiceState};
@@ -16,7 +18,7 @@ impl ServiceTokens {
         Ok(found.value)
     }
 
-    /// The policies of a token; none by its name where its rights come from an identity.
+    /// Returns the policies of a token; none of its own where its rights come from an identity.
     fn links(&self, policy: Option<&str>) -> Vec<AclLink> {
         let mut links: Vec<AclLink> = policy.map(AclLink::name).into_iter().collect();
         if self.with_partitions() {
@@ -25,7 +27,7 @@ impl ServiceTokens {
         links
     }
 
-    /// Makes the token with these ids, or gives it its links back; false when Consul does not take
+    /// Creates the token with these ids, or restores its links; returns `false` if Consul refuses
     /// the ids.
     pub(super) async fn ensure_token(
         &self,
@@ -40,6 +42,7 @@ impl ServiceTokens {
                 self.ensure_links(writer, service, &token, policy).await?;
                 return Ok(true);
             }
+            // The accessor id belongs to somebody else's token; the caller generates others.
             Some(_) => return Ok(false),
             None => {}
         }
@@ -63,7 +66,7 @@ impl ServiceTokens {
             Ok(_) => Ok(true),
             Err(Error::Consul { source, .. }) if is_secret_taken(&source) => Ok(false),
             Err(Error::Consul { source, .. }) if is_taken(&source) => {
-                // Somebody else was faster; with the same ids, if it was a controller.
+                // Another writer was faster; if it was a controller, with the same ids.
                 let token = self.read_token(&ids.accessor).await?;
                 Ok(token.is_some_and(|token| self.is_of(service, &token.description)))
             }
@@ -71,7 +74,7 @@ impl ServiceTokens {
         }
     }
 
-    /// A policy that was deleted takes the links to it along; the new one has to be linked again.
+    /// Links the policies that a token lacks, since deleting a policy deletes the links to it.
     pub(super) async fn ensure_links(
         &self,
         writer: &Writer,
@@ -89,6 +92,7 @@ impl ServiceTokens {
         if missing.is_empty() && !identity {
             return Ok(());
         }
+        // From the token as it is: an update replaces all members, and others' links must stay.
         let mut request = AclTokenRequest::from(token);
         request.policies.extend(missing);
         if identity {
@@ -106,7 +110,7 @@ impl ServiceTokens {
         updated.await.map(drop)
     }
 
-    /// In a dry run that would write ids of its own: the token that would follow.
+    /// Records, in a dry run that would write new ids, the token that would follow.
     pub(super) async fn plan_token(
         &self,
         writer: &Writer,
@@ -121,7 +125,7 @@ impl ServiceTokens {
     }
 }
 
-/// How a change of a token is shown.
+/// Returns the name of a token in a change.
 pub(super) fn token_name(service: &ServiceName, accessor: &str) -> String {
     format!("{service} ({accessor})")
 }

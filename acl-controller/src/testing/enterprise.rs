@@ -1,3 +1,6 @@
+//! A double of Consul Enterprise's partitions and namespaces, composed of one community double for
+//! each.
+
 use std::{
     collections::BTreeMap,
     fmt,
@@ -16,12 +19,13 @@ use serde_json::{Map, Value, json};
 
 const DEFAULT: &str = "default";
 
-/// A Consul with partitions and namespaces, ACLs on and nothing allowed by default.
+/// Consul with partitions and namespaces, with ACLs enabled and denied by default.
 ///
 /// There is one [`TestConsul`] for each namespace of each partition; requests go to the one that
-/// their parameters `partition` and `ns` name. Partitions and namespaces are made over its API.
-/// How it answers about them follows the documentation and the source of Consul's client; it was
-/// not held against an Enterprise server.
+/// their parameters `partition` and `ns` name. Partitions and namespaces are created over its API.
+///
+/// Its answers follow the documentation and the source of Consul's client; it was not compared with
+/// an Enterprise server.
 ///
 /// Cheap to clone; clones are the same Consul.
 #[derive(Clone)]
@@ -36,17 +40,17 @@ struct Inner {
 
 #[derive(Default)]
 struct State {
-    /// By partition and namespace.
+    /// Scopes by partition and namespace.
     scopes: BTreeMap<(String, String), Scope>,
-    /// Every request, as method, path and parameters.
+    /// All requests, as method, path and parameters.
     requests: Vec<String>,
 }
 
 struct Scope {
     consul: TestConsul,
-    /// As the API shows it.
+    /// Namespace as the API shows it.
     namespace: Value,
-    /// By the auth method's name.
+    /// Namespace rules by the auth method's name.
     namespace_rules: BTreeMap<String, Value>,
 }
 
@@ -57,8 +61,8 @@ impl fmt::Debug for EnterpriseConsul {
 }
 
 impl EnterpriseConsul {
-    /// The partition `default` with its namespace `default`, and a management token with this
-    /// secret that is known everywhere.
+    /// Creates the partition `default` with its namespace `default`, and a management token with
+    /// this secret id that is known everywhere.
     pub fn new(secret: impl Into<String>) -> Self {
         let consul =
             Self { inner: Arc::new(Inner { secret: secret.into(), state: Mutex::default() }) };
@@ -75,50 +79,51 @@ impl EnterpriseConsul {
         let consul = TestConsul::builder()
             .acls(DefaultPolicy::Deny)
             .management_token(self.inner.secret.clone())
+            // Seeds differ, so that ids do not repeat between scopes.
             .seed(self.state().scopes.len() as u64 + 1)
             .build();
         let scope = Scope { consul, namespace, namespace_rules: BTreeMap::new() };
         self.state().scopes.insert((partition.to_owned(), name), scope);
     }
 
-    /// Makes a partition with its namespace `default`.
+    /// Creates a partition with its namespace `default`.
     pub fn create_partition(&self, name: &str) {
         self.add(name, json!({ "Name": DEFAULT }));
     }
 
-    /// Removes a partition with all that is in it.
+    /// Removes a partition with everything in it.
     pub fn delete_partition(&self, name: &str) {
         self.state().scopes.retain(|(partition, _), _| partition != name);
     }
 
-    /// Makes a namespace.
+    /// Creates a namespace.
     pub fn create_namespace(&self, partition: &str, name: &str) {
         self.add(partition, json!({ "Name": name }));
     }
 
-    /// What there is in a namespace.
+    /// Returns the double behind a namespace.
     pub fn scope(&self, partition: &str, namespace: &str) -> Option<TestConsul> {
         let key = (partition.to_owned(), namespace.to_owned());
         self.state().scopes.get(&key).map(|scope| scope.consul.clone())
     }
 
-    /// The namespaces of a partition, as the API shows them.
+    /// Lists the namespaces of a partition as the API shows them.
     pub fn namespaces(&self, partition: &str) -> Vec<Value> {
         let state = self.state();
         let found = state.scopes.iter().filter(|((name, _), _)| name == partition);
         found.map(|(_, scope)| scope.namespace.clone()).collect()
     }
 
-    /// Every request so far, as method, path and parameters.
+    /// Lists all requests so far, as method, path and parameters.
     pub fn requests(&self) -> Vec<String> {
         self.state().requests.clone()
     }
 
-    /// A client with the management token.
+    /// Creates a client with the management token.
     ///
     /// # Panics
     ///
-    /// If the secret cannot stand in a header.
+    /// If the secret id cannot stand in a header.
     #[expect(clippy::expect_used, reason = "a test double tells a wrong test at once")]
     pub fn client(&self) -> Client {
         let mut config = ClientConfig::default();
@@ -144,6 +149,7 @@ impl EnterpriseConsul {
             .map_err(|error| TransportError::Failed { source: error.into() })?;
         inner.headers_mut().clone_from(request.headers());
         let mut body: Value = serde_json::from_slice(request.body()).unwrap_or(Value::Null);
+        // The community double refuses these members, as the community server does.
         if let Some(fields) = body.as_object_mut() {
             fields.remove("Namespace");
             fields.remove("Partition");
@@ -180,7 +186,7 @@ impl EnterpriseConsul {
         }
     }
 
-    /// Says in an answer where its objects are.
+    /// Adds partition and namespace to the objects of an answer.
     fn place(&self, scope: (&str, &str), call: &Call, value: &mut Value) {
         match value {
             Value::Array(list) => list.iter_mut().for_each(|item| self.place(scope, call, item)),
@@ -199,7 +205,7 @@ impl EnterpriseConsul {
         }
     }
 
-    /// Partitions and namespaces themselves; `None` for other calls.
+    /// Answers calls about partitions and namespaces themselves; `None` for other calls.
     fn tenancy(&self, call: &Call, body: &Bytes) -> Option<Response<Bytes>> {
         let partition = call.partition();
         let body: Value = serde_json::from_slice(body).unwrap_or(Value::Null);
@@ -248,7 +254,7 @@ impl EnterpriseConsul {
         Some(answer(StatusCode::OK, found.to_string()))
     }
 
-    /// The services of a node in all namespaces of its partition.
+    /// Lists the services of a node in all namespaces of its partition.
     async fn node_services(
         &self,
         call: &Call,
@@ -301,7 +307,7 @@ impl Transport for EnterpriseConsul {
         };
         let partition = in_body("Partition").map_or_else(|| call.partition(), str::to_owned);
         let namespace = in_body("Namespace").map_or_else(|| call.namespace(), str::to_owned);
-        // A node is there once for all namespaces.
+        // A node exists once for all namespaces.
         let is_node = body.get("ServiceID").is_none() && call.path == "/v1/catalog/deregister";
         if is_node {
             for other in self.namespaces(&partition) {
@@ -312,7 +318,7 @@ impl Transport for EnterpriseConsul {
     }
 }
 
-/// A request, taken apart.
+/// Request, taken apart.
 struct Call {
     method: Method,
     path: String,
@@ -357,7 +363,7 @@ impl Call {
         format!("{} {}{mark}{}", self.method, self.path, params.join("&"))
     }
 
-    /// The same without what says where.
+    /// Returns the URI without partition and namespace.
     fn inner_uri(&self) -> String {
         let params: Vec<String> = self
             .params

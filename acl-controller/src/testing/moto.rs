@@ -1,3 +1,5 @@
+//! Runs moto, a server with AWS's APIs, for tests against something that is not our own double.
+
 use std::{io, path::Path, time::Duration};
 
 use consul_watch::testing::Program;
@@ -5,14 +7,14 @@ use serde_json::Value;
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 
-/// How long it may take until it answers; a Python program on a busy machine.
+/// Longest time until it answers; it is a Python program, maybe on a busy machine.
 const START_LIMIT: Duration = Duration::from_mins(2);
 const POLL: Duration = Duration::from_millis(50);
-/// What moto looks for in a signature: the region and the service. It checks no more of it.
+/// Region in the signature, where moto looks for region and service. It verifies nothing else.
 const REGION: &str = "us-east-1";
 
-/// moto's server on a free port of 127.0.0.1: ECS, Secrets Manager, IAM and STS of one account,
-/// in memory.
+/// Server of moto on a free port of 127.0.0.1: ECS, Secrets Manager, IAM and STS of one account, in
+/// memory.
 ///
 /// It differs from AWS: listings have no pages and hold every task that ever stopped, a task that
 /// is stopped has stopped at once, and permissions, signatures and rates are not checked.
@@ -20,22 +22,22 @@ const REGION: &str = "us-east-1";
 pub struct Moto {
     endpoint: String,
     client: reqwest::Client,
-    // Ends before its folder is removed.
+    // Dropped in this order: the server ends before its directory is removed.
     _server: Program,
     _folder: TempDir,
 }
 
 impl Moto {
-    /// The region that it is asked in.
+    /// Region of all requests.
     pub const REGION: &str = REGION;
-    /// The account that everything in it belongs to.
+    /// Account that owns everything in it.
     pub const ACCOUNT: &str = "123456789012";
 
     /// Starts the program and waits until it answers.
     ///
     /// # Errors
     ///
-    /// When it does not start; with what it printed.
+    /// If it does not start; with its output.
     pub async fn start(program: &Path) -> io::Result<Self> {
         let folder = tempfile::Builder::new().prefix("moto-").tempdir()?;
         let log = folder.path().join("log");
@@ -63,34 +65,34 @@ impl Moto {
         Ok(moto)
     }
 
-    /// Its URL, as `AWS_ENDPOINT_URL` takes it.
+    /// Returns its URL, as `AWS_ENDPOINT_URL` takes it.
     pub fn endpoint(&self) -> &str {
         &self.endpoint
     }
 
-    /// An action of ECS, such as `RunTask`.
+    /// Calls an action of ECS, such as `RunTask`.
     ///
     /// # Errors
     ///
-    /// What moto answers instead.
+    /// The text of an answer with an error status.
     pub async fn ecs(&self, action: &str, input: &Value) -> io::Result<Value> {
         self.json("ecs", &format!("AmazonEC2ContainerServiceV20141113.{action}"), input).await
     }
 
-    /// An action of Secrets Manager, such as `CreateSecret`.
+    /// Calls an action of Secrets Manager, such as `CreateSecret`.
     ///
     /// # Errors
     ///
-    /// What moto answers instead.
+    /// The text of an answer with an error status.
     pub async fn secrets(&self, action: &str, input: &Value) -> io::Result<Value> {
         self.json("secretsmanager", &format!("secretsmanager.{action}"), input).await
     }
 
-    /// An action of `iam` or `sts` with its parameters; its answer is XML.
+    /// Calls an action of `iam` or `sts` with its parameters, and returns the XML of its answer.
     ///
     /// # Errors
     ///
-    /// What moto answers instead.
+    /// The text of an answer with an error status.
     pub async fn query(
         &self,
         service: &str,
@@ -136,9 +138,10 @@ fn signed(request: reqwest::RequestBuilder, service: &str) -> reqwest::RequestBu
     request.header("authorization", signature)
 }
 
-/// `http://host:port`, which it prints when it listens.
+/// Returns `http://host:port`, which moto prints when it listens.
 fn address_in(printed: &str) -> Option<String> {
     let (_, rest) = printed.split_once("Running on ")?;
+    // Without the newline the line may still be incomplete.
     let (line, _) = rest.split_once('\n')?;
     Some(line.trim().to_owned())
 }

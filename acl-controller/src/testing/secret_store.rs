@@ -1,6 +1,6 @@
-//! What every [`SecretStore`] must do: one function for each sentence of its contract.
+//! Contract of every [`SecretStore`]: one function for each sentence of it.
 //!
-//! Each takes a store and the name of a secret in it that holds no value yet, or `{}`.
+//! Each takes a store and the name of a secret in it that has no value yet, or `{}`.
 
 #![expect(clippy::expect_used, clippy::panic, reason = "a suite tells what is wrong by panicking")]
 
@@ -22,11 +22,11 @@ async fn value(store: &dyn SecretStore, name: &str) -> String {
     stored.value.expect("it has a value").expose_secret().to_owned()
 }
 
-/// What is written can be read, under a version that changes with each write.
+/// Checks that a written value can be read, under a version that changes with each write.
 ///
 /// # Panics
 ///
-/// When that is not so.
+/// If the store breaks the contract.
 pub async fn what_is_written_can_be_read(store: &dyn SecretStore, name: &str) {
     let mut last = version(store, name).await;
     for text in ["one", "two", "two"] {
@@ -39,11 +39,11 @@ pub async fn what_is_written_can_be_read(store: &dyn SecretStore, name: &str) {
     }
 }
 
-/// A writer that expects an older version changes nothing.
+/// Checks that a writer that expects an older version changes nothing.
 ///
 /// # Panics
 ///
-/// When that is not so.
+/// If the store breaks the contract.
 pub async fn an_older_version_is_a_conflict(store: &dyn SecretStore, name: &str) {
     let old = version(store, name).await;
     let first = store.replace(name, &old, &"first".into()).await.expect("it can be written");
@@ -53,11 +53,11 @@ pub async fn an_older_version_is_a_conflict(store: &dyn SecretStore, name: &str)
     assert_eq!(value(store, name).await, "first");
 }
 
-/// Of many writers that expect the same version, exactly one gets through.
+/// Checks that of many writers that expect the same version exactly one succeeds.
 ///
 /// # Panics
 ///
-/// When that is not so.
+/// If the store breaks the contract.
 pub async fn one_of_many_writers_gets_through(store: Arc<dyn SecretStore>, name: &str) {
     for _ in 0..5 {
         let expected = version(&store, name).await;
@@ -82,11 +82,11 @@ pub async fn one_of_many_writers_gets_through(store: Arc<dyn SecretStore>, name:
     }
 }
 
-/// A list tells the version that a read tells, for names that begin so, if the store can say it.
+/// Checks that a list shows the version that a read shows, if the store can list.
 ///
 /// # Panics
 ///
-/// When that is not so.
+/// If the store breaks the contract.
 pub async fn a_list_tells_the_same_versions(store: &dyn SecretStore, name: &str) {
     let old = version(store, name).await;
     store.replace(name, &old, &"x".into()).await.map(drop).expect("it can be written");
@@ -98,11 +98,11 @@ pub async fn a_list_tells_the_same_versions(store: &dyn SecretStore, name: &str)
     }
 }
 
-/// A secret's value is shown by no `Debug`.
+/// Checks that no `Debug` shows a secret's value.
 ///
 /// # Panics
 ///
-/// When that is not so.
+/// If the store breaks the contract.
 pub async fn nothing_shows_a_value(store: &dyn SecretStore, name: &str) {
     let old = version(store, name).await;
     let planted = "planted-in-a-secret";

@@ -1,3 +1,5 @@
+//! A task source that a test sets.
+
 use std::{
     collections::BTreeMap,
     sync::{
@@ -13,7 +15,7 @@ use crate::{
     task::{Task, TaskListing, Undescribed},
 };
 
-/// Tasks that a test sets. Cheap to clone; clones are the same tasks.
+/// Tasks that a test sets. Cheap to clone; clones share the same tasks.
 #[derive(Debug, Clone, Default)]
 pub struct MemoryTasks {
     inner: Arc<Inner>,
@@ -33,7 +35,7 @@ struct State {
 }
 
 impl MemoryTasks {
-    /// No tasks.
+    /// Creates a source without tasks.
     pub fn new() -> Self {
         Self::default()
     }
@@ -42,32 +44,32 @@ impl MemoryTasks {
         self.inner.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets a task be listed; one with the same ARN is replaced.
+    /// Adds a task; one with the same ARN is replaced.
     pub fn set(&self, task: Task) {
         self.state().tasks.insert(task.arn.clone(), task);
     }
 
-    /// Lets a task not be listed any more.
+    /// Removes a task.
     pub fn remove(&self, arn: &str) {
         self.state().tasks.remove(arn);
     }
 
-    /// Lets no task be listed any more.
+    /// Removes all tasks.
     pub fn clear(&self) {
         self.state().tasks.clear();
     }
 
-    /// Lets these tasks be listed without a description.
+    /// Sets the tasks that are listed without a description.
     pub fn set_undescribed(&self, undescribed: Vec<Undescribed>) {
         self.state().undescribed = undescribed;
     }
 
-    /// Lets the next listing fail.
+    /// Makes the next listing fail.
     pub fn fail_next(&self, error: Error) {
         self.state().failures.push(error);
     }
 
-    /// How often tasks were listed.
+    /// Returns the number of listings so far.
     pub fn listings(&self) -> usize {
         self.inner.listings.load(Ordering::Relaxed)
     }

@@ -36,7 +36,8 @@ fn policy(scene: &Scene) -> String {
     format!("{}-consul-client-policy", scene.prefix)
 }
 
-/// Spec: ACL1
+/// Case ACL1: an empty secret and no policy: both policy and token are created, and the secret
+/// holds the ids.
 async fn an_empty_secret_gets_a_token(scene: &Scene) {
     scene.secrets.put(secret(scene), "{}");
     prepare(&reconciler(scene)).await.unwrap();
@@ -52,7 +53,7 @@ async fn an_empty_secret_gets_a_token(scene: &Scene) {
     assert_eq!(scene.tokens().await.len(), 1);
 }
 
-/// Spec: ACL2
+/// Case ACL2: a secret with the ids of an existing token: nothing is written.
 async fn what_is_there_is_left_alone(scene: &Scene) {
     scene.secrets.put(secret(scene), "{}");
     prepare(&reconciler(scene)).await.unwrap();
@@ -61,7 +62,8 @@ async fn what_is_there_is_left_alone(scene: &Scene) {
     assert_eq!(scene.ids(&secret(scene)).await, before);
 }
 
-/// Spec: ACL3
+/// Case ACL3: an existing policy and an empty secret: the policy stays, token and secret are
+/// written.
 async fn an_existing_policy_is_kept(scene: &Scene) {
     let mine = AclPolicy::new(policy(scene), "node_prefix \"\" { policy = \"read\" }");
     let mine = scene.client.acl_policy_create(&mine, &write()).await.unwrap();
@@ -73,7 +75,8 @@ async fn an_existing_policy_is_kept(scene: &Scene) {
     assert_eq!(scene.token(&accessor).await.unwrap().policies[0].id, mine.id);
 }
 
-/// Spec: ACL4
+/// Case ACL4: a secret with ids that Consul does not know: a token is created and its ids are in
+/// the secret.
 async fn ids_that_consul_does_not_know_are_replaced(scene: &Scene) {
     let stale = "b6a6f3f4-7b4e-4b0e-9f1a-0d8f1f6b9c11";
     let text = format!(r#"{{"accessor_id":"{stale}","token":"{stale}"}}"#);

@@ -132,7 +132,7 @@ async fn a_controller_that_is_stopped_ends_at_once_in_the_middle_of_a_pass() {
     assert_eq!(recorder.calls(), [(0, "prepare"), (10, "pass")]);
 }
 
-/// Spec: ACL33
+/// Case ACL33: one interval reconciles every resource, and the namespaces.
 #[tokio::test(start_paused = true)]
 async fn resources_and_namespaces_are_in_line_within_one_interval() {
     let consul = acl_controller::testing::EnterpriseConsul::new(crate::scene::ROOT);
@@ -176,7 +176,7 @@ async fn resources_and_namespaces_are_in_line_within_one_interval() {
     assert_eq!(tokens.iter().filter(|token| token.description.starts_with("Token for")).count(), 2);
 }
 
-/// Spec: ACL43
+/// Case ACL43: a partition that is given but not enabled is an error at the start.
 #[test]
 fn a_partition_that_is_not_enabled_is_a_startup_error() {
     let error = partition(false, "p1").unwrap_err();

@@ -102,7 +102,8 @@ impl Enterprise {
     }
 }
 
-/// Spec: ACL9
+/// Case ACL9: with partitions, only one of the tags for partition and namespace is an error;
+/// without, both are ignored.
 #[tokio::test]
 async fn partition_and_namespace_come_together_or_not_at_all() {
     for enabled in [true, false] {
@@ -124,7 +125,7 @@ async fn partition_and_namespace_come_together_or_not_at_all() {
     }
 }
 
-/// Spec: ACL10
+/// Case ACL10: with partitions and neither tag, a task is in `default`/`default`.
 #[tokio::test]
 async fn without_tags_partition_and_namespace_are_default() {
     let world = Enterprise::new();
@@ -144,7 +145,8 @@ async fn without_tags_partition_and_namespace_are_default() {
     );
 }
 
-/// Spec: ACL18
+/// Case ACL18: a service in two namespaces has two tokens and policies; foreign partitions and
+/// tasks outside the mesh have none.
 #[tokio::test]
 async fn one_service_in_two_namespaces_is_two() {
     let world = Enterprise::new();
@@ -186,7 +188,7 @@ async fn one_service_in_two_namespaces_is_two() {
     assert_eq!(world.namespaces("default"), ["default", "ns-1", "ns-2"], "namespaces stay");
 }
 
-/// Spec: ACL20
+/// Case ACL20: without partitions no call about namespaces is made.
 #[tokio::test]
 async fn without_partitions_nothing_is_asked_about_them() {
     let world = Enterprise::new();
@@ -204,7 +206,8 @@ async fn without_partitions_nothing_is_asked_about_them() {
     assert_eq!(world.tokens("default", "default").await.len(), 1);
 }
 
-/// Spec: ACL21
+/// Case ACL21: with the namespace `default` alone the policy for reads across namespaces exists,
+/// and is among its defaults.
 #[tokio::test]
 async fn tokens_of_the_default_namespace_may_read_in_the_others() {
     let world = Enterprise::new();
@@ -224,7 +227,7 @@ async fn tokens_of_the_default_namespace_may_read_in_the_others() {
     assert_eq!(pass(&reconciler).await, Vec::<String>::new());
 }
 
-/// Spec: ACL22
+/// Case ACL22: each needed namespace is created once, with the default policy.
 #[tokio::test]
 async fn each_missing_namespace_is_made_once() {
     let world = Enterprise::new();
@@ -244,7 +247,7 @@ async fn each_missing_namespace_is_made_once() {
     }
 }
 
-/// Spec: ACL23
+/// Case ACL23: namespaces are created in the controller's partition, not in `default`.
 #[tokio::test]
 async fn namespaces_are_made_in_the_controllers_partition() {
     let world = Enterprise::new();
@@ -286,7 +289,8 @@ async fn login(consul: &TestConsul, task: &str) -> String {
     client.acl_login(&login, &write()).await.unwrap().accessor_id
 }
 
-/// Spec: ACL29, ACL31
+/// Case ACL29: with partitions, tasks and tokens of others are ignored.
+/// Case ACL31: tokens and services of a task that is not found are removed, others stay.
 #[tokio::test]
 async fn only_tokens_and_tasks_of_the_partition_count() {
     let world = Enterprise::new();
@@ -340,7 +344,8 @@ async fn only_tokens_and_tasks_of_the_partition_count() {
     );
 }
 
-/// Spec: ACL34, ACL42
+/// Case ACL34: a second set-up changes nothing, and restores whatever was deleted.
+/// Case ACL42: mesh gateways outside the default partition get no rule about other partitions.
 #[tokio::test]
 async fn logins_are_set_up_in_the_partition() {
     let world = Enterprise::new();
@@ -379,7 +384,7 @@ async fn logins_are_set_up_in_the_partition() {
 
 /// Somebody deletes the partition with everything in it.
 ///
-/// Spec: ACL34
+/// Case ACL34: a second set-up changes nothing, and restores whatever was deleted.
 #[tokio::test]
 async fn a_partition_that_was_deleted_is_made_again_with_all_that_was_in_it() {
     let world = Enterprise::new();

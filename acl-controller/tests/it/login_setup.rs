@@ -62,7 +62,7 @@ async fn assert_set_up(scene: &Scene) {
     assert_eq!(role.value.unwrap().policies[0].name, "consul-ecs-mesh-gateway-policy");
 }
 
-/// Spec: ACL34
+/// Case ACL34: a second set-up changes nothing, and restores whatever was deleted.
 #[tokio::test]
 async fn what_was_deleted_is_made_again() {
     let scene = scene();
@@ -131,7 +131,8 @@ async fn config(scene: &Scene) -> JsonObject {
     method.config.expose().clone()
 }
 
-/// Spec: ACL35
+/// Case ACL35: an auth method gets missing ARNs and tags, merged and sorted; none missing, nothing
+/// is written.
 #[tokio::test]
 async fn an_auth_method_gets_what_it_lacks_and_keeps_the_rest() {
     let scene = scene();
@@ -200,7 +201,8 @@ async fn an_auth_method_gets_what_it_lacks_and_keeps_the_rest() {
     }
 }
 
-/// Spec: ACL39, ACL41
+/// Case ACL39: roles and policies of gateways are created if missing, and stay if not.
+/// Case ACL41: an existing role without policies gets its policy.
 #[tokio::test]
 async fn policies_and_roles_of_gateways_are_made_kept_or_joined() {
     let scene = scene();
@@ -228,7 +230,8 @@ async fn policies_and_roles_of_gateways_are_made_kept_or_joined() {
     assert_eq!(client.acl_role(&made.id, &read()).await.unwrap().value, Some(made));
 }
 
-/// Spec: ACL38
+/// Case ACL38: the anonymous token gets its policy in the primary datacenter only; an unknown
+/// datacenter is an error.
 #[tokio::test]
 async fn the_anonymous_token_may_find_services() {
     let scene = scene();

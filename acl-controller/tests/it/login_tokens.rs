@@ -40,7 +40,8 @@ async fn register(scene: &Scene, node: &str, id: &str, task: &str) {
     scene.client.catalog_register(&registration).await.unwrap();
 }
 
-/// Spec: ACL24, ACL32
+/// Case ACL24: without tasks and tokens the state is empty.
+/// Case ACL32: nothing of a task to remove: no error.
 async fn without_tasks_and_tokens_there_is_nothing_to_do(scene: &Scene) {
     let reconciler = scene.login_tokens();
     let (report, changes) = try_pass(&reconciler, false).await;
@@ -50,7 +51,7 @@ async fn without_tasks_and_tokens_there_is_nothing_to_do(scene: &Scene) {
     assert!(report.is_complete() && changes.is_empty());
 }
 
-/// Spec: ACL25
+/// Case ACL25: tasks outside the mesh, and tokens that are not of logins, are ignored.
 async fn tasks_and_tokens_of_others_are_ignored(scene: &Scene) {
     let task = scene.task("t1", "web").with_tag("consul.hashicorp.com/mesh", "no");
     scene.tasks.set(task);
@@ -74,7 +75,8 @@ async fn tasks_and_tokens_of_others_are_ignored(scene: &Scene) {
     }
 }
 
-/// Spec: ACL26
+/// Case ACL26: login tokens without tasks: each task's tokens are attached to it, and it is not
+/// found.
 async fn tokens_without_tasks_are_deleted(scene: &Scene) {
     let mut tokens = Vec::new();
     for task in ["t1", "t2", "t3"] {
@@ -93,7 +95,7 @@ async fn tokens_without_tasks_are_deleted(scene: &Scene) {
     assert!(report.resources == 0 && changes.is_empty());
 }
 
-/// Spec: ACL27
+/// Case ACL27: tasks without tokens are found.
 async fn tasks_without_tokens_are_looked_at(scene: &Scene) {
     for task in ["t1", "t2", "t3"] {
         scene.start(task, "web");
@@ -103,7 +105,8 @@ async fn tasks_without_tokens_are_looked_at(scene: &Scene) {
     assert_eq!(changes, [format!("create node {}", scene.cluster)]);
 }
 
-/// Spec: ACL28, ACL30
+/// Case ACL28: tokens, services and tasks are merged by task; services of another node are ignored.
+/// Case ACL30: tokens and services of a task that is found stay.
 async fn tasks_with_tokens_and_services_keep_them(scene: &Scene) {
     let reconciler = scene.login_tokens();
     pass(&reconciler).await;
@@ -125,7 +128,7 @@ async fn tasks_with_tokens_and_services_keep_them(scene: &Scene) {
     assert_eq!(services(scene, &other).await, ["web-x"]);
 }
 
-/// Spec: ACL31
+/// Case ACL31: tokens and services of a task that is not found are removed, others stay.
 async fn services_and_tokens_of_a_task_that_is_gone_are_removed(scene: &Scene) {
     let reconciler = scene.login_tokens();
     pass(&reconciler).await;

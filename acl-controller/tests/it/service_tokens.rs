@@ -30,7 +30,7 @@ crate::scene::cases![
     a_service_whose_secret_would_be_the_clients_is_refused,
 ];
 
-/// Spec: ACL5
+/// Case ACL5: tasks and tokens are merged by service, whether they overlap or not.
 async fn tasks_and_tokens_are_joined_by_service(scene: &Scene) {
     let (web, api, db) = (scene.name("web"), scene.name("api"), scene.name("db"));
     for service in [&web, &api, &db] {
@@ -56,7 +56,7 @@ async fn tasks_and_tokens_are_joined_by_service(scene: &Scene) {
     assert_eq!(left, [format!("{db}-service"), format!("{web}-service")]);
 }
 
-/// Spec: ACL7
+/// Case ACL7: a task without the mesh tag, or with another value than `true`, is ignored.
 async fn a_task_outside_the_mesh_is_ignored(scene: &Scene) {
     let web = scene.name("web");
     scene.secret(&web);
@@ -69,7 +69,7 @@ async fn a_task_outside_the_mesh_is_ignored(scene: &Scene) {
     assert!(scene.tokens().await.is_empty() && scene.policies().await.is_empty());
 }
 
-/// Spec: ACL8
+/// Case ACL8: the name tag wins over the family of the task definition; an invalid ARN is an error.
 async fn a_task_without_a_usable_name_is_passed_over(scene: &Scene) {
     let web = scene.name("web");
     scene.secret(&web);
@@ -83,7 +83,7 @@ async fn a_task_without_a_usable_name_is_passed_over(scene: &Scene) {
     assert_eq!(scene.tokens().await.len(), 1);
 }
 
-/// Spec: ACL11
+/// Case ACL11: no task, but token and policy: both are deleted.
 async fn a_service_whose_tasks_are_gone_loses_token_and_policy(scene: &Scene) {
     let web = scene.name("web");
     let secret = scene.secret(&web);
@@ -106,7 +106,7 @@ async fn a_service_whose_tasks_are_gone_loses_token_and_policy(scene: &Scene) {
     assert!(next.0 == ids.0 && next.1 != ids.1, "the secret has the ids of the next token");
 }
 
-/// Spec: ACL12
+/// Case ACL12: a task and nothing else: both are created with the exact descriptions.
 async fn a_new_service_gets_token_and_policy(scene: &Scene) {
     let web = scene.name("web");
     let secret = scene.secret(&web);
@@ -139,7 +139,7 @@ async fn a_new_service_gets_token_and_policy(scene: &Scene) {
     assert!(!scene.may_register(&token, &format!("{web}2")).await);
 }
 
-/// Spec: ACL13
+/// Case ACL13: a task and both, or nothing at all: nothing changes.
 async fn where_all_is_well_nothing_is_written(scene: &Scene) {
     let web = scene.name("web");
     let secret = scene.secret(&web);
@@ -156,7 +156,7 @@ async fn where_all_is_well_nothing_is_written(scene: &Scene) {
     assert_eq!(scene.ids(&secret).await, ids);
 }
 
-/// Spec: ACL14
+/// Case ACL14: an existing token for the ids in the secret: no other is created.
 async fn a_token_that_exists_is_not_made_again(scene: &Scene) {
     let web = scene.name("web");
     let secret = scene.secret(&web);
@@ -175,7 +175,7 @@ async fn a_token_that_exists_is_not_made_again(scene: &Scene) {
     assert!(scene.may_register(&ids.1, &web).await);
 }
 
-/// Spec: ACL15
+/// Case ACL15: ids in a secret that Consul does not know: the token is created with these.
 async fn ids_of_the_secret_are_those_of_the_token(scene: &Scene) {
     let web = scene.name("web");
     let secret = scene.secret(&web);
@@ -273,7 +273,7 @@ async fn a_token_may_have_a_service_identity_instead_of_a_policy(scene: &Scene) 
     assert!(scene.tokens().await.is_empty());
 }
 
-/// Spec: ACL16
+/// Case ACL16: after a deletion a service's next token has the same accessor id.
 async fn a_service_that_comes_back_gets_a_token_of_the_same_accessor(scene: &Scene) {
     let web = scene.name("web");
     let secret = scene.secret(&web);
@@ -301,7 +301,7 @@ async fn a_service_that_comes_back_gets_a_token_of_the_same_accessor(scene: &Sce
     assert!(scene.may_register(&injected.1, &web).await);
 }
 
-/// Spec: ACL17
+/// Case ACL17: nothing to delete, whatever the secret holds: no error.
 async fn there_may_be_nothing_to_delete(scene: &Scene) {
     let (web, api) = (scene.name("web"), scene.name("api"));
     let secrets = [scene.secret(&web), scene.secret(&api)];

@@ -61,7 +61,7 @@ fn arn_value(number: usize) -> Value {
     json!(arn(number))
 }
 
-/// Spec: ACL6
+/// Case ACL6: every page of `ListTasks` is read, each with the token of the one before.
 #[tokio::test]
 async fn all_pages_are_read_and_a_task_is_there_until_it_has_stopped() {
     let stub = Stub::start(cluster).await;
