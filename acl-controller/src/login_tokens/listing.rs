@@ -44,7 +44,7 @@ pub(super) struct TaskService {
 
 /// Observed state of Consul and ECS.
 #[derive(Debug, Default)]
-pub(super) struct Picture {
+pub(super) struct ObservedState {
     /// Tasks by their ids.
     pub(super) tasks: BTreeMap<String, TaskState>,
     pub(super) namespaces: Vec<Namespace>,
@@ -90,31 +90,31 @@ fn origin(description: &str) -> Result<Origin> {
 
 impl LoginTokens {
     /// Observes Consul, then the tasks: a token that is found without a task had none later either.
-    pub(super) async fn look(&self) -> Result<Picture> {
-        let mut picture = self.look_at_consul().await?;
-        self.look_at_tasks(&mut picture).await?;
-        Ok(picture)
+    pub(super) async fn observe(&self) -> Result<ObservedState> {
+        let mut observed = self.observe_consul().await?;
+        self.observe_tasks(&mut observed).await?;
+        Ok(observed)
     }
 
-    pub(super) async fn look_at_consul(&self) -> Result<Picture> {
-        let mut picture = Picture {
+    pub(super) async fn observe_consul(&self) -> Result<ObservedState> {
+        let mut observed = ObservedState {
             namespaces: self.tenancy.namespaces(self.consul()).await?,
-            ..Picture::default()
+            ..ObservedState::default()
         };
-        for namespace in picture.namespaces.clone() {
+        for namespace in observed.namespaces.clone() {
             let options = self.tenancy.read(&namespace.name);
             let tokens = self.consul.acl_tokens(&AclTokenFilter::default(), &options).await;
             for token in tokens.map_err(Error::consul("listing tokens"))?.value {
-                self.add_token(&token, &namespace.name, &mut picture);
+                self.add_token(&token, &namespace.name, &mut observed);
             }
         }
         if self.has_node() {
-            self.look_at_services(&mut picture).await?;
+            self.observe_services(&mut observed).await?;
         }
-        Ok(picture)
+        Ok(observed)
     }
 
-    fn add_token(&self, token: &AclTokenEntry, namespace: &str, picture: &mut Picture) {
+    fn add_token(&self, token: &AclTokenEntry, namespace: &str, observed: &mut ObservedState) {
         // Only logins create such tokens; a description alone can be written by anyone.
         if token.auth_method.is_empty() {
             return;
@@ -129,7 +129,7 @@ impl LoginTokens {
                     named_for: by_name
                         .then(|| services.map(|it| it.service_name.clone()).collect()),
                 };
-                picture.tasks.entry(origin.task_id).or_default().tokens.push(token);
+                observed.tasks.entry(origin.task_id).or_default().tokens.push(token);
             }
             Ok(_) => {}
             Err(error) => {
@@ -149,13 +149,13 @@ impl LoginTokens {
                 && age.is_some_and(|age| age >= self.settings.named_token_age))
     }
 
-    async fn look_at_services(&self, picture: &mut Picture) -> Result<()> {
+    async fn observe_services(&self, observed: &mut ObservedState) -> Result<()> {
         // All namespaces of the partition at once.
         let options = self.tenancy.read("*");
         let found = self.consul.catalog_node_services(&self.settings.cluster_arn, &options).await;
         let found = found.map_err(Error::consul("listing services of the cluster's node"))?;
         let Some((_node, services)) = found.value else { return Ok(()) };
-        picture.node_exists = true;
+        observed.node_exists = true;
         for service in services {
             // Deviation: upstream ends the whole pass here.
             let Some(task_id) = service.meta.get("task-id").filter(|id| !id.is_empty()) else {
@@ -164,19 +164,19 @@ impl LoginTokens {
             };
             let entry =
                 TaskService { id: service.id.clone(), namespace: service.namespace.clone() };
-            picture.tasks.entry(task_id.clone()).or_default().services.push(entry);
+            observed.tasks.entry(task_id.clone()).or_default().services.push(entry);
         }
         Ok(())
     }
 
-    async fn look_at_tasks(&self, picture: &mut Picture) -> Result<()> {
+    async fn observe_tasks(&self, observed: &mut ObservedState) -> Result<()> {
         let listing = self.tasks.tasks().await?;
         for task in listing.tasks.iter().filter(|task| !task.is_stopped()) {
             let id = match arn::task_id(&task.arn) {
                 Ok(id) => id,
                 Err(error) => {
                     tracing::debug!(error = %error, "passing a task over");
-                    picture.skipped += 1;
+                    observed.skipped += 1;
                     continue;
                 }
             };
@@ -185,23 +185,23 @@ impl LoginTokens {
                 continue;
             }
             let Some(ours) = self.tenancy.partition() else {
-                picture.tasks.entry(id.to_owned()).or_default().found = true;
-                picture.meshed += 1;
+                observed.tasks.entry(id.to_owned()).or_default().found = true;
+                observed.meshed += 1;
                 continue;
             };
             match mesh_task::place(task) {
                 Ok(place) if place.partition == ours => {
-                    let state = picture.tasks.entry(id.to_owned()).or_default();
+                    let state = observed.tasks.entry(id.to_owned()).or_default();
                     state.found = true;
                     state.namespace = Some(place.namespace);
-                    picture.meshed += 1;
+                    observed.meshed += 1;
                 }
                 Ok(_) => tracing::debug!(task.arn, "skipping task in external partition"),
                 Err(error) => {
                     tracing::debug!(task.arn, error = %error, "passing a task over");
-                    picture.skipped += 1;
+                    observed.skipped += 1;
                     // The task is in the mesh all the same, and keeps the token that it got.
-                    if let Some(state) = picture.tasks.get_mut(id) {
+                    if let Some(state) = observed.tasks.get_mut(id) {
                         state.found = true;
                     }
                 }
@@ -209,10 +209,10 @@ impl LoginTokens {
         }
         // A task that cannot be described may run, so its token stays.
         let doubtful = self.doubts().next_pass(&listing.undescribed);
-        picture.undescribed = doubtful.len();
+        observed.undescribed = doubtful.len();
         for arn in doubtful {
             if let Ok(id) = arn::task_id(&arn)
-                && let Some(state) = picture.tasks.get_mut(id)
+                && let Some(state) = observed.tasks.get_mut(id)
             {
                 state.found = true;
             }
@@ -221,7 +221,7 @@ impl LoginTokens {
     }
 }
 
-impl Picture {
+impl ObservedState {
     /// Returns the namespaces that running tasks need.
     pub(super) fn needed_namespaces(&self) -> BTreeSet<String> {
         let running = self.tasks.values().filter(|state| state.found);

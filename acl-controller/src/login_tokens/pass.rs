@@ -14,8 +14,8 @@ impl LoginTokens {
             // Without the partition there is nothing to list.
             report.errors.extend(self.set_up(writer).await.err());
         }
-        let picture = match self.look().await {
-            Ok(picture) => picture,
+        let observed = match self.observe().await {
+            Ok(observed) => observed,
             Err(error) => {
                 let error = Error::step("listing resources", error);
                 // The set-up may have failed for the same reason; report both, so that the cause is
@@ -27,10 +27,10 @@ impl LoginTokens {
                 return Err(Error::Several { errors: report.errors });
             }
         };
-        (report.tasks, report.skipped) = (picture.meshed, picture.skipped);
-        report.resources = picture.tasks.len();
+        (report.tasks, report.skipped) = (observed.meshed, observed.skipped);
+        report.resources = observed.tasks.len();
         // Somebody deleted the node while services were still to be registered on it.
-        if self.has_node() && !picture.node_exists {
+        if self.has_node() && !observed.node_exists {
             report.errors.extend(self.register_node(writer).await.err());
         }
         let namespaces = self
@@ -38,12 +38,12 @@ impl LoginTokens {
             .reconcile_namespaces(
                 self.consul(),
                 writer,
-                &picture.namespaces,
-                &picture.needed_namespaces(),
+                &observed.namespaces,
+                &observed.needed_namespaces(),
             )
             .await;
         report.errors.extend(namespaces.err());
-        let gone = picture.tasks.into_iter().filter(|(_, state)| !state.found).collect();
+        let gone = observed.tasks.into_iter().filter(|(_, state)| !state.found).collect();
         match self.confirm_gone(gone).await {
             Ok(gone) => self.clean_up(writer, gone, &mut report).await,
             Err(error) => {

@@ -51,16 +51,16 @@ impl LoginTokens {
     /// Removes tokens, services and node of the cluster, which is taken down. Auth methods, rules,
     /// roles and policies stay: other clusters share them.
     pub(super) async fn remove_all(&self, writer: &Writer, force: bool) -> Result<Report> {
-        let picture = if force { self.look_at_consul().await? } else { self.look().await? };
+        let observed = if force { self.observe_consul().await? } else { self.observe().await? };
         if !force {
             // A task that lost its tags still has the token that it got.
-            let running = picture.tasks.values().filter(|task| task.found).count();
-            crate::reconciler::refuse_running(running + picture.undescribed)?;
+            let running = observed.tasks.values().filter(|task| task.found).count();
+            crate::reconciler::refuse_running(running + observed.undescribed)?;
         }
-        let mut report = Report { resources: picture.tasks.len(), ..Report::default() };
-        self.clean_up(writer, picture.tasks.into_iter().collect(), &mut report).await;
+        let mut report = Report { resources: observed.tasks.len(), ..Report::default() };
+        self.clean_up(writer, observed.tasks.into_iter().collect(), &mut report).await;
         // Only after everything else: without the node its services can no longer be found.
-        if picture.node_exists && report.is_complete() {
+        if observed.node_exists && report.is_complete() {
             report.errors.extend(self.deregister_node(writer).await.err());
         }
         Ok(report)

@@ -7,7 +7,7 @@ use consul_watch::{
     types::{AclLink, AclPolicy, AclToken, AclTokenEntry, AclTokenRequest},
 };
 
-use super::{ServiceTokens, listing::Picture, secret::secret_of};
+use super::{ServiceTokens, listing::ObservedState, secret::secret_of};
 use crate::{
     Action, Change, Error, Object, Result, Writer,
     consul::is_taken,
@@ -58,18 +58,18 @@ impl ServiceTokens {
     pub(super) async fn keep_client_token(
         &self,
         writer: &Writer,
-        picture: &Picture,
+        observed: &ObservedState,
         check: bool,
     ) -> Result<()> {
         let own = self.memory().client_accessor.clone();
-        let is_sound = picture
+        let is_sound = observed
             .clients
             .iter()
             .any(|token| Some(&token.accessor_id) == own.as_ref() && self.is_linked(token));
         if check || !is_sound {
             self.ensure_client_token(writer).await?;
         }
-        self.remove_surplus_clients(writer, picture).await
+        self.remove_surplus_clients(writer, observed).await
     }
 
     async fn find_or_make_client_token(
@@ -274,16 +274,20 @@ impl ServiceTokens {
 
     /// Deletes the clients' tokens beside the one in the secret, which a crash or a person may have
     /// left, once no task runs that may have got one.
-    async fn remove_surplus_clients(&self, writer: &Writer, picture: &Picture) -> Result<()> {
+    async fn remove_surplus_clients(
+        &self,
+        writer: &Writer,
+        observed: &ObservedState,
+    ) -> Result<()> {
         let unused: Vec<&str> = {
             let mut memory = self.memory();
             let Some(own) = memory.client_accessor.clone() else { return Ok(()) };
             // Without a sound token of its own, none of the others is known to be surplus.
-            if !picture.accessors.contains(&own) || !picture.running.undescribed.is_empty() {
+            if !observed.accessors.contains(&own) || !observed.running.undescribed.is_empty() {
                 return Ok(());
             }
-            let running: HashSet<&String> = picture.running.services.values().flatten().collect();
-            let others = picture
+            let running: HashSet<&String> = observed.running.services.values().flatten().collect();
+            let others = observed
                 .clients
                 .iter()
                 .filter(|token| token.accessor_id != own && self.is_linked(token))

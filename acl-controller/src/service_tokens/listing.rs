@@ -35,7 +35,7 @@ pub(super) struct Located<T> {
 
 /// Observed state of Consul and ECS.
 #[derive(Debug, Default)]
-pub(super) struct Picture {
+pub(super) struct ObservedState {
     pub(super) services: BTreeMap<ServiceName, ServiceState>,
     pub(super) namespaces: Vec<Namespace>,
     /// Accessor ids of all tokens of Consul, including those of others.
@@ -68,21 +68,21 @@ impl Running {
 
 impl ServiceTokens {
     /// Observes Consul, then the tasks: a token that is found without a task had none later either.
-    pub(super) async fn look(&self) -> Result<Picture> {
-        let mut picture = Picture {
+    pub(super) async fn observe(&self) -> Result<ObservedState> {
+        let mut observed = ObservedState {
             namespaces: self.tenancy.namespaces(self.consul()).await?,
-            ..Picture::default()
+            ..ObservedState::default()
         };
-        for namespace in picture.namespaces.clone() {
-            self.look_into(&namespace.name, &mut picture).await?;
+        for namespace in observed.namespaces.clone() {
+            self.observe_namespace(&namespace.name, &mut observed).await?;
         }
-        picture.running = self.look_at_tasks(true).await?;
-        for (service, tasks) in &picture.running.services {
-            picture.services.entry(service.clone()).or_default().tasks.clone_from(tasks);
+        observed.running = self.observe_tasks(true).await?;
+        for (service, tasks) in &observed.running.services {
+            observed.services.entry(service.clone()).or_default().tasks.clone_from(tasks);
         }
-        self.find_rivals(&mut picture);
-        self.note(&picture);
-        Ok(picture)
+        self.find_rivals(&mut observed);
+        self.note(&observed);
+        Ok(observed)
     }
 
     /// Finds services whose secrets collide.
@@ -92,37 +92,41 @@ impl ServiceTokens {
     /// keeps the secret; if that does not decide it, none gets it.
     ///
     /// Deviation: upstream lets them overwrite each other's tokens.
-    fn find_rivals(&self, picture: &mut Picture) {
+    fn find_rivals(&self, observed: &mut ObservedState) {
         let mut by_secret: BTreeMap<String, Vec<ServiceName>> = BTreeMap::new();
-        for (service, _) in picture.services.iter().filter(|(_, state)| !state.tasks.is_empty()) {
+        for (service, _) in observed.services.iter().filter(|(_, state)| !state.tasks.is_empty()) {
             let secret = service.secret_name(&self.settings.secret_prefix);
             by_secret.entry(secret).or_default().push(service.clone());
         }
         for together in by_secret.into_values().filter(|services| services.len() > 1) {
             let has_token = |service: &&ServiceName| {
-                picture.services.get(service).is_some_and(|state| !state.tokens.is_empty())
+                observed.services.get(service).is_some_and(|state| !state.tokens.is_empty())
             };
             let mut owners = together.iter().filter(has_token);
             // `next` twice: exactly one owner, or none.
             let owner = owners.next().filter(|_| owners.next().is_none()).cloned();
             for service in together.iter().filter(|service| Some(*service) != owner.as_ref()) {
-                if let Some(state) = picture.services.get_mut(service) {
+                if let Some(state) = observed.services.get_mut(service) {
                     state.rivals = together.iter().filter(|it| *it != service).cloned().collect();
                 }
             }
         }
     }
 
-    pub(super) async fn look_into(&self, namespace: &str, picture: &mut Picture) -> Result<()> {
+    pub(super) async fn observe_namespace(
+        &self,
+        namespace: &str,
+        observed: &mut ObservedState,
+    ) -> Result<()> {
         let read = |subject, text: &str| self.read_description(subject, text);
-        self.look_for(namespace, picture, read).await
+        self.observe_matching(namespace, observed, read).await
     }
 
     /// Does the same for the objects whose description `read` accepts as a service's.
-    pub(super) async fn look_for(
+    pub(super) async fn observe_matching(
         &self,
         namespace: &str,
-        picture: &mut Picture,
+        observed: &mut ObservedState,
         read: impl Fn(Subject, &str) -> Option<ServiceName> + Send,
     ) -> Result<()> {
         let options = self.tenancy.read(namespace);
@@ -130,17 +134,17 @@ impl ServiceTokens {
         for policy in policies.map_err(Error::consul("listing policies"))?.value {
             if let Some(service) = read(Subject::Policy, &policy.description) {
                 let found = Located { object: policy, namespace: namespace.to_owned() };
-                picture.services.entry(service).or_default().policies.push(found);
+                observed.services.entry(service).or_default().policies.push(found);
             }
         }
         let tokens = self.consul.acl_tokens(&AclTokenFilter::default(), &options).await;
         for token in tokens.map_err(Error::consul("listing tokens"))?.value {
-            picture.accessors.insert(token.accessor_id.clone());
+            observed.accessors.insert(token.accessor_id.clone());
             if let Some(service) = read(Subject::Token, &token.description) {
                 let found = Located { object: token, namespace: namespace.to_owned() };
-                picture.services.entry(service).or_default().tokens.push(found);
+                observed.services.entry(service).or_default().tokens.push(found);
             } else if is_for_clients(&token) {
-                picture.clients.push(token);
+                observed.clients.push(token);
             }
         }
         Ok(())
@@ -157,7 +161,7 @@ impl ServiceTokens {
     /// loses the mesh tag.
     ///
     /// Deviation: upstream deletes the token of a running task when the tag with its name changes.
-    pub(super) async fn look_at_tasks(&self, first: bool) -> Result<Running> {
+    pub(super) async fn observe_tasks(&self, first: bool) -> Result<Running> {
         let TaskListing { tasks, undescribed } = self.tasks.tasks().await?;
         let mut running = Running::default();
         // Taken out, so that what is left of `known` are tasks that are no longer listed.
@@ -222,14 +226,14 @@ impl ServiceTokens {
     }
 
     /// Remembers what later passes compare with.
-    fn note(&self, picture: &Picture) {
-        let running = &picture.running;
+    fn note(&self, observed: &ObservedState) {
+        let running = &observed.running;
         let mut memory = self.memory();
         memory.pass += 1;
-        memory.keep(|service| picture.services.contains_key(service));
-        let surplus_known = |accessor: &String| picture.accessors.contains(accessor);
+        memory.keep(|service| observed.services.contains_key(service));
+        let surplus_known = |accessor: &String| observed.accessors.contains(accessor);
         memory.surplus.retain(|accessor, _| surplus_known(accessor));
-        let policies = picture.services.values().flat_map(|state| &state.policies);
+        let policies = observed.services.values().flat_map(|state| &state.policies);
         let ids: HashSet<&str> = policies.map(|found| found.object.id.as_str()).collect();
         memory.rules.retain(|id, _| ids.contains(id.as_str()));
         // Logged on change only: the same task is skipped in every pass.

@@ -7,7 +7,7 @@ use futures::{StreamExt as _, stream};
 use super::{
     ServiceTokens, TokenRights,
     decision::{Need, decide},
-    listing::{Picture, ServiceState},
+    listing::{ObservedState, ServiceState},
     secret::no_secret,
 };
 use crate::{
@@ -32,15 +32,16 @@ impl ServiceTokens {
             // Without the partition there is nothing to list.
             self.tenancy.ensure_partition(self.consul(), writer).await?;
         }
-        let picture = self.look().await.map_err(|error| Error::step("listing resources", error))?;
+        let observed =
+            self.observe().await.map_err(|error| Error::step("listing resources", error))?;
         let mut report = Report {
-            tasks: picture.running.meshed,
-            skipped: picture.running.skipped,
-            resources: picture.services.len(),
+            tasks: observed.running.meshed,
+            skipped: observed.running.skipped,
+            resources: observed.services.len(),
             ..Report::default()
         };
-        report.errors.extend(self.keep_client_token(writer, &picture, check).await.err());
-        report.errors.extend(self.reconcile_namespaces(writer, &picture).await.err());
+        report.errors.extend(self.keep_client_token(writer, &observed, check).await.err());
+        report.errors.extend(self.reconcile_namespaces(writer, &observed).await.err());
         // One list call tells which secrets changed, instead of a read for each.
         let versions = if check {
             match self.secrets.versions(&format!("{}-", self.settings.secret_prefix)).await {
@@ -53,26 +54,28 @@ impl ServiceTokens {
         } else {
             Versions::new()
         };
-        let work = self.plan(&picture, &versions, check, &mut report).await;
+        let work = self.plan(&observed, &versions, check, &mut report).await;
         self.work_off(writer, work, check, &mut report).await;
-        self.remove_surplus(writer, &picture, &mut report).await;
+        self.remove_surplus(writer, &observed, &mut report).await;
         Ok(report)
     }
 
-    async fn reconcile_namespaces(&self, writer: &Writer, picture: &Picture) -> Result<()> {
-        let needed: BTreeSet<String> = picture
+    async fn reconcile_namespaces(&self, writer: &Writer, observed: &ObservedState) -> Result<()> {
+        let needed: BTreeSet<String> = observed
             .services
             .iter()
             .filter(|(_, state)| !state.tasks.is_empty())
             .filter_map(|(service, _)| Some(service.place.as_ref()?.1.clone()))
             .collect();
-        self.tenancy.reconcile_namespaces(self.consul(), writer, &picture.namespaces, &needed).await
+        self.tenancy
+            .reconcile_namespaces(self.consul(), writer, &observed.namespaces, &needed)
+            .await
     }
 
     /// Returns the services that need something, in the order of their names.
     async fn plan(
         &self,
-        picture: &Picture,
+        observed: &ObservedState,
         versions: &Versions,
         check: bool,
         report: &mut Report,
@@ -81,7 +84,7 @@ impl ServiceTokens {
         // A scope of its own: the lock must not be held across the await below.
         {
             let memory = self.memory();
-            for (service, state) in &picture.services {
+            for (service, state) in &observed.services {
                 let current = versions.get(&service.secret_name(&self.settings.secret_prefix));
                 let verified = memory.verified(service);
                 let mut need =
@@ -103,7 +106,7 @@ impl ServiceTokens {
             }
         }
         if work.iter().any(|(_, _, need)| *need == Need::Delete) {
-            self.confirm_deletes(picture, &mut work, report).await;
+            self.confirm_deletes(observed, &mut work, report).await;
         }
         let resume_at = self.memory().resume_at.take();
         if let Some(resume_at) = resume_at {
@@ -117,11 +120,11 @@ impl ServiceTokens {
     /// Lists the tasks again before anything is deleted.
     async fn confirm_deletes(
         &self,
-        picture: &Picture,
+        observed: &ObservedState,
         work: &mut Vec<(ServiceName, ServiceState, Need)>,
         report: &mut Report,
     ) {
-        let running = match self.look_at_tasks(false).await {
+        let running = match self.observe_tasks(false).await {
             Ok(running) => running,
             Err(error) => {
                 report.errors.push(Error::step("listing resources before deleting", error));
@@ -130,7 +133,7 @@ impl ServiceTokens {
                 return;
             }
         };
-        let doubtful = picture.running.undescribed.len() + running.undescribed.len();
+        let doubtful = observed.running.undescribed.len() + running.undescribed.len();
         let before = work.len();
         work.retain(|(service, _, need)| {
             *need != Need::Delete || (doubtful == 0 && !running.services.contains_key(service))

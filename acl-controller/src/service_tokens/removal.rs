@@ -7,7 +7,7 @@ use std::{
 
 use super::{
     ServiceTokens,
-    listing::{Located, Picture, ServiceState},
+    listing::{Located, ObservedState, ServiceState},
     token::token_name,
 };
 use crate::{
@@ -57,15 +57,15 @@ impl ServiceTokens {
     pub(super) async fn remove_surplus(
         &self,
         writer: &Writer,
-        picture: &Picture,
+        observed: &ObservedState,
         report: &mut Report,
     ) {
-        let many = picture
+        let many = observed
             .services
             .iter()
             .filter(|(_, state)| state.tokens.len() > 1 && !state.tasks.is_empty());
         for (service, state) in many {
-            for token in self.unused(service, state, picture) {
+            for token in self.unused(service, state, observed) {
                 if let Err(error) = self.delete_token(writer, token).await {
                     let step = format!("deleting a second token of service {service}");
                     report.errors.push(Error::step(step, error));
@@ -78,14 +78,14 @@ impl ServiceTokens {
         &self,
         service: &ServiceName,
         state: &'a ServiceState,
-        picture: &Picture,
+        observed: &ObservedState,
     ) -> Vec<&'a Located<AclTokenEntry>> {
         let mut memory = self.memory();
         let Some(own) = memory.verified(service).map(|verified| verified.accessor.clone()) else {
             return Vec::new();
         };
         // Without a sound token of its own, none of the others is known to be surplus.
-        if !picture.accessors.contains(&own) || !picture.running.undescribed.is_empty() {
+        if !observed.accessors.contains(&own) || !observed.running.undescribed.is_empty() {
             return Vec::new();
         }
         let others = state.tokens.iter().filter(|token| token.object.accessor_id != own);
@@ -107,22 +107,22 @@ impl ServiceTokens {
 
     /// Removes everything of the cluster, which is taken down.
     pub(super) async fn remove_all(&self, writer: &Writer, force: bool) -> Result<Report> {
-        let mut picture = Picture {
+        let mut observed = ObservedState {
             namespaces: self.tenancy.namespaces(self.consul()).await?,
-            ..Picture::default()
+            ..ObservedState::default()
         };
-        for namespace in picture.namespaces.clone() {
-            self.look_into(&namespace.name, &mut picture).await?;
+        for namespace in observed.namespaces.clone() {
+            self.observe_namespace(&namespace.name, &mut observed).await?;
         }
         // Consul is read before the tasks, as in a pass.
-        let namesakes = self.look_for_namesakes(&picture).await?;
+        let namesakes = self.observe_namesakes(&observed).await?;
         if !force {
-            let running = self.look_at_tasks(true).await?;
+            let running = self.observe_tasks(true).await?;
             let tasks: HashSet<&String> = running.services.values().flatten().collect();
             crate::reconciler::refuse_running(tasks.len() + running.undescribed.len())?;
         }
-        let mut report = Report { resources: picture.services.len(), ..Report::default() };
-        self.delete_all(writer, &picture, &mut report).await;
+        let mut report = Report { resources: observed.services.len(), ..Report::default() };
+        self.delete_all(writer, &observed, &mut report).await;
         for (name, namesake) in namesakes {
             match self.is_proven(&namesake).await {
                 Ok(true) => {
@@ -141,8 +141,8 @@ impl ServiceTokens {
         Ok(report)
     }
 
-    async fn delete_all(&self, writer: &Writer, picture: &Picture, report: &mut Report) {
-        for (service, state) in &picture.services {
+    async fn delete_all(&self, writer: &Writer, observed: &ObservedState, report: &mut Report) {
+        for (service, state) in &observed.services {
             if let Err(error) = self.delete(writer, state).await {
                 report.errors.push(Error::step(format!("removing service {service}"), error));
             }
@@ -151,7 +151,10 @@ impl ServiceTokens {
 
     /// Observes clusters with the same name in the other form, name or ARN: on EC2 the task's
     /// metadata has the one, on Fargate the other, and whoever cleans up may not know which.
-    async fn look_for_namesakes(&self, own: &Picture) -> Result<BTreeMap<String, Picture>> {
+    async fn observe_namesakes(
+        &self,
+        own: &ObservedState,
+    ) -> Result<BTreeMap<String, ObservedState>> {
         let clusters = Mutex::new(BTreeSet::new());
         for namespace in &own.namespaces {
             let note = |subject, text: &str| {
@@ -163,26 +166,26 @@ impl ServiceTokens {
                 }
                 alike.then_some(service)
             };
-            self.look_for(&namespace.name, &mut Picture::default(), note).await?;
+            self.observe_matching(&namespace.name, &mut ObservedState::default(), note).await?;
         }
         let mut found = BTreeMap::new();
         for cluster in clusters.into_inner().unwrap_or_else(PoisonError::into_inner) {
-            let mut picture = Picture::default();
+            let mut observed = ObservedState::default();
             for namespace in &own.namespaces {
                 let read = |subject, text: &str| {
                     let partitions = self.with_partitions();
                     ServiceName::from_description(subject, text, &cluster, partitions)
                 };
-                self.look_for(&namespace.name, &mut picture, read).await?;
+                self.observe_matching(&namespace.name, &mut observed, read).await?;
             }
-            found.insert(cluster, picture);
+            found.insert(cluster, observed);
         }
         Ok(found)
     }
 
     /// Returns `true` if the objects of a cluster are this one's, because one of our secrets holds
     /// one of its tokens. Another account may have a cluster with the same name.
-    async fn is_proven(&self, namesake: &Picture) -> Result<bool> {
+    async fn is_proven(&self, namesake: &ObservedState) -> Result<bool> {
         for (service, state) in &namesake.services {
             let name = service.secret_name(&self.settings.secret_prefix);
             let stored = self.secrets.get(&name).await;

@@ -25,7 +25,7 @@ mod races;
 mod random;
 mod scale;
 mod scene;
-mod second_look;
+mod second_listing;
 mod secret_stores;
 mod service_tokens;
 mod slow_check;
