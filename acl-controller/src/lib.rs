@@ -6,7 +6,6 @@ mod arn;
 pub mod aws;
 mod consul;
 mod controller;
-mod doubts;
 mod error;
 pub mod login_tokens;
 mod mesh_task;
@@ -23,6 +22,7 @@ mod tenancy;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod token_ids;
+mod undescribed;
 mod writer;
 
 pub use consul::Consul;

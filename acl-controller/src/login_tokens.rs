@@ -21,7 +21,7 @@ use consul_watch::types::CatalogRegistration;
 
 use crate::{
     Action, Change, Consul, Error, Object, Reconciler, Report, Result, TaskSource, Writer, arn,
-    doubts::Doubts, tenancy::Tenancy,
+    tenancy::Tenancy, undescribed::UndescribedTasks,
 };
 
 /// Path of trusted IAM roles where none is given.
@@ -125,7 +125,7 @@ pub struct LoginTokens {
     settings: LoginTokenSettings,
     principal: String,
     tenancy: Tenancy,
-    doubts: Mutex<Doubts>,
+    undescribed: Mutex<UndescribedTasks>,
 }
 
 impl LoginTokens {
@@ -144,15 +144,15 @@ impl LoginTokens {
             return Err(config("node address", "it is empty; give the controller's own address"));
         }
         let tenancy = Tenancy::new(settings.partition.clone())?;
-        Ok(Self { consul, tasks, settings, principal, tenancy, doubts: Mutex::default() })
+        Ok(Self { consul, tasks, settings, principal, tenancy, undescribed: Mutex::default() })
     }
 
     fn consul(&self) -> &dyn Consul {
         &*self.consul
     }
 
-    fn doubts(&self) -> MutexGuard<'_, Doubts> {
-        self.doubts.lock().unwrap_or_else(PoisonError::into_inner)
+    fn undescribed(&self) -> MutexGuard<'_, UndescribedTasks> {
+        self.undescribed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn has_node(&self) -> bool {

@@ -208,7 +208,7 @@ impl LoginTokens {
             }
         }
         // A task that cannot be described may run, so its token stays.
-        let doubtful = self.doubts().next_pass(&listing.undescribed);
+        let doubtful = self.undescribed().next_pass(&listing.undescribed);
         observed.undescribed = doubtful.len();
         for arn in doubtful {
             if let Ok(id) = arn::task_id(&arn)

@@ -63,7 +63,7 @@ impl LoginTokens {
             return Ok(gone);
         }
         let listing = self.tasks.tasks().await?;
-        let doubtful = self.doubts().again(&listing.undescribed);
+        let doubtful = self.undescribed().again(&listing.undescribed);
         let running = listing.tasks.iter().filter(|task| mesh_task::is_meshed(task));
         let arns = running.map(|task| &task.arn).chain(&doubtful);
         let alive: HashSet<&str> = arns.filter_map(|arn| arn::task_id(arn).ok()).collect();

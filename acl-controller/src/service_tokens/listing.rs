@@ -184,9 +184,9 @@ impl ServiceTokens {
             }
         }
         let doubtful = if first {
-            memory.doubts.next_pass(&undescribed)
+            memory.undescribed.next_pass(&undescribed)
         } else {
-            memory.doubts.again(&undescribed)
+            memory.undescribed.again(&undescribed)
         };
         for arn in doubtful {
             match known.remove(&arn) {
@@ -199,7 +199,7 @@ impl ServiceTokens {
             }
         }
         memory.services = still;
-        if !memory.doubts.holds_up(running.undescribed.len(), first) {
+        if !memory.undescribed.holds_up(running.undescribed.len(), first) {
             running.undescribed.clear();
         }
         Ok(running)

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use crate::{
-    doubts::Doubts, secret_store::SecretVersion, service_name::ServiceName, token_ids::Stage,
+    secret_store::SecretVersion, service_name::ServiceName, token_ids::Stage,
+    undescribed::UndescribedTasks,
 };
 
 /// Largest number of passes for which a failing service is left alone.
@@ -28,7 +29,7 @@ pub(super) struct Memory {
     pub(super) secretless: BTreeSet<ServiceName>,
     /// Tokens beside a service's own, with the tasks that ran when each was found.
     pub(super) surplus: HashMap<String, HashSet<String>>,
-    pub(super) doubts: Doubts,
+    pub(super) undescribed: UndescribedTasks,
     /// Service at which the next pass begins, because the last one did not reach it.
     pub(super) resume_at: Option<ServiceName>,
     /// Number of tasks that the last pass skipped.

@@ -12,14 +12,14 @@ const LONGEST_HOLD: u32 = 10;
 
 /// Tasks that are listed and cannot be described. Deletions that may concern them wait for a while.
 #[derive(Debug, Default)]
-pub(crate) struct Doubts {
+pub(crate) struct UndescribedTasks {
     /// Number of consecutive passes of each task, by its ARN.
     times: HashMap<String, u32>,
     /// Number of consecutive passes in which deletions had to wait.
     held_up: u32,
 }
 
-impl Doubts {
+impl UndescribedTasks {
     /// Returns the tasks of a pass's listing that may still run. Call it once in a pass.
     pub(crate) fn next_pass(&mut self, undescribed: &[Undescribed]) -> Vec<String> {
         let arns: HashSet<&str> = undescribed.iter().map(|task| task.arn.as_str()).collect();
@@ -83,29 +83,29 @@ mod tests {
 
     #[test]
     fn a_task_without_description_counts_as_gone_after_three_passes_in_a_row() {
-        let mut doubts = Doubts::default();
+        let mut tasks = UndescribedTasks::default();
         let lost = [Undescribed::new("a", "MISSING")];
         for _ in 0..3 {
-            assert_eq!(doubts.next_pass(&lost), ["a"]);
-            assert_eq!(doubts.again(&lost), ["a"]);
+            assert_eq!(tasks.next_pass(&lost), ["a"]);
+            assert_eq!(tasks.again(&lost), ["a"]);
         }
-        assert!(doubts.next_pass(&lost).is_empty() && doubts.again(&lost).is_empty());
-        assert!(doubts.next_pass(&[]).is_empty());
-        assert_eq!(doubts.next_pass(&lost), ["a"], "it begins anew");
+        assert!(tasks.next_pass(&lost).is_empty() && tasks.again(&lost).is_empty());
+        assert!(tasks.next_pass(&[]).is_empty());
+        assert_eq!(tasks.next_pass(&lost), ["a"], "the count starts again");
     }
 
     #[test]
     fn ever_new_tasks_without_description_hold_deletions_up_for_ten_passes() {
-        let mut doubts = Doubts::default();
+        let mut tasks = UndescribedTasks::default();
         for _ in 0..2 {
             for pass in 0..10 {
-                assert!(doubts.holds_up(1, true), "{pass}");
-                assert!(doubts.holds_up(2, false) && !doubts.holds_up(0, false), "{pass}");
+                assert!(tasks.holds_up(1, true), "{pass}");
+                assert!(tasks.holds_up(2, false) && !tasks.holds_up(0, false), "{pass}");
             }
             for _ in 0..3 {
-                assert!(!doubts.holds_up(1, true) && !doubts.holds_up(1, false));
+                assert!(!tasks.holds_up(1, true) && !tasks.holds_up(1, false));
             }
-            assert!(!doubts.holds_up(0, true), "a pass without any: it begins anew");
+            assert!(!tasks.holds_up(0, true), "a pass without any: the count starts again");
         }
     }
 }
