@@ -23,7 +23,7 @@ pub(super) struct ServiceState {
     pub(super) tokens: Vec<Located<AclTokenEntry>>,
     pub(super) policies: Vec<Located<AclPolicy>>,
     /// Other services with tasks and the same secret, which have precedence over this one.
-    pub(super) rivals: Vec<ServiceName>,
+    pub(super) collisions: Vec<ServiceName>,
 }
 
 /// Object with the namespace in which it was found.
@@ -80,7 +80,7 @@ impl ServiceTokens {
         for (service, tasks) in &observed.running.services {
             observed.services.entry(service.clone()).or_default().tasks.clone_from(tasks);
         }
-        self.find_rivals(&mut observed);
+        self.find_collisions(&mut observed);
         self.note(&observed);
         Ok(observed)
     }
@@ -92,7 +92,7 @@ impl ServiceTokens {
     /// keeps the secret; if that does not decide it, none gets it.
     ///
     /// Deviation: upstream lets them overwrite each other's tokens.
-    fn find_rivals(&self, observed: &mut ObservedState) {
+    fn find_collisions(&self, observed: &mut ObservedState) {
         let mut by_secret: BTreeMap<String, Vec<ServiceName>> = BTreeMap::new();
         for (service, _) in observed.services.iter().filter(|(_, state)| !state.tasks.is_empty()) {
             let secret = service.secret_name(&self.settings.secret_prefix);
@@ -107,7 +107,8 @@ impl ServiceTokens {
             let owner = owners.next().filter(|_| owners.next().is_none()).cloned();
             for service in together.iter().filter(|service| Some(*service) != owner.as_ref()) {
                 if let Some(state) = observed.services.get_mut(service) {
-                    state.rivals = together.iter().filter(|it| *it != service).cloned().collect();
+                    state.collisions =
+                        together.iter().filter(|it| *it != service).cloned().collect();
                 }
             }
         }

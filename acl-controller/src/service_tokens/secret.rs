@@ -40,11 +40,11 @@ impl ServiceTokens {
         if self.settings.client_secret.as_deref().is_some_and(|clients| is_same(clients, &name)) {
             return refuse("the Consul clients");
         }
-        if state.rivals.is_empty() {
+        if state.collisions.is_empty() {
             return Ok(());
         }
-        let rivals: Vec<String> = state.rivals.iter().map(ToString::to_string).collect();
-        refuse(&format!("service {}", rivals.join(", ")))
+        let collisions: Vec<String> = state.collisions.iter().map(ToString::to_string).collect();
+        refuse(&format!("service {}", collisions.join(", ")))
     }
 
     /// Reconciles secret and token of a service; `None` in a dry run that would change them.
