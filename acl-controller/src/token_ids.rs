@@ -257,8 +257,8 @@ mod tests {
     proptest! {
         #[test]
         fn no_secret_does_harm(text in "(?s).{0,120}") {
-            let said = read(&text);
-            prop_assert!(!matches!(said, ParsedSecret::Ids(_)));
+            let parsed = read(&text);
+            prop_assert!(!matches!(parsed, ParsedSecret::Ids(_)));
         }
 
         #[test]

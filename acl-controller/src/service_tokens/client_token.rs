@@ -134,8 +134,8 @@ impl ServiceTokens {
     }
 
     async fn next_client_ids(&self, name: &str, stored: &StoredSecret, lost: bool) -> Result<Next> {
-        let said = ParsedSecret::read(stored.value.as_ref());
-        if let ParsedSecret::Ids(ids) = &said {
+        let parsed = ParsedSecret::read(stored.value.as_ref());
+        if let ParsedSecret::Ids(ids) = &parsed {
             match self.read_token(&ids.accessor).await? {
                 Some(token) if self.is_own_client(&token.description, &token.policies) => {
                     let holds_secret = ids.has_secret(secret_of(&token)?);
@@ -161,7 +161,7 @@ impl ServiceTokens {
                 None => {}
             }
         }
-        match (self.existing_client_token().await?, said) {
+        match (self.existing_client_token().await?, parsed) {
             (Some(token), _) => Ok(Next::Restore(Box::new(token))),
             (None, ParsedSecret::Foreign(reason)) => Err(Error::input(format!(
                 "unmarshalling Consul client secret value JSON: {name}: {reason}; to let the controller fill it, make it {{}}"
@@ -172,8 +172,8 @@ impl ServiceTokens {
 
     async fn is_in_secret(&self, name: &str, ids: &TokenIds) -> Result<bool> {
         let stored = self.read_secret(name).await?;
-        let said = ParsedSecret::read(stored.value.as_ref());
-        Ok(matches!(said, ParsedSecret::Ids(found) if found.accessor == ids.accessor))
+        let parsed = ParsedSecret::read(stored.value.as_ref());
+        Ok(matches!(parsed, ParsedSecret::Ids(found) if found.accessor == ids.accessor))
     }
 
     /// Finds a token that this or an earlier run created, whatever became of the secret.

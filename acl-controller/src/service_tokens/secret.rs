@@ -203,8 +203,8 @@ impl ServiceTokens {
         stored: &StoredSecret,
         refused: Option<&str>,
     ) -> Result<Next> {
-        let said = ParsedSecret::read(stored.value.as_ref());
-        if let ParsedSecret::Ids(ids) = &said
+        let parsed = ParsedSecret::read(stored.value.as_ref());
+        if let ParsedSecret::Ids(ids) = &parsed
             && refused != Some(ids.accessor.as_str())
         {
             match self.read_token(&ids.accessor).await? {
@@ -230,7 +230,7 @@ impl ServiceTokens {
         if let Some(found) = self.existing(service, state).await? {
             return Ok(Next::Write(found));
         }
-        match said {
+        match parsed {
             ParsedSecret::Foreign(reason) => {
                 let name = service.secret_name(&self.settings.secret_prefix);
                 Err(Error::input(format!(
