@@ -1,3 +1,5 @@
+//! Keeps the ACL tokens, policies and auth methods of Consul in line with the running ECS tasks.
+//!
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 

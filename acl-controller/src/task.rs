@@ -87,7 +87,7 @@ pub struct Task {
     pub task_definition_arn: String,
     /// Last status: `PROVISIONING`, …, `RUNNING`, …, `STOPPED`.
     pub last_status: String,
-    /// Its tags.
+    /// Tags of the task.
     pub tags: BTreeMap<String, String>,
 }
 

@@ -1,4 +1,7 @@
 //! Tests of the crate as a whole, by what it does to Consul and to secrets.
+//!
+//! `Case ACL…` in a comment numbers a case of upstream's own tests: consul-ecs 0.4, 0.6 and 0.10
+//! `controller/*_test.go` and `subcommand/*/*_test.go`.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
