@@ -1,27 +1,29 @@
+//! The identity of a candidate, and the record of the leader that is the value of the lock's key.
+
 use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
-/// Who stands for election, as others see it once it leads.
+/// Identity of a process that stands for election, as others see it once it leads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Candidate {
-    /// A name that is unique among the candidates and outlives a restart.
+    /// Name that is unique among the candidates and survives a restart.
     pub id: String,
-    /// Tells this process from another of the same id, which is a mistake.
+    /// Id of this process. Tells it from another with the same `id`, which is a mistake.
     pub uuid: String,
-    /// Where others reach this process; `None` if they need not.
+    /// Host name or address at which others reach this process; `None` if they need not.
     pub address: Option<String>,
-    /// The port there.
+    /// Port at `address`.
     pub port: Option<u16>,
-    /// The name that it is registered under in Consul.
+    /// Name that it is registered under in Consul.
     pub service_name: Option<String>,
-    /// The program's version.
+    /// Version of the program.
     pub version: Option<String>,
 }
 
 impl Candidate {
-    /// A candidate of this name, with a `uuid` of its own.
+    /// Creates a candidate of this name, with a random `uuid`.
     pub fn new(id: impl Into<String>) -> Self {
         Self {
             id: id.into(),
@@ -49,40 +51,42 @@ impl Candidate {
     }
 }
 
-/// Who leads: the value of the lock's key.
+/// Record of the leader: the value of the lock's key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Leader {
     #[serde(default)]
     v: u32,
-    /// The leader's id.
+    /// Id of the leader.
     pub id: String,
-    /// Tells its process from another of the same id.
+    /// Id of the leader's process; tells it from another with the same `id`.
     #[serde(default)]
     pub uuid: String,
-    /// Where it is reached; `None` if it did not say.
+    /// Host name or address at which it is reached; `None` if it did not state one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
-    /// The port there.
+    /// Port at `address`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
-    /// The name that it is registered under in Consul.
+    /// Name that it is registered under in Consul.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service_name: Option<String>,
-    /// When it stood for election, in seconds since 1970 by its own clock.
+    /// Time of its candidacy, in seconds since 1970 by its own clock.
     #[serde(default)]
     pub acquired_at: u64,
-    /// Its program's version.
+    /// Version of its program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
 }
 
 impl Leader {
-    /// Address and port as `host:port`, unless the address has a port already;
-    /// `None` without an address.
+    /// Returns address and port as `host:port`, unless the address has a port already; `None`
+    /// without an address.
     pub fn host_and_port(&self) -> Option<String> {
         let address = self.address.as_deref().filter(|address| !address.is_empty())?;
         let bracketed = address.starts_with('[');
+        // The colons of an IPv6 address are no port: only what follows a `]`, or a single colon,
+        // can be one.
         let after = address.rsplit_once(']').map_or(address, |(_, after)| after);
         let has_port = match after.rsplit_once(':') {
             Some((host, port)) => (bracketed || !host.contains(':')) && port.parse::<u16>().is_ok(),

@@ -1,29 +1,28 @@
-//! Work that is left to do in Consul when a future is dropped half-way.
+//! Clean-up in Consul that still has to happen when a future is dropped half-way.
 
 use tokio::runtime::Handle;
 use tokio_util::task::TaskTracker;
 
-/// A future that runs in the background if this guard is dropped before
-/// [`CleanUp::disarm`] was called.
+/// Guard that runs a future in the background if it is dropped before [`CleanUp::disarm`].
 ///
-/// Without a runtime nothing runs, and Consul's own time limits have to do.
+/// Without a runtime nothing runs, and Consul's own time limits have to suffice.
 pub(crate) struct CleanUp<F: Future<Output = ()> + Send + 'static> {
     work: Option<F>,
     tracker: TaskTracker,
 }
 
 impl<F: Future<Output = ()> + Send + 'static> CleanUp<F> {
-    /// A guard whose work nobody waits for.
+    /// Creates a guard whose work nobody waits for.
     pub(crate) fn new(work: F) -> Self {
         Self::tracked(work, &TaskTracker::new())
     }
 
-    /// A guard whose work `tracker` waits for.
+    /// Creates a guard whose work `tracker` waits for.
     pub(crate) fn tracked(work: F, tracker: &TaskTracker) -> Self {
         Self { work: Some(work), tracker: tracker.clone() }
     }
 
-    /// Leaves the work undone.
+    /// Drops the guard without running its work.
     pub(crate) fn disarm(mut self) {
         drop(self.work.take());
     }
@@ -32,6 +31,7 @@ impl<F: Future<Output = ()> + Send + 'static> CleanUp<F> {
 impl<F: Future<Output = ()> + Send + 'static> Drop for CleanUp<F> {
     fn drop(&mut self) {
         if let Some(work) = self.work.take()
+            // Outside a runtime there is nothing to spawn on.
             && let Ok(runtime) = Handle::try_current()
         {
             self.tracker.spawn_on(work, &runtime);

@@ -1,3 +1,6 @@
+//! The part of Consul that locks use, with the consistency and the namespace that they need, and
+//! errors that name the missing permission.
+
 use std::{fmt, sync::Arc, time::Duration};
 
 use bytes::Bytes;
@@ -9,10 +12,10 @@ use consul_watch::{
 
 use crate::{Error, Result};
 
-/// The part of Consul that locks need: sessions and the KV store of one namespace.
+/// Handle on the sessions and the KV store of one namespace.
 ///
-/// Cheap to clone. Made of a [`consul_watch::Client`], or of anything else that
-/// implements its two traits.
+/// Cheap to clone. Created from a [`consul_watch::Client`], or from anything else that implements
+/// its two traits.
 #[derive(Clone)]
 pub struct Consul {
     sessions: Arc<dyn SessionApi>,
@@ -21,14 +24,14 @@ pub struct Consul {
 }
 
 impl Consul {
-    /// Sessions and keys of `consul`.
+    /// Creates a handle on the sessions and keys of `consul`.
     pub fn new<C: SessionApi + KvStore>(consul: C) -> Self {
         let consul = Arc::new(consul);
         let sessions: Arc<dyn SessionApi> = Arc::<C>::clone(&consul);
         Self { sessions, kv: consul, namespace: None }
     }
 
-    /// A copy that works in an Enterprise namespace, for sessions and keys alike.
+    /// Returns a copy for an Enterprise namespace, of sessions and keys alike.
     #[must_use]
     pub fn in_namespace(&self, namespace: Option<String>) -> Self {
         Self { namespace, ..self.clone() }
@@ -40,7 +43,7 @@ impl Consul {
         options
     }
 
-    /// Reads that decide who holds a lock are never stale.
+    /// Returns the options of a read, which is never stale, because it decides who holds a lock.
     fn read(&self, index: Option<u64>, wait: Duration) -> QueryOptions {
         let mut options = QueryOptions::default();
         options.namespace.clone_from(&self.namespace);
@@ -71,7 +74,7 @@ impl Consul {
             .map_err(|source| Error::consul("destroy session", "session:write", source))
     }
 
-    /// One key. Blocks for up to `wait` past `index`, if there is one.
+    /// Reads one key. Blocks for up to `wait` past `index`, if there is one.
     pub(crate) async fn get(
         &self,
         key: &str,
@@ -83,7 +86,7 @@ impl Consul {
         })
     }
 
-    /// All keys below a prefix, as one consistent picture.
+    /// Reads all keys below a prefix, as of one index.
     pub(crate) async fn list(
         &self,
         prefix: &str,
@@ -95,7 +98,7 @@ impl Consul {
         })
     }
 
-    /// Writes a key under a condition; `false` when it did not hold.
+    /// Writes a key under a condition; returns `false` if the condition did not hold.
     pub(crate) async fn put(
         &self,
         key: &str,
@@ -111,7 +114,7 @@ impl Consul {
         })
     }
 
-    /// Deletes a key if it was last changed at `index`.
+    /// Deletes a key if it was last changed at `index`; returns `false` if it has changed since.
     pub(crate) async fn delete_at(&self, key: &str, index: u64) -> Result<bool> {
         let mut options = consul_watch::client::DeleteOptions::at(index);
         options.write = self.write();
@@ -120,16 +123,19 @@ impl Consul {
         })
     }
 
-    /// Carries out operations together or not at all.
+    /// Carries out operations in one transaction.
     pub(crate) async fn transact(&self, mut ops: Vec<KvOp>) -> Result<TxnOutcome> {
         for op in &mut ops {
             op.namespace.clone_from(&self.namespace);
         }
+        // For messages: the last one is the caller's own write, behind the checks.
         let key = ops.last().map(|op| op.key.clone()).unwrap_or_default();
         let outcome = self.kv.kv_transact(&ops, &self.write()).await.map_err(|source| {
             Error::consul(format!("write {key}"), key_needs("write", &key), source)
         })?;
         if let TxnOutcome::RolledBack(failures) = &outcome
+            // Consul reports a denied operation among the failures of the transaction, and not as a
+            // refusal of it.
             && let Some(denied) =
                 failures.iter().find(|failure| failure.what.contains("Permission denied"))
         {
@@ -144,12 +150,12 @@ impl Consul {
     }
 }
 
-/// The permission on a key, as a policy names it.
+/// Returns the permission on a key, as a policy names it.
 fn key_needs(level: &str, key: &str) -> String {
     format!("key:{level} on {key:?}")
 }
 
-/// What Consul said of every operation that could not be done.
+/// Joins Consul's reasons of all operations that failed.
 pub(crate) fn reasons(failures: &[TxnFailure]) -> String {
     failures.iter().map(|failure| failure.what.as_str()).collect::<Vec<_>>().join("; ")
 }

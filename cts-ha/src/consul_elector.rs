@@ -1,4 +1,14 @@
 //! Election of a leader with a session and a lock in Consul.
+//!
+//! Life of a term that this process holds:
+//!
+//! | state | event | next state | action |
+//! | --- | --- | --- | --- |
+//! | candidate | the lock is acquired, and the lease still runs | leader | renew, and watch the key |
+//! | candidate | the session ends | candidate | release and destroy; a new session after a pause |
+//! | candidate | the future is dropped | gone | release and destroy in the background |
+//! | leader | resigned, or the last clone dropped | ended | end the lease, release, destroy |
+//! | leader | lease expired, session gone, key taken or unreadable | ended | end the lease; destroy without a release, or leave the session to its TTL |
 
 use std::{
     fmt,
@@ -23,29 +33,28 @@ use crate::{
     session::Opened,
 };
 
-/// How an election in Consul is held.
+/// Settings of an election in Consul.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ElectionOptions {
-    /// The session's TTL; default 15 s. A longer one gives a longer failover.
-    /// The server's `session_ttl_min` is the least, 10 s by default.
+    /// TTL of the session; default 15 s. A longer one makes failover slower. The minimum is the
+    /// server's `session_ttl_min`, 10 s by default.
     pub session_ttl: Duration,
-    /// How long nobody can lead after a session has ended in any way but by being
-    /// given up; default 15 s, at most 60 s. See [`crate::Timing::new`] for 0.
+    /// Time for which nobody can lead after a session has ended in any way but by a resignation;
+    /// default 15 s, at most 60 s. See [`crate::Timing::new`] for 0.
     pub lock_delay: Duration,
     /// Name of the session, for people; default `cts-ha` and the candidate's id.
     pub session_name: Option<String>,
-    /// Pause between two tries while the lock-delay runs; default 250 ms, which is the
-    /// most that it adds to a failover.
+    /// Pause between two attempts while the lock-delay runs; default 250 ms, which is the most that
+    /// it adds to a failover.
     ///
     /// Deviation: Consul's own client waits 5 s.
     pub delayed: Duration,
-    /// How many reads of the lock in a row may fail while leading; default 5.
+    /// Number of consecutive reads of the lock that may fail while leading; default 5.
     pub monitor_retries: u32,
-    /// The pause between such reads; default 2 s.
+    /// Pause between such reads; default 2 s.
     pub monitor_retry_time: Duration,
-    /// What leases are measured with; by default the machine's clock, which
-    /// counts suspend.
+    /// Clock that measures leases; by default the machine's, which counts suspend.
     pub clock: Arc<dyn Clock>,
 }
 
@@ -63,16 +72,15 @@ impl Default for ElectionOptions {
     }
 }
 
-/// Elects a leader with a session and a lock in Consul.
+/// Elector that uses a session and a lock in Consul.
 ///
-/// When a leader resigns, the next one leads after one round trip. When it dies
-/// or is cut off, within 2 x TTL + lock-delay + the time for a try; Consul ends a
-/// session at twice its TTL.
+/// When a leader resigns, the next one leads after one round trip. When it dies or is cut off,
+/// another leads within 2 x TTL + lock-delay + the time of one attempt: Consul ends a session at
+/// twice its TTL at the latest.
 ///
-/// An operator who deletes the lock's key, or releases it with the leader's
-/// session, has Consul set no lock-delay: another leads at once, and the deposed
-/// leader learns of it with the next answer, or when its lease ends if it is cut
-/// off. [`Leadership::commit`] is refused from the first moment.
+/// If an operator deletes the lock's key, or releases it with the leader's session, Consul sets no
+/// lock-delay: another leads at once, and the deposed leader notices with the next answer, or when
+/// its lease ends if it is cut off. [`Leadership::commit`] is refused from the first moment.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -100,22 +108,22 @@ pub struct ConsulElector {
     options: ElectionOptions,
     session: SessionOptions,
     leader: Arc<Mutex<Option<Leader>>>,
-    /// Candidacies that were dropped and are being given up.
+    /// Background tasks that give up dropped candidacies.
     farewells: TaskTracker,
-    /// Leaderships that were not given back yet, as far as they were looked at.
+    /// Leaderships that may not be released yet.
     reigns: Mutex<Vec<Reign>>,
 }
 
-/// A leadership, as its elector remembers it.
+/// Term of leadership, as its elector remembers it.
 #[derive(Clone)]
 struct Reign {
     lease: Lease,
-    /// Cancelled when lock and session were given back, or cannot be.
+    /// Cancelled when lock and session are released, or cannot be.
     given_back: CancellationToken,
 }
 
 impl ConsulElector {
-    /// An elector for the lock on `key`; nothing is asked yet.
+    /// Creates an elector for the lock on `key`; sends nothing yet.
     ///
     /// # Errors
     ///
@@ -159,12 +167,14 @@ impl ConsulElector {
         })
     }
 
-    /// Waits until the candidacies that were dropped, and the leaderships that have
-    /// ended, have been given back to Consul: at most a few seconds, also when it
-    /// does not answer. A program that ends should await it after it has dropped
-    /// [`Elector::campaign`], [`ElectorExt::run`](crate::ElectorExt::run) or a
-    /// [`Leadership`]; else a session stays until its TTL, and with it the lock.
+    /// Waits until dropped candidacies and ended leaderships have been released in Consul, for a
+    /// few seconds at most, also if Consul does not answer.
+    ///
+    /// A program that ends should await it after it has dropped [`Elector::campaign`],
+    /// [`ElectorExt::run`](crate::ElectorExt::run) or a [`Leadership`]; otherwise a session lasts
+    /// until its TTL, and the lock with it.
     pub async fn farewell(&self) {
+        // `wait` returns only for a closed tracker; reopened, the elector can be used again.
         self.farewells.close();
         self.farewells.wait().await;
         self.farewells.reopen();
@@ -176,25 +186,26 @@ impl ConsulElector {
     }
 
     fn reigns(&self) -> MutexGuard<'_, Vec<Reign>> {
-        // Nothing that holds the lock can leave the list half changed.
+        // A panic cannot leave the list half changed.
         self.reigns.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Remembers a leadership. It is given back when what this returns is dropped.
+    /// Remembers a leadership. Dropping the returned guard marks it as released.
     fn reign(&self, lease: &Lease) -> DropGuard {
         let given_back = CancellationToken::new();
         let mut reigns = self.reigns();
+        // Pruned here, so that the list does not grow with the number of terms.
         reigns.retain(|reign| !reign.given_back.is_cancelled());
         reigns.push(Reign { lease: lease.clone(), given_back: given_back.clone() });
         given_back.drop_guard()
     }
 
-    /// One session's candidacy.
+    /// Runs for election with one session.
     async fn stand(&self) -> Result<Leadership> {
         let clock = &self.options.clock;
         let session = Arc::new(Opened::create(&self.consul, &self.session, clock).await?);
         let seat = self.seat();
-        // Consul may be about to grant the lock when the future is dropped.
+        // Consul may be about to grant the lock at the moment at which the future is dropped.
         let leaving = {
             let (consul, seat, session) = (self.consul.clone(), seat.clone(), Arc::clone(&session));
             async move { give_up(&consul, &seat, &session).await }
@@ -210,6 +221,7 @@ impl ConsulElector {
             delayed: self.options.delayed,
             observe: &|pair| self.observe(pair),
         };
+        // The renewal runs beside the attempt, since waiting for the lock may take days.
         let outcome = tokio::select! {
             outcome = contest.run() => outcome,
             loss = session.renew() => {
@@ -218,6 +230,7 @@ impl ConsulElector {
             }
         };
         let granted = match outcome {
+            // A grant is worth nothing if the lease expired while the answer was on its way.
             Ok(Some(grant)) if session.lease().check().is_ok() => Ok(grant),
             Ok(_) => Err(Error::SessionExpired),
             Err(error) => Err(error),
@@ -228,7 +241,7 @@ impl ConsulElector {
                 Ok(self.lead(session, seat, grant))
             }
             Err(error) => {
-                // An attempt whose answer was lost may have acquired it.
+                // An attempt whose answer was lost may have acquired the lock.
                 give_up(&self.consul, &seat, &session).await;
                 candidacy.disarm();
                 Err(error)
@@ -262,6 +275,7 @@ impl ConsulElector {
                 retries: options.monitor_retries,
                 retry_time: options.monitor_retry_time,
             };
+            // The first reason wins: the lease keeps it, and the others only report it.
             let loss = tokio::select! {
                 loss = monitor.run() => Some(session.lease().end(loss)),
                 loss = session.renew() => Some(loss),
@@ -274,7 +288,8 @@ impl ConsulElector {
                 give_up(&consul, &seat, &session).await;
             } else {
                 tracing::warn!(target: "ha", reason = %loss, "lost leadership lock");
-                // A release would let another lead while the work of this leader ends.
+                // A release would let another lead while this leader's last step may still be
+                // running.
                 session.abandon().await;
             }
         })
@@ -286,6 +301,7 @@ impl ConsulElector {
         Seat { key: self.key.clone(), flags: LOCK_FLAGS, value: value.into() }
     }
 
+    /// Stores who holds the lock, and reports another process with this one's id.
     fn observe(&self, pair: Option<&KvPair>) {
         let held = pair.filter(|pair| pair.session.is_some());
         let seen = held.and_then(|pair| parse(&pair.value));
@@ -306,11 +322,12 @@ impl ConsulElector {
     }
 }
 
-/// Gives the lock back in an orderly way: nothing is under way any more.
+/// Releases the lock in an orderly way, when nothing is under way any more.
 ///
-/// Released before the session is destroyed: one that ends while it holds the lock
-/// costs the next leader the lock-delay.
+/// The lock is released before the session is destroyed, because a session that ends while it holds
+/// the lock costs the next leader the lock-delay.
 async fn give_up(consul: &Consul, seat: &Seat, session: &Opened) {
+    // First: this process must not believe in a lock that it is about to release.
     session.lease().end(Loss::Resigned);
     if let Err(error) = release(consul, seat, session.id()).await {
         tracing::debug!(
@@ -332,6 +349,7 @@ fn set(place: &Mutex<Option<Leader>>, leader: Option<Leader>) {
 #[async_trait]
 impl Elector for ConsulElector {
     async fn campaign(&self) -> Result<Leadership> {
+        // Full jitter: after an outage all candidates retry at once.
         let mut backoff = Backoff::default()
             .with_initial(Duration::from_millis(500))
             .with_cap(Duration::from_secs(5))

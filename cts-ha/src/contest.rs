@@ -1,5 +1,13 @@
-//! Contending for a key, and watching it once it is held: what locks and
-//! elections share.
+//! Acquires a key with a session, and watches it while it is held: the common base of locks and
+//! elections.
+//!
+//! | key | session of the key | outcome of a read |
+//! | --- | --- | --- |
+//! | missing | | free |
+//! | other flags | not ours | foreign: an error |
+//! | lock flags | none | free: try to acquire |
+//! | lock flags | another's | taken: block until it changes |
+//! | any flags | ours | acquired |
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,15 +22,15 @@ use tokio::time::timeout;
 
 use crate::{Consul, Error, Loss, Result, consul::reasons};
 
-/// Marks a key as a lock.
+/// Flags that mark a key as a lock.
 ///
 /// Source: Consul Go client `api/lock.go` (`LockFlagValue`).
 pub const LOCK_FLAGS: u64 = 0x2ddc_cbc0_58a5_0c18;
 
-/// What a read or a write that does not block may take.
+/// Time limit of a read or write that does not block.
 const ANSWER: Duration = Duration::from_secs(5);
 
-/// A key, and what is written to it by whoever holds it.
+/// Key of a lock, and what its holder writes to it.
 #[derive(Debug, Clone)]
 pub(crate) struct Seat {
     pub(crate) key: String,
@@ -30,30 +38,30 @@ pub(crate) struct Seat {
     pub(crate) value: Bytes,
 }
 
-/// How to contend for a seat.
+/// Acquisition of a key.
 pub(crate) struct Contest<'a> {
     pub(crate) consul: &'a Consul,
     pub(crate) clock: &'a Arc<dyn Clock>,
     pub(crate) seat: &'a Seat,
     pub(crate) session: &'a SessionId,
-    /// The longest block of a read.
+    /// Longest block of one read.
     pub(crate) wait: Duration,
-    /// Gives up after this time.
+    /// Time after which it gives up; `None` for never.
     pub(crate) limit: Option<Duration>,
-    /// How long to wait after the lock-delay was met.
+    /// Pause after an attempt that met the lock-delay.
     pub(crate) delayed: Duration,
-    /// Sees every answer.
+    /// Callback for every read of the key.
     pub(crate) observe: &'a (dyn Fn(Option<&KvPair>) + Send + Sync),
 }
 
-/// The seat is ours.
+/// Proof that the key was acquired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Grant {
-    /// Index of the acquisition in Consul: larger than that of any earlier one.
+    /// Index of the acquisition in Consul, larger than that of any earlier one.
     pub(crate) term: u64,
 }
 
-/// What a read says about a seat.
+/// State of a key in one read.
 #[derive(Debug, PartialEq, Eq)]
 enum Seen {
     Free,
@@ -62,7 +70,7 @@ enum Seen {
     Foreign,
 }
 
-/// What became of an attempt to acquire.
+/// Outcome of an attempt to acquire.
 #[derive(Debug, PartialEq, Eq)]
 enum Attempt {
     Acquired(Grant),
@@ -72,42 +80,52 @@ enum Attempt {
 }
 
 impl Contest<'_> {
-    /// Contends until the seat is ours; `None` when the limit has passed.
+    /// Waits until the key is acquired; `None` when the limit has passed.
     ///
     /// Source: Consul Go client `api/lock.go` (`Lock`).
-    /// Deviation: one transaction acquires and tells why it could not, so no
-    /// second read is needed.
+    /// Deviation: one transaction both acquires and tells why it could not, so no second read is
+    /// needed.
     pub(crate) async fn run(&self) -> Result<Option<Grant>> {
         let start = self.clock.monotonic();
         let mut index = None;
         let mut first = true;
-        // Acquiring failed although the key looked free.
+        // `true` after an attempt failed although the key looked free.
         let mut beaten = false;
         loop {
             let elapsed = self.clock.monotonic().saturating_sub(start);
             let wait = match self.limit {
+                // `first`: a limit of zero still tries once.
                 Some(limit) if !first && elapsed >= limit => return Ok(None),
                 Some(limit) => self.wait.min(limit.saturating_sub(elapsed)),
                 None => self.wait,
             };
             first = false;
             let answer = read(self.consul, &self.seat.key, index, wait).await?;
+            // Also while the key is taken: candidates learn from it who leads.
             (self.observe)(answer.value.as_ref());
             match judge(answer.value.as_ref(), self.seat.flags, self.session) {
                 Seen::Foreign => return Err(Error::Conflict { key: self.seat.key.clone() }),
                 Seen::Ours(grant) => return Ok(Some(grant)),
+                // Blocking on this index returns as soon as the holder releases.
                 Seen::Taken => {
                     beaten = false;
                     index = next_index(index, answer.meta.index);
                 }
                 Seen::Free => {
+                    // Without an index: after a lost race the present state is wanted, not the next
+                    // change.
                     index = None;
                     match self.acquire().await? {
                         Attempt::Acquired(grant) => return Ok(Some(grant)),
+                        // Losing one race is normal: the next read shows the winner. If the key is
+                        // free again and this is lost again, it changes hands quickly; pause, so as
+                        // not to spin.
                         Attempt::Lost if !beaten => beaten = true,
                         Attempt::Lost | Attempt::Delayed => {
                             let left = self.limit.map(|limit| limit.saturating_sub(elapsed));
                             let delay = left.map_or(self.delayed, |left| left.min(self.delayed));
+                            // At least 1 ms, or a limit that is used up would spin until it is
+                            // noticed.
                             self.clock.sleep(delay.max(Duration::from_millis(1))).await;
                         }
                         Attempt::NoSession => return Err(Error::SessionExpired),
@@ -125,6 +143,7 @@ impl Contest<'_> {
             Ok(TxnOutcome::Committed(results)) => {
                 let outcome = TxnOutcome::Committed(results);
                 let pair = outcome.pairs().next();
+                // The transaction's own index: a later read could already show another holder's.
                 let term = pair.map(|pair| pair.modify_index).ok_or_else(|| Error::Data {
                     key: key.clone(),
                     problem: "Consul acquired the lock and gave no index".to_owned(),
@@ -134,6 +153,7 @@ impl Contest<'_> {
             Ok(TxnOutcome::RolledBack(failures)) => refused(key, &failures),
             Err(Error::Consul { source, .. })
                 if matches!(
+                    // Some proxies allow only the plain KV endpoints.
                     source.status(),
                     Some(
                         StatusCode::NOT_FOUND
@@ -148,17 +168,19 @@ impl Contest<'_> {
         }
     }
 
-    /// For proxies that let no transaction through.
+    /// Acquires without a transaction, for proxies that allow none.
     async fn acquire_plainly(&self) -> Result<Attempt> {
         let Seat { key, flags, value } = self.seat;
         let condition = PutCondition::Acquire(self.session.clone());
         let put = self.consul.put(key, value.clone(), *flags, condition);
         let acquired = match bounded("acquire lock", ANSWER, put).await {
+            // The plain endpoint tells a dead session by its text alone.
             Err(Error::Consul { source, .. }) if source.to_string().contains("invalid session") => {
                 return Ok(Attempt::NoSession);
             }
             acquired => acquired?,
         };
+        // `false` does not say why, so the key is read.
         let answer = read(self.consul, key, None, Duration::ZERO).await?;
         (self.observe)(answer.value.as_ref());
         Ok(match judge(answer.value.as_ref(), *flags, self.session) {
@@ -171,6 +193,7 @@ impl Contest<'_> {
 
 fn refused(key: &str, failures: &[TxnFailure]) -> Result<Attempt> {
     let says = |text: &str| failures.iter().any(|failure| failure.what.contains(text));
+    // Consul has no code for these, only texts; the suites run on real servers of 1.8.7 and 1.19.2.
     if says("lock is already held") {
         Ok(Attempt::Lost)
     } else if says("due to lock delay") {
@@ -197,7 +220,7 @@ fn judge(pair: Option<&KvPair>, flags: u64, session: &SessionId) -> Seen {
     }
 }
 
-/// The index to block on; one that went backwards starts again.
+/// Returns the index to block on; none if it went backwards, as after a restored snapshot.
 pub(crate) fn next_index(before: Option<u64>, answered: Option<u64>) -> Option<u64> {
     match (before, answered) {
         (Some(before), Some(now)) if now < before => None,
@@ -205,13 +228,14 @@ pub(crate) fn next_index(before: Option<u64>, answered: Option<u64>) -> Option<u
     }
 }
 
-/// Reads a key, and does not wait for an answer that no longer comes.
+/// Reads a key within a time limit: a little more than Consul takes for a blocking query.
 pub(crate) async fn read(
     consul: &Consul,
     key: &str,
     index: Option<u64>,
     wait: Duration,
 ) -> Result<Answer<Option<KvPair>>> {
+    // Consul adds up to a sixteenth to `wait` to spread its clients.
     let limit = if index.is_some() { wait / 16 * 17 + Duration::from_secs(2) } else { ANSWER };
     bounded("read lock", limit, consul.get(key, index, wait)).await
 }
@@ -228,22 +252,22 @@ pub(crate) async fn bounded<T>(
     })?
 }
 
-/// Watches a key that is held, until it is not.
+/// Watch on a key that is held, until it no longer is.
 pub(crate) struct Monitor<'a> {
     pub(crate) consul: &'a Consul,
     pub(crate) clock: &'a Arc<dyn Clock>,
     pub(crate) key: &'a str,
     pub(crate) session: &'a SessionId,
-    /// The longest block of a read.
+    /// Longest block of one read.
     pub(crate) wait: Duration,
-    /// How many reads in a row may fail.
+    /// Number of consecutive reads that may fail.
     pub(crate) retries: u32,
-    /// How long to wait between them.
+    /// Pause between these.
     pub(crate) retry_time: Duration,
 }
 
 impl Monitor<'_> {
-    /// Returns when the session holds the key no more, or nobody can tell.
+    /// Returns when the session no longer holds the key, or when that cannot be read.
     ///
     /// Source: Consul Go client `api/lock.go` (`monitorLock`).
     pub(crate) async fn run(&self) -> Loss {
@@ -257,6 +281,7 @@ impl Monitor<'_> {
                     if session != Some(self.session) {
                         return Loss::Taken;
                     }
+                    // Only consecutive failures count.
                     left = self.retries;
                     index = next_index(index, answer.meta.index);
                     continue;
@@ -279,12 +304,13 @@ impl Monitor<'_> {
                 "cannot watch the lock, trying again"
             );
             self.clock.sleep(self.retry_time).await;
+            // The index may be that of a server that is gone; a fresh read costs one round trip.
             index = None;
         }
     }
 }
 
-/// Gives a held key up; `false` when it was not held by the session.
+/// Releases a held key; returns `false` if the session did not hold it.
 pub(crate) async fn release(consul: &Consul, seat: &Seat, session: &SessionId) -> Result<bool> {
     let condition = PutCondition::Release(session.clone());
     let put = consul.put(&seat.key, seat.value.clone(), seat.flags, condition);

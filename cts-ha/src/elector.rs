@@ -1,3 +1,5 @@
+//! The seam of elections, and the loop that runs work while leading.
+
 use std::{fmt, sync::Arc};
 
 use async_trait::async_trait;
@@ -5,28 +7,30 @@ use tokio::time::timeout;
 
 use crate::{Leader, Leadership, Result, leadership::GivesUp};
 
-/// Decides among several processes which one leads.
+/// Election of one leader among several processes.
 ///
-/// At no moment do two of them hold a [`Leadership`] whose
-/// [`check`](Leadership::check) passes, whatever becomes of network, processes
-/// and clocks that run at half speed or more, unless an operator interferes in a
-/// way that the implementation names; later leaderships have larger tokens. When a leader resigns, another candidate leads at once; when it dies
-/// or is cut off, within a bound that the implementation states.
+/// At no moment do two of them hold a [`Leadership`] whose [`check`](Leadership::check) passes,
+/// whatever becomes of network, processes and clocks that run at half speed or more, unless an
+/// operator interferes in a way that the implementation names. Later leaderships have larger
+/// tokens.
+///
+/// When a leader resigns, another candidate leads at once; when it dies or is cut off, within a
+/// bound that the implementation states.
 #[async_trait]
 pub trait Elector: fmt::Debug + Send + Sync + 'static {
-    /// Waits until this process leads. What may pass is tried again for ever.
+    /// Waits until this process leads. Temporary failures are retried for ever.
     ///
     /// # Errors
     ///
-    /// What no retry cures: a missing permission, say.
+    /// Failures that no retry can cure, such as a missing permission.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future gives the candidacy up, in the background.
+    /// Dropping the future withdraws the candidacy, in the background.
     async fn campaign(&self) -> Result<Leadership>;
 
-    /// Who leads, as far as this process has seen while it was a candidate or
-    /// leader; `None` between leaders.
+    /// Returns the leader that this process last saw while it was a candidate or leader; `None`
+    /// between leaders.
     fn leader(&self) -> Option<Leader>;
 }
 
@@ -42,25 +46,22 @@ impl<T: Elector + ?Sized> Elector for Arc<T> {
     }
 }
 
-/// What every [`Elector`] can do.
+/// Operations of every [`Elector`].
 pub trait ElectorExt: Elector {
-    /// Does `work` while this process leads, anew at each leadership, until one
-    /// comes to its end while still leading; its result is returned, and
-    /// leadership given up.
+    /// Runs `work` while this process leads, again for each leadership, until it completes while
+    /// still leading. Returns its result and resigns.
     ///
-    /// When leadership is lost, the work has what is left of
-    /// [`Leadership::margin`] to end by itself; then it is dropped. After a
-    /// suspend that was longer, nothing is left.
+    /// When leadership is lost, the work may use what is left of [`Leadership::margin`] to end by
+    /// itself; then it is dropped. After a suspend that was longer, nothing is left.
     ///
     /// # Errors
     ///
-    /// As [`Elector::campaign`].
+    /// The errors of [`Elector::campaign`].
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future drops the work, and resigns in the background: also
-    /// when something that the work has started keeps the [`Leadership`]. The
-    /// same holds when the work panics.
+    /// Dropping the future drops the work and resigns in the background, even if something that the
+    /// work started keeps the [`Leadership`]. The same holds if the work panics.
     fn run<T, W, F>(&self, mut work: W) -> impl Future<Output = Result<T>> + Send
     where
         W: FnMut(Leadership) -> F + Send,
@@ -70,17 +71,21 @@ pub trait ElectorExt: Elector {
         async move {
             loop {
                 let leadership = self.campaign().await?;
+                // Also resigns if the work panics or this future is dropped, while a clone of the
+                // leadership lives on.
                 let _given_up = GivesUp(leadership.clone());
                 let ended = leadership.ended().clone();
                 let done = {
                     let working = work(leadership.clone());
                     tokio::pin!(working);
                     tokio::select! {
+                        // The end first: work that completes at the moment of the loss must not
+                        // count.
                         biased;
                         () = ended.cancelled() => {
                             let left = leadership.margin_left();
                             if !left.is_zero() {
-                                // What it comes to now counts for nothing.
+                                // Its result counts for nothing now.
                                 drop(timeout(left, &mut working).await);
                             }
                             None
@@ -88,6 +93,7 @@ pub trait ElectorExt: Elector {
                         done = &mut working => Some(done),
                     }
                 };
+                // Checked before the resignation, which would end the leadership itself.
                 let still_led = leadership.check().is_ok();
                 leadership.resign().await;
                 if let Some(done) = done.filter(|_| still_led) {

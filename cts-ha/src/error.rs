@@ -2,98 +2,97 @@
 
 use crate::{Loss, RefusedOp};
 
-/// A boxed error of another crate, kept as the source of one of ours.
+/// Boxed error of another crate, kept as the source of one of ours.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// The result of everything in this crate that can fail.
+/// Result of every operation of this crate that can fail.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What can go wrong with sessions, locks and leadership.
+/// Error of a session, lock, semaphore, election or store.
 ///
-/// Texts of locks and semaphores keep the words of Consul's own client, which
-/// operators search for.
+/// Texts of locks and semaphores are those of Consul's own client, which operators search for.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Consul could not be asked, or refused.
+    /// Consul refused, or could not be reached.
     #[error("failed to {action}")]
     Consul {
-        /// What was tried, such as `read lock: app/leader`.
+        /// Action that failed, such as `read lock: app/leader`.
         action: String,
-        /// What the client reported.
+        /// Error of the Consul client.
         source: consul_watch::Error,
     },
     /// The token lacks a permission; no retry helps until it has it.
     #[error("missing required Consul ACL: {needs} to {action}")]
     Permission {
-        /// What was tried.
+        /// Action that failed.
         action: String,
-        /// The permission, as a policy names it.
+        /// Missing permission, as a policy names it.
         needs: String,
-        /// What Consul said.
+        /// Answer of Consul.
         source: BoxError,
     },
-    /// Consul knows the session no more.
+    /// Consul no longer knows the session.
     #[error("session expired")]
     SessionExpired,
-    /// The lock is held by this handle already.
+    /// This handle already holds the lock.
     #[error("Lock already held")]
     AlreadyHeld,
-    /// The lock is not held by this handle.
+    /// This handle does not hold the lock.
     #[error("Lock not held")]
     NotHeld,
-    /// The lock is held by another.
+    /// Another handle or session holds the lock.
     #[error("Lock in use")]
     InUse,
-    /// The key is used for something else; it is left as it is.
+    /// The key is used for something else, and is left as it is.
     #[error("Existing key does not match lock use: {key}")]
     Conflict {
-        /// The key.
+        /// Key in Consul.
         key: String,
     },
-    /// Other holders of a semaphore have asked for another number of places.
+    /// Other holders of the semaphore asked for another number of slots.
     #[error("semaphore limit conflict: {prefix} has the limit {found}, asked for {asked}")]
     LimitConflict {
-        /// The semaphore's prefix.
+        /// Prefix of the semaphore.
         prefix: String,
-        /// The limit that is in force.
+        /// Limit in force.
         found: usize,
-        /// The limit asked for.
+        /// Limit that was asked for.
         asked: usize,
     },
-    /// Leadership, or a lock, is held no more.
+    /// Leadership, or a lock, is no longer held.
     #[error("leadership has ended: {0}")]
     Ended(Loss),
-    /// A batch was rolled back for another reason than lost leadership.
+    /// A batch was rolled back for a reason other than lost leadership.
     #[error("nothing was written: {}", listed(refused))]
     RolledBack {
-        /// The operations that Consul refused, in the order of the batch.
+        /// Operations that Consul refused, in the order of the batch.
         refused: Vec<RefusedOp>,
     },
-    /// A setting makes no sense.
+    /// A setting is invalid.
     #[error("{setting}: {problem}")]
     Setting {
-        /// The setting.
+        /// Name of the setting.
         setting: &'static str,
-        /// What is wrong, and what would be right.
+        /// Description of the wrong value, and of a right one.
         problem: String,
     },
-    /// Stored data cannot be used.
+    /// Stored data is unusable.
     #[error("{key}: {problem}")]
     Data {
-        /// The key in Consul.
+        /// Key in Consul.
         key: String,
-        /// What is wrong, and what to do.
+        /// Problem, and the way out.
         problem: String,
     },
     /// An implementation outside this crate failed.
     #[error("{operation} failed")]
     Other {
-        /// What was tried.
+        /// Operation that failed.
         operation: &'static str,
-        /// Whether trying again may help.
+        /// `true` if another attempt may succeed.
         retryable: bool,
-        /// The cause.
+        /// Cause.
         source: BoxError,
     },
 }
@@ -103,7 +102,7 @@ fn listed(refused: &[RefusedOp]) -> String {
 }
 
 impl Error {
-    /// An answer of Consul; `needs` is what a token must be allowed for it.
+    /// Wraps an error of Consul; `needs` is the permission that the call requires.
     pub(crate) fn consul(
         action: impl Into<String>,
         needs: impl Into<String>,
@@ -116,7 +115,7 @@ impl Error {
         Self::Consul { action, source }
     }
 
-    /// Whether the same call may succeed later with the same input.
+    /// Returns `true` if the same call may succeed later with the same input.
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Consul { source, .. } => source.is_retryable(),

@@ -1,4 +1,4 @@
-//! The right to lead while it lasts, and writes that only its holder can make.
+//! Leadership for as long as it lasts, and writes that only its holder can make.
 
 use std::{
     fmt,
@@ -13,13 +13,13 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{Consul, Error, Lease, Loss, Result, Timing, contest::bounded, lease::Kept};
 
-/// An operation of a batch that Consul refused, for which nothing of the batch was written.
+/// Operation of a batch that Consul refused, so that nothing of the batch was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RefusedOp {
-    /// Place of the operation in the caller's batch, counted from 0.
+    /// Index of the operation in the caller's batch, from 0.
     pub index: usize,
-    /// Verb of the operation, as Consul spells it, such as `cas`.
+    /// Verb of the operation in Consul's spelling, such as `cas`.
     pub verb: String,
     /// Key of the operation.
     pub key: String,
@@ -28,8 +28,9 @@ pub struct RefusedOp {
 }
 
 impl RefusedOp {
-    /// Describes a failure of a transaction that began with the check of the lock.
+    /// Converts a failure of a transaction that began with the check of the lock.
     fn new(ops: &[KvOp], failure: TxnFailure) -> Self {
+        // The check is operation 0, and not the caller's.
         let index = failure.op_index.saturating_sub(1);
         let op = ops.get(index);
         Self {
@@ -48,11 +49,10 @@ impl fmt::Display for RefusedOp {
     }
 }
 
-/// Orders leaderships: of two the later one has the larger token.
+/// Order of leaderships: of two, the later one has the larger token.
 ///
-/// What a leader changes can refuse a token that is smaller than one it has
-/// seen. With Consul it is the index of the acquisition, which survives that
-/// the lock's key is deleted.
+/// A resource that a leader changes can refuse a token smaller than one it has seen. With Consul it
+/// is the index of the acquisition, which grows even if the lock's key is deleted.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, Default,
 )]
@@ -60,12 +60,12 @@ impl fmt::Display for RefusedOp {
 pub struct FencingToken(u64);
 
 impl FencingToken {
-    /// A token of this rank.
+    /// Creates a token of this rank.
     pub fn new(rank: u64) -> Self {
         Self(rank)
     }
 
-    /// Its rank.
+    /// Returns the rank.
     pub fn get(self) -> u64 {
         self.0
     }
@@ -77,15 +77,14 @@ impl fmt::Display for FencingToken {
     }
 }
 
-/// The right to lead, while it lasts.
+/// Right to lead, while it lasts.
 ///
-/// Clones are the same leadership. It ends by [`Leadership::resign`], by loss,
-/// or when the last clone is dropped, which resigns in the background.
+/// Clones are the same leadership. It ends by [`Leadership::resign`], by loss, or when the last
+/// clone is dropped, which resigns in the background.
 ///
-/// Ask [`Leadership::check`] before each step that changes something, and stop
-/// what takes long when [`Leadership::ended`] is cancelled. What is kept in
-/// Consul's KV store is safe beyond that: [`Leadership::commit`] has Consul
-/// itself refuse the writes of a leader that was deposed.
+/// Call [`Leadership::check`] before each step that changes something, and stop long steps when
+/// [`Leadership::ended`] is cancelled. Data in Consul's KV store is safe beyond that:
+/// [`Leadership::commit`] makes Consul itself refuse the writes of a deposed leader.
 #[derive(Clone)]
 pub struct Leadership {
     inner: Arc<Inner>,
@@ -100,7 +99,7 @@ struct Inner {
     keeper: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// The lock in Consul that a leadership stands for.
+/// Lock in Consul that backs a leadership.
 #[derive(Debug, Clone)]
 pub(crate) struct Fence {
     pub(crate) consul: Consul,
@@ -109,15 +108,17 @@ pub(crate) struct Fence {
     pub(crate) timing: Timing,
 }
 
-/// How long a fenced write may take.
+/// Time limit of a fenced write.
 const WRITE: Duration = Duration::from_secs(10);
 
 impl Leadership {
-    /// A leadership for an elector of one's own. `keep` runs in a task: it
-    /// renews `lease`, ends it on loss, and returns once the token that it is
-    /// given was cancelled, or the lease has ended, and everything is given up. However it returns, the lease ends with it.
+    /// Creates a leadership for an elector of one's own.
     ///
-    /// `margin` is what is left after the end of the lease before another may lead.
+    /// `keep` runs in a task: it renews `lease`, ends it on loss, and returns once its token was
+    /// cancelled, or the lease has ended, and everything is released. However it returns, the lease
+    /// ends with it.
+    ///
+    /// `margin` is the time between the end of the lease and the moment at which another may lead.
     pub fn start<K, F>(lease: Lease, token: FencingToken, margin: Duration, keep: K) -> Self
     where
         K: FnOnce(CancellationToken) -> F,
@@ -139,6 +140,7 @@ impl Leadership {
     {
         let resigned = CancellationToken::new();
         let (kept, keeping) = (Kept(lease.clone()), keep(resigned.clone()));
+        // Created before the task: it ends the lease even if the runtime drops the task unstarted.
         let keeper = tokio::spawn(async move {
             let _kept = kept;
             keeping.await;
@@ -147,7 +149,7 @@ impl Leadership {
         Self { inner: Arc::new(Inner { lease, token, margin, fence, resigned, keeper }) }
     }
 
-    /// Whether this process leads now, by its own clock. Waits for nothing.
+    /// Checks that this process leads now, by its own clock. Does not wait.
     ///
     /// # Errors
     ///
@@ -156,18 +158,16 @@ impl Leadership {
         self.inner.lease.check().map_err(Error::Ended)
     }
 
-    /// Checks like [`Leadership::check`], and reads the lock in Consul first where the
-    /// last renewal is older than a quarter of the TTL: for the step that cannot be taken
-    /// back, such as an apply.
+    /// Checks like [`Leadership::check`], and reads the lock in Consul first if the last renewal is
+    /// older than a quarter of the TTL: for a step that cannot be undone, such as an apply.
     ///
-    /// An elector without Consul has nobody to ask and checks by its clock alone.
+    /// An elector without Consul checks by its clock alone.
     ///
     /// # Errors
     ///
-    /// [`Error::Ended`] when leadership is over, also because another session holds the
-    /// lock. A retryable error when Consul does not answer within the time that a renewal
-    /// may take (an eighth of the TTL by default): then nothing is known, and the step
-    /// must wait.
+    /// [`Error::Ended`] if leadership is over, also because another session holds the lock. A
+    /// retryable error if Consul does not answer within the time limit of a renewal (an eighth of
+    /// the TTL by default): then nothing is known, and the step must wait.
     ///
     /// # Cancel safety
     ///
@@ -176,6 +176,7 @@ impl Leadership {
         self.check()?;
         let Some(fence) = &self.inner.fence else { return Ok(()) };
         let timing = fence.timing;
+        // A renewal is as good as a read, and a quarter of a TTL bounds how old it may be.
         if self.inner.lease.age(timing.lease) <= timing.ttl / 4 {
             return Ok(());
         }
@@ -193,64 +194,62 @@ impl Leadership {
         Ok(())
     }
 
-    /// Cancelled when leadership has ended.
+    /// Returns a token that is cancelled when leadership has ended.
     pub fn ended(&self) -> &CancellationToken {
         self.inner.lease.ended()
     }
 
-    /// Why it has ended, if it has.
+    /// Returns the reason of its end, if it has ended.
     pub fn loss(&self) -> Option<Loss> {
         self.inner.lease.loss()
     }
 
-    /// Its place in the order of all leaderships.
+    /// Returns its place in the order of all leaderships.
     pub fn token(&self) -> FencingToken {
         self.inner.token
     }
 
-    /// The lease that it stands on.
+    /// Returns the lease that it depends on.
     pub fn lease(&self) -> &Lease {
         &self.inner.lease
     }
 
-    /// How long after the lease's end another may lead at the earliest: what
-    /// a step that is under way has for ending.
+    /// Returns the least time between the lease's end and the moment at which another may lead: the
+    /// time that a running step has to end.
     pub fn margin(&self) -> Duration {
         self.inner.margin
     }
 
-    /// What is left of [`Leadership::margin`] now. Zero when this process was
-    /// suspended for so long that another may lead already.
+    /// Returns the present rest of [`Leadership::margin`]. Zero if this process was suspended so
+    /// long that another may lead already.
     pub fn margin_left(&self) -> Duration {
         self.inner.margin.saturating_sub(self.inner.lease.overdue())
     }
 
-    /// What is left of the time in which work may wind up by itself, the first three
-    /// quarters of [`Leadership::margin`]; the rest is for ending it by force.
+    /// Returns the rest of the time in which work may end by itself, the first three quarters of
+    /// [`Leadership::margin`]; the last quarter is for ending it by force.
     pub fn wind_up_left(&self) -> Duration {
         (self.inner.margin / 4 * 3).saturating_sub(self.inner.lease.overdue())
     }
 
-    /// Carries out operations on Consul's KV store together, if this leader has
-    /// not been deposed; Consul checks that and writes in one step.
+    /// Carries out operations on Consul's KV store in one transaction, unless this leader has been
+    /// deposed; Consul checks that and writes in one step.
     ///
     /// Returns the results of `ops` in their order. Deletions and
     /// [`KvVerb::CheckNotExists`](consul_watch::types::KvVerb::CheckNotExists) have none,
     /// a read of a tree has many. Consul documents a limit of 64 operations in a
     /// transaction, and one of them is the check of the lock: give at most 63.
     ///
-    /// This protects what is kept in Consul. It does not protect what a step
-    /// changes elsewhere: a Terraform run that is under way when leadership ends
-    /// has to be ended, within [`Leadership::margin`].
+    /// This protects data in Consul. It does not protect what a step changes elsewhere: a Terraform
+    /// run that is under way when leadership ends has to be ended, within [`Leadership::margin`].
     ///
     /// # Errors
     ///
-    /// [`Error::Ended`] when leadership is over, which no retry cures, or when
-    /// it ended before Consul answered; then the operations may have taken
-    /// effect. [`Error::RolledBack`] when Consul refused one of `ops`, such as a
-    /// compare-and-set whose index is stale: nothing was written, and leadership
-    /// goes on. [`Error::Setting`] from an elector without Consul. Other errors
-    /// of Consul may be retried as they say.
+    /// [`Error::Ended`] if leadership is over, which no retry can cure, or if it ended before
+    /// Consul answered; then the operations may have taken effect. [`Error::RolledBack`] if Consul
+    /// refused one of `ops`, such as a compare-and-set with a stale index: nothing was written, and
+    /// leadership goes on. [`Error::Setting`] from an elector without Consul. Other errors of
+    /// Consul may be retried as they state.
     ///
     /// # Cancel safety
     ///
@@ -258,11 +257,13 @@ impl Leadership {
     pub async fn commit(&self, ops: Vec<KvOp>) -> Result<Vec<TxnResult>> {
         self.check()?;
         let fence = self.fence()?;
-        // First, so that its failure and its result are told from the caller's by their place.
+        // First, so that its failure and its result can be told from the caller's by their index.
         let mut all = vec![KvOp::check_session(&fence.key, fence.session.clone())];
         all.extend_from_slice(&ops);
         let outcome = tokio::select! {
             outcome = bounded("write as leader", WRITE, fence.consul.transact(all)) => outcome?,
+            // A write that is under way may still take effect, which the documentation says;
+            // waiting for it longer would hold up the shutdown.
             () = self.ended().cancelled() => {
                 return Err(Error::Ended(self.loss().unwrap_or(Loss::LeaseExpired)));
             }
@@ -287,7 +288,7 @@ impl Leadership {
         Err(Error::RolledBack { refused: own.collect() })
     }
 
-    /// The lock in Consul.
+    /// Returns the lock in Consul.
     pub(crate) fn fence(&self) -> Result<&Fence> {
         self.inner.fence.as_ref().ok_or(Error::Setting {
             setting: "elector",
@@ -296,21 +297,23 @@ impl Leadership {
         })
     }
 
-    /// Gives leadership up and waits until that is done, so that another can
-    /// lead at once. It has ended for this process before anyone else is told.
+    /// Resigns, and waits until lock and session are released, so that another can lead at once.
+    /// For this process leadership has ended before anyone else can know.
     pub async fn resign(&self) {
         self.inner.give_up();
         let keeper = self.inner.keeper.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(keeper) = keeper {
-            // A keeper that panicked leaves everything to the session's TTL.
+            // A task that panicked leaves everything to the session's TTL.
             drop(keeper.await);
         }
     }
 }
 
 impl Inner {
-    /// Ends it here at once; its keeper tells the others.
+    /// Ends the leadership here at once; its task releases the lock.
     fn give_up(&self) {
+        // The lease before the signal: nobody may see a leadership that is being given up pass its
+        // check.
         self.lease.end(Loss::Resigned);
         self.resigned.cancel();
     }
@@ -322,7 +325,7 @@ impl Drop for Inner {
     }
 }
 
-/// Gives leadership up when it is dropped, whoever else keeps a clone.
+/// Guard that resigns when it is dropped, whoever else keeps a clone.
 pub(crate) struct GivesUp(pub(crate) Leadership);
 
 impl Drop for GivesUp {

@@ -1,3 +1,5 @@
+//! A hold that ends by this machine's own clock, whatever network and scheduler do.
+
 use std::{
     fmt,
     sync::{Arc, Mutex, OnceLock, PoisonError},
@@ -7,24 +9,24 @@ use std::{
 use consul_watch::Clock;
 use tokio_util::sync::CancellationToken;
 
-/// Why something is held no more.
+/// Reason why a lock, slot, session or leadership is no longer held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Loss {
-    /// By our own clock the session has gone too long without a renewal.
+    /// By our own clock the last renewal is too old.
     LeaseExpired,
-    /// Consul has ended the session.
+    /// Consul ended the session.
     SessionEnded,
     /// The key was deleted, or another session holds it.
     Taken,
     /// The key could not be read for too long.
     Unwatched,
-    /// Consul refused a write because the session does not hold the lock.
+    /// Consul refused a write, because the session does not hold the lock.
     Refused,
-    /// It was given up on purpose.
+    /// It was released on purpose.
     Resigned,
-    /// Nothing renews or watches it any more: the task that did has panicked, or
-    /// its runtime was shut down.
+    /// Nothing renews or watches it any more: the task that did panicked, or its runtime was shut
+    /// down.
     Abandoned,
 }
 
@@ -42,11 +44,11 @@ impl fmt::Display for Loss {
     }
 }
 
-/// What is held until a point of time that renewals put off.
+/// Hold that lasts until a deadline, which renewals postpone.
 ///
-/// Whether it is still held is decided by a clock of this machine that counts
-/// suspend, so no network and no scheduler can make the answer come too late.
-/// Once it has ended it never begins again. Clones are the same lease.
+/// A clock of this machine that counts suspend decides whether it is still held, so that no network
+/// and no scheduler can make the answer come too late. Once it has ended it never begins again.
+/// Clones are the same lease.
 ///
 /// ```
 /// use std::{sync::Arc, time::Duration};
@@ -65,29 +67,29 @@ pub struct Lease {
 
 struct Inner {
     clock: Arc<dyn Clock>,
-    /// By [`Clock::monotonic`]; `None` is never.
+    /// Deadline by [`Clock::monotonic`]; `None` for never.
     deadline: Mutex<Option<Duration>>,
     ended: CancellationToken,
     loss: OnceLock<Loss>,
 }
 
-/// How often a holder looks at its clock, at least: a timer that does not
-/// count suspend must not be what ends a lease.
+/// Number of clock checks during the rest of a lease, at least: a timer that does not count suspend
+/// must not be what ends it.
 const LOOKS: u32 = 8;
 
 impl Lease {
-    /// A lease that ends `length` from now unless it is renewed.
+    /// Creates a lease that ends `length` from now unless it is renewed.
     pub fn new(clock: Arc<dyn Clock>, length: Duration) -> Self {
         let start = clock.monotonic();
         Self::since(clock, start, length)
     }
 
-    /// A lease that ends `length` after `start` on the clock's monotonic time.
+    /// Creates a lease that ends `length` after `start` on the clock's monotonic time.
     pub fn since(clock: Arc<dyn Clock>, start: Duration, length: Duration) -> Self {
         Self::until(clock, Some(start.saturating_add(length)))
     }
 
-    /// A lease that no clock ends, for a session that somebody else renews.
+    /// Creates a lease that no clock ends, for a session that the caller renews.
     pub fn unbounded(clock: Arc<dyn Clock>) -> Self {
         Self::until(clock, None)
     }
@@ -102,24 +104,26 @@ impl Lease {
         Self { inner: Arc::new(inner) }
     }
 
-    /// Whether it is held now. Waits for nothing.
+    /// Checks that it is held now. Does not wait.
     ///
     /// # Errors
     ///
-    /// Why it is not.
+    /// The reason why it is not.
     pub fn check(&self) -> Result<(), Loss> {
         if let Some(loss) = self.inner.loss.get() {
             return Err(*loss);
         }
+        // The caller may be the first to notice: no timer has to have run.
         if self.remaining() == Some(Duration::ZERO) {
             return Err(self.end(Loss::LeaseExpired));
         }
         Ok(())
     }
 
-    /// Puts the end off to `length` after `start`, which is when the renewal
-    /// was *begun*. `false`, and nothing else, when it has ended already.
+    /// Postpones the end to `length` after `start`, the time at which the renewal was *begun*.
+    /// Returns `false`, and changes nothing, if the lease has already ended.
     pub fn renew(&self, start: Duration, length: Duration) -> bool {
+        // A renewal whose answer comes after the end is too late, even if Consul accepted it.
         if self.check().is_err() {
             return false;
         }
@@ -128,46 +132,47 @@ impl Lease {
         true
     }
 
-    /// Ends it; the first reason stays, and is returned.
+    /// Ends it. The first reason stays, and is returned.
     pub fn end(&self, loss: Loss) -> Loss {
         let loss = *self.inner.loss.get_or_init(|| loss);
         self.inner.ended.cancel();
         loss
     }
 
-    /// Why it has ended, if it has and somebody noticed.
+    /// Returns the reason of its end, if it has ended and somebody noticed.
     pub fn loss(&self) -> Option<Loss> {
         self.inner.loss.get().copied()
     }
 
-    /// When it ends by [`Clock::monotonic`] without another renewal; `None` is never.
+    /// Returns the time at which it ends by [`Clock::monotonic`] without another renewal; `None`
+    /// for never.
     pub fn deadline(&self) -> Option<Duration> {
         *self.inner.deadline.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How long it lasts without another renewal; `None` is for ever.
+    /// Returns the time that it lasts without another renewal; `None` for ever.
     pub fn remaining(&self) -> Option<Duration> {
         Some(self.deadline()?.saturating_sub(self.inner.clock.monotonic()))
     }
 
-    /// Time since the last renewal was begun, for a lease of this length; zero without
+    /// Returns the time since the last renewal was begun, for a lease of this length; zero without
     /// a deadline.
     pub(crate) fn age(&self, length: Duration) -> Duration {
         self.remaining().map_or(Duration::ZERO, |left| length.saturating_sub(left))
     }
 
-    /// How long ago its time has come; zero before.
+    /// Returns the time since its deadline has passed; zero before.
     pub(crate) fn overdue(&self) -> Duration {
         let deadline = self.deadline().unwrap_or(Duration::MAX);
         self.inner.clock.monotonic().saturating_sub(deadline)
     }
 
-    /// Cancelled when it ends.
+    /// Returns a token that is cancelled when it ends.
     pub fn ended(&self) -> &CancellationToken {
         &self.inner.ended
     }
 
-    /// Ends it when its time has come, and returns when it has ended in any way.
+    /// Ends it at its deadline, and returns when it has ended in any way.
     pub async fn watch(&self) -> Loss {
         loop {
             if let Err(loss) = self.check() {
@@ -177,6 +182,7 @@ impl Lease {
                 self.inner.ended.cancelled().await;
                 continue;
             };
+            // Several sleeps instead of one: a suspend stops timers, but not this clock.
             let look = (left / LOOKS).max(Duration::from_millis(10));
             tokio::select! {
                 () = self.inner.clock.sleep(look.min(left)) => {}
@@ -186,7 +192,7 @@ impl Lease {
     }
 }
 
-/// Ends a lease with the task that keeps it, however that comes to its end.
+/// Guard that ends a lease together with the task that keeps it, however that ends.
 pub(crate) struct Kept(pub(crate) Lease);
 
 impl Drop for Kept {

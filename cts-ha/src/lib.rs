@@ -1,15 +1,13 @@
 //! Leader election, locks and semaphores over Consul sessions; highly available
 //! state for Consul-Terraform-Sync.
 //!
-//! - [`Elector`] decides which of several processes leads; [`ConsulElector`] does
-//!   so with a session and a lock in Consul. [`ElectorExt::run`] does your work
-//!   while you lead.
-//! - [`Leadership`] ends by this machine's own clock before Consul can give the
-//!   lock to another, whatever the network does. It carries a [`FencingToken`]
-//!   and a cancellation, and writes to Consul's KV store so that Consul refuses
-//!   what a deposed leader sends.
-//! - [`Lock`], [`Semaphore`] and [`KeptSession`] stand on the same base. Locks and
-//!   semaphores work together with those of Consul's own client.
+//! - [`Elector`] decides which of several processes leads; [`ConsulElector`] does so with a session
+//!   and a lock in Consul. [`ElectorExt::run`] runs your work while you lead.
+//! - [`Leadership`] ends by this machine's own clock before Consul can give the lock to another,
+//!   whatever the network does. It carries a [`FencingToken`] and a cancellation token, and writes
+//!   to Consul's KV store in such a way that Consul refuses the writes of a deposed leader.
+//! - [`Lock`], [`Semaphore`] and [`KeptSession`] share this base. Locks and semaphores work
+//!   together with those of Consul's own client.
 //!
 //! ```
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -34,19 +32,18 @@
 //!
 //! # What fencing protects, and what it cannot
 //!
-//! A process can be stopped at any point, by its machine's suspend, say, and go
-//! on after another has begun to lead. [`Leadership::commit`] is safe from that:
-//! Consul checks the lock and writes in one step. What a step changes elsewhere
-//! is not: a Terraform run that is under way does not ask Consul. So ask
-//! [`Leadership::check`] before each such step, and end a long one when
-//! [`Leadership::ended`] is cancelled; [`Leadership::margin`] is the time for it.
-//! Where what you change takes a token, give it [`Leadership::token`].
+//! A process can be stopped at any point, by its machine's suspend for example, and go on after
+//! another has begun to lead. [`Leadership::commit`] is safe from that: Consul checks the lock and
+//! writes in one step. Changes elsewhere are not: a Terraform run that is under way does not ask
+//! Consul. So call [`Leadership::check`] before each such step, and end a long one when
+//! [`Leadership::ended`] is cancelled; [`Leadership::margin`] is the time for it. If the changed
+//! system accepts a token, pass it [`Leadership::token`].
 //!
 //! # Features
 //!
 //! - `tasks`: the module `tasks`, state and cluster of Consul-Terraform-Sync.
-//! - `testing`: the module `testing`, an elector in this process and the suite
-//!   that every elector has to pass.
+//! - `testing`: the module `testing`, an elector in this process and the suite that every elector
+//!   has to pass.
 
 #![forbid(unsafe_code)]
 

@@ -15,27 +15,27 @@ use crate::{
     session::Opened,
 };
 
-/// How a [`Lock`] is taken and watched.
+/// Settings of a [`Lock`].
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct LockOptions {
-    /// What is written to the key by its holder; nothing by default.
+    /// Value that the holder writes to the key; empty by default.
     pub value: Bytes,
-    /// A session of the caller's, who renews it; `None`, the default, makes one.
+    /// Session of the caller, who renews it; `None`, the default, creates one.
     pub session: Option<SessionId>,
-    /// How such a session is made.
+    /// Settings of a session that is created.
     pub session_options: SessionOptions,
-    /// The longest block of one read; default 15 s.
+    /// Longest block of one read; default 15 s.
     pub wait: Duration,
-    /// Gives up after `wait` instead of waiting on; off by default.
+    /// `true` to give up after `wait`. Default `false`.
     pub try_once: bool,
-    /// How long after meeting the lock-delay it is tried again; default 5 s.
+    /// Pause after an attempt that met the lock-delay; default 5 s.
     pub delayed: Duration,
-    /// How many reads in a row may fail while the lock is held; default 0.
+    /// Number of consecutive reads that may fail while the lock is held; default 0.
     pub monitor_retries: u32,
-    /// The pause between such reads; default 2 s.
+    /// Pause between such reads; default 2 s.
     pub monitor_retry_time: Duration,
-    /// What leases are measured with; the machine's clock by default.
+    /// Clock that measures leases; by default the machine's.
     pub clock: Arc<dyn Clock>,
 }
 
@@ -55,7 +55,7 @@ impl Default for LockOptions {
     }
 }
 
-/// A key that one session holds at a time, compatible with Consul's own locks.
+/// Lock on a key that one session holds at a time, compatible with those of Consul's own client.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -73,11 +73,11 @@ impl Default for LockOptions {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// The key is never deleted but by [`Lock::destroy`]. A lock that is dropped
-/// while held is given up in the background.
+/// Only [`Lock::destroy`] deletes the key. A lock that is dropped while held is released in the
+/// background.
 ///
 /// Source: Consul Go client `api/lock.go`.
-/// Deviation: after a loss the session is given up, and the handle can be used again.
+/// Deviation: after a loss the session is ended, and the handle can be used again.
 pub struct Lock {
     consul: Consul,
     seat: Seat,
@@ -85,7 +85,7 @@ pub struct Lock {
     held: Mutex<Option<Held>>,
 }
 
-/// A lock while its handle holds it.
+/// Lock while its handle holds it.
 struct Held {
     lease: Lease,
     done: CancellationToken,
@@ -99,41 +99,40 @@ impl Drop for Held {
 }
 
 impl Lock {
-    /// A lock on this key; nothing is asked yet.
+    /// Creates a lock on this key; sends nothing yet.
     pub fn new(consul: &Consul, key: impl Into<String>, options: LockOptions) -> Self {
         let seat = Seat { key: key.into(), flags: LOCK_FLAGS, value: options.value.clone() };
         Self { consul: consul.clone(), seat, options, held: Mutex::new(None) }
     }
 
-    /// Waits until the lock is held, and gives its lease; `None` only with
-    /// `try_once`, when its time has passed.
+    /// Waits until the lock is held, and returns its lease; `None` only with `try_once`, when its
+    /// time has passed.
     ///
     /// # Errors
     ///
-    /// [`Error::AlreadyHeld`] by this handle, [`Error::Conflict`] for a key that
-    /// is no lock, else what Consul answers.
+    /// [`Error::AlreadyHeld`] if this handle holds it, [`Error::Conflict`] for a key that is no
+    /// lock; otherwise the error of Consul.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: dropping the future gives back in the background what it has taken,
-    /// also a lock that Consul grants at this moment. Where that does not reach Consul,
-    /// the session's TTL frees the lock.
+    /// Cancel safe: dropping the future releases in the background what it has acquired, also a
+    /// lock that Consul grants at this moment. If that does not reach Consul, the session's TTL
+    /// frees the lock.
     pub async fn lock(&self) -> Result<Option<Lease>> {
         self.lock_within(self.options.try_once.then_some(self.options.wait)).await
     }
 
     /// Waits until the lock is held, for at most `limit`; `None` when that has passed.
     ///
-    /// The limit counts from the moment at which the session is there; with zero the lock
-    /// is tried once.
+    /// The limit counts from the creation of the session; with zero there is one attempt.
     ///
     /// # Errors
     ///
-    /// As [`Lock::lock`].
+    /// The errors of [`Lock::lock`].
     ///
     /// # Cancel safety
     ///
-    /// As [`Lock::lock`].
+    /// Cancel safe, as [`Lock::lock`].
     pub async fn try_lock_for(&self, limit: Duration) -> Result<Option<Lease>> {
         self.lock_within(Some(limit)).await
     }
@@ -143,10 +142,12 @@ impl Lock {
         if held.as_ref().is_some_and(|held| held.lease.check().is_ok()) {
             return Err(Error::AlreadyHeld);
         }
+        // A lost lock: dropping it cancels its task.
         *held = None;
         loop {
             match self.contend(limit).await {
-                // Invalidated between its creation and the attempt: with a new one.
+                // The session was invalidated between its creation and the attempt; try with a new
+                // one.
                 Err(Error::SessionExpired) if self.options.session.is_none() => {}
                 outcome => {
                     let taken = outcome?;
@@ -158,14 +159,15 @@ impl Lock {
         }
     }
 
-    /// Gives the lock up. Its lease has ended when this returns, also with an error.
+    /// Releases the lock. Its lease has ended when this returns, also with an error.
     ///
     /// # Errors
     ///
-    /// [`Error::NotHeld`], or when Consul could not be told: then the lock is
-    /// free when the session's TTL has passed.
+    /// [`Error::NotHeld`], or the error of Consul if the release failed: then the lock is free when
+    /// the session's TTL has passed.
     pub async fn unlock(&self) -> Result<()> {
         let mut held = self.held.lock().await.take().ok_or(Error::NotHeld)?;
+        // Asked before it is ended here: afterwards the answer would always be no.
         let was_held = held.lease.check().is_ok();
         held.lease.end(Loss::Resigned);
         held.done.cancel();
@@ -177,11 +179,11 @@ impl Lock {
         if was_held { released } else { Err(Error::NotHeld) }
     }
 
-    /// Deletes the key of a lock that nobody holds; none is as good.
+    /// Deletes the key of a lock that nobody holds; a missing key counts as deleted.
     ///
     /// # Errors
     ///
-    /// [`Error::AlreadyHeld`] by this handle, [`Error::InUse`] by another,
+    /// [`Error::AlreadyHeld`] if this handle holds it, [`Error::InUse`] if another does,
     /// [`Error::Conflict`] for a key that is no lock.
     pub async fn destroy(&self) -> Result<()> {
         let held = self.held.lock().await;
@@ -195,6 +197,7 @@ impl Lock {
         if pair.flags != self.seat.flags {
             return Err(Error::Conflict { key: self.seat.key.clone() });
         }
+        // Compared with the index that was read: somebody may acquire it in between.
         let free = pair.session.is_none();
         if free && self.consul.delete_at(&self.seat.key, pair.modify_index).await? {
             return Ok(());
@@ -224,6 +227,7 @@ impl Lock {
                 }
             }
         };
+        // Consul may be about to grant the lock at the moment at which the future is dropped.
         let attempt = CleanUp::new(leaving);
         let contest = Contest {
             consul: &self.consul,
@@ -245,7 +249,7 @@ impl Lock {
                 Ok(Some(self.hold(session, grant)))
             }
             other => {
-                // An attempt whose answer was lost may have acquired it.
+                // An attempt whose answer was lost may have acquired the lock.
                 let given_up = session.give_up(&self.consul, &self.seat).await;
                 attempt.disarm();
                 if let Err(error) = given_up {
@@ -284,11 +288,11 @@ impl Lock {
                 () = asked.cancelled() => return session.give_up(&consul, &seat).await,
             };
             if loss == Loss::Resigned {
-                // `unlock` ends the lease before it asks for the rest.
+                // `unlock` ends the lease before it cancels the token.
                 return session.give_up(&consul, &seat).await;
             }
             tracing::warn!(kv.key = seat.key, %loss, "the lock was lost");
-            // A release would let another in while the work of this holder ends.
+            // A release would let another in while this holder's last step may still be running.
             session.abandon().await;
             Ok(())
         });
@@ -300,7 +304,7 @@ impl Lock {
     }
 }
 
-/// Who renews the session of a lock.
+/// Session of a lock, by the one who renews it.
 enum Owner {
     Lock(Opened),
     Caller(SessionId, Lease),
@@ -329,7 +333,7 @@ impl Owner {
         }
     }
 
-    /// Releases the lock, and then ends a session of the lock's own: one that ends while
+    /// Releases the lock, then ends a session of the lock's own, because a session that ends while
     /// it holds the lock costs the next holder the lock-delay.
     async fn give_up(&self, consul: &Consul, seat: &Seat) -> Result<()> {
         self.lease().end(Loss::Resigned);
@@ -340,8 +344,8 @@ impl Owner {
         released.map(drop)
     }
 
-    /// Ends a session of the lock's own after a loss. The caller's stays, and with it
-    /// the lock, until the caller ends it.
+    /// Ends a session of the lock's own after a loss. A caller's session stays, and with it the
+    /// lock, until the caller ends it.
     async fn abandon(&self) {
         if let Self::Lock(session) = self {
             session.abandon().await;

@@ -25,19 +25,19 @@ use crate::{
     session::Opened,
 };
 
-/// Marks keys as those of a semaphore.
+/// Flags that mark keys as those of a semaphore.
 ///
 /// Source: Consul Go client `api/semaphore.go` (`SemaphoreFlagValue`).
 pub const SEMAPHORE_FLAGS: u64 = 0xe0f6_9a2b_aa41_4de0;
 
-/// How often a write that another has overtaken is tried again.
+/// Number of attempts of a write that others overtake.
 const RACES: usize = 100;
 
-/// A number of places, each held by one session, compatible with Consul's own semaphores.
+/// Limited number of slots, each held by one session, compatible with the semaphores of Consul's
+/// own client.
 ///
-/// All handles must ask for the same limit. The session is always the
-/// semaphore's own; `LockOptions::session` is not used, and of the other
-/// options those mean what they mean for a lock.
+/// All handles must ask for the same limit. The session is always the semaphore's own;
+/// `LockOptions::session` is ignored, and the other options mean what they mean for a lock.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -55,7 +55,7 @@ const RACES: usize = 100;
 /// ```
 ///
 /// Source: Consul Go client `api/semaphore.go`.
-/// Deviation: after a loss the session is given up, and the handle can be used again.
+/// Deviation: after a loss the session is ended, and the handle can be used again.
 pub struct Semaphore {
     places: Places,
     options: LockOptions,
@@ -74,7 +74,7 @@ impl Drop for Held {
     }
 }
 
-/// The value of the key that says who holds the places.
+/// Value of the key that lists the holders.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct Register {
@@ -83,10 +83,10 @@ struct Register {
     holders: BTreeMap<String, bool>,
 }
 
-/// What a read says.
+/// Register of the holders in one read.
 struct Picture {
     register: Register,
-    /// Index of the register; 0 if there is none yet.
+    /// Index of the register's key; 0 if there is none yet.
     index: u64,
 }
 
@@ -99,7 +99,7 @@ struct Places {
 }
 
 impl Semaphore {
-    /// A semaphore of `limit` places below `prefix`; nothing is asked yet.
+    /// Creates a semaphore of `limit` slots below `prefix`; sends nothing yet.
     ///
     /// # Errors
     ///
@@ -121,19 +121,19 @@ impl Semaphore {
         Ok(Self { places, options, held: Mutex::new(None) })
     }
 
-    /// Waits until a place is held, and gives its lease; `None` only with
-    /// `try_once`, when its time has passed.
+    /// Waits until a slot is held, and returns its lease; `None` only with `try_once`, when its
+    /// time has passed.
     ///
     /// # Errors
     ///
-    /// [`Error::AlreadyHeld`] by this handle, [`Error::LimitConflict`],
-    /// [`Error::Conflict`] for keys that are no semaphore's, else what Consul answers.
+    /// [`Error::AlreadyHeld`] if this handle holds one, [`Error::LimitConflict`],
+    /// [`Error::Conflict`] for keys that are no semaphore's; otherwise the error of Consul.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: dropping the future gives back in the background what it has taken,
-    /// also a place that Consul grants at this moment. Where that does not reach Consul,
-    /// the session's TTL frees the place.
+    /// Cancel safe: dropping the future releases in the background what it has acquired, also a
+    /// slot that Consul grants at this moment. If that does not reach Consul, the session's TTL
+    /// frees the slot.
     pub async fn acquire(&self) -> Result<Option<Lease>> {
         let mut held = self.held.lock().await;
         if held.as_ref().is_some_and(|held| held.lease.check().is_ok()) {
@@ -169,12 +169,12 @@ impl Semaphore {
         }
     }
 
-    /// Gives the place up.
+    /// Releases the slot.
     ///
     /// # Errors
     ///
-    /// [`Error::NotHeld`], or when Consul could not be told: then the place is
-    /// free when the session's TTL has passed.
+    /// [`Error::NotHeld`], or the error of Consul if the release failed: then the slot is free when
+    /// the session's TTL has passed.
     pub async fn release(&self) -> Result<()> {
         let mut held = self.held.lock().await.take().ok_or(Error::NotHeld)?;
         let was_held = held.lease.check().is_ok();
@@ -190,6 +190,7 @@ impl Semaphore {
 
     async fn contend(&self, session: &SessionId) -> Result<bool> {
         let places = &self.places;
+        // The contender's key first: a holder in the register without one counts as dead.
         places.enter(session).await?;
         let clock = &self.options.clock;
         let start = clock.monotonic();
@@ -206,6 +207,7 @@ impl Semaphore {
             let answer = places.read(index, wait).await?;
             let mut picture = places.judge(&answer.value)?;
             let id = session.as_str();
+            // An earlier write whose answer was lost.
             if picture.register.holders.contains_key(id) {
                 return Ok(true);
             }
@@ -213,6 +215,7 @@ impl Semaphore {
                 index = next_index(index, answer.meta.index);
                 continue;
             }
+            // Without an index: after a lost race the present register is wanted.
             index = None;
             picture.register.holders.insert(id.to_owned(), true);
             if places.write(&picture).await? {
@@ -236,12 +239,12 @@ impl Semaphore {
                 () = asked.cancelled() => return places.give_up(&session).await,
             };
             if loss == Loss::Resigned {
-                // `release` ends the lease before it asks for the rest.
+                // `release` ends the lease before it cancels the token.
                 return places.give_up(&session).await;
             }
             tracing::warn!(prefix = places.prefix, %loss, "a place of the semaphore was lost");
-            // The lock-delay protects keys and not places: one is free at the moment at
-            // which its session ends, and the work of this holder may still be under way.
+            // The lock-delay protects keys, not slots: a slot is free at the moment at which its
+            // session ends, and this holder's last step may still be running.
             session.leave_to_ttl();
             Ok(())
         });
@@ -258,7 +261,8 @@ impl Places {
         format!("{}/{session}", self.prefix)
     }
 
-    /// Puts down that the session is alive: the key goes free when it ends.
+    /// Writes the contender's key, which shows that the session is alive: it loses its session when
+    /// that ends.
     async fn enter(&self, session: &SessionId) -> Result<()> {
         let condition = PutCondition::Acquire(session.clone());
         let key = self.contender_key(session);
@@ -272,9 +276,10 @@ impl Places {
         bounded("read semaphore", limit, self.consul.list(&prefix, index, wait)).await
     }
 
-    /// Who holds the places, without those whose session has ended.
+    /// Returns the holders, without those whose session has ended.
     fn judge(&self, pairs: &[KvPair]) -> Result<Picture> {
         let key = self.register_key();
+        // Dead holders stay in the register until somebody writes it; only live contenders count.
         let alive: BTreeSet<&str> = pairs
             .iter()
             .filter(|pair| pair.flags == SEMAPHORE_FLAGS && pair.key != key)
@@ -303,14 +308,15 @@ impl Places {
         Ok(Picture { register, index: pair.modify_index })
     }
 
-    /// Writes who holds the places; `false` when another was faster.
+    /// Writes the register; returns `false` if another writer was faster.
     async fn write(&self, picture: &Picture) -> Result<bool> {
         let value = serde_json::to_vec(&picture.register).unwrap_or_default();
+        // Index 0 creates only, so that two first contenders cannot overwrite each other.
         let condition = PutCondition::Index(picture.index);
         self.consul.put(&self.register_key(), value.into(), SEMAPHORE_FLAGS, condition).await
     }
 
-    /// Takes a session out.
+    /// Removes a session from the register, and its contender's key.
     async fn leave(&self, session: &SessionId) -> Result<()> {
         let leaving = async {
             for _attempt in 0..RACES {
@@ -324,7 +330,7 @@ impl Places {
             let key = self.contender_key(session);
             let pair = self.consul.get(&key, None, Duration::ZERO).await?.value;
             if let Some(pair) = pair {
-                // Whoever was faster has taken it away.
+                // Whoever was faster has deleted it.
                 self.consul.delete_at(&key, pair.modify_index).await?;
             }
             Ok(())
@@ -332,7 +338,7 @@ impl Places {
         bounded("release semaphore", crate::session::FAREWELL, leaving).await
     }
 
-    /// Takes a session out, and ends it.
+    /// Removes a session, and ends it.
     async fn give_up(&self, session: &Opened) -> Result<()> {
         session.lease().end(Loss::Resigned);
         let left = self.leave(session.id()).await;
@@ -350,7 +356,7 @@ impl Places {
         }
     }
 
-    /// Returns when the session holds no place any more, or nobody can tell.
+    /// Returns when the session no longer holds a slot, or when that cannot be read.
     async fn monitor(
         &self,
         session: &SessionId,

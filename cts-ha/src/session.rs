@@ -1,4 +1,4 @@
-//! Sessions of Consul: created, renewed in time, and ended.
+//! Consul sessions: created, renewed in time, and ended.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -11,22 +11,22 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{Consul, Error, Lease, Loss, Result, Timing, lease::Kept};
 
-/// How a session is made.
+/// Settings of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SessionOptions {
-    /// A name for people; default `Consul API Lock`, as Consul's own client says.
+    /// Name for people; default `Consul API Lock`, that of Consul's own client.
     pub name: String,
-    /// It ends between one and two of these after its last renewal; default 15 s.
-    /// The server's `session_ttl_min` (10 s) is the least, 24 h the most.
+    /// Time to live: Consul ends the session between one and two of these after its last renewal.
+    /// Default 15 s; at least the server's `session_ttl_min` (10 s), at most 24 h.
     pub ttl: Duration,
-    /// How long its keys cannot be acquired after it has ended in any way but by
-    /// being given up; default 15 s, at most 60 s. See [`Timing::new`] for 0.
+    /// Time for which its keys cannot be acquired after it has ended in any way but by a release;
+    /// default 15 s, at most 60 s. See [`Timing::new`] for 0.
     pub lock_delay: Duration,
-    /// What happens to its keys when it ends; default: they stay.
+    /// Treatment of its keys when it ends; by default they stay.
     pub behavior: SessionBehavior,
-    /// Checks of the agent's node that end it when they turn critical. `None`,
-    /// the default, is gossip's check of the node; an empty list is none.
+    /// Checks of the agent's node that end it when they turn critical. `None`, the default, is the
+    /// gossip check of the node; an empty list is none.
     pub node_checks: Option<Vec<String>>,
 }
 
@@ -54,10 +54,10 @@ impl SessionOptions {
     }
 }
 
-/// How long the farewell of a session may hold up its owner.
+/// Longest time for which ending a session may hold up its owner.
 pub(crate) const FAREWELL: Duration = Duration::from_secs(2);
 
-/// A session that was created and has to be renewed.
+/// Session that was created and has to be renewed.
 pub(crate) struct Opened {
     consul: Consul,
     id: SessionId,
@@ -74,6 +74,7 @@ impl Opened {
         clock: &Arc<dyn Clock>,
     ) -> Result<Self> {
         let timing = Timing::new(options.ttl, options.lock_delay)?;
+        // Before the request: Consul's TTL cannot have begun earlier.
         let start = clock.monotonic();
         let id = consul.create_session(&options.request()).await?;
         let lease = Lease::since(Arc::clone(clock), start, timing.lease);
@@ -93,12 +94,12 @@ impl Opened {
         self.timing
     }
 
-    /// Renews until the lease has ended, by the session's end or the clock's.
+    /// Renews until the lease has ended, by the session's end or by the clock.
     ///
     /// Dropping the future leaves the session to its TTL.
     ///
     /// Source: Consul Go client `api/session.go` (`RenewPeriodic`).
-    /// Deviation: there nothing learns of renewals that fail; here the lease ends.
+    /// Deviation: there nothing learns of failed renewals; here the lease ends.
     pub(crate) async fn renew(&self) -> Loss {
         let renewing = async {
             let mut wait = self.due();
@@ -113,6 +114,8 @@ impl Opened {
                             error = &error as &dyn std::error::Error,
                             "cannot renew the session, trying again"
                         );
+                        // Sooner than a regular renewal, so that a second attempt fits into the
+                        // lease.
                         self.timing.retry
                     }
                 };
@@ -124,14 +127,16 @@ impl Opened {
         }
     }
 
-    /// How long until the next renewal is due. The last one may be long past:
-    /// a candidate has renewed, too, before it became the leader.
+    /// Returns the time until the next renewal is due.
+    ///
+    /// The last one may be long past, because a candidate also renews before it becomes the leader.
     fn due(&self) -> Duration {
         self.timing.interval.saturating_sub(self.lease.age(self.timing.lease))
     }
 
-    /// Renews once. The answer's TTL counts where it is shorter.
+    /// Renews once. The TTL in the answer counts if it is shorter.
     async fn renew_once(&self) -> Result<Timing> {
+        // Before the request, as for the creation.
         let start = self.clock.monotonic();
         let renewing = self.consul.renew_session(&self.id);
         let renewed =
@@ -142,6 +147,7 @@ impl Opened {
             })??;
         let session = renewed.ok_or(Error::SessionExpired)?;
         let mut timing = self.timing;
+        // A server may enforce a shorter TTL than was asked for; ours would then believe too long.
         if let Some(ttl) = session.ttl.filter(|ttl| *ttl < timing.ttl) {
             timing = Timing::new(ttl, session.lock_delay.min(crate::timing::LONGEST_LOCK_DELAY))?;
         }
@@ -149,12 +155,11 @@ impl Opened {
         Ok(timing)
     }
 
-    /// Ends the session of a lock that was lost, without a release.
+    /// Ends the session of a lost lock, without releasing the lock.
     ///
-    /// The end of a session that holds a lock begins the lock-delay, in which nobody can
-    /// take it: the time in which the last step of the old holder may still be under way.
-    /// Without a lock-delay the session is left to its TTL, which is no shorter than
-    /// [`Timing::margin`] after the end of the lease.
+    /// The end of a session that holds a lock starts the lock-delay, in which nobody can acquire
+    /// it: time for the last step of the old holder. Without a lock-delay the session is left to
+    /// its TTL, which is no shorter than [`Timing::margin`] after the end of the lease.
     ///
     /// Source: Consul `agent/consul/state/session.go`; measured on 1.8.7 and 1.19.2.
     pub(crate) async fn abandon(&self) {
@@ -165,13 +170,13 @@ impl Opened {
         }
     }
 
-    /// Renews the session no more, so that Consul ends it between one and two TTLs after
-    /// the last renewal.
+    /// Stops renewing the session, so that Consul ends it between one and two TTLs after the last
+    /// renewal.
     pub(crate) fn leave_to_ttl(&self) {
         tracing::debug!(session.id = %self.id, "the session is left to its TTL");
     }
 
-    /// Ends the session, if Consul can be reached soon.
+    /// Destroys the session, if Consul answers soon.
     pub(crate) async fn destroy(&self) {
         self.lease.end(Loss::Resigned);
         match timeout(FAREWELL, self.consul.destroy_session(&self.id)).await {
@@ -189,7 +194,7 @@ impl Opened {
     }
 }
 
-/// Renews a session until `done` is cancelled, and then destroys it.
+/// Renews a session until `done` is cancelled, then destroys it.
 ///
 /// # Cancel safety
 ///
@@ -197,11 +202,11 @@ impl Opened {
 ///
 /// # Errors
 ///
-/// [`Error::SessionExpired`] when Consul knows the session no more,
-/// [`Error::Ended`] when a lease has passed without a renewal.
+/// [`Error::SessionExpired`] if Consul no longer knows the session, [`Error::Ended`] if a lease has
+/// passed without a renewal.
 ///
 /// Source: Consul Go client `api/session.go` (`RenewPeriodic`).
-/// Deviation: being cancelled is a future that is dropped, and no error.
+/// Deviation: a dropped future cancels, which is no error.
 pub async fn renew_until(
     consul: &Consul,
     id: SessionId,
@@ -224,10 +229,10 @@ pub async fn renew_until(
     }
 }
 
-/// A session that a task of its own renews.
+/// Session that a task of its own renews.
 ///
-/// [`KeptSession::close`] destroys it; dropped without that it is destroyed in
-/// the background, and by its TTL at the latest.
+/// [`KeptSession::close`] destroys it. Dropped without that, it is destroyed in the background, or
+/// by its TTL at the latest.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -253,12 +258,12 @@ pub struct KeptSession {
 }
 
 impl KeptSession {
-    /// Creates a session and keeps it.
+    /// Creates a session and keeps it renewed.
     ///
     /// # Errors
     ///
-    /// [`Error::Permission`] without `session:write`, [`Error::Setting`] for a
-    /// TTL or lock-delay out of range, else what Consul answers.
+    /// [`Error::Permission`] without `session:write`, [`Error::Setting`] for a TTL or lock-delay
+    /// out of range; otherwise the error of Consul.
     pub async fn create(
         consul: &Consul,
         options: &SessionOptions,
@@ -277,22 +282,23 @@ impl KeptSession {
                 }
                 () = asked.cancelled() => {}
             }
+            // Also after a loss: a session that is still there would hold its keys for nothing.
             session.destroy().await;
         });
         Ok(Self { id, lease, done, task: Some(task) })
     }
 
-    /// Its id.
+    /// Returns its id.
     pub fn id(&self) -> &SessionId {
         &self.id
     }
 
-    /// How long what it holds may be believed in.
+    /// Returns the lease for which its keys may be believed to be held.
     pub fn lease(&self) -> &Lease {
         &self.lease
     }
 
-    /// Destroys it; waits for Consul's answer for 2 s at most.
+    /// Destroys it. Waits at most 2 s for Consul's answer.
     pub async fn close(mut self) {
         self.lease.end(Loss::Resigned);
         self.done.cancel();

@@ -1,8 +1,8 @@
-//! High availability for Consul-Terraform-Sync: its state in Consul KV, its
-//! cluster, and the checks that its instances fit together.
+//! High availability for Consul-Terraform-Sync: state in Consul KV, cluster membership, and
+//! compatibility checks of instances.
 //!
-//! [`HighAvailability`] is the block `high_availability` of a configuration,
-//! [`CtsCluster`] what a [`cts_tasks::Daemon`] is given for it.
+//! [`HighAvailability`] is the block `high_availability` of a configuration; [`CtsCluster`]
+//! implements it for a [`cts_tasks::Daemon`].
 
 mod cluster;
 mod compat;

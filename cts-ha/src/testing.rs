@@ -1,5 +1,5 @@
-//! For tests of what is built on elections: an elector in this process, and
-//! what every [`Elector`](crate::Elector) must do.
+//! Test support for programs that build on elections: an elector in this process, and the contract
+//! of every [`Elector`](crate::Elector).
 
 pub mod election;
 mod in_process;

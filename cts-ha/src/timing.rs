@@ -1,53 +1,52 @@
-//! How a session's TTL and lock-delay give the times of renewals and leases.
+//! Times of renewals and leases that follow from a session's TTL and lock-delay.
 
 use std::time::Duration;
 
 use crate::{Error, Result};
 
-/// How a session is renewed, and how long what it holds may be believed in.
+/// Times at which a session is renewed, and for which its keys are believed to be held.
 ///
-/// Consul may give a lock to another no earlier than one TTL after the last
-/// renewal that it has seen, or one lock-delay after the session has ended for
-/// another reason. The lease is four fifths of the shorter one, counted from the
-/// *start* of the last renewal that succeeded. Renewals are due at half of it.
+/// Consul may give a lock to another no earlier than one TTL after the last renewal that it has
+/// seen, or one lock-delay after the session has ended for another reason. The lease is four fifths
+/// of the shorter one, counted from the *start* of the last successful renewal. Renewals are due at
+/// half of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Timing {
-    /// The session's TTL.
+    /// TTL of the session.
     pub ttl: Duration,
-    /// How long a renewal is good for.
+    /// Time for which a renewal is valid.
     pub lease: Duration,
-    /// How long after a renewal the next one is due.
+    /// Time from a renewal to the next one.
     pub interval: Duration,
-    /// How long a renewal may take.
+    /// Time limit of a renewal.
     pub timeout: Duration,
-    /// How long after a failed renewal it is tried again.
+    /// Pause after a failed renewal.
     pub retry: Duration,
 }
 
-/// The longest lock-delay that a server enforces.
+/// Longest lock-delay that a server enforces.
 ///
 /// Source: Consul `agent/consul/state/delay_ce.go`; measured on Consul 1.8.7.
 pub(crate) const LONGEST_LOCK_DELAY: Duration = Duration::from_mins(1);
 
-/// The longest TTL of a session.
+/// Longest TTL of a session.
 const LONGEST_TTL: Duration = Duration::from_hours(24);
 
 impl Timing {
-    /// The timing for a session with this TTL and lock-delay.
+    /// Computes the times for a session with this TTL and lock-delay.
     ///
-    /// Without a lock-delay the lease follows the TTL alone. Then nothing
-    /// covers a session that ends early (destroyed by an operator, a node that
-    /// gossip takes for failed) while its holder cannot reach Consul.
+    /// Without a lock-delay the lease follows the TTL alone. Then nothing covers a session that
+    /// ends early (destroyed by an operator, or on a node that gossip considers failed) while its
+    /// holder cannot reach Consul.
     ///
-    /// Deviation: where the lock-delay is shorter than the TTL, Consul's own
-    /// client renews at half of the TTL; here renewals come often enough for
-    /// the shorter lease.
+    /// Deviation: if the lock-delay is shorter than the TTL, Consul's own client renews at half of
+    /// the TTL; here renewals come often enough for the shorter lease.
     ///
     /// # Errors
     ///
-    /// [`Error::Setting`] for a TTL that is zero or above 24 h, and a lock-delay
-    /// above 60 s. The lower limit of TTLs is the server's, which says so.
+    /// [`Error::Setting`] for a TTL that is zero or above 24 h, and a lock-delay above 60 s. The
+    /// lower limit of TTLs is the server's, whose error names it.
     pub fn new(ttl: Duration, lock_delay: Duration) -> Result<Self> {
         if ttl.is_zero() || ttl > LONGEST_TTL {
             return Err(Error::Setting {
@@ -66,22 +65,23 @@ impl Timing {
             ttl,
             lease: safe / 5 * 4,
             interval: safe / 2,
+            // A renewal and one retry fit into the lease: 1/2 + 1/8 + 1/10 < 4/5.
             timeout: (safe / 8).max(Duration::from_secs(1).min(safe / 6)),
             retry: Duration::from_secs(1).min(safe / 10),
         })
     }
 
-    /// What is left between the end of a lease and the moment at which Consul
-    /// may give the lock to another.
+    /// Returns the least time between the end of a lease and the moment at which Consul may give
+    /// the lock to another.
     pub fn margin(&self) -> Duration {
         self.lease / 4
     }
 
-    /// Part of the [`margin`](Timing::margin) in which work may wind up by itself after a
-    /// loss. The rest is for ending by force what has not.
+    /// Returns the part of the [`margin`](Timing::margin) in which work may end by itself after a
+    /// loss. The rest is for ending it by force.
     ///
-    /// With it no side effect of a deposed leader comes after the TTL, counted from the
-    /// start of the last renewal that Consul has confirmed:
+    /// With it no side effect of a deposed leader comes after the TTL, counted from the start of
+    /// the last renewal that Consul has confirmed:
     ///
     /// ```text
     /// lease + wind_up + time of a kill <= lease + margin <= min(TTL, lock-delay)

@@ -1,4 +1,5 @@
-//! One instance's part in a cluster of Consul-Terraform-Sync.
+//! One instance's part in a cluster of Consul-Terraform-Sync: election, store, membership,
+//! compatibility.
 
 use std::{
     collections::BTreeSet,
@@ -33,16 +34,15 @@ use crate::{
     LOCK_FLAGS, Leader, Leadership, Result, SessionOptions,
 };
 
-/// What a [`CtsCluster`] can be told besides the configuration.
+/// Settings of a [`CtsCluster`] beside the configuration.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ClusterOptions {
-    /// Throws the stored tasks away whenever this instance becomes leader; off
-    /// by default.
+    /// `true` to discard the stored tasks whenever this instance becomes leader. Default `false`.
     pub reset_storage: bool,
-    /// What leases are measured with; the machine's clock by default.
+    /// Clock that measures leases; by default the machine's.
     pub clock: Arc<dyn Clock>,
-    /// Where relative modules start; the process's directory by default.
+    /// Directory of relative modules; by default the process's.
     pub directory: PathBuf,
 }
 
@@ -52,11 +52,11 @@ impl Default for ClusterOptions {
     }
 }
 
-/// This instance's part in a cluster of Consul-Terraform-Sync.
+/// One instance's part in a cluster of Consul-Terraform-Sync.
 ///
-/// It elects the leader, which alone runs tasks; keeps their state in Consul
-/// KV; says who the members are; and checks that this instance could lead.
-/// [`CtsCluster::join`] puts it into the options of a [`cts_tasks::Daemon`].
+/// It elects the leader, which alone runs tasks; keeps their state in Consul KV; lists the members;
+/// and checks that this instance could lead. [`CtsCluster::join`] puts it into the options of a
+/// [`cts_tasks::Daemon`].
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -83,21 +83,21 @@ pub struct CtsCluster {
     layout: Layout,
     elector: ConsulElector,
     id: String,
-    /// The name that this instance registers under, if it does.
+    /// Name under which this instance registers, if it does.
     service_name: Option<String>,
     tasks: Vec<Task>,
     driver: String,
     providers: Vec<String>,
     current: Mutex<Option<Current>>,
-    /// Whether this instance has led before.
+    /// `true` once this instance has led.
     has_stood: Mutex<bool>,
 }
 
-/// A time of leading.
+/// Term of leadership of this instance.
 struct Current {
     leadership: Leadership,
     store: Arc<KvTaskStore>,
-    /// Gives the term's stop when leadership is lost, and makes it urgent in time.
+    /// Task that stops the term's work when leadership is lost, and makes the stop urgent in time.
     herald: JoinHandle<()>,
 }
 
@@ -107,15 +107,15 @@ impl Drop for Current {
     }
 }
 
-/// How long after a store that cannot be used this instance stands again.
+/// Pause before another candidacy after the store was unusable.
 const AFTER_BAD_STORE: Duration = Duration::from_secs(15);
 
 impl CtsCluster {
-    /// The cluster of a configuration, in the Consul that it names.
+    /// Creates the cluster of a configuration, in the Consul that it names.
     ///
     /// # Errors
     ///
-    /// [`Error::Consul`] when the settings for Consul make no client.
+    /// [`Error::Consul`] if the settings for Consul make no client.
     pub fn new(
         config: &Config,
         settings: HighAvailability,
@@ -126,7 +126,7 @@ impl CtsCluster {
         Self::with_client(config, settings, options, client)
     }
 
-    /// As [`CtsCluster::new`], with a client of the caller's.
+    /// Creates the cluster with a client of the caller's.
     ///
     /// # Errors
     ///
@@ -175,9 +175,10 @@ impl CtsCluster {
         })
     }
 
-    /// Makes a daemon with these options part of the cluster: its store, its
-    /// permit, and how its tasks run first.
+    /// Makes a daemon with these options part of the cluster: sets its store, its permit, and the
+    /// policy of first runs.
     pub fn join(self: Arc<Self>, options: &mut DaemonOptions) {
+        // A failing task must not keep the cluster without a leader.
         options.engine.allow_failed_first_runs = true;
         options.engine.skip_unchanged_first_runs =
             self.settings.failover_run == FailoverRun::Changed;
@@ -192,22 +193,22 @@ impl CtsCluster {
     ///
     /// # Errors
     ///
-    /// [`Error::Data`] for documents that cannot be read, else what Consul answers.
+    /// [`Error::Data`] for unreadable documents; otherwise the error of Consul.
     pub async fn check_compatibility(&self) -> Result<Vec<Incompatible>> {
         let store = KvTaskStore::read_only(&self.consul, &self.settings.directory());
         let state = store.read().await?;
         Ok(compat::check(&state.tasks, &self.options.directory, &self.providers).await)
     }
 
-    /// Finds a reason why this instance could not run all tasks as leader: the stored ones,
-    /// or those of its configuration where it throws the stored ones away.
+    /// Returns a reason why this instance could not run all tasks as leader: the stored ones, or
+    /// those of its configuration if it discards the stored ones.
     async fn obstacle(&self) -> Result<Option<String>> {
         let found = if self.options.reset_storage {
             compat::check(&self.tasks, &self.options.directory, &self.providers).await
         } else {
             match self.check_compatibility().await {
                 Ok(found) => found,
-                // A leader could not open such a store either. It may be mended, or reset.
+                // A leader could not open such a store either. It may be repaired, or reset.
                 Err(error @ Error::Data { .. }) => return Ok(Some(error_chain(&error))),
                 Err(error) => return Err(error),
             }
@@ -215,8 +216,8 @@ impl CtsCluster {
         Ok(found.first().map(ToString::to_string))
     }
 
-    /// Campaigns, and with `compat_blocks_leadership` only while this instance could run
-    /// all stored tasks.
+    /// Campaigns; with `compat_blocks_leadership` only while this instance could run all stored
+    /// tasks.
     async fn campaign(&self) -> Result<Leadership> {
         if !self.settings.compat_blocks_leadership {
             return self.elector.campaign().await;
@@ -232,13 +233,13 @@ impl CtsCluster {
                     continue;
                 }
             };
-            // The leader before may have stored a task since the last check.
+            // The previous leader may have stored a task since the last check.
             let obstacle = self.obstacle().await;
             if matches!(obstacle, Ok(None)) {
                 return Ok(leadership);
             }
             leadership.resign().await;
-            // An obstacle is logged before this instance stands again.
+            // The loop logs an obstacle before this instance stands again.
             obstacle?;
         }
     }
@@ -253,6 +254,7 @@ impl CtsCluster {
                     if obstacle.is_none() == compatible {
                         return Ok(());
                     }
+                    // Once for each wait, not at every interval.
                     if let Some(error) = obstacle
                         && !std::mem::replace(&mut told, true)
                     {
@@ -280,10 +282,10 @@ impl CtsCluster {
         }
     }
 
-    /// Returns who leads in place of this instance, as far as it is known.
+    /// Returns the leader if it is another instance, as far as known.
     ///
-    /// A lock in its own name is that of its earlier process, which has crashed, or its own
-    /// while the store is opened. A client that is sent there would ask this instance again.
+    /// A lock in this instance's own name belongs to its earlier process, which crashed, or to
+    /// itself while the store is opened. A client that is sent there would ask this instance again.
     fn other_leader(&self) -> Option<Leader> {
         self.elector.leader().filter(|leader| leader.id != self.id)
     }
@@ -307,7 +309,7 @@ impl CtsCluster {
         KvTaskStore::open(&self.settings.directory(), leadership, options).await
     }
 
-    /// Whether an error that no retry cures ends the process: only before this
+    /// Returns `true` for an error that ends the process: one that no retry can cure, before this
     /// instance could ever stand.
     fn is_fatal(&self, error: &Error) -> bool {
         let stood = *self.has_stood.lock().unwrap_or_else(PoisonError::into_inner);
@@ -325,7 +327,7 @@ impl CtsCluster {
         let herald = tokio::spawn(async move {
             lost.ended().cancelled().await;
             signal.stop(StopReason::LeadershipLost);
-            // A resigned leader's work has ended; after a loss another may lead soon.
+            // A resigned leader's work has already ended; after a loss another may lead soon.
             clock.sleep(lost.wind_up_left()).await;
             signal.stop_now(StopReason::LeadershipLost);
         });
@@ -333,13 +335,14 @@ impl CtsCluster {
         term
     }
 
-    /// Checks at once and then at each interval, and tells the others, until
-    /// the session under which it does so is gone.
+    /// Publishes this instance's record, at once and then at each interval, until its session is
+    /// gone.
     async fn attend_once(&self) -> Result<()> {
         let options = SessionOptions {
             name: format!("cts-{}-{}-instance", self.settings.cluster, self.id),
             behavior: SessionBehavior::Delete,
             ttl: self.settings.session_ttl,
+            // No lock-delay: a restarted instance must be able to write its record at once.
             lock_delay: Duration::ZERO,
             ..SessionOptions::default()
         };
@@ -353,7 +356,7 @@ impl CtsCluster {
                 let condition = PutCondition::Acquire(session.id().clone());
                 let told =
                     self.consul.put(&key, self.record(&found), LOCK_FLAGS, condition).await?;
-                // The session of this instance's last process may still hold the record.
+                // The session of this instance's previous process may still hold the record.
                 let again = if told { Duration::MAX } else { self.settings.session_ttl };
                 let pause = self.settings.compat_check_interval.min(again);
                 self.options.clock.sleep(pause).await;
@@ -386,8 +389,8 @@ impl CtsCluster {
         }
     }
 
-    /// Finds out whether the token can see all members. That it cannot see
-    /// this one is an error; of others a warning tells.
+    /// Compares the members that the token can see with the records of all instances. If it cannot
+    /// see this instance, that is an error; others are warned of.
     async fn look_for_hidden(&self, found: &[Member]) -> cts_tasks::Result<()> {
         let tag = self.settings.tag();
         let is_found = |id: &str| found.iter().any(|member| member.id == id);
@@ -418,7 +421,7 @@ impl CtsCluster {
         Ok(())
     }
 
-    /// Whether the agent knows this instance.
+    /// Returns `true` if the agent knows this instance.
     async fn is_registered(&self) -> bool {
         let known = self.client.agent_service(&self.id, &QueryOptions::default()).await;
         known.is_ok_and(|known| known.value.is_some())
@@ -506,6 +509,7 @@ impl Cluster for CtsCluster {
                         return Ok(self.begin(leadership, store, stop));
                     }
                     Err(error) => {
+                        // Another instance may be able to open the store.
                         leadership.resign().await;
                         if self.is_fatal(&error) && matches!(error, Error::Permission { .. }) {
                             return Err(seam(error));
@@ -563,6 +567,7 @@ impl Permit for CtsCluster {
     async fn confirm(&self) -> cts_tasks::Result<()> {
         Permit::check(self)?;
         let leadership = self.current().as_ref().map(|current| current.leadership.clone());
+        // Between the check and here the term may have ended.
         let confirmed = match leadership {
             Some(leadership) => leadership.confirm().await,
             None => return Permit::check(self),

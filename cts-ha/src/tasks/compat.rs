@@ -1,19 +1,21 @@
+//! Checks that an instance could run the cluster's stored tasks.
+
 use std::path::{Path, PathBuf};
 
 use cts_tasks::Task;
 
-/// Something about a stored task that this instance could not do as leader.
+/// Obstacle of a stored task that this instance could not overcome as leader.
 ///
 /// The text is the one that upstream logs.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("compatibility check failure: {0}")]
 pub struct Incompatible(String);
 
-/// Checks that this instance could run these tasks: that the directories of
-/// local modules are there, and that their providers are configured.
+/// Checks that this instance could run these tasks: that the directories of local modules exist,
+/// and that their providers are configured.
 ///
-/// `directory` is where relative modules start; `providers` are the names of
-/// the configured `terraform_provider` blocks.
+/// `directory` is the base of relative modules; `providers` are the names of the configured
+/// `terraform_provider` blocks.
 ///
 /// Source: Consul documentation `nia/architecture#instance-compatibility-checks`.
 /// Deviation: the providers are checked, too.
@@ -28,10 +30,11 @@ pub async fn check(tasks: &[Task], directory: &Path, providers: &[String]) -> Ve
                 Ok(_) => Some("not a directory".to_owned()),
                 Err(error) => Some(os_text(&error)),
             };
-            // As written in the task, which is what the operator knows.
+            // As written in the task, which is the form that the operator knows.
             found.extend(problem.map(|problem| Incompatible(format!("stat {module}: {problem}"))));
         }
         for provider in &task.providers {
+            // `dns.alias` names a block by its provider and alias.
             let name = provider.split('.').next().unwrap_or(provider);
             if !providers.iter().any(|known| known == name) {
                 found.push(Incompatible(format!(
@@ -48,8 +51,7 @@ fn is_local(module: &str) -> bool {
     module.starts_with("./") || module.starts_with("../") || module.starts_with('/')
 }
 
-/// The words of the system's error as Go programs write them: lower case, and
-/// without the number.
+/// Returns the text of a system error as Go programs write it: lower case, without the number.
 fn os_text(error: &std::io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or(&text).to_lowercase()

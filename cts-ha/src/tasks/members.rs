@@ -1,3 +1,5 @@
+//! Lists the registered instances of a cluster, and detects those that the token cannot see.
+
 use consul_watch::{
     Backoff, Client, Error as ConsulError, QueryOptions,
     client::HealthOptions,
@@ -7,12 +9,12 @@ use cts_tasks::{Error, Member};
 
 use crate::Leader;
 
-/// How often a question is asked again.
+/// Number of attempts of a request.
 const TRIES: usize = 4;
 
-/// The instances that are registered with a cluster's tag.
+/// Lists the instances that are registered with a cluster's tag.
 ///
-/// Membership goes by the tag, since instances may register under other names.
+/// Membership is by tag, since instances may register under different names.
 pub(crate) async fn members(
     client: &Client,
     tag: &str,
@@ -38,9 +40,9 @@ pub(crate) async fn members(
     Ok(members)
 }
 
-/// An instance that holds its record in the store, or its registration at the
-/// agent, and that the token cannot see among the members: Consul leaves out
-/// what may not be read, and says nothing of it.
+/// Returns the message about an instance that has a record in the store, or a registration at the
+/// agent, and that the token cannot see among the members: Consul omits what may not be read,
+/// silently.
 pub(crate) fn hidden(id: &str, service: &str, tag: &str) -> String {
     format!(
         "the instance {id:?} is registered as {service:?} with the tag {tag:?}, and is not among \
@@ -64,7 +66,7 @@ fn member(instance: &ServiceEntry, leader: Option<&Leader>) -> Member {
     member
 }
 
-/// Asks, and asks again where that may help.
+/// Makes a request, and repeats it where that may help.
 async fn ask<T, F>(what: &str, needs: &str, mut question: impl FnMut() -> F) -> Result<T, Error>
 where
     F: Future<Output = Result<T, ConsulError>>,

@@ -1,4 +1,4 @@
-//! What stands under which key, and how large values are written.
+//! Layout of the keys in Consul KV, and the encoding of large values.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,24 +13,24 @@ use sha2::{Digest as _, Sha256};
 
 use crate::{Error, Result};
 
-/// The version of every document that this crate writes, and the newest that it reads.
+/// Version of every document that this crate writes, and the newest that it reads.
 pub(crate) const VERSION: u32 = 1;
 
-/// Records above this go into parts; a value in Consul takes 512 KiB, and one
-/// in a transaction, as base64, about 380.
+/// Size, in bytes, above which a record is split. A value in Consul may have 512 KiB, and in a
+/// transaction, as base64, about 380.
 const LARGEST_RECORD: usize = 256 * 1024;
 
-/// What a record may grow to when it is unpacked.
+/// Largest size of a record after unpacking, in bytes.
 const LARGEST_UNPACKED: u64 = 256 * 1024 * 1024;
 
-/// The keys of one cluster, all below its directory.
+/// Keys of one cluster, all below its directory.
 #[derive(Debug, Clone)]
 pub(crate) struct Layout {
     directory: String,
 }
 
 impl Layout {
-    /// `directory` neither begins nor ends with `/`.
+    /// Creates the layout of a directory; slashes at its ends are ignored.
     pub(crate) fn new(directory: &str) -> Self {
         Self { directory: directory.trim_matches('/').to_owned() }
     }
@@ -47,7 +47,7 @@ impl Layout {
         format!("{}/meta", self.directory)
     }
 
-    /// The part of a batch that did not fit into one transaction.
+    /// Returns the key of the journal: a batch that did not fit into one transaction.
     pub(crate) fn journal(&self) -> String {
         format!("{}/journal", self.directory)
     }
@@ -73,7 +73,7 @@ impl Layout {
     }
 }
 
-/// What is kept of a task.
+/// Kind of a task's records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     Task,
@@ -98,23 +98,23 @@ impl Kind {
     }
 }
 
-/// `meta`: what concerns the cluster as a whole.
+/// Document `meta`, about the cluster as a whole.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Meta {
     pub(crate) v: u32,
     pub(crate) schema: u32,
     pub(crate) created_term: u64,
     pub(crate) term: u64,
-    /// The term of the last reset.
+    /// Term of the last reset.
     pub(crate) reset_at: Option<u64>,
     #[serde(default)]
     pub(crate) driver: String,
-    /// A reset has begun and not come to its end.
+    /// `true` while a reset is unfinished.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) resetting: bool,
 }
 
-/// Something written by the leader of a term.
+/// Document written by the leader of a term.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Record<T> {
     pub(crate) v: u32,
@@ -125,16 +125,16 @@ pub(crate) struct Record<T> {
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct TaskBody {
-    /// Gives the order of tasks.
+    /// Position among the tasks.
     pub(crate) seq: u64,
     pub(crate) source: TaskSource,
     pub(crate) task: cts_tasks::Task,
-    /// It is to go as soon as nothing of it runs any more.
+    /// Pending deletion: the task goes as soon as nothing of it runs any more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) deletion: Option<cts_tasks::Deletion>,
 }
 
-/// Where a task comes from.
+/// Origin of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum TaskSource {
@@ -162,11 +162,12 @@ pub(crate) struct DriftBody {
     pub(crate) drift: cts_tasks::DriftCheck,
 }
 
-/// Keys and values to be written; `None` deletes.
+/// Keys with values to write; `None` deletes the key.
 pub(crate) type Writes = BTreeMap<String, Option<Bytes>>;
 
-/// The record that stands for one that was split.
+/// Record in place of one that was split.
 #[derive(Debug, Serialize, Deserialize)]
+// Refuses other members, so that no ordinary record passes for a manifest.
 #[serde(deny_unknown_fields)]
 struct Manifest {
     blob: String,
@@ -174,23 +175,25 @@ struct Manifest {
     enc: String,
 }
 
-/// A value as it is written: itself, or a manifest and the parts that it names.
+/// Value in its written form: itself, or a manifest and the parts that it names.
 pub(crate) struct Packed {
     pub(crate) value: Bytes,
     pub(crate) parts: Vec<(String, Bytes)>,
 }
 
-/// Whether a value has to be split.
+/// Returns `true` if a value has to be split.
 pub(crate) fn is_large(value: &Bytes) -> bool {
     value.len() > LARGEST_RECORD
 }
 
-/// Makes a large value small enough to be written.
+/// Compresses a large value and splits it into parts.
 pub(crate) fn pack(layout: &Layout, value: &Bytes) -> Result<Packed> {
     let mut packer = GzEncoder::new(Vec::new(), Compression::default());
     let packed = packer.write_all(value).and_then(|()| packer.finish()).map_err(|source| {
         Error::Other { operation: "pack a record", retryable: false, source: source.into() }
     })?;
+    // Named by content: parts of an interrupted write are never mistaken for those of another
+    // value.
     let blob = hash(&packed);
     let parts: Vec<_> = packed
         .chunks(LARGEST_RECORD)
@@ -210,21 +213,21 @@ fn hash(bytes: &[u8]) -> String {
     halves.filter_map(|half| char::from_digit(half.into(), 16)).collect()
 }
 
-/// What every document begins with.
+/// Member that every document has.
 #[derive(Deserialize)]
 struct Version {
     #[serde(default)]
     v: u32,
 }
 
-/// Everything below a cluster's directory at one index.
+/// Contents of a cluster's directory at one index.
 #[derive(Debug, Default)]
 pub(crate) struct Snapshot {
     pairs: BTreeMap<String, Bytes>,
 }
 
 impl Snapshot {
-    /// What was read, as the unfinished batch in the journal leaves it.
+    /// Creates a snapshot, with the unfinished batch of the journal applied.
     pub(crate) fn new(layout: &Layout, pairs: Vec<KvPair>) -> Result<Self> {
         let pairs = pairs.into_iter().map(|pair| (pair.key, pair.value)).collect();
         let mut snapshot = Self { pairs };
@@ -237,7 +240,7 @@ impl Snapshot {
         Ok(snapshot)
     }
 
-    /// The batch that was begun and has not come to its end.
+    /// Returns the batch that was begun and not completed.
     pub(crate) fn journal(&self, layout: &Layout) -> Result<Option<Writes>> {
         let journal: Option<Record<Journal>> = self.read(layout, &layout.journal())?;
         let text = |value: Option<String>| value.map(Bytes::from);
@@ -253,7 +256,7 @@ impl Snapshot {
         })
     }
 
-    /// A document; `None` when there is none.
+    /// Reads a document; `None` if there is none.
     pub(crate) fn read<T: DeserializeOwned>(
         &self,
         layout: &Layout,
@@ -261,6 +264,7 @@ impl Snapshot {
     ) -> Result<Option<T>> {
         let Some(value) = self.value(layout, key)? else { return Ok(None) };
         let bad = |problem: String| Error::Data { key: key.to_owned(), problem };
+        // The version before the rest, since a newer document may not decode at all.
         let version: Version = serde_json::from_slice(&value)
             .map_err(|error| bad(format!("cannot be read: {error}; see -reset-storage")))?;
         if version.v > VERSION {
@@ -275,7 +279,7 @@ impl Snapshot {
             .map_err(|error| bad(format!("cannot be read: {error}; see -reset-storage")))
     }
 
-    /// A value, put together where it was split.
+    /// Returns a value, reassembled if it was split.
     fn value(&self, layout: &Layout, key: &str) -> Result<Option<Bytes>> {
         let Some(value) = self.pairs.get(key) else { return Ok(None) };
         let Ok(manifest) = serde_json::from_slice::<Manifest>(value) else {
@@ -291,18 +295,20 @@ impl Snapshot {
             packed
                 .extend_from_slice(self.pairs.get(&part).ok_or_else(|| bad("a part is missing"))?);
         }
+        // A reader may meet parts that are being replaced.
         if hash(&packed) != manifest.blob || manifest.enc != "gzip" {
             return Err(bad("the hash is not that"));
         }
         let mut value = Vec::new();
         GzDecoder::new(packed.as_slice())
+            // Bounded, so that a damaged or hostile record cannot fill the memory.
             .take(LARGEST_UNPACKED)
             .read_to_end(&mut value)
             .map_err(|_bad| bad("nothing can be unpacked"))?;
         Ok(Some(value.into()))
     }
 
-    /// Parts that no record names.
+    /// Returns parts that no record names.
     pub(crate) fn garbage(&self, layout: &Layout) -> Vec<String> {
         let blobs = layout.blobs();
         let named: BTreeSet<String> = self
@@ -322,14 +328,14 @@ impl Snapshot {
     }
 }
 
-/// A batch that is larger than one transaction: written as a whole first, then
-/// carried out piece by piece, which may be done again.
+/// Batch that is larger than one transaction: written as a whole first, then carried out piece by
+/// piece, which may be repeated.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Journal {
     pub(crate) writes: BTreeMap<String, Option<String>>,
 }
 
-/// The operation for one write.
+/// Returns the operation of one write.
 pub(crate) fn op(key: &str, value: Option<&Bytes>) -> KvOp {
     match value {
         Some(value) => KvOp::set(key, value.clone()),

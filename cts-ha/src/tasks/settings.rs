@@ -1,3 +1,5 @@
+//! The block `high_availability` of a configuration, checked with positions and advice.
+
 use std::{net::Ipv6Addr, time::Duration};
 
 use consul_watch::GoDuration;
@@ -9,16 +11,16 @@ use http::uri::Authority;
 
 use crate::Timing;
 
-/// The block's name.
+/// Name of the block.
 const BLOCK: &str = "high_availability";
 
-/// `high_availability { … }`, checked.
+/// Settings of the block `high_availability`, checked.
 ///
 /// Source: Consul documentation `nia/configuration#high-availability`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HighAvailability {
-    /// `cluster.name`: what the instances have in common.
+    /// `cluster.name`: name that all instances of the cluster share.
     pub cluster: String,
     /// `cluster.storage.parent_path`; default `consul-terraform-sync`.
     pub parent_path: String,
@@ -28,42 +30,42 @@ pub struct HighAvailability {
     pub session_ttl: Duration,
     /// `cluster.storage.lock_delay`, which upstream does not have; default 15 s.
     pub lock_delay: Duration,
-    /// `cluster.storage.monitor_retries`, which upstream does not have: how many
-    /// reads of the lock in a row may fail while leading; default 5.
+    /// `cluster.storage.monitor_retries`, which upstream does not have: number of consecutive reads
+    /// of the lock that may fail while leading; default 5.
     pub monitor_retries: u32,
-    /// `cluster.storage.monitor_retry_time`, which upstream does not have: the
-    /// pause between such reads; default 2 s.
+    /// `cluster.storage.monitor_retry_time`, which upstream does not have: pause between such
+    /// reads; default 2 s.
     pub monitor_retry_time: Duration,
     /// `cluster.compat_check_interval`, which upstream does not have; default 5 min.
     pub compat_check_interval: Duration,
     /// `cluster.failover_run`, which upstream does not have; default all.
     pub failover_run: FailoverRun,
-    /// `cluster.compat_blocks_leadership`, which upstream does not have: an instance that
-    /// could not run a stored task does not stand for election; default false, as upstream.
+    /// `cluster.compat_blocks_leadership`, which upstream does not have: `true` keeps an instance
+    /// that could not run a stored task from standing for election; default `false`, as upstream.
     pub compat_blocks_leadership: bool,
-    /// `instance.address`: where the others and users reach this instance.
+    /// `instance.address`: host name or address at which other instances and users reach this one.
     pub address: Option<String>,
-    /// `instance.redirect`, which upstream does not have: `"redirect"` answers requests to
-    /// a follower with 307 and the leader's address, where it has one; `"error"`, the
-    /// default, with 400, as upstream does.
+    /// `instance.redirect`, which upstream does not have: `"redirect"` answers requests to a
+    /// follower with 307 and the leader's address, if it has one; `"error"`, the default, with 400,
+    /// as upstream does.
     pub redirect: bool,
 }
 
-/// Which tasks a new leader runs once before it watches for changes.
+/// Tasks that a new leader runs once before it watches for changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum FailoverRun {
-    /// All, as upstream does: `all`.
+    /// `all`: every task, as upstream does.
     #[default]
     All,
-    /// Those whose inputs differ from those last applied, and those whose last
-    /// run failed: `changed`. A run that was cut short by the crash itself and
-    /// whose inputs have changed back meanwhile is not found.
+    /// `changed`: tasks whose inputs differ from those last applied, and tasks whose last run
+    /// failed. A run that the crash itself cut short, and whose inputs have changed back meanwhile,
+    /// is not detected.
     Changed,
 }
 
 impl HighAvailability {
-    /// The settings of a cluster with nothing but a name.
+    /// Creates the settings of a cluster with nothing but a name.
     pub fn new(cluster: impl Into<String>) -> Self {
         Self {
             cluster: cluster.into(),
@@ -81,12 +83,12 @@ impl HighAvailability {
         }
     }
 
-    /// Reads a configuration's block; `None` when it has none.
+    /// Reads a configuration's block; `None` if it has none.
     ///
     /// # Errors
     ///
-    /// Every mistake in the block, and in what must fit it: the backend `local`
-    /// of the driver "terraform" keeps its state where no other instance finds it.
+    /// Every mistake in the block, and in settings that must fit it: the backend `local` of the
+    /// driver "terraform" keeps its state where no other instance finds it.
     pub fn of(config: &Config) -> Result<Option<Self>, Vec<Diagnostic>> {
         let Some(block) = config.blocks.get(BLOCK) else { return Ok(None) };
         let mut errors = Vec::new();
@@ -104,7 +106,7 @@ impl HighAvailability {
         if errors.is_empty() { Ok(Some(settings)) } else { Err(errors) }
     }
 
-    /// Where the cluster's keys are, without a slash at either end.
+    /// Returns the directory of the cluster's keys, without a slash at either end.
     pub fn directory(&self) -> String {
         if self.parent_path.is_empty() {
             return self.cluster.clone();
@@ -112,13 +114,13 @@ impl HighAvailability {
         format!("{}/{}", self.parent_path, self.cluster)
     }
 
-    /// The tag that the cluster's members register with.
+    /// Returns the tag that the cluster's members register with.
     pub fn tag(&self) -> String {
         format!("cts-cluster:{}", self.cluster)
     }
 }
 
-/// Claims the block `high_availability`.
+/// Configuration block `high_availability`, for the parser.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct HighAvailabilityKind;
 
@@ -144,7 +146,7 @@ fn child<'a>(value: &'a ConfigValue, key: &str) -> Option<&'a ConfigValue> {
         ValueKind::Object(entries) => {
             entries.iter().find(|entry| entry.key == key).map(|entry| &entry.value)
         }
-        // One block that JSON writes as a list.
+        // A single block, which JSON writes as a list.
         ValueKind::List(items) => items.iter().find_map(|item| child(item, key)),
         _ => None,
     }
@@ -211,7 +213,7 @@ fn find<'a>(entries: &[&'a Entry], key: &str) -> Option<&'a ConfigValue> {
     entries.iter().find(|entry| entry.key == key).map(|entry| &entry.value)
 }
 
-/// Returns `true` for a name, an IPv4 or an IPv6 address, each with or without a port.
+/// Returns `true` for a host name, an IPv4 or an IPv6 address, each with or without a port.
 fn is_host(address: &str) -> bool {
     let authority =
         |text: &str| text.parse::<Authority>().is_ok_and(|it| !it.as_str().contains('@'));
@@ -227,7 +229,7 @@ impl Reader<'_> {
         self.errors.push(Diagnostic::error(message).at(place).help(help));
     }
 
-    /// The members of a block, each once, and none that nobody knows.
+    /// Returns the members of a block, each once, and reports unknown ones.
     fn members<'v>(
         &mut self,
         path: &str,
@@ -329,6 +331,7 @@ impl Reader<'_> {
                 self.duration(key, value, place);
             }
         }
+        // Checked together, since the lease depends on both.
         if let Err(error) = Timing::new(settings.session_ttl, settings.lock_delay) {
             let key =
                 if error.to_string().starts_with("lock") { "lock_delay" } else { "session_ttl" };
@@ -340,7 +343,7 @@ impl Reader<'_> {
     fn redirect(&mut self, value: &ConfigValue, settings: &mut HighAvailability) {
         match self.text("redirect", value).as_deref() {
             Some("error") => settings.redirect = false,
-            // A leader without an address could be named, and not be gone to.
+            // A leader without an address could be named, but not redirected to.
             Some("redirect") if settings.address.is_none() => self.error(
                 "redirect: needs instance.address, to which the others redirect when this \
                  instance leads",
@@ -435,7 +438,7 @@ mod tests {
         value(ValueKind::Number(number.into()))
     }
 
-    /// The settings of a block with this in `storage "consul"`, and its mistakes.
+    /// Reads a block with this in `storage "consul"`, and returns its mistakes, too.
     fn stored<const N: usize>(
         entries: [(&str, ConfigValue); N],
     ) -> (HighAvailability, Vec<Diagnostic>) {
@@ -463,7 +466,7 @@ mod tests {
         );
     }
 
-    /// The settings of these blocks `instance` and, beside a name, `cluster`.
+    /// Reads these blocks `instance` and, beside a name, `cluster`.
     fn blocks<const N: usize, const M: usize>(
         instance: [(&str, ConfigValue); N],
         cluster: [(&str, ConfigValue); M],

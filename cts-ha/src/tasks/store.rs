@@ -1,4 +1,13 @@
 //! State of Consul-Terraform-Sync in Consul's KV store, written by the leader alone.
+//!
+//! Life of a batch:
+//!
+//! | state | next | what a reader, or the next leader, sees |
+//! | --- | --- | --- |
+//! | small enough for one transaction | written | all of it or nothing |
+//! | larger: parts are written | journal is written | nothing: no record names the parts |
+//! | journal is written | records are written, piece by piece | all of it: readers apply the journal, the next leader completes it |
+//! | the last piece deletes the journal | written | all of it |
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,39 +31,40 @@ use super::records::{
 };
 use crate::{Consul, Error, Leadership, Result, contest::bounded};
 
-/// How many operations a transaction may hold on every server, with the one
-/// that checks the lock.
+/// Largest number of operations in a transaction that every server accepts, with the one that
+/// checks the lock.
 const OPS: usize = 60;
 
-/// How many bytes of values a transaction may hold: base64 makes 4 of 3, and a
-/// server takes 512 KiB.
+/// Largest size of the values in a transaction, in bytes: base64 makes 4 of 3, and a server accepts
+/// 512 KiB.
 const BYTES: usize = 300 * 1024;
 
-/// How long reading everything may take.
+/// Time limit of reading everything.
 const READ: Duration = Duration::from_secs(20);
 
-/// Longest message of an event that is kept.
+/// Longest message of an event that is stored, in bytes.
 const LONGEST_MESSAGE: usize = 16 * 1024;
 
-/// How a [`KvTaskStore`] is opened.
+/// Settings of a [`KvTaskStore`].
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct StoreOptions {
-    /// Tasks to put into a store that has never been used, or is reset.
+    /// Tasks to put into a store that was never used, or is reset.
     pub configured: Vec<Task>,
-    /// Throws away what is stored; off by default.
+    /// `true` to discard the stored state. Default `false`.
     pub reset: bool,
-    /// The driver in use, for the checks of other instances.
+    /// Name of the driver in use, for the checks of other instances.
     pub driver: String,
 }
 
-/// Keeps the state of Consul-Terraform-Sync in Consul KV.
+/// Store of Consul-Terraform-Sync's state in Consul KV.
 ///
-/// Opened with a [`Leadership`], it writes nothing that Consul does not accept
-/// from the holder of the lock: a deposed leader gets [`cts_tasks::Error::Fenced`].
-/// A batch is all or nothing, also one that is too large for one transaction:
-/// it is written as a whole first, and whoever opens the store next completes it.
-/// Opened without one it can only be read.
+/// Opened with a [`Leadership`], it writes only what Consul accepts from the holder of the lock: a
+/// deposed leader gets [`cts_tasks::Error::Fenced`]. A batch is all or nothing, even if it is too
+/// large for one transaction: it is written as a whole first, and whoever opens the store next
+/// completes it.
+///
+/// Opened without a leadership it can only be read.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -79,41 +89,41 @@ pub struct KvTaskStore {
     consul: Consul,
     layout: Layout,
     leadership: Option<Leadership>,
-    /// What Consul holds, as far as it has acknowledged.
+    /// State that Consul has acknowledged.
     kept: Mutex<Kept>,
 }
 
-/// Store that a reset meets.
+/// Store that a reset finds.
 enum Found {
-    /// One that has never been used.
+    /// Never used.
     Nothing,
-    /// One with this metadata.
+    /// Used, with this metadata.
     Store(Meta),
-    /// One whose metadata cannot be read.
+    /// Used, with unreadable metadata.
     Unreadable,
 }
 
 #[derive(Debug, Default, Clone)]
 struct Kept {
     state: State,
-    /// Order and origin of the tasks.
+    /// Position and origin of the tasks.
     places: BTreeMap<TaskName, (u64, TaskSource)>,
     next_seq: u64,
     /// Tasks whose records a failed commit may have changed.
     unsure: BTreeSet<TaskName>,
-    /// That commit may have left its journal, which the next one must supersede.
+    /// `true` if that commit may have left its journal, which the next one must supersede.
     journal_left: bool,
 }
 
 impl KvTaskStore {
-    /// Opens the store below `directory` as the leader: completes what a crash
-    /// has cut short, and puts `options.configured` into a store that has never
-    /// been used, or is to be reset. Stored tasks win over configured ones.
+    /// Opens the store below `directory` as the leader: completes what a crash has interrupted, and
+    /// puts `options.configured` into a store that was never used, or is reset. Stored tasks win
+    /// over configured ones.
     ///
     /// # Errors
     ///
-    /// [`Error::Ended`] when leadership is over, [`Error::Data`] for documents
-    /// of a newer version or that cannot be read, else what Consul answers.
+    /// [`Error::Ended`] if leadership is over, [`Error::Data`] for unreadable documents and those
+    /// of a newer version; otherwise the error of Consul.
     pub async fn open(
         directory: &str,
         leadership: &Leadership,
@@ -126,6 +136,7 @@ impl KvTaskStore {
             leadership: Some(leadership.clone()),
             kept: Mutex::default(),
         };
+        // Before the snapshot: unreadable documents must not prevent the reset that removes them.
         if options.reset {
             let found = store.found_before_reset().await?;
             store.reset(leadership, found, options).await?;
@@ -133,6 +144,7 @@ impl KvTaskStore {
             return Ok(store);
         }
         let snapshot = store.snapshot().await?;
+        // Before anything is read: the metadata itself may be part of the interrupted batch.
         store.complete(&snapshot, leadership).await?;
         let meta: Option<Meta> = snapshot.read(&store.layout, &store.layout.meta())?;
         if let Some(meta) = meta.as_ref().filter(|meta| meta.schema > VERSION) {
@@ -159,7 +171,7 @@ impl KvTaskStore {
         Ok(store)
     }
 
-    /// Reads the store below `directory`; commits are refused.
+    /// Opens the store below `directory` for reading; commits are refused.
     pub fn read_only(consul: &Consul, directory: &str) -> Self {
         Self {
             consul: consul.clone(),
@@ -169,8 +181,8 @@ impl KvTaskStore {
         }
     }
 
-    /// Reads all that is stored. An error says which document cannot be read, which the
-    /// seam to the engine does not.
+    /// Reads everything. The error names the unreadable document, which the seam to the engine does
+    /// not.
     pub(crate) async fn read(&self) -> Result<State> {
         let snapshot = self.snapshot().await?;
         Ok(self.decode(&snapshot)?.state)
@@ -180,8 +192,8 @@ impl KvTaskStore {
         Snapshot::new(&self.layout, self.pairs().await?)
     }
 
-    /// Looks for what a reset throws away. A journal or metadata that cannot be read is
-    /// no obstacle: it goes with the rest.
+    /// Finds what a reset discards. An unreadable journal or unreadable metadata is no obstacle,
+    /// because it is discarded, too.
     async fn found_before_reset(&self) -> Result<Found> {
         let pairs = self.pairs().await?;
         let meta = pairs.iter().find(|pair| pair.key == self.layout.meta());
@@ -205,7 +217,7 @@ impl KvTaskStore {
         Ok(bounded("read the stored state", READ, reading).await?.value)
     }
 
-    /// Carries out what a crash has left in the journal.
+    /// Completes the batch that a crash left in the journal.
     async fn complete(&self, snapshot: &Snapshot, leadership: &Leadership) -> Result<()> {
         if let Some(writes) = snapshot.journal(&self.layout)? {
             tracing::info!(writes = writes.len(), "completing what the last leader has begun");
@@ -244,11 +256,12 @@ impl KvTaskStore {
             term,
             reset_at: (!is_new).then_some(term),
             driver: options.driver,
+            // Marked first: a reset that is interrupted is repeated by whoever opens the store.
             resetting: true,
         };
         let mut begin = vec![KvOp::set(self.layout.meta(), json(&meta))];
         begin.extend(Kind::ALL.map(|kind| KvOp::delete_tree(self.layout.folder(kind))));
-        // Carried out after the reset, it would bring back what is thrown away here.
+        // A journal that was carried out after the reset would bring back what is discarded here.
         begin.push(KvOp::delete(self.layout.journal()));
         fenced(leadership, begin).await?;
         let mut kept = Kept::default();
@@ -321,7 +334,7 @@ impl KvTaskStore {
         Ok(kept)
     }
 
-    /// All records of these tasks, as `kept` has them.
+    /// Encodes all records of these tasks from `kept`.
     fn records(&self, kept: &Kept, names: &BTreeSet<TaskName>, term: u64) -> Result<Writes> {
         let mut writes = Writes::new();
         for name in names {
@@ -350,7 +363,7 @@ impl KvTaskStore {
         Ok(writes)
     }
 
-    /// Writes everything, all or nothing as seen by whoever opens the store.
+    /// Writes a batch so that whoever opens the store sees all of it or nothing.
     async fn write(
         &self,
         leadership: &Leadership,
@@ -369,6 +382,8 @@ impl KvTaskStore {
         if packed.len() <= OPS && bytes <= BYTES {
             let mut ops: Vec<_> =
                 packed.iter().map(|(key, value)| op(key, value.as_ref())).collect();
+            // A journal of a failed commit would otherwise be carried out over this batch at the
+            // next opening.
             if *journal_left {
                 ops.push(KvOp::delete(self.layout.journal()));
             }
@@ -386,19 +401,19 @@ impl KvTaskStore {
         let journal = record(leadership.token().get(), journal)?;
         let journal = self.split(leadership, journal).await?;
         *journal_left = true;
-        // From here on the batch is done, whatever becomes of this process.
+        // From here on the batch holds, whatever becomes of this process.
         fenced(leadership, vec![KvOp::set(self.layout.journal(), journal)]).await?;
         self.carry_out(leadership, &packed, true).await?;
         *journal_left = false;
         Ok(())
     }
 
-    /// Writes the parts of a value that is too large, and gives what stands for it.
+    /// Writes the parts of a value that is too large, and returns the manifest in its place.
     async fn split(&self, leadership: &Leadership, value: Bytes) -> Result<Bytes> {
         if !is_large(&value) {
             return Ok(value);
         }
-        // Packing takes its time, in which the session must be renewed.
+        // Compression takes time, in which the session must be renewed.
         let layout = self.layout.clone();
         let packing = tokio::task::spawn_blocking(move || pack(&layout, &value));
         let packed = packing.await.map_err(|source| Error::Other {
@@ -406,14 +421,14 @@ impl KvTaskStore {
             retryable: false,
             source: source.into(),
         })??;
+        // Parts before the record that names them.
         for (key, part) in packed.parts {
             fenced(leadership, vec![KvOp::set(key, part)]).await?;
         }
         Ok(packed.value)
     }
 
-    /// Carries writes out in as many transactions as it takes; the last one
-    /// takes the journal away.
+    /// Carries out writes in as many transactions as needed; the last one deletes the journal.
     async fn carry_out(
         &self,
         leadership: &Leadership,
@@ -428,6 +443,7 @@ impl KvTaskStore {
                 None => None,
             };
             let size = value.as_ref().map_or(0, Bytes::len);
+            // One operation of each transaction is the check of the lock.
             if ops.len() + 1 >= OPS || bytes + size > BYTES {
                 fenced(leadership, std::mem::take(&mut ops)).await?;
                 bytes = 0;
@@ -441,7 +457,7 @@ impl KvTaskStore {
         fenced(leadership, ops).await
     }
 
-    /// Deletes parts that no record names. What fails is tried at the next opening.
+    /// Deletes parts that no record names. A failure leaves them to the next opening.
     async fn sweep(&self, leadership: &Leadership) {
         let sweeping = async {
             let garbage = self.snapshot().await?.garbage(&self.layout);
@@ -479,18 +495,20 @@ impl KvTaskStore {
         let mut next = kept.clone();
         let mut names = kept.unsure.clone();
         for change in batch {
+            // Also the tasks of a failed commit, whose records may hold either state.
             names.insert(next.change(change)?);
         }
         let term = leadership.token().get();
         let before = self.records(&kept, &names, term)?;
         let unsure = self.records(&next, &kept.unsure, term)?;
         let mut writes = self.records(&next, &names, term)?;
+        // Unchanged records are skipped, which saves most of a commit: usually one event.
         writes.retain(|key, value| before.get(key) != Some(value) || unsure.contains_key(key));
         let large = writes.values().flatten().any(|value| value.len() > BYTES);
         let mut journal_left = kept.journal_left;
         let written = self.write(leadership, &writes, &mut journal_left).await;
         if let Err(error) = written {
-            // It may have taken effect; the next commit says what holds.
+            // It may have taken effect; the next commit writes what holds.
             kept.unsure.extend(names);
             kept.journal_left = journal_left;
             return Err(error);
@@ -499,6 +517,7 @@ impl KvTaskStore {
         next.journal_left = journal_left;
         *kept = next;
         drop(kept);
+        // Only a large value can leave parts behind.
         if large {
             self.sweep(leadership).await;
         }
@@ -514,7 +533,7 @@ impl Kept {
         }
     }
 
-    /// Applies a change, and says whose records it concerns.
+    /// Applies a change, and returns the task whose records it concerns.
     fn change(&mut self, change: &Change) -> Result<TaskName> {
         let name = match change {
             Change::PutTask(task) => {
@@ -546,8 +565,8 @@ impl Kept {
     }
 }
 
-/// Returns `true` if a stored task is the configured one. Each instance has the folder of
-/// a task below its own working directory, so that is no difference.
+/// Returns `true` if a stored task equals the configured one. Each instance has a task's folder
+/// below its own working directory, so that is no difference.
 fn is_same(stored: &Task, configured: &Task) -> bool {
     let mut stored = stored.clone();
     if stored.working_dir_inherited && configured.working_dir_inherited {
@@ -574,7 +593,7 @@ fn json<T: Serialize>(value: &T) -> Bytes {
     serde_json::to_vec(value).unwrap_or_default().into()
 }
 
-/// An event whose message is not too long to be kept.
+/// Returns an event whose message is short enough to be stored.
 fn shortened(event: &cts_tasks::Event) -> cts_tasks::Event {
     let mut event = event.clone();
     if let Some(error) = &mut event.error
@@ -587,7 +606,7 @@ fn shortened(event: &cts_tasks::Event) -> cts_tasks::Event {
     event
 }
 
-/// The error of the seam.
+/// Converts an error to the seam's.
 pub(crate) fn seam(error: Error) -> cts_tasks::Error {
     match error {
         Error::Ended(loss) => cts_tasks::Error::Fenced { reason: loss.to_string() },
@@ -609,6 +628,8 @@ impl TaskStore for KvTaskStore {
         let mut read = self.decode(&snapshot).map_err(seam)?;
         let state = read.state.clone();
         let mut kept = self.kept.lock().await;
+        // A failed commit is still uncertain, although everything was read again: its writes may
+        // arrive late.
         read.unsure = std::mem::take(&mut kept.unsure);
         read.journal_left = kept.journal_left;
         *kept = read;

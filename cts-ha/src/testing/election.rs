@@ -1,8 +1,7 @@
-//! What every [`Elector`] must do, one function for each sentence of its contract.
+//! Contract of every [`Elector`]: one function for each sentence of it.
 //!
-//! Implement [`Arena`] for a place where candidates of yours can meet and be
-//! cut off, and give each function a fresh one. All work with a paused clock if
-//! the arena does.
+//! Implement [`Arena`] for a place where your candidates can meet and be cut off, and pass each
+//! function a fresh one. All functions work with a paused clock if the arena does.
 //!
 //! ```
 //! # tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true)
@@ -46,24 +45,24 @@ use tokio::{task::JoinSet, time::timeout};
 use super::OddClock;
 use crate::{Elector, ElectorExt as _, FencingToken, Leadership, Loss};
 
-/// A place where candidates meet.
+/// Place where candidates meet.
 pub trait Arena: Send + Sync {
-    /// A candidate that measures its lease with `clock`.
+    /// Creates a candidate that measures its lease with `clock`.
     fn candidate(&self, id: &str, clock: Arc<dyn Clock>) -> Box<dyn Contender>;
 
-    /// The clock of a candidate whose clock is right.
+    /// Returns the clock of a candidate whose clock is right.
     fn clock(&self) -> Arc<dyn Clock>;
 
-    /// How long it takes at most until another leads after a leader has died.
+    /// Returns the longest time until another leads after a leader has died.
     fn failover(&self) -> Duration;
 }
 
-/// A candidate that can be cut off.
+/// Candidate that can be cut off.
 pub trait Contender: Send + Sync {
-    /// Its elector.
+    /// Returns its elector.
     fn elector(&self) -> Arc<dyn Elector>;
 
-    /// Cuts it off from the others without telling anyone, or lets it reach them again.
+    /// Cuts it off from the others without notifying anyone, or reconnects it.
     fn cut(&self, cut: bool);
 }
 
@@ -78,13 +77,13 @@ async fn lead(arena: &dyn Arena, elector: &dyn Elector) -> Leadership {
         .expect("the candidate may stand")
 }
 
-/// Leads and resigns, without the wait of a failover: nobody else leads.
+/// Campaigns and resigns, without the wait of a failover: nobody else leads.
 async fn takes_over(elector: &dyn Elector) {
     let campaign = timeout(Duration::from_secs(5), elector.campaign());
     campaign.await.expect("soon").expect("the candidate may stand").resign().await;
 }
 
-/// At no moment do two lead, and all who want to come to it.
+/// Checks that at no moment two lead, and that all candidates get to lead.
 pub async fn at_most_one_leads(arena: &dyn Arena) {
     let leading = Arc::new(AtomicUsize::new(0));
     let mut candidates = JoinSet::new();
@@ -109,7 +108,7 @@ pub async fn at_most_one_leads(arena: &dyn Arena) {
     }
 }
 
-/// Whoever resigns has ended to lead before another does, and that is at once.
+/// Checks that a leader that resigns has ended before another leads, and that this is at once.
 pub async fn a_leader_that_resigns_is_followed_at_once(arena: &dyn Arena) {
     let (one, two) = (sound(arena, "one").elector(), sound(arena, "two").elector());
     let first = lead(arena, &*one).await;
@@ -129,7 +128,7 @@ pub async fn a_leader_that_resigns_is_followed_at_once(arena: &dyn Arena) {
     second.resign().await;
 }
 
-/// Later leaderships have larger tokens.
+/// Checks that later leaderships have larger tokens.
 pub async fn tokens_grow(arena: &dyn Arena) {
     let (one, two) = (sound(arena, "one").elector(), sound(arena, "two").elector());
     let mut before = FencingToken::default();
@@ -141,8 +140,8 @@ pub async fn tokens_grow(arena: &dyn Arena) {
     }
 }
 
-/// A leader that is cut off has ended to lead before another does; afterwards
-/// it can lead again.
+/// Checks that a leader that is cut off has ended before another leads, and that it can lead again
+/// afterwards.
 pub async fn a_leader_cut_off_ends_before_another_leads(arena: &dyn Arena) {
     let (one, two) = (sound(arena, "one"), sound(arena, "two"));
     let first = lead(arena, &*one.elector()).await;
@@ -156,8 +155,8 @@ pub async fn a_leader_cut_off_ends_before_another_leads(arena: &dyn Arena) {
     lead(arena, &*one.elector()).await.resign().await;
 }
 
-/// Leadership lasts at whatever time it is gained: also long after the
-/// candidate has last renewed what it stands on.
+/// Checks that leadership lasts whenever it is gained, also long after the candidate has last
+/// renewed its session.
 pub async fn leadership_lasts_whenever_it_is_gained(arena: &dyn Arena) {
     let (one, two) = (sound(arena, "one").elector(), sound(arena, "two").elector());
     for part in [8, 4, 2] {
@@ -174,7 +173,7 @@ pub async fn leadership_lasts_whenever_it_is_gained(arena: &dyn Arena) {
     }
 }
 
-/// A short cut changes nothing.
+/// Checks that a short cut changes nothing.
 pub async fn a_short_cut_is_survived(arena: &dyn Arena) {
     let one = sound(arena, "one");
     let first = lead(arena, &*one.elector()).await;
@@ -187,7 +186,7 @@ pub async fn a_short_cut_is_survived(arena: &dyn Arena) {
     first.resign().await;
 }
 
-/// A leader whose clock goes at half the speed ends before another leads.
+/// Checks that a leader whose clock runs at half speed ends before another leads.
 pub async fn a_slow_clock_ends_in_time(arena: &dyn Arena) {
     let clock = OddClock::new(arena.clock());
     clock.set_rate(0.5);
@@ -201,7 +200,7 @@ pub async fn a_slow_clock_ends_in_time(arena: &dyn Arena) {
     second.resign().await;
 }
 
-/// A leader that was suspended past its lease knows it at its first look.
+/// Checks that a leader that was suspended past its lease notices at its first check.
 pub async fn a_suspended_leader_knows_it_at_once(arena: &dyn Arena) {
     let clock = OddClock::new(arena.clock());
     let one = arena.candidate("one", Arc::new(clock.clone()));
@@ -213,7 +212,7 @@ pub async fn a_suspended_leader_knows_it_at_once(arena: &dyn Arena) {
     first.resign().await;
 }
 
-/// Leadership whose last clone is dropped is given up.
+/// Checks that dropping the last clone of a leadership resigns.
 pub async fn a_leadership_dropped_is_given_up(arena: &dyn Arena) {
     let (one, two) = (sound(arena, "one").elector(), sound(arena, "two").elector());
     let first = lead(arena, &*one).await;
@@ -224,7 +223,7 @@ pub async fn a_leadership_dropped_is_given_up(arena: &dyn Arena) {
     takes_over(&*two).await;
 }
 
-/// Candidates see who leads, and that nobody does.
+/// Checks that candidates see who leads, and that nobody does.
 pub async fn the_leader_is_known(arena: &dyn Arena) {
     let one = sound(arena, "one").elector();
     let first = lead(arena, &*one).await;
@@ -233,8 +232,8 @@ pub async fn the_leader_is_known(arena: &dyn Arena) {
     assert_eq!(one.leader(), None);
 }
 
-/// `run` gives work up when leadership is lost, begins it again at the next
-/// one, and returns what it comes to while leading.
+/// Checks that `run` drops work when leadership is lost, starts it again at the next one, and
+/// returns its result.
 pub async fn work_runs_while_leading(arena: &dyn Arena) {
     let one = sound(arena, "one");
     let started = Arc::new(AtomicUsize::new(0));
@@ -251,7 +250,7 @@ pub async fn work_runs_while_leading(arena: &dyn Arena) {
             async move {
                 if count == 0 {
                     leadership.ended().cancelled().await;
-                    // The work of a deposed leader is cut short after the margin.
+                    // The work of a deposed leader is dropped after the margin.
                     let healed = async {
                         tokio::time::sleep(leadership.margin() * 20).await;
                         "too late"
@@ -269,7 +268,7 @@ pub async fn work_runs_while_leading(arena: &dyn Arena) {
     assert_eq!(started.load(Ordering::SeqCst), 2);
 }
 
-/// Work that a suspend has kept beyond its margin is not woken again.
+/// Checks that work that a suspend kept beyond its margin is not polled again.
 pub async fn work_does_not_outlast_a_suspend(arena: &dyn Arena) {
     let clock = OddClock::new(arena.clock());
     let one = arena.candidate("one", Arc::new(clock.clone()));
@@ -294,8 +293,8 @@ pub async fn work_does_not_outlast_a_suspend(arena: &dyn Arena) {
     assert_eq!(woken.load(Ordering::SeqCst), 0, "another may lead");
 }
 
-/// `run` that is dropped, or whose work panics, leads no more, also when
-/// something else keeps its leadership; and another leads soon.
+/// Checks that `run` resigns if it is dropped, or its work panics, also if something else keeps its
+/// leadership, and that another leads soon.
 pub async fn work_that_is_dropped_or_panics_is_given_up(arena: &dyn Arena) {
     let (one, two) = (sound(arena, "one").elector(), sound(arena, "two").elector());
     for panics in [false, true] {
@@ -325,7 +324,7 @@ pub async fn work_that_is_dropped_or_panics_is_given_up(arena: &dyn Arena) {
     }
 }
 
-/// Heals the cut of [`work_runs_while_leading`] when its leader has given up.
+/// Reconnection of the leader in [`work_runs_while_leading`] after it has ended.
 trait Healing<T> {
     fn with_healing(self, one: &dyn Contender, arena: &dyn Arena) -> impl Future<Output = T>;
 }

@@ -1,4 +1,4 @@
-//! An election among candidates of one process, for tests.
+//! Election among candidates of one process, for tests.
 
 use std::{
     fmt,
@@ -20,14 +20,13 @@ use crate::{
     leadership::Fence,
 };
 
-/// An election among candidates in this process, without a Consul.
+/// Election among candidates in this process, without a Consul.
 ///
-/// It keeps a lock as Consul does: a holder has to be heard of, is given up
-/// after two TTLs of silence, and then nobody holds the lock for the
-/// lock-delay. Its own time is tokio's, which a test can pause. What its leaders
-/// [commit](Leadership::commit) is in a KV store of its own, [`Ballot::client`].
+/// It keeps a lock as Consul does: a holder has to renew, loses the lock after two TTLs of silence,
+/// and then nobody can hold it for the lock-delay. Its own time is tokio's, which a test can pause.
+/// Writes by [commit](Leadership::commit) go to a KV store of its own, [`Ballot::client`].
 ///
-/// A program's failover is tested in a few lines, without waiting:
+/// A test of a program's failover takes a few lines, and no waiting:
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?.block_on(async {
@@ -76,7 +75,7 @@ struct Shared {
     lock_delay: Duration,
     urn: Mutex<Urn>,
     changed: watch::Sender<u64>,
-    /// Keys of the leaders, and the lock that fences them.
+    /// Store with the keys of the leaders, and the lock that fences them.
     store: TestConsul,
     /// Session that holds the lock in `store`.
     fence: tokio::sync::Mutex<Option<SessionId>>,
@@ -96,7 +95,7 @@ struct Holder {
     heard: tokio::time::Instant,
 }
 
-/// One candidate of a [`Ballot`].
+/// Candidate of a [`Ballot`].
 #[derive(Clone)]
 pub struct InProcessElector {
     shared: Arc<Shared>,
@@ -110,7 +109,7 @@ pub struct InProcessElector {
 const LOCK: &str = "ballot/leader";
 
 impl Ballot {
-    /// An election with this timing and lock-delay.
+    /// Creates an election with this timing and lock-delay.
     pub fn new(timing: Timing, lock_delay: Duration) -> Self {
         let shared = Shared {
             timing,
@@ -128,7 +127,7 @@ impl Ballot {
         self.shared.store.client()
     }
 
-    /// A candidate that measures its lease with `clock`.
+    /// Creates a candidate that measures its lease with `clock`.
     pub fn candidate(&self, id: &str, clock: Arc<dyn Clock>) -> InProcessElector {
         InProcessElector {
             shared: Arc::clone(&self.shared),
@@ -141,8 +140,8 @@ impl Ballot {
 }
 
 impl Shared {
-    /// Takes the lock in the store from whoever had it, so that the store refuses what
-    /// earlier leaders commit.
+    /// Takes the lock in the store from its last holder, so that the store refuses commits of
+    /// earlier leaders.
     async fn fence(&self) -> Result<Fence> {
         let consul = Consul::new(self.store.client());
         let mut held = self.fence.lock().await;
@@ -157,7 +156,7 @@ impl Shared {
         Ok(Fence { consul, key: LOCK.to_owned(), session, timing: self.timing })
     }
 
-    /// What holds now: a holder not heard of for two TTLs is none.
+    /// Returns the present state: a holder that was silent for two TTLs has lost the lock.
     fn urn(&self) -> MutexGuard<'_, Urn> {
         let mut urn = self.urn.lock().unwrap_or_else(PoisonError::into_inner);
         let silent = self.timing.ttl * 2;
@@ -181,7 +180,7 @@ impl Shared {
         Some(term)
     }
 
-    /// Whether the holder of this term holds on.
+    /// Records a renewal; returns `false` if the holder of this term has lost the lock.
     fn renew(&self, term: u64) -> bool {
         let mut urn = self.urn();
         let Some(holder) = urn.holder.as_mut().filter(|holder| holder.term == term) else {
@@ -196,7 +195,7 @@ impl Shared {
         self.changed.send_modify(|count| *count += 1);
     }
 
-    /// When it makes sense to try again without a change.
+    /// Returns the time at which another attempt makes sense without a change.
     fn due(&self) -> Option<tokio::time::Instant> {
         let urn = self.urn();
         let silent = urn.holder.as_ref().map(|holder| holder.heard + self.timing.ttl * 2);
@@ -205,21 +204,21 @@ impl Shared {
 }
 
 impl InProcessElector {
-    /// Cuts this candidate off from the others, or lets it reach them again.
+    /// Cuts this candidate off from the others, or reconnects it.
     pub fn cut(&self, cut: bool) {
         self.cut.send_replace(cut);
     }
 
-    /// Ends this candidate as a crash of its process would: it says nothing to the others,
-    /// who lead when two TTLs and the lock-delay have passed. Its leadership has ended with
-    /// [`Loss::Abandoned`], and it never campaigns again.
+    /// Ends this candidate as a crash of its process would: silently. The others lead when two TTLs
+    /// and the lock-delay have passed. Its leadership ends with [`Loss::Abandoned`], and it never
+    /// campaigns again.
     pub fn die(&self) {
         self.dead.cancel();
     }
 
     async fn reachable(&self) {
         let mut cut = self.cut.subscribe();
-        // The sender lives as long as this candidate.
+        // The sender lives as long as this candidate, so this cannot fail.
         drop(cut.wait_for(|cut| !*cut).await);
     }
 
@@ -262,7 +261,7 @@ impl Elector for InProcessElector {
                 let token = FencingToken::new(term);
                 let fence = self.shared.fence().await?;
                 let keep = |resigned: CancellationToken| async move {
-                    // Resigning ends the lease as well, so the reason counts and not the branch.
+                    // Resigning ends the lease, too, so the reason counts and not the branch.
                     let loss = tokio::select! {
                         // A dead process does not resign either.
                         biased;
@@ -270,8 +269,8 @@ impl Elector for InProcessElector {
                         () = resigned.cancelled() => kept.end(Loss::Resigned),
                         loss = own.clone().keep(kept.clone(), term) => loss,
                     };
-                    // One that is cut off reaches nobody; one that has lost it is found to be
-                    // silent, as its last step may still be under way.
+                    // A candidate that is cut off reaches nobody, and one that has lost the lock is
+                    // found to be silent, as its last step may still be running.
                     let dead = own.dead.is_cancelled();
                     if loss == Loss::Resigned && !dead && !*own.cut.borrow() {
                         own.shared.release(term);
@@ -312,11 +311,11 @@ mod tests {
 
     use super::*;
 
-    /// What a dead process would have done next it does no more, such as saying goodbye.
+    /// A dead process does nothing more, such as releasing its lock.
     #[tokio::test(start_paused = true)]
     async fn a_candidate_that_died_does_not_resign() {
         let (ttl, lock_delay) = (Duration::from_secs(15), Duration::from_secs(15));
-        // Which of two things that are both due comes first is drawn.
+        // Which of two futures that are both ready comes first is random.
         for _ in 0..20 {
             let ballot = Ballot::new(Timing::new(ttl, lock_delay).unwrap(), lock_delay);
             let one = ballot.candidate("one", Arc::new(TestClock::default()));

@@ -1,3 +1,5 @@
+//! A clock that runs slow or jumps, for tests of leases.
+
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, SystemTime},
@@ -6,7 +8,7 @@ use std::{
 use consul_watch::Clock;
 use futures::future::BoxFuture;
 
-/// A [`Clock`] that goes slow, or has been suspended: for the tests of leases.
+/// [`Clock`] that runs slow, or was suspended, for tests of leases.
 ///
 /// Clones are the same clock.
 #[derive(Debug, Clone)]
@@ -17,22 +19,22 @@ pub struct OddClock {
 
 #[derive(Debug)]
 struct State {
-    /// What the base showed when the rate was last set, and what we showed then.
+    /// Reading of the base clock when the rate was last set, and our own at that moment.
     base: Duration,
     shown: Duration,
     rate: f64,
 }
 
 impl OddClock {
-    /// A clock that shows what `base` does, until it is told otherwise.
+    /// Creates a clock that shows the time of `base` until it is changed.
     pub fn new(base: Arc<dyn Clock>) -> Self {
         let now = base.monotonic();
         let state = State { base: now, shown: now, rate: 1.0 };
         Self { base, state: Arc::new(Mutex::new(state)) }
     }
 
-    /// From now on goes at this rate: at 0.5 it shows one second for every two.
-    /// Rates that are no positive number count as 1.
+    /// Sets the rate from now on: at 0.5 it shows one second for every two. Rates that are not
+    /// positive numbers count as 1.
     pub fn set_rate(&self, rate: f64) {
         let mut state = self.state();
         let now = self.base.monotonic();
@@ -41,8 +43,7 @@ impl OddClock {
         state.rate = if rate.is_finite() && rate > 0.0 { rate } else { 1.0 };
     }
 
-    /// Jumps ahead, as the machine's clock has done after a suspend. Timers
-    /// that run do not notice.
+    /// Jumps ahead, as the machine's clock does in a suspend. Running timers do not notice.
     pub fn jump(&self, ahead: Duration) {
         self.state().shown += ahead;
     }

@@ -175,7 +175,8 @@ fn name(name: &str) -> TaskName {
     name.to_owned().try_into().unwrap()
 }
 
-/// Spec: HA36
+/// Case HA36: after a crash of the leader a follower leads within 2 x TTL + lock-delay + 5 s, and
+/// runs all tasks once.
 async fn ha36_everything_is_there_after_three_failovers(place: &Place) {
     let deployment = Deployment::new(place, &["one", "two"]);
     let mut leader = deployment.node(place, "a");
@@ -255,7 +256,7 @@ async fn instance_on(
     place.client.catalog_register(&registration).await.unwrap();
 }
 
-/// Spec: HA31
+/// Case HA31: a registration has the tag of the program and the extra tags; its end deregisters.
 async fn an_instance_registers_with_its_cluster(place: &Place) {
     let deployment = Deployment::new(place, &[]);
     let node = deployment.node(place, "a");
@@ -296,7 +297,7 @@ async fn an_instance_registers_with_its_cluster(place: &Place) {
     ran.unwrap();
 }
 
-/// Spec: HA30
+/// Case HA30: queries of services return lists; 429 is retried, 403 is an error about ACLs.
 async fn members_are_found_by_their_tag(place: &Place) {
     let deployment = Deployment::new(place, &[]);
     let tag = format!("cts-cluster:{}", deployment.name);
@@ -363,7 +364,7 @@ async fn a_follower_says_who_leads(place: &Place) {
     follower.shut_down().await;
 }
 
-/// Spec: HA38
+/// Case HA38: a local module that is missing on a follower is logged, and the follower may lead.
 async fn an_incompatible_instance_stands_only_where_it_may(place: &Place) {
     let mut deployment = Deployment::new(place, &["one"]);
     "./firewall".clone_into(&mut deployment.tasks[0].module);
@@ -457,7 +458,7 @@ async fn a_restarted_instance_sends_nobody_to_itself(place: &Place) {
     node.shut_down().await;
 }
 
-/// Spec: HA27
+/// Case HA27: an interceptor decides for every route whether its handler runs.
 async fn a_redirect_has_the_port_of_the_leaders_api(place: &Place) {
     let deployment = Deployment::new(place, &["one"]);
     let ports = [free_port().unwrap(), free_port().unwrap()];
@@ -479,7 +480,7 @@ async fn a_redirect_has_the_port_of_the_leaders_api(place: &Place) {
     leader.shut_down().await;
 }
 
-/// Spec: HA31
+/// Case HA31: a registration has the tag of the program and the extra tags; its end deregisters.
 #[tokio::test(start_paused = true)]
 async fn ha31_a_registration_that_fails_is_logged() {
     let place = Place::double();
@@ -494,7 +495,8 @@ async fn ha31_a_registration_that_fails_is_logged() {
     node.shut_down().await;
 }
 
-/// Spec: HA32, HA33
+/// Case HA32: of five first runs, one of which fails, all or only those before it are made.
+/// Case HA33: a failed first run keeps the driver and stores one event.
 #[tokio::test(start_paused = true)]
 async fn a_first_run_that_fails_ends_nothing_where_that_is_allowed() {
     for allowed in [true, false] {
@@ -612,7 +614,7 @@ async fn ask(cluster: Arc<dyn Cluster>, requests: &[(&str, &str)]) -> Vec<(u16, 
     answers.map(|(status, _, body)| (status, serde_json::from_str(&body).unwrap())).collect()
 }
 
-/// Spec: HA25
+/// Case HA25: without high availability the status of the cluster is 405.
 #[tokio::test]
 async fn without_a_cluster_there_is_no_status_of_one() {
     let (status, body) = ask(Arc::new(Single), &[("GET", "/v1/status/cluster")]).await.remove(0);
@@ -624,7 +626,7 @@ async fn without_a_cluster_there_is_no_status_of_one() {
     assert_eq!(body["request_id"].as_str().unwrap().len(), 36);
 }
 
-/// Spec: HA26
+/// Case HA26: a status handler of the program answers instead.
 #[tokio::test]
 async fn a_cluster_answers_for_its_status() {
     let cluster = Arc::new(Scripted::leader());
@@ -643,7 +645,7 @@ async fn a_cluster_answers_for_its_status() {
     assert_eq!(body, expected);
 }
 
-/// Spec: HA27
+/// Case HA27: an interceptor decides for every route whether its handler runs.
 #[tokio::test]
 async fn a_follower_sends_who_asks_it_to_the_leader() {
     let requests = [
@@ -677,7 +679,7 @@ async fn a_follower_sends_who_asks_it_to_the_leader() {
     assert_eq!(statuses, [200, 200, 200, 404]);
 }
 
-/// Spec: HA27
+/// Case HA27: an interceptor decides for every route whether its handler runs.
 #[tokio::test]
 async fn a_follower_that_redirects_gives_the_leaders_address() {
     let redirecting = |leader: Option<&str>, address: Option<&str>| Scripted {
@@ -724,7 +726,7 @@ async fn a_follower_that_redirects_gives_the_leaders_address() {
     assert_eq!(statuses.collect::<Vec<_>>(), [200, 200]);
 }
 
-/// Spec: HA27
+/// Case HA27: an interceptor decides for every route whether its handler runs.
 #[tokio::test]
 async fn a_client_that_follows_a_redirect_reaches_the_leader() {
     let (leader, address, stop, leading) = serve(Arc::new(Scripted::leader())).await;

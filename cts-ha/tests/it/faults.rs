@@ -419,7 +419,10 @@ fn extent() -> (usize, u64) {
     (count.unwrap_or(usual), seed.unwrap_or_else(|| Rng::new().u64(0..1_000_000)))
 }
 
-/// Spec: HA36, HA39
+/// Case HA36: after a crash of the leader a follower leads within 2 x TTL + lock-delay + 5 s, and
+/// runs all tasks once.
+/// Case HA39: a leader that was stopped for three TTLs writes nothing and applies nothing
+/// afterwards.
 #[tokio::test]
 async fn never_two_leaders_whatever_fails() {
     let case = "faults::never_two_leaders_whatever_fails";
@@ -555,7 +558,8 @@ async fn a_planted_second_sending_is_found() {
     assert!(violations.contains("was called refused and has taken effect"), "{violations}");
 }
 
-/// Spec: HA39
+/// Case HA39: a leader that was stopped for three TTLs writes nothing and applies nothing
+/// afterwards.
 #[tokio::test]
 async fn ha39_a_leader_that_stood_still_comes_back_as_a_follower() {
     let case = "faults::ha39_a_leader_that_stood_still_comes_back_as_a_follower";
@@ -583,7 +587,7 @@ async fn ha39_a_leader_that_stood_still_comes_back_as_a_follower() {
     }
 }
 
-/// Spec: HA37
+/// Case HA37: after a `SIGTERM` of the leader a follower leads within a second.
 #[tokio::test]
 #[expect(clippy::print_stdout, reason = "the figures are for who runs it")]
 async fn a_leader_that_is_stopped_is_followed_within_a_second() {

@@ -58,7 +58,7 @@ async fn holder(place: &Place, key: &str) -> Option<consul_watch::types::Session
     read.value.and_then(|pair| pair.session)
 }
 
-/// Spec: HA1
+/// Case HA1: unlocking a lock that is not held is an error.
 async fn a_lock_not_held_cannot_be_unlocked(place: &Place) {
     let lock = Lock::new(&place.consul(), place.name("lock"), place.lock());
     let error = lock.unlock().await.unwrap_err();
@@ -66,7 +66,7 @@ async fn a_lock_not_held_cannot_be_unlocked(place: &Place) {
     assert_eq!(error.to_string(), "Lock not held");
 }
 
-/// Spec: HA2
+/// Case HA2: locking twice by one handle is an error.
 async fn a_handle_holds_a_lock_once(place: &Place) {
     let lock = Lock::new(&place.consul(), place.name("lock"), place.lock());
     taken(&lock).await;
@@ -76,7 +76,7 @@ async fn a_handle_holds_a_lock_once(place: &Place) {
     lock.unlock().await.unwrap();
 }
 
-/// Spec: HA3
+/// Case HA3: unlocking ends the lease within a second; a second unlock is an error.
 async fn unlocking_signals_the_loss(place: &Place) {
     let lock = Lock::new(&place.consul(), place.name("lock"), place.lock());
     let lease = taken(&lock).await;
@@ -86,7 +86,9 @@ async fn unlocking_signals_the_loss(place: &Place) {
     assert!(matches!(lock.unlock().await, Err(Error::NotHeld)));
 }
 
-/// Spec: HA4, CW39
+/// Case HA4: a session that an operator destroys ends the lease within a second.
+/// Case CW39: contended locks have one holder; losses, conflicts and reclaims show as in Consul's
+/// own client.
 async fn a_destroyed_session_is_noticed(place: &Place) {
     let key = place.name("lock");
     let lock = Lock::new(&place.consul(), &key, place.lock());
@@ -97,7 +99,9 @@ async fn a_destroyed_session_is_noticed(place: &Place) {
     assert!(lease.check().is_err());
 }
 
-/// Spec: HA5, CW39
+/// Case HA5: a lock's key that an operator deletes ends the lease, every time.
+/// Case CW39: contended locks have one holder; losses, conflicts and reclaims show as in Consul's
+/// own client.
 async fn a_deleted_key_is_noticed_every_time(place: &Place) {
     let key = place.name("lock");
     for _round in 0..10 {
@@ -108,7 +112,9 @@ async fn a_deleted_key_is_noticed_every_time(place: &Place) {
     }
 }
 
-/// Spec: HA6, CW39
+/// Case HA6: three contenders that release at once all get the lock within three times 5 s.
+/// Case CW39: contended locks have one holder; losses, conflicts and reclaims show as in Consul's
+/// own client.
 async fn contenders_take_turns(place: &Place) {
     let key = place.name("lock");
     let start = Instant::now();
@@ -127,7 +133,8 @@ async fn contenders_take_turns(place: &Place) {
     assert!(start.elapsed() < Duration::from_secs(15), "{:?}", start.elapsed());
 }
 
-/// Spec: HA7
+/// Case HA7: destroying a lock: refused while held by this handle or another, done when free or
+/// already gone.
 async fn destroying_asks_who_holds(place: &Place) {
     let key = place.name("lock");
     let one = Lock::new(&place.consul(), &key, place.lock());
@@ -144,7 +151,9 @@ async fn destroying_asks_who_holds(place: &Place) {
     two.destroy().await.unwrap();
 }
 
-/// Spec: HA8, CW39
+/// Case HA8: a key with a semaphore's flags is never overwritten by a lock.
+/// Case CW39: contended locks have one holder; losses, conflicts and reclaims show as in Consul's
+/// own client.
 async fn a_key_of_another_kind_is_left_alone(place: &Place) {
     let key = place.name("lock");
     let mut options = PutOptions::default();
@@ -159,7 +168,10 @@ async fn a_key_of_another_kind_is_left_alone(place: &Place) {
     assert_eq!((read.text(), read.flags), (Some("theirs"), SEMAPHORE_FLAGS));
 }
 
-/// Spec: HA9, CW39
+/// Case HA9: a second handle with the same session holds the lock at once; an unlock by one ends
+/// both.
+/// Case CW39: contended locks have one holder; losses, conflicts and reclaims show as in Consul's
+/// own client.
 async fn the_same_session_reclaims_its_lock(place: &Place) {
     let key = place.name("lock");
     let mut request = SessionRequest::default();
@@ -199,7 +211,9 @@ async fn wake(place: &Place, key: &str) {
     assert!(place.client.kv_put(key, place.name("value"), &options).await.unwrap());
 }
 
-/// Spec: HA10, CW39
+/// Case HA10: two failed reads of three that may fail keep the leader.
+/// Case CW39: contended locks have one holder; losses, conflicts and reclaims show as in Consul's
+/// own client.
 async fn the_monitor_gets_over_a_few_failures(place: &Place) {
     assert_eq!(LockOptions::default().monitor_retry_time, Duration::from_secs(2));
     let mut options = place.lock();
@@ -222,7 +236,7 @@ async fn the_monitor_gets_over_a_few_failures(place: &Place) {
     lock.unlock().await.unwrap();
 }
 
-/// Spec: HA11
+/// Case HA11: ten failed reads in a row end the lease.
 async fn the_monitor_gives_up(place: &Place) {
     let mut options = place.lock();
     options.monitor_retries = 3;
@@ -238,7 +252,9 @@ async fn the_monitor_gives_up(place: &Place) {
     .await;
 }
 
-/// Spec: HA12, CW39
+/// Case HA12: a lock that is tried once gives up after its time, and succeeds after a release.
+/// Case CW39: contended locks have one holder; losses, conflicts and reclaims show as in Consul's
+/// own client.
 async fn ha12_trying_once_comes_back_in_time(place: &Place) {
     let key = place.name("lock");
     let one = Lock::new(&place.consul(), &key, place.lock());

@@ -58,7 +58,7 @@ async fn destroy(place: &Place, id: &SessionId) {
     place.client.session_destroy(id, &WriteOptions::default()).await.unwrap();
 }
 
-/// Spec: HA13
+/// Case HA13: a TTL below the minimum or above 24 h is an error of the creation.
 async fn ha13_a_ttl_out_of_range_is_refused(place: &Place) {
     let (client, trouble) = place.troubled();
     let consul = Consul::new(client);
@@ -81,7 +81,8 @@ async fn ha13_a_ttl_out_of_range_is_refused(place: &Place) {
     }
 }
 
-/// Spec: HA14, CW40
+/// Case HA14: a renewal after the destruction reports that the session has expired, and ends.
+/// Case CW40: renewing a destroyed session reports its expiry, and a cancelled renewal ends.
 async fn renewal_ends_when_the_session_is_destroyed(place: &Place) {
     let id = create(place, |request| request.ttl = Some(place.ttl)).await;
     let timing = Timing::new(place.ttl, place.delay).unwrap();
@@ -94,7 +95,8 @@ async fn renewal_ends_when_the_session_is_destroyed(place: &Place) {
     assert_eq!(error.to_string(), "session expired");
 }
 
-/// Spec: HA15, CW40
+/// Case HA15: a cancelled renewal does not destroy the session.
+/// Case CW40: renewing a destroyed session reports its expiry, and a cancelled renewal ends.
 async fn a_renewal_that_is_dropped_destroys_nothing(place: &Place) {
     let (client, trouble) = place.troubled();
     let id = create(place, |request| request.ttl = Some(place.ttl)).await;
@@ -112,7 +114,7 @@ async fn a_renewal_that_is_dropped_destroys_nothing(place: &Place) {
     assert!(!alive(place, &id).await);
 }
 
-/// Spec: HA16
+/// Case HA16: a session that is not renewed lives for one TTL, and is gone after two.
 async fn a_session_that_is_not_renewed_ends_between_one_and_two_ttls(place: &Place) {
     let start = Instant::now();
     let id = create(place, |request| request.ttl = Some(place.ttl)).await;
@@ -153,7 +155,7 @@ async fn set_check(place: &Place, name: &str, status: HealthStatus) {
     place.client.catalog_register(&registration).await.unwrap();
 }
 
-/// Spec: HA18
+/// Case HA18: a session without checks survives the failure of its node.
 async fn a_session_without_checks_survives_its_node(place: &Place) {
     let name = node(place, HealthStatus::Passing).await;
     let bound = create(place, |request| {
@@ -173,7 +175,8 @@ async fn a_session_without_checks_survives_its_node(place: &Place) {
     assert_eq!(info.value.unwrap().node_checks, Vec::<String>::new());
 }
 
-/// Spec: HA19
+/// Case HA19: a critical check, and a deregistered check, service or node, end the session and free
+/// the lock.
 async fn a_session_ends_with_what_it_is_bound_to(place: &Place) {
     for end in ["critical", "check", "node"] {
         let name = node(place, HealthStatus::Passing).await;
@@ -227,7 +230,8 @@ async fn a_session_ends_with_what_it_is_bound_to(place: &Place) {
     assert!(!alive(place, &id).await);
 }
 
-/// Spec: HA20
+/// Case HA20: an ended session with behaviour `release` keeps its keys, which cannot be acquired
+/// during the lock-delay.
 async fn an_ended_session_releases_its_keys_after_the_lock_delay(place: &Place) {
     let delay = Duration::from_millis(800);
     let key = place.name("lock");
@@ -249,7 +253,8 @@ async fn an_ended_session_releases_its_keys_after_the_lock_delay(place: &Place) 
     assert_eq!((again.session, again.lock_index), (Some(two), held.lock_index + 1));
 }
 
-/// Spec: HA21
+/// Case HA21: an ended session with behaviour `delete` deletes its keys; the lock-delay holds for
+/// their names.
 async fn an_ended_session_deletes_its_keys(place: &Place) {
     let delay = Duration::from_millis(800);
     let key = place.name("lock");
@@ -270,7 +275,7 @@ async fn an_ended_session_deletes_its_keys(place: &Place) {
     assert_eq!(get(place, &key).await.unwrap().lock_index, 1);
 }
 
-/// Spec: HA22
+/// Case HA22: a new value from the holder keeps the lock index.
 async fn a_holder_writes_again(place: &Place) {
     let (key, one) = (place.name("lock"), create(place, |_request| ()).await);
     assert!(acquire(place, &key, &one, "x").await);
@@ -282,7 +287,7 @@ async fn a_holder_writes_again(place: &Place) {
     assert_eq!(after.text(), Some("y"));
 }
 
-/// Spec: `HA22a`
+/// Case HA22a: an equal value from the holder changes no index and wakes no blocked reader.
 async fn equal_writes_of_the_holder_change_nothing(place: &Place) {
     let (key, one) = (place.name("lock"), create(place, |_request| ()).await);
     assert!(acquire(place, &key, &one, "x").await);
@@ -306,7 +311,8 @@ async fn equal_writes_of_the_holder_change_nothing(place: &Place) {
     assert_eq!(after.value, before.value);
 }
 
-/// Spec: `HA22b`, HA24
+/// Case HA22b: a plain write keeps the session of a locked key, which still passes its check.
+/// Case HA24: a plain or compare-and-set write changes a locked key's value and keeps its session.
 async fn plain_writes_leave_the_session(place: &Place) {
     use consul_watch::types::KvOp;
     let (key, one) = (place.name("lock"), create(place, |_request| ()).await);
@@ -324,7 +330,8 @@ async fn plain_writes_leave_the_session(place: &Place) {
     assert!(outcome.is_committed(), "{outcome:?}");
 }
 
-/// Spec: HA23
+/// Case HA23: a release by another session, or of a key that is missing or unlocked, changes
+/// nothing.
 async fn a_release_by_another_changes_nothing(place: &Place) {
     let key = place.name("lock");
     let (one, two) = (create(place, |_request| ()).await, create(place, |_request| ()).await);
@@ -344,7 +351,7 @@ async fn a_release_by_another_changes_nothing(place: &Place) {
     assert_eq!(get(place, &key).await, free);
 }
 
-/// Spec: HA28
+/// Case HA28: a session's creation is retried after 500 and 429, not after 400 and 403.
 async fn creation_is_tried_again_where_that_can_help(place: &Place) {
     const CREATE: &str = "PUT /v1/session/create";
     for (faults, tries) in [(&[][..], 1), (&[500], 2), (&[429], 2), (&[500, 429, 503], 4)] {
@@ -368,14 +375,14 @@ async fn creation_is_tried_again_where_that_can_help(place: &Place) {
     assert!(error.to_string().starts_with("missing required Consul ACL: session:write"), "{error}");
 }
 
-/// Spec: HA29
+/// Case HA29: a missing key is none, and no error.
 async fn a_missing_key_is_no_error(place: &Place) {
     let answer = place.client.kv_get(&place.name("none"), &QueryOptions::default()).await.unwrap();
     assert_eq!(answer.value, None);
     assert!(answer.meta.index.is_some());
 }
 
-/// Spec: HA17
+/// Case HA17: a failover of Consul's leader keeps the session and restarts its timer.
 #[tokio::test(start_paused = true)]
 async fn a_session_survives_a_new_leader_of_consul() {
     let place = Place::double();
@@ -390,7 +397,7 @@ async fn a_session_survives_a_new_leader_of_consul() {
     assert!(!alive(&place, &id).await);
 }
 
-/// Spec: HA17
+/// Case HA17: a failover of Consul's leader keeps the session and restarts its timer.
 #[tokio::test]
 async fn a_session_survives_a_restart_of_consul() {
     let case = "sessions::a_session_survives_a_restart_of_consul";

@@ -129,7 +129,7 @@ fn name(name: &str) -> TaskName {
     name.to_owned().try_into().unwrap()
 }
 
-/// Spec: HA34
+/// Case HA34: of six events of a task the five newest stay, and other tasks keep theirs.
 async fn events_of_other_tasks_are_untouched(place: &Place) {
     let site = Site::new(place);
     let leadership = site.lead("one").await;
@@ -207,7 +207,8 @@ async fn stored_tasks_win_over_configured_ones(place: &Place) {
     leadership.resign().await;
 }
 
-/// Spec: HA39
+/// Case HA39: a leader that was stopped for three TTLs writes nothing and applies nothing
+/// afterwards.
 async fn a_deposed_leader_writes_nothing(place: &Place) {
     let site = Site::new(place);
     let first = site.lead("one").await;
@@ -238,7 +239,7 @@ async fn a_deposed_leader_writes_nothing(place: &Place) {
     second.resign().await;
 }
 
-/// Spec: HA35
+/// Case HA35: with `-reset-storage` each gain of leadership resets the state.
 async fn a_reset_happens_at_each_gain(place: &Place) {
     let site = Site::new(place);
     for gain in 0..3 {

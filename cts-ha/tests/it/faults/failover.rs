@@ -83,7 +83,8 @@ fn row(version: &str, times: (Duration, Duration), found: &[Failover]) -> String
 /// Prints the table of TTL, lock-delay and failover: the long form has the default
 /// settings, the shortest that a server takes by default, and fast ones.
 ///
-/// Spec: HA36
+/// Case HA36: after a crash of the leader a follower leads within 2 x TTL + lock-delay + 5 s, and
+/// runs all tasks once.
 #[tokio::test]
 #[expect(clippy::print_stdout, reason = "the table is for who runs it")]
 async fn a_failover_takes_what_consul_takes_and_little_more() {
