@@ -109,7 +109,7 @@ pub struct ConsulElector {
     session: SessionOptions,
     leader: Arc<Mutex<Option<Leader>>>,
     /// Background tasks that give up dropped candidacies.
-    farewells: TaskTracker,
+    shutdowns: TaskTracker,
     /// Leaderships that may not be released yet.
     reigns: Mutex<Vec<Reign>>,
 }
@@ -162,7 +162,7 @@ impl ConsulElector {
             options,
             session,
             leader: Arc::default(),
-            farewells: TaskTracker::new(),
+            shutdowns: TaskTracker::new(),
             reigns: Mutex::default(),
         })
     }
@@ -173,11 +173,11 @@ impl ConsulElector {
     /// A program that ends should await it after it has dropped [`Elector::campaign`],
     /// [`ElectorExt::run`](crate::ElectorExt::run) or a [`Leadership`]; otherwise a session lasts
     /// until its TTL, and the lock with it.
-    pub async fn farewell(&self) {
+    pub async fn shutdown(&self) {
         // `wait` returns only for a closed tracker; reopened, the elector can be used again.
-        self.farewells.close();
-        self.farewells.wait().await;
-        self.farewells.reopen();
+        self.shutdowns.close();
+        self.shutdowns.wait().await;
+        self.shutdowns.reopen();
         let ended: Vec<_> =
             self.reigns().iter().filter(|reign| reign.lease.check().is_err()).cloned().collect();
         for reign in ended {
@@ -210,7 +210,7 @@ impl ConsulElector {
             let (consul, seat, session) = (self.consul.clone(), seat.clone(), Arc::clone(&session));
             async move { give_up(&consul, &seat, &session).await }
         };
-        let candidacy = CleanUp::tracked(leaving, &self.farewells);
+        let candidacy = CleanUp::tracked(leaving, &self.shutdowns);
         let contest = Contest {
             consul: &self.consul,
             clock,

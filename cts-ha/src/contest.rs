@@ -314,7 +314,7 @@ impl Monitor<'_> {
 pub(crate) async fn release(consul: &Consul, seat: &Seat, session: &SessionId) -> Result<bool> {
     let condition = PutCondition::Release(session.clone());
     let put = consul.put(&seat.key, seat.value.clone(), seat.flags, condition);
-    bounded("release lock", crate::session::FAREWELL, put).await
+    bounded("release lock", crate::session::SHUTDOWN_LIMIT, put).await
 }
 
 #[cfg(test)]

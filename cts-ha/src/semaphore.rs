@@ -335,7 +335,7 @@ impl Places {
             }
             Ok(())
         };
-        bounded("release semaphore", crate::session::FAREWELL, leaving).await
+        bounded("release semaphore", crate::session::SHUTDOWN_LIMIT, leaving).await
     }
 
     /// Removes a session, and ends it.

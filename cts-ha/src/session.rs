@@ -55,7 +55,7 @@ impl SessionOptions {
 }
 
 /// Longest time for which ending a session may hold up its owner.
-pub(crate) const FAREWELL: Duration = Duration::from_secs(2);
+pub(crate) const SHUTDOWN_LIMIT: Duration = Duration::from_secs(2);
 
 /// Session that was created and has to be renewed.
 pub(crate) struct Opened {
@@ -179,7 +179,7 @@ impl Opened {
     /// Destroys the session, if Consul answers soon.
     pub(crate) async fn destroy(&self) {
         self.lease.end(Loss::Resigned);
-        match timeout(FAREWELL, self.consul.destroy_session(&self.id)).await {
+        match timeout(SHUTDOWN_LIMIT, self.consul.destroy_session(&self.id)).await {
             Ok(Ok(())) => tracing::debug!(session.id = %self.id, "session destroyed"),
             Ok(Err(error)) => tracing::warn!(
                 session.id = %self.id,

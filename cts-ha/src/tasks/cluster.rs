@@ -228,7 +228,7 @@ impl CtsCluster {
                 leadership = self.elector.campaign() => leadership?,
                 found = self.until_compatible(false) => {
                     // Its session would keep the lock from others if it were granted now.
-                    self.elector.farewell().await;
+                    self.elector.shutdown().await;
                     found?;
                     continue;
                 }
@@ -490,7 +490,7 @@ impl Cluster for CtsCluster {
                 leadership = self.campaign() => leadership,
                 reason = stop.stopped() => {
                     // A lock that was just granted would keep the others waiting.
-                    self.elector.farewell().await;
+                    self.elector.shutdown().await;
                     return Err(cts_tasks::Error::Stopped { reason });
                 }
             };

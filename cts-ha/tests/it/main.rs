@@ -11,7 +11,7 @@ mod clusters;
 mod faults;
 mod fencing;
 mod locks;
-mod partings;
 mod place;
 mod sessions;
+mod shutdowns;
 mod stores;

@@ -36,6 +36,6 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         interrupted = tokio::signal::ctrl_c() => interrupted?,
     }
     // The others need not wait for the end of a session.
-    elector.farewell().await;
+    elector.shutdown().await;
     Ok(())
 }

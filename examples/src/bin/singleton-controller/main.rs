@@ -89,6 +89,6 @@ async fn run(name: &str, address: &str) -> Result<(), BoxError> {
         Some(ended) => ended??,
         None => holding.await??,
     }
-    elector.farewell().await;
+    elector.shutdown().await;
     Ok(())
 }

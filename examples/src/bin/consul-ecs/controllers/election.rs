@@ -62,7 +62,7 @@ pub(super) async fn run(
         done = work => Some(done?),
         () = interrupted => None,
     };
-    elector.farewell().await;
+    elector.shutdown().await;
     Ok(done.unwrap_or(Ok(()))?)
 }
 

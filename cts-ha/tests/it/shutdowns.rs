@@ -41,7 +41,7 @@ async fn a_candidate_that_leaves_takes_its_session_along(place: &Place) {
         _led = waiting.campaign() => unreachable!("another leads"),
         () = seen => {}
     }
-    waiting.farewell().await;
+    waiting.shutdown().await;
     assert_eq!(sessions(place, &name).await, 0, "long before its TTL");
     assert!(leader.check().is_ok());
     leader.resign().await;
@@ -60,7 +60,7 @@ async fn a_grant_that_nobody_waits_for_is_returned(place: &Place) {
         _led = leaving.campaign() => unreachable!("it has no answer"),
         () = asked => {}
     }
-    leaving.farewell().await;
+    leaving.shutdown().await;
     let leadership = timeout(Duration::from_secs(3), next.campaign())
         .await
         .expect("no TTL and no lock-delay passes")
@@ -69,7 +69,7 @@ async fn a_grant_that_nobody_waits_for_is_returned(place: &Place) {
     leadership.resign().await;
 }
 
-/// Its work may be dropped where it stands: the farewell is all that has to be awaited.
+/// Its work may be dropped where it stands: the shutdown is all that has to be awaited.
 async fn a_leader_that_is_dropped_leaves_nothing_behind(place: &Place) {
     let (key, name) = (place.name("leader"), place.name("working"));
     let leader = named(place, &place.consul(), &key, &name);
@@ -82,7 +82,7 @@ async fn a_leader_that_is_dropped_leaves_nothing_behind(place: &Place) {
         }) => unreachable!("the work has no end"),
         led = led => led.unwrap(),
     }
-    leader.farewell().await;
+    leader.shutdown().await;
     assert_eq!(sessions(place, &name).await, 0);
     let next = place.elector(&place.consul(), &key, "next");
     let leadership = timeout(Duration::from_secs(3), next.campaign())
@@ -90,7 +90,7 @@ async fn a_leader_that_is_dropped_leaves_nothing_behind(place: &Place) {
         .expect("no TTL and no lock-delay passes")
         .unwrap();
     // Who leads still is not waited for.
-    timeout(Duration::from_secs(3), next.farewell()).await.expect("nothing to wait for");
+    timeout(Duration::from_secs(3), next.shutdown()).await.expect("nothing to wait for");
     assert!(leadership.check().is_ok());
     leadership.resign().await;
 }
