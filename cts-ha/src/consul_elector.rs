@@ -111,12 +111,12 @@ pub struct ConsulElector {
     /// Background tasks that give up dropped candidacies.
     shutdowns: TaskTracker,
     /// Leaderships that may not be released yet.
-    reigns: Mutex<Vec<Reign>>,
+    held_terms: Mutex<Vec<HeldTerm>>,
 }
 
 /// Term of leadership, as its elector remembers it.
 #[derive(Clone)]
-struct Reign {
+struct HeldTerm {
     lease: Lease,
     /// Cancelled when lock and session are released, or cannot be.
     given_back: CancellationToken,
@@ -163,7 +163,7 @@ impl ConsulElector {
             session,
             leader: Arc::default(),
             shutdowns: TaskTracker::new(),
-            reigns: Mutex::default(),
+            held_terms: Mutex::default(),
         })
     }
 
@@ -179,24 +179,24 @@ impl ConsulElector {
         self.shutdowns.wait().await;
         self.shutdowns.reopen();
         let ended: Vec<_> =
-            self.reigns().iter().filter(|reign| reign.lease.check().is_err()).cloned().collect();
-        for reign in ended {
-            reign.given_back.cancelled().await;
+            self.held_terms().iter().filter(|term| term.lease.check().is_err()).cloned().collect();
+        for term in ended {
+            term.given_back.cancelled().await;
         }
     }
 
-    fn reigns(&self) -> MutexGuard<'_, Vec<Reign>> {
+    fn held_terms(&self) -> MutexGuard<'_, Vec<HeldTerm>> {
         // A panic cannot leave the list half changed.
-        self.reigns.lock().unwrap_or_else(PoisonError::into_inner)
+        self.held_terms.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Remembers a leadership. Dropping the returned guard marks it as released.
-    fn reign(&self, lease: &Lease) -> DropGuard {
+    fn hold_term(&self, lease: &Lease) -> DropGuard {
         let given_back = CancellationToken::new();
-        let mut reigns = self.reigns();
+        let mut held_terms = self.held_terms();
         // Pruned here, so that the list does not grow with the number of terms.
-        reigns.retain(|reign| !reign.given_back.is_cancelled());
-        reigns.push(Reign { lease: lease.clone(), given_back: given_back.clone() });
+        held_terms.retain(|term| !term.given_back.is_cancelled());
+        held_terms.push(HeldTerm { lease: lease.clone(), given_back: given_back.clone() });
         given_back.drop_guard()
     }
 
@@ -263,7 +263,7 @@ impl ConsulElector {
         };
         let (consul, options) = (self.consul.clone(), self.options.clone());
         let leader = Arc::clone(&self.leader);
-        let given_back = self.reign(&lease);
+        let given_back = self.hold_term(&lease);
         Leadership::fenced(lease, token, margin, Some(fence), |resigned| async move {
             let _given_back = given_back;
             let monitor = Monitor {
