@@ -28,8 +28,8 @@ use crate::{
     Candidate, Consul, Elector, Error, FencingToken, Leader, Leadership, Lease, Loss, Result,
     SessionOptions,
     cleanup::CleanUp,
-    contest::{Contest, Grant, LOCK_FLAGS, Monitor, Seat, release},
     leadership::Fence,
+    lock_key::{Grant, LOCK_FLAGS, LockAcquirer, LockMonitor, Seat, release},
     session::Opened,
 };
 
@@ -211,7 +211,7 @@ impl ConsulElector {
             async move { give_up(&consul, &seat, &session).await }
         };
         let candidacy = CleanUp::tracked(leaving, &self.shutdowns);
-        let contest = Contest {
+        let acquirer = LockAcquirer {
             consul: &self.consul,
             clock,
             seat: &seat,
@@ -223,7 +223,7 @@ impl ConsulElector {
         };
         // The renewal runs beside the attempt, since waiting for the lock may take days.
         let outcome = tokio::select! {
-            outcome = contest.run() => outcome,
+            outcome = acquirer.run() => outcome,
             loss = session.renew() => {
                 tracing::warn!(%loss, "the candidate's session has ended, standing again");
                 Err(Error::SessionExpired)
@@ -266,7 +266,7 @@ impl ConsulElector {
         let given_back = self.hold_term(&lease);
         Leadership::fenced(lease, token, margin, Some(fence), |resigned| async move {
             let _given_back = given_back;
-            let monitor = Monitor {
+            let monitor = LockMonitor {
                 consul: &consul,
                 clock: &options.clock,
                 key: &seat.key,

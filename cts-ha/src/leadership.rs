@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::{Consul, Error, Lease, Loss, Result, Timing, contest::bounded, lease::Kept};
+use crate::{Consul, Error, Lease, Loss, Result, Timing, lease::Kept, lock_key::bounded};
 
 /// Operation of a batch that Consul refused, so that nothing of the batch was written.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -10,8 +10,8 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     Consul, Error, Lease, Loss, Result, SessionOptions,
     cleanup::CleanUp,
-    contest::{Contest, Grant, LOCK_FLAGS, Monitor, Seat, read, release},
     lease::Kept,
+    lock_key::{Grant, LOCK_FLAGS, LockAcquirer, LockMonitor, Seat, read, release},
     session::Opened,
 };
 
@@ -229,7 +229,7 @@ impl Lock {
         };
         // Consul may be about to grant the lock at the moment at which the future is dropped.
         let attempt = CleanUp::new(leaving);
-        let contest = Contest {
+        let acquirer = LockAcquirer {
             consul: &self.consul,
             clock: &self.options.clock,
             seat: &self.seat,
@@ -240,7 +240,7 @@ impl Lock {
             observe: &|_pair| {},
         };
         let outcome = tokio::select! {
-            outcome = contest.run() => outcome,
+            outcome = acquirer.run() => outcome,
             _loss = session.keep() => Err(Error::SessionExpired),
         };
         match outcome {
@@ -273,7 +273,7 @@ impl Lock {
         let kept = Kept(lease.clone());
         let keeper = tokio::spawn(async move {
             let _kept = kept;
-            let monitor = Monitor {
+            let monitor = LockMonitor {
                 consul: &consul,
                 clock: &options.clock,
                 key: &seat.key,

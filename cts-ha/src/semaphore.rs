@@ -20,8 +20,8 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     Consul, Error, Lease, LockOptions, Loss, Result,
     cleanup::CleanUp,
-    contest::{bounded, next_index},
     lease::Kept,
+    lock_key::{bounded, next_index},
     session::Opened,
 };
 

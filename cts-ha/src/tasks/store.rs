@@ -29,7 +29,7 @@ use super::records::{
     AppliedBody, DriftBody, EventsBody, Journal, Kind, Layout, Meta, PlanBody, Record, Snapshot,
     TaskBody, TaskSource, VERSION, Writes, is_large, op, pack,
 };
-use crate::{Consul, Error, Leadership, Result, contest::bounded};
+use crate::{Consul, Error, Leadership, Result, lock_key::bounded};
 
 /// Largest number of operations in a transaction that every server accepts, with the one that
 /// checks the lock.

@@ -39,7 +39,7 @@ pub(crate) struct Seat {
 }
 
 /// Acquisition of a key.
-pub(crate) struct Contest<'a> {
+pub(crate) struct LockAcquirer<'a> {
     pub(crate) consul: &'a Consul,
     pub(crate) clock: &'a Arc<dyn Clock>,
     pub(crate) seat: &'a Seat,
@@ -63,7 +63,7 @@ pub(crate) struct Grant {
 
 /// State of a key in one read.
 #[derive(Debug, PartialEq, Eq)]
-enum Seen {
+enum KeyState {
     Free,
     Ours(Grant),
     Taken,
@@ -79,7 +79,7 @@ enum Attempt {
     NoSession,
 }
 
-impl Contest<'_> {
+impl LockAcquirer<'_> {
     /// Waits until the key is acquired; `None` when the limit has passed.
     ///
     /// Source: Consul Go client `api/lock.go` (`Lock`).
@@ -104,14 +104,14 @@ impl Contest<'_> {
             // Also while the key is taken: candidates learn from it who leads.
             (self.observe)(answer.value.as_ref());
             match judge(answer.value.as_ref(), self.seat.flags, self.session) {
-                Seen::Foreign => return Err(Error::Conflict { key: self.seat.key.clone() }),
-                Seen::Ours(grant) => return Ok(Some(grant)),
+                KeyState::Foreign => return Err(Error::Conflict { key: self.seat.key.clone() }),
+                KeyState::Ours(grant) => return Ok(Some(grant)),
                 // Blocking on this index returns as soon as the holder releases.
-                Seen::Taken => {
+                KeyState::Taken => {
                     beaten = false;
                     index = next_index(index, answer.meta.index);
                 }
-                Seen::Free => {
+                KeyState::Free => {
                     // Without an index: after a lost race the present state is wanted, not the next
                     // change.
                     index = None;
@@ -184,9 +184,9 @@ impl Contest<'_> {
         let answer = read(self.consul, key, None, Duration::ZERO).await?;
         (self.observe)(answer.value.as_ref());
         Ok(match judge(answer.value.as_ref(), *flags, self.session) {
-            Seen::Ours(grant) => Attempt::Acquired(grant),
-            Seen::Free if !acquired => Attempt::Delayed,
-            Seen::Free | Seen::Taken | Seen::Foreign => Attempt::Lost,
+            KeyState::Ours(grant) => Attempt::Acquired(grant),
+            KeyState::Free if !acquired => Attempt::Delayed,
+            KeyState::Free | KeyState::Taken | KeyState::Foreign => Attempt::Lost,
         })
     }
 }
@@ -208,15 +208,15 @@ fn refused(key: &str, failures: &[TxnFailure]) -> Result<Attempt> {
     }
 }
 
-fn judge(pair: Option<&KvPair>, flags: u64, session: &SessionId) -> Seen {
-    let Some(pair) = pair else { return Seen::Free };
+fn judge(pair: Option<&KvPair>, flags: u64, session: &SessionId) -> KeyState {
+    let Some(pair) = pair else { return KeyState::Free };
     if pair.session.as_ref() == Some(session) {
-        return Seen::Ours(Grant { term: pair.modify_index });
+        return KeyState::Ours(Grant { term: pair.modify_index });
     }
     match &pair.session {
-        _ if pair.flags != flags => Seen::Foreign,
-        Some(_) => Seen::Taken,
-        None => Seen::Free,
+        _ if pair.flags != flags => KeyState::Foreign,
+        Some(_) => KeyState::Taken,
+        None => KeyState::Free,
     }
 }
 
@@ -253,7 +253,7 @@ pub(crate) async fn bounded<T>(
 }
 
 /// Watch on a key that is held, until it no longer is.
-pub(crate) struct Monitor<'a> {
+pub(crate) struct LockMonitor<'a> {
     pub(crate) consul: &'a Consul,
     pub(crate) clock: &'a Arc<dyn Clock>,
     pub(crate) key: &'a str,
@@ -266,7 +266,7 @@ pub(crate) struct Monitor<'a> {
     pub(crate) retry_time: Duration,
 }
 
-impl Monitor<'_> {
+impl LockMonitor<'_> {
     /// Returns when the session no longer holds the key, or when that cannot be read.
     ///
     /// Source: Consul Go client `api/lock.go` (`monitorLock`).
@@ -336,11 +336,11 @@ mod tests {
     #[test]
     fn a_read_says_who_holds_the_key() {
         let judge = |pair: Option<KvPair>| judge(pair.as_ref(), LOCK_FLAGS, &session("me"));
-        assert_eq!(judge(None), Seen::Free);
-        assert_eq!(judge(Some(pair(LOCK_FLAGS, None))), Seen::Free);
-        assert_eq!(judge(Some(pair(LOCK_FLAGS, Some("you")))), Seen::Taken);
-        assert_eq!(judge(Some(pair(0, Some("you")))), Seen::Foreign);
-        assert_eq!(judge(Some(pair(LOCK_FLAGS, Some("me")))), Seen::Ours(Grant { term: 7 }));
+        assert_eq!(judge(None), KeyState::Free);
+        assert_eq!(judge(Some(pair(LOCK_FLAGS, None))), KeyState::Free);
+        assert_eq!(judge(Some(pair(LOCK_FLAGS, Some("you")))), KeyState::Taken);
+        assert_eq!(judge(Some(pair(0, Some("you")))), KeyState::Foreign);
+        assert_eq!(judge(Some(pair(LOCK_FLAGS, Some("me")))), KeyState::Ours(Grant { term: 7 }));
     }
 
     #[test]
