@@ -29,7 +29,7 @@ use crate::{
     SessionOptions,
     cleanup::CleanUp,
     leadership::Fence,
-    lock_key::{Grant, LOCK_FLAGS, LockAcquirer, LockMonitor, Seat, release},
+    lock_key::{Grant, LOCK_FLAGS, LockAcquirer, LockKey, LockMonitor, release},
     session::Opened,
 };
 
@@ -204,17 +204,17 @@ impl ConsulElector {
     async fn stand(&self) -> Result<Leadership> {
         let clock = &self.options.clock;
         let session = Arc::new(Opened::create(&self.consul, &self.session, clock).await?);
-        let seat = self.seat();
+        let lock = self.lock_key();
         // Consul may be about to grant the lock at the moment at which the future is dropped.
         let leaving = {
-            let (consul, seat, session) = (self.consul.clone(), seat.clone(), Arc::clone(&session));
-            async move { give_up(&consul, &seat, &session).await }
+            let (consul, lock, session) = (self.consul.clone(), lock.clone(), Arc::clone(&session));
+            async move { give_up(&consul, &lock, &session).await }
         };
         let candidacy = CleanUp::tracked(leaving, &self.shutdowns);
         let acquirer = LockAcquirer {
             consul: &self.consul,
             clock,
-            seat: &seat,
+            lock: &lock,
             session: session.id(),
             wait: self.options.session_ttl,
             limit: None,
@@ -238,21 +238,21 @@ impl ConsulElector {
         match granted {
             Ok(grant) => {
                 candidacy.disarm();
-                Ok(self.lead(session, seat, grant))
+                Ok(self.lead(session, lock, grant))
             }
             Err(error) => {
                 // An attempt whose answer was lost may have acquired the lock.
-                give_up(&self.consul, &seat, &session).await;
+                give_up(&self.consul, &lock, &session).await;
                 candidacy.disarm();
                 Err(error)
             }
         }
     }
 
-    fn lead(&self, session: Arc<Opened>, seat: Seat, grant: Grant) -> Leadership {
+    fn lead(&self, session: Arc<Opened>, lock: LockKey, grant: Grant) -> Leadership {
         tracing::info!(target: "ha", id = self.candidate.id, "acquired leadership lock");
         let token = FencingToken::new(grant.term);
-        set(&self.leader, parse(&seat.value));
+        set(&self.leader, parse(&lock.value));
         let lease = session.lease().clone();
         let margin = session.timing().margin();
         let fence = Fence {
@@ -269,7 +269,7 @@ impl ConsulElector {
             let monitor = LockMonitor {
                 consul: &consul,
                 clock: &options.clock,
-                key: &seat.key,
+                key: &lock.key,
                 session: session.id(),
                 wait: options.session_ttl,
                 retries: options.monitor_retries,
@@ -285,7 +285,7 @@ impl ConsulElector {
             set(&leader, None);
             if loss == Loss::Resigned {
                 tracing::info!(target: "ha", "released leadership lock");
-                give_up(&consul, &seat, &session).await;
+                give_up(&consul, &lock, &session).await;
             } else {
                 tracing::warn!(target: "ha", reason = %loss, "lost leadership lock");
                 // A release would let another lead while this leader's last step may still be
@@ -295,10 +295,10 @@ impl ConsulElector {
         })
     }
 
-    fn seat(&self) -> Seat {
+    fn lock_key(&self) -> LockKey {
         let leader = self.candidate.leader(self.options.clock.now());
         let value = serde_json::to_vec(&leader).unwrap_or_default();
-        Seat { key: self.key.clone(), flags: LOCK_FLAGS, value: value.into() }
+        LockKey { key: self.key.clone(), flags: LOCK_FLAGS, value: value.into() }
     }
 
     /// Stores who holds the lock, and reports another process with this one's id.
@@ -326,10 +326,10 @@ impl ConsulElector {
 ///
 /// The lock is released before the session is destroyed, because a session that ends while it holds
 /// the lock costs the next leader the lock-delay.
-async fn give_up(consul: &Consul, seat: &Seat, session: &Opened) {
+async fn give_up(consul: &Consul, lock: &LockKey, session: &Opened) {
     // First: this process must not believe in a lock that it is about to release.
     session.lease().end(Loss::Resigned);
-    if let Err(error) = release(consul, seat, session.id()).await {
+    if let Err(error) = release(consul, lock, session.id()).await {
         tracing::debug!(
             error = &error as &dyn std::error::Error,
             "cannot release the lock, the session's end will"

@@ -11,7 +11,7 @@ use crate::{
     Consul, Error, Lease, Loss, Result, SessionOptions,
     cleanup::CleanUp,
     lease::Kept,
-    lock_key::{Grant, LOCK_FLAGS, LockAcquirer, LockMonitor, Seat, read, release},
+    lock_key::{Grant, LOCK_FLAGS, LockAcquirer, LockKey, LockMonitor, read, release},
     session::Opened,
 };
 
@@ -80,7 +80,7 @@ impl Default for LockOptions {
 /// Deviation: after a loss the session is ended, and the handle can be used again.
 pub struct Lock {
     consul: Consul,
-    seat: Seat,
+    lock: LockKey,
     options: LockOptions,
     held: Mutex<Option<Held>>,
 }
@@ -101,8 +101,8 @@ impl Drop for Held {
 impl Lock {
     /// Creates a lock on this key; sends nothing yet.
     pub fn new(consul: &Consul, key: impl Into<String>, options: LockOptions) -> Self {
-        let seat = Seat { key: key.into(), flags: LOCK_FLAGS, value: options.value.clone() };
-        Self { consul: consul.clone(), seat, options, held: Mutex::new(None) }
+        let lock = LockKey { key: key.into(), flags: LOCK_FLAGS, value: options.value.clone() };
+        Self { consul: consul.clone(), lock, options, held: Mutex::new(None) }
     }
 
     /// Waits until the lock is held, and returns its lease; `None` only with `try_once`, when its
@@ -190,16 +190,16 @@ impl Lock {
         if held.as_ref().is_some_and(|held| held.lease.check().is_ok()) {
             return Err(Error::AlreadyHeld);
         }
-        let Some(pair) = read(&self.consul, &self.seat.key, None, Duration::ZERO).await?.value
+        let Some(pair) = read(&self.consul, &self.lock.key, None, Duration::ZERO).await?.value
         else {
             return Ok(());
         };
-        if pair.flags != self.seat.flags {
-            return Err(Error::Conflict { key: self.seat.key.clone() });
+        if pair.flags != self.lock.flags {
+            return Err(Error::Conflict { key: self.lock.key.clone() });
         }
         // Compared with the index that was read: somebody may acquire it in between.
         let free = pair.session.is_none();
-        if free && self.consul.delete_at(&self.seat.key, pair.modify_index).await? {
+        if free && self.consul.delete_at(&self.lock.key, pair.modify_index).await? {
             return Ok(());
         }
         Err(Error::InUse)
@@ -215,12 +215,12 @@ impl Lock {
         };
         let session = Arc::new(session);
         let leaving = {
-            let (consul, seat, session) =
-                (self.consul.clone(), self.seat.clone(), Arc::clone(&session));
+            let (consul, lock, session) =
+                (self.consul.clone(), self.lock.clone(), Arc::clone(&session));
             async move {
-                if let Err(error) = session.give_up(&consul, &seat).await {
+                if let Err(error) = session.give_up(&consul, &lock).await {
                     tracing::debug!(
-                        kv.key = seat.key,
+                        kv.key = lock.key,
                         error = &error as &dyn std::error::Error,
                         "cannot release the lock, the session's end will"
                     );
@@ -232,7 +232,7 @@ impl Lock {
         let acquirer = LockAcquirer {
             consul: &self.consul,
             clock: &self.options.clock,
-            seat: &self.seat,
+            lock: &self.lock,
             session: session.id(),
             wait: self.options.wait,
             limit,
@@ -250,11 +250,11 @@ impl Lock {
             }
             other => {
                 // An attempt whose answer was lost may have acquired the lock.
-                let given_up = session.give_up(&self.consul, &self.seat).await;
+                let given_up = session.give_up(&self.consul, &self.lock).await;
                 attempt.disarm();
                 if let Err(error) = given_up {
                     tracing::debug!(
-                        kv.key = self.seat.key,
+                        kv.key = self.lock.key,
                         error = &error as &dyn std::error::Error,
                         "cannot release the lock, the session's end will"
                     );
@@ -265,18 +265,18 @@ impl Lock {
     }
 
     fn hold(&self, session: Arc<Owner>, grant: Grant) -> Held {
-        let (consul, seat, options) =
-            (self.consul.clone(), self.seat.clone(), self.options.clone());
+        let (consul, lock, options) =
+            (self.consul.clone(), self.lock.clone(), self.options.clone());
         let (lease, done) = (session.lease().clone(), CancellationToken::new());
         let asked = done.clone();
-        tracing::debug!(kv.key = seat.key, session.id = %session.id(), term = grant.term, "lock acquired");
+        tracing::debug!(kv.key = lock.key, session.id = %session.id(), term = grant.term, "lock acquired");
         let kept = Kept(lease.clone());
         let keeper = tokio::spawn(async move {
             let _kept = kept;
             let monitor = LockMonitor {
                 consul: &consul,
                 clock: &options.clock,
-                key: &seat.key,
+                key: &lock.key,
                 session: session.id(),
                 wait: options.wait,
                 retries: options.monitor_retries,
@@ -285,13 +285,13 @@ impl Lock {
             let loss = tokio::select! {
                 loss = monitor.run() => session.lease().end(loss),
                 loss = session.keep() => loss,
-                () = asked.cancelled() => return session.give_up(&consul, &seat).await,
+                () = asked.cancelled() => return session.give_up(&consul, &lock).await,
             };
             if loss == Loss::Resigned {
                 // `unlock` ends the lease before it cancels the token.
-                return session.give_up(&consul, &seat).await;
+                return session.give_up(&consul, &lock).await;
             }
-            tracing::warn!(kv.key = seat.key, %loss, "the lock was lost");
+            tracing::warn!(kv.key = lock.key, %loss, "the lock was lost");
             // A release would let another in while this holder's last step may still be running.
             session.abandon().await;
             Ok(())
@@ -335,9 +335,9 @@ impl Owner {
 
     /// Releases the lock, then ends a session of the lock's own, because a session that ends while
     /// it holds the lock costs the next holder the lock-delay.
-    async fn give_up(&self, consul: &Consul, seat: &Seat) -> Result<()> {
+    async fn give_up(&self, consul: &Consul, lock: &LockKey) -> Result<()> {
         self.lease().end(Loss::Resigned);
-        let released = release(consul, seat, self.id()).await;
+        let released = release(consul, lock, self.id()).await;
         if let Self::Lock(session) = self {
             session.destroy().await;
         }
@@ -355,6 +355,6 @@ impl Owner {
 
 impl fmt::Debug for Lock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lock").field("key", &self.seat.key).finish_non_exhaustive()
+        f.debug_struct("Lock").field("key", &self.lock.key).finish_non_exhaustive()
     }
 }

@@ -32,7 +32,7 @@ const ANSWER: Duration = Duration::from_secs(5);
 
 /// Key of a lock, and what its holder writes to it.
 #[derive(Debug, Clone)]
-pub(crate) struct Seat {
+pub(crate) struct LockKey {
     pub(crate) key: String,
     pub(crate) flags: u64,
     pub(crate) value: Bytes,
@@ -42,7 +42,7 @@ pub(crate) struct Seat {
 pub(crate) struct LockAcquirer<'a> {
     pub(crate) consul: &'a Consul,
     pub(crate) clock: &'a Arc<dyn Clock>,
-    pub(crate) seat: &'a Seat,
+    pub(crate) lock: &'a LockKey,
     pub(crate) session: &'a SessionId,
     /// Longest block of one read.
     pub(crate) wait: Duration,
@@ -100,11 +100,11 @@ impl LockAcquirer<'_> {
                 None => self.wait,
             };
             first = false;
-            let answer = read(self.consul, &self.seat.key, index, wait).await?;
+            let answer = read(self.consul, &self.lock.key, index, wait).await?;
             // Also while the key is taken: candidates learn from it who leads.
             (self.observe)(answer.value.as_ref());
-            match judge(answer.value.as_ref(), self.seat.flags, self.session) {
-                KeyState::Foreign => return Err(Error::Conflict { key: self.seat.key.clone() }),
+            match judge(answer.value.as_ref(), self.lock.flags, self.session) {
+                KeyState::Foreign => return Err(Error::Conflict { key: self.lock.key.clone() }),
                 KeyState::Ours(grant) => return Ok(Some(grant)),
                 // Blocking on this index returns as soon as the holder releases.
                 KeyState::Taken => {
@@ -136,7 +136,7 @@ impl LockAcquirer<'_> {
     }
 
     async fn acquire(&self) -> Result<Attempt> {
-        let Seat { key, flags, value } = self.seat;
+        let LockKey { key, flags, value } = self.lock;
         let op = KvOp::lock(key, value.clone(), self.session.clone()).with_flags(*flags);
         let outcome = bounded("acquire lock", ANSWER, self.consul.transact(vec![op])).await;
         match outcome {
@@ -170,7 +170,7 @@ impl LockAcquirer<'_> {
 
     /// Acquires without a transaction, for proxies that allow none.
     async fn acquire_plainly(&self) -> Result<Attempt> {
-        let Seat { key, flags, value } = self.seat;
+        let LockKey { key, flags, value } = self.lock;
         let condition = PutCondition::Acquire(self.session.clone());
         let put = self.consul.put(key, value.clone(), *flags, condition);
         let acquired = match bounded("acquire lock", ANSWER, put).await {
@@ -311,9 +311,9 @@ impl LockMonitor<'_> {
 }
 
 /// Releases a held key; returns `false` if the session did not hold it.
-pub(crate) async fn release(consul: &Consul, seat: &Seat, session: &SessionId) -> Result<bool> {
+pub(crate) async fn release(consul: &Consul, lock: &LockKey, session: &SessionId) -> Result<bool> {
     let condition = PutCondition::Release(session.clone());
-    let put = consul.put(&seat.key, seat.value.clone(), seat.flags, condition);
+    let put = consul.put(&lock.key, lock.value.clone(), lock.flags, condition);
     bounded("release lock", crate::session::SHUTDOWN_LIMIT, put).await
 }
 
