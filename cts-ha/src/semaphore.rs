@@ -45,10 +45,10 @@ const RACES: usize = 100;
 /// use cts_ha::{Consul, LockOptions, Semaphore};
 ///
 /// let consul = Consul::new(consul); // a consul_watch::Client
-/// let places = Semaphore::new(&consul, "app/places", 2, LockOptions::default())?;
-/// let lease = places.acquire().await?.ok_or("not tried for long")?;
+/// let slots = Semaphore::new(&consul, "app/slots", 2, LockOptions::default())?;
+/// let lease = slots.acquire().await?.ok_or("not tried for long")?;
 /// assert!(lease.check().is_ok());
-/// places.release().await?;
+/// slots.release().await?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// # })?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -57,7 +57,7 @@ const RACES: usize = 100;
 /// Source: Consul Go client `api/semaphore.go`.
 /// Deviation: after a loss the session is ended, and the handle can be used again.
 pub struct Semaphore {
-    places: Places,
+    slots: Slots,
     options: LockOptions,
     held: Mutex<Option<Held>>,
 }
@@ -84,14 +84,14 @@ struct Register {
 }
 
 /// Register of the holders in one read.
-struct Picture {
+struct ObservedRegister {
     register: Register,
     /// Index of the register's key; 0 if there is none yet.
     index: u64,
 }
 
 #[derive(Clone)]
-struct Places {
+struct Slots {
     consul: Consul,
     prefix: String,
     limit: usize,
@@ -117,8 +117,8 @@ impl Semaphore {
                 problem: "needs a prefix and a limit of at least 1".to_owned(),
             });
         }
-        let places = Places { consul: consul.clone(), prefix, limit, value: options.value.clone() };
-        Ok(Self { places, options, held: Mutex::new(None) })
+        let slots = Slots { consul: consul.clone(), prefix, limit, value: options.value.clone() };
+        Ok(Self { slots, options, held: Mutex::new(None) })
     }
 
     /// Waits until a slot is held, and returns its lease; `None` only with `try_once`, when its
@@ -141,12 +141,12 @@ impl Semaphore {
         }
         *held = None;
         let session =
-            Opened::create(&self.places.consul, &self.options.session_options, &self.options.clock)
+            Opened::create(&self.slots.consul, &self.options.session_options, &self.options.clock)
                 .await?;
         let session = Arc::new(session);
         let leaving = {
-            let (places, session) = (self.places.clone(), Arc::clone(&session));
-            async move { places.give_up_quietly(&session).await }
+            let (slots, session) = (self.slots.clone(), Arc::clone(&session));
+            async move { slots.give_up_quietly(&session).await }
         };
         let attempt = CleanUp::new(leaving);
         let outcome = tokio::select! {
@@ -162,7 +162,7 @@ impl Semaphore {
                 Ok(Some(lease))
             }
             other => {
-                self.places.give_up_quietly(&session).await;
+                self.slots.give_up_quietly(&session).await;
                 attempt.disarm();
                 other.map(|_none| None)
             }
@@ -189,9 +189,9 @@ impl Semaphore {
     }
 
     async fn contend(&self, session: &SessionId) -> Result<bool> {
-        let places = &self.places;
+        let slots = &self.slots;
         // The contender's key first: a holder in the register without one counts as dead.
-        places.enter(session).await?;
+        slots.enter(session).await?;
         let clock = &self.options.clock;
         let start = clock.monotonic();
         let mut index = None;
@@ -204,45 +204,45 @@ impl Semaphore {
             }
             first = false;
             let wait = if self.options.try_once { left } else { self.options.wait };
-            let answer = places.read(index, wait).await?;
-            let mut picture = places.judge(&answer.value)?;
+            let answer = slots.read(index, wait).await?;
+            let mut observed = slots.judge(&answer.value)?;
             let id = session.as_str();
             // An earlier write whose answer was lost.
-            if picture.register.holders.contains_key(id) {
+            if observed.register.holders.contains_key(id) {
                 return Ok(true);
             }
-            if picture.register.holders.len() >= places.limit {
+            if observed.register.holders.len() >= slots.limit {
                 index = next_index(index, answer.meta.index);
                 continue;
             }
             // Without an index: after a lost race the present register is wanted.
             index = None;
-            picture.register.holders.insert(id.to_owned(), true);
-            if places.write(&picture).await? {
+            observed.register.holders.insert(id.to_owned(), true);
+            if slots.write(&observed).await? {
                 return Ok(true);
             }
         }
     }
 
     fn hold(&self, session: Arc<Opened>) -> Held {
-        let (places, options) = (self.places.clone(), self.options.clone());
+        let (slots, options) = (self.slots.clone(), self.options.clone());
         let (lease, done) = (session.lease().clone(), CancellationToken::new());
         let asked = done.clone();
         let kept = Kept(lease.clone());
         let keeper = tokio::spawn(async move {
             let _kept = kept;
             let loss = tokio::select! {
-                loss = places.monitor(session.id(), &options, &options.clock) => {
+                loss = slots.monitor(session.id(), &options, &options.clock) => {
                     session.lease().end(loss)
                 }
                 loss = session.renew() => loss,
-                () = asked.cancelled() => return places.give_up(&session).await,
+                () = asked.cancelled() => return slots.give_up(&session).await,
             };
             if loss == Loss::Resigned {
                 // `release` ends the lease before it cancels the token.
-                return places.give_up(&session).await;
+                return slots.give_up(&session).await;
             }
-            tracing::warn!(prefix = places.prefix, %loss, "a place of the semaphore was lost");
+            tracing::warn!(prefix = slots.prefix, %loss, "a slot of the semaphore was lost");
             // The lock-delay protects keys, not slots: a slot is free at the moment at which its
             // session ends, and this holder's last step may still be running.
             session.leave_to_ttl();
@@ -252,7 +252,7 @@ impl Semaphore {
     }
 }
 
-impl Places {
+impl Slots {
     fn register_key(&self) -> String {
         format!("{}/.lock", self.prefix)
     }
@@ -277,7 +277,7 @@ impl Places {
     }
 
     /// Returns the holders, without those whose session has ended.
-    fn judge(&self, pairs: &[KvPair]) -> Result<Picture> {
+    fn judge(&self, pairs: &[KvPair]) -> Result<ObservedRegister> {
         let key = self.register_key();
         // Dead holders stay in the register until somebody writes it; only live contenders count.
         let alive: BTreeSet<&str> = pairs
@@ -287,7 +287,7 @@ impl Places {
             .collect();
         let Some(pair) = pairs.iter().find(|pair| pair.key == key) else {
             let register = Register { limit: self.limit, holders: BTreeMap::new() };
-            return Ok(Picture { register, index: 0 });
+            return Ok(ObservedRegister { register, index: 0 });
         };
         if pair.flags != SEMAPHORE_FLAGS {
             return Err(Error::Conflict { key });
@@ -305,14 +305,14 @@ impl Places {
             });
         }
         register.holders.retain(|holder, _| alive.contains(holder.as_str()));
-        Ok(Picture { register, index: pair.modify_index })
+        Ok(ObservedRegister { register, index: pair.modify_index })
     }
 
     /// Writes the register; returns `false` if another writer was faster.
-    async fn write(&self, picture: &Picture) -> Result<bool> {
-        let value = serde_json::to_vec(&picture.register).unwrap_or_default();
+    async fn write(&self, observed: &ObservedRegister) -> Result<bool> {
+        let value = serde_json::to_vec(&observed.register).unwrap_or_default();
         // Index 0 creates only, so that two first contenders cannot overwrite each other.
-        let condition = PutCondition::Index(picture.index);
+        let condition = PutCondition::Index(observed.index);
         self.consul.put(&self.register_key(), value.into(), SEMAPHORE_FLAGS, condition).await
     }
 
@@ -321,9 +321,9 @@ impl Places {
         let leaving = async {
             for _attempt in 0..RACES {
                 let answer = self.read(None, Duration::ZERO).await?;
-                let mut picture = self.judge(&answer.value)?;
-                let held = picture.register.holders.remove(session.as_str()).is_some();
-                if !held || self.write(&picture).await? {
+                let mut observed = self.judge(&answer.value)?;
+                let held = observed.register.holders.remove(session.as_str()).is_some();
+                if !held || self.write(&observed).await? {
                     break;
                 }
             }
@@ -367,8 +367,8 @@ impl Places {
         let mut left = options.monitor_retries;
         loop {
             let held = self.read(index, options.wait).await.and_then(|answer| {
-                let picture = self.judge(&answer.value)?;
-                let held = picture.register.holders.contains_key(session.as_str());
+                let observed = self.judge(&answer.value)?;
+                let held = observed.register.holders.contains_key(session.as_str());
                 Ok(held.then_some(answer.meta.index))
             });
             match held {
@@ -398,8 +398,8 @@ impl Places {
 impl fmt::Debug for Semaphore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Semaphore")
-            .field("prefix", &self.places.prefix)
-            .field("limit", &self.places.limit)
+            .field("prefix", &self.slots.prefix)
+            .field("limit", &self.slots.limit)
             .finish_non_exhaustive()
     }
 }
