@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc};
 use async_trait::async_trait;
 use tokio::time::timeout;
 
-use crate::{Leader, Leadership, Result, leadership::GivesUp};
+use crate::{Leader, Leadership, Result, leadership::ResignsOnDrop};
 
 /// Election of one leader among several processes.
 ///
@@ -73,7 +73,7 @@ pub trait ElectorExt: Elector {
                 let leadership = self.campaign().await?;
                 // Also resigns if the work panics or this future is dropped, while a clone of the
                 // leadership lives on.
-                let _given_up = GivesUp(leadership.clone());
+                let _given_up = ResignsOnDrop(leadership.clone());
                 let ended = leadership.ended().clone();
                 let done = {
                     let working = work(leadership.clone());

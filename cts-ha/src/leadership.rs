@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::{Consul, Error, Lease, Loss, Result, Timing, lease::Kept, lock_key::bounded};
+use crate::{Consul, Error, Lease, Loss, Result, Timing, lease::EndsOnDrop, lock_key::bounded};
 
 /// Operation of a batch that Consul refused, so that nothing of the batch was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -139,7 +139,7 @@ impl Leadership {
         F: Future<Output = ()> + Send + 'static,
     {
         let resigned = CancellationToken::new();
-        let (kept, keeping) = (Kept(lease.clone()), keep(resigned.clone()));
+        let (kept, keeping) = (EndsOnDrop(lease.clone()), keep(resigned.clone()));
         // Created before the task: it ends the lease even if the runtime drops the task unstarted.
         let keeper = tokio::spawn(async move {
             let _kept = kept;
@@ -257,7 +257,7 @@ impl Leadership {
     pub async fn commit(&self, ops: Vec<KvOp>) -> Result<Vec<TxnResult>> {
         self.check()?;
         let fence = self.fence()?;
-        // First, so that its failure and its result can be told from the caller's by their index.
+        // First, so that its failure and its result can be distinguished from the caller's by their index.
         let mut all = vec![KvOp::check_session(&fence.key, fence.session.clone())];
         all.extend_from_slice(&ops);
         let outcome = tokio::select! {
@@ -326,9 +326,9 @@ impl Drop for Inner {
 }
 
 /// Guard that resigns when it is dropped, whoever else keeps a clone.
-pub(crate) struct GivesUp(pub(crate) Leadership);
+pub(crate) struct ResignsOnDrop(pub(crate) Leadership);
 
-impl Drop for GivesUp {
+impl Drop for ResignsOnDrop {
     fn drop(&mut self) {
         self.0.inner.give_up();
     }

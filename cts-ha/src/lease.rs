@@ -193,9 +193,9 @@ impl Lease {
 }
 
 /// Guard that ends a lease together with the task that keeps it, however that ends.
-pub(crate) struct Kept(pub(crate) Lease);
+pub(crate) struct EndsOnDrop(pub(crate) Lease);
 
-impl Drop for Kept {
+impl Drop for EndsOnDrop {
     fn drop(&mut self) {
         self.0.end(Loss::Abandoned);
     }

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     Consul, Error, Lease, Loss, Result, SessionOptions,
     cleanup::CleanUp,
-    lease::Kept,
+    lease::EndsOnDrop,
     lock_key::{Grant, LOCK_FLAGS, LockAcquirer, LockKey, LockMonitor, read, release},
     session::Opened,
 };
@@ -270,7 +270,7 @@ impl Lock {
         let (lease, done) = (session.lease().clone(), CancellationToken::new());
         let asked = done.clone();
         tracing::debug!(kv.key = lock.key, session.id = %session.id(), term = grant.term, "lock acquired");
-        let kept = Kept(lease.clone());
+        let kept = EndsOnDrop(lease.clone());
         let keeper = tokio::spawn(async move {
             let _kept = kept;
             let monitor = LockMonitor {

@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     Consul, Error, Lease, LockOptions, Loss, Result,
     cleanup::CleanUp,
-    lease::Kept,
+    lease::EndsOnDrop,
     lock_key::{bounded, next_index},
     session::Opened,
 };
@@ -228,7 +228,7 @@ impl Semaphore {
         let (slots, options) = (self.slots.clone(), self.options.clone());
         let (lease, done) = (session.lease().clone(), CancellationToken::new());
         let asked = done.clone();
-        let kept = Kept(lease.clone());
+        let kept = EndsOnDrop(lease.clone());
         let keeper = tokio::spawn(async move {
             let _kept = kept;
             let loss = tokio::select! {

@@ -9,7 +9,7 @@ use consul_watch::{
 use tokio::{task::JoinHandle, time::timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::{Consul, Error, Lease, Loss, Result, Timing, lease::Kept};
+use crate::{Consul, Error, Lease, Loss, Result, Timing, lease::EndsOnDrop};
 
 /// Settings of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -273,7 +273,7 @@ impl KeptSession {
         let (id, lease) = (session.id().clone(), session.lease().clone());
         let done = CancellationToken::new();
         let asked = done.clone();
-        let kept = Kept(lease.clone());
+        let kept = EndsOnDrop(lease.clone());
         let task = tokio::spawn(async move {
             let _kept = kept;
             tokio::select! {

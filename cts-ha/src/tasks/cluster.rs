@@ -98,12 +98,12 @@ struct Current {
     leadership: Leadership,
     store: Arc<KvTaskStore>,
     /// Task that stops the term's work when leadership is lost, and makes the stop urgent in time.
-    herald: JoinHandle<()>,
+    loss_watch: JoinHandle<()>,
 }
 
 impl Drop for Current {
     fn drop(&mut self) {
-        self.herald.abort();
+        self.loss_watch.abort();
     }
 }
 
@@ -324,14 +324,14 @@ impl CtsCluster {
         let term = stop.child();
         let (lost, signal) = (leadership.clone(), term.clone());
         let clock = Arc::clone(&self.options.clock);
-        let herald = tokio::spawn(async move {
+        let loss_watch = tokio::spawn(async move {
             lost.ended().cancelled().await;
             signal.stop(StopReason::LeadershipLost);
             // A resigned leader's work has already ended; after a loss another may lead soon.
             clock.sleep(lost.wind_up_left()).await;
             signal.stop_now(StopReason::LeadershipLost);
         });
-        *self.current() = Some(Current { leadership, store: Arc::new(store), herald });
+        *self.current() = Some(Current { leadership, store: Arc::new(store), loss_watch });
         term
     }
 

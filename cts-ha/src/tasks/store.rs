@@ -90,7 +90,7 @@ pub struct KvTaskStore {
     layout: Layout,
     leadership: Option<Leadership>,
     /// State that Consul has acknowledged.
-    kept: Mutex<Kept>,
+    committed: Mutex<CommittedState>,
 }
 
 /// Store that a reset finds.
@@ -104,10 +104,10 @@ enum Found {
 }
 
 #[derive(Debug, Default, Clone)]
-struct Kept {
+struct CommittedState {
     state: State,
     /// Position and origin of the tasks.
-    places: BTreeMap<TaskName, (u64, TaskSource)>,
+    positions: BTreeMap<TaskName, (u64, TaskSource)>,
     next_seq: u64,
     /// Tasks whose records a failed commit may have changed.
     unsure: BTreeSet<TaskName>,
@@ -134,7 +134,7 @@ impl KvTaskStore {
             consul,
             layout: Layout::new(directory),
             leadership: Some(leadership.clone()),
-            kept: Mutex::default(),
+            committed: Mutex::default(),
         };
         // Before the snapshot: unreadable documents must not prevent the reset that removes them.
         if options.reset {
@@ -159,7 +159,7 @@ impl KvTaskStore {
         match meta {
             Some(meta) if !meta.resetting => {
                 store.resume(leadership, meta, &options.driver).await?;
-                *store.kept.lock().await = store.decode(&snapshot)?;
+                *store.committed.lock().await = store.decode(&snapshot)?;
                 store.warn_of_differences(&options.configured).await;
             }
             meta => {
@@ -177,7 +177,7 @@ impl KvTaskStore {
             consul: consul.clone(),
             layout: Layout::new(directory),
             leadership: None,
-            kept: Mutex::default(),
+            committed: Mutex::default(),
         }
     }
 
@@ -264,23 +264,23 @@ impl KvTaskStore {
         // A journal that was carried out after the reset would bring back what is discarded here.
         begin.push(KvOp::delete(self.layout.journal()));
         fenced(leadership, begin).await?;
-        let mut kept = Kept::default();
+        let mut committed = CommittedState::default();
         for task in options.configured {
-            kept.place(&task.name, TaskSource::Config);
-            kept.state.apply(&Change::PutTask(Box::new(task)));
+            committed.assign_position(&task.name, TaskSource::Config);
+            committed.state.apply(&Change::PutTask(Box::new(task)));
         }
-        let names: BTreeSet<TaskName> = kept.places.keys().cloned().collect();
-        let writes = self.records(&kept, &names, term)?;
+        let names: BTreeSet<TaskName> = committed.positions.keys().cloned().collect();
+        let writes = self.records(&committed, &names, term)?;
         self.carry_out(leadership, &writes, false).await?;
         meta.resetting = false;
         fenced(leadership, vec![KvOp::set(self.layout.meta(), json(&meta))]).await?;
-        *self.kept.lock().await = kept;
+        *self.committed.lock().await = committed;
         Ok(())
     }
 
-    fn decode(&self, snapshot: &Snapshot) -> Result<Kept> {
+    fn decode(&self, snapshot: &Snapshot) -> Result<CommittedState> {
         let layout = &self.layout;
-        let mut kept = Kept::default();
+        let mut committed = CommittedState::default();
         let names = |kind: Kind| -> Vec<(String, TaskName)> {
             let folder = layout.folder(kind);
             snapshot
@@ -304,43 +304,48 @@ impl KvTaskStore {
         }
         tasks.sort_by_key(|body| body.seq);
         for body in tasks {
-            kept.next_seq = kept.next_seq.max(body.seq + 1);
-            kept.places.insert(body.task.name.clone(), (body.seq, body.source));
+            committed.next_seq = committed.next_seq.max(body.seq + 1);
+            committed.positions.insert(body.task.name.clone(), (body.seq, body.source));
             if let Some(deletion) = body.deletion {
-                kept.state.deletions.insert(body.task.name.clone(), deletion);
+                committed.state.deletions.insert(body.task.name.clone(), deletion);
             }
-            kept.state.tasks.push(body.task);
+            committed.state.tasks.push(body.task);
         }
         for (key, name) in names(Kind::Events) {
             if let Some(record) = snapshot.read::<Record<EventsBody>>(layout, &key)? {
-                kept.state.events.insert(name, record.body.events);
+                committed.state.events.insert(name, record.body.events);
             }
         }
         for (key, name) in names(Kind::Plan) {
             if let Some(record) = snapshot.read::<Record<PlanBody>>(layout, &key)? {
-                kept.state.plans.insert(name, record.body.plan);
+                committed.state.plans.insert(name, record.body.plan);
             }
         }
         for (key, name) in names(Kind::Applied) {
             if let Some(record) = snapshot.read::<Record<AppliedBody>>(layout, &key)? {
-                kept.state.applied.insert(name, record.body.digest);
+                committed.state.applied.insert(name, record.body.digest);
             }
         }
         for (key, name) in names(Kind::Drift) {
             if let Some(record) = snapshot.read::<Record<DriftBody>>(layout, &key)? {
-                kept.state.drift.insert(name, record.body.drift);
+                committed.state.drift.insert(name, record.body.drift);
             }
         }
-        Ok(kept)
+        Ok(committed)
     }
 
-    /// Encodes all records of these tasks from `kept`.
-    fn records(&self, kept: &Kept, names: &BTreeSet<TaskName>, term: u64) -> Result<Writes> {
+    /// Encodes all records of these tasks from `committed`.
+    fn records(
+        &self,
+        committed: &CommittedState,
+        names: &BTreeSet<TaskName>,
+        term: u64,
+    ) -> Result<Writes> {
         let mut writes = Writes::new();
         for name in names {
-            let state = &kept.state;
+            let state = &committed.state;
             let task = state.tasks.iter().find(|task| task.name == *name);
-            let task = task.zip(kept.places.get(name)).map(|(task, (seq, source))| {
+            let task = task.zip(committed.positions.get(name)).map(|(task, (seq, source))| {
                 let deletion = state.deletions.get(name).copied();
                 let (seq, source, task) = (*seq, *source, task.clone());
                 record(term, TaskBody { seq, source, task, deletion })
@@ -472,9 +477,9 @@ impl KvTaskStore {
     }
 
     async fn warn_of_differences(&self, configured: &[Task]) {
-        let kept = self.kept.lock().await;
+        let committed = self.committed.lock().await;
         for task in configured {
-            let stored = kept.state.tasks.iter().find(|stored| stored.name == task.name);
+            let stored = committed.state.tasks.iter().find(|stored| stored.name == task.name);
             let what = match stored {
                 None => "is not stored, and is left out",
                 Some(stored) if !is_same(stored, task) => {
@@ -491,32 +496,32 @@ impl KvTaskStore {
     }
 
     async fn try_commit(&self, leadership: &Leadership, batch: &[Change]) -> Result<()> {
-        let mut kept = self.kept.lock().await;
-        let mut next = kept.clone();
-        let mut names = kept.unsure.clone();
+        let mut committed = self.committed.lock().await;
+        let mut next = committed.clone();
+        let mut names = committed.unsure.clone();
         for change in batch {
             // Also the tasks of a failed commit, whose records may hold either state.
             names.insert(next.change(change)?);
         }
         let term = leadership.token().get();
-        let before = self.records(&kept, &names, term)?;
-        let unsure = self.records(&next, &kept.unsure, term)?;
+        let before = self.records(&committed, &names, term)?;
+        let unsure = self.records(&next, &committed.unsure, term)?;
         let mut writes = self.records(&next, &names, term)?;
         // Unchanged records are skipped, which saves most of a commit: usually one event.
         writes.retain(|key, value| before.get(key) != Some(value) || unsure.contains_key(key));
         let large = writes.values().flatten().any(|value| value.len() > BYTES);
-        let mut journal_left = kept.journal_left;
+        let mut journal_left = committed.journal_left;
         let written = self.write(leadership, &writes, &mut journal_left).await;
         if let Err(error) = written {
             // It may have taken effect; the next commit writes what holds.
-            kept.unsure.extend(names);
-            kept.journal_left = journal_left;
+            committed.unsure.extend(names);
+            committed.journal_left = journal_left;
             return Err(error);
         }
         next.unsure.clear();
         next.journal_left = journal_left;
-        *kept = next;
-        drop(kept);
+        *committed = next;
+        drop(committed);
         // Only a large value can leave parts behind.
         if large {
             self.sweep(leadership).await;
@@ -525,10 +530,10 @@ impl KvTaskStore {
     }
 }
 
-impl Kept {
-    fn place(&mut self, name: &TaskName, source: TaskSource) {
-        if !self.places.contains_key(name) {
-            self.places.insert(name.clone(), (self.next_seq, source));
+impl CommittedState {
+    fn assign_position(&mut self, name: &TaskName, source: TaskSource) {
+        if !self.positions.contains_key(name) {
+            self.positions.insert(name.clone(), (self.next_seq, source));
             self.next_seq += 1;
         }
     }
@@ -537,11 +542,11 @@ impl Kept {
     fn change(&mut self, change: &Change) -> Result<TaskName> {
         let name = match change {
             Change::PutTask(task) => {
-                self.place(&task.name, TaskSource::Api);
+                self.assign_position(&task.name, TaskSource::Api);
                 task.name.clone()
             }
             Change::DeleteTask(name) => {
-                self.places.remove(name);
+                self.positions.remove(name);
                 name.clone()
             }
             Change::AddEvent(event) => event.task_name.clone(),
@@ -627,12 +632,12 @@ impl TaskStore for KvTaskStore {
         let snapshot = self.snapshot().await.map_err(seam)?;
         let mut read = self.decode(&snapshot).map_err(seam)?;
         let state = read.state.clone();
-        let mut kept = self.kept.lock().await;
+        let mut committed = self.committed.lock().await;
         // A failed commit is still uncertain, although everything was read again: its writes may
         // arrive late.
-        read.unsure = std::mem::take(&mut kept.unsure);
-        read.journal_left = kept.journal_left;
-        *kept = read;
+        read.unsure = std::mem::take(&mut committed.unsure);
+        read.journal_left = committed.journal_left;
+        *committed = read;
         Ok(state)
     }
 

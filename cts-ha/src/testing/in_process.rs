@@ -73,7 +73,7 @@ pub struct Ballot {
 struct Shared {
     timing: Timing,
     lock_delay: Duration,
-    urn: Mutex<Urn>,
+    state: Mutex<LockState>,
     changed: watch::Sender<u64>,
     /// Store with the keys of the leaders, and the lock that fences them.
     store: TestConsul,
@@ -82,7 +82,7 @@ struct Shared {
 }
 
 #[derive(Debug, Default)]
-struct Urn {
+struct LockState {
     term: u64,
     holder: Option<Holder>,
     free_from: Option<tokio::time::Instant>,
@@ -114,7 +114,7 @@ impl Ballot {
         let shared = Shared {
             timing,
             lock_delay,
-            urn: Mutex::default(),
+            state: Mutex::default(),
             changed: watch::Sender::new(0),
             store: TestConsul::new(),
             fence: tokio::sync::Mutex::default(),
@@ -157,33 +157,33 @@ impl Shared {
     }
 
     /// Returns the present state: a holder that was silent for two TTLs has lost the lock.
-    fn urn(&self) -> MutexGuard<'_, Urn> {
-        let mut urn = self.urn.lock().unwrap_or_else(PoisonError::into_inner);
+    fn lock_state(&self) -> MutexGuard<'_, LockState> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let silent = self.timing.ttl * 2;
-        if let Some(holder) = urn.holder.take_if(|holder| holder.heard.elapsed() >= silent) {
-            urn.free_from = Some(holder.heard + silent + self.lock_delay);
+        if let Some(holder) = state.holder.take_if(|holder| holder.heard.elapsed() >= silent) {
+            state.free_from = Some(holder.heard + silent + self.lock_delay);
         }
-        urn
+        state
     }
 
     fn acquire(&self, leader: Leader) -> Option<u64> {
-        let mut urn = self.urn();
-        let delayed = urn.free_from.is_some_and(|from| tokio::time::Instant::now() < from);
-        if urn.holder.is_some() || delayed {
+        let mut state = self.lock_state();
+        let delayed = state.free_from.is_some_and(|from| tokio::time::Instant::now() < from);
+        if state.holder.is_some() || delayed {
             return None;
         }
-        urn.term += 1;
-        let term = urn.term;
-        urn.holder = Some(Holder { term, leader, heard: tokio::time::Instant::now() });
-        drop(urn);
+        state.term += 1;
+        let term = state.term;
+        state.holder = Some(Holder { term, leader, heard: tokio::time::Instant::now() });
+        drop(state);
         self.changed.send_modify(|count| *count += 1);
         Some(term)
     }
 
     /// Records a renewal; returns `false` if the holder of this term has lost the lock.
     fn renew(&self, term: u64) -> bool {
-        let mut urn = self.urn();
-        let Some(holder) = urn.holder.as_mut().filter(|holder| holder.term == term) else {
+        let mut state = self.lock_state();
+        let Some(holder) = state.holder.as_mut().filter(|holder| holder.term == term) else {
             return false;
         };
         holder.heard = tokio::time::Instant::now();
@@ -191,15 +191,15 @@ impl Shared {
     }
 
     fn release(&self, term: u64) {
-        self.urn().holder.take_if(|holder| holder.term == term);
+        self.lock_state().holder.take_if(|holder| holder.term == term);
         self.changed.send_modify(|count| *count += 1);
     }
 
     /// Returns the time at which another attempt makes sense without a change.
     fn due(&self) -> Option<tokio::time::Instant> {
-        let urn = self.urn();
-        let silent = urn.holder.as_ref().map(|holder| holder.heard + self.timing.ttl * 2);
-        silent.or(urn.free_from)
+        let state = self.lock_state();
+        let silent = state.holder.as_ref().map(|holder| holder.heard + self.timing.ttl * 2);
+        silent.or(state.free_from)
     }
 }
 
@@ -293,7 +293,7 @@ impl Elector for InProcessElector {
     }
 
     fn leader(&self) -> Option<Leader> {
-        self.shared.urn().holder.as_ref().map(|holder| holder.leader.clone())
+        self.shared.lock_state().holder.as_ref().map(|holder| holder.leader.clone())
     }
 }
 

@@ -196,7 +196,7 @@ impl Candidacy {
     }
 
     /// Goes on with the work of a lost leadership for as long as it wants, and no longer
-    /// than it may: as the herald of `tasks::CtsCluster` has it.
+    /// than it may: as the `loss_watch` of `tasks::CtsCluster` has it.
     async fn wind_up(&self, leadership: &Leadership, term: u64) {
         let work = std::mem::take(&mut *self.slow.lock().unwrap());
         let wanted = SystemClock.monotonic() + work;
