@@ -1,4 +1,8 @@
-//! Integration tests of the crate.
+//! Integration tests of the crate, on the double and on real servers.
+//!
+//! `Case HA…` and `Case CW…` in a comment number cases of Consul's own tests (`api/lock_test.go`,
+//! `api/session_test.go`, `agent/consul/state/session_test.go`) and of the documentation of
+//! Consul-Terraform-Sync about high availability.
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,
