@@ -1,4 +1,5 @@
-//! The archive that is uploaded: the same files give the same bytes.
+//! Packs a root module into the archive that is uploaded. The same files give the same bytes, so
+//! that an unchanged module is recognised by its digest.
 
 mod ignore;
 
@@ -16,22 +17,22 @@ use sha2::{Digest as _, Sha256};
 use self::ignore::IgnoreRules;
 use crate::{Error, Result};
 
-/// The largest module that is read, before compression.
+/// Largest size of a module before compression, in bytes.
 const LARGEST: u64 = 256 << 20;
 
-/// How deep folders may nest; a loop of links ends here.
+/// Greatest depth of nested folders, which ends a loop of links.
 const DEEPEST: usize = 64;
 
-/// A packed root module.
+/// Packed root module.
 #[derive(Clone)]
 pub(crate) struct Archive {
-    /// A gzip of a tar.
+    /// Gzipped tar.
     pub(crate) bytes: Bytes,
-    /// A digest of them, in hexadecimal.
+    /// SHA-256 of `bytes`, in hexadecimal.
     pub(crate) digest: String,
 }
 
-/// The files of an archive, by their path in it.
+/// Files of an archive by their path in it.
 #[derive(Default)]
 pub(crate) struct Files {
     files: BTreeMap<String, File>,
@@ -49,15 +50,16 @@ impl Files {
         self.files.insert(name.to_owned(), File { content: content.into(), executable: false });
     }
 
-    /// Adds what a folder holds below `prefix`, without what its
-    /// `.terraformignore` names, the state, and what Terraform itself leaves.
+    /// Adds the content of a folder below `prefix`, except for the matches of its
+    /// `.terraformignore`, state, and Terraform's own folders.
     ///
-    /// Links are followed inside of the folder, and refused if they lead out of it.
+    /// Links are followed within the folder, and refused if they lead out of it.
     ///
     /// # Errors
     ///
-    /// [`Error::File`] that names the file, [`Error::Input`] for what cannot be packed.
+    /// [`Error::File`] that names the file, [`Error::Input`] for entries that cannot be packed.
     pub(crate) fn add_folder(&mut self, folder: &Path, prefix: &str) -> Result<()> {
+        // Canonical, so that links can be compared with it below.
         let root = fs::canonicalize(folder).map_err(|source| cannot_read(folder, source))?;
         if !root.is_dir() {
             return Err(refused(format!("{} is not a directory", folder.display())));
@@ -71,7 +73,7 @@ impl Files {
         walk.folder(&root, "", 0)
     }
 
-    /// Packs them, in the order of their paths, without times and owners.
+    /// Packs the files in the order of their paths, without times and owners.
     ///
     /// # Errors
     ///
@@ -83,10 +85,13 @@ impl Files {
     }
 
     fn write(&self) -> io::Result<Vec<u8>> {
+        // Neither a time nor the operating system, which gzip would record otherwise (255 is
+        // "unknown").
         let gzip = GzBuilder::new().mtime(0).operating_system(255);
         let mut tar = tar::Builder::new(gzip.write(Vec::new(), Compression::default()));
         tar.mode(tar::HeaderMode::Deterministic);
         for (path, file) in &self.files {
+            // GNU, because names may be longer than 100 bytes.
             let mut header = tar::Header::new_gnu();
             header.set_size(u64::try_from(file.content.len()).unwrap_or(u64::MAX));
             header.set_mode(if file.executable { 0o755 } else { 0o644 });
@@ -126,6 +131,7 @@ impl Walk<'_> {
             if self.ignored.excludes(&inside, is_folder) {
                 continue;
             }
+            // After the rules, so that a rule can exclude a link that would be refused.
             let real = fs::canonicalize(&path).map_err(|source| cannot_read(&path, source))?;
             if !real.starts_with(self.root) {
                 return Err(refused(format!(
@@ -148,6 +154,7 @@ impl Walk<'_> {
         if !about.is_file() {
             return Err(refused(format!("{} is neither file nor folder", path.display())));
         }
+        // From the metadata, before the file is read: a huge file must not fill the memory first.
         self.files.size = self.files.size.saturating_add(about.len());
         if self.files.size > LARGEST {
             return Err(refused(format!(
@@ -182,7 +189,7 @@ fn refused(problem: String) -> Error {
     Error::Input { operation: "pack module", problem }
 }
 
-/// A path without `.` and `..`, as far as that can be told without the disk.
+/// Removes `.` and `..` from a path, as far as that is possible without the file system.
 pub(crate) fn plain_path(path: &Path) -> PathBuf {
     let mut plain = PathBuf::new();
     for component in path.components() {
@@ -197,7 +204,7 @@ pub(crate) fn plain_path(path: &Path) -> PathBuf {
     plain
 }
 
-/// The bytes as text.
+/// Formats bytes in hexadecimal.
 pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
     let halves = bytes.iter().flat_map(|byte| [byte >> 4, byte & 0xf]);
     halves.filter_map(|half| char::from_digit(half.into(), 16)).collect()

@@ -1,3 +1,6 @@
+//! The client of the platform's API: one exchange with rate limits, retries, token renewal and
+//! permit, on which the typed calls build.
+
 mod archive_host;
 mod call;
 mod checks;
@@ -35,11 +38,11 @@ use crate::{
     limiter::Limiter,
 };
 
-/// Typed calls of the API, version 2, of HCP Terraform and Terraform Enterprise.
+/// Typed client of the API, version 2, of HCP Terraform and Terraform Enterprise.
 ///
-/// It keeps below the platform's rate limits, follows pages, tries again what
-/// may pass and is safe to repeat, and reads error documents. Clones share
-/// connections and limits: keep one for each token.
+/// It stays below the platform's rate limits, follows pages, retries temporary failures of
+/// repeatable calls, and reads error documents. Clones share connections and limits: keep one for
+/// each token.
 ///
 /// ```no_run
 /// # async fn run() -> cts_driver_tfc::Result<()> {
@@ -54,7 +57,7 @@ use crate::{
 #[derive(Clone)]
 pub struct Client {
     shared: Arc<Shared>,
-    /// Asked before each call that changes something.
+    /// Permit that is checked before each call that changes something.
     permit: Option<Arc<dyn Permit>>,
 }
 
@@ -64,63 +67,63 @@ struct Shared {
     token: Mutex<SecretString>,
     source: Option<Arc<dyn TokenSource>>,
     retry: RetryOptions,
-    /// All requests.
+    /// Limit of all requests.
     requests: Limiter,
-    /// Those that only ask how far a run is.
+    /// Limit of requests that only read the status of a run.
     polls: Limiter,
-    /// Lists of runs, which the platform limits by the minute.
+    /// Limit of run lists, which the platform counts by the minute.
     run_lists: Limiter,
-    /// The configured rate.
+    /// Configured rate, in requests a second.
     rate: f64,
 }
 
-/// A place that the token comes from, which may give another one later.
+/// Source of the token, which may provide another one later.
 #[async_trait]
 pub trait TokenSource: fmt::Debug + Send + Sync + 'static {
-    /// Reads the token as it is now.
+    /// Reads the current token.
     ///
     /// # Errors
     ///
-    /// Whatever keeps it from being read.
+    /// The error of the place that it is read from.
     async fn token(&self) -> Result<SecretString>;
 }
 
-/// How a [`Client`] reaches the platform.
+/// Settings of a [`Client`].
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct ClientOptions {
-    /// Where the platform is.
+    /// Host of the platform.
     pub host: Hostname,
-    /// TLS towards it.
+    /// TLS settings of the connection to it.
     pub tls: TlsOptions,
-    /// What is tried again.
+    /// Retries of failed calls.
     pub retry: RetryOptions,
-    /// The most requests in a second; 20 by default. Where the platform says a
-    /// lower limit, two thirds of that count.
+    /// Largest number of requests a second; 20 by default. If the platform announces a lower limit,
+    /// two thirds of that apply.
     pub requests_per_second: Option<u32>,
 }
 
-/// The most requests in a second, unless configured.
+/// Default of the largest number of requests a second.
 const RATE: u32 = 20;
-/// The most requests in a second that only ask how far a run is.
+/// Largest number of requests a second that only read the status of a run.
 const POLLS: f64 = 10.0;
-/// Two thirds of the 30 lists of runs that the platform allows in a minute,
-/// and a burst that fits into the rest.
+/// Rate and burst of run lists: two thirds of the 30 that the platform allows in a minute, and a
+/// burst that fits into the rest.
 const RUN_LISTS: (f64, f64) = (20.0 / 60.0, 9.0);
 const CONTENT_TYPE: &str = "application/vnd.api+json";
 
 impl Client {
-    /// A client over sockets; connects to nothing yet.
+    /// Creates a client over sockets; connects to nothing yet.
     ///
     /// # Errors
     ///
-    /// [`Error::Setting`] for TLS files that cannot be used.
+    /// [`Error::Setting`] for unusable TLS files.
     pub fn new(options: ClientOptions, token: SecretString) -> Result<Self> {
         let platform = HttpPlatform::new(&options.host, &options.tls)?;
         Ok(Self::with_platform(Arc::new(platform), options, token))
     }
 
-    /// A client over a platform of the caller's.
+    /// Creates a client over a platform of the caller's.
     pub fn with_platform(
         platform: Arc<dyn Platform>,
         options: ClientOptions,
@@ -141,10 +144,10 @@ impl Client {
         Self { shared: Arc::new(shared), permit: None }
     }
 
-    /// Reads the token again from this source when the platform answers 401, so
-    /// that a token can be replaced while the client lives.
+    /// Returns a client that reads the token from this source again when the platform answers 401,
+    /// so that a token can be replaced while the client lives.
     ///
-    /// Its rate limits begin afresh; call it before the first request.
+    /// Its rate limits start from zero; call it before the first request.
     #[must_use]
     pub fn with_token_source(self, source: Arc<dyn TokenSource>) -> Self {
         let known = &self.shared;
@@ -163,19 +166,19 @@ impl Client {
         Self { shared: Arc::new(shared), permit: self.permit }
     }
 
-    /// Returns a clone that asks the permit before every call that changes
-    /// something, each further try of it included.
+    /// Returns a clone that checks the permit before every call that changes something, and before
+    /// each retry of it.
     #[must_use]
     pub fn permitted(&self, permit: Arc<dyn Permit>) -> Self {
         Self { shared: Arc::clone(&self.shared), permit: Some(permit) }
     }
 
-    /// Where the platform is.
+    /// Returns the host of the platform.
     pub fn host(&self) -> &Hostname {
         &self.shared.host
     }
 
-    /// Where a person can look at a run.
+    /// Returns the address of a run in the user interface.
     pub fn run_url(&self, organization: &str, workspace: &str, run: &str) -> String {
         format!("{}/app/{organization}/workspaces/{workspace}/runs/{run}", self.shared.host)
     }
@@ -203,41 +206,43 @@ impl Client {
         let mut number = Some(1);
         while let Some(page) = number {
             let call = call.clone().query("page[number]", page.to_string());
+            // 100 is the platform's largest page.
             let operation = call.operation;
             let answer = self.send(call.query("page[size]", "100")).await?;
             let read: Page<A> = document::read(operation, answer.body())?;
-            // A page that names an earlier one as the next would never end.
+            // A page whose next page is an earlier one would never end.
             number = read.next().filter(|next| *next > page);
             found.extend(read.data);
         }
         Ok(found)
     }
 
-    /// Sends a call until its answer counts; answers outside of 2xx are errors.
+    /// Sends a call until it has a final answer; answers outside 2xx are errors.
     async fn send(&self, call: Call) -> Result<http::Response<Bytes>> {
         let answer = self.exchange(&call).await?;
         let status = answer.status();
         if status.is_success() {
             return Ok(answer);
         }
-        // A page of the host of archives may repeat the address, which is a secret.
+        // An error page of the archive host may repeat the address, which is a secret.
         let secret = call.budget == Budget::Archive;
         let body = if secret { &[] } else { answer.body().as_ref() };
         let message = document::error_message(status, body);
         Err(Error::Status { operation: call.operation, status, message })
     }
 
-    /// Sends a call until its answer counts, whatever it is.
+    /// Sends a call until it has a final answer, whatever its status.
     async fn exchange(&self, call: &Call) -> Result<http::Response<Bytes>> {
         let mut tries = Tries::default();
         let mut renewed = false;
         loop {
+            // Before the permit, since waiting for the limit may take long.
             self.turn(call.budget).await;
             if call.method != Method::GET
                 && let Some(permit) = &self.permit
             {
-                // Right before the request: a wait for the rate limit or another try can
-                // take minutes, in which leadership may have gone.
+                // Right before the request: a wait for the rate limit or a retry can take minutes,
+                // in which leadership may have ended.
                 permit.check().map_err(|source| Error::NotPermitted {
                     operation: call.operation,
                     source: Box::new(source),
@@ -245,6 +250,8 @@ impl Client {
             }
             let token = self.token();
             let tried = self.shared.platform.exchange(self.request(call, &token)?).await;
+            // Once for each call: a second 401 is final. The archive host gets no token, so its 401
+            // says nothing about ours.
             if tried.as_ref().is_ok_and(|answer| answer.status() == StatusCode::UNAUTHORIZED)
                 && call.budget != Budget::Archive
                 && !std::mem::replace(&mut renewed, true)
@@ -255,6 +262,7 @@ impl Client {
             let random = random();
             let next = match &tried {
                 Ok(answer) => {
+                    // The limit is in every answer, also in one that is retried.
                     self.learn(answer.headers());
                     let tried = Tried::Answer(answer.status(), answer.headers());
                     self.shared.retry.next(tried, call.repeatable, &mut tries, random)
@@ -279,8 +287,8 @@ impl Client {
         self.shared.token.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Reads the token again after the platform refused this one; returns
-    /// `true` if there is another now.
+    /// Reads the token again after the platform refused this one; returns `true` if there is
+    /// another one.
     async fn renew_token(&self, refused: &SecretString) -> bool {
         let Some(source) = &self.shared.source else { return false };
         // Another call may have read it meanwhile.
@@ -306,12 +314,13 @@ impl Client {
             Budget::Plain => {}
             Budget::Poll => self.shared.polls.turn().await,
             Budget::RunList => self.shared.run_lists.turn().await,
+            // The platform does not count requests to the archive host.
             Budget::Archive => return,
         }
         self.shared.requests.turn().await;
     }
 
-    /// The limits that this call ran into.
+    /// Holds all requests of the limit that this call exceeded.
     fn pause(&self, call: &Call, wait: Duration) {
         tracing::warn!(
             operation = call.operation,
@@ -325,10 +334,11 @@ impl Client {
         limiter.pause(wait);
     }
 
-    /// Keeps to two thirds of the limit that the platform tells.
+    /// Stays at two thirds of the limit that the platform announces.
     ///
     /// Source: go-tfe, client-side rate limit.
     fn learn(&self, headers: &HeaderMap) {
+        // Upwards at most to the configured rate: the limit is for all clients of the token.
         let limit = headers.get("x-ratelimit-limit").and_then(|value| value.to_str().ok());
         let limit = limit.and_then(|text| text.trim().parse::<f64>().ok());
         if let Some(limit) = limit.filter(|limit| *limit >= 1.0) {
@@ -349,9 +359,10 @@ impl Client {
         if let Some(kind) = call.content_type {
             request = request.header(header::CONTENT_TYPE, kind);
         } else if call.method != Method::GET {
-            // Also without a body: some releases refuse it otherwise.
+            // Also without a body, since some releases refuse the request otherwise.
             request = request.header(header::CONTENT_TYPE, CONTENT_TYPE);
         }
+        // The address of an archive carries its own authorization.
         if call.budget != Budget::Archive {
             let token = format!("Bearer {}", token.expose_secret());
             let mut value =
@@ -374,7 +385,7 @@ impl Client {
     }
 }
 
-/// From [0, 1).
+/// Returns a random number in [0, 1).
 fn random() -> f64 {
     let whole = Duration::from_secs(1);
     let mut jitter = Backoff::default().with_initial(whole).with_jitter(Jitter::Full);
@@ -394,7 +405,7 @@ fn tell(call: &Call, wait: Duration, tried: Result<&http::Response<Bytes>, &Erro
     );
 }
 
-/// Whether the status is that of a redirect.
+/// Returns `true` for the status of a redirect.
 fn is_redirect(status: StatusCode) -> bool {
     matches!(status.as_u16(), 301 | 302 | 303 | 307 | 308)
 }

@@ -1,3 +1,5 @@
+//! State that the drivers of all tasks share: the client and facts about the platform.
+
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, OnceLock, PoisonError},
@@ -11,8 +13,7 @@ use crate::{
     variables::Written,
 };
 
-/// What the drivers of all tasks share: one client, and what is known of the
-/// platform.
+/// Client and known facts about the platform, shared by the drivers of all tasks.
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) settings: Settings,
@@ -21,7 +22,7 @@ pub(crate) struct Connection {
     uploads: Mutex<HashMap<WorkspaceId, Upload>>,
 }
 
-/// The newest upload of a workspace.
+/// Newest upload of a workspace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Upload {
     pub(crate) digest: String,
@@ -38,14 +39,14 @@ impl Connection {
         }
     }
 
-    /// Keeps the client that was found to work; the first one stays.
+    /// Stores the client that was found to work; the first one stays.
     pub(crate) fn connect(&self, client: Client, server: Server) {
         if self.client.set((client, server)).is_err() {
             tracing::debug!("the driver was started already");
         }
     }
 
-    /// The client, once the factory was started.
+    /// Returns the client, once the factory was started.
     pub(crate) fn client(&self) -> TaskResult<&Client> {
         match self.client.get() {
             Some((client, _)) => Ok(client),
@@ -57,12 +58,12 @@ impl Connection {
         }
     }
 
-    /// The client for one call of a driver, which asks the call's permit.
+    /// Returns the client for one call of a driver, which checks the call's permit.
     pub(crate) fn client_for(&self, context: &RunContext) -> TaskResult<Client> {
         Ok(self.client()?.permitted(Arc::clone(&context.permit)))
     }
 
-    /// Whether the platform knows tags.
+    /// Returns `true` if the platform supports tags.
     pub(crate) fn has_tags(&self) -> bool {
         self.client.get().is_none_or(|(_, server)| server.has_tags())
     }
@@ -71,7 +72,7 @@ impl Connection {
         self.uploads.lock().unwrap_or_else(PoisonError::into_inner).get(workspace).cloned()
     }
 
-    /// Notes the newest upload, or that there is none that can be used.
+    /// Stores the newest upload, or that there is no usable one.
     pub(crate) fn note_upload(&self, workspace: &WorkspaceId, upload: Option<Upload>) {
         let mut uploads = self.uploads.lock().unwrap_or_else(PoisonError::into_inner);
         match upload {

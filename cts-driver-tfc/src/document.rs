@@ -11,30 +11,30 @@ pub(crate) use errors::error_message;
 
 use crate::{Error, Result, id::Id};
 
-/// What stands in the `type` of an object.
+/// JSON:API type of an object, by its attributes.
 pub trait Kind {
-    /// The type, such as `workspaces`.
+    /// Type, such as `workspaces`.
     const TYPE: &'static str;
 }
 
-/// One object of a document: its id, its attributes, and what it refers to.
+/// Object of a document: id, attributes, relationships.
 ///
-/// Attributes, links and relationships that are not known are ignored, because
-/// the platform may add some at any time.
+/// Unknown attributes, links and relationships are ignored, because the platform may add some at
+/// any time.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(bound(deserialize = "A: Deserialize<'de>"))]
 #[non_exhaustive]
 pub struct Resource<A> {
-    /// Its id.
+    /// Id.
     pub id: Id<A>,
-    /// Its attributes.
+    /// Attributes.
     pub attributes: A,
-    /// What it refers to, by the name of the relationship.
+    /// Relationships, by name.
     #[serde(default)]
     pub relationships: Relationships,
 }
 
-/// What an object refers to, by the name of the relationship.
+/// Related objects by the name of the relationship.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
 pub struct Relationships(BTreeMap<String, Relationship>);
@@ -60,7 +60,7 @@ struct Identifier {
 }
 
 impl Relationships {
-    /// The id of the one object of this relationship; `None` if there is none.
+    /// Returns the id of the one object of this relationship; `None` if there is none.
     pub fn one<K: Kind>(&self, name: &str) -> Option<Id<K>> {
         match self.0.get(name)?.data.as_ref()? {
             Linkage::One(found) if found.kind == K::TYPE => found.id.parse().ok(),
@@ -68,7 +68,7 @@ impl Relationships {
         }
     }
 
-    /// The ids of all objects of this relationship.
+    /// Returns the ids of all objects of this relationship.
     pub fn many<K: Kind>(&self, name: &str) -> Vec<Id<K>> {
         match self.0.get(name).and_then(|relationship| relationship.data.as_ref()) {
             Some(Linkage::Many(found)) => {
@@ -80,7 +80,7 @@ impl Relationships {
     }
 }
 
-/// A document about one object.
+/// Document about one object.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(bound(deserialize = "A: Deserialize<'de>"))]
 pub(crate) struct Document<A> {
@@ -90,7 +90,7 @@ pub(crate) struct Document<A> {
 }
 
 impl<A> Document<A> {
-    /// An object that came along with the first one.
+    /// Returns a related object that is included in the document.
     pub(crate) fn included<K: Kind + DeserializeOwned>(
         &self,
         relationship: &str,
@@ -104,7 +104,7 @@ impl<A> Document<A> {
     }
 }
 
-/// One page of a list.
+/// Page of a list.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(bound(deserialize = "A: Deserialize<'de>"))]
 pub(crate) struct Page<A> {
@@ -119,7 +119,7 @@ struct Meta {
     pagination: Option<Pagination>,
 }
 
-/// Lists of an organization's runs leave the totals out, so they are not read.
+/// Pagination. Lists of an organization's runs omit the totals, so they are not read.
 #[derive(Debug, Clone, Deserialize)]
 struct Pagination {
     #[serde(rename = "next-page")]
@@ -127,13 +127,13 @@ struct Pagination {
 }
 
 impl<A> Page<A> {
-    /// The number of the next page; `None` on the last one.
+    /// Returns the number of the next page; `None` on the last one.
     pub(crate) fn next(&self) -> Option<u32> {
         self.meta.pagination.as_ref().and_then(|pagination| pagination.next_page)
     }
 }
 
-/// Reads a document, with the place of what is wrong in the error.
+/// Parses a document; the error names the position of a mistake.
 pub(crate) fn read<T: DeserializeOwned>(operation: &'static str, body: &[u8]) -> Result<T> {
     serde_json::from_slice(body)
         .map_err(|source| Error::Decode { operation, source: source.into() })

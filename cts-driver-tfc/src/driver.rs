@@ -1,3 +1,6 @@
+//! The driver of one task: what the engine asks for (plan, apply, discard, follow, destroy) as runs
+//! of the task's workspace, and the runs that this process remembers.
+
 mod prepare;
 mod queue;
 
@@ -28,15 +31,14 @@ use crate::{
     types::{Phase, RunId, RunReport, RunStatus, Variable, Workspace},
 };
 
-/// Runs one task in its workspace of HCP Terraform or Terraform Enterprise.
+/// Driver that runs one task in its workspace of HCP Terraform or Terraform Enterprise.
 ///
-/// Data of Consul's goes by variables of the workspace; the root module is
-/// uploaded when it changed. Each change is a run, which is followed by its id.
-/// A plan that may wait for approval is such a run, not yet confirmed, and its
-/// id is the run's: approving it confirms that very run.
+/// Data of Consul's goes by variables of the workspace; the root module is uploaded when it
+/// changed. Each change is a run, which is followed by its id. A plan that may wait for approval is
+/// such a run, not yet confirmed, and its id is the run's: approving it confirms that very run.
 ///
-/// In a workspace without automatic apply a person confirms every run at the
-/// platform; an approval here does not take the place of that.
+/// In a workspace without automatic apply a person confirms every run at the platform; an approval
+/// here does not take the place of that.
 #[derive(Debug)]
 pub struct TfcDriver {
     task: Task,
@@ -47,41 +49,43 @@ pub struct TfcDriver {
     mask: Mask,
 }
 
-/// A workspace that can run the task.
+/// Workspace that can run the task.
 #[derive(Debug, Clone)]
 struct Ready {
     workspace: Workspace,
     variables: Vec<Variable>,
-    /// `false` while they are being written, and after that failed.
+    /// `false` while they are being written, and after a write failed.
     variables_known: bool,
 }
 
 /// Number of times that a run is confirmed whose confirmation was lost.
 const CONFIRMATIONS: u32 = 5;
 
-/// What is known of runs.
+/// Runs that this process knows of.
 #[derive(Debug, Default)]
 struct Memory {
-    /// The last run, unless it is known to have ended.
+    /// Last run, unless it is known to have ended.
     open: Option<RunId>,
-    /// Whether runs of an earlier process were looked for.
+    /// `true` once runs of an earlier process were looked for.
     looked: bool,
-    /// A run may have been made that nobody knows the id of.
+    /// `true` if a run may have been made whose id nobody knows.
     doubt: bool,
     /// Runs that were discarded for newer ones, while somebody follows them.
     superseded: HashSet<RunId>,
-    /// The plan that is kept, with a digest of what it was made from.
+    /// Plan that waits for approval, with a digest of what it was made from.
     held: Option<(String, Plan)>,
 }
 
 impl TfcDriver {
-    /// The driver of one task; touches nothing outside.
+    /// Creates the driver of one task; touches nothing outside.
     ///
     /// # Errors
     ///
-    /// [`Error::Module`] when the task asks for what Terraform would refuse.
+    /// [`Error::Module`] if the task asks for what Terraform would refuse.
     pub(crate) fn new(task: Task, connection: Arc<Connection>) -> Result<Self> {
         let settings = &connection.settings;
+        // Built only to be checked: a mistake in the configuration is an error at the start, not of
+        // the first run.
         Module::new(settings, &task, settings.providers())?;
         Ok(Self {
             task,
@@ -122,13 +126,14 @@ impl TfcDriver {
         ready.as_ref().map(|ready| ready.workspace.clone()).ok_or_else(not_ready)
     }
 
-    /// What a run came to that goes no further by itself.
+    /// Returns what a run came to that goes no further by itself.
     async fn outcome(&self, report: &RunReport, runs: &Runs<'_>) -> Step<Outcome> {
         let id = &report.run.id;
         let phase = report.run.attributes.phase();
         if phase.is_final() {
             self.forget(id);
         }
+        // For each phase: a run that waits has checks to report, too.
         let checks = runs.checks(report).await;
         match phase {
             Phase::Applied => Ok(Outcome::Applied(applied(report))),
@@ -136,6 +141,8 @@ impl TfcDriver {
             Phase::Failed if self.was_superseded(report) => Ok(Outcome::Superseded),
             Phase::Failed => Err(runs.failure(report, &checks).await.into()),
             _ => {
+                // Everything else that is settled waits for a person, maybe behind a run of
+                // somebody else.
                 let status = &report.run.attributes.status;
                 // Behind a run of somebody else, that is the one where a person has to act.
                 let url = runs.behind.get().cloned().unwrap_or_else(|| runs.url(id));
@@ -146,13 +153,15 @@ impl TfcDriver {
     }
 
     fn was_superseded(&self, report: &RunReport) -> bool {
+        // Removed on the way: the next run with this outcome has to be discarded again.
         report.run.attributes.status == RunStatus::Discarded
             && self.memory().superseded.remove(&report.run.id)
     }
 
-    /// Notes that a run has ended.
+    /// Forgets a run that has ended, and the plan that it was.
     fn forget(&self, id: &RunId) {
         let mut memory = self.memory();
+        // Only this run: a newer one may have taken its place since.
         memory.open.take_if(|open| open == id);
         memory.held.take_if(|(_, plan)| plan.id.as_str() == id.as_str());
     }
@@ -163,6 +172,8 @@ impl TfcDriver {
             let (workspace, run) = self.queue(inputs, Kind::Apply, context).await?;
             let runs = self.runs(&workspace, context).map_err(Halt::NotPermitted)?;
             let report = runs.wait(&run.id, &run.attributes.status, Until::Settled).await?;
+            // Only a run that errored is repeated. One that a person discarded or cancelled would
+            // come back against their will.
             let errored = report.run.attributes.status == RunStatus::Errored;
             let outcome = self.outcome(&report, &runs).await;
             match outcome {
@@ -177,6 +188,7 @@ impl TfcDriver {
 
     /// Confirms the run that is the plan, unless a person at the platform has to.
     async fn apply_plan(&self, id: &PlanId, context: &RunContext) -> Step<Outcome> {
+        // A plan that was only shown has a digest for an id, and no run that could be confirmed.
         let Some(id) = run_of(id) else { return Ok(Outcome::Superseded) };
         let workspace = self.workspace(context).await?;
         let runs = self.runs(&workspace, context).map_err(Halt::NotPermitted)?;
@@ -196,6 +208,7 @@ impl TfcDriver {
             Phase::Waiting => return self.outcome(&report, &runs).await,
             _ => return self.wait_for(&report.run, &runs).await,
         }
+        // The workspace as it is now comes with the run; the one in memory may be old.
         let by_itself = report.workspace.as_ref().unwrap_or(&workspace).attributes.auto_apply;
         if !by_itself {
             return self.outcome(&report, &runs).await;
@@ -204,12 +217,14 @@ impl TfcDriver {
         self.wait_for(&report.run, &runs).await
     }
 
-    /// Confirms a run. A confirmation that was lost is repeated as long as the run
-    /// waits for it: who asked for it was told that it is applied, and nobody else
-    /// would ask again.
+    /// Confirms a run.
+    ///
+    /// A confirmation that was lost is repeated as long as the run waits for it: whoever approved
+    /// was answered that the plan is applied, and nobody else would ask again.
     async fn confirm(&self, id: &RunId, runs: &Runs<'_>) -> Step<()> {
         let mut waits = Backoff::default().with_initial(Duration::from_secs(1));
         for left in (0..CONFIRMATIONS).rev() {
+            // Each attempt asks again, because leadership may have been lost while this waited.
             runs.context.permit.confirm().await.map_err(Halt::NotPermitted)?;
             let confirmed = runs.client.confirm_run(id, "approved in Consul-Terraform-Sync").await;
             let Err(error) = confirmed else { return Ok(()) };
@@ -217,6 +232,7 @@ impl TfcDriver {
                 return Err(error.into());
             }
             tracing::warn!(task.name = %self.task.name, run.id = %id, error = error_chain(&error), "cannot tell whether the run was confirmed, looking at it");
+            // 409 also comes for a run that is confirmed already; only its status says which.
             let attributes = runs.client.run(id).await?.run.attributes;
             if attributes.phase() != Phase::Waiting || !attributes.actions.is_confirmable {
                 return Ok(());
@@ -248,6 +264,8 @@ impl TfcDriver {
             PlanPurpose::Drift => Kind::Drift,
             _ => Kind::Inspect,
         };
+        // A plan for approval that waits already is shown again, so that its id stays the same for
+        // who approves it.
         if kind == Kind::Plan
             && let Some(plan) = self.held(inputs, context).await?
         {
@@ -271,16 +289,19 @@ impl TfcDriver {
             tracing::warn!(task.name = %self.task.name, run.id = %run.id, run.url = runs.url(&run.id), "a policy failed that can be overridden");
         }
         let mut plan = runs.plan(&report).await?;
+        // The plan in JSON needs the right to read it, which a token may lack; then the counts of
+        // the run have to do.
         if let Some(id) = report.plan.as_ref().map(|plan| &plan.id)
             && let Some(json) = runs.client.plan_json(id).await?
         {
             let list = if kind == Kind::Drift { List::Drift } else { List::Planned };
             let listed = plan_json::changes(&json, list);
-            // Where the lists are empty, the counts may still tell of outputs.
+            // Where the lists are empty, the counts may still include outputs.
             if !listed.is_empty() || kind == Kind::Drift {
                 plan.changes = listed;
             }
         }
+        // Such a run is over with its plan. The id is a digest, so that equal plans have equal ids.
         if kind != Kind::Plan {
             plan.id = self.digested(inputs, &plan, context).await?;
             plan.portable = false;
@@ -295,7 +316,7 @@ impl TfcDriver {
         Ok(plan)
     }
 
-    /// The plan that waits and was made from the same, if it waits still.
+    /// Returns the plan that waits and was made from the same inputs, if it waits still.
     async fn held(&self, inputs: &TaskInputs, context: &RunContext) -> Step<Option<Plan>> {
         let Some((digest, plan)) = self.memory().held.clone() else { return Ok(None) };
         if digest != self.digest(inputs, context).await? || !self.waits(&plan.id).await? {
@@ -304,7 +325,7 @@ impl TfcDriver {
         Ok(Some(plan))
     }
 
-    /// Whether the run of a plan waits for confirmation.
+    /// Returns `true` if the run of a plan waits for confirmation.
     async fn waits(&self, plan: &PlanId) -> Step<bool> {
         let Some(id) = run_of(plan) else { return Ok(false) };
         let client = self.connection.client().map_err(Halt::NotPermitted)?;
@@ -317,10 +338,13 @@ impl TfcDriver {
 
     async fn discard_plan(&self, plan: &PlanId, context: &RunContext) -> Step<()> {
         let Some(id) = run_of(plan) else { return Ok(()) };
+        // A run that is not the open one has ended by now. Before leftovers were looked for nothing
+        // is known, and the id may be from an earlier process.
         let known = {
             let memory = self.memory();
             !memory.looked || memory.open.as_ref() == Some(&id)
         };
+        // Forgotten before the call, so that a plan whose discard failed is not offered again.
         self.forget(&id);
         if !known {
             return Ok(());
@@ -344,7 +368,7 @@ impl TfcDriver {
     }
 }
 
-/// The run that is a plan; a plan that was only shown is none.
+/// Returns the run that is a plan; a plan that was only shown has none.
 fn run_of(plan: &PlanId) -> Option<RunId> {
     plan.as_str().starts_with("run-").then(|| plan.as_str().parse().ok())?
 }
@@ -359,6 +383,7 @@ fn not_ready() -> Halt {
 #[async_trait]
 impl Driver for TfcDriver {
     async fn prepare(&self, context: &RunContext) -> TaskResult<()> {
+        // Forgotten first, so that everything is looked at again.
         *self.ready.lock().await = None;
         drop(self.ready(context).await?);
         Ok(())

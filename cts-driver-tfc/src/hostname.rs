@@ -1,10 +1,12 @@
+//! The address of the platform, from the setting `hostname` to the URI of a request.
+
 use std::{fmt, str::FromStr};
 
 use http::{Uri, uri::Authority};
 
 use crate::{Error, Result};
 
-/// Where the platform is: `https://app.terraform.io` or a Terraform Enterprise.
+/// Address of the platform: `https://app.terraform.io` or a Terraform Enterprise.
 ///
 /// ```
 /// use cts_driver_tfc::Hostname;
@@ -17,12 +19,12 @@ use crate::{Error, Result};
 pub struct Hostname {
     scheme: &'static str,
     authority: Authority,
-    /// What the TLS certificate is checked against in place of the host.
+    /// Host that the TLS certificate is checked against in place of `authority`.
     server_name: Option<Authority>,
 }
 
 impl Default for Hostname {
-    /// HCP Terraform.
+    /// Returns the address of HCP Terraform.
     fn default() -> Self {
         let authority = Authority::from_static("app.terraform.io");
         Self { scheme: "https", authority, server_name: None }
@@ -41,14 +43,17 @@ impl FromStr for Hostname {
         let text = text.trim();
         let (scheme, rest) = match text.split_once("://") {
             Some(("https", rest)) => ("https", rest),
+            // For tests and proxies on this machine; the setting is the operator's decision.
             Some(("http", rest)) => ("http", rest),
             Some(_) => return Err(refuse("the scheme must be https or http")),
             None => ("https", text),
         };
         let rest = rest.trim_end_matches('/');
+        // They would end up in logs, where the address is shown.
         if rest.contains('@') {
             return Err(refuse("credentials cannot stand in it"));
         }
+        // Paths are fixed by the API.
         if rest.contains(['/', '?', '#']) {
             return Err(refuse("only a host and a port can stand in it"));
         }
@@ -68,24 +73,26 @@ impl fmt::Display for Hostname {
 }
 
 impl Hostname {
-    /// The host with its port, if it has one.
+    /// Returns the host with its port, if it has one.
     pub(crate) fn authority(&self) -> &str {
         self.authority.as_str()
     }
 
-    /// The host without port.
+    /// Returns the host without port.
     pub fn host(&self) -> &str {
         self.authority.host()
     }
 
-    /// Whether it is this machine.
+    /// Returns `true` for an address of this machine.
     pub(crate) fn is_loopback(&self) -> bool {
+        // `http` keeps the brackets of an IPv6 address.
         let host = self.host().trim_matches(['[', ']']);
         host == "localhost"
             || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
     }
 
     pub(crate) fn with_server_name(&self, name: &str) -> Result<Self> {
+        // The port goes along: the name takes the place of the whole authority.
         let with_port = match self.authority.port() {
             Some(port) => format!("{name}:{port}"),
             None => name.to_owned(),
@@ -97,7 +104,7 @@ impl Hostname {
         Ok(Self { server_name: Some(server_name), ..self.clone() })
     }
 
-    /// The same address, with the name that TLS is to check.
+    /// Returns the same address, with the name that TLS is to check.
     pub(crate) fn addressed(&self, uri: Uri) -> Uri {
         let Some(name) = &self.server_name else { return uri };
         let mut parts = uri.clone().into_parts();

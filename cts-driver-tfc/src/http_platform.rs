@@ -1,3 +1,5 @@
+//! The platform over sockets: connection pool, TLS settings, limits in time.
+
 use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
@@ -16,26 +18,27 @@ use reqwest::{
 use crate::{Error, ExchangeError, Platform, Result, hostname::Hostname};
 
 const CONNECT: Duration = Duration::from_secs(30);
-/// No call of the API takes this long, and an upload goes on while it is read.
+/// Limit of a whole exchange: no call of the API takes this long, and an upload goes on while it is
+/// read.
 const EXCHANGE: Duration = Duration::from_mins(5);
-/// Without a byte for so long, a connection is taken for dead.
+/// Time without a byte after which a connection is taken for dead.
 const SILENCE: Duration = Duration::from_mins(1);
 
-/// TLS towards the platform. It holds for every call and for archives alike.
+/// TLS settings towards the platform, for every call and for archives alike.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TlsOptions {
-    /// Whether certificates are checked; default true.
+    /// `true` if certificates are checked; the default.
     pub verify: bool,
     /// Bundle of certificate authorities, in PEM; the system's by default.
     pub ca_cert: Option<PathBuf>,
-    /// Directory of certificate authorities, in PEM; `ca_cert` wins.
+    /// Directory of certificate authorities, in PEM; ignored if `ca_cert` is set.
     pub ca_path: Option<PathBuf>,
     /// Client certificate, in PEM; without a `key` the file holds both.
     pub cert: Option<PathBuf>,
-    /// Its key, in PEM.
+    /// Private key of `cert`, in PEM.
     pub key: Option<PathBuf>,
-    /// The name to check the platform's certificate against.
+    /// Name to check the platform's certificate against.
     pub server_name: Option<String>,
 }
 
@@ -52,12 +55,13 @@ impl Default for TlsOptions {
     }
 }
 
-/// The [`Platform`] over TCP and TLS. Connections are pooled; the system's
-/// proxy settings apply, except to loopback addresses.
+/// [`Platform`] over TCP and TLS.
+///
+/// Connections are pooled; the system's proxy settings apply, except to loopback addresses.
 #[derive(Debug, Clone)]
 pub struct HttpPlatform {
     api: reqwest::Client,
-    /// For hosts other than the platform's.
+    /// Client for hosts other than the platform's.
     others: reqwest::Client,
     host: Hostname,
 }
@@ -72,8 +76,8 @@ impl HttpPlatform {
         let others = builder(host, tls)?;
         let mut api = builder(host, tls)?;
         if let Some(name) = &tls.server_name {
-            // TLS checks the name in the URL, which `exchange` replaces, while
-            // the connection goes to the host.
+            // TLS checks the name in the URL, which `exchange` replaces, while the connection goes
+            // to the host. A proxy would resolve that name itself.
             let target = host.host().to_owned();
             api = api.no_proxy().dns_resolver(Redirected { name: name.clone(), target });
         }
@@ -93,7 +97,7 @@ fn setting(setting: &'static str, problem: impl Into<String>) -> Error {
     Error::Setting { setting, problem: problem.into() }
 }
 
-/// Sends one name to another host, and leaves others alone.
+/// Resolver that answers one name with the addresses of another host.
 #[derive(Debug)]
 struct Redirected {
     name: String,
@@ -103,9 +107,11 @@ struct Redirected {
 impl Resolve for Redirected {
     fn resolve(&self, name: Name) -> Resolving {
         let host = if name.as_str() == self.name { &self.target } else { name.as_str() };
+        // `lookup_host` takes IPv6 addresses without brackets.
         let host = host.trim_matches(['[', ']']).to_owned();
         Box::pin(async move {
             let found: Vec<SocketAddr> =
+                // The port is not known here; reqwest replaces 0 by that of the URL.
                 tokio::net::lookup_host((host.as_str(), 0)).await?.collect();
             Ok(Box::new(found.into_iter()) as Addrs)
         })
@@ -114,6 +120,8 @@ impl Resolve for Redirected {
 
 fn builder(host: &Hostname, tls: &TlsOptions) -> Result<reqwest::ClientBuilder> {
     let mut builder = reqwest::Client::builder()
+        // A redirect would take the token along, or lose the body of a POST; the client follows
+        // those it knows.
         .redirect(redirect::Policy::none())
         .connect_timeout(CONNECT)
         .timeout(EXCHANGE)
@@ -123,6 +131,7 @@ fn builder(host: &Hostname, tls: &TlsOptions) -> Result<reqwest::ClientBuilder> 
         builder = builder.no_proxy();
     }
     if let Some(file) = &tls.ca_cert {
+        // In place of the system's authorities, not in addition, as `ca_cert` means.
         builder = builder.tls_certs_only(certificates("tls.ca_cert", file)?);
     } else if let Some(folder) = &tls.ca_path {
         builder = builder.tls_certs_only(folder_of_certificates(folder)?);
@@ -132,6 +141,8 @@ fn builder(host: &Hostname, tls: &TlsOptions) -> Result<reqwest::ClientBuilder> 
             Some(key) => bytes_of("tls.key", key)?,
             None => Vec::new(),
         };
+        // A file need not end with a line break, without which the two PEM blocks would run
+        // together.
         pem.push(b'\n');
         pem.extend(bytes_of("tls.cert", cert)?);
         let identity = Identity::from_pem(&pem)
@@ -167,6 +178,7 @@ fn folder_of_certificates(folder: &Path) -> Result<Vec<Certificate>> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(folder).map_err(problem)? {
         let path = entry.map_err(problem)?.path();
+        // Folders like `/etc/ssl/certs` may hold folders and dead links.
         if path.is_file() {
             found.extend(certificates(name, &path)?);
         }
@@ -181,12 +193,14 @@ fn failed(error: reqwest::Error) -> ExchangeError {
     if error.is_timeout() {
         return ExchangeError::Timeout { after: EXCHANGE };
     }
+    // The URL of an archive is a secret.
     ExchangeError::Failed { source: error.without_url().into() }
 }
 
 #[async_trait]
 impl Platform for HttpPlatform {
     async fn exchange(&self, request: Request<Bytes>) -> Result<Response<Bytes>, ExchangeError> {
+        // Archives can be at another host, which has its own name in its certificate.
         let to_api = request.uri().host() == Some(self.host.host());
         let client = if to_api { &self.api } else { &self.others };
         let (mut parts, body) = request.into_parts();
@@ -196,6 +210,7 @@ impl Platform for HttpPlatform {
         let request =
             reqwest::Request::try_from(Request::from_parts(parts, body)).map_err(failed)?;
         let answer = client.execute(request).await.map_err(failed)?;
+        // Whole: logs are asked for in pieces, and documents are short.
         let (status, headers) = (answer.status(), answer.headers().clone());
         let mut response = Response::new(answer.bytes().await.map_err(failed)?);
         *response.status_mut() = status;

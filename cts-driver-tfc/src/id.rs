@@ -1,9 +1,12 @@
+//! Ids of the platform's objects, typed by what they name, so that no id goes into the path of
+//! another kind.
+
 use std::{fmt, hash, marker::PhantomData, str::FromStr};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// The id of one object of kind `K`, such as `ws-6jrRyVDv1J8zQMB5`: letters,
-/// digits, `-` and `_`, so that it can stand in a path as it is.
+/// Id of one object of kind `K`, such as `ws-6jrRyVDv1J8zQMB5`: letters, digits, `-` and `_`, so
+/// that it can stand in a path as it is.
 ///
 /// ```
 /// use cts_driver_tfc::types::RunId;
@@ -15,19 +18,20 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 /// ```
 pub struct Id<K> {
     text: String,
+    // A function pointer keeps `Id` `Send` and `Sync` whatever `K` is.
     kind: PhantomData<fn() -> K>,
 }
 
-/// A text that can be no id.
+/// Text that can be no id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("not an id (letters, digits, - and _): {0:?}")]
 pub struct InvalidId(String);
 
-/// The longest id that is taken.
+/// Largest length of an id, in bytes.
 const LONGEST: usize = 128;
 
 impl<K> Id<K> {
-    /// The id as text.
+    /// Returns the id as text.
     pub fn as_str(&self) -> &str {
         &self.text
     }
@@ -39,6 +43,7 @@ impl<K> TryFrom<String> for Id<K> {
     fn try_from(text: String) -> Result<Self, InvalidId> {
         let fits = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
         if text.is_empty() || text.len() > LONGEST || !text.bytes().all(fits) {
+            // Cut, because the text comes from elsewhere and goes into an error.
             return Err(InvalidId(text.chars().take(64).collect()));
         }
         Ok(Self { text, kind: PhantomData })
@@ -53,6 +58,7 @@ impl<K> FromStr for Id<K> {
     }
 }
 
+// By hand, here and below: derives would ask the same of `K`, which is only a mark.
 impl<K> Clone for Id<K> {
     fn clone(&self) -> Self {
         Self { text: self.text.clone(), kind: PhantomData }

@@ -1,3 +1,6 @@
+//! The entry for the engine: `driver "terraform-cloud"` in a configuration becomes a factory, and
+//! that a driver for each task.
+
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -9,7 +12,8 @@ use secrecy::SecretString;
 
 use crate::{Client, Platform, Settings, TfcDriver, TokenSource, connection::Connection};
 
-/// Claims `driver "terraform-cloud"`: runs tasks in HCP Terraform or Terraform Enterprise.
+/// Driver kind that claims `driver "terraform-cloud"`: runs tasks in HCP Terraform or Terraform
+/// Enterprise.
 ///
 /// ```
 /// use std::path::Path;
@@ -30,7 +34,7 @@ pub struct TfcKind {
 }
 
 impl TfcKind {
-    /// A kind whose drivers reach the platform by other means than sockets.
+    /// Creates a kind whose drivers reach the platform by other means than sockets.
     pub fn with_platform(platform: Arc<dyn Platform>) -> Self {
         Self { platform: Some(platform) }
     }
@@ -67,14 +71,14 @@ impl DriverKind for TfcKind {
     }
 }
 
-/// Makes the drivers of all tasks; they share one client.
+/// Factory of the drivers of all tasks, which share one client.
 #[derive(Debug, Clone)]
 pub struct TfcFactory {
     connection: Arc<Connection>,
     platform: Option<Arc<dyn Platform>>,
 }
 
-/// The token of the settings, read again at the place that it came from.
+/// Token of the settings, read again at the place that it came from.
 #[derive(Debug)]
 struct SettingsToken(Settings);
 
@@ -86,7 +90,7 @@ impl TokenSource for SettingsToken {
 }
 
 impl TfcFactory {
-    /// A factory with these settings; over sockets unless there is a platform.
+    /// Creates a factory with these settings; over sockets if `platform` is `None`.
     pub fn new(settings: Settings, platform: Option<Arc<dyn Platform>>) -> Self {
         Self { connection: Arc::new(Connection::new(settings)), platform }
     }
@@ -102,7 +106,9 @@ impl DriverFactory for TfcFactory {
             Some(platform) => Client::with_platform(Arc::clone(platform), options, token),
             None => Client::new(options, token)?,
         };
+        // A token that the operator or Vault replaced is found after a 401, without a restart.
         let client = client.with_token_source(Arc::new(SettingsToken(settings.clone())));
+        // Before the organization: an unreachable host is another mistake than a wrong name.
         let server = client.ping().await?;
         let organization = settings.organization();
         let problem = match client.has_organization(organization).await {
@@ -111,6 +117,7 @@ impl DriverFactory for TfcFactory {
                 "organization \"{organization}\" was not found at {}, or the token may not see it",
                 client.host()
             )),
+            // For the operator to fix; asking again gains nothing.
             Err(error) if error.status().is_some_and(|status| status.as_u16() == 401) => {
                 Some(format!("the token is not known at {}: {error}", client.host()))
             }
@@ -126,6 +133,7 @@ impl DriverFactory for TfcFactory {
             api = server.api_version,
             "connected to the platform"
         );
+        // Last, so that drivers have a client only of a platform that works.
         self.connection.connect(client, server);
         Ok(())
     }

@@ -5,7 +5,7 @@
 //!   [`cts_tasks`], and makes the drivers of its tasks.
 //! - [`Client`] is the platform's API by itself: typed calls that keep below
 //!   its rate limits, follow pages, and try again what may pass and is safe.
-//! - [`Platform`] is the seam: one HTTP exchange.
+//! - [`Platform`] is the boundary to the network: one HTTP exchange.
 //! - `testing` (feature `testing`) has an in-process Terraform Cloud.
 //!
 //! ```
@@ -106,7 +106,7 @@ pub use kind::{TfcFactory, TfcKind};
 pub use platform::{ExchangeError, Platform};
 pub use settings::{Settings, WorkspaceBlock, task_block_schema};
 
-/// The README's code is compiled, too.
+/// The README, so that its code is compiled.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

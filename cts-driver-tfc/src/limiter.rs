@@ -1,3 +1,6 @@
+//! Limits on the rate of requests, shared by all tasks of a process, because the platform counts by
+//! token.
+
 use std::{
     sync::{Mutex, PoisonError},
     time::Duration,
@@ -5,10 +8,10 @@ use std::{
 
 use tokio::time::Instant;
 
-/// Keeps requests below a rate, for all tasks together.
+/// Limiter that keeps requests below a rate, for all tasks together.
 ///
-/// Whoever asks gets the next free moment in order; after a pause up to
-/// `burst` requests go at once.
+/// Callers are served in the order in which they ask; after a pause up to `burst` requests go at
+/// once.
 #[derive(Debug)]
 pub(crate) struct Limiter {
     state: Mutex<State>,
@@ -16,42 +19,43 @@ pub(crate) struct Limiter {
 
 #[derive(Debug)]
 struct State {
-    /// The time that each request takes up; none without a limit.
+    /// Time that each request takes up; zero without a limit.
     interval: Duration,
-    /// How much time may be taken up at once.
+    /// Time that may be taken up at once.
     credit: Duration,
-    /// Until when time is taken up.
+    /// Moment until which time is taken up.
     taken: Option<Instant>,
-    /// Nothing goes before this moment.
+    /// Moment before which nothing goes.
     not_before: Option<Instant>,
 }
 
 impl Limiter {
-    /// At most `rate` requests in a second in the long run, and `burst` at once.
+    /// Creates a limiter of `rate` requests a second in the long run, and `burst` at once.
     pub(crate) fn new(rate: f64, burst: f64) -> Self {
         let (interval, credit) = measures(rate, burst);
         Self { state: Mutex::new(State { interval, credit, taken: None, not_before: None }) }
     }
 
-    /// Changes the rate; what is already promised stays.
+    /// Changes the rate; moments that were given out stay.
     pub(crate) fn set(&self, rate: f64, burst: f64) {
         let (interval, credit) = measures(rate, burst);
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         (state.interval, state.credit) = (interval, credit);
     }
 
-    /// Lets nothing go for so long: the platform said that it is enough.
+    /// Lets nothing go for `length`, after an answer with 429.
     pub(crate) fn pause(&self, length: Duration) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let until = Instant::now() + length;
+        // The later of two: one of several answers may name a shorter wait.
         state.not_before = Some(state.not_before.map_or(until, |known| known.max(until)));
     }
 
-    /// Waits for the caller's turn.
+    /// Waits until the caller may send one request.
     ///
     /// # Cancel safety
     ///
-    /// A turn that is not waited for is lost, which only slows others down.
+    /// Dropping the future loses the moment that was given to it, which only slows others down.
     pub(crate) async fn turn(&self) {
         tokio::time::sleep_until(self.reserve(Instant::now())).await;
         // A pause may have come in meanwhile.
@@ -67,10 +71,13 @@ impl Limiter {
         }
     }
 
-    /// When the next request may go.
+    /// Returns the moment at which the next request may go.
     fn reserve(&self, now: Instant) -> Instant {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        // The generic cell rate algorithm: `taken` is its theoretical arrival time, `credit` its
+        // tolerance.
         let free = state.not_before.map_or(now, |until| until.max(now));
+        // Never in the past, or idle time would add up to more than one burst.
         let taken = state.taken.map_or(free, |taken| taken.max(free));
         let next = taken + state.interval;
         state.taken = Some(next);
@@ -79,12 +86,14 @@ impl Limiter {
     }
 }
 
-/// A rate that is not positive sets no limit.
+/// Returns the time for one request and for a burst; a rate that is not positive sets no limit.
 fn measures(rate: f64, burst: f64) -> (Duration, Duration) {
     if !(rate.is_finite() && rate > 0.0) {
         return (Duration::ZERO, Duration::ZERO);
     }
+    // At least one, or nothing would ever go.
     let burst = if burst.is_finite() { burst.max(1.0) } else { 1.0 };
+    // A quarter of the maximum, so that sums of it do not overflow.
     let seconds = |value: f64| Duration::try_from_secs_f64(value).unwrap_or(Duration::MAX / 4);
     (seconds(1.0 / rate), seconds(burst / rate))
 }

@@ -11,22 +11,23 @@ use cts_driver_terraform::language::quote;
 use cts_tasks::{Literal, ProviderBlock, Task};
 use secrecy::ExposeSecret as _;
 
-/// What stands for a value, in Terraform's own words.
+/// Text that stands for a value, in Terraform's own words.
 const HIDDEN: &str = "(sensitive value)";
 
-/// Characters below which a text is hidden only where it stands alone, a number and a line
-/// of several not at all: almost every line holds one of these by chance.
+/// Characters below which a text is hidden only where it stands alone, and a number or a line of
+/// several not at all: almost every line holds one of these by chance.
 const SHORT: usize = 4;
 
-/// Sets of values that are known at once: a run can have an earlier one, because values of
-/// providers may change while it waits.
+/// Number of sets of values that are known at once: a run can have an earlier one, because values
+/// of providers may change while it waits.
 const KEPT: usize = 64;
 
-/// The values of one task's sensitive variables that this process knows.
+/// Values of one task's sensitive variables that this process knows.
 #[derive(Default)]
 pub(crate) struct Mask(Mutex<VecDeque<BTreeSet<String>>>);
 
 impl fmt::Debug for Mask {
+    // Not the values, which are secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Mask").finish_non_exhaustive()
     }
@@ -54,6 +55,7 @@ impl Mask {
     /// Adds texts; those of up to 63 earlier calls stay hidden, too.
     fn note(&self, texts: BTreeSet<String>) {
         let mut known = self.known();
+        // Moved to the end, not added twice, or equal sets would push older ones out.
         known.retain(|earlier| *earlier != texts);
         known.push_back(texts);
         if known.len() > KEPT {
@@ -68,6 +70,7 @@ impl Mask {
         for value in self.known().iter().flatten() {
             find(text, value, &mut found);
         }
+        // By their start, so that overlapping matches become one.
         found.sort_by_key(|range| range.start);
         let mut shown = String::with_capacity(text.len());
         let mut end = 0;
@@ -83,13 +86,14 @@ impl Mask {
     }
 }
 
-/// Where the value is; occurrences may overlap.
+/// Adds the places of the value, which may overlap.
 fn find(text: &str, value: &str, found: &mut Vec<Range<usize>>) {
     let short = value.chars().count() < SHORT;
     let step = value.chars().next().map_or(1, char::len_utf8);
     let mut from = 0;
     while let Some(at) = text.get(from..).and_then(|rest| rest.find(value)) {
         let range = from + at..from + at + value.len();
+        // One character further, not behind the match: in `aaaa`, `aa` is at three places.
         from = range.start + step;
         if !short || stands_alone(text, &range) {
             found.push(range);
@@ -115,11 +119,12 @@ fn add(value: &Literal, texts: &mut BTreeSet<String>) {
         Literal::String(text) => add_text(text, texts),
         Literal::List(items) => items.iter().for_each(|item| add(item, texts)),
         Literal::Map(members) => members.values().for_each(|member| add(member, texts)),
+        // Booleans and null: hiding every `true` would leave no text readable.
         _ => {}
     }
 }
 
-/// Logs are told line by line, so each line of a value counts by itself.
+/// Adds each line of a value by itself, because logs are shown line by line.
 fn add_text(text: &str, texts: &mut BTreeSet<String>) {
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     let single = lines.len() == 1;
@@ -129,7 +134,7 @@ fn add_text(text: &str, texts: &mut BTreeSet<String>) {
         }
         texts.insert(line.to_owned());
         let json = serde_json::Value::from(line).to_string();
-        // As Go writes JSON.
+        // As Go writes JSON: `<`, `>` and `&` are escaped, too.
         let escaped = json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026");
         for quoted in [quote(line), json, escaped] {
             let bare = quoted.strip_prefix('"').and_then(|text| text.strip_suffix('"'));

@@ -1,7 +1,9 @@
+//! The counts and addresses of a plan that Terraform describes in JSON.
+
 use cts_tasks::{Action, Changes};
 use serde_json::Value;
 
-/// The changes in one list of a plan as Terraform describes it in JSON.
+/// Returns the changes in one list of a plan.
 ///
 /// Source: Terraform 1.11, JSON output format of plans.
 pub(crate) fn changes(plan: &Value, list: List) -> Changes {
@@ -12,6 +14,7 @@ pub(crate) fn changes(plan: &Value, list: List) -> Changes {
     let mut changes = Changes::default();
     for resource in plan.get(name).and_then(Value::as_array).into_iter().flatten() {
         let address = resource.get("address").and_then(Value::as_str);
+        // An entry of another form is left out, which a newer Terraform may write.
         if let (Some(address), Some(action)) = (address, action(resource)) {
             changes.record(address, action);
         }
@@ -19,12 +22,12 @@ pub(crate) fn changes(plan: &Value, list: List) -> Changes {
     changes
 }
 
-/// Which changes of a plan.
+/// List of changes in a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum List {
-    /// What an apply would do.
+    /// Changes that an apply would make.
     Planned,
-    /// What happened outside of Terraform.
+    /// Changes that happened outside of Terraform.
     Drift,
 }
 
@@ -34,6 +37,7 @@ fn action(resource: &Value) -> Option<Action> {
         ["create"] => Some(Action::Create),
         ["update"] => Some(Action::Update),
         ["delete"] => Some(Action::Delete),
+        // In the order of `create_before_destroy` or not.
         ["delete", "create"] | ["create", "delete"] => Some(Action::Replace),
         _ => None,
     }

@@ -1,15 +1,17 @@
+//! The waits between two looks at a run: short while it goes on, long while it waits, to spare the
+//! rate limit of the platform.
+
 use std::time::Duration;
 
 use consul_watch::{Backoff, Jitter};
 
 use crate::types::{Phase, RunStatus};
 
-/// How long to wait between two looks at a run.
+/// Waits between two looks at a run.
 ///
-/// The wait grows by half from `poll_min` to `poll_max` while the run goes on.
-/// A run that waits for a person, or for its turn longer than
-/// 60 times `poll_min`, is looked at after 15 and then 30 times `poll_min`.
-/// Each wait is up to a fifth shorter or longer.
+/// The wait grows by half from `poll_min` to `poll_max` while the run goes on. A run that waits for
+/// a person, or in the queue longer than 60 times `poll_min`, is looked at after 15 and then 30
+/// times `poll_min`. Each wait is up to a fifth shorter or longer.
 #[derive(Debug)]
 pub(crate) struct Polls {
     active: Backoff,
@@ -18,7 +20,7 @@ pub(crate) struct Polls {
     queued: Duration,
 }
 
-/// A fifth less, to which the jitter adds up to two fifths.
+/// A fifth less, to which the jitter adds up to half: 0.8 to 1.2 of the wait.
 const LESS: f64 = 0.8;
 
 impl Polls {
@@ -38,15 +40,18 @@ impl Polls {
         }
     }
 
-    /// The wait after a look that found the run like this.
+    /// Returns the wait after a look that found the run like this.
     pub(crate) fn next(&mut self, status: &RunStatus, phase: Phase) -> Duration {
+        // Behind other runs of the workspace, or for a worker of the platform.
         let queued = matches!(status, RunStatus::Pending | RunStatus::PlanQueued);
         let slow = phase == Phase::Waiting || (queued && self.queued > self.min * 60);
         let wait = if slow { self.slow.next_delay() } else { self.active.next_delay() };
+        // By the waits that were given out, which needs no clock.
         if queued {
             self.queued += wait;
         } else {
             self.queued = Duration::ZERO;
+            // Only then: a run that still waits goes on with the long waits.
             if !slow {
                 self.slow.reset();
             }

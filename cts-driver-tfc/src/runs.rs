@@ -27,16 +27,16 @@ use crate::{
     },
 };
 
-/// How long the platform may be away while a run goes on.
+/// Time that the platform may be away while a run goes on.
 const AWAY: Duration = Duration::from_mins(10);
 
-/// How long the end of a run may hold up the end of the process.
+/// Time that the end of a run may hold up the end of the process.
 const LEAVE: Duration = Duration::from_secs(3);
 
-/// How often a run is asked for that may or may not have been made.
+/// Number of times that a run is asked for that may or may not have been made.
 const CREATIONS: u32 = 8;
 
-/// The runs of one workspace, as one step of a driver deals with them.
+/// Runs of one workspace, as one step of a driver deals with them.
 pub(crate) struct Runs<'a> {
     pub(crate) client: Client,
     /// Address of the run of somebody else that this task waits behind.
@@ -47,21 +47,21 @@ pub(crate) struct Runs<'a> {
     pub(crate) workspace: &'a WorkspaceId,
     pub(crate) task: &'a Task,
     pub(crate) context: &'a RunContext,
-    /// How far the logs of the task's runs were told.
+    /// Position up to which the logs of the task's runs were reported.
     pub(crate) logs: &'a Logs,
-    /// What no log may show.
+    /// Values that no log may show.
     pub(crate) mask: &'a Mask,
 }
 
 /// Knowledge of a queued run about the one before it.
 struct QueueWatch {
-    /// The last look, or the beginning.
+    /// Moment of the last look, or the beginning.
     since: Instant,
-    /// The run that was found to wait then.
+    /// Run that was found to wait then.
     seen: Option<RunId>,
 }
 
-/// What a wait ends with.
+/// End of a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Until {
     /// The run goes no further by itself.
@@ -71,24 +71,27 @@ pub(crate) enum Until {
 }
 
 impl Runs<'_> {
-    /// Where a person can look at a run.
+    /// Returns the address at which a person can look at a run.
     pub(crate) fn url(&self, run: &RunId) -> String {
         self.client.run_url(self.organization, self.name, run.as_str())
     }
 
-    /// What the messages of this task's runs begin with.
+    /// Returns the beginning of the messages of this task's runs.
     fn mark(&self) -> String {
         format!("Consul-Terraform-Sync: task {} ", self.task.name)
     }
 
-    /// Queues a run, once: one that seems to have failed is looked for before
-    /// it is asked for again. A stop lets the request end, so that the run is
-    /// known that has to be ended.
+    /// Queues a run, once.
+    ///
+    /// One that seems to have failed is looked for before it is asked for again. A stop lets the
+    /// request end, so that the run is known that has to be ended.
     pub(crate) async fn create(&self, mut new: NewRun, what: &str) -> Step<Run> {
+        // In the message, which lists of runs give back; a run has no field for a key of ours.
         let token = format!("[cts:{}]", Uuid::new_v4());
         new.message = format!("{}{what} {token}", self.mark());
         self.context.permit.check().map_err(Halt::NotPermitted)?;
         let creating = self.create_once(&new, &token);
+        // Pinned outside of the select, so that a stop does not drop a request under way.
         tokio::pin!(creating);
         let reason = tokio::select! {
             created = &mut creating => {
@@ -98,6 +101,7 @@ impl Runs<'_> {
             }
             reason = self.context.stop.stopped() => reason,
         };
+        // The answer is waited for only so long: the process has to end.
         match timeout(LEAVE, creating).await {
             Ok(Ok(run)) => Err(self.stopped(&run.id, reason).await),
             Ok(Err(_)) | Err(_) => Err(Halt::Stopped(reason)),
@@ -105,6 +109,7 @@ impl Runs<'_> {
     }
 
     async fn create_once(&self, new: &NewRun, token: &str) -> Result<Run> {
+        // Slow, since a server that is overloaded may still make the run of the first request.
         let mut waits = Backoff::default()
             .with_initial(Duration::from_secs(1))
             .with_cap(Duration::from_mins(15))
@@ -114,6 +119,7 @@ impl Runs<'_> {
                 Err(error) if error.is_uncertain() => error,
                 answer => return answer,
             };
+            // Before the look, so that a run of the lost request has time to appear.
             let wait = waits.next_delay();
             tracing::warn!(
                 task.name = %self.task.name,
@@ -129,11 +135,13 @@ impl Runs<'_> {
                 return Ok(run);
             }
         }
+        // The last attempt's error is the outcome.
         self.client.create_run(new).await
     }
 
-    /// The run whose message holds this text.
+    /// Returns the run whose message holds this text.
     async fn named(&self, token: &str) -> Result<Option<Run>> {
+        // The newest page will do: the run is minutes old.
         let runs = self.client.newest_runs(self.workspace).await?;
         let holds = |run: &Run| {
             run.attributes.message.as_deref().is_some_and(|message| message.contains(token))
@@ -162,11 +170,14 @@ impl Runs<'_> {
         let mut settled_since = None;
         let mut queue = QueueWatch { since: started, seen: None };
         let mut known = first.clone();
+        // Whoever follows a run to its end knows already that it waits, so the first wait is a long
+        // one.
         let phase = if until == Until::Ended { Phase::Waiting } else { Phase::Planning };
         let mut wait = polls.next(first, phase);
         loop {
             self.pause(id, wait).await?;
             let looked = tokio::select! {
+                // Stop first: a look that is complete as well must not delay the end of the run.
                 biased;
                 reason = self.context.stop.stopped() => return Err(self.stopped(id, reason).await),
                 looked = self.client.run(id) => looked,
@@ -175,6 +186,7 @@ impl Runs<'_> {
                 Ok(report) => {
                     answered = Instant::now();
                     let attributes = &report.run.attributes;
+                    // Before the status, so that the lines of a plan come before "planned".
                     self.tell_logs(&report, Which::Ended).await;
                     self.notice(id, &mut known, &attributes.status);
                     self.tell_logs(&report, Which::Growing).await;
@@ -190,16 +202,19 @@ impl Runs<'_> {
                     {
                         return Ok(report);
                     }
+                    // A passing state is looked at as soon as a run that goes on.
                     let phase =
                         if waits || phase != Phase::Waiting { phase } else { Phase::Planning };
                     wait = polls.next(&attributes.status, phase);
                 }
                 Err(error) if error.is_retryable() && answered.elapsed() < AWAY => {
                     tracing::warn!(task.name = %self.task.name, run.id = %id, error = error_chain(&error), "cannot look at the run, trying again");
+                    // At the pace of a run that goes on: the platform may be back at any moment.
                     wait = polls.next(&known, Phase::Planning);
                 }
                 Err(error) => return Err(error.into()),
             }
+            // After a look, so that a run that ended in the last moment counts as ended.
             if let Some(limit) = self.settings.timeout.filter(|limit| started.elapsed() > *limit) {
                 self.end_in_time(id).await;
                 return Err(Halt::Failed(Error::Run {
@@ -216,32 +231,35 @@ impl Runs<'_> {
 
     /// Looks now and then for a run of somebody else that holds up a queued one.
     ///
-    /// Returns `true` once it is known that a person has to act on it. With
-    /// `discard_others` it is discarded instead.
+    /// Returns `true` once it is known that a person has to act on it. With `discard_others` it is
+    /// discarded instead.
     async fn is_behind(&self, own: &RunId, queue: &mut QueueWatch) -> Result<bool> {
+        // Two more requests, and so not at each look at the own run.
         if queue.since.elapsed() < self.settings.poll_max {
             return Ok(self.behind.get().is_some());
         }
         queue.since = Instant::now();
         let found = match self.waiting_current(own).await {
             Ok(found) => found,
-            // How the own run is counts, and that was told.
+            // The state of the own run counts, and that was read.
             Err(error) if error.is_retryable() || error.is_not_found() => return Ok(false),
             Err(error) => return Err(error),
         };
         let Some(other) = found else { return Ok(false) };
-        // One that is applied by itself looks so for a moment.
+        // Once is not enough: a run that is applied by itself passes through this state.
         if queue.seen.replace(other.id.clone()).as_ref() != Some(&other.id) {
             return Ok(false);
         }
         let url = self.url(&other.id);
         let message = other.attributes.message.as_deref().unwrap_or_default();
         let source = other.attributes.source.as_deref().unwrap_or("an unknown source");
+        // Only on the operator's word: it is somebody else's change.
         if self.settings.discard_others {
             tracing::warn!(task.name = %self.task.name, run.id = %other.id, run.url = url, message, source, "discarding a run of somebody else that holds up the task, as discard_others says");
             self.discard(&other.id, "it held up Consul-Terraform-Sync").await?;
             return Ok(false);
         }
+        // Reported once for each run of ours, however long it waits.
         if self.behind.set(url.clone()).is_ok() {
             tracing::warn!(task.name = %self.task.name, run.id = %other.id, run.url = url, message, source, "the task waits behind a run of somebody else until a person confirms or discards that");
             self.context.progress.report(&format!(
@@ -253,7 +271,7 @@ impl Runs<'_> {
         Ok(true)
     }
 
-    /// The run that has the workspace and waits for a person, if it is another.
+    /// Returns the run that has the workspace and waits for a person, if it is another.
     async fn waiting_current(&self, own: &RunId) -> Result<Option<Run>> {
         let workspace = self.client.workspace(self.workspace).await?;
         let current: Option<RunId> = workspace.relationships.one::<RunAttributes>("current-run");
@@ -262,7 +280,7 @@ impl Runs<'_> {
         Ok((run.attributes.phase() == Phase::Waiting).then_some(run))
     }
 
-    /// The error of a plan that was not made because of a run of somebody else.
+    /// Returns the error of a plan that was not made because of a run of somebody else.
     pub(crate) fn waits_behind(&self, id: &RunId, other: &str) -> Error {
         Error::Run {
             workspace: self.name.to_owned(),
@@ -276,7 +294,7 @@ impl Runs<'_> {
         }
     }
 
-    /// A run that is applied by itself passes through a state that looks like
+    /// Returns `false` while a run that is applied by itself passes through a state that looks like
     /// waiting for a person.
     fn really_waits(&self, report: &RunReport, since: &mut Option<Instant>) -> bool {
         let attributes = &report.run.attributes;
@@ -287,6 +305,7 @@ impl Runs<'_> {
         if !(passing && attributes.auto_apply) {
             return true;
         }
+        // The platform never applies it then, and the wait would not end.
         if !attributes.permissions.can_apply {
             tracing::warn!(
                 task.name = %self.task.name,
@@ -295,6 +314,7 @@ impl Runs<'_> {
             );
             return true;
         }
+        // Ten looks: the platform takes moments from one state to the next.
         since.get_or_insert_with(Instant::now).elapsed() > self.settings.poll_min * 10
     }
 
@@ -314,11 +334,10 @@ impl Runs<'_> {
         }
     }
 
-    /// What becomes of a run of ours when this process stops: it is ended unless
-    /// it applies already, and left to the next leader if leadership was lost.
+    /// Ends a run of ours when this process stops, unless it applies already; it is left to the
+    /// next leader if leadership was lost.
     ///
-    /// Source: Consul documentation, high availability of
-    /// Consul-Terraform-Sync, for the latter.
+    /// Source: Consul documentation, Consul-Terraform-Sync, high availability, for the latter.
     pub(crate) async fn stopped(&self, id: &RunId, reason: StopReason) -> Halt {
         if reason == StopReason::LeadershipLost {
             tracing::info!(task.name = %self.task.name, run.id = %id, "the run is left to the new leader");
@@ -346,9 +365,10 @@ impl Runs<'_> {
         }
     }
 
-    /// Ends a run that does not apply yet; whether it did.
+    /// Ends a run that does not apply yet; returns `true` if it did.
     pub(crate) async fn end(&self, id: &RunId, comment: &str) -> Result<bool> {
         let report = self.client.run(id).await?;
+        // The platform discards what waits and cancels what is at work; the other call is a 409.
         let ended = match report.run.attributes.phase() {
             Phase::Waiting | Phase::Queued => self.client.discard_run(id, comment).await,
             Phase::Planning => self.client.cancel_run(id, comment).await,
@@ -362,10 +382,11 @@ impl Runs<'_> {
         }
     }
 
-    /// Discards a run that waits; whether it did.
+    /// Discards a run that waits; returns `true` if it did.
     pub(crate) async fn discard(&self, id: &RunId, comment: &str) -> Result<bool> {
         match self.client.discard_run(id, comment).await {
             Ok(()) => Ok(true),
+            // 409 and 404: it moved on, or is gone; both leave nothing to discard.
             Err(error) if error.is_conflict() || error.is_not_found() => Ok(false),
             Err(error) if error.is_uncertain() => {
                 let report = self.client.run(id).await?;
@@ -380,6 +401,7 @@ impl Runs<'_> {
         let mut ended = Vec::new();
         for run in self.client.runs(self.workspace, RunFilter::NonFinal).await? {
             let message = run.attributes.message.as_deref().unwrap_or_default();
+            // Both marks: the task's name alone could stand in a person's message.
             let ours = message.starts_with(&self.mark()) && message.contains("[cts:");
             if ours && self.end(&run.id, SUPERSEDED).await? {
                 tracing::info!(task.name = %self.task.name, run.id = %run.id, "ended a run whose creation had seemed to fail");
@@ -389,14 +411,17 @@ impl Runs<'_> {
         Ok(ended)
     }
 
-    /// Discards what this task left waiting in an earlier life of the process,
-    /// and returns it. Runs of others are left alone.
+    /// Discards the runs that this task left waiting in an earlier life of the process, and returns
+    /// them.
+    ///
+    /// Runs of others are left alone.
     pub(crate) async fn discard_leftovers(&self) -> Result<Vec<RunId>> {
         let mut discarded = Vec::new();
         for run in self.client.runs(self.workspace, RunFilter::NonFinal).await? {
             let attributes = &run.attributes;
             let message = attributes.message.as_deref().unwrap_or_default();
             let ours = message.starts_with(&self.mark()) && message.contains("[cts:");
+            // One that plans or applies already is left to end by itself.
             let waits = matches!(attributes.phase(), Phase::Waiting | Phase::Queued);
             if ours && waits && self.discard(&run.id, SUPERSEDED).await? {
                 tracing::info!(task.name = %self.task.name, run.id = %run.id, "a run that waited was discarded, because there is something newer");
@@ -407,5 +432,5 @@ impl Runs<'_> {
     }
 }
 
-/// Why a run of ours is discarded.
+/// Comment on a run of ours that is discarded.
 pub(crate) const SUPERSEDED: &str = "superseded by newer data in Consul";

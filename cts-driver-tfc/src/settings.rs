@@ -1,3 +1,6 @@
+//! The driver's block of the configuration: checked, completed from the environment and with
+//! defaults, and read by everything else.
+
 mod defaults;
 mod reader;
 mod tags;
@@ -32,20 +35,19 @@ use crate::{ClientOptions, Hostname, Result, RetryOptions, TlsOptions};
 pub(crate) use tags::SOURCE_TAG;
 pub use workspace_block::{WorkspaceBlock, task_block_schema};
 
-/// The checked `driver "terraform-cloud"` block.
+/// Settings of the checked `driver "terraform-cloud"` block.
 ///
-/// Source: Consul-Terraform-Sync documentation, HCP Terraform driver.
+/// Source: Consul documentation, Consul-Terraform-Sync, HCP Terraform driver.
 ///
-/// Deviation: `workspaces.project`, `workspaces.auto_apply`, `run`,
-/// `delete_workspace`, `requests_per_second`, `max_retry` and
-/// `supported_versions` are ours, and no version of Terraform is too new
-/// unless `supported_versions` says so.
+/// Deviation: `workspaces.project`, `workspaces.auto_apply`, `run`, `delete_workspace`,
+/// `requests_per_second`, `max_retry` and `supported_versions` are ours, and no version of
+/// Terraform is too new unless `supported_versions` says so.
 #[derive(Clone)]
 pub struct Settings {
     pub(crate) host: Hostname,
     pub(crate) organization: String,
     pub(crate) token: SecretString,
-    /// Where the token is read again.
+    /// Place at which the token is read again.
     origin: Origin,
     environment: Environment,
     pub(crate) prefix: String,
@@ -66,26 +68,26 @@ pub struct Settings {
     base_dir: PathBuf,
 }
 
-/// The block `run` of the driver.
+/// Settings of the block `run`.
 #[derive(Debug, Clone)]
 pub(crate) struct RunSettings {
-    /// The first wait between two looks at a run.
+    /// First wait between two looks at a run.
     pub(crate) poll_min: Duration,
-    /// The longest wait while a run goes on.
+    /// Longest wait while a run goes on.
     pub(crate) poll_max: Duration,
-    /// How long a run may take; none is for ever.
+    /// Time that a run may take; `None` is without limit.
     pub(crate) timeout: Option<Duration>,
-    /// Whether runs of ours that wait are discarded when there is something newer.
+    /// `true` to discard runs of ours that wait when there is something newer.
     pub(crate) discard_stale: bool,
-    /// Discard a run of somebody else that waits for a person and holds up the task.
+    /// `true` to discard a run of somebody else that waits for a person and holds up the task.
     pub(crate) discard_others: bool,
-    /// How often a failed run is followed by another with the same values.
+    /// Number of times that a failed run is followed by another with the same values.
     pub(crate) retry_errored: u32,
 }
 
 impl Settings {
-    /// Checks the block and completes it from the process's environment
-    /// (`TFC_HOSTNAME`, `TFC_ORGANIZATION`, `TFC_TOKEN`) and with defaults.
+    /// Checks the block and completes it from the process's environment (`TFC_HOSTNAME`,
+    /// `TFC_ORGANIZATION`, `TFC_TOKEN`) and with defaults.
     ///
     /// # Errors
     ///
@@ -97,11 +99,11 @@ impl Settings {
         Self::read_with(settings, &|name| std::env::var(name).ok(), warnings)
     }
 
-    /// As [`Settings::read`], with another environment.
+    /// Checks the block as [`Settings::read`] does, with another environment.
     ///
     /// # Errors
     ///
-    /// As [`Settings::read`].
+    /// The errors of [`Settings::read`].
     pub fn read_with(
         settings: DriverSettings<'_>,
         environment: &dyn Fn(&str) -> Option<String>,
@@ -114,7 +116,10 @@ impl Settings {
         for entry in body {
             read.set(entry, &mut reader, &mut seen);
         }
+        // After the block: the environment stands over it, and what is missing is known only now.
         read.complete(&seen, &mut reader);
+        // Blocks of tasks need `supported_versions`, which may stand anywhere in the driver's
+        // block.
         for block in settings.task_blocks {
             reader.workspace_block(block, &read.supported_versions);
         }
@@ -175,6 +180,7 @@ impl Settings {
                 "timeout" => {
                     let mut timeout = Duration::ZERO;
                     reader.duration(entry, &mut timeout);
+                    // Zero means no limit, as a missing entry does.
                     run.timeout = (timeout > Duration::ZERO).then_some(timeout);
                 }
                 "discard_stale" => reader.boolean(entry, &mut run.discard_stale),
@@ -185,6 +191,7 @@ impl Settings {
                 _ => reader.unknown(entry, "driver.terraform-cloud.run"),
             }
         }
+        // Below 10 ms the rate limit would be used up by one run.
         if run.poll_min > run.poll_max || run.poll_min < Duration::from_millis(10) {
             reader.error(entry, "run.poll_min must be at least 10ms and at most run.poll_max");
         }
@@ -195,6 +202,7 @@ impl Settings {
         let mut tls = TlsOptions::default();
         for entry in reader.entries(&entry.value, "tls") {
             let mut file = |target: &mut Option<PathBuf>| {
+                // Relative paths start at the configuration, not where the process was started.
                 *target = reader.string(entry).map(|path| self.base_dir.join(path));
             };
             match entry.key.as_str() {
@@ -208,14 +216,16 @@ impl Settings {
                 _ => reader.unknown(entry, "driver.terraform-cloud.tls"),
             }
         }
+        // `enabled = false` switches the whole block off, as upstream does.
         if enabled {
             self.tls = tls;
         }
     }
 
-    /// What the environment says, and what must not be missing.
+    /// Completes the settings from the environment, and reports what is missing.
     fn complete(&mut self, seen: &Seen, reader: &mut Reader<'_>) {
         let variable = Variables(reader.environment);
+        // Before the token, which may be stored by `terraform login` for this very host.
         if let Some(host) = variable.get("TFC_HOSTNAME").or_else(|| seen.hostname.clone()) {
             match host.parse() {
                 Ok(host) => self.host = host,
@@ -232,6 +242,8 @@ impl Settings {
         if self.token.expose_secret().is_empty() {
             self.origin = Origin::Login;
             match token::login(&self.host, reader.environment) {
+                // `None` is reported below with what to do; an error names a file that cannot be
+                // read.
                 Ok(token) => self.token = token.unwrap_or_default(),
                 Err(error) => reader.problem(consul_watch::error_chain(&error)),
             }
@@ -257,22 +269,23 @@ impl Settings {
                 "set workspaces.prefix or the deprecated workspace_prefix, not both".to_owned(),
             ),
             (Some(prefix), None) => self.prefix.clone_from(prefix),
+            // The deprecated setting had the dash added by upstream.
             (None, Some(prefix)) => self.prefix = format!("{prefix}-"),
             (None, None) => {}
         }
     }
 
-    /// The organization.
+    /// Returns the organization.
     pub fn organization(&self) -> &str {
         &self.organization
     }
 
-    /// The name of a task's workspace.
+    /// Returns the name of a task's workspace.
     pub fn workspace_name(&self, task: &Task) -> String {
         format!("{}{}", self.prefix, task.name)
     }
 
-    /// How a client reaches the platform.
+    /// Returns the options of a client that reaches the platform.
     pub fn client_options(&self) -> ClientOptions {
         ClientOptions {
             host: self.host.clone(),
@@ -282,21 +295,21 @@ impl Settings {
         }
     }
 
-    /// Where relative paths of the configuration start.
+    /// Returns the folder at which relative paths of the configuration start.
     pub fn base_dir(&self) -> &Path {
         &self.base_dir
     }
 
-    /// The providers of the configuration.
+    /// Returns the providers of the configuration.
     pub(crate) fn providers(&self) -> &[ProviderBlock] {
         &self.providers
     }
 
-    /// The root module of a task: without a backend, because the workspace is one.
+    /// Builds the root module of a task: without a backend, because the workspace is one.
     ///
     /// # Errors
     ///
-    /// [`crate::Error::Module`] when the task asks for what cannot be.
+    /// [`crate::Error::Module`] if the task asks for what Terraform would refuse.
     pub(crate) fn root_module(
         &self,
         task: &Task,
@@ -309,16 +322,16 @@ impl Settings {
             .build())
     }
 
-    /// The versions of Terraform that a workspace may have.
+    /// Returns the versions of Terraform that a workspace may have.
     pub(crate) fn supported_versions(&self) -> &str {
         self.supported_versions.as_str()
     }
 }
 
-/// The block's path in messages.
+/// Path of the block in messages.
 const PATH: &str = "driver.terraform-cloud";
 
-/// What was seen, and counts only when all is known.
+/// Entries that count only when all are known, because they depend on each other.
 #[derive(Default)]
 struct Seen {
     hostname: Option<String>,
@@ -329,6 +342,7 @@ struct Seen {
 
 impl fmt::Debug for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Neither the token nor providers, whose values are secrets.
         f.debug_struct("Settings")
             .field("host", &self.host)
             .field("organization", &self.organization)
@@ -346,8 +360,7 @@ impl Settings {
         self
     }
 
-    /// Replaces the environment in which a token is looked up again, which is the
-    /// process's.
+    /// Replaces the environment in which a token is looked up again, which is the process's.
     #[must_use]
     pub fn with_environment(
         mut self,
@@ -357,12 +370,13 @@ impl Settings {
         self
     }
 
-    /// The providers of a task with the values that they have now.
+    /// Returns the providers of a task with the values that they have now.
     ///
     /// # Errors
     ///
-    /// [`crate::Error::Module`] for a value that cannot be had.
+    /// [`crate::Error::Module`] for a value that cannot be read.
     pub(crate) async fn current_providers(&self, task: &Task) -> Result<Vec<ProviderBlock>> {
+        // Only those of the task: a Vault that another task needs must not fail this one.
         let used = task.providers.iter().filter_map(|id| find_provider(&self.providers, id));
         let used: BTreeSet<_> = used.map(ProviderBlock::id).collect();
         let blocks = self.providers.iter().filter(|block| used.contains(&block.id()));
@@ -370,33 +384,36 @@ impl Settings {
         Ok(dynamic::resolve(&blocks, &*self.values).await?)
     }
 
-    /// The token as it is now, which may be a dynamic value.
+    /// Returns the token as it is now, which may be a dynamic value.
     ///
     /// # Errors
     ///
-    /// [`crate::Error::Module`] for a value that cannot be had.
+    /// [`crate::Error::Module`] for a value that cannot be read.
     pub(crate) async fn current_token(&self) -> Result<SecretString> {
         self.resolved(self.token.clone()).await
     }
 
-    /// The token as it now is at the place that it came from.
+    /// Returns the token as it now is at the place that it came from.
     ///
     /// # Errors
     ///
-    /// [`crate::Error::Setting`] for a file that cannot be read;
-    /// [`crate::Error::Module`] for a value that cannot be had.
+    /// [`crate::Error::Setting`] for a file that cannot be read; [`crate::Error::Module`] for a
+    /// value that cannot be read.
     pub(crate) async fn renewed_token(&self) -> Result<SecretString> {
         let (origin, host) = (self.origin.clone(), self.host.clone());
         let environment = Arc::clone(&self.environment);
+        // Files are read, which blocks.
         let reading = tokio::task::spawn_blocking(move || origin.read(&host, &*environment));
         let found = reading.await.map_err(|source| crate::Error::Setting {
             setting: "token",
             problem: format!("cannot be read again: {source}"),
         })??;
+        // Nothing there any more: the one in memory may still be right.
         self.resolved(found.unwrap_or_else(|| self.token.clone())).await
     }
 
     async fn resolved(&self, token: SecretString) -> Result<SecretString> {
+        // In the form of a provider, whose values the same code resolves.
         let mut block = ProviderBlock::new("terraform-cloud");
         block.task_env.insert("token".to_owned(), token);
         let resolved = dynamic::resolve(&[block], &*self.values).await?;

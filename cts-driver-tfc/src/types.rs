@@ -1,4 +1,4 @@
-//! What the platform's documents hold, as far as a driver reads it.
+//! The platform's objects, as far as a driver reads or writes them.
 //!
 //! Source: HCP Terraform API documentation.
 

@@ -1,4 +1,4 @@
-//! What has to be done so that a workspace has the variables that it should have.
+//! The steps by which a workspace gets the variables that it should have.
 
 use std::{
     collections::HashMap,
@@ -10,18 +10,18 @@ use sha2::{Digest as _, Sha256};
 
 use crate::types::{NewVariable, Variable, VariableChange, VariableId};
 
-/// One thing to do.
+/// Change of one variable.
 #[derive(Debug)]
 pub(crate) enum Step {
     Create(NewVariable),
     Update(VariableId, String, VariableChange),
-    /// The platform does not give a sensitive variable back.
+    /// Deletes and creates: a sensitive variable cannot be made readable again.
     Replace(VariableId, NewVariable),
     Delete(VariableId),
 }
 
-/// Digests of values that this process wrote, because the platform does not
-/// give sensitive ones out again.
+/// Digests of values that this process wrote, because the platform does not give sensitive ones out
+/// again.
 #[derive(Default)]
 pub(crate) struct Written(Mutex<HashMap<VariableId, Digest>>);
 
@@ -33,8 +33,8 @@ impl Written {
         written.insert(id.clone(), digest(value));
     }
 
-    /// Forgets a value that is about to be replaced: until the platform confirmed
-    /// the new one, nobody knows which of the two it has.
+    /// Forgets a value that is about to be replaced: until the platform confirmed the new one,
+    /// nobody knows which of the two it has.
     pub(crate) fn forget(&self, id: &VariableId) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
     }
@@ -47,6 +47,7 @@ impl Written {
 
 impl std::fmt::Debug for Written {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Digests of short values could be guessed.
         f.debug_struct("Written").finish_non_exhaustive()
     }
 }
@@ -55,7 +56,7 @@ fn digest(value: &SecretString) -> Digest {
     Sha256::digest(value.expose_secret()).into()
 }
 
-/// What is to be done for the variables in `wanted`; others stay.
+/// Returns the steps for the variables in `wanted`; others stay.
 pub(crate) fn steps(wanted: &[NewVariable], present: &[Variable], written: &Written) -> Vec<Step> {
     wanted.iter().filter_map(|wanted| step(wanted, present, written)).collect()
 }
@@ -63,6 +64,7 @@ pub(crate) fn steps(wanted: &[NewVariable], present: &[Variable], written: &Writ
 fn step(wanted: &NewVariable, present: &[Variable], written: &Written) -> Option<Step> {
     let found = present.iter().find(|variable| {
         let attributes = &variable.attributes;
+        // Two variables of one name may differ in category.
         attributes.key == wanted.key && attributes.category == Some(wanted.category)
     });
     let Some(found) = found else { return Some(Step::Create(wanted.clone())) };
@@ -72,6 +74,8 @@ fn step(wanted: &NewVariable, present: &[Variable], written: &Written) -> Option
     }
     let same_value = match &attributes.value {
         Some(value) if !attributes.sensitive => value == wanted.value.expose_secret(),
+        // After a restart nothing was written by this process, so that sensitive values are written
+        // once more.
         _ => written.is(&found.id, &wanted.value),
     };
     let mut change = VariableChange::default();
@@ -83,13 +87,14 @@ fn step(wanted: &NewVariable, present: &[Variable], written: &Written) -> Option
     }
     if !attributes.sensitive && wanted.sensitive {
         change.sensitive = Some(true);
+        // With the value, since digests are noted only of values that were written.
         change.value = Some(wanted.value.clone());
     }
     let nothing = change.value.is_none() && change.hcl.is_none() && change.sensitive.is_none();
     (!nothing).then(|| Step::Update(found.id.clone(), wanted.key.clone(), change))
 }
 
-/// Variables that this driver made for what the task has no more.
+/// Returns steps that delete variables that this driver made and the task no longer has.
 pub(crate) fn leftovers(
     kept: &[NewVariable],
     names: &[&str],
@@ -103,6 +108,7 @@ pub(crate) fn leftovers(
                 wanted.key == attributes.key && Some(wanted.category) == attributes.category
             })
     };
+    // By the description: variables of a person or another program are never deleted.
     let ours = |variable: &&Variable| variable.attributes.description.as_deref() == Some(mark);
     let gone = present.iter().filter(ours).filter(|variable| !is_kept(variable));
     gone.map(|variable| Step::Delete(variable.id.clone())).collect()

@@ -14,12 +14,12 @@ use crate::{
     },
 };
 
-/// Who made a workspace, in its own attributes.
+/// Maker of a workspace, in its attribute `source-name`.
 const SOURCE_NAME: &str = "Consul-Terraform-Sync";
 
-/// Finds or makes the workspace of a task.
+/// Search for the workspace of a task, which is created if it is missing.
 ///
-/// Source: Consul documentation, network drivers, HCP Terraform.
+/// Source: Consul documentation, Consul-Terraform-Sync, HCP Terraform driver.
 pub(crate) struct Ensure<'a> {
     pub(crate) client: &'a Client,
     pub(crate) settings: &'a Settings,
@@ -28,11 +28,11 @@ pub(crate) struct Ensure<'a> {
 }
 
 impl Ensure<'_> {
-    /// Does it. A workspace that cannot serve the task is left as it is.
+    /// Finds or creates the workspace. One that cannot serve the task is left as it is.
     ///
     /// # Errors
     ///
-    /// [`Error::Workspace`] that says why it cannot; what the platform reports.
+    /// [`Error::Workspace`] with the reason that it cannot; errors of the platform.
     pub(crate) async fn ensure(&self) -> Result<Workspace> {
         let name = self.settings.workspace_name(self.task);
         let organization = &self.settings.organization;
@@ -43,21 +43,24 @@ impl Ensure<'_> {
             Err(error) => return Err(error),
         };
         if created {
+            // No checks: it was made a moment ago, with these very settings.
             self.add_tags(&workspace).await?;
             return Ok(workspace);
         }
+        // All checks before the first change.
         self.check(&workspace)?;
         self.check_ours(&workspace).await?;
         self.add_tags(&workspace).await?;
         self.update(workspace, &block).await
     }
 
-    /// Makes it; one that appears meanwhile is taken as found.
+    /// Creates the workspace; one that appears meanwhile is taken as found.
     async fn create(&self, name: &str, block: &WorkspaceBlock) -> Result<(Workspace, bool)> {
         let mut new = NewWorkspace::new(name);
         new.description.clone_from(&self.task.description);
         new.auto_apply = self.settings.auto_apply;
         SOURCE_NAME.clone_into(&mut new.source_name);
+        // Not the organization's default, which may be `local`, where nothing runs.
         new.execution_mode = Some(block.mode().unwrap_or(ExecutionMode::Remote));
         new.agent_pool_id = self.agent_pool(block).await?;
         new.project = self.project().await?;
@@ -81,6 +84,7 @@ impl Ensure<'_> {
             Ok(created) => return Ok((created, true)),
             Err(error) => error,
         };
+        // Another process of the same task may have created it.
         let taken = error.is_refused() && error.to_string().contains("has already been taken");
         if !(taken || error.is_uncertain()) {
             return Err(error);
@@ -88,6 +92,8 @@ impl Ensure<'_> {
         // It may have been made by the very request that seemed to fail.
         match self.client.workspace_named(organization, &new.name).await {
             Ok(found) => {
+                // With a lost answer it is ours; with a name that is taken, it has to pass the
+                // checks.
                 let ours = found.attributes.source_name.as_deref() == Some(SOURCE_NAME);
                 Ok((found, ours && error.is_uncertain()))
             }
@@ -96,7 +102,7 @@ impl Ensure<'_> {
         }
     }
 
-    /// Why a workspace that was found cannot serve the task, if it cannot.
+    /// Checks that a workspace that was found can serve the task.
     fn check(&self, workspace: &Workspace) -> Result<()> {
         let attributes = &workspace.attributes;
         let refuse =
@@ -140,11 +146,11 @@ impl Ensure<'_> {
         Ok(())
     }
 
-    /// Refuses a workspace of somebody else that has uploads or runs, or manages anything:
-    /// the task's module would destroy what it does not know.
+    /// Refuses a workspace of somebody else that has uploads or runs, or manages anything: the
+    /// task's module would destroy what it does not know.
     ///
-    /// Ours is what was made here, has our tag, or has a variable that we marked. The last
-    /// tells also on a release without tags, and where a person took the tag away from a
+    /// A workspace is ours if it was made here, has our tag, or has a variable that we marked. The
+    /// variable helps on a release without tags, and where a person took the tag away from a
     /// workspace that was handed over.
     async fn check_ours(&self, workspace: &Workspace) -> Result<()> {
         let attributes = &workspace.attributes;
@@ -154,6 +160,7 @@ impl Ensure<'_> {
         {
             return Ok(());
         }
+        // Before the variables: an empty workspace needs no hand-over, and no more requests.
         let Some(found) = self.contents(workspace).await? else { return Ok(()) };
         let variables = self.client.variables(&workspace.id).await?;
         if variables
@@ -176,12 +183,13 @@ impl Ensure<'_> {
         })
     }
 
-    /// What a workspace holds; `None` for one that was never used.
+    /// Returns the content of a workspace, in words; `None` for one that was never used.
     async fn contents(&self, workspace: &Workspace) -> Result<Option<String>> {
         let (attributes, related) = (&workspace.attributes, &workspace.relationships);
         let version =
             related.one::<ConfigurationVersionAttributes>("current-configuration-version");
         let resources = attributes.resource_count.unwrap_or_default();
+        // From what is known already to what needs a request.
         Ok(if version.is_some() {
             Some("has a configuration version not uploaded by this application".to_owned())
         } else if resources > 0 {
@@ -217,8 +225,8 @@ impl Ensure<'_> {
         self.client.add_tags(&workspace.id, &missing).await
     }
 
-    /// Changes what the task sets and the workspace has otherwise; whether runs
-    /// are applied by themselves is never touched.
+    /// Changes settings that the task has and the workspace has otherwise; `auto-apply` is never
+    /// touched.
     async fn update(&self, workspace: Workspace, block: &WorkspaceBlock) -> Result<Workspace> {
         let attributes = &workspace.attributes;
         let mut change = WorkspaceChange::default();
@@ -229,6 +237,7 @@ impl Ensure<'_> {
         {
             change.execution_mode = Some(mode);
             change.agent_pool_id = pool;
+            // Without it a newer release keeps the organization's default over what is set here.
             if attributes.setting_overwrites.is_some() {
                 let overwrites =
                     ["execution-mode", "agent-pool"].map(|name| (name.to_owned(), true));
@@ -239,6 +248,7 @@ impl Ensure<'_> {
         if !version.is_empty() && attributes.terraform_version.as_ref() != Some(version) {
             change.terraform_version = Some(version.clone());
         }
+        // An empty description may be a person's; it is left.
         let description = &self.task.description;
         if !description.is_empty() && attributes.description.as_ref() != Some(description) {
             change.description = Some(description.clone());
@@ -249,7 +259,7 @@ impl Ensure<'_> {
         self.client.update_workspace(&workspace.id, &change).await
     }
 
-    /// The pool that the task asks for.
+    /// Returns the agent pool that the task asks for.
     async fn agent_pool(&self, block: &WorkspaceBlock) -> Result<Option<AgentPoolId>> {
         if block.mode() != Some(ExecutionMode::Agent) {
             return Ok(None);
@@ -271,6 +281,7 @@ impl Ensure<'_> {
             }
             Err(error) => return Err(error),
         };
+        // The query of the platform finds parts of names as well.
         let found = pools.into_iter().find(|pool| pool.attributes.name == *name);
         let Some(found) = found else {
             return Err(problem(format!(
@@ -285,6 +296,7 @@ impl Ensure<'_> {
 
     async fn project(&self) -> Result<Option<crate::types::ProjectId>> {
         let Some(project) = &self.settings.project else { return Ok(None) };
+        // A text that looks like an id is taken for one, which spares a request.
         if project.starts_with("prj-")
             && let Ok(id) = project.parse()
         {

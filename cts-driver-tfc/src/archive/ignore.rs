@@ -1,11 +1,12 @@
+//! Rules of `.terraformignore`, and what is never uploaded.
+
 use regex::Regex;
 
-/// What is never uploaded: what version control and Terraform itself keep, and
-/// state, which can hold secrets.
+/// Rules that always apply, before the user's: data of version control and Terraform, and state,
+/// which may hold secrets.
 const ALWAYS: &str = ".git/\n.terraform/\n*.tfstate\n*.tfstate.*\n";
 
-/// The rules of a `.terraformignore`: patterns as in `.gitignore`; the last
-/// that fits counts.
+/// Rules of a `.terraformignore`: patterns as in `.gitignore`, of which the last match counts.
 #[derive(Debug)]
 pub(super) struct IgnoreRules {
     rules: Vec<Rule>,
@@ -14,9 +15,9 @@ pub(super) struct IgnoreRules {
 #[derive(Debug)]
 struct Rule {
     pattern: Regex,
-    /// Whether what fits is uploaded after all.
+    /// `true` for a rule with `!`: matches are uploaded after all.
     included: bool,
-    /// Whether only folders fit.
+    /// `true` for a rule that matches folders only.
     folders: bool,
 }
 
@@ -27,16 +28,17 @@ impl Default for IgnoreRules {
 }
 
 impl IgnoreRules {
-    /// Reads rules; a line that is no pattern excludes nothing.
+    /// Parses rules; a line that is no pattern excludes nothing.
     pub(super) fn parse(text: &str) -> Self {
         let lines = ALWAYS.lines().chain(text.lines()).map(str::trim);
         let lines = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
         Self { rules: lines.filter_map(Rule::parse).collect() }
     }
 
-    /// Whether a path inside of the module is left out.
+    /// Returns `true` if a path within the module is excluded.
     pub(super) fn excludes(&self, path: &str, is_folder: bool) -> bool {
         let fits = |rule: &&Rule| (is_folder || !rule.folders) && rule.pattern.is_match(path);
+        // The last match counts, as in git.
         let last = self.rules.iter().rev().find(fits);
         last.is_some_and(|rule| !rule.included)
     }
@@ -52,11 +54,13 @@ impl Rule {
     }
 }
 
-/// The pattern as a regular expression; one without a slash fits in any folder.
+/// Translates a pattern into a regular expression; one without a slash matches in any folder.
 fn expression(pattern: &str, anchored: bool) -> String {
+    // A slash anywhere but at the end anchors the pattern to the root.
     let mut expression = String::from(if anchored { "^" } else { "(^|/)" });
     let mut rest = pattern;
     while let Some(character) = rest.chars().next() {
+        // `**/` also matches no folder at all.
         let (piece, length) = if rest.starts_with("**/") {
             ("(.*/)?".to_owned(), 3)
         } else if rest.starts_with("**") {

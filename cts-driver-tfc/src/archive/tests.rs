@@ -1,3 +1,5 @@
+//! Cases of packing: reproducible bytes, links, missing folders.
+
 use std::{fs, io::Read as _, path::Path};
 
 use super::{Archive, Files};
@@ -56,7 +58,8 @@ fn identical_files_give_identical_bytes() {
     assert_ne!(one.digest, two.digest);
 }
 
-/// Spec: TFC24
+/// Case TFC24: an upload to a bad address, of a path that is no folder, or of none is an error
+/// without a run.
 #[test]
 fn a_module_that_is_not_there_or_no_folder_is_an_error() {
     let folder = tempfile::tempdir().unwrap();

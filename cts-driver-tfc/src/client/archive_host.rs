@@ -1,3 +1,5 @@
+//! Calls to the host of archives and logs, which must not see the token.
+
 use bytes::Bytes;
 use http::Method;
 use secrecy::{ExposeSecret as _, SecretString};
@@ -6,8 +8,8 @@ use super::{Call, Client};
 use crate::Result;
 
 impl Client {
-    /// A piece of a log from `offset` on, at most `limit` bytes, without the
-    /// token; empty when there is nothing more yet.
+    /// Reads a part of a log from `offset` on, at most `limit` bytes, without the token; empty if
+    /// there is nothing more yet.
     pub(crate) async fn log_piece(
         &self,
         address: &SecretString,

@@ -1,3 +1,5 @@
+//! A call of the API before it is sent: method, path, query, body, and how it may be treated.
+
 use bytes::Bytes;
 use http::Method;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
@@ -5,31 +7,31 @@ use serde_json::Value;
 
 use crate::Hostname;
 
-/// Letters that stand for themselves in a path and in a query.
+/// Characters other than letters and digits that need no encoding in paths and queries.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
-/// Which limits a call counts for.
+/// Limits that a call counts towards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Budget {
     Plain,
     Poll,
     RunList,
-    /// Another host, which limits nothing and must not see the token.
+    /// Another host, which has no limits and must not see the token.
     Archive,
 }
 
-/// One call of the API.
+/// Call of the API.
 #[derive(Clone)]
 pub(super) struct Call {
-    /// Its name in messages, such as `create run`.
+    /// Name in messages, such as `create run`.
     pub(super) operation: &'static str,
     pub(super) method: Method,
-    /// The path below `/api/v2`, or an absolute address of an archive.
+    /// Path below `/api/v2`, or an absolute address of an archive.
     target: String,
     query: Vec<(&'static str, String)>,
     pub(super) body: Bytes,
     pub(super) content_type: Option<&'static str>,
-    /// Whether sending it twice does no harm.
+    /// `true` if sending it twice does no harm.
     pub(super) repeatable: bool,
     pub(super) budget: Budget,
 }
@@ -47,12 +49,12 @@ impl Call {
         Self::new(operation, Method::PATCH, path).json(body)
     }
 
-    /// A call that must not be sent twice, unless [`Call::repeatable`] says so.
+    /// Creates a call that must not be sent twice, unless [`Call::repeatable`] allows it.
     pub(super) fn post(operation: &'static str, path: impl Into<String>) -> Self {
         Self { repeatable: false, ..Self::new(operation, Method::POST, path) }
     }
 
-    /// A call of the host of archives, whose address is a secret.
+    /// Creates a call to the host of archives, whose address is a secret.
     pub(super) fn archive(operation: &'static str, method: Method, address: &str) -> Self {
         Self { budget: Budget::Archive, ..Self::new(operation, method, address) }
     }
@@ -90,7 +92,7 @@ impl Call {
         self
     }
 
-    /// The absolute address, which for an archive is a secret.
+    /// Returns the absolute address, which for an archive is a secret.
     pub(super) fn address(&self, host: &Hostname) -> String {
         let mut address = match self.budget {
             Budget::Archive => self.target.clone(),
@@ -98,6 +100,7 @@ impl Call {
                 format!("{host}/api/v2{}", self.target)
             }
         };
+        // Addresses of archives already have a query, which is their signature.
         let mut first = !address.contains('?');
         for (name, value) in &self.query {
             address.push(if first { '?' } else { '&' });
@@ -110,7 +113,7 @@ impl Call {
     }
 }
 
-/// Names that a person chose, as part of a path.
+/// Encodes a name that a person chose as one segment of a path.
 pub(super) fn segment(name: &str) -> String {
     utf8_percent_encode(name, PLAIN).to_string()
 }

@@ -1,4 +1,4 @@
-//! Calls about what the platform finds of a run: costs, policies, run tasks.
+//! Calls about the platform's findings on a run: costs, policies, run tasks.
 
 use super::{Call, Client};
 use crate::{
@@ -14,7 +14,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`crate::Error::Status`].
+    /// [`crate::Error::Status`] if the platform refuses.
     pub async fn cost_estimate(&self, id: &CostEstimateId) -> Result<CostEstimate> {
         self.one(Call::get("read cost estimate", format!("/cost-estimates/{id}"))).await
     }
@@ -23,7 +23,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`crate::Error::Status`].
+    /// [`crate::Error::Status`] if the platform refuses.
     pub async fn policy_checks(&self, run: &RunId) -> Result<Vec<PolicyCheck>> {
         self.all(Call::get("list policy checks", format!("/runs/{run}/policy-checks"))).await
     }
@@ -32,7 +32,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`crate::Error::Status`].
+    /// [`crate::Error::Status`] if the platform refuses.
     pub async fn task_stages(&self, run: &RunId) -> Result<Vec<TaskStage>> {
         self.all(Call::get("list task stages", format!("/runs/{run}/task-stages"))).await
     }
@@ -41,17 +41,17 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`crate::Error::Status`].
+    /// [`crate::Error::Status`] if the platform refuses.
     pub async fn policy_evaluations(&self, stage: &TaskStageId) -> Result<Vec<PolicyEvaluation>> {
         let path = format!("/task-stages/{stage}/policy-evaluations");
         self.all(Call::get("list policy evaluations", path)).await
     }
 
-    /// Reads what a run task answered.
+    /// Reads the result of a run task.
     ///
     /// # Errors
     ///
-    /// [`crate::Error::Status`].
+    /// [`crate::Error::Status`] if the platform refuses.
     pub async fn task_result(&self, id: &TaskResultId) -> Result<TaskResult> {
         self.one(Call::get("read task result", format!("/task-results/{id}"))).await
     }

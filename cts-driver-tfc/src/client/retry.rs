@@ -1,16 +1,19 @@
+//! Decides after each attempt of a call whether and when it is repeated.
+
 use std::time::Duration;
 
 use http::{HeaderMap, StatusCode};
 
 use crate::error::is_transient;
 
-/// How often a call is tried again, and after which delays.
+/// Settings of retries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RetryOptions {
-    /// Further tries of a call that failed for a reason that may pass; default
-    /// 8. The wait before try `n`, counted from 0, is `2^n` seconds and up to
-    /// half of that, and never more than 15 minutes.
+    /// Number of retries of a call that failed for a temporary reason; default 8.
+    ///
+    /// The wait before retry `n`, counted from 0, is `2^n` seconds and up to half of that more, but
+    /// at most 15 minutes.
     pub limit: u32,
 }
 
@@ -20,46 +23,45 @@ impl Default for RetryOptions {
     }
 }
 
-/// How often a call is sent that the rate limit turned away: the platform says
-/// itself when it may come again.
+/// Number of attempts of a call that exceeds the rate limit, higher than for failures because the
+/// platform itself announces when it accepts the next.
 const TURNED_AWAY: u32 = 30;
-/// Shortest and longest wait after the rate limit.
+/// Shortest and longest wait after exceeding the rate limit.
 const LEAST: Duration = Duration::from_millis(100);
 const MOST: Duration = Duration::from_mins(15);
 
-/// What one try came to.
+/// Result of one attempt.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Tried<'a> {
-    /// The platform answered.
+    /// Answer of the platform.
     Answer(StatusCode, &'a HeaderMap),
-    /// There was no answer.
+    /// No answer.
     Nothing,
 }
 
-/// How often a call was tried for each reason.
+/// Numbers of attempts by reason.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Tries {
     pub(super) failed: u32,
     pub(super) turned_away: u32,
 }
 
-/// What to do after a try.
+/// Next step after an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Next {
-    /// The answer is what it is.
+    /// Accept the answer as final.
     Done,
-    /// The rate limit: everybody waits, then it is tried again.
+    /// Hold all requests, then repeat: the rate limit.
     Pause(Duration),
-    /// It is tried again after a wait.
+    /// Repeat after a wait.
     Again(Duration),
 }
 
 impl RetryOptions {
-    /// Decides; `repeatable` is whether sending it twice does no harm, and
-    /// `random` is from [0, 1).
+    /// Decides the next step. `repeatable` states that sending twice does no harm; `random` is in
+    /// [0, 1).
     ///
-    /// A call that the rate limit turned away had no effect, so it may always
-    /// be sent again.
+    /// A call that exceeded the rate limit had no effect, so it may always be repeated.
     pub(super) fn next(
         self,
         tried: Tried<'_>,
@@ -74,6 +76,7 @@ impl RetryOptions {
                 }
                 tries.turned_away += 1;
                 let wait = reset(headers).unwrap_or_else(|| step(tries.turned_away - 1, 0.0));
+                // A little more than asked for, so that clients do not return together.
                 let jitter = Duration::from_millis(300).mul_f64(random);
                 Next::Pause(wait.clamp(LEAST, MOST) + jitter)
             }
@@ -89,19 +92,21 @@ impl RetryOptions {
     }
 }
 
-/// `2^n` seconds and up to half of that.
+/// Returns `2^n` seconds and a random share of half of that.
 fn step(n: u32, random: f64) -> Duration {
+    // Above 10 the upper limit applies anyway; the bound keeps the power finite.
     let base = 2f64.powi(i32::try_from(n.min(10)).unwrap_or(10));
     Duration::from_secs_f64(base + random * base / 2.0).min(MOST)
 }
 
-/// When the platform lets requests in again.
+/// Returns the time until the platform accepts requests again.
 fn reset(headers: &HeaderMap) -> Option<Duration> {
     let seconds = |name: &str| {
         let text = headers.get(name)?.to_str().ok()?;
         let seconds: f64 = text.trim().parse().ok()?;
         Duration::try_from_secs_f64(seconds).ok()
     };
+    // The platform's own header first, which has fractions of a second.
     seconds("x-ratelimit-reset").or_else(|| seconds("retry-after"))
 }
 
@@ -113,7 +118,7 @@ mod tests {
         pairs.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect()
     }
 
-    /// Spec: TFC15
+    /// Case TFC15: 429 is waited for until the limit is reset, and other 4xx are not repeated.
     #[test]
     fn the_rate_limit_is_waited_for_and_other_mistakes_are_final() {
         let retry = RetryOptions::default();

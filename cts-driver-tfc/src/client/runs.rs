@@ -1,3 +1,5 @@
+//! Calls about runs, their plans and their applies.
+
 use serde_json::{Value, json};
 
 use super::{Budget, Call, Client, call::segment, is_redirect};
@@ -11,22 +13,22 @@ use crate::{
 };
 
 impl Client {
-    /// Queues a run. It is never sent twice by itself: after a failure that is
-    /// [uncertain](Error::is_uncertain), look for it in the list by its message.
+    /// Queues a run. The call is never repeated automatically: after a failure that is
+    /// [uncertain](Error::is_uncertain), look for the run in the list by its message.
     ///
     /// # Errors
     ///
-    /// [`Error::Input`] for what the platform is known to refuse;
-    /// [`Error::Status`]; 422 while nothing is uploaded.
+    /// [`Error::Input`] for options that the platform is known to refuse; [`Error::Status`], 422
+    /// while nothing is uploaded.
     pub async fn create_run(&self, run: &NewRun) -> Result<Run> {
         self.one(Call::post("create run", "/runs").json(&run.document()?)).await
     }
 
-    /// A run with its plan, its apply and its workspace, in one request.
+    /// Reads a run with its plan, its apply and its workspace, in one request.
     ///
     /// # Errors
     ///
-    /// [`Error::Status`].
+    /// [`Error::Status`] if the platform refuses.
     pub async fn run(&self, id: &RunId) -> Result<RunReport> {
         let call = Call::get("read run", format!("/runs/{id}"))
             .query("include", "plan,apply,workspace")
@@ -40,12 +42,12 @@ impl Client {
         })
     }
 
-    /// The runs of a workspace, the newest first, without those that only
-    /// plan. The platform allows 30 of these in a minute.
+    /// Lists the runs of a workspace, newest first, without plan-only runs. The platform allows 30
+    /// such lists in a minute.
     ///
     /// # Errors
     ///
-    /// [`Error::Status`].
+    /// [`Error::Status`] if the platform refuses.
     pub async fn runs(&self, workspace: &WorkspaceId, filter: RunFilter) -> Result<Vec<Run>> {
         let mut call =
             Call::get("list runs", format!("/workspaces/{workspace}/runs")).within(Budget::RunList);
@@ -55,22 +57,22 @@ impl Client {
         self.all(call).await
     }
 
-    /// The newest runs of a workspace, at most 20.
+    /// Lists the newest runs of a workspace, at most 20.
     ///
     /// # Errors
     ///
-    /// [`Error::Status`].
+    /// [`Error::Status`] if the platform refuses.
     pub async fn newest_runs(&self, workspace: &WorkspaceId) -> Result<Vec<Run>> {
         let call =
             Call::get("list runs", format!("/workspaces/{workspace}/runs")).within(Budget::RunList);
         self.list(call.query("page[size]", "20")).await
     }
 
-    /// The runs of all workspaces of an organization, the newest first.
+    /// Lists the runs of all workspaces of an organization, newest first.
     ///
     /// # Errors
     ///
-    /// [`Error::Status`].
+    /// [`Error::Status`] if the platform refuses.
     pub async fn organization_runs(
         &self,
         organization: &str,
@@ -84,34 +86,34 @@ impl Client {
         self.all(call).await
     }
 
-    /// Confirms a run that waits for it.
+    /// Confirms a run that waits for confirmation.
     ///
     /// # Errors
     ///
-    /// [`Error::Status`]; 409 when it does not wait.
+    /// [`Error::Status`]; 409 if it does not wait.
     pub async fn confirm_run(&self, id: &RunId, comment: &str) -> Result<()> {
         self.act("confirm run", id, "apply", comment).await
     }
 
-    /// Discards a run that waits.
+    /// Discards a run that waits for confirmation.
     ///
     /// # Errors
     ///
-    /// [`Error::Status`]; 409 when it does not wait.
+    /// [`Error::Status`]; 409 if it does not wait.
     pub async fn discard_run(&self, id: &RunId, comment: &str) -> Result<()> {
         self.act("discard run", id, "discard", comment).await
     }
 
-    /// Ends a run that is being planned or applied.
+    /// Cancels a run that is being planned or applied.
     ///
     /// # Errors
     ///
-    /// [`Error::Status`]; 409 when it is neither.
+    /// [`Error::Status`]; 409 if it is neither.
     pub async fn cancel_run(&self, id: &RunId, comment: &str) -> Result<()> {
         self.act("cancel run", id, "cancel", comment).await
     }
 
-    /// Ends a run that was cancelled and does not end.
+    /// Ends a run by force that was cancelled and does not end.
     ///
     /// # Errors
     ///
@@ -120,11 +122,11 @@ impl Client {
         self.act("force-cancel run", id, "force-cancel", comment).await
     }
 
-    /// Begins a pending run at once, and discards the one that holds it up.
+    /// Starts a pending run at once, and discards the run that blocks it.
     ///
     /// # Errors
     ///
-    /// [`Error::Status`]; 403 and 409.
+    /// [`Error::Status`]; 403 without the permission, 409 if the run is not pending.
     pub async fn force_execute_run(&self, id: &RunId) -> Result<()> {
         self.act("force-execute run", id, "force-execute", "").await
     }
@@ -143,37 +145,38 @@ impl Client {
         self.send(call).await.map(drop)
     }
 
-    /// A plan.
+    /// Reads a plan.
     ///
     /// # Errors
     ///
-    /// [`Error::Status`].
+    /// [`Error::Status`] if the platform refuses.
     pub async fn plan(&self, id: &PlanId) -> Result<Plan> {
         self.one(Call::get("read plan", format!("/plans/{id}"))).await
     }
 
-    /// An apply.
+    /// Reads an apply.
     ///
     /// # Errors
     ///
-    /// [`Error::Status`].
+    /// [`Error::Status`] if the platform refuses.
     pub async fn apply(&self, id: &ApplyId) -> Result<Apply> {
         self.one(Call::get("read apply", format!("/applies/{id}"))).await
     }
 
-    /// A plan as Terraform describes it in JSON; `None` when it is not ready,
-    /// or not for this token.
+    /// Reads a plan in Terraform's JSON format; `None` if it is not ready, or not visible to this
+    /// token.
     ///
-    /// The token is not shown to the host that the platform sends us to.
+    /// The token is not sent to the host that the platform redirects to.
     ///
     /// # Errors
     ///
-    /// [`Error::Status`], [`Error::Decode`].
+    /// [`Error::Status`] if the platform refuses, [`Error::Decode`] if the document is not JSON.
     pub async fn plan_json(&self, id: &PlanId) -> Result<Option<Value>> {
         let operation = "read plan as JSON";
         let call = Call::get(operation, format!("/plans/{id}/json-output"));
         let mut answer = self.exchange(&call).await?;
         let mut archive = false;
+        // Followed here and not by the HTTP client, which would send the token along.
         if is_redirect(answer.status()) {
             let target = answer.headers().get(http::header::LOCATION);
             let target = target.and_then(|target| target.to_str().ok()).unwrap_or_default();
@@ -188,7 +191,7 @@ impl Client {
             204 | 404 => Ok(None),
             200 => document::read(operation, answer.body()).map(Some),
             _ => {
-                // A page of the host of archives may repeat the address, which is a secret.
+                // An error page of the archive host may repeat the address, which is a secret.
                 let body = if archive { &[] } else { answer.body().as_ref() };
                 let status = answer.status();
                 let message = document::error_message(status, body);

@@ -1,3 +1,5 @@
+//! Calls about a workspace's state, its outputs and its run triggers.
+
 use serde_json::json;
 
 use super::{Call, Client};
@@ -7,11 +9,11 @@ use crate::{
 };
 
 impl Client {
-    /// The newest state of a workspace; `None` when it has none yet.
+    /// Reads the newest state of a workspace; `None` if it has none yet.
     ///
     /// # Errors
     ///
-    /// [`crate::Error::Status`].
+    /// [`crate::Error::Status`] if the platform refuses.
     pub async fn current_state(&self, workspace: &WorkspaceId) -> Result<Option<StateVersion>> {
         let path = format!("/workspaces/{workspace}/current-state-version");
         match self.one(Call::get("read state", path)).await {
@@ -21,12 +23,12 @@ impl Client {
         }
     }
 
-    /// The output values of the newest state, once the platform has read them
-    /// from it; none when there is no state yet.
+    /// Lists the output values of the newest state, once the platform has processed it; empty
+    /// without a state.
     ///
     /// # Errors
     ///
-    /// [`crate::Error::Status`]; 503 when the platform is not ready in time.
+    /// [`crate::Error::Status`]; 503 if the platform is not ready in time.
     pub async fn outputs(&self, workspace: &WorkspaceId) -> Result<Vec<Output>> {
         let path = format!("/workspaces/{workspace}/current-state-version-outputs");
         match self.all(Call::get("read outputs", path)).await {
@@ -35,11 +37,11 @@ impl Client {
         }
     }
 
-    /// What makes the workspace run, or what it makes run.
+    /// Lists the workspaces that trigger runs of this one, or that this one triggers.
     ///
     /// # Errors
     ///
-    /// [`crate::Error::Status`].
+    /// [`crate::Error::Status`] if the platform refuses.
     pub async fn run_triggers(
         &self,
         workspace: &WorkspaceId,
@@ -54,11 +56,11 @@ impl Client {
             .await
     }
 
-    /// Makes `workspace` run whenever `source` was applied.
+    /// Makes `workspace` run after each apply of `source`.
     ///
     /// # Errors
     ///
-    /// [`crate::Error::Status`].
+    /// [`crate::Error::Status`] if the platform refuses.
     pub async fn create_run_trigger(
         &self,
         workspace: &WorkspaceId,

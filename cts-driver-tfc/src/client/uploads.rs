@@ -1,3 +1,5 @@
+//! Calls to upload a configuration.
+
 use bytes::Bytes;
 use http::Method;
 use secrecy::{ExposeSecret as _, SecretString};
@@ -10,13 +12,13 @@ use crate::{
 };
 
 impl Client {
-    /// Announces an upload. One that is never uploaded to does no harm, so
-    /// this is tried again without looking.
+    /// Creates a configuration version, to be uploaded to. One without an upload does no harm, so
+    /// the call is repeated automatically.
     ///
     /// # Errors
     ///
-    /// [`Error::Status`]; 404 also for the token of an organization, which
-    /// cannot do this.
+    /// [`Error::Status`]; 404 also for the token of an organization, which is not allowed to do
+    /// this.
     pub async fn create_configuration_version(
         &self,
         workspace: &WorkspaceId,
@@ -28,11 +30,11 @@ impl Client {
         self.one(call).await
     }
 
-    /// Uploads an archive to the address that the announcement gave, without the token.
+    /// Uploads an archive to the address of a configuration version, without the token.
     ///
     /// # Errors
     ///
-    /// [`Error::Input`] for an address that is none; [`Error::Status`].
+    /// [`Error::Input`] for an invalid address; [`Error::Status`] if the host refuses.
     pub async fn upload(&self, address: &SecretString, archive: Bytes) -> Result<()> {
         let operation = "upload configuration";
         let address = address.expose_secret();
@@ -46,11 +48,11 @@ impl Client {
         self.send(call).await.map(drop)
     }
 
-    /// How far the platform is with an upload.
+    /// Reads the status of an upload.
     ///
     /// # Errors
     ///
-    /// [`Error::Status`].
+    /// [`Error::Status`] if the platform refuses.
     pub async fn configuration_version(
         &self,
         id: &ConfigurationVersionId,
@@ -59,11 +61,11 @@ impl Client {
             .await
     }
 
-    /// Lets the platform forget the files of an upload.
+    /// Deletes the files of an upload from the platform.
     ///
     /// # Errors
     ///
-    /// [`Error::Status`]; 409 for the current one, or one that is in use.
+    /// [`Error::Status`]; 409 for the current version, or one in use.
     pub async fn archive_configuration_version(&self, id: &ConfigurationVersionId) -> Result<()> {
         let path = format!("/configuration-versions/{id}/actions/archive");
         self.send(Call::post("archive configuration version", path)).await.map(drop)

@@ -1,3 +1,5 @@
+//! Calls about variables of a workspace.
+
 use secrecy::ExposeSecret as _;
 use serde_json::{Map, json};
 
@@ -8,22 +10,22 @@ use crate::{
 };
 
 impl Client {
-    /// All variables of a workspace.
+    /// Lists all variables of a workspace.
     ///
     /// # Errors
     ///
-    /// [`crate::Error::Status`].
+    /// [`crate::Error::Status`] if the platform refuses.
     pub async fn variables(&self, workspace: &WorkspaceId) -> Result<Vec<Variable>> {
         self.list(Call::get("list variables", format!("/workspaces/{workspace}/vars"))).await
     }
 
-    /// Makes a variable. After a failure that is
-    /// [uncertain](crate::Error::is_uncertain), look for it in the list.
+    /// Creates a variable. After a failure that is [uncertain](crate::Error::is_uncertain), look
+    /// for it in the list.
     ///
     /// # Errors
     ///
-    /// [`crate::Error::Input`] for what the platform is known to refuse; 422
-    /// when the key is taken.
+    /// [`crate::Error::Input`] for a variable that the platform is known to refuse; 422 if the key
+    /// is taken.
     pub async fn create_variable(
         &self,
         workspace: &WorkspaceId,
@@ -39,11 +41,12 @@ impl Client {
         self.one(Call::post("create variable", path).json(&body)).await
     }
 
-    /// Changes a variable; what the change leaves out stays.
+    /// Changes a variable; members that the change leaves out stay.
     ///
     /// # Errors
     ///
-    /// [`crate::Error::Input`] when the value is too large; [`crate::Error::Status`].
+    /// [`crate::Error::Input`] if the value is too large; [`crate::Error::Status`] if the platform
+    /// refuses.
     pub async fn update_variable(
         &self,
         workspace: &WorkspaceId,
@@ -70,7 +73,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`crate::Error::Status`].
+    /// [`crate::Error::Status`] if the platform refuses.
     pub async fn delete_variable(&self, workspace: &WorkspaceId, id: &VariableId) -> Result<()> {
         let path = format!("/workspaces/{workspace}/vars/{id}");
         self.send(Call::delete("delete variable", path)).await.map(drop)

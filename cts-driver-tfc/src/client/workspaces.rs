@@ -1,3 +1,5 @@
+//! Calls about workspaces and their tags.
+
 use serde_json::{Value, json};
 
 use super::{Call, Client, call::segment};
@@ -10,32 +12,32 @@ use crate::{
 };
 
 impl Client {
-    /// The workspace of this name.
+    /// Reads the workspace of this name.
     ///
     /// # Errors
     ///
-    /// [`crate::Error::Status`]; 404 when there is none, or not for this token.
+    /// [`crate::Error::Status`]; 404 if there is none, or it is not visible to this token.
     pub async fn workspace_named(&self, organization: &str, name: &str) -> Result<Workspace> {
         let path = format!("/organizations/{}/workspaces/{}", segment(organization), segment(name));
         self.one(Call::get("read workspace", path)).await
     }
 
-    /// The workspace of this id.
+    /// Reads the workspace of this id.
     ///
     /// # Errors
     ///
-    /// [`crate::Error::Status`].
+    /// [`crate::Error::Status`] if the platform refuses.
     pub async fn workspace(&self, id: &WorkspaceId) -> Result<Workspace> {
         self.one(Call::get("read workspace", format!("/workspaces/{id}"))).await
     }
 
-    /// Makes a workspace. After a failure that is
-    /// [uncertain](crate::Error::is_uncertain), look it up by its name.
+    /// Creates a workspace. After a failure that is [uncertain](crate::Error::is_uncertain), look
+    /// it up by its name.
     ///
     /// # Errors
     ///
-    /// [`crate::Error::Input`] for what the platform is known to refuse; 422
-    /// when the name is taken.
+    /// [`crate::Error::Input`] for settings that the platform is known to refuse; 422 if the name
+    /// is taken.
     pub async fn create_workspace(
         &self,
         organization: &str,
@@ -49,8 +51,8 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`crate::Error::Input`] for what the platform is known to refuse;
-    /// [`crate::Error::Status`].
+    /// [`crate::Error::Input`] for settings that the platform is known to refuse;
+    /// [`crate::Error::Status`] if it refuses others.
     pub async fn update_workspace(
         &self,
         id: &WorkspaceId,
@@ -64,7 +66,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`crate::Error::Status`].
+    /// [`crate::Error::Status`] if the platform refuses.
     pub async fn force_delete_workspace(&self, id: &WorkspaceId) -> Result<()> {
         self.send(Call::delete("delete workspace", format!("/workspaces/{id}"))).await.map(drop)
     }
@@ -79,37 +81,37 @@ impl Client {
         self.send(Call::post("delete workspace", path)).await.map(drop)
     }
 
-    /// The tags of a workspace.
+    /// Lists the tags of a workspace.
     ///
     /// # Errors
     ///
-    /// [`crate::Error::Status`].
+    /// [`crate::Error::Status`] if the platform refuses.
     pub async fn tags(&self, id: &WorkspaceId) -> Result<Vec<Tag>> {
         self.all(Call::get("list tags", format!("/workspaces/{id}/relationships/tags"))).await
     }
 
-    /// Adds tags; those that are there stay.
+    /// Adds tags; existing ones stay.
     ///
     /// # Errors
     ///
-    /// [`crate::Error::Status`].
+    /// [`crate::Error::Status`] if the platform refuses.
     pub async fn add_tags(&self, id: &WorkspaceId, names: &[String]) -> Result<()> {
         let path = format!("/workspaces/{id}/relationships/tags");
         let call = Call::post("add tags", path).json(&tag_names(names)).repeatable();
         self.send(call).await.map(drop)
     }
 
-    /// Removes tags; those that are not there are no error.
+    /// Removes tags; missing ones are no error.
     ///
     /// # Errors
     ///
-    /// [`crate::Error::Status`].
+    /// [`crate::Error::Status`] if the platform refuses.
     pub async fn remove_tags(&self, id: &WorkspaceId, names: &[String]) -> Result<()> {
         let path = format!("/workspaces/{id}/relationships/tags");
         self.send(Call::delete("remove tags", path).json(&tag_names(names))).await.map(drop)
     }
 
-    /// The tags with values of a workspace; with those of its project if
+    /// Lists the tag bindings (tags with values) of a workspace, with those of its project if
     /// `inherited`.
     ///
     /// # Errors
@@ -120,11 +122,11 @@ impl Client {
         self.list(Call::get("list tag bindings", format!("/workspaces/{id}/{list}"))).await
     }
 
-    /// Adds tags with values, and changes those whose key is there.
+    /// Adds tag bindings, and changes those whose key exists.
     ///
     /// # Errors
     ///
-    /// [`crate::Error::Input`] for more than ten; [`crate::Error::Status`].
+    /// [`crate::Error::Input`] for more than ten; [`crate::Error::Status`] if the platform refuses.
     pub async fn set_tag_bindings(
         &self,
         id: &WorkspaceId,
@@ -144,28 +146,28 @@ impl Client {
         self.list(Call::patch("set tag bindings", path, &json!({ "data": data }))).await
     }
 
-    /// Lets no run begin.
+    /// Locks the workspace, so that no run can start.
     ///
     /// # Errors
     ///
-    /// [`crate::Error::Status`]; 409 when it is locked already.
+    /// [`crate::Error::Status`]; 409 if it is locked already.
     pub async fn lock(&self, id: &WorkspaceId, reason: &str) -> Result<Workspace> {
         let path = format!("/workspaces/{id}/actions/lock");
         self.one(Call::post("lock workspace", path).json(&json!({ "reason": reason }))).await
     }
 
-    /// Lets runs begin again; by force also if somebody else locked it.
+    /// Unlocks the workspace; with `force` also if somebody else locked it.
     ///
     /// # Errors
     ///
-    /// [`crate::Error::Status`]; 409 when it is not locked, or by somebody else.
+    /// [`crate::Error::Status`]; 409 if it is not locked, or locked by somebody else.
     pub async fn unlock(&self, id: &WorkspaceId, force: bool) -> Result<Workspace> {
         let action = if force { "force-unlock" } else { "unlock" };
         self.one(Call::post("unlock workspace", format!("/workspaces/{id}/actions/{action}"))).await
     }
 }
 
-/// The most tags with values that one workspace can have.
+/// Largest number of tag bindings of one workspace.
 const MOST_BINDINGS: usize = 10;
 
 fn tag_names(names: &[String]) -> Value {

@@ -1,11 +1,13 @@
+//! Turns error documents, and answers that are none, into messages.
+
 use http::StatusCode;
 use serde::Deserialize;
 use serde_json::Value;
 
-/// The longest text that is kept of a body that is no error document.
+/// Longest excerpt of a body that is no error document, in characters.
 const EXCERPT: usize = 200;
 
-/// The most errors of one document that are told.
+/// Largest number of errors of one document that are shown.
 const MOST: usize = 10;
 
 #[derive(Deserialize)]
@@ -20,7 +22,7 @@ enum Entry {
     Object(Detailed),
 }
 
-/// `status` is a text in most answers and a number in some.
+/// Error object. `status` is a text in most answers and a number in some.
 #[derive(Deserialize)]
 struct Detailed {
     #[serde(default)]
@@ -52,10 +54,10 @@ impl Entry {
     }
 }
 
-/// What a failed answer says, for a person: one line for each error.
+/// Formats a failed answer for a person: one line for each error.
 ///
-/// What is no error document, such as the page of a proxy, is told by the
-/// status and the first letters of the text.
+/// A body that is no error document, such as the page of a proxy, is shown by the status and an
+/// excerpt.
 ///
 /// Source: HCP Terraform API documentation; go-tfe v2 `api_error.go`.
 pub(crate) fn error_message(status: StatusCode, body: &[u8]) -> String {
@@ -67,6 +69,7 @@ pub(crate) fn error_message(status: StatusCode, body: &[u8]) -> String {
         Ok(Errors { .. }) => reason(status),
         Err(_no_document) => {
             let text = String::from_utf8_lossy(body);
+            // HTML of a proxy on one line, or it would tear the log apart.
             let words: Vec<&str> = text.split_whitespace().collect();
             let excerpt: String = words.join(" ").chars().take(EXCERPT).collect();
             if excerpt.is_empty() {

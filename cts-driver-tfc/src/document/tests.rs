@@ -1,10 +1,13 @@
+//! Cases of JSON:API documents and error messages.
+
 use http::StatusCode;
 use serde_json::json;
 
 use super::{Document, Page, error_message, read};
 use crate::types::{PlanAttributes, RunAttributes, RunStatus, WorkspaceAttributes};
 
-/// Spec: TFC17
+/// Case TFC17: bodies of errors that are JSON:API, lists of texts, or no JSON have readable
+/// messages.
 #[test]
 fn every_form_of_error_document_is_told_in_words() {
     let told = |status: u16, body: &str| {

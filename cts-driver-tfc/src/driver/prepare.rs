@@ -1,3 +1,6 @@
+//! What a run needs before it is queued: the workspace, the uploaded root module and the variables,
+//! each written only if it differs.
+
 use std::time::Duration;
 
 use cts_tasks::{Plan, PlanId, RunContext, TaskInputs};
@@ -22,27 +25,29 @@ use crate::{
     workspace::Ensure,
 };
 
-/// How long the platform may take to process an upload, and how often it is asked.
+/// Limit on the platform's processing of an upload, and the time between two looks at it.
 const PROCESSED: Duration = Duration::from_mins(1);
 const LOOK: Duration = Duration::from_millis(500);
 
-/// Variables that are Consul's, whether the task has them now or not.
+/// Variables that belong to Consul's data, no matter if the task has them now.
 const INPUTS: [&str; 3] = ["services", "catalog_services", "consul_kv"];
 
 impl TfcDriver {
-    /// The root module as the configuration and dynamic values have it now.
+    /// Builds the root module from the configuration and the dynamic values of this moment.
     pub(super) async fn module(&self) -> Result<Module> {
         let settings = &self.connection.settings;
         let providers = settings.current_providers(&self.task).await?;
         let module = Module::new(settings, &self.task, &providers)?;
+        // With the values of this read, so that those that were renewed are hidden in logs, too.
         self.mask.note_task(&self.task, &providers);
         Ok(module)
     }
 
-    /// Finds or makes the workspace, uploads, and sets what does not change
-    /// with Consul; once, until it is found to be gone.
+    /// Finds or makes the workspace, uploads, and sets what does not change with Consul; once,
+    /// until the workspace is found to be gone.
     pub(super) async fn ready(&self, context: &RunContext) -> Step<MutexGuard<'_, Option<Ready>>> {
         let mut ready = self.ready.lock().await;
+        // Another call may have held the lock for long.
         if let Some(reason) = context.stop.reason() {
             return Err(Halt::Stopped(reason));
         }
@@ -66,6 +71,7 @@ impl TfcDriver {
         if workspace.attributes.locked {
             tracing::warn!(task.name = %self.task.name, workspace = workspace.attributes.name, "the workspace is locked, runs wait until it is unlocked");
         }
+        // Reported here, in words, not by the first run that is refused.
         if !workspace.attributes.permissions.can_queue_run {
             return Err(Halt::Failed(Error::Workspace {
                 workspace: workspace.attributes.name,
@@ -77,6 +83,7 @@ impl TfcDriver {
         self.upload(&module, &workspace.id, client).await?;
         let variables = client.variables(&workspace.id).await?;
         let mut ready = Ready { variables, workspace, variables_known: true };
+        // Only settings; inputs of Consul's go with each run, and are not known yet.
         let wanted = module.settings();
         let mut steps = variables::steps(&wanted, &ready.variables, &self.connection.written);
         steps.extend(variables::leftovers(&wanted, &INPUTS, &ready.variables, MANAGED));
@@ -84,7 +91,7 @@ impl TfcDriver {
         Ok(ready)
     }
 
-    /// The newest upload, made anew if the files changed.
+    /// Returns the newest upload, after another one if the files changed.
     pub(super) async fn upload(
         &self,
         module: &Module,
@@ -92,6 +99,7 @@ impl TfcDriver {
         client: &Client,
     ) -> Result<ConfigurationVersionId> {
         let archive = module.pack().await?;
+        // Every version is kept by the platform, and a run of an unchanged module needs no new one.
         if let Some(known) = self.connection.upload(workspace)
             && known.digest == archive.digest
         {
@@ -112,21 +120,25 @@ impl TfcDriver {
         client: &Client,
     ) -> Result<ConfigurationVersionId> {
         let created = client.create_configuration_version(workspace, options).await;
+        // The read of the workspace has worked by now, so that 404 is a matter of rights.
         let version = created.map_err(|error| about_token(error, workspace))?;
         let address = version.attributes.upload_url.clone().unwrap_or_default();
         client.upload(&address, archive.bytes).await?;
+        // A run needs the files unpacked; a module that the platform cannot use is reported here,
+        // with its reason.
         processed(client, &version.id).await?;
         tracing::debug!(task.name = %self.task.name, configuration.id = %version.id, digest = archive.digest, "configuration uploaded");
         Ok(version.id)
     }
 
-    /// Sets variables, those that differ.
+    /// Sets those variables that differ.
     pub(super) async fn set_variables(
         &self,
         wanted: &[NewVariable],
         ready: &mut Ready,
         client: &Client,
     ) -> Result<()> {
+        // All before the first write, so that a value that is too large changes nothing.
         for variable in wanted {
             variable.check()?;
         }
@@ -135,8 +147,8 @@ impl TfcDriver {
             ready.variables_known = true;
         }
         let steps = variables::steps(wanted, &ready.variables, &self.connection.written);
-        // However this ends, by an error or a stop, what is there is read again
-        // unless every write was confirmed.
+        // However this ends, by an error or a stop, the variables are read again unless every write
+        // was confirmed.
         ready.variables_known = false;
         self.take_steps(steps, ready, client).await?;
         ready.variables_known = true;
@@ -157,6 +169,8 @@ impl TfcDriver {
                     self.note(made, &new.value, ready);
                 }
                 VariableStep::Update(id, key, change) => {
+                    // A lost answer leaves the value unknown, and a sensitive one cannot be read
+                    // back.
                     self.connection.written.forget(&id);
                     let made = client.update_variable(&workspace, &id, &key, &change).await?;
                     if let Some(value) = &change.value {
@@ -178,7 +192,7 @@ impl TfcDriver {
         Ok(())
     }
 
-    /// Makes a variable; one that seems to have failed is looked for first.
+    /// Creates a variable; one that seems to have failed is looked for first.
     async fn create_variable(
         &self,
         client: &Client,
@@ -186,10 +200,13 @@ impl TfcDriver {
         new: &NewVariable,
     ) -> Result<Variable> {
         let error = match client.create_variable(workspace, new).await {
+            // 422 also comes for a key that exists, which an earlier attempt without an answer may
+            // have made.
             Err(error) if error.is_uncertain() || error.is_refused() => error,
             answer => return answer,
         };
         let found = client.variables(workspace).await?;
+        // A step that is left over says how the variable found differs from the wanted one.
         match variables::steps(std::slice::from_ref(new), &found, &self.connection.written).pop() {
             None => found
                 .into_iter()
@@ -215,7 +232,7 @@ impl TfcDriver {
         ready.variables.push(made);
     }
 
-    /// The id of a plan that is only shown.
+    /// Returns the id of a plan that is only shown: a digest of inputs and changes.
     pub(super) async fn digested(
         &self,
         inputs: &TaskInputs,
@@ -228,7 +245,7 @@ impl TfcDriver {
         Ok(PlanId::new(hexadecimal(&digest.finalize())))
     }
 
-    /// A digest of everything that a plan is made from, but for real infrastructure.
+    /// Returns a digest of everything that a plan is made from, except for the real infrastructure.
     pub(super) async fn digest(&self, inputs: &TaskInputs, context: &RunContext) -> Step<String> {
         use secrecy::ExposeSecret as _;
         drop(self.ready(context).await?);
@@ -238,6 +255,7 @@ impl TfcDriver {
         digest.update(&archive.digest);
         for variable in module.inputs(inputs)?.iter().chain(&module.settings()) {
             for part in [variable.key.as_str(), variable.value.expose_secret()] {
+                // With the length, so that a key and its value cannot be parted at another place.
                 digest.update(part.len().to_le_bytes());
                 digest.update(part);
             }
@@ -246,7 +264,7 @@ impl TfcDriver {
     }
 }
 
-/// Organizations' tokens can read, and cannot upload.
+/// Adds to a 404 that tokens of organizations can read, and cannot upload.
 fn about_token(error: Error, workspace: &WorkspaceId) -> Error {
     if !error.is_not_found() {
         return error;
@@ -265,7 +283,7 @@ fn about_token(error: Error, workspace: &WorkspaceId) -> Error {
     }
 }
 
-/// Waits until the platform has taken an upload apart.
+/// Waits until the platform has unpacked an upload.
 async fn processed(client: &Client, id: &ConfigurationVersionId) -> Result<()> {
     let operation = "upload configuration";
     let started = Instant::now();
@@ -278,6 +296,7 @@ async fn processed(client: &Client, id: &ConfigurationVersionId) -> Result<()> {
                 let problem = format!("the platform cannot use {id}: {why}");
                 return Err(Error::Input { operation, problem });
             }
+            // Pending and states that are not known: asked again until the limit.
             _ if started.elapsed() > PROCESSED => {
                 return Err(Error::Timeout {
                     operation,

@@ -1,3 +1,6 @@
+//! Queues the runs of a task, and discards those of its older runs that would apply what is no
+//! longer wanted.
+
 use cts_tasks::{Outcome, RunContext, TaskInputs};
 
 use super::{Ready, TfcDriver, not_ready};
@@ -9,18 +12,26 @@ use crate::{
     types::{NewConfigurationVersion, NewRun, Phase, Run, RunAttributes, RunId, Workspace},
 };
 
-/// What a run is made for.
+/// Purpose of a run.
+///
+/// | Kind | Changes | Variables | Confirmed by |
+/// | --- | --- | --- | --- |
+/// | `Apply` | yes | of the workspace | the workspace's setting |
+/// | `Plan` | once confirmed | of the workspace | the approval |
+/// | `Inspect` | no (`plan-only`) | of the run | nobody |
+/// | `Drift` | no (`plan-only`, `refresh-only`) | of the run | nobody |
+/// | `Destroy` | yes (`is-destroy`) | of the workspace | the workspace's setting |
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// To apply what the inputs call for.
+    /// Applies what the inputs call for.
     Apply,
-    /// To be confirmed later, perhaps.
+    /// Waits for confirmation, which may come later.
     Plan,
-    /// To be shown.
+    /// Shows what would change.
     Inspect,
-    /// To find what changed outside.
+    /// Finds what changed outside.
     Drift,
-    /// To destroy everything.
+    /// Destroys everything.
     Destroy,
 }
 
@@ -35,15 +46,16 @@ impl Kind {
         }
     }
 
-    /// Whether the run changes nothing, and takes no turn in the workspace.
+    /// Returns `true` if the run changes nothing, and does not wait for others in the workspace.
     fn is_speculative(self) -> bool {
         matches!(self, Self::Inspect | Self::Drift)
     }
 }
 
 impl TfcDriver {
-    /// Queues a run. A workspace that is found to be gone is looked for, or
-    /// made anew, once.
+    /// Queues a run.
+    ///
+    /// A workspace that is found to be gone is looked for, or made again, once.
     pub(super) async fn queue(
         &self,
         inputs: &TaskInputs,
@@ -57,6 +69,8 @@ impl TfcDriver {
             match self.queue_once(known, inputs, kind, context).await {
                 Ok(run) => return Ok((known.workspace.clone(), run)),
                 Err(Halt::Failed(error))
+                    // 404 for a workspace that was deleted, 422 for an upload that can no longer be
+                    // used.
                     if !again && (error.is_not_found() || error.is_refused()) =>
                 {
                     again = true;
@@ -76,6 +90,7 @@ impl TfcDriver {
         kind: Kind,
         context: &RunContext,
     ) -> Step<Run> {
+        // Before anything is written; checked again below, because preparing can take minutes.
         context.permit.check().map_err(Halt::NotPermitted)?;
         let prepared = tokio::select! {
             prepared = self.prepare_run(ready, inputs, kind, context) => prepared?,
@@ -85,12 +100,14 @@ impl TfcDriver {
         if !kind.is_speculative() {
             context.permit.check().map_err(Halt::NotPermitted)?;
             tokio::select! {
+                // After the upload, so that the older run keeps its chance if preparing fails.
                 discarded = self.discard_stale(&ready.workspace, context) => discarded?,
                 reason = context.stop.stopped() => return Err(Halt::Stopped(reason)),
             }
         }
         let workspace = ready.workspace.clone();
         let runs = self.runs(&workspace, context).map_err(Halt::NotPermitted)?;
+        // A release that knows variables of runs repeats them in its answer.
         let wanted = new.variables.len();
         let created = self.create(&runs, new, kind).await;
         if wanted > 0
@@ -102,6 +119,7 @@ impl TfcDriver {
         }
         let run = created?;
         if !kind.is_speculative() {
+            // Before anything can stop this: a run that is not known here is ended by nobody.
             let mut memory = self.memory();
             memory.open = Some(run.id.clone());
             memory.looked = true;
@@ -112,12 +130,13 @@ impl TfcDriver {
         self.run_with_file(&module, inputs, kind, &runs).await
     }
 
-    /// Queues a run, and notes where nobody can tell whether it was made.
+    /// Queues a run, and notes it if nobody can tell whether it was made.
     async fn create(&self, runs: &Runs<'_>, new: NewRun, kind: Kind) -> Step<Run> {
         let created = runs.create(new, kind.name()).await;
         let doubtful = match &created {
             Ok(_) | Err(Halt::NotPermitted(_)) => false,
             Err(Halt::Failed(error)) => error.is_uncertain(),
+            // Stopped while the request was under way: the platform may have taken it.
             Err(Halt::Stopped(_)) => true,
         };
         if doubtful && !kind.is_speculative() {
@@ -126,7 +145,7 @@ impl TfcDriver {
         created
     }
 
-    /// Sets variables and says what run is to be made.
+    /// Sets variables and builds the run that is to be made.
     async fn prepare_run(
         &self,
         ready: &mut Ready,
@@ -140,10 +159,13 @@ impl TfcDriver {
         new.configuration_version = Some(self.upload(&module, &ready.workspace.id, &client).await?);
         if kind.is_speculative() {
             new.plan_only = Some(true);
+            // Of the run, not of the workspace: the next run that applies must not find them there.
             new.variables = module.run_variables(inputs)?;
             new.refresh_only = (kind == Kind::Drift).then_some(true);
         } else {
             let wanted: Vec<_> =
+                // Again with the settings: dynamic values may have changed since the workspace was
+                // made ready.
                 module.settings().into_iter().chain(module.inputs(inputs)?).collect();
             self.set_variables(&wanted, ready, &client).await?;
             // Otherwise the workspace decides, so that manual apply holds.
@@ -152,7 +174,7 @@ impl TfcDriver {
         Ok((module, new))
     }
 
-    /// An old release ignores the variables of a run, so they go with the files.
+    /// Queues a run with the variables in its files, for old releases, which ignore those of a run.
     async fn run_with_file(
         &self,
         module: &Module,
@@ -162,6 +184,7 @@ impl TfcDriver {
     ) -> Step<Run> {
         tracing::warn!(task.name = %self.task.name, "this release of the platform takes no variables for one run, uploading them");
         let archive = module.pack_with(inputs).await?;
+        // Speculative, so that no run that applies can use these files.
         let options = NewConfigurationVersion { speculative: true, ..Default::default() };
         let mut new = NewRun::new(runs.workspace.clone());
         let version = self.send(archive, runs.workspace, options, &runs.client).await?;
@@ -189,14 +212,16 @@ impl TfcDriver {
             return Ok(());
         }
         if let Some(open) = open {
-            // Before it is discarded, so that whoever follows it knows why.
+            // Noted before it is discarded, so that whoever follows it learns why.
             self.memory().superseded.insert(open.clone());
             let discarded = runs.discard(&open, SUPERSEDED).await;
+            // `false`: it had gone further, and is somebody's outcome of its own.
             if !matches!(discarded, Ok(true)) {
                 self.memory().superseded.remove(&open);
             }
             discarded?;
             self.forget(&open);
+        // Once per process: later runs are known by their ids.
         } else if !looked && self.may_have_leftovers(workspace, &runs).await? {
             let discarded = runs.discard_leftovers().await?;
             self.memory().superseded.extend(discarded);
@@ -205,9 +230,11 @@ impl TfcDriver {
         Ok(())
     }
 
-    /// Whether an earlier process may have left runs. Lists of runs are dear,
-    /// so this is told by the current run where it can be.
+    /// Returns `true` if an earlier process may have left runs.
+    ///
+    /// The platform allows 30 lists of runs a minute, so the current run answers where it can.
     async fn may_have_leftovers(&self, workspace: &Workspace, runs: &Runs<'_>) -> Result<bool> {
+        // A lock may be held by a run that is not the current one.
         if workspace.attributes.locked {
             return Ok(true);
         }
@@ -220,15 +247,16 @@ impl TfcDriver {
         }
     }
 
-    /// Destroys what the workspace manages, and the workspace itself if that is
-    /// configured.
+    /// Destroys what the workspace manages, and the workspace itself if that is configured.
     pub(super) async fn destroy_all(&self, context: &RunContext) -> Step<Outcome> {
         let outcome = self.destroy_resources(context).await?;
         let delete = self.connection.settings.delete_workspace;
+        // A run that waits for a person still needs its workspace.
         if delete && matches!(outcome, Outcome::Applied(_) | Outcome::Unchanged) {
             context.permit.check().map_err(Halt::NotPermitted)?;
             let workspace = self.workspace(context).await?;
             let client = self.connection.client_for(context).map_err(Halt::NotPermitted)?;
+            // Safe: the platform refuses if something is managed still, whatever was found before.
             match client.safe_delete_workspace(&workspace.id).await {
                 Err(error) if !error.is_not_found() => return Err(error.into()),
                 Ok(()) | Err(_) => *self.ready.lock().await = None,
@@ -242,11 +270,14 @@ impl TfcDriver {
         let mut ready = self.ready(context).await?;
         let known = ready.as_mut().ok_or_else(not_ready)?;
         let workspace = client.workspace(&known.workspace.id).await?;
+        // `None` comes from a release that counts nothing; then a run has to find out.
         if workspace.attributes.resource_count == Some(0) {
             return Ok(Outcome::Unchanged);
         }
         context.permit.check().map_err(Halt::NotPermitted)?;
         let module = self.module().await?;
+        // Required variables without a value would fail the run. Those that are set stay, since
+        // providers may need them.
         let missing = module.inputs(&TaskInputs::default())?.into_iter().filter(|input| {
             known.variables.iter().all(|variable| variable.attributes.key != input.key)
         });
@@ -255,9 +286,11 @@ impl TfcDriver {
         let mut new = NewRun::new(workspace.id.clone());
         new.configuration_version = Some(self.upload(&module, &workspace.id, &client).await?);
         new.is_destroy = Some(true);
+        // The run can take hours, and other calls need the workspace meanwhile.
         drop(ready);
         let runs = self.runs(&workspace, context).map_err(Halt::NotPermitted)?;
         let run = self.create(&runs, new, Kind::Destroy).await?;
+        // So that a stop or a newer run finds it.
         self.memory().open = Some(run.id.clone());
         let report = runs.wait(&run.id, &run.attributes.status, Until::Settled).await?;
         if report.run.attributes.phase() == Phase::Waiting {

@@ -1,3 +1,5 @@
+//! Cases of reading logs: marks, pieces, failures between them, and what a person gets to see.
+
 use std::{
     sync::{Arc, Mutex},
     time::Duration,
@@ -20,7 +22,7 @@ fn taken(pieces: &[&[u8]]) -> LogText {
     log
 }
 
-/// Spec: TFC30
+/// Case TFC30: a log is read once and whole, whatever its marks, pieces and failures in between.
 #[test]
 fn marks_are_removed_wherever_the_pieces_end() {
     let whole = taken(&[b"\x02one\ntwo\n\x03"]);
@@ -37,17 +39,17 @@ fn marks_are_removed_wherever_the_pieces_end() {
     assert!(!unmarked.is_framed() && taken(&[b"\x02one"]).is_framed());
 }
 
-/// Gives a log out piece by piece, and fails where it is told to.
+/// Platform that gives a log out piece by piece, and fails where a case asks for it.
 #[derive(Debug, Default)]
 struct Archive {
     log: Vec<u8>,
-    /// The most that is given out at once.
+    /// Largest number of bytes that is given out at once.
     piece: usize,
     /// Offsets at which the next request is answered with 502.
     failures: Mutex<Vec<usize>>,
     /// Offsets at which there is nothing yet when first asked.
     slow: Mutex<Vec<usize>>,
-    /// What was asked for, with the status of the answer.
+    /// Offsets that were asked for, with the status of the answer.
     asked: Mutex<Vec<(usize, u16)>>,
 }
 
@@ -80,7 +82,7 @@ impl Platform for Archive {
     }
 }
 
-/// Reads a whole log; what it is, what was asked for, and how long that took.
+/// Reads a whole log; returns it, the requests, and the time that they took.
 async fn read_from(archive: Archive) -> (LogText, Vec<(usize, u16)>, Duration) {
     let archive = Arc::new(archive);
     let platform = Arc::clone(&archive) as Arc<dyn Platform>;
@@ -91,7 +93,7 @@ async fn read_from(archive: Archive) -> (LogText, Vec<(usize, u16)>, Duration) {
     (log, asked, started.elapsed())
 }
 
-/// Refuses everything, and repeats the address that it was asked for.
+/// Platform that refuses everything, and repeats the address that it was asked for.
 #[derive(Debug)]
 struct Gone;
 
@@ -117,7 +119,7 @@ fn long_text() -> String {
     lines.concat()
 }
 
-/// Spec: TFC30
+/// Case TFC30: a log is read once and whole, whatever its marks, pieces and failures in between.
 #[tokio::test(start_paused = true)]
 async fn a_log_is_read_on_from_where_a_failure_interrupted_it() {
     let mut text = long_text();
@@ -134,7 +136,7 @@ async fn a_log_is_read_on_from_where_a_failure_interrupted_it() {
     assert_eq!(asked, expected);
 }
 
-/// Spec: TFC30
+/// Case TFC30: a log is read once and whole, whatever its marks, pieces and failures in between.
 #[tokio::test(start_paused = true)]
 async fn an_end_mark_that_comes_alone_and_late_is_waited_for() {
     let log = b"\x02one\ntwo\n\x03".to_vec();
@@ -149,7 +151,7 @@ async fn an_end_mark_that_comes_alone_and_late_is_waited_for() {
     assert!((6.0..=6.0 * 1.2 + 0.1).contains(&took), "{took}");
 }
 
-/// Spec: TFC30
+/// Case TFC30: a log is read once and whole, whatever its marks, pieces and failures in between.
 #[tokio::test(start_paused = true)]
 async fn a_log_without_marks_ends_where_nothing_follows() {
     let text = long_text();

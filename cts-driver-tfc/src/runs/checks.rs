@@ -14,18 +14,20 @@ use crate::{
     },
 };
 
-/// Time for all requests about one run: what was found is told, and is not worth a
-/// run's outcome that nobody hears of.
+/// Time for all requests about one run: they are for people, and not worth an outcome of the run
+/// that comes late.
 const READ: Duration = Duration::from_secs(30);
 
-/// The most characters of what a run task says.
+/// Characters that are shown of the text of a run task.
 const SAID: usize = 200;
 
 impl Runs<'_> {
-    /// Reads the outcomes, tells them, and notes them for the event of the run. Asks
-    /// nothing for a run that has none.
+    /// Reads the outcomes, reports them, and notes them for the event of the run.
+    ///
+    /// Nothing is asked for a run that has none.
     pub(crate) async fn checks(&self, report: &RunReport) -> Vec<String> {
         let mut lines = Vec::new();
+        // Lines go into a list outside of the future, so that those read before a failure are kept.
         let reading = self.read_checks(report, &mut lines);
         let problem = tokio::select! {
             read = timeout(READ, reading) => match read {
@@ -33,6 +35,7 @@ impl Runs<'_> {
                 Ok(Err(error)) => Some(error_chain(&error)),
                 Err(_late) => Some(format!("no answer within {} s", READ.as_secs())),
             },
+            // The run itself is dealt with by who waits for it.
             _reason = self.context.stop.stopped() => None,
         };
         if let Some(problem) = problem {
@@ -44,11 +47,13 @@ impl Runs<'_> {
         for line in &lines {
             self.context.progress.report(line);
         }
+        // Set also if empty: the notes of an earlier run would stay otherwise.
         self.context.notes.set(lines.clone());
         lines
     }
 
     async fn read_checks(&self, report: &RunReport, lines: &mut Vec<String>) -> Result<()> {
+        // The relationships of the run say what there is, so that most runs need no request.
         let (id, related) = (&report.run.id, &report.run.relationships);
         if let Some(cost) = related.one::<CostEstimateAttributes>("cost-estimate") {
             lines.push(costs(&self.client.cost_estimate(&cost).await?.attributes));
@@ -72,6 +77,7 @@ impl Runs<'_> {
             let found = self.client.policy_evaluations(&stage.id).await?;
             lines.extend(found.iter().map(|found| evaluated(&found.attributes, name)));
         }
+        // Results come one by one; the platform has no list of them.
         for result in stage.relationships.many::<TaskResultAttributes>("task-results") {
             let result = self.client.task_result(&result).await?;
             lines.push(task_result(&result.attributes, name));
@@ -135,8 +141,9 @@ fn task_result(found: &TaskResultAttributes, stage: &str) -> String {
     line
 }
 
-/// One line of a text that somebody else wrote.
+/// Returns one line of a text that somebody else wrote.
 fn plain(text: &str) -> String {
+    // A line break could forge a line of the log.
     let characters = text.chars().map(|one| if one.is_control() { ' ' } else { one });
     characters.take(SAID).collect::<String>().trim().to_owned()
 }

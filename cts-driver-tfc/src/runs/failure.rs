@@ -1,3 +1,6 @@
+//! The report on a run that ended: the error with the lines of its log, and the counts of what it
+//! changed.
+
 use cts_tasks::{Changes, Plan as TaskPlan, PlanId};
 
 use super::Runs;
@@ -7,11 +10,12 @@ use crate::{
 };
 
 impl Runs<'_> {
-    /// The error of a run that did not end well, with what its logs say.
+    /// Returns the error of a run that did not end well, with the errors of its logs.
     ///
     /// `checks` are the outcomes of policies and run tasks, of which one may have ended it.
     pub(crate) async fn failure(&self, report: &RunReport, checks: &[String]) -> Error {
         let status = &report.run.attributes.status;
+        // Only one that errored has something in its logs; others were ended by a decision.
         let errored = *status == RunStatus::Errored;
         let details = if errored { self.errors(report, checks).await } else { String::new() };
         Error::Run {
@@ -20,14 +24,16 @@ impl Runs<'_> {
             status: status.to_string(),
             url: self.url(&report.run.id),
             details: if details.is_empty() { details } else { format!("\n{details}") },
+            // Decided by the setting `retry_errored`, which queues another run itself.
             retryable: false,
         }
     }
 
-    /// The errors in the log of the step that failed.
+    /// Returns the errors in the log of the step that failed.
     async fn errors(&self, report: &RunReport, checks: &[String]) -> String {
         let apply = report.apply.as_ref().map(|apply| &apply.attributes);
         let plan = report.plan.as_ref().map(|plan| &plan.attributes);
+        // Apply first: it runs last, and its failure is the one that counts.
         let (step, address) = match (apply, plan) {
             (Some(apply), _) if apply.status == StepStatus::Errored => {
                 ("apply", &apply.log_read_url)
@@ -40,6 +46,7 @@ impl Runs<'_> {
         };
         let Some(address) = address else { return format!("{step} failed") };
         match log::read(&self.client, address).await {
+            // Values of sensitive variables can stand in an error of a provider.
             Ok(log) => self.mask.hide(&format!("{step} failed: {}", log.errors())),
             Err(error) => {
                 format!(
@@ -50,7 +57,7 @@ impl Runs<'_> {
         }
     }
 
-    /// What a run would change, for people and for guards.
+    /// Returns the changes that a run would make, for people and for guards.
     pub(crate) async fn plan(&self, report: &RunReport) -> Result<TaskPlan, Error> {
         let mut text = String::new();
         if let Some(address) =
@@ -62,12 +69,13 @@ impl Runs<'_> {
         let changes = report.plan.as_ref().map(planned).unwrap_or_default();
         let mut plan = TaskPlan::new(id, changes, text);
         plan.url = Some(self.url(&report.run.id));
+        // Another process can confirm the run by its id.
         plan.portable = true;
         Ok(plan)
     }
 }
 
-/// The counts of a plan.
+/// Returns the counts of a plan.
 pub(crate) fn planned(plan: &Plan) -> Changes {
     let attributes = &plan.attributes;
     counted(
@@ -80,7 +88,7 @@ pub(crate) fn planned(plan: &Plan) -> Changes {
     )
 }
 
-/// The counts of a run that was applied.
+/// Returns the counts of a run that was applied.
 pub(crate) fn applied(report: &RunReport) -> Changes {
     let done = report.run.attributes.phase() == Phase::Applied;
     match &report.apply {
@@ -90,6 +98,7 @@ pub(crate) fn applied(report: &RunReport) -> Changes {
                 [apply.resource_additions, apply.resource_changes, apply.resource_destructions];
             counted(counts, done)
         }
+        // Without counts of the apply, those of the plan, which it was to carry out.
         _ => report.plan.as_ref().map(planned).unwrap_or_default(),
     }
 }

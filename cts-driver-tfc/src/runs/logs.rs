@@ -1,4 +1,4 @@
-//! The logs of a run's plan and apply, told line by line while the run goes on.
+//! The logs of a run's plan and apply, reported line by line while the run goes on.
 
 use std::{
     collections::VecDeque,
@@ -20,17 +20,17 @@ use crate::{
 /// Time for what is new in one log: a slow host of logs must not hold up the run.
 const LOOK: Duration = Duration::from_secs(10);
 
-/// The most characters of a line that are told.
+/// Characters that are reported of a line.
 const LONGEST: usize = 4096;
 
 /// Number of runs of one workspace whose place in their logs is known.
 const KEPT: usize = 8;
 
-/// How far the logs of runs were told.
+/// Position up to which the logs of runs were reported.
 #[derive(Debug, Default)]
 pub(crate) struct Logs(Mutex<VecDeque<(RunId, Told)>>);
 
-/// How far the logs of one run were told; whoever follows the run shares it.
+/// Position in the logs of one run, shared by everybody who follows the run.
 type Told = Arc<tokio::sync::Mutex<RunLogs>>;
 
 #[derive(Debug, Default)]
@@ -39,20 +39,20 @@ struct RunLogs {
     apply: StepLog,
 }
 
-/// How far the log of one step was told.
+/// Position in the log of one step.
 #[derive(Debug, Default)]
 struct StepLog {
     lines: LogLines,
-    /// Nothing more of it is read.
+    /// `true` once nothing more of it is read.
     over: bool,
 }
 
-/// Which logs are told.
+/// Selection of the logs that are reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Which {
-    /// To their end: those of steps that have ended.
+    /// Logs of steps that have ended, to their end.
     Ended,
-    /// As far as it is there: that of the step that goes on.
+    /// Log of the step that goes on, as far as it is there.
     Growing,
 }
 
@@ -72,17 +72,18 @@ impl Logs {
 }
 
 impl Runs<'_> {
-    /// Tells what is new in the logs of a run, if anybody hears it. A log that cannot be
-    /// read is no failure of the run.
+    /// Reports what is new in the logs of a run, if anybody listens.
     ///
-    /// The log of an ended step is told to its end mark, which can take the host of the
-    /// logs some seconds more, so that no line of it comes after what follows the step;
-    /// then it is not asked for again, however long the run waits.
+    /// A log that cannot be read is no failure of the run. The log of an ended step is read to its
+    /// end mark, which can take the host of the logs some seconds more, so that no line of it comes
+    /// after what follows the step; then it is not asked for again, however long the run waits.
     pub(super) async fn tell_logs(&self, report: &RunReport, which: Which) {
+        // Nobody listens in most runs, which then need no requests for logs.
         if !self.context.progress.is_heard() {
             return;
         }
         let told = self.logs.of(&report.run.id);
+        // Held over the requests: two who follow the same run would report lines twice.
         let mut told = told.lock().await;
         let run = &report.run.attributes;
         let plan = report.plan.as_ref().map(|plan| &plan.attributes);
@@ -102,6 +103,7 @@ impl Runs<'_> {
             let ended = match status {
                 StepStatus::Finished | StepStatus::Errored | StepStatus::Canceled => true,
                 StepStatus::Open => false,
+                // It was never begun, and has no log.
                 StepStatus::Unreachable => continue,
             };
             let wanted = match which {
@@ -126,6 +128,7 @@ impl Runs<'_> {
     ) {
         let read = tokio::select! {
             read = timeout(LOOK, self.read_on(&mut log.lines, address, whole)) => read,
+            // A stop is dealt with by who waits for the run.
             _reason = self.context.stop.stopped() => return,
         };
         let problem = match read {
@@ -140,6 +143,8 @@ impl Runs<'_> {
         if let Some(problem) = &problem {
             tracing::debug!(task.name = %self.task.name, run.id = %id, step = name, error = problem, "cannot read the log of the run");
         }
+        // Even after a failure: what is lost of an ended log is said once, and not tried at each
+        // look.
         log.over = ended || log.lines.is_complete();
         if ended {
             if let Some(line) = log.lines.rest() {
@@ -153,7 +158,7 @@ impl Runs<'_> {
         }
     }
 
-    /// Reads and tells what is there; of a whole log all of it, waiting for its end.
+    /// Reads and reports what is there; of a whole log all of it, waiting for its end.
     async fn read_on(
         &self,
         lines: &mut LogLines,
@@ -167,6 +172,7 @@ impl Runs<'_> {
                 self.tell_line(&line);
             }
             if !piece.is_empty() {
+                // A short piece is the newest there is; the next request would be empty.
                 if !whole && u64::try_from(piece.len()).unwrap_or(PIECE) < PIECE {
                     break;
                 }
@@ -184,8 +190,9 @@ impl Runs<'_> {
         Ok(())
     }
 
-    /// Tells a line without values of sensitive variables.
+    /// Reports a line without values of sensitive variables.
     fn tell_line(&self, line: &str) {
+        // Before it is cut: half a value would not be found.
         let mut line = self.mask.hide(line);
         if let Some((end, _)) = line.char_indices().nth(LONGEST) {
             line.truncate(end);

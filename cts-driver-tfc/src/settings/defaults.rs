@@ -1,3 +1,5 @@
+//! The settings that hold where the configuration says nothing.
+
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use cts_driver_terraform::{VersionConstraint, dynamic::LiveValues};
@@ -28,7 +30,7 @@ impl Settings {
             required_providers: BTreeMap::new(),
             providers: settings.providers.to_vec(),
             supported_versions: LOWEST_VERSION.parse().unwrap_or_else(|_never| {
-                // The text above is a constraint; a test says so.
+                // The text above is a constraint, which a test checks.
                 VersionConstraint::default()
             }),
             values: Arc::new(LiveValues::new(*settings)),
@@ -37,12 +39,13 @@ impl Settings {
     }
 }
 
-/// The oldest Terraform that the generated modules work with; there is no newest.
+/// Oldest Terraform that the generated modules work with; there is no newest.
 const LOWEST_VERSION: &str = ">= 0.13.0";
 
 impl Default for RunSettings {
     fn default() -> Self {
         Self {
+            // One look a second at a short run, within 20 requests a second for all tasks.
             poll_min: Duration::from_secs(1),
             poll_max: Duration::from_secs(5),
             timeout: None,

@@ -1,3 +1,6 @@
+//! Reads values of the configuration as loosely as upstream's decoder, and collects every mistake
+//! with its place.
+
 use std::{collections::BTreeMap, str::FromStr, time::Duration};
 
 use consul_watch::GoDuration;
@@ -8,7 +11,7 @@ use cts_tasks::{
 
 use super::tags;
 
-/// Reads weakly typed values and collects every mistake on the way.
+/// Reader of weakly typed values that collects every mistake on the way.
 pub(super) struct Reader<'a> {
     pub(super) environment: &'a dyn Fn(&str) -> Option<String>,
     warnings: &'a mut Vec<Diagnostic>,
@@ -23,12 +26,13 @@ impl<'a> Reader<'a> {
         Self { environment, warnings, errors: Vec::new() }
     }
 
-    /// The value, unless there were mistakes.
+    /// Returns the value, unless there were mistakes.
     pub(super) fn finish<T>(self, value: T) -> Result<T, Vec<Diagnostic>> {
         if self.errors.is_empty() { Ok(value) } else { Err(self.errors) }
     }
 
     pub(super) fn error(&mut self, entry: &Entry, message: impl Into<String>) {
+        // Not every value has a place; that of the key is the next best.
         let place = entry.value.place.clone().or_else(|| entry.key_place.clone());
         self.error_at(place, message);
     }
@@ -37,7 +41,7 @@ impl<'a> Reader<'a> {
         self.errors.push(Diagnostic::error(message).at(place));
     }
 
-    /// A mistake that stands at no one place.
+    /// Adds a mistake that stands at no one place.
     pub(super) fn problem(&mut self, message: String) {
         self.errors.push(Diagnostic::error(message));
     }
@@ -59,14 +63,16 @@ impl<'a> Reader<'a> {
     pub(super) fn unknown(&mut self, entry: &Entry, path: &str) {
         let file = entry.key_place.as_ref().map(|place| &place.source().path);
         let file = file.and_then(|path| path.file_name()).unwrap_or_default().to_string_lossy();
+        // In upstream's words, which people search for.
         let message = format!("'{file}' has invalid keys: {path}.{}", entry.key);
         self.errors.push(Diagnostic::error(message).at(entry.key_place.clone()));
     }
 
-    /// The entries of a block; a list of blocks counts as one.
+    /// Returns the entries of a block; a list of blocks counts as one.
     pub(super) fn entries<'v>(&mut self, value: &'v ConfigValue, what: &str) -> Vec<&'v Entry> {
         match &value.kind {
             ValueKind::Object(entries) => entries.iter().collect(),
+            // HCL makes a list of blocks that are written twice; upstream merges them.
             ValueKind::List(items) => {
                 items.iter().flat_map(|item| self.entries(item, what)).collect()
             }
@@ -77,10 +83,11 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The text; `None` when it is empty or none.
+    /// Returns the text; `None` if it is empty or null.
     pub(super) fn string(&mut self, entry: &Entry) -> Option<String> {
         let text = match &entry.value.kind {
             ValueKind::String(text) => text.clone(),
+            // `prefix = 1` is a text for upstream's decoder, too.
             ValueKind::Number(number) => number.to_string(),
             ValueKind::Null => return None,
             ValueKind::Bool(_) | ValueKind::List(_) | ValueKind::Object(_) => {
@@ -101,6 +108,7 @@ impl<'a> Reader<'a> {
             ValueKind::Number(number) => number.as_str(),
             ValueKind::Null | ValueKind::List(_) | ValueKind::Object(_) => "",
         };
+        // The texts of Go's `strconv.ParseBool`.
         match text {
             "1" | "t" | "T" | "true" | "TRUE" | "True" => *target = true,
             "0" | "f" | "F" | "false" | "FALSE" | "False" => *target = false,
@@ -108,7 +116,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A whole number up to `most`.
+    /// Returns a whole number up to `most`.
     pub(super) fn number(&mut self, entry: &Entry, most: u32) -> Option<u32> {
         let number = self.string(entry)?.parse().ok().filter(|number| *number <= most);
         if number.is_none() {
@@ -130,6 +138,7 @@ impl<'a> Reader<'a> {
     }
 
     pub(super) fn duration(&mut self, entry: &Entry, target: &mut Duration) {
+        // Starts from the default, which stays if there is no value.
         let mut duration = GoDuration::new(*target);
         self.parsed(entry, &mut duration);
         *target = duration.get();
@@ -138,6 +147,7 @@ impl<'a> Reader<'a> {
     pub(super) fn tags(&mut self, entry: &Entry) -> Vec<String> {
         let items = match &entry.value.kind {
             ValueKind::List(items) => items.as_slice(),
+            // A single text is a list of one, as for upstream's decoder.
             ValueKind::String(_) => std::slice::from_ref(&entry.value),
             _ => {
                 self.error(entry, format!("{} must be a list of strings", entry.key));
@@ -165,6 +175,7 @@ impl<'a> Reader<'a> {
         let mut providers = BTreeMap::new();
         for provider in self.entries(&entry.value, &entry.key) {
             let value = provider.value.to_literal();
+            // `aws = "~> 5.0"` is the short form of an object with a version.
             if matches!(value, Literal::String(_) | Literal::Map(_)) {
                 providers.insert(provider.key.clone(), value);
             } else {

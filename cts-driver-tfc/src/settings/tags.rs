@@ -1,13 +1,15 @@
-/// The tag that every workspace of Consul-Terraform-Sync has.
+//! The tags of workspaces, as the configuration may write them.
+
+/// Tag that every workspace of Consul-Terraform-Sync has.
 pub(crate) const SOURCE_TAG: &str = "source:cts";
 
-/// The longest tag.
+/// Largest length of a tag, in characters.
 const LONGEST: usize = 255;
 
-/// A tag as the platform keeps it, in lower case.
+/// Returns a tag as the platform keeps it, in lower case.
 ///
-/// Deviation: `-` and `_` are letters of a tag as well, which upstream refuses
-/// although the platform takes them.
+/// Deviation: `-` and `_` are letters of a tag as well, which upstream refuses although the
+/// platform takes them.
 pub(super) fn tag(text: &str) -> Result<String, String> {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, ':' | '-' | '_');
     if !text.chars().all(fits) {
@@ -23,7 +25,7 @@ pub(super) fn tag(text: &str) -> Result<String, String> {
 mod tests {
     use super::tag;
 
-    /// Spec: TFC14
+    /// Case TFC14: tags may hold `-` and `_`.
     #[test]
     fn dashes_and_underscores_are_letters_of_a_tag() {
         for text in ["source:cts", "team-a", "cost_center", "A1"] {

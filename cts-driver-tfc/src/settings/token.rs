@@ -11,22 +11,22 @@ use secrecy::SecretString;
 use super::defaults::Variables;
 use crate::{Error, Hostname, Result};
 
-/// The variable of the token; it stands over the configuration.
+/// Environment variable of the token; it stands over the configuration.
 pub(super) const VARIABLE: &str = "TFC_TOKEN";
 
-/// Looks up variables of an environment.
+/// Lookup of variables in an environment.
 pub(super) type Environment = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
 
-/// The place that the token was read from.
+/// Place that the token was read from.
 #[derive(Clone)]
 pub(super) enum Origin {
-    /// A configuration that came from no file, and cannot be read again.
+    /// Configuration that came from no file, and cannot be read again.
     Given,
-    /// [`VARIABLE`].
+    /// Variable [`VARIABLE`].
     Environment,
-    /// The driver's block in this file of the configuration.
+    /// Block of the driver in this file of the configuration.
     File(PathBuf),
-    /// What `terraform login` has stored, or the CLI configuration has.
+    /// Token that `terraform login` has stored, or that the CLI configuration has.
     Login,
 }
 
@@ -42,7 +42,7 @@ impl fmt::Debug for Origin {
 }
 
 impl Origin {
-    /// The place of the driver's setting `token`.
+    /// Returns the place of the driver's setting `token`.
     pub(super) fn of(entry: &Entry) -> Self {
         match &entry.value.place {
             Some(place) if place.source().path.is_file() => Self::File(place.source().path.clone()),
@@ -50,8 +50,8 @@ impl Origin {
         }
     }
 
-    /// Reads the token there as it is now; `None` if there is none any more, or it
-    /// cannot have changed.
+    /// Reads the token there as it is now; `None` if there is none any more, or it cannot have
+    /// changed.
     ///
     /// # Errors
     ///
@@ -73,9 +73,9 @@ impl Origin {
     }
 }
 
-/// The token that Terraform's own commands would use for a host: the variable
-/// `TF_TOKEN_<host>`, the block `credentials` of the CLI configuration, or what
-/// `terraform login` has stored; the first that is there.
+/// Returns the token that Terraform's own commands would use for a host: the variable
+/// `TF_TOKEN_<host>`, the block `credentials` of the CLI configuration, or what `terraform login`
+/// has stored; the first that is there.
 ///
 /// Source: Terraform documentation, CLI configuration, credentials.
 pub(super) fn login(
@@ -85,6 +85,8 @@ pub(super) fn login(
     let variable = Variables(environment);
     let name = host.authority().to_ascii_lowercase();
     let suffix = name.replace('.', "_");
+    // Names of variables cannot have a dash in all shells, so Terraform takes two underscores as
+    // well.
     for suffix in [suffix.replace('-', "__"), suffix] {
         if let Some(token) = variable.get(&format!("TF_TOKEN_{suffix}")) {
             return Ok(Some(token.into()));
@@ -92,6 +94,7 @@ pub(super) fn login(
     }
     let home = variable.get("HOME").map(PathBuf::from);
     let configured = variable.get("TF_CLI_CONFIG_FILE").map(PathBuf::from);
+    // `TF_CLI_CONFIG_FILE` replaces `.terraformrc`, and not the stored credentials.
     let files = [
         configured.or_else(|| home.as_ref().map(|home| home.join(".terraformrc"))),
         home.map(|home| home.join(".terraform.d/credentials.tfrc.json")),
@@ -105,7 +108,7 @@ pub(super) fn login(
     Ok(None)
 }
 
-/// A file of HCL or JSON; `None` if it is not there.
+/// Reads a file of HCL or JSON; `None` if it is not there.
 fn parsed(path: PathBuf) -> Result<Option<ConfigValue>> {
     let refuse = |problem: String| Error::Setting { setting: "token", problem };
     let text = match std::fs::read_to_string(&path) {
@@ -123,7 +126,7 @@ fn parsed(path: PathBuf) -> Result<Option<ConfigValue>> {
     Ok(Some(read))
 }
 
-/// The text below these keys. Later ones stand over earlier ones, as files are merged.
+/// Returns the text below these keys; later ones stand over earlier ones, as files are merged.
 fn text(value: &ConfigValue, keys: &[&str]) -> Option<String> {
     match (&value.kind, keys) {
         (ValueKind::String(text), []) => {

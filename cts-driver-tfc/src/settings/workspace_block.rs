@@ -1,3 +1,5 @@
+//! The settings of one task's workspace, in the task's own blocks of the configuration.
+
 use cts_driver_terraform::{Version, VersionConstraint};
 use cts_tasks::{Literal, Task, config::TaskBlock};
 use serde_json::{Value, json};
@@ -5,31 +7,31 @@ use serde_json::{Value, json};
 use super::reader::Reader;
 use crate::types::ExecutionMode;
 
-/// The names of the blocks in a task that this driver reads; the second is the
-/// deprecated form of one setting of the first.
+/// Names of the blocks in a task that this driver reads; the second is the deprecated form of one
+/// setting of the first.
 pub(crate) const WORKSPACE_BLOCK: &str = "terraform_cloud_workspace";
 pub(crate) const VERSION: &str = "terraform_version";
 
-/// Settings of one task's workspace: its `terraform_cloud_workspace` block.
-/// What is empty is not set.
+/// Settings of one task's workspace: its `terraform_cloud_workspace` block. An empty text is not
+/// set.
 ///
 /// Source: Consul-Terraform-Sync 0.9, `config/terraform_cloud_workspace.go`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WorkspaceBlock {
-    /// `remote` or `agent`; the default is remote.
+    /// Execution mode: `remote`, which is the default, or `agent`.
     pub execution_mode: String,
-    /// The pool's id, for the mode `agent`.
+    /// Id of the agent pool, for the mode `agent`.
     pub agent_pool_id: String,
-    /// The pool's name, for the mode `agent`; an id counts more.
+    /// Name of the agent pool, for the mode `agent`; an id counts more.
     pub agent_pool_name: String,
-    /// The exact version of Terraform.
+    /// Exact version of Terraform.
     pub terraform_version: String,
 }
 
 impl WorkspaceBlock {
-    /// The settings of a checked task, with the deprecated `terraform_version`
-    /// where the block says nothing.
+    /// Returns the settings of a checked task, with the deprecated `terraform_version` where the
+    /// block says nothing.
     pub fn of(task: &Task) -> Self {
         let deprecated =
             Self { terraform_version: text(task.driver_blocks.get(VERSION)), ..Self::default() };
@@ -50,12 +52,12 @@ impl WorkspaceBlock {
         }
     }
 
-    /// Whether nothing is set.
+    /// Returns `true` if nothing is set.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// A block in which what `later` sets stands over what this one sets.
+    /// Returns a block in which the settings of `later` stand over those of this one.
     #[must_use]
     pub fn merged(&self, later: &Self) -> Self {
         let choose = |earlier: &String, later: &String| {
@@ -69,12 +71,12 @@ impl WorkspaceBlock {
         }
     }
 
-    /// Where runs are to be executed; `None` if that is not set.
+    /// Returns the execution mode; `None` if it is not set.
     pub fn mode(&self) -> Option<ExecutionMode> {
         (!self.execution_mode.is_empty()).then(|| self.execution_mode.clone().into())
     }
 
-    /// What is wrong with it.
+    /// Returns the mistakes in the block, in upstream's words.
     pub fn problems(&self, supported: &VersionConstraint) -> Vec<String> {
         let mut problems = Vec::new();
         let pool = !(self.agent_pool_id.is_empty() && self.agent_pool_name.is_empty());
@@ -102,6 +104,7 @@ impl WorkspaceBlock {
             return None;
         }
         let parts: Vec<&str> = text.split('.').collect();
+        // `1.9` is a version for Terraform's parser, and no release that could be installed.
         let numbers = parts.iter().all(|part| part.parse::<u64>().is_ok());
         if parts.len() < 3 && numbers {
             return Some(format!("provide the exact Terraform version to install: {text}"));
@@ -143,6 +146,7 @@ impl Reader<'_> {
         } else {
             for entry in self.entries(&block.body, WORKSPACE_BLOCK) {
                 if FIELDS.contains(&entry.key.as_str()) {
+                    // Only for its mistakes; the values are read below.
                     self.string(entry);
                 } else {
                     self.unknown(entry, "task.terraform_cloud_workspace");
@@ -162,8 +166,8 @@ impl Reader<'_> {
     }
 }
 
-/// The JSON Schema of a task's block, as a request of the HTTP API has it;
-/// `None` for a block that this driver does not read.
+/// Returns the JSON Schema of a task's block, as a request of the HTTP API has it; `None` for a
+/// block that this driver does not read.
 pub fn task_block_schema(block: &str) -> Option<Value> {
     match block {
         WORKSPACE_BLOCK => Some(json!({
@@ -171,6 +175,7 @@ pub fn task_block_schema(block: &str) -> Option<Value> {
             "description": "Settings of the task's workspace in HCP Terraform",
             "additionalProperties": false,
             "properties": {
+                // Empty means not set, as in the configuration.
                 "execution_mode": {"type": "string", "enum": ["", "remote", "agent"]},
                 "agent_pool_id": {"type": "string"},
                 "agent_pool_name": {"type": "string"},

@@ -1,3 +1,5 @@
+//! Answers of the double, in the platform's form.
+
 use bytes::Bytes;
 use http::{Response, StatusCode, header};
 use serde_json::{Value, json};
@@ -6,6 +8,7 @@ pub(super) type Answer = Response<Bytes>;
 
 fn answer(status: u16, body: impl Into<Bytes>) -> Answer {
     let mut answer = Response::new(body.into());
+    // A status that is no status would be a mistake in a test, which this makes visible.
     *answer.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::IM_A_TEAPOT);
     answer
         .headers_mut()
@@ -47,6 +50,7 @@ pub(super) fn rate_limited(seconds: f64) -> Answer {
             "title": "Too many requests",
         }]}),
     );
+    // In seconds with a fraction, as the platform writes it.
     if let Ok(value) = header::HeaderValue::from_str(&format!("{seconds:.3}")) {
         answer.headers_mut().insert("x-ratelimit-reset", value);
     }
@@ -61,13 +65,14 @@ pub(super) fn redirect(target: &str) -> Answer {
     answer
 }
 
-/// One page of items, as the platform cuts lists.
+/// Returns one page of items, as the platform cuts lists.
 pub(super) fn page(items: &[Value], query: &str) -> Answer {
     let number = |name: &str, default: usize| {
         let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
         let mut found = pairs.filter(|(key, _)| *key == name);
         found.find_map(|(_, value)| value.parse().ok()).unwrap_or(default).max(1)
     };
+    // Brackets arrive escaped, as this crate's client sends them.
     let (current, size) = (number("page%5Bnumber%5D", 1), number("page%5Bsize%5D", 20).min(100));
     let pages = items.len().div_ceil(size).max(1);
     let shown: Vec<&Value> = items.iter().skip((current - 1) * size).take(size).collect();

@@ -8,12 +8,12 @@ use super::{
     state::{PolicyResult, Run, State},
 };
 
-/// An object's id is its run's with another beginning.
+/// Returns the id of an object, which is its run's with another beginning.
 fn as_id(run: &str, kind: &str) -> String {
     run.replacen("run", kind, 1)
 }
 
-/// What a run refers to.
+/// Returns the relationships of a run.
 pub(super) fn relationships(run: &Run, id: &str) -> [(&'static str, Value); 3] {
     let link = |kind: &str, name: &str| json!({"id": as_id(id, kind), "type": name});
     let many = |there: bool, kind: &str, name: &str| json!({"data": if there { vec![link(kind, name)] } else { Vec::new() }});
@@ -26,7 +26,7 @@ pub(super) fn relationships(run: &Run, id: &str) -> [(&'static str, Value); 3] {
     ]
 }
 
-/// Answers about one run, or one of what was found of it.
+/// Answers about one run, or one of the findings about it.
 pub(super) fn found(state: &State, asked: &Asked<'_>, rest: &[&str], id: &str) -> Answer {
     let run_id = match id.split_once('-') {
         Some((_, number)) => format!("run-{number}"),

@@ -1,3 +1,6 @@
+//! The double itself: how a test sets it up, plays the person at the platform, and looks at what
+//! happened.
+
 use std::{
     fmt,
     path::PathBuf,
@@ -17,8 +20,9 @@ use super::{
 };
 use crate::{Client, ClientOptions, ExchangeError, Platform};
 
-/// An in-process Terraform Cloud with one organization, `my-org`, and one
-/// token, `a-team-token`. Clones share everything.
+/// In-process Terraform Cloud with one organization, `my-org`, and one token, `a-team-token`.
+///
+/// Clones share everything.
 #[derive(Clone)]
 pub struct TestTfc {
     pub(super) shared: Arc<Shared>,
@@ -33,7 +37,7 @@ pub(super) struct Shared {
     pub(super) release: Option<String>,
 }
 
-/// Sets up a [`TestTfc`].
+/// Builder of a [`TestTfc`].
 #[derive(Debug, Default)]
 #[must_use]
 pub struct TestTfcBuilder {
@@ -49,7 +53,7 @@ impl TestTfcBuilder {
         self
     }
 
-    /// Turns requests away that are more than so many in a second.
+    /// Turns requests away that are more than this number in a second.
     pub fn rate_limit(mut self, requests_per_second: u32) -> Self {
         self.limit = Some(requests_per_second);
         self
@@ -61,11 +65,11 @@ impl TestTfcBuilder {
         self
     }
 
-    /// Starts it.
+    /// Starts the double.
     ///
     /// # Panics
     ///
-    /// When there is a tool and no folder can be made for its files.
+    /// Panics if there is a tool and no folder can be made for its files.
     #[expect(clippy::expect_used, reason = "a test double tells a broken machine at once")]
     pub fn build(self) -> TestTfc {
         let folder = self.tool.is_some().then(|| tempfile::tempdir().expect("a folder for runs"));
@@ -98,29 +102,29 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells everybody who waits that something is different.
+    /// Wakes everybody who waits for a change.
     pub(super) fn touch(&self) {
         self.changed.send_modify(|count| *count += 1);
     }
 }
 
 impl TestTfc {
-    /// The organization.
+    /// Organization that it has.
     pub const ORGANIZATION: &'static str = "my-org";
-    /// The token that it takes.
+    /// Token that it takes.
     pub const TOKEN: &'static str = "a-team-token";
 
-    /// A platform that makes runs up, without limits.
+    /// Creates a platform that makes runs up, without limits.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Starts to set one up.
+    /// Returns a builder.
     pub fn builder() -> TestTfcBuilder {
         TestTfcBuilder::default()
     }
 
-    /// A client in memory, with default options.
+    /// Returns a client in memory, with default options.
     pub fn client(&self) -> Client {
         let options = ClientOptions::default();
         Client::with_platform(Arc::new(self.clone()), options, Self::TOKEN.to_owned().into())
@@ -130,7 +134,7 @@ impl TestTfc {
     ///
     /// # Errors
     ///
-    /// When there is no port.
+    /// The error of the system if there is no port.
     pub async fn serve(&self) -> std::io::Result<ServedTfc> {
         ServedTfc::start(self.clone(), 0).await
     }
@@ -151,7 +155,7 @@ impl TestTfc {
         self.state().faults.push(fault);
     }
 
-    /// All requests so far.
+    /// Returns all requests so far.
     pub fn requests(&self) -> Vec<Recorded> {
         self.state().requests.clone()
     }
@@ -175,7 +179,7 @@ impl TestTfc {
         });
     }
 
-    /// Adds an agent pool.
+    /// Adds an agent pool and returns its id.
     pub fn add_pool(&self, name: &str) -> String {
         self.change(|state| {
             let id = state.id("apool");
@@ -184,8 +188,8 @@ impl TestTfc {
         })
     }
 
-    /// Makes a workspace as a person would, with these attributes over the
-    /// defaults and these tags.
+    /// Adds a workspace as a person would, with these attributes over the defaults and these tags;
+    /// returns its id.
     pub fn add_workspace(&self, name: &str, attributes: &Value, tags: &[&str]) -> String {
         self.change(|state| {
             let id = state.id("ws");
@@ -212,26 +216,27 @@ impl TestTfc {
         });
     }
 
-    /// Says what the policies find in the runs of a workspace.
+    /// Sets the result of policies of Sentinel for the runs of a workspace.
     pub fn set_policy(&self, workspace: &str, policy: PolicyResult) {
         self.with_workspace(workspace, |found| found.policy = policy);
     }
 
-    /// Gives the runs of a workspace a cost estimate, in US dollars a month: after an
-    /// apply, and the change.
+    /// Gives the runs of a workspace a cost estimate, in US dollars a month: after an apply, and
+    /// the change.
     pub fn set_costs(&self, workspace: &str, proposed: &str, delta: &str) {
         let costs = Some((proposed.to_owned(), delta.to_owned()));
         self.with_workspace(workspace, |found| found.findings.costs = costs);
     }
 
-    /// Says what policies of OPA find in the runs of a workspace. One that fails softly
-    /// holds the run up until [`TestTfc::override_policy`].
+    /// Sets the result of policies of OPA for the runs of a workspace.
+    ///
+    /// One that fails softly holds the run up until [`TestTfc::override_policy`].
     pub fn set_opa(&self, workspace: &str, result: PolicyResult) {
         self.with_workspace(workspace, |found| found.findings.opa = Some(result));
     }
 
-    /// Gives the runs of a workspace a mandatory run task after the plan with this status
-    /// (`passed` or `failed`) and message; a failed one ends the run.
+    /// Gives the runs of a workspace a mandatory run task after the plan with this status (`passed`
+    /// or `failed`) and message; a failed one ends the run.
     pub fn set_run_task(&self, workspace: &str, name: &str, status: &str, message: &str) {
         let task = Some((name.to_owned(), status.to_owned(), message.to_owned()));
         self.with_workspace(workspace, |found| found.findings.run_task = task);
@@ -289,20 +294,20 @@ impl TestTfc {
         self.state().run_variables = RunVariables::Refused;
     }
 
-    /// An attribute of a workspace.
+    /// Returns an attribute of a workspace.
     pub fn attribute(&self, workspace: &str, name: &str) -> Option<Value> {
         let state = self.state();
         let (_, found) = state.workspace_named(workspace)?;
         found.attributes.get(name).cloned()
     }
 
-    /// The tags of a workspace.
+    /// Returns the tags of a workspace.
     pub fn tags(&self, workspace: &str) -> Vec<String> {
         let state = self.state();
         state.workspace_named(workspace).map(|(_, found)| found.tags.clone()).unwrap_or_default()
     }
 
-    /// The value of a variable, also of a sensitive one.
+    /// Returns the value of a variable, also of a sensitive one.
     pub fn variable(&self, workspace: &str, key: &str) -> Option<String> {
         let state = self.state();
         let (_, found) = state.workspace_named(workspace)?;
@@ -311,7 +316,7 @@ impl TestTfc {
         variable.get("value")?.as_str().map(str::to_owned)
     }
 
-    /// The uploads of a workspace, the oldest first.
+    /// Returns the uploads of a workspace, the oldest first.
     pub fn uploads(&self, workspace: &str) -> Vec<Bytes> {
         let state = self.state();
         let Some((id, _)) = state.workspace_named(workspace) else { return Vec::new() };
@@ -319,7 +324,7 @@ impl TestTfc {
         versions.filter_map(|version| version.content.clone()).collect()
     }
 
-    /// The runs of a workspace, the oldest first, with those that only plan.
+    /// Returns the runs of a workspace, the oldest first, with those that only plan.
     pub fn runs(&self, workspace: &str) -> Vec<RunView> {
         let state = self.state();
         let Some((id, _)) = state.workspace_named(workspace) else { return Vec::new() };
@@ -333,6 +338,7 @@ impl TestTfc {
     ///
     /// Dropping the future loses nothing.
     pub async fn wait_for_run(&self, workspace: &str, status: &str) -> RunView {
+        // Subscribed before the look, so that no change in between is missed.
         let mut changed = self.shared.changed.subscribe();
         loop {
             if let Some(run) = self.runs(workspace).pop().filter(|run| run.status == status) {
@@ -344,7 +350,7 @@ impl TestTfc {
         }
     }
 
-    /// Waits until what a test looks at is as it should be.
+    /// Waits until `look` returns `true`.
     ///
     /// # Cancel safety
     ///
@@ -358,7 +364,7 @@ impl TestTfc {
         }
     }
 
-    /// Confirms a run as a person would; whether it waited for that.
+    /// Confirms a run as a person would; returns `true` if it waited for that.
     pub fn confirm(&self, run: &str) -> bool {
         self.change(|state| match state.runs.get_mut(run) {
             Some(run) if run.is_confirmable() => {
@@ -369,7 +375,7 @@ impl TestTfc {
         })
     }
 
-    /// Discards a run as a person would; whether it could be.
+    /// Discards a run as a person would; returns `true` if it could be.
     pub fn discard(&self, run: &str) -> bool {
         self.change(|state| match state.runs.get_mut(run) {
             Some(run) if run.is_discardable() => {
@@ -380,10 +386,11 @@ impl TestTfc {
         })
     }
 
-    /// Cancels a run as a person would; whether it could be.
+    /// Cancels a run as a person would; returns `true` if it could be.
     pub fn cancel(&self, run: &str) -> bool {
         self.change(|state| match state.runs.get_mut(run) {
             Some(run) if run.is_cancelable() => {
+                // Only noted: the run ends itself at the next step, as the platform's do.
                 run.cancel_asked = true;
                 true
             }
@@ -391,7 +398,7 @@ impl TestTfc {
         })
     }
 
-    /// Overrides the policy that holds a run up, as a person would.
+    /// Overrides the policy that holds a run up, as a person would; returns `true` if one did.
     pub fn override_policy(&self, run: &str) -> bool {
         self.change(|state| match state.runs.get_mut(run) {
             Some(run) if run.status == "policy_override" => {

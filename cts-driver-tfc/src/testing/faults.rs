@@ -1,16 +1,18 @@
+//! Faults that a test can put into requests.
+
 use std::time::Duration;
 
 use http::Method;
 
-/// What goes wrong with a request.
+/// Fault of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {
-    /// It is answered with this status, and has no effect.
+    /// The request is answered with this status, and has no effect.
     Status(u16),
-    /// It has its effect, and is answered with 502.
+    /// The request has its effect, and is answered with 502.
     AnswerLost,
-    /// It is turned away by the rate limit, until so long from now.
+    /// The request is turned away by the rate limit, for this time from now.
     RateLimit(Duration),
 }
 

@@ -1,4 +1,4 @@
-//! How a run goes through its states.
+//! The way of a run through its states.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,14 +14,14 @@ use super::{
     tool,
 };
 
-/// What a step of a run came to.
+/// Result of a step of a run.
 pub(super) struct Done {
     pub(super) ok: bool,
     pub(super) log: String,
     pub(super) counts: [u64; 3],
     pub(super) changes: bool,
     pub(super) json: Option<serde_json::Value>,
-    /// Resources in the state, after an apply.
+    /// Number of resources in the state, after an apply.
     pub(super) resources: Option<u64>,
 }
 
@@ -31,11 +31,11 @@ pub(super) fn begin(tfc: &TestTfc, id: String) {
     tokio::spawn(async move { life.live().await });
 }
 
-/// The run ended otherwise, or the double is gone.
+/// Sign that the run ended otherwise, or that the double is gone.
 struct Over;
 
 struct Life {
-    /// A run does not keep the double alive.
+    /// Weak, because a run must not keep the double alive.
     shared: Weak<Shared>,
     id: String,
 }
@@ -47,6 +47,7 @@ impl Life {
     }
 
     async fn plan_and_apply(&self) -> Result<(), Over> {
+        // Runs that may apply wait for each other; plan-only ones do not.
         self.until(State::has_turn).await?;
         self.enter("plan_queued")?;
         self.with(|state, id| {
@@ -106,7 +107,7 @@ impl Life {
         self.enter(if applied.ok { "applied" } else { "errored" })
     }
 
-    /// Notes what is found of the run after its plan.
+    /// Notes the findings about the run after its plan.
     fn find(&self, policy: PolicyResult) -> Result<(), Over> {
         self.with(|state, id| {
             let Some(run) = state.runs.get_mut(id) else { return };
@@ -121,7 +122,7 @@ impl Life {
         })
     }
 
-    /// The stage after the plan, with policies of OPA and a run task.
+    /// Passes the stage after the plan, with policies of OPA and a run task.
     async fn judge_stage(&self, plan_only: bool) -> Result<(), Over> {
         let findings = self.with(|state, id| state.runs.get(id).map(|run| run.findings.clone()))?;
         let Some(Findings { opa, run_task, .. }) = findings else { return Ok(()) };
@@ -151,6 +152,7 @@ impl Life {
     /// Enters a state, unless somebody ended the run.
     fn enter(&self, status: &str) -> Result<(), Over> {
         let entered = self.with(|state, id| match state.runs.get_mut(id) {
+            // A cancellation takes effect here, between two states.
             Some(run) if run.cancel_asked && !run.is_final() => {
                 "canceled".clone_into(&mut run.status);
                 for step in [&mut run.plan, &mut run.apply] {
@@ -172,6 +174,7 @@ impl Life {
 
     /// Waits for a condition, or for the run's end.
     async fn until(&self, met: impl Fn(&State, &str) -> bool) -> Result<(), Over> {
+        // Subscribed before the look, so that no change in between is missed.
         let mut changed = self.shared()?.changed.subscribe();
         loop {
             let (over, cancelled) = self.with(|state, id| {
@@ -205,6 +208,7 @@ impl Life {
         };
         tokio::select! {
             done = working => Ok(done),
+            // Never met, so that only the run's end completes it.
             over = self.until(|_, _| false) => {
                 over?;
                 Err(Over)
@@ -243,7 +247,7 @@ fn has(state: &State, id: &str, status: &str) -> bool {
     state.runs.get(id).is_some_and(|run| run.status == status)
 }
 
-/// A step without a tool, whose resources are made up.
+/// Returns a step without a tool, whose resources are made up.
 fn made_up(state: &mut State, id: &str, apply: bool) -> Done {
     let nothing = Done {
         ok: true,
@@ -291,8 +295,9 @@ fn made_up(state: &mut State, id: &str, apply: bool) -> Done {
     Done { ok: true, log, counts, changes, json, resources: None }
 }
 
-/// One resource for each service instance; where no services are given, one
-/// in all. They change with every other value and with the files.
+/// Returns one resource for each service instance; without services, one in all.
+///
+/// They change with every other value and with the files.
 fn resources(run: &Run, files: &str) -> BTreeMap<String, String> {
     let mut values: BTreeMap<&str, &str> = run
         .frozen
@@ -300,7 +305,7 @@ fn resources(run: &Run, files: &str) -> BTreeMap<String, String> {
         .map(|variable| (variable.key.as_str(), variable.value.as_str()))
         .chain(run.variables.iter().map(|(key, value)| (key.as_str(), value.as_str())))
         .collect();
-    // A file of values stands over nothing here, but makes a difference.
+    // A file of values replaces nothing here, but makes a difference.
     let services = values.remove("services");
     let rest = format!("{values:?} {files}");
     let Some(services) = services else {
@@ -308,6 +313,7 @@ fn resources(run: &Run, files: &str) -> BTreeMap<String, String> {
     };
     let mut found: BTreeMap<String, String> = BTreeMap::new();
     let mut address = String::new();
+    // The form in which this driver writes the map of services, an instance for each key.
     for line in services.lines() {
         if let Some(key) = line.strip_prefix("  \"").and_then(|rest| rest.split('"').next()) {
             address = format!("made_up.instance[{key:?}]");

@@ -1,3 +1,5 @@
+//! From a request to the part of the double that answers it, past faults, limits and the token.
+
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, header};
 use serde_json::{Value, json};
@@ -13,13 +15,13 @@ use super::{
     workspace_routes,
 };
 
-/// One request, taken apart.
+/// Request, split into its parts.
 pub(super) struct Asked<'a> {
     pub(super) method: &'a Method,
     pub(super) query: &'a str,
     pub(super) body: Value,
     pub(super) raw: &'a Bytes,
-    /// `http://host:port`.
+    /// Scheme, host and port: `http://host:port`.
     pub(super) base: String,
 }
 
@@ -57,6 +59,7 @@ impl TestTfc {
     }
 
     fn answer(&self, request: &Request<Bytes>, path: &str, query: &str) -> Answer {
+        // Faults first: the request of a test must fail whatever else holds.
         let fault = self.fault(request.method(), path);
         match fault {
             Some(Fault::Status(status)) => return answer::error(status, "fault", "injected"),
@@ -66,6 +69,7 @@ impl TestTfc {
         if let Some(refused) = self.limited(request.method(), path) {
             return refused;
         }
+        // A lost answer has its effect.
         let answer = self.routed(request, path, query);
         if fault.is_some() {
             answer::error(502, "Bad Gateway", "the answer is lost")
@@ -85,11 +89,11 @@ impl TestTfc {
         Some(found.fault.clone())
     }
 
-    /// Refuses what is over a limit: all requests by the second, lists of runs
-    /// by the minute.
+    /// Refuses what is over a limit: all requests by the second, lists of runs by the minute.
     fn limited(&self, method: &Method, path: &str) -> Option<Answer> {
         let now = Instant::now();
         let mut state = self.state();
+        // Uploads and logs are another host's, without this limit.
         if let Some(limit) = self.shared.limit.filter(|_| !path.starts_with("/_archivist")) {
             let second = std::time::Duration::from_secs(1);
             state.answered.retain(|at| now.duration_since(*at) < second);
@@ -129,6 +133,7 @@ impl TestTfc {
             return run_routes::archive(self, &asked, rest);
         }
         let ["api", "v2", rest @ ..] = segments.as_slice() else { return answer::not_found() };
+        // Before the token, which it does not need.
         if rest == ["ping"] {
             return answer::empty(204);
         }
@@ -170,6 +175,7 @@ impl TestTfc {
 /// Refuses what the platform would before it looks at the request.
 fn refused(method: &Method, headers: &HeaderMap, token: &str) -> Option<Answer> {
     let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    // 401 without a word, as the platform answers.
     if header("authorization") != Some(&format!("Bearer {token}")) {
         return Some(answer::error(401, "unauthorized", ""));
     }
@@ -190,12 +196,12 @@ fn base(request: &Request<Bytes>) -> String {
     }
 }
 
-/// The id of the object that a relationship of the request names.
+/// Returns the id of the object that a relationship of the request names.
 pub(super) fn related<'a>(body: &'a Value, name: &str) -> Option<&'a str> {
     body.pointer(&format!("/data/relationships/{name}/data/id"))?.as_str()
 }
 
-/// The document of a workspace.
+/// Returns the document of a workspace.
 pub(super) fn workspace_document(state: &State, id: &str) -> Value {
     let Some(workspace) = state.workspaces.get(id) else { return Value::Null };
     let mut attributes = workspace.attributes.clone();

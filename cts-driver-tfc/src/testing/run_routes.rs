@@ -1,3 +1,5 @@
+//! Uploads, logs and runs of the double.
+
 use http::Method;
 use serde_json::{Value, json};
 
@@ -51,7 +53,7 @@ fn version_document(state: &State, id: &str) -> Value {
     }})
 }
 
-/// Uploads and logs.
+/// Answers for uploads and logs.
 pub(super) fn archive(tfc: &TestTfc, asked: &Asked<'_>, rest: &[&str]) -> Answer {
     let number = |name: &str| {
         let mut pairs = asked.query.split('&').filter_map(|pair| pair.split_once('='));
@@ -63,6 +65,7 @@ pub(super) fn archive(tfc: &TestTfc, asked: &Asked<'_>, rest: &[&str]) -> Answer
             let Some(version) = state.versions.get_mut(*id) else { return answer::not_found() };
             version.content = Some(asked.raw.clone());
             let (workspace, speculative) = (version.workspace.clone(), version.speculative);
+            // A speculative upload never becomes the current one.
             if !speculative && let Some(workspace) = state.workspaces.get_mut(&workspace) {
                 workspace.current_version = Some((*id).to_owned());
             }
@@ -85,7 +88,7 @@ pub(super) fn archive(tfc: &TestTfc, asked: &Asked<'_>, rest: &[&str]) -> Answer
     }
 }
 
-/// Runs, plans, applies and configuration versions.
+/// Answers for runs, plans, applies and configuration versions.
 pub(super) fn run(tfc: &TestTfc, asked: &Asked<'_>, rest: &[&str]) -> Answer {
     match (asked.method.as_str(), rest) {
         ("GET", ["configuration-versions", id]) => {
@@ -111,6 +114,7 @@ pub(super) fn run(tfc: &TestTfc, asked: &Asked<'_>, rest: &[&str]) -> Answer {
         ("GET", ["plans", id, "json-output"]) => {
             let id = id.replacen("plan", "run", 1);
             match tfc.state().runs.get(&id).map(|run| run.json.is_some()) {
+                // As the platform, which keeps plans at the host of archives.
                 Some(true) => answer::redirect(&format!("{}/_archivist/json/{id}", asked.base)),
                 Some(false) => answer::empty(204),
                 None => answer::not_found(),
@@ -156,6 +160,7 @@ fn create(tfc: &TestTfc, asked: &Asked<'_>) -> Answer {
             return Err(Box::new(refused));
         };
         let by_itself = found.attributes.get("auto-apply").and_then(Value::as_bool);
+        // The values of this moment: what is changed later counts for later runs.
         let frozen = found.variables.values().map(|variable| {
             let text = |name: &str| variable.get(name).and_then(Value::as_str).unwrap_or_default();
             Frozen {

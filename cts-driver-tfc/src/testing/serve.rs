@@ -1,3 +1,5 @@
+//! The double on a socket, which can go away and come back.
+
 use std::net::SocketAddr;
 
 use axum::{
@@ -10,10 +12,10 @@ use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
 
 use super::TestTfc;
 
-/// Largest request that is read.
+/// Largest request that is read, in bytes.
 const BODY_LIMIT: usize = 64 << 20;
 
-/// A [`TestTfc`] on a socket. Dropping it closes the socket.
+/// [`TestTfc`] on a socket. Dropping it closes the socket.
 #[derive(Debug)]
 pub struct ServedTfc {
     tfc: TestTfc,
@@ -50,17 +52,17 @@ impl ServedTfc {
         }));
     }
 
-    /// The platform behind the socket.
+    /// Returns the platform behind the socket.
     pub fn tfc(&self) -> &TestTfc {
         &self.tfc
     }
 
-    /// The value of `hostname`: `http://127.0.0.1:PORT`.
+    /// Returns the value of `hostname`: `http://127.0.0.1:PORT`.
     pub fn hostname(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// Accepts no connection until [`ServedTfc::resume`]; what is kept stays.
+    /// Accepts no connection until [`ServedTfc::resume`]; the double's data stays.
     pub async fn pause(&mut self) {
         self.stop.send_replace(true);
         if let Some(server) = self.server.take()
@@ -77,7 +79,7 @@ impl ServedTfc {
     ///
     /// # Errors
     ///
-    /// When somebody else has taken the port.
+    /// The error of the system if somebody else has taken the port.
     pub async fn resume(&mut self) -> std::io::Result<()> {
         let listener = TcpListener::bind(self.address).await?;
         self.accept(listener);

@@ -1,3 +1,5 @@
+//! The data of the double.
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
@@ -6,7 +8,7 @@ use tokio::time::Instant;
 
 use super::faults::ActiveFault;
 
-/// Everything that the double keeps.
+/// Data of the double.
 #[derive(Debug, Default)]
 pub(super) struct State {
     counter: u64,
@@ -18,47 +20,46 @@ pub(super) struct State {
     pub(super) requests: Vec<Recorded>,
     pub(super) faults: Vec<ActiveFault>,
     pub(super) holds: BTreeSet<Hold>,
-    /// When run lists were answered, for their own limit.
+    /// Moments at which run lists were answered, for their own limit.
     pub(super) run_lists: VecDeque<Instant>,
-    /// When requests were answered, if there is a limit.
+    /// Moments at which requests were answered, if there is a limit.
     pub(super) answered: VecDeque<Instant>,
-    /// What is done with the variables of runs, which old releases do not know.
+    /// Treatment of the variables of runs, which old releases do not know.
     pub(super) run_variables: RunVariables,
-    /// The token that it takes, if that was replaced.
+    /// Token that it takes, if that was replaced.
     pub(super) token: Option<String>,
 }
 
-/// A request that came in.
+/// Request that came in.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Recorded {
-    /// The method.
+    /// Method, such as `GET`.
     pub method: String,
-    /// The path, without the query.
+    /// Path, without the query.
     pub path: String,
-    /// The query.
+    /// Query, without the question mark.
     pub query: String,
-    /// The status of the answer.
+    /// Status of the answer.
     pub status: u16,
-    /// Whether it had a token.
+    /// `true` if it had a token.
     pub authorized: bool,
-    /// When.
+    /// Moment at which it came in.
     pub at: Instant,
 }
 
-/// Where runs can be held up.
+/// Point at which runs can be held up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Hold {
-    /// While they are being planned.
+    /// Runs stop while they are being planned.
     Planning,
-    /// While they are being applied.
+    /// Runs stop while they are being applied.
     Applying,
-    /// What a step writes into its log when it ends is not given out yet, as when the host
-    /// of logs lags behind.
+    /// The end of a step's log is not given out yet, as if the host of logs lagged behind.
     LogEnds,
 }
 
-/// What becomes of the variables of a run.
+/// Treatment of the variables of a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum RunVariables {
     #[default]
@@ -67,21 +68,21 @@ pub(super) enum RunVariables {
     Refused,
 }
 
-/// What the policies say of a workspace's runs.
+/// Result of the policies for a workspace's runs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum PolicyResult {
-    /// There are none, or they pass.
+    /// There are no policies, or they pass.
     #[default]
     Passed,
-    /// One failed that a person may override.
+    /// A policy failed that a person may override.
     SoftFailed,
-    /// One failed.
+    /// A policy failed.
     HardFailed,
-    /// One failed, and a person has overridden it.
+    /// A policy failed, and a person has overridden it.
     Overridden,
 }
 
-/// What the platform finds of a workspace's runs besides their plans.
+/// Findings of the platform about a workspace's runs besides their plans.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Findings {
     /// Monthly costs after an apply, and their change.
@@ -104,11 +105,11 @@ pub(super) struct Workspace {
     pub(super) pool: Option<String>,
     pub(super) policy: PolicyResult,
     pub(super) findings: Findings,
-    /// It has a state, whatever that holds.
+    /// `true` if it has a state, whatever that holds.
     pub(super) has_state: bool,
     pub(super) fail_plan: VecDeque<String>,
     pub(super) fail_apply: VecDeque<String>,
-    /// What was applied last, where runs are made up.
+    /// Resources that were applied last, where runs are made up.
     pub(super) applied: BTreeMap<String, String>,
     pub(super) resources: u64,
 }
@@ -136,16 +137,16 @@ pub(super) struct Run {
     pub(super) refresh_only: bool,
     pub(super) terraform_version: Option<String>,
     pub(super) is_destroy: bool,
-    /// The values that it was given itself.
+    /// Values that it was given itself.
     pub(super) variables: Vec<(String, String)>,
-    /// The workspace's variables when it was created: key, value, hcl, env.
+    /// Workspace's variables at its creation: key, value, hcl, env.
     pub(super) frozen: Vec<Frozen>,
     pub(super) cancel_asked: bool,
     pub(super) plan: StepState,
     pub(super) apply: StepState,
-    /// What was found after its plan.
+    /// Findings after its plan.
     pub(super) findings: Findings,
-    /// What policies of Sentinel found after its plan.
+    /// Result of policies of Sentinel after its plan.
     pub(super) sentinel: Option<&'static str>,
     pub(super) has_changes: bool,
     pub(super) json: Option<Value>,
@@ -162,7 +163,7 @@ pub(super) struct Frozen {
 #[derive(Debug, Default, Clone)]
 pub(super) struct StepState {
     pub(super) status: &'static str,
-    /// With its marks.
+    /// Log with its marks.
     pub(super) log: Vec<u8>,
     /// Length of the log when the step ended.
     pub(super) before_end: Option<usize>,
@@ -186,28 +187,28 @@ impl StepState {
         self.log.push(0x03);
     }
 
-    /// What is given out of the log.
+    /// Returns the part of the log that is given out.
     pub(super) fn readable(&self, lags: bool) -> &[u8] {
         let most = self.before_end.filter(|_| lags).unwrap_or(self.log.len());
         self.log.get(..most).unwrap_or_default()
     }
 }
 
-/// A run as a test sees it.
+/// Run as a test sees it.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct RunView {
-    /// Its id.
+    /// Id of the run.
     pub id: String,
-    /// Its status.
+    /// Status of the run.
     pub status: String,
-    /// Its message.
+    /// Message of the run.
     pub message: String,
-    /// Whether it is only planned.
+    /// `true` if it is only planned.
     pub plan_only: bool,
-    /// Whether it is applied by itself.
+    /// `true` if it is applied by itself.
     pub auto_apply: bool,
-    /// The upload that it runs.
+    /// Id of the upload that it runs.
     pub configuration_version: String,
 }
 
@@ -272,9 +273,10 @@ impl State {
         self.workspaces.iter().find(|(_, workspace)| workspace.name == name)
     }
 
-    /// Whether it is this run's turn in its workspace.
+    /// Returns `true` if no lock and no earlier run of its workspace holds this run up.
     pub(super) fn has_turn(&self, id: &str) -> bool {
         let Some(run) = self.runs.get(id) else { return false };
+        // Plan-only runs need no lock and wait for nobody.
         if run.plan_only {
             return true;
         }

@@ -1,4 +1,4 @@
-//! Runs the real tool on what was uploaded.
+//! Runs the real tool on the uploaded files.
 
 use std::{
     fmt::Write as _,
@@ -15,15 +15,15 @@ use tokio::process::Command;
 use super::{double::Shared, life::Done, state::Frozen};
 use crate::plan_json::{self, List};
 
-/// What a run needs of the double's state.
+/// Input of a run from the double's state.
 struct Job {
     archive: Bytes,
     values: Vec<Frozen>,
     refresh_only: bool,
     is_destroy: bool,
-    /// Where the run's files are.
+    /// Folder of the run's files.
     folder: PathBuf,
-    /// Where the workspace's state is.
+    /// File of the workspace's state.
     state: PathBuf,
 }
 
@@ -40,11 +40,13 @@ fn failed(log: &str) -> Done {
 }
 
 fn job(shared: &Shared, id: &str) -> Option<Job> {
+    // Cloned out of the lock, because the tool takes seconds.
     let state = shared.state();
     let run = state.runs.get(id)?;
     let archive = state.versions.get(&run.version)?.content.clone()?;
     let root = shared.folder.as_ref()?.path();
     let mut values: Vec<Frozen> = run.frozen.clone();
+    // Values of the run stand over those of the workspace.
     values.retain(|value| value.env || run.variables.iter().all(|(key, _)| *key != value.key));
     let own = run.variables.iter().map(|(key, value)| Frozen {
         key: key.clone(),
@@ -89,6 +91,7 @@ impl Job {
         }
         let changes = plan_json::changes(&json, List::Planned);
         let outputs = json.get("output_changes").and_then(Value::as_object);
+        // A plan that changes only outputs has changes, too.
         let outputs = outputs.into_iter().flatten().any(|(_, change)| {
             change.get("actions").is_some_and(|actions| *actions != serde_json::json!(["no-op"]))
         });
@@ -125,11 +128,12 @@ impl Job {
         })
     }
 
-    /// Unpacks the upload, and puts values and the place of the state beside it.
+    /// Unpacks the upload, and writes values and the place of the state beside it.
     fn unpack(&self) -> std::io::Result<()> {
         fs::create_dir_all(&self.folder)?;
         let gzip = flate2::read::GzDecoder::new(&self.archive[..]);
         tar::Archive::new(gzip).unpack(&self.folder)?;
+        // As an override, because the upload names no backend.
         let state = quote(&self.state.to_string_lossy());
         let backend =
             format!("terraform {{\n  backend \"local\" {{\n    path = {state}\n  }}\n}}\n");
@@ -139,15 +143,17 @@ impl Job {
             let expression = if value.hcl { value.value.clone() } else { quote(&value.value) };
             writeln!(values, "{} = {expression}", value.key).map_err(std::io::Error::other)?;
         }
+        // The last name in the order of files, so that these values stand over others.
         fs::write(self.folder.join("zz_platform.auto.tfvars"), values)
     }
 
-    /// Runs the tool to its end; it is ended when nobody waits for it any more.
+    /// Runs the tool to its end; it is killed if nobody waits for it any more.
     async fn tool(&self, tool: &Path, arguments: &[&str]) -> std::io::Result<(bool, String)> {
         let mut command = Command::new(tool);
         command
             .args(arguments)
             .current_dir(&self.folder)
+            // No request to HashiCorp from a test.
             .env("CHECKPOINT_DISABLE", "1")
             .env("TF_IN_AUTOMATION", "1")
             .env_remove("TF_DATA_DIR")

@@ -1,3 +1,5 @@
+//! Workspaces, their variables and tags, as the double keeps them.
+
 use serde_json::{Map, Value, json};
 
 use super::{
@@ -8,10 +10,10 @@ use super::{
     state::{State, Workspace},
 };
 
-/// Largest value of a variable.
+/// Largest value of a variable, in bytes.
 const LARGEST: usize = 256 * 1024;
 
-/// What is below an organization.
+/// Answers for what is below an organization.
 pub(super) fn organization(tfc: &TestTfc, asked: &Asked<'_>, rest: &[&str]) -> Answer {
     match (asked.method.as_str(), rest) {
         ("GET", ["workspaces", name]) => {
@@ -65,7 +67,7 @@ fn create(tfc: &TestTfc, asked: &Asked<'_>) -> Answer {
     })
 }
 
-/// What is below a workspace that is there.
+/// Answers for what is below a workspace that exists.
 pub(super) fn workspace(tfc: &TestTfc, asked: &Asked<'_>, id: &str, rest: &[&str]) -> Answer {
     match (asked.method.as_str(), rest) {
         ("GET", []) => shown(&tfc.state(), 200, id),
@@ -251,6 +253,7 @@ fn refused_variable(variable: &Map<String, Value>) -> Option<Answer> {
 fn variable_document(id: &str, variable: &Map<String, Value>) -> Value {
     let mut attributes = variable.clone();
     if attributes.get("sensitive") == Some(&Value::Bool(true)) {
+        // Never given back, as the platform does with sensitive values.
         attributes.insert("value".to_owned(), Value::Null);
     }
     json!({"id": id, "type": "vars", "attributes": attributes})

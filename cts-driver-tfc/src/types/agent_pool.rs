@@ -1,3 +1,5 @@
+//! Pools of agents.
+
 use serde::Deserialize;
 
 use crate::{
@@ -5,10 +7,10 @@ use crate::{
     id::Id,
 };
 
-/// A pool of agents, which run what must run inside of somebody's network.
+/// Pool of agents, which run what must run inside of somebody's network.
 pub type AgentPool = Resource<AgentPoolAttributes>;
 
-/// The id of an [`AgentPool`], such as `apool-yoGUFz5zcRMMz53i`.
+/// Id of an [`AgentPool`], such as `apool-yoGUFz5zcRMMz53i`.
 pub type AgentPoolId = Id<AgentPoolAttributes>;
 
 /// Attributes of an [`AgentPool`].
@@ -16,12 +18,12 @@ pub type AgentPoolId = Id<AgentPoolAttributes>;
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub struct AgentPoolAttributes {
-    /// Its name, unique in the organization.
+    /// Name, unique in the organization.
     pub name: String,
-    /// How many agents it has; without any, runs wait.
+    /// Number of its agents; without any, runs wait.
     #[serde(default)]
     pub agent_count: Option<u64>,
-    /// Whether all workspaces of the organization may use it.
+    /// `true` if all workspaces of the organization may use it.
     #[serde(default)]
     pub organization_scoped: Option<bool>,
 }

@@ -1,4 +1,4 @@
-//! What the platform finds about a run besides its plan: costs, policies, run tasks.
+//! Findings of the platform about a run besides its plan: costs, policies, run tasks.
 
 use serde::Deserialize;
 
@@ -7,29 +7,30 @@ use crate::{
     id::Id,
 };
 
-/// The estimated costs of a run.
+/// Estimated costs of a run.
 pub type CostEstimate = Resource<CostEstimateAttributes>;
 
-/// The id of a [`CostEstimate`].
+/// Id of a [`CostEstimate`].
 pub type CostEstimateId = Id<CostEstimateAttributes>;
 
-/// Attributes of a [`CostEstimate`]. Amounts are in US dollars a month, as the platform
-/// writes them.
+/// Attributes of a [`CostEstimate`].
+///
+/// Amounts are in US dollars a month, as the platform writes them.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
 #[non_exhaustive]
 pub struct CostEstimateAttributes {
-    /// How far it is, such as `finished` or `errored`.
+    /// Progress, such as `finished` or `errored`.
     pub status: String,
-    /// What went wrong.
+    /// Error, for people.
     pub error_message: Option<String>,
-    /// Resources with a known price.
+    /// Number of resources with a known price.
     pub matched_resources_count: u64,
-    /// All resources.
+    /// Number of all resources.
     pub resources_count: u64,
-    /// The costs after an apply.
+    /// Costs after an apply.
     pub proposed_monthly_cost: Option<String>,
-    /// The difference to the costs now.
+    /// Difference to the costs now.
     pub delta_monthly_cost: Option<String>,
 }
 
@@ -37,7 +38,7 @@ impl Kind for CostEstimateAttributes {
     const TYPE: &'static str = "cost-estimates";
 }
 
-/// A check of a run against policies of Sentinel.
+/// Check of a run against policies of Sentinel.
 pub type PolicyCheck = Resource<PolicyCheckAttributes>;
 
 /// Attributes of a [`PolicyCheck`].
@@ -45,9 +46,9 @@ pub type PolicyCheck = Resource<PolicyCheckAttributes>;
 #[serde(rename_all = "kebab-case", default)]
 #[non_exhaustive]
 pub struct PolicyCheckAttributes {
-    /// How it ended, such as `passed`, `soft_failed`, `hard_failed` or `overridden`.
+    /// Result, such as `passed`, `soft_failed`, `hard_failed` or `overridden`.
     pub status: String,
-    /// Whose policies these are: `organization` or `workspace`.
+    /// Owner of the policies: `organization` or `workspace`.
     pub scope: String,
     /// Counts of policies; `None` until they are known.
     pub result: Option<PolicyCheckCounts>,
@@ -62,20 +63,20 @@ impl Kind for PolicyCheckAttributes {
 #[serde(rename_all = "kebab-case", default)]
 #[non_exhaustive]
 pub struct PolicyCheckCounts {
-    /// Policies that passed.
+    /// Number of policies that passed.
     pub passed: u64,
-    /// Failures that end the run.
+    /// Number of failures that end the run.
     pub hard_failed: u64,
-    /// Failures that a person may override.
+    /// Number of failures that a person may override.
     pub soft_failed: u64,
-    /// Failures that are only told.
+    /// Number of failures that are only reported.
     pub advisory_failed: u64,
 }
 
-/// A stage of a run with run tasks or policies.
+/// Stage of a run with run tasks or policies.
 pub type TaskStage = Resource<TaskStageAttributes>;
 
-/// The id of a [`TaskStage`].
+/// Id of a [`TaskStage`].
 pub type TaskStageId = Id<TaskStageAttributes>;
 
 /// Attributes of a [`TaskStage`].
@@ -83,9 +84,9 @@ pub type TaskStageId = Id<TaskStageAttributes>;
 #[serde(rename_all = "kebab-case", default)]
 #[non_exhaustive]
 pub struct TaskStageAttributes {
-    /// When in a run, such as `post_plan`.
+    /// Moment in a run, such as `post_plan`.
     pub stage: String,
-    /// How far it is, such as `passed`, `failed` or `awaiting_override`.
+    /// Progress, such as `passed`, `failed` or `awaiting_override`.
     pub status: String,
 }
 
@@ -93,7 +94,7 @@ impl Kind for TaskStageAttributes {
     const TYPE: &'static str = "task-stages";
 }
 
-/// An evaluation of policies of OPA or Sentinel in a [`TaskStage`].
+/// Evaluation of policies of OPA or Sentinel in a [`TaskStage`].
 pub type PolicyEvaluation = Resource<PolicyEvaluationAttributes>;
 
 /// Attributes of a [`PolicyEvaluation`].
@@ -101,9 +102,9 @@ pub type PolicyEvaluation = Resource<PolicyEvaluationAttributes>;
 #[serde(rename_all = "kebab-case", default)]
 #[non_exhaustive]
 pub struct PolicyEvaluationAttributes {
-    /// How it ended, such as `passed`, `failed`, `errored` or `overridden`.
+    /// Result, such as `passed`, `failed`, `errored` or `overridden`.
     pub status: String,
-    /// `opa` or `sentinel`.
+    /// Engine: `opa` or `sentinel`.
     pub policy_kind: String,
     /// Counts of policies; `None` until they are known.
     pub result_count: Option<PolicyEvaluationCounts>,
@@ -118,20 +119,20 @@ impl Kind for PolicyEvaluationAttributes {
 #[serde(rename_all = "kebab-case", default)]
 #[non_exhaustive]
 pub struct PolicyEvaluationCounts {
-    /// Policies that passed.
+    /// Number of policies that passed.
     pub passed: u64,
-    /// Failures that hold the run up or end it.
+    /// Number of failures that hold the run up or end it.
     pub mandatory_failed: u64,
-    /// Failures that are only told.
+    /// Number of failures that are only reported.
     pub advisory_failed: u64,
-    /// Policies that could not be evaluated.
+    /// Number of policies that could not be evaluated.
     pub errored: u64,
 }
 
-/// What a run task answered in a [`TaskStage`].
+/// Answer of a run task in a [`TaskStage`].
 pub type TaskResult = Resource<TaskResultAttributes>;
 
-/// The id of a [`TaskResult`].
+/// Id of a [`TaskResult`].
 pub type TaskResultId = Id<TaskResultAttributes>;
 
 /// Attributes of a [`TaskResult`].
@@ -139,15 +140,15 @@ pub type TaskResultId = Id<TaskResultAttributes>;
 #[serde(rename_all = "kebab-case", default)]
 #[non_exhaustive]
 pub struct TaskResultAttributes {
-    /// The run task's name.
+    /// Name of the run task.
     pub task_name: String,
-    /// How it ended, such as `passed` or `failed`.
+    /// Result, such as `passed` or `failed`.
     pub status: String,
-    /// What it says.
+    /// Text of the run task, for people.
     pub message: Option<String>,
-    /// Where it says more.
+    /// Address of a page with more.
     pub url: Option<String>,
-    /// `mandatory` or `advisory`.
+    /// Enforcement: `mandatory` or `advisory`.
     pub workspace_task_enforcement_level: String,
 }
 

@@ -1,3 +1,5 @@
+//! Uploads of root modules, and what the platform has made of them.
+
 use std::fmt;
 
 use secrecy::SecretString;
@@ -8,10 +10,10 @@ use crate::{
     id::Id,
 };
 
-/// One upload of a root module.
+/// Upload of a root module.
 pub type ConfigurationVersion = Resource<ConfigurationVersionAttributes>;
 
-/// The id of a [`ConfigurationVersion`], such as `cv-UYwHEakurukz85nW`.
+/// Id of a [`ConfigurationVersion`], such as `cv-UYwHEakurukz85nW`.
 pub type ConfigurationVersionId = Id<ConfigurationVersionAttributes>;
 
 /// Attributes of a [`ConfigurationVersion`].
@@ -19,15 +21,15 @@ pub type ConfigurationVersionId = Id<ConfigurationVersionAttributes>;
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub struct ConfigurationVersionAttributes {
-    /// How far the platform is with it.
+    /// Progress of the platform with the upload.
     pub status: ConfigurationStatus,
-    /// Where it came from, such as `tfe-api`.
+    /// Origin, such as `tfe-api`.
     #[serde(default)]
     pub source: Option<String>,
-    /// Why it cannot be used, for people.
+    /// Reason that it cannot be used, for people.
     #[serde(default)]
     pub error_message: Option<String>,
-    /// Where the archive goes: a secret, and there only when it was just created.
+    /// Address for the archive: a secret, and there only if it was just created.
     #[serde(default)]
     pub upload_url: Option<SecretString>,
 }
@@ -38,6 +40,7 @@ impl Kind for ConfigurationVersionAttributes {
 
 impl fmt::Debug for ConfigurationVersionAttributes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Not the address for the archive, which needs no token.
         f.debug_struct("ConfigurationVersionAttributes")
             .field("status", &self.status)
             .field("error_message", &self.error_message)
@@ -45,22 +48,22 @@ impl fmt::Debug for ConfigurationVersionAttributes {
     }
 }
 
-/// How far the platform is with an upload.
+/// Progress of the platform with an upload.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(from = "String")]
 #[non_exhaustive]
 pub enum ConfigurationStatus {
     /// Nothing was uploaded, or it is not processed yet.
     Pending,
-    /// It is being fetched.
+    /// The platform fetches it.
     Fetching,
-    /// It can be run.
+    /// A run can use it.
     Uploaded,
     /// It cannot be used.
     Errored,
-    /// Its files are gone.
+    /// The files of the upload are gone.
     Archived,
-    /// One that is not known.
+    /// Status that is not known.
     Other(String),
 }
 
@@ -79,16 +82,16 @@ impl From<String> for ConfigurationStatus {
     }
 }
 
-/// What an upload is for.
+/// Options of an upload.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub struct NewConfigurationVersion {
-    /// Whether the upload queues a run by itself. The platform's own default
-    /// is true; ours is false.
+    /// `true` if the upload queues a run by itself. The platform's own default is `true`; ours is
+    /// `false`.
     pub auto_queue_runs: bool,
-    /// Whether only plan-only runs can use it.
+    /// `true` if only plan-only runs can use it.
     pub speculative: bool,
-    /// Whether it becomes the workspace's current one only when it was applied.
+    /// `true` if it becomes the workspace's current one only after it was applied.
     pub provisional: bool,
 }

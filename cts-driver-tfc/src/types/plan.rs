@@ -1,3 +1,5 @@
+//! The plan and the apply of a run: how far they are, their counts and logs.
+
 use std::fmt;
 
 use secrecy::SecretString;
@@ -8,33 +10,33 @@ use crate::{
     id::Id,
 };
 
-/// The plan of a run.
+/// Plan of a run.
 pub type Plan = Resource<PlanAttributes>;
 
-/// The id of a [`Plan`].
+/// Id of a [`Plan`].
 pub type PlanId = Id<PlanAttributes>;
 
-/// The apply of a run.
+/// Apply of a run.
 pub type Apply = Resource<ApplyAttributes>;
 
-/// The id of an [`Apply`].
+/// Id of an [`Apply`].
 pub type ApplyId = Id<ApplyAttributes>;
 
-/// How far a plan or an apply is.
+/// Progress of a plan or an apply.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(from = "String")]
 #[non_exhaustive]
 pub enum StepStatus {
-    /// It has not ended.
+    /// The step has not ended.
     #[default]
     Open,
-    /// It ended well.
+    /// The step ended well.
     Finished,
-    /// It failed.
+    /// The step failed.
     Errored,
-    /// Somebody ended it.
+    /// Somebody ended the step.
     Canceled,
-    /// It will not run.
+    /// The step will not run.
     Unreachable,
 }
 
@@ -45,13 +47,14 @@ impl From<String> for StepStatus {
             "errored" => Self::Errored,
             "canceled" => Self::Canceled,
             "unreachable" => Self::Unreachable,
+            // The many words before the end; a new one among them is no error.
             _ => Self::Open,
         }
     }
 }
 
 impl StepStatus {
-    /// Whether it goes no further.
+    /// Returns `true` if the step goes no further.
     pub fn is_final(&self) -> bool {
         *self != Self::Open
     }
@@ -62,22 +65,22 @@ impl StepStatus {
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub struct PlanAttributes {
-    /// How far it is.
+    /// Progress.
     #[serde(default)]
     pub status: StepStatus,
-    /// Whether an apply would change anything; `None` until that is known.
+    /// `true` if an apply would change anything; `None` until that is known.
     #[serde(default)]
     pub has_changes: Option<bool>,
-    /// Resources to add; `None` until that is known.
+    /// Number of resources to add; `None` until that is known.
     #[serde(default)]
     pub resource_additions: Option<u64>,
-    /// Resources to change.
+    /// Number of resources to change.
     #[serde(default)]
     pub resource_changes: Option<u64>,
-    /// Resources to destroy.
+    /// Number of resources to destroy.
     #[serde(default)]
     pub resource_destructions: Option<u64>,
-    /// Where its log can be read: a secret.
+    /// Address of its log: a secret.
     #[serde(default)]
     pub log_read_url: Option<SecretString>,
 }
@@ -88,6 +91,7 @@ impl Kind for PlanAttributes {
 
 impl fmt::Debug for PlanAttributes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Not the address of the log, which needs no token.
         f.debug_struct("PlanAttributes")
             .field("status", &self.status)
             .field("has_changes", &self.has_changes)
@@ -103,19 +107,19 @@ impl fmt::Debug for PlanAttributes {
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub struct ApplyAttributes {
-    /// How far it is.
+    /// Progress.
     #[serde(default)]
     pub status: StepStatus,
-    /// Resources that were added; `None` until that is known.
+    /// Number of resources that were added; `None` until that is known.
     #[serde(default)]
     pub resource_additions: Option<u64>,
-    /// Resources that were changed.
+    /// Number of resources that were changed.
     #[serde(default)]
     pub resource_changes: Option<u64>,
-    /// Resources that were destroyed.
+    /// Number of resources that were destroyed.
     #[serde(default)]
     pub resource_destructions: Option<u64>,
-    /// Where its log can be read: a secret.
+    /// Address of its log: a secret.
     #[serde(default)]
     pub log_read_url: Option<SecretString>,
 }
@@ -126,6 +130,7 @@ impl Kind for ApplyAttributes {
 
 impl fmt::Debug for ApplyAttributes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // As for plans, without the address of the log.
         f.debug_struct("ApplyAttributes")
             .field("status", &self.status)
             .field("resource_additions", &self.resource_additions)

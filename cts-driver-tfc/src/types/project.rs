@@ -1,3 +1,5 @@
+//! Projects.
+
 use serde::Deserialize;
 
 use crate::{
@@ -5,17 +7,17 @@ use crate::{
     id::Id,
 };
 
-/// A project: workspaces that belong together.
+/// Project: workspaces that belong together.
 pub type Project = Resource<ProjectAttributes>;
 
-/// The id of a [`Project`], such as `prj-jT92VLSFpv8FwKtc`.
+/// Id of a [`Project`], such as `prj-jT92VLSFpv8FwKtc`.
 pub type ProjectId = Id<ProjectAttributes>;
 
 /// Attributes of a [`Project`].
 #[derive(Debug, Clone, Deserialize)]
 #[non_exhaustive]
 pub struct ProjectAttributes {
-    /// Its name, unique in the organization.
+    /// Name, unique in the organization.
     pub name: String,
 }
 

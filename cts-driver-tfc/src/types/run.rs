@@ -1,3 +1,5 @@
+//! Runs: what the platform says of one, and what is asked for with a new one.
+
 use std::fmt;
 
 use secrecy::{ExposeSecret as _, SecretString};
@@ -11,10 +13,10 @@ use crate::{
     id::Id,
 };
 
-/// One run of a workspace: a plan, and perhaps an apply of it.
+/// Run of a workspace: a plan, and perhaps an apply of it.
 pub type Run = Resource<RunAttributes>;
 
-/// The id of a [`Run`], such as `run-CZcmD7eagjhyX0vN`.
+/// Id of a [`Run`], such as `run-CZcmD7eagjhyX0vN`.
 pub type RunId = Id<RunAttributes>;
 
 /// Attributes of a [`Run`].
@@ -22,33 +24,33 @@ pub type RunId = Id<RunAttributes>;
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub struct RunAttributes {
-    /// How far it is.
+    /// Progress.
     pub status: RunStatus,
-    /// What created it, such as `tfe-api`.
+    /// Origin, such as `tfe-api`.
     #[serde(default)]
     pub source: Option<String>,
-    /// For people; a run of this driver's is known by it.
+    /// Text for people; a run of this driver's is known by it.
     #[serde(default)]
     pub message: Option<String>,
-    /// Whether it is applied without confirmation.
+    /// `true` if it is applied without confirmation.
     #[serde(default)]
     pub auto_apply: bool,
-    /// Whether it is never applied.
+    /// `true` if it is never applied.
     #[serde(default)]
     pub plan_only: bool,
-    /// What can be done with it now.
+    /// Actions that are possible now.
     #[serde(default)]
     pub actions: RunActions,
-    /// What the token may do with it.
+    /// Actions that are allowed to the token.
     #[serde(default)]
     pub permissions: RunPermissions,
-    /// The values it was given itself; an old release gives none back.
+    /// Values that it was given itself; an old release gives none back.
     #[serde(default)]
     pub variables: Vec<RunVariable>,
-    /// The version of Terraform that it uses.
+    /// Version of Terraform that it uses.
     #[serde(default)]
     pub terraform_version: Option<String>,
-    /// When it can be ended by force, once it was cancelled.
+    /// Time from which it can be ended by force, once it was cancelled.
     #[serde(default)]
     pub force_cancel_available_at: Option<String>,
 }
@@ -58,61 +60,62 @@ impl Kind for RunAttributes {
 }
 
 impl RunAttributes {
-    /// What its status means.
+    /// Returns the meaning of its status.
     pub fn phase(&self) -> Phase {
         self.status.phase(self.actions.is_confirmable)
     }
 }
 
-/// What can be done with a run now.
+/// Actions that are possible with a run now.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
 #[non_exhaustive]
 #[expect(clippy::struct_excessive_bools, reason = "the platform's own attributes")]
 pub struct RunActions {
-    /// It can be ended.
+    /// The run can be cancelled.
     pub is_cancelable: bool,
-    /// It waits for confirmation.
+    /// The run waits for confirmation.
     pub is_confirmable: bool,
-    /// It can be discarded.
+    /// The run can be discarded.
     pub is_discardable: bool,
-    /// It can be ended by force.
+    /// The run can be ended by force.
     pub is_force_cancelable: bool,
 }
 
-/// What the token may do with a run.
+/// Actions with a run that are allowed to the token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
 #[non_exhaustive]
 pub struct RunPermissions {
-    /// It may confirm it.
+    /// The token may confirm the run.
     pub can_apply: bool,
-    /// It may end it.
+    /// The token may cancel the run.
     pub can_cancel: bool,
-    /// It may discard it.
+    /// The token may discard the run.
     pub can_discard: bool,
 }
 
 impl Default for RunPermissions {
-    /// What is not said is allowed, until the platform refuses it.
+    /// Returns permission for everything: what an answer leaves out is allowed, until the platform
+    /// refuses it.
     fn default() -> Self {
         Self { can_apply: true, can_cancel: true, can_discard: true }
     }
 }
 
-/// A value that holds for one run only, as an expression.
+/// Value that holds for one run only, as an expression.
 #[derive(Clone, Deserialize)]
 #[non_exhaustive]
 pub struct RunVariable {
-    /// The variable's name.
+    /// Name of the variable.
     pub key: String,
-    /// The value.
+    /// Expression in the language of Terraform.
     #[serde(default)]
     pub value: SecretString,
 }
 
 impl RunVariable {
-    /// A value for one run.
+    /// Creates a value for one run.
     pub fn new(key: impl Into<String>, value: impl Into<SecretString>) -> Self {
         Self { key: key.into(), value: value.into() }
     }
@@ -120,59 +123,60 @@ impl RunVariable {
 
 impl fmt::Debug for RunVariable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Not the value, which may be a secret.
         f.debug_struct("RunVariable").field("key", &self.key).finish_non_exhaustive()
     }
 }
 
-/// A run with what belongs to it.
+/// Run with the objects that belong to it.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct RunReport {
-    /// The run.
+    /// Run itself.
     pub run: Run,
-    /// Its plan, if there is one yet.
+    /// Plan, if there is one yet.
     pub plan: Option<Plan>,
-    /// Its apply, if there is one yet.
+    /// Apply, if there is one yet.
     pub apply: Option<Apply>,
-    /// Its workspace.
+    /// Workspace of the run.
     pub workspace: Option<Workspace>,
 }
 
-/// What a new run is to be. What is `None` is the platform's default.
+/// Options of a new run; `None` is the platform's default.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct NewRun {
-    /// Where; required.
+    /// Workspace of the run; required.
     pub workspace: Option<WorkspaceId>,
-    /// Which upload; the workspace's newest if there is none.
+    /// Upload that is run; the workspace's newest if `None`.
     pub configuration_version: Option<ConfigurationVersionId>,
-    /// For people.
+    /// Text for people.
     pub message: String,
-    /// Whether it is applied without confirmation; the workspace's setting by default.
+    /// `true` to apply without confirmation; the workspace's setting by default.
     pub auto_apply: Option<bool>,
-    /// Whether it is only planned.
+    /// `true` to plan only.
     pub plan_only: Option<bool>,
-    /// Whether its plan is kept until a person applies it.
+    /// `true` to keep the plan until a person applies it.
     pub save_plan: Option<bool>,
-    /// Whether real infrastructure is read first; true by default.
+    /// `true` to read real infrastructure first, which is the default.
     pub refresh: Option<bool>,
-    /// Whether it only updates the state.
+    /// `true` to update the state only.
     pub refresh_only: Option<bool>,
-    /// Whether it destroys everything.
+    /// `true` to destroy everything.
     pub is_destroy: Option<bool>,
-    /// The version of Terraform, for a plan-only run.
+    /// Version of Terraform, for a plan-only run.
     pub terraform_version: Option<String>,
     /// Values that hold for this run only.
     pub variables: Vec<RunVariable>,
 }
 
 impl NewRun {
-    /// A run of this workspace.
+    /// Creates the options of a run of this workspace.
     pub fn new(workspace: WorkspaceId) -> Self {
         Self { workspace: Some(workspace), ..Self::default() }
     }
 
-    /// The document that asks for it.
+    /// Returns the document that asks for the run.
     ///
     /// # Errors
     ///
@@ -197,6 +201,7 @@ impl NewRun {
             ("refresh-only", self.refresh_only),
             ("is-destroy", self.is_destroy),
         ] {
+            // Left out if nothing is asked for, so that the platform's default holds.
             if let Some(value) = value {
                 attributes.insert(name.to_owned(), value.into());
             }
@@ -227,23 +232,23 @@ impl NewRun {
     }
 }
 
-/// Which runs of a workspace are listed; plan-only ones never are.
+/// Filter of the listed runs of a workspace; plan-only ones are never listed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RunFilter {
-    /// All.
+    /// All runs.
     #[default]
     All,
-    /// Those that have not ended.
+    /// Runs that have not ended.
     NonFinal,
-    /// Those that have ended.
+    /// Runs that have ended.
     Final,
-    /// Those that can be discarded.
+    /// Runs that can be discarded.
     Discardable,
 }
 
 impl RunFilter {
-    /// The value of `filter[status_group]`.
+    /// Returns the value of `filter[status_group]`.
     pub(crate) fn group(self) -> Option<&'static str> {
         match self {
             Self::All => None,

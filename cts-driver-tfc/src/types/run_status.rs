@@ -1,55 +1,57 @@
+//! The many statuses of a run, and the few phases that they come down to.
+
 use std::fmt;
 
 use serde::Deserialize;
 
-/// How far a run is, in the platform's words.
+/// Progress of a run, in the platform's words.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(from = "String")]
 #[non_exhaustive]
 pub enum RunStatus {
-    /// It waits behind earlier runs, or for a lock.
+    /// The run waits behind earlier runs, or for a lock.
     Pending,
-    /// It waits for a worker to plan.
+    /// The run waits for a worker to plan.
     PlanQueued,
-    /// It is being planned.
+    /// The run is being planned.
     Planning,
-    /// It was planned; perhaps it waits for confirmation.
+    /// The run was planned; perhaps it waits for confirmation.
     Planned,
-    /// Its costs are known; perhaps it waits for confirmation.
+    /// The costs are known; perhaps the run waits for confirmation.
     CostEstimated,
-    /// Its policies were checked; perhaps it waits for confirmation.
+    /// The policies were checked; perhaps the run waits for confirmation.
     PolicyChecked,
     /// A policy failed that a person may override.
     PolicyOverride,
     /// A task after the plan waits for a person.
     PostPlanAwaitingDecision,
-    /// Its plan is kept; only a person applies it.
+    /// The plan is kept; only a person applies it.
     PlannedAndSaved,
-    /// It was confirmed, or needs no confirmation.
+    /// The run was confirmed, or needs no confirmation.
     Confirmed,
-    /// It waits for a worker to apply.
+    /// The run waits for a worker to apply.
     ApplyQueued,
-    /// It is being applied.
+    /// The run is being applied.
     Applying,
-    /// It was applied.
+    /// The run was applied.
     Applied,
-    /// It was planned, and there is nothing to apply.
+    /// The run was planned, and there is nothing to apply.
     PlannedAndFinished,
-    /// It was only planned, and a policy failed that could be overridden.
+    /// The run was only planned, and a policy failed that could be overridden.
     PolicySoftFailed,
-    /// Somebody discarded it.
+    /// Somebody discarded the run.
     Discarded,
-    /// Somebody ended it.
+    /// Somebody cancelled the run.
     Canceled,
-    /// Somebody ended it without waiting.
+    /// Somebody ended the run by force.
     ForceCanceled,
-    /// It failed.
+    /// The run failed.
     Errored,
-    /// One of those that need nothing but patience, or that are not known.
+    /// Status that needs nothing but patience, or that is not known.
     Other(String),
 }
 
-/// Each status with the platform's word for it.
+/// Statuses with the platform's words for them.
 const WORDS: [(&str, RunStatus); 20] = [
     ("pending", RunStatus::Pending),
     ("plan_queued", RunStatus::PlanQueued),
@@ -61,6 +63,7 @@ const WORDS: [(&str, RunStatus); 20] = [
     ("post_plan_awaiting_decision", RunStatus::PostPlanAwaitingDecision),
     ("planned_and_saved", RunStatus::PlannedAndSaved),
     ("confirmed", RunStatus::Confirmed),
+    // Two words for one status: the first is the moment before the second.
     ("queuing_apply", RunStatus::ApplyQueued),
     ("apply_queued", RunStatus::ApplyQueued),
     ("applying", RunStatus::Applying),
@@ -73,8 +76,8 @@ const WORDS: [(&str, RunStatus); 20] = [
     ("errored", RunStatus::Errored),
 ];
 
-/// Statuses besides those of [`RunStatus`] that are known to come after the
-/// run was confirmed, so that ending it could end an apply.
+/// Statuses besides those of [`RunStatus`] that are known to come after the run was confirmed, so
+/// that ending it could end an apply.
 const APPLYING: [&str; 4] =
     ["pre_apply_running", "pre_apply_completed", "post_apply_running", "post_apply_completed"];
 
@@ -90,43 +93,52 @@ impl fmt::Display for RunStatus {
         if let Self::Other(text) = self {
             return f.write_str(text);
         }
+        // From the end, so that `apply_queued` is shown and not `queuing_apply`.
         let words = WORDS.iter().rev().find(|(_, status)| status == self);
         f.write_str(words.map_or("unknown", |(word, _)| word))
     }
 }
 
-/// What a status means to whoever waits for the run.
+/// Meaning of a status to whoever waits for the run.
+///
+/// | Phase | Goes on by itself | Ended | This driver, when it stops |
+/// | --- | --- | --- | --- |
+/// | `Queued` | yes | no | discards the run |
+/// | `Planning` | yes | no | cancels the run |
+/// | `Waiting` | no | no | discards the run |
+/// | `Applying` | yes | no | leaves the run to itself |
+/// | `Applied`, `Finished`, `SoftFailed`, `Failed` | no | yes | nothing |
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Phase {
-    /// It waits for its turn, perhaps for long.
+    /// The run waits for others, perhaps for long.
     Queued,
-    /// It goes on by itself towards a plan.
+    /// The run goes on by itself towards a plan.
     Planning,
-    /// It goes on by itself, and changes infrastructure.
+    /// The run goes on by itself, and changes infrastructure.
     Applying,
-    /// It waits for a person.
+    /// The run waits for a person.
     Waiting,
-    /// It ended well, and infrastructure was changed.
+    /// The run ended well, and infrastructure was changed.
     Applied,
-    /// It ended well, and nothing was changed.
+    /// The run ended well, and nothing was changed.
     Finished,
-    /// It was only planned, and a policy failed that could be overridden.
+    /// The run was only planned, and a policy failed that could be overridden.
     SoftFailed,
-    /// It ended, and not well.
+    /// The run ended, and not well.
     Failed,
 }
 
 impl Phase {
-    /// Whether the run goes no further.
+    /// Returns `true` if the run goes no further.
     pub fn is_final(self) -> bool {
         matches!(self, Self::Applied | Self::Finished | Self::SoftFailed | Self::Failed)
     }
 }
 
 impl RunStatus {
-    /// What the status means; `confirmable` is the run's own word that it
-    /// waits for confirmation.
+    /// Returns the meaning of the status; `confirmable` is the run's own word that it waits for
+    /// confirmation.
     ///
     /// A status that is not known counts as one on the way.
     ///

@@ -1,20 +1,22 @@
+//! The product and release that answers, which decide on what may be asked of it.
+
 use std::str::FromStr;
 
 use http::HeaderMap;
 
-/// Which product answers, from the headers of any answer.
+/// Product that answers, from the headers of any answer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Server {
-    /// The product: `HCP Terraform` or `Terraform Enterprise`; empty on old ones.
+    /// Product: `HCP Terraform` or `Terraform Enterprise`; empty on old ones.
     pub product: String,
-    /// The version of the API, such as `2.6`; empty on old ones.
+    /// Version of the API, such as `2.6`; empty on old ones.
     pub api_version: String,
-    /// The release of Terraform Enterprise; `None` for HCP Terraform.
+    /// Release of Terraform Enterprise; `None` for HCP Terraform.
     pub release: Option<TfeRelease>,
 }
 
-/// A monthly release of Terraform Enterprise, such as `v202308-1`.
+/// Release of Terraform Enterprise, such as `v202308-1`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TfeRelease {
     month: u32,
@@ -22,7 +24,7 @@ pub struct TfeRelease {
 }
 
 impl TfeRelease {
-    /// The first release that knows tags.
+    /// First release that knows tags.
     pub const TAGS: Self = Self { month: 202_108, patch: 1 };
 }
 
@@ -58,8 +60,9 @@ impl Server {
         }
     }
 
-    /// Whether workspaces can have tags.
+    /// Returns `true` if workspaces can have tags.
     pub fn has_tags(&self) -> bool {
+        // HCP Terraform names no release, and has them.
         self.release.is_none_or(|release| release >= TfeRelease::TAGS)
     }
 }

@@ -1,3 +1,5 @@
+//! Versions of a workspace's state, and its outputs.
+
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -6,10 +8,10 @@ use crate::{
     id::Id,
 };
 
-/// One version of a workspace's state.
+/// Version of a workspace's state.
 pub type StateVersion = Resource<StateVersionAttributes>;
 
-/// The id of a [`StateVersion`].
+/// Id of a [`StateVersion`].
 pub type StateVersionId = Id<StateVersionAttributes>;
 
 /// Attributes of a [`StateVersion`].
@@ -17,12 +19,12 @@ pub type StateVersionId = Id<StateVersionAttributes>;
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub struct StateVersionAttributes {
-    /// Counts the versions.
+    /// Serial number, which counts the versions.
     pub serial: u64,
-    /// Whether outputs and resources were read from it; until then they are incomplete.
+    /// `true` once outputs and resources were read from it; until then they are incomplete.
     #[serde(default)]
     pub resources_processed: bool,
-    /// The version of Terraform that wrote it.
+    /// Version of Terraform that wrote it.
     #[serde(default)]
     pub terraform_version: Option<String>,
 }
@@ -31,19 +33,19 @@ impl Kind for StateVersionAttributes {
     const TYPE: &'static str = "state-versions";
 }
 
-/// One output value.
+/// Output value.
 pub type Output = Resource<OutputAttributes>;
 
 /// Attributes of an [`Output`].
 #[derive(Clone, Deserialize)]
 #[non_exhaustive]
 pub struct OutputAttributes {
-    /// Its name.
+    /// Name of the output.
     pub name: String,
-    /// Whether the value is kept secret; it is `null` then.
+    /// `true` if the value is kept secret; it is `null` then.
     #[serde(default)]
     pub sensitive: bool,
-    /// The value.
+    /// Value of the output.
     #[serde(default)]
     pub value: Value,
 }
@@ -52,7 +54,7 @@ impl Kind for OutputAttributes {
     const TYPE: &'static str = "state-version-outputs";
 }
 
-/// Without the value.
+/// Without the value, which may be a secret.
 impl std::fmt::Debug for OutputAttributes {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("OutputAttributes").field("name", &self.name).finish_non_exhaustive()

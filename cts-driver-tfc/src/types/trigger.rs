@@ -1,8 +1,10 @@
+//! Run triggers between workspaces.
+
 use serde::Deserialize;
 
 use crate::document::{Kind, Resource};
 
-/// What queues a run of one workspace when another one was applied.
+/// Trigger that queues a run of one workspace when another one was applied.
 pub type RunTrigger = Resource<RunTriggerAttributes>;
 
 /// Attributes of a [`RunTrigger`].
@@ -10,10 +12,10 @@ pub type RunTrigger = Resource<RunTriggerAttributes>;
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub struct RunTriggerAttributes {
-    /// The workspace that is watched.
+    /// Name of the workspace that is watched.
     #[serde(default)]
     pub sourceable_name: Option<String>,
-    /// The workspace that runs.
+    /// Name of the workspace that runs.
     #[serde(default)]
     pub workspace_name: Option<String>,
 }
@@ -22,11 +24,11 @@ impl Kind for RunTriggerAttributes {
     const TYPE: &'static str = "run-triggers";
 }
 
-/// Which run triggers of a workspace are listed.
+/// Direction of the run triggers that are listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RunTriggerKind {
-    /// Those that make it run.
+    /// Triggers that make the workspace run.
     Inbound,
-    /// Those by which it makes others run.
+    /// Triggers by which the workspace makes others run.
     Outbound,
 }

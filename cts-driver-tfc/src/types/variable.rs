@@ -1,3 +1,5 @@
+//! Variables of workspaces, with the limits that are known before they are sent.
+
 use std::fmt;
 
 use secrecy::{ExposeSecret as _, SecretString};
@@ -9,19 +11,19 @@ use crate::{
     id::Id,
 };
 
-/// A variable of a workspace.
+/// Variable of a workspace.
 pub type Variable = Resource<VariableAttributes>;
 
-/// The id of a [`Variable`], such as `var-EavQ1LztoRTQHSNT`.
+/// Id of a [`Variable`], such as `var-EavQ1LztoRTQHSNT`.
 pub type VariableId = Id<VariableAttributes>;
 
-/// What a variable is for.
+/// Category of a variable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Category {
-    /// An input of the root module.
+    /// Input of the root module.
     Terraform,
-    /// A variable of the environment that Terraform runs in.
+    /// Variable of the environment that Terraform runs in.
     Env,
 }
 
@@ -29,21 +31,21 @@ pub enum Category {
 #[derive(Clone, Deserialize)]
 #[non_exhaustive]
 pub struct VariableAttributes {
-    /// Its name.
+    /// Name of the variable.
     pub key: String,
-    /// Its value; `None` when it is sensitive.
+    /// Value; `None` if it is sensitive.
     #[serde(default)]
     pub value: Option<String>,
-    /// What it is for; `None` for a category that is not known.
+    /// Category; `None` for one that is not known.
     #[serde(default, deserialize_with = "known_category")]
     pub category: Option<Category>,
-    /// Whether the value is an expression and not a plain text.
+    /// `true` if the value is an expression and not a plain text.
     #[serde(default)]
     pub hcl: bool,
-    /// Whether the value cannot be read again.
+    /// `true` if the value cannot be read again.
     #[serde(default)]
     pub sensitive: bool,
-    /// For people.
+    /// Description, for people.
     #[serde(default)]
     pub description: Option<String>,
 }
@@ -54,6 +56,7 @@ impl Kind for VariableAttributes {
 
 fn known_category<'de, D: serde::Deserializer<'de>>(
     deserializer: D,
+    // A new category must not make the whole list unreadable.
 ) -> Result<Option<Category>, D::Error> {
     Ok(match Option::<String>::deserialize(deserializer)?.as_deref() {
         Some("terraform") => Some(Category::Terraform),
@@ -74,29 +77,29 @@ impl fmt::Debug for VariableAttributes {
     }
 }
 
-/// A variable as it should be.
+/// Variable as it should be.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct NewVariable {
-    /// Its name, at most 128 characters.
+    /// Name, at most 128 characters.
     pub key: String,
-    /// Its value, at most 256 KB.
+    /// Value, at most 256 KiB.
     pub value: SecretString,
-    /// What it is for.
+    /// Category.
     pub category: Category,
-    /// Whether the value is an expression and not a plain text.
+    /// `true` if the value is an expression and not a plain text.
     pub hcl: bool,
-    /// Whether the value cannot be read again.
+    /// `true` if the value cannot be read again.
     pub sensitive: bool,
-    /// For people, at most 512 characters.
+    /// Description for people, at most 512 characters.
     pub description: String,
 }
 
-/// The largest value that the platform takes.
+/// Largest value that the platform takes, in bytes.
 const LARGEST_VALUE: usize = 256 * 1024;
 
 impl NewVariable {
-    /// An input of the root module that is a plain text.
+    /// Creates an input of the root module that is a plain text.
     pub fn new(key: impl Into<String>, value: impl Into<SecretString>) -> Self {
         Self {
             key: key.into(),
@@ -126,7 +129,7 @@ impl NewVariable {
     }
 }
 
-/// Whether the platform takes a value of this size.
+/// Checks that the platform takes a value of this size.
 pub(crate) fn check_value(key: &str, value: &SecretString) -> Result<()> {
     let size = value.expose_secret().len();
     if size <= LARGEST_VALUE {
@@ -141,13 +144,13 @@ pub(crate) fn check_value(key: &str, value: &SecretString) -> Result<()> {
     })
 }
 
-/// What is to be changed of a variable; what is `None` stays.
+/// Change of a variable; a field that is `None` stays as it is.
 #[derive(Debug, Clone, Default)]
 pub struct VariableChange {
-    /// The value.
+    /// New value.
     pub value: Option<SecretString>,
-    /// Whether the value is an expression.
+    /// `true` if the value is an expression.
     pub hcl: Option<bool>,
-    /// Whether the value cannot be read again; this cannot be taken back.
+    /// `true` if the value cannot be read again, which is for good.
     pub sensitive: Option<bool>,
 }

@@ -1,3 +1,5 @@
+//! Workspaces: what the platform says of one, and what is asked for with a new or changed one.
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
@@ -10,13 +12,13 @@ use crate::{
     id::Id,
 };
 
-/// A workspace: one state, its variables and its runs.
+/// Workspace: one state, its variables and its runs.
 pub type Workspace = Resource<WorkspaceAttributes>;
 
-/// The id of a [`Workspace`], such as `ws-6jrRyVDv1J8zQMB5`.
+/// Id of a [`Workspace`], such as `ws-6jrRyVDv1J8zQMB5`.
 pub type WorkspaceId = Id<WorkspaceAttributes>;
 
-/// Attributes of an organization; nothing of them is needed.
+/// Attributes of an organization, of which none are needed.
 #[derive(Debug, Clone, Deserialize)]
 #[non_exhaustive]
 pub struct OrganizationAttributes {}
@@ -25,18 +27,18 @@ impl Kind for OrganizationAttributes {
     const TYPE: &'static str = "organizations";
 }
 
-/// Where runs are executed.
+/// Place at which runs are executed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
 #[non_exhaustive]
 pub enum ExecutionMode {
-    /// By the platform.
+    /// The platform executes runs.
     Remote,
-    /// By agents of a pool.
+    /// Agents of a pool execute runs.
     Agent,
-    /// Elsewhere: the platform only keeps the state.
+    /// Runs are executed elsewhere: the platform only keeps the state.
     Local,
-    /// One that is not known.
+    /// Mode that is not known.
     Other(String),
 }
 
@@ -67,42 +69,42 @@ impl From<ExecutionMode> for String {
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub struct WorkspaceAttributes {
-    /// Its name, unique in the organization.
+    /// Name, unique in the organization.
     pub name: String,
-    /// Whether runs are applied without confirmation.
+    /// `true` if runs are applied without confirmation.
     #[serde(default)]
     pub auto_apply: bool,
-    /// Where runs are executed; `None` on releases that know only `operations`.
+    /// Execution mode; `None` on releases that know only `operations`.
     #[serde(default)]
     pub execution_mode: Option<ExecutionMode>,
-    /// Whether runs are executed at all; the older form of `execution_mode`.
+    /// `true` if runs are executed at all; the older form of `execution_mode`.
     #[serde(default)]
     pub operations: Option<bool>,
-    /// Whether no run may begin.
+    /// `true` if no run may begin.
     #[serde(default)]
     pub locked: bool,
-    /// The version of Terraform, or a constraint.
+    /// Version of Terraform, or a constraint.
     #[serde(default)]
     pub terraform_version: Option<String>,
-    /// The repository that it is connected to.
+    /// Repository that it is connected to.
     #[serde(default)]
     pub vcs_repo: Option<Value>,
-    /// The names of its tags; `None` on releases without tags.
+    /// Names of its tags; `None` on releases without tags.
     #[serde(default)]
     pub tag_names: Option<Vec<String>>,
-    /// Who made it, in that program's own words.
+    /// Maker, in that program's own words.
     #[serde(default)]
     pub source_name: Option<String>,
-    /// For people.
+    /// Description, for people.
     #[serde(default)]
     pub description: Option<String>,
-    /// How many resources its state has.
+    /// Number of resources in its state.
     #[serde(default)]
     pub resource_count: Option<u64>,
-    /// Which settings stand over those of the organization; only newer releases know it.
+    /// Settings that stand over those of the organization; only newer releases know it.
     #[serde(default)]
     pub setting_overwrites: Option<BTreeMap<String, Value>>,
-    /// What the token may do.
+    /// Actions that are allowed to the token.
     #[serde(default)]
     pub permissions: WorkspacePermissions,
 }
@@ -112,7 +114,7 @@ impl Kind for WorkspaceAttributes {
 }
 
 impl WorkspaceAttributes {
-    /// Where runs are executed, also on releases that know only `operations`.
+    /// Returns the execution mode, also on releases that know only `operations`.
     pub fn mode(&self) -> ExecutionMode {
         match (&self.execution_mode, self.operations) {
             (Some(mode), _) => mode.clone(),
@@ -122,67 +124,68 @@ impl WorkspaceAttributes {
     }
 }
 
-/// What the token may do with a workspace.
+/// Actions with a workspace that are allowed to the token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
 #[non_exhaustive]
 pub struct WorkspacePermissions {
-    /// It may queue runs.
+    /// The token may queue runs.
     pub can_queue_run: bool,
-    /// It may confirm them.
+    /// The token may confirm runs.
     pub can_queue_apply: bool,
-    /// It may change variables.
+    /// The token may change variables.
     pub can_update_variable: bool,
 }
 
 impl Default for WorkspacePermissions {
-    /// What is not said is allowed, until the platform refuses it.
+    /// Returns permission for everything: what an answer leaves out is allowed, until the platform
+    /// refuses it.
     fn default() -> Self {
         Self { can_queue_run: true, can_queue_apply: true, can_update_variable: true }
     }
 }
 
-/// A workspace to be made.
+/// Options of a new workspace.
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub struct NewWorkspace {
-    /// Letters, digits, `-` and `_`; unique in the organization.
+    /// Name of letters, digits, `-` and `_`, unique in the organization.
     pub name: String,
-    /// For people.
+    /// Description, for people.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub description: String,
-    /// Where runs are executed; the organization's default if `None`.
+    /// Execution mode; the organization's default if `None`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub execution_mode: Option<ExecutionMode>,
-    /// The older form of `execution_mode`; never both.
+    /// Older form of `execution_mode`; never both.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub operations: Option<bool>,
-    /// The pool, for [`ExecutionMode::Agent`].
+    /// Agent pool, for [`ExecutionMode::Agent`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent_pool_id: Option<AgentPoolId>,
-    /// Whether runs are applied without confirmation.
+    /// `true` if runs are applied without confirmation.
     pub auto_apply: bool,
-    /// The version of Terraform, a constraint, or `latest`.
+    /// Version of Terraform, a constraint, or `latest`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub terraform_version: Option<String>,
-    /// Whether uploads queue runs even before the first run.
+    /// `true` if uploads queue runs even before the first run.
     pub queue_all_runs: bool,
-    /// Who makes it.
+    /// Maker of the workspace.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub source_name: String,
-    /// The project that it belongs to; the default one if `None`.
+    /// Project that it belongs to; the default one if `None`.
     #[serde(skip)]
     pub project: Option<ProjectId>,
 }
 
 impl NewWorkspace {
-    /// A workspace of this name, with the platform's defaults.
+    /// Creates options for a workspace of this name, with the platform's defaults.
     pub fn new(name: impl Into<String>) -> Self {
         Self { name: name.into(), ..Self::default() }
     }
 
-    /// The document that asks for it.
+    /// Returns the document that asks for the workspace.
     ///
     /// # Errors
     ///
@@ -203,6 +206,7 @@ impl NewWorkspace {
         check_pool(self.execution_mode.as_ref(), self.agent_pool_id.as_ref())
             .map_err(|problem| Error::Input { operation: "create workspace", problem })?;
         let mut data = json!({"type": "workspaces", "attributes": self});
+        // A relationship, not an attribute like everything else.
         if let (Some(project), Some(data)) = (&self.project, data.as_object_mut()) {
             data.insert(
                 "relationships".to_owned(),
@@ -213,35 +217,36 @@ impl NewWorkspace {
     }
 }
 
-/// What is to be changed of a workspace; what is `None` stays.
+/// Change of a workspace; a field that is `None` stays as it is.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub struct WorkspaceChange {
-    /// For people.
+    /// Description, for people.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// Where runs are executed.
+    /// Execution mode.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub execution_mode: Option<ExecutionMode>,
-    /// The pool, for [`ExecutionMode::Agent`].
+    /// Agent pool, for [`ExecutionMode::Agent`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent_pool_id: Option<AgentPoolId>,
-    /// The version of Terraform.
+    /// Version of Terraform.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub terraform_version: Option<String>,
-    /// Which settings stand over those of the organization; only newer releases take it.
+    /// Settings that stand over those of the organization; only newer releases take it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub setting_overwrites: Option<BTreeMap<String, bool>>,
 }
 
 impl WorkspaceChange {
-    /// Whether nothing is to be changed.
+    /// Returns `true` if nothing is to be changed.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
     pub(crate) fn document(&self) -> Result<Value> {
+        // A pool alone is not checked: the mode that the workspace has decides on it.
         if self.execution_mode.is_some() {
             check_pool(self.execution_mode.as_ref(), self.agent_pool_id.as_ref())
                 .map_err(|problem| Error::Input { operation: "change workspace", problem })?;

@@ -32,7 +32,8 @@ async fn upload(
     version.id
 }
 
-/// Spec: TFC21
+/// Case TFC21: options of a new run are sent if they are set; a run without a workspace is not
+/// sent.
 #[tokio::test(start_paused = true)]
 async fn runs_are_made_as_asked_for() {
     let tfc = TestTfc::new();
@@ -82,7 +83,8 @@ async fn runs_are_made_as_asked_for() {
     assert_eq!(tfc.requests().len(), before);
 }
 
-/// Spec: TFC21
+/// Case TFC21: options of a new run are sent if they are set; a run without a workspace is not
+/// sent.
 #[tokio::test(start_paused = true)]
 async fn a_run_that_is_saved_or_refreshes_only_is_not_applied_by_itself() {
     let cases: [(Change, &str); 2] = [
@@ -99,7 +101,7 @@ async fn a_run_that_is_saved_or_refreshes_only_is_not_applied_by_itself() {
     }
 }
 
-/// Spec: TFC22
+/// Case TFC22: ending a run by force needs that it was cancelled; before that it is a 409.
 #[tokio::test(start_paused = true)]
 async fn a_run_is_cancelled_before_it_is_ended_by_force() {
     let (tfc, client, workspace) = scene().await;
@@ -114,7 +116,7 @@ async fn a_run_is_cancelled_before_it_is_ended_by_force() {
     assert_eq!(client.run(&run).await.unwrap().run.attributes.status, RunStatus::Canceled);
 }
 
-/// Spec: TFC23
+/// Case TFC23: discarding, applying or cancelling an unknown run is a 404.
 #[tokio::test(start_paused = true)]
 async fn what_is_not_there_cannot_be_acted_on() {
     let (_tfc, client, _) = scene().await;
@@ -131,7 +133,7 @@ async fn what_is_not_there_cannot_be_acted_on() {
     }
 }
 
-/// Spec: TFC25
+/// Case TFC25: the current configuration version cannot be archived.
 #[tokio::test(start_paused = true)]
 async fn the_current_upload_is_kept() {
     let (_tfc, client, workspace) = scene().await;

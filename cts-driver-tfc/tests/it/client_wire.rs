@@ -40,7 +40,8 @@ fn page_with_totals(runs: &[Value], next: Option<u32>) -> Value {
     page
 }
 
-/// Spec: TFC17
+/// Case TFC17: bodies of errors that are JSON:API, lists of texts, or no JSON have readable
+/// messages.
 #[tokio::test]
 async fn errors_say_what_the_document_says() {
     for (status, body, expected) in [
@@ -60,7 +61,7 @@ async fn errors_say_what_the_document_says() {
     }
 }
 
-/// Spec: TFC18
+/// Case TFC18: several values of `include` are one parameter, joined by commas.
 #[tokio::test]
 async fn what_is_included_is_one_parameter() {
     let server = MockServer::start().await;
@@ -82,7 +83,7 @@ async fn what_is_included_is_one_parameter() {
     assert!(request.headers["user-agent"].to_str().unwrap().starts_with("cts-driver-tfc/"));
 }
 
-/// Spec: TFC19
+/// Case TFC19: lists over several pages are read whole, also without totals.
 #[tokio::test]
 async fn all_pages_are_read_with_and_without_totals() {
     let server = MockServer::start().await;
@@ -126,7 +127,7 @@ async fn a_page_that_leads_back_ends_the_list() {
     assert!(query.contains("filter%5Bstatus_group%5D=non_final"), "{query}");
 }
 
-/// Spec: TFC20
+/// Case TFC20: a POST without a body has the content type of JSON:API still.
 #[tokio::test]
 async fn a_request_without_a_body_still_says_what_it_would_be() {
     let server = MockServer::start().await;
@@ -154,7 +155,8 @@ async fn a_comment_goes_as_plain_json() {
     client(&server).confirm_run(&"run-1".parse().unwrap(), "yes").await.unwrap();
 }
 
-/// Spec: TFC21
+/// Case TFC21: options of a new run are sent if they are set; a run without a workspace is not
+/// sent.
 #[tokio::test]
 async fn a_request_for_a_run_says_what_was_asked_for_and_nothing_else() {
     let cases: [(Change, Value); 10] = [
@@ -211,7 +213,8 @@ async fn a_request_for_a_run_says_what_was_asked_for_and_nothing_else() {
     }
 }
 
-/// Spec: TFC26
+/// Case TFC26: a variable needs a key and a category, not a value, and takes changes of single
+/// attributes.
 #[tokio::test]
 async fn a_change_of_a_variable_says_what_changes_and_nothing_else() {
     let change = |value: Option<&str>, sensitive| {
@@ -240,7 +243,7 @@ async fn a_change_of_a_variable_says_what_changes_and_nothing_else() {
     }
 }
 
-/// Spec: TFC37
+/// Case TFC37: the token is not sent to the host that the plan as JSON redirects to.
 #[tokio::test]
 async fn the_token_is_not_shown_to_the_host_of_a_redirect() {
     let (server, other) = (MockServer::start().await, MockServer::start().await);
@@ -294,7 +297,8 @@ async fn an_upload_has_no_token_and_bad_addresses_are_refused() {
     assert_eq!(request.body, b"tar");
 }
 
-/// Spec: TFC24
+/// Case TFC24: an upload to a bad address, of a path that is no folder, or of none is an error
+/// without a run.
 #[tokio::test]
 async fn an_upload_to_a_bad_address_is_an_error_without_the_address() {
     let server = MockServer::start().await;

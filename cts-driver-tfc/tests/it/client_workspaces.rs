@@ -17,7 +17,8 @@ async fn scene() -> (TestTfc, Client, Workspace) {
     (tfc, client, workspace)
 }
 
-/// Spec: TFC26
+/// Case TFC26: a variable needs a key and a category, not a value, and takes changes of single
+/// attributes.
 #[tokio::test(start_paused = true)]
 async fn variables_are_made_changed_and_deleted() {
     let (tfc, client, workspace) = scene().await;
@@ -60,7 +61,8 @@ async fn variables_are_made_changed_and_deleted() {
 
 /// The platform's own words for a key, a category and a value that are missing.
 ///
-/// Spec: TFC26
+/// Case TFC26: a variable needs a key and a category, not a value, and takes changes of single
+/// attributes.
 #[tokio::test(start_paused = true)]
 async fn the_platform_refuses_variables_without_key_or_category() {
     use cts_driver_tfc::Platform as _;
@@ -83,7 +85,8 @@ async fn the_platform_refuses_variables_without_key_or_category() {
     }
 }
 
-/// Spec: TFC27
+/// Case TFC27: a workspace with an invalid name, or whose mode and pool do not fit, is refused
+/// before it is sent.
 #[tokio::test(start_paused = true)]
 async fn workspaces_that_cannot_be_are_not_asked_for() {
     let (tfc, client, _) = scene().await;
@@ -108,7 +111,7 @@ async fn workspaces_that_cannot_be_are_not_asked_for() {
     assert!(taken.is_refused() && taken.to_string().contains("already been taken"), "{taken}");
 }
 
-/// Spec: TFC28
+/// Case TFC28: 26 tags are listed over pages, and more than 10 tag bindings are refused.
 #[tokio::test(start_paused = true)]
 async fn many_tags_are_listed_and_many_bindings_refused() {
     let (tfc, client, workspace) = scene().await;
@@ -133,7 +136,7 @@ async fn many_tags_are_listed_and_many_bindings_refused() {
     assert!(error.to_string().contains("cannot exceed 10 bindings per resource"), "{error}");
 }
 
-/// Spec: TFC29
+/// Case TFC29: safe-delete of a locked or managing workspace is a 409, of a free one a 204.
 #[tokio::test(start_paused = true)]
 async fn a_workspace_is_deleted_only_when_it_is_free() {
     let (tfc, client, workspace) = scene().await;

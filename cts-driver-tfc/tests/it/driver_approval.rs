@@ -25,7 +25,8 @@ fn ticket(outcome: Outcome) -> String {
     }
 }
 
-/// Spec: TFC32
+/// Case TFC32: in a workspace without automatic apply, newer data discards the run that waits and
+/// queues another.
 #[tokio::test(start_paused = true)]
 async fn newer_data_discards_the_run_that_waits_for_a_person() {
     let scene = manual().await;

@@ -42,7 +42,7 @@ async fn a_change_is_one_request_for_the_value_one_for_the_run_and_polls() {
     assert_eq!(scene.tfc.requests().len(), before);
 }
 
-/// Spec: TFC31
+/// Case TFC31: a run that ends as `planned_and_finished` is a success without an apply.
 #[tokio::test(start_paused = true)]
 async fn a_run_without_changes_is_not_waited_for_any_longer() {
     let scene = Scene::new().await;
@@ -53,7 +53,7 @@ async fn a_run_without_changes_is_not_waited_for_any_longer() {
     assert_eq!(run.status, "planned_and_finished");
 }
 
-/// Spec: TFC35
+/// Case TFC35: the error of a run that failed names workspace, run id and address.
 #[tokio::test(start_paused = true)]
 async fn a_failed_plan_is_told_with_workspace_run_url_and_its_errors() {
     let scene = Scene::new().await;
@@ -112,7 +112,7 @@ async fn a_run_that_somebody_ends_is_an_error_that_says_so() {
     );
 }
 
-/// Spec: TFC34
+/// Case TFC34: an inspection is a plan-only run with an address, and changes no variable.
 #[tokio::test(start_paused = true)]
 async fn an_inspection_changes_no_variable_and_names_its_run() {
     let scene = Scene::new().await;
@@ -204,7 +204,7 @@ async fn a_run_whose_answer_was_lost_is_adopted_and_not_made_twice() {
     assert_eq!(scene.tfc.runs("web").len(), 2);
 }
 
-/// Spec: TFC36
+/// Case TFC36: a workspace that was deleted on the way is made again once, and then an error.
 #[tokio::test(start_paused = true)]
 async fn a_workspace_that_was_deleted_is_made_anew_once() {
     let scene = Scene::new().await;
@@ -230,7 +230,7 @@ async fn a_workspace_that_was_deleted_is_made_anew_once() {
     }
 }
 
-/// Spec: TFC15
+/// Case TFC15: 429 is waited for until the limit is reset, and other 4xx are not repeated.
 #[tokio::test(start_paused = true)]
 async fn the_rate_limit_is_waited_for_and_the_run_is_made_once() {
     let scene = Scene::new().await;

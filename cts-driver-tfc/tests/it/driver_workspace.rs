@@ -29,7 +29,7 @@ fn text_of(archive: &[u8], name: &str) -> String {
     panic!("{name} is not in the archive")
 }
 
-/// Spec: TFC9
+/// Case TFC9: a new workspace has the version of Terraform that the task names.
 #[tokio::test(start_paused = true)]
 async fn a_workspace_is_made_as_the_task_says() {
     let tfc = TestTfc::new();
@@ -75,7 +75,8 @@ async fn a_found_workspace_keeps_its_manual_apply_and_gets_what_the_task_sets() 
     assert_eq!(writes.count(), 0, "{:?}", &requests[before..]);
 }
 
-/// Spec: TFC33
+/// Case TFC33: a workspace with a repository, the mode `local`, a denied tag or no allowed one is
+/// refused and left alone.
 #[tokio::test(start_paused = true)]
 async fn a_workspace_that_cannot_serve_is_refused_and_left_alone() {
     let lists = json!({"workspaces": {"tags_allowlist": ["allowed"], "tags_denylist": ["denied"]}});
@@ -175,7 +176,7 @@ async fn tags_that_were_taken_away_are_added_again_by_the_next_start() {
     assert_eq!(scene.tfc.tags("web"), ["own", "source:cts", "team-a"]);
 }
 
-/// Spec: TFC16
+/// Case TFC16: a request of the preparation that is answered with 500 twice succeeds in the end.
 #[tokio::test(start_paused = true)]
 async fn failures_that_pass_do_not_fail_the_preparation() {
     let scene = Scene::new().await;
@@ -201,7 +202,7 @@ async fn a_creation_whose_answer_was_lost_is_found_again() {
     assert_eq!(scene.tfc.tags("web"), ["source:cts"]);
 }
 
-/// Spec: TFC11
+/// Case TFC11: source and version of `required_providers` stand in `main.tf` as written.
 #[tokio::test(start_paused = true)]
 async fn sources_and_versions_of_providers_stand_in_the_upload() {
     let tfc = TestTfc::new();
@@ -333,7 +334,8 @@ async fn a_wrong_token_or_organization_is_told_at_the_start() {
     }
 }
 
-/// Spec: TFC24
+/// Case TFC24: an upload to a bad address, of a path that is no folder, or of none is an error
+/// without a run.
 #[tokio::test(start_paused = true)]
 async fn a_module_that_is_gone_or_no_folder_makes_no_run() {
     let folder = tempfile::tempdir().unwrap();
@@ -385,7 +387,8 @@ impl Platform for Elsewhere {
     }
 }
 
-/// Spec: TFC24
+/// Case TFC24: an upload to a bad address, of a path that is no folder, or of none is an error
+/// without a run.
 #[tokio::test(start_paused = true)]
 async fn an_upload_that_cannot_be_made_is_followed_by_no_run() {
     for address in [json!(null), json!(""), json!("ftp://s3cr3t/x"), json!("http://s3cr3t:99999/")]

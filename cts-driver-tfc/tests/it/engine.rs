@@ -128,7 +128,7 @@ impl Running {
     }
 }
 
-/// Spec: TFC13
+/// Case TFC13: a task that is enabled again is triggered.
 #[tokio::test(start_paused = true)]
 async fn a_task_that_is_enabled_again_runs() {
     let consul = TestConsul::new();
@@ -155,7 +155,8 @@ async fn a_task_that_is_enabled_again_runs() {
     running.end().await;
 }
 
-/// Spec: TFC32
+/// Case TFC32: in a workspace without automatic apply, newer data discards the run that waits and
+/// queues another.
 #[tokio::test(start_paused = true)]
 async fn a_run_that_waits_for_a_person_does_not_hold_up_its_task() {
     let consul = TestConsul::new();
@@ -231,7 +232,8 @@ async fn costs_and_an_overridden_policy_are_in_the_event() {
     running.end().await;
 }
 
-/// Spec: TFC12
+/// Case TFC12: the filter of a service is honoured, and a scheduled task runs if only services
+/// changed.
 #[tokio::test]
 async fn a_filter_is_honoured_and_a_schedule_runs_for_changed_services() {
     let Some(consul) = Suite("tfc_engine").part("consul", "a filter is honoured") else { return };

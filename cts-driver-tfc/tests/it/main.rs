@@ -1,4 +1,8 @@
-//! The client, the driver and the double.
+//! Tests of the client and the driver against the double, and of the double itself.
+//!
+//! `Case TFC…` in a comment numbers a case of upstream's tests and reports: Consul-Terraform-Sync
+//! `config/*_test.go` and its CHANGELOG, go-tfe `*_integration_test.go` and `tfe_test.go`, and the
+//! documentation of HCP Terraform's API.
 #![expect(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 mod client_runs;

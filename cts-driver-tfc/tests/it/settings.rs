@@ -36,7 +36,8 @@ fn findings(more: &Value, blocks: &[TaskBlock]) -> (Vec<String>, Vec<String>) {
     }
 }
 
-/// Spec: TFC1
+/// Case TFC1: no block, an empty one, `remote`, and `agent` with id, name or both (with a warning)
+/// are valid.
 #[test]
 fn a_workspace_runs_remotely_or_on_agents_of_a_pool() {
     for (body, warns) in [
@@ -61,7 +62,7 @@ fn a_workspace_runs_remotely_or_on_agents_of_a_pool() {
     assert!(read(&json!({}), &[]).is_ok(), "no block at all");
 }
 
-/// Spec: TFC2
+/// Case TFC2: the mode `local`, `agent` without a pool, and `remote` with a pool are errors.
 #[test]
 fn modes_and_pools_that_do_not_go_together_are_refused() {
     for (body, expected) in [
@@ -96,7 +97,7 @@ fn modes_and_pools_that_do_not_go_together_are_refused() {
 
 /// Deviation from the table: without `supported_versions` no version is too new.
 ///
-/// Spec: TFC3
+/// Case TFC3: `terraform_version` is an exact, supported version; `1.0` and `abc` are errors.
 #[test]
 fn versions_are_exact_and_supported() {
     let upper = json!({"supported_versions": ">= 0.13.0, <= 1.14.3"});
@@ -126,7 +127,9 @@ fn versions_are_exact_and_supported() {
     }
 }
 
-/// Spec: TFC4, TFC5
+/// Case TFC4: of two blocks, the later one's values stand over the earlier one's, and an empty one
+/// keeps them.
+/// Case TFC5: a copy of a block shares nothing with it.
 #[test]
 fn later_settings_stand_over_earlier_ones_and_copies_are_their_own() {
     let fields = ["execution_mode", "agent_pool_id", "agent_pool_name", "terraform_version"];
@@ -161,7 +164,8 @@ fn the_deprecated_version_of_a_task_counts_where_the_block_says_nothing() {
     assert!(WorkspaceBlock::of(&task).problems(&VersionConstraint::default()).is_empty());
 }
 
-/// Spec: TFC8
+/// Case TFC8: the prefix `cts_` gives `cts_task_firewall`, the old `workspace_prefix = "cts"` gives
+/// `cts-task-firewall`.
 #[test]
 fn names_of_workspaces_have_a_prefix() {
     let named = |more: Value| {
@@ -293,7 +297,7 @@ task {
 }
 "#;
 
-/// Spec: TFC6
+/// Case TFC6: `terraform_cloud_workspace` survives a round trip through a task's JSON.
 #[test]
 fn a_tasks_block_survives_files_and_json() {
     let loaded = load(FILE).unwrap();

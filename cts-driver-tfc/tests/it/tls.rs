@@ -103,7 +103,7 @@ async fn serve(listener: TcpListener, acceptor: TlsAcceptor) {
     }
 }
 
-/// Spec: TFC10
+/// Case TFC10: the first request uses the TLS settings, too.
 #[tokio::test]
 async fn a_private_authority_is_known_from_the_first_request_on() {
     let secure = Secure::start().await;
