@@ -237,7 +237,7 @@ impl Client {
         let mut renewed = false;
         loop {
             // Before the permit, since waiting for the limit may take long.
-            self.turn(call.budget).await;
+            self.acquire(call.budget).await;
             if call.method != Method::GET
                 && let Some(permit) = &self.permit
             {
@@ -309,15 +309,15 @@ impl Client {
         }
     }
 
-    async fn turn(&self, budget: Budget) {
+    async fn acquire(&self, budget: Budget) {
         match budget {
             Budget::Plain => {}
-            Budget::Poll => self.shared.polls.turn().await,
-            Budget::RunList => self.shared.run_lists.turn().await,
+            Budget::Poll => self.shared.polls.acquire().await,
+            Budget::RunList => self.shared.run_lists.acquire().await,
             // The platform does not count requests to the archive host.
             Budget::Archive => return,
         }
-        self.shared.requests.turn().await;
+        self.shared.requests.acquire().await;
     }
 
     /// Holds all requests of the limit that this call exceeded.

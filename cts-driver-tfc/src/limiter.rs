@@ -56,7 +56,7 @@ impl Limiter {
     /// # Cancel safety
     ///
     /// Dropping the future loses the moment that was given to it, which only slows others down.
-    pub(crate) async fn turn(&self) {
+    pub(crate) async fn acquire(&self) {
         tokio::time::sleep_until(self.reserve(Instant::now())).await;
         // A pause may have come in meanwhile.
         loop {
@@ -106,7 +106,7 @@ mod tests {
         let start = Instant::now();
         let mut moments = Vec::new();
         for _ in 0..count {
-            limiter.turn().await;
+            limiter.acquire().await;
             moments.push(start.elapsed().as_millis());
         }
         moments
@@ -127,7 +127,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_pause_holds_everybody() {
         let limiter = Limiter::new(1000.0, 100.0);
-        limiter.turn().await;
+        limiter.acquire().await;
         limiter.pause(Duration::from_secs(2));
         let waited = moments(&limiter, 5).await;
         assert!(waited[0] >= 2000 && waited[4] < 2100, "{waited:?}");

@@ -48,7 +48,7 @@ impl Life {
 
     async fn plan_and_apply(&self) -> Result<(), Over> {
         // Runs that may apply wait for each other; plan-only ones do not.
-        self.until(State::has_turn).await?;
+        self.until(State::may_start).await?;
         self.enter("plan_queued")?;
         self.with(|state, id| {
             if let Some(run) = state.runs.get(id).filter(|run| !run.plan_only) {

@@ -274,7 +274,7 @@ impl State {
     }
 
     /// Returns `true` if no lock and no earlier run of its workspace holds this run up.
-    pub(super) fn has_turn(&self, id: &str) -> bool {
+    pub(super) fn may_start(&self, id: &str) -> bool {
         let Some(run) = self.runs.get(id) else { return false };
         // Plan-only runs need no lock and wait for nobody.
         if run.plan_only {

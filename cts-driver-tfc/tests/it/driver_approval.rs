@@ -168,7 +168,7 @@ async fn a_new_process_discards_what_the_old_one_left_and_nothing_else() {
     let other = other.prepared(&web()).await;
     let applying = async { other.apply(ApplyRequest::Inputs(&second), &context).await.unwrap() };
     let person = async {
-        // Ours is gone, so that the other one gets its turn, which ends it.
+        // Ours is gone, so that the other one starts, which ends it.
         scene
             .tfc
             .wait_until(|tfc| {
