@@ -276,7 +276,7 @@ impl Client {
                 Next::Done => return tried,
                 Next::Pause(wait) => self.pause(call, wait),
                 Next::Again(wait) => {
-                    tell(call, wait, tried.as_ref());
+                    log_retry(call, wait, tried.as_ref());
                     tokio::time::sleep(wait).await;
                 }
             }
@@ -392,7 +392,7 @@ fn random() -> f64 {
     jitter.next_delay().as_secs_f64()
 }
 
-fn tell(call: &Call, wait: Duration, tried: Result<&http::Response<Bytes>, &Error>) {
+fn log_retry(call: &Call, wait: Duration, tried: Result<&http::Response<Bytes>, &Error>) {
     let problem = match tried {
         Ok(answer) => answer.status().to_string(),
         Err(error) => consul_watch::error_chain(error),

@@ -96,7 +96,7 @@ impl Runs<'_> {
         let reason = tokio::select! {
             created = &mut creating => {
                 let run = created?;
-                self.tell(&run);
+                self.report_created(&run);
                 return Ok(run);
             }
             reason = self.context.stop.stopped() => reason,
@@ -149,7 +149,7 @@ impl Runs<'_> {
         Ok(runs.into_iter().find(holds))
     }
 
-    fn tell(&self, run: &Run) {
+    fn report_created(&self, run: &Run) {
         let url = self.url(&run.id);
         tracing::info!(task.name = %self.task.name, run.id = %run.id, run.url = url, "run created");
         self.context.progress.report(&format!("run {} created: {url}", run.id));
@@ -187,9 +187,9 @@ impl Runs<'_> {
                     answered = Instant::now();
                     let attributes = &report.run.attributes;
                     // Before the status, so that the lines of a plan come before "planned".
-                    self.tell_logs(&report, Which::Ended).await;
+                    self.report_logs(&report, Which::Ended).await;
                     self.notice(id, &mut known, &attributes.status);
-                    self.tell_logs(&report, Which::Growing).await;
+                    self.report_logs(&report, Which::Growing).await;
                     let phase = attributes.phase();
                     let waits =
                         phase == Phase::Waiting && self.really_waits(&report, &mut settled_since);

@@ -157,7 +157,7 @@ mod tests {
             &there,
             &written,
         );
-        let told: Vec<String> = steps
+        let reported: Vec<String> = steps
             .iter()
             .map(|step| match step {
                 Step::Create(new) => format!("create {}", new.key),
@@ -169,7 +169,7 @@ mod tests {
             })
             .collect();
         assert_eq!(
-            told,
+            reported,
             [
                 "update var-other true None",
                 "update var-plain true Some(true)",

@@ -9,8 +9,8 @@ use crate::types::{PlanAttributes, RunAttributes, RunStatus, WorkspaceAttributes
 /// Case TFC17: bodies of errors that are JSON:API, lists of texts, or no JSON have readable
 /// messages.
 #[test]
-fn every_form_of_error_document_is_told_in_words() {
-    let told = |status: u16, body: &str| {
+fn every_form_of_error_document_is_reported_in_words() {
+    let reported = |status: u16, body: &str| {
         error_message(StatusCode::from_u16(status).unwrap(), body.as_bytes())
     };
     let document = json!({"errors": [
@@ -20,15 +20,15 @@ fn every_form_of_error_document_is_told_in_words() {
         {"status": 429, "title": "Too many requests"},
     ]});
     assert_eq!(
-        told(422, &document.to_string()),
+        reported(422, &document.to_string()),
         "invalid attribute: Name has already been taken\n404: not found\n429: Too many requests"
     );
-    assert_eq!(told(400, r#"{"errors":["x"]}"#), "x");
-    assert_eq!(told(400, ""), "400 Bad Request");
-    assert_eq!(told(400, "{}"), "400 Bad Request ({})");
-    assert_eq!(told(400, r#"{"errors":[]}"#), "400 Bad Request");
-    assert_eq!(told(502, "<html>\n  Bad  gateway"), "502 Bad Gateway (<html> Bad gateway)");
-    let long = told(500, &"é".repeat(5000));
+    assert_eq!(reported(400, r#"{"errors":["x"]}"#), "x");
+    assert_eq!(reported(400, ""), "400 Bad Request");
+    assert_eq!(reported(400, "{}"), "400 Bad Request ({})");
+    assert_eq!(reported(400, r#"{"errors":[]}"#), "400 Bad Request");
+    assert_eq!(reported(502, "<html>\n  Bad  gateway"), "502 Bad Gateway (<html> Bad gateway)");
+    let long = reported(500, &"é".repeat(5000));
     assert!(long.chars().count() < 250, "{long}");
 }
 

@@ -110,8 +110,8 @@ impl Platform for Gone {
 async fn the_address_of_a_log_is_in_no_error_though_the_host_repeats_it() {
     let client = Client::with_platform(Arc::new(Gone), ClientOptions::default(), "t".into());
     let error = read(&client, &"https://archivist/object/5ecret".into()).await.unwrap_err();
-    let told = format!("{error} {error:?}");
-    assert!(told.contains("410") && !told.contains("5ecret"), "{told}");
+    let reported = format!("{error} {error:?}");
+    assert!(reported.contains("410") && !reported.contains("5ecret"), "{reported}");
 }
 
 fn long_text() -> String {
@@ -169,7 +169,7 @@ async fn a_log_without_marks_ends_where_nothing_follows() {
 }
 
 #[test]
-fn structured_lines_are_told_by_their_message() {
+fn structured_lines_are_shown_by_their_message() {
     let log = taken(&[
         b"{\"@level\":\"info\",\"@message\":\"\\u001b[1mPlan: 1 to add\\u001b[0m\",\"type\":\"change_summary\"}\n",
         b"{not json}\nplain\x1b[31m red\x1b[0m\x07\n",
@@ -198,9 +198,9 @@ fn lines_are_whole_however_the_log_is_cut() {
     for at in 0..log.len() {
         let (left, right) = log.split_at(at);
         let mut lines = LogLines::default();
-        let told: Vec<String> =
+        let reported: Vec<String> =
             [left, right].into_iter().flat_map(|piece| lines.take(piece)).collect();
-        assert_eq!(told, ["one", "zwölf", "last"], "cut at {at}");
+        assert_eq!(reported, ["one", "zwölf", "last"], "cut at {at}");
         assert!(lines.is_complete() && lines.is_framed());
         assert_eq!(lines.offset(), u64::try_from(log.len() - "after".len()).unwrap());
     }
@@ -214,8 +214,8 @@ fn lines_are_whole_however_the_log_is_cut() {
 fn a_line_that_is_too_long_is_left_out() {
     let mut lines = LogLines::default();
     let long = "x".repeat(LONGEST_LINE + 1);
-    let told = lines.take(format!("{long}\nnext\n").as_bytes());
-    assert_eq!(told, ["(a line of more than 65536 bytes is left out)", "next"]);
+    let reported = lines.take(format!("{long}\nnext\n").as_bytes());
+    assert_eq!(reported, ["(a line of more than 65536 bytes is left out)", "next"]);
     let longest = "x".repeat(LONGEST_LINE);
     assert_eq!(lines.take(format!("{longest}\n").as_bytes()), [longest]);
 }

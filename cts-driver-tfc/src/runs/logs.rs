@@ -28,10 +28,10 @@ const KEPT: usize = 8;
 
 /// Position up to which the logs of runs were reported.
 #[derive(Debug, Default)]
-pub(crate) struct Logs(Mutex<VecDeque<(RunId, Told)>>);
+pub(crate) struct Logs(Mutex<VecDeque<(RunId, SharedRunLogs)>>);
 
 /// Position in the logs of one run, shared by everybody who follows the run.
-type Told = Arc<tokio::sync::Mutex<RunLogs>>;
+type SharedRunLogs = Arc<tokio::sync::Mutex<RunLogs>>;
 
 #[derive(Debug, Default)]
 struct RunLogs {
@@ -57,17 +57,17 @@ pub(super) enum Which {
 }
 
 impl Logs {
-    fn of(&self, run: &RunId) -> Told {
+    fn of(&self, run: &RunId) -> SharedRunLogs {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, told)) = known.iter().find(|(id, _)| id == run) {
-            return Arc::clone(told);
+        if let Some((_, logs)) = known.iter().find(|(id, _)| id == run) {
+            return Arc::clone(logs);
         }
-        let told = Told::default();
-        known.push_back((run.clone(), Arc::clone(&told)));
+        let logs = SharedRunLogs::default();
+        known.push_back((run.clone(), Arc::clone(&logs)));
         if known.len() > KEPT {
             known.pop_front();
         }
-        told
+        logs
     }
 }
 
@@ -77,18 +77,18 @@ impl Runs<'_> {
     /// A log that cannot be read is no failure of the run. The log of an ended step is read to its
     /// end mark, which can take the host of the logs some seconds more, so that no line of it comes
     /// after what follows the step; then it is not asked for again, however long the run waits.
-    pub(super) async fn tell_logs(&self, report: &RunReport, which: Which) {
+    pub(super) async fn report_logs(&self, report: &RunReport, which: Which) {
         // Nobody listens in most runs, which then need no requests for logs.
         if !self.context.progress.is_heard() {
             return;
         }
-        let told = self.logs.of(&report.run.id);
+        let logs = self.logs.of(&report.run.id);
         // Held over the requests: two who follow the same run would report lines twice.
-        let mut told = told.lock().await;
+        let mut logs = logs.lock().await;
         let run = &report.run.attributes;
         let plan = report.plan.as_ref().map(|plan| &plan.attributes);
         let apply = report.apply.as_ref().map(|apply| &apply.attributes);
-        let RunLogs { plan: plan_log, apply: apply_log } = &mut *told;
+        let RunLogs { plan: plan_log, apply: apply_log } = &mut *logs;
         let steps = [
             ("plan", plan_log, RunStatus::Planning, plan.map(|it| (&it.status, &it.log_read_url))),
             (
@@ -113,12 +113,12 @@ impl Runs<'_> {
             if wanted && !log.over {
                 // One that was cancelled may never have begun, and so have no log.
                 let whole = ended && *status != StepStatus::Canceled;
-                self.tell_step(report, name, log, address, (ended, whole)).await;
+                self.report_step(report, name, log, address, (ended, whole)).await;
             }
         }
     }
 
-    async fn tell_step(
+    async fn report_step(
         &self,
         report: &RunReport,
         name: &str,
@@ -148,10 +148,10 @@ impl Runs<'_> {
         log.over = ended || log.lines.is_complete();
         if ended {
             if let Some(line) = log.lines.rest() {
-                self.tell_line(&line);
+                self.report_line(&line);
             }
             if let Some(problem) = problem {
-                self.tell_line(&format!(
+                self.report_line(&format!(
                     "run {id}: the rest of the log of its {name} cannot be read: {problem}"
                 ));
             }
@@ -169,7 +169,7 @@ impl Runs<'_> {
         while !lines.is_complete() {
             let piece = self.client.log_piece(address, lines.offset(), PIECE).await?;
             for line in lines.take(&piece) {
-                self.tell_line(&line);
+                self.report_line(&line);
             }
             if !piece.is_empty() {
                 // A short piece is the newest there is; the next request would be empty.
@@ -191,7 +191,7 @@ impl Runs<'_> {
     }
 
     /// Reports a line without values of sensitive variables.
-    fn tell_line(&self, line: &str) {
+    fn report_line(&self, line: &str) {
         // Before it is cut: half a value would not be found.
         let mut line = self.mask.hide(line);
         if let Some((end, _)) = line.char_indices().nth(LONGEST) {

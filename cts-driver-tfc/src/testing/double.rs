@@ -70,7 +70,7 @@ impl TestTfcBuilder {
     /// # Panics
     ///
     /// Panics if there is a tool and no folder can be made for its files.
-    #[expect(clippy::expect_used, reason = "a test double tells a broken machine at once")]
+    #[expect(clippy::expect_used, reason = "a test double reports a broken machine at once")]
     pub fn build(self) -> TestTfc {
         let folder = self.tool.is_some().then(|| tempfile::tempdir().expect("a folder for runs"));
         let shared = Shared {

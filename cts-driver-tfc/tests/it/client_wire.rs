@@ -311,19 +311,19 @@ async fn an_upload_to_a_bad_address_is_an_error_without_the_address() {
 }
 
 #[tokio::test]
-async fn a_lost_connection_is_told_without_secrets() {
+async fn a_lost_connection_is_reported_without_secrets() {
     let server = MockServer::start().await;
     let mut options = ClientOptions::default();
     options.host = "http://127.0.0.1:9".parse().unwrap();
     options.retry.limit = 0;
     let client = Client::new(options, TOKEN.to_owned().into()).unwrap();
     let error = client.create_run(&NewRun::new("ws-1".parse().unwrap())).await.unwrap_err();
-    let told = consul_watch::error_chain(&error);
+    let reported = consul_watch::error_chain(&error);
     assert!(
-        told.starts_with("create run: request to http://127.0.0.1:9 did not complete: "),
-        "{told}"
+        reported.starts_with("create run: request to http://127.0.0.1:9 did not complete: "),
+        "{reported}"
     );
-    assert!(error.is_uncertain() && !format!("{error:?}{told}").contains(TOKEN));
+    assert!(error.is_uncertain() && !format!("{error:?}{reported}").contains(TOKEN));
     drop(server);
 }
 

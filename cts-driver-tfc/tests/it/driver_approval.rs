@@ -45,7 +45,7 @@ async fn newer_data_discards_the_run_that_waits_for_a_person() {
     assert_eq!((runs[0].status.as_str(), runs[1].status.as_str()), ("discarded", "planned"));
     assert_eq!(runs[1].id, next);
 
-    // A person confirms it, and whoever follows is told.
+    // A person confirms it, and whoever follows is reported.
     let confirm = async {
         tokio::time::sleep(Duration::from_hours(5)).await;
         assert!(scene.tfc.confirm(&next));

@@ -3,7 +3,7 @@
 use cts_driver_tfc::testing::PolicyResult;
 use cts_tasks::{ApplyRequest, Outcome, PlanPurpose, RunContext};
 
-use crate::scene::{Scene, Told, inputs, web};
+use crate::scene::{ProgressLines, Scene, inputs, web};
 
 #[tokio::test(start_paused = true)]
 async fn costs_policies_and_run_tasks_are_noted_for_the_event() {
@@ -12,7 +12,7 @@ async fn costs_policies_and_run_tasks_are_noted_for_the_event() {
     scene.tfc.set_costs("web", "25.488", "12.1");
     scene.tfc.set_opa("web", PolicyResult::Passed);
     scene.tfc.set_run_task("web", "scan", "passed", "No issues found.\nAll good");
-    let (told, context) = Told::context();
+    let (reported, context) = ProgressLines::context();
     let inputs = inputs(&["a"]);
     driver.apply(ApplyRequest::Inputs(&inputs), &context).await.unwrap();
     let expected = [
@@ -23,7 +23,7 @@ async fn costs_policies_and_run_tasks_are_noted_for_the_event() {
          https://tasks.example.com/1",
     ];
     assert_eq!(context.notes.lines(), expected);
-    assert!(expected.iter().all(|line| told.count(line) == 1), "{:?}", told.lines());
+    assert!(expected.iter().all(|line| reported.count(line) == 1), "{:?}", reported.lines());
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,4 +1,4 @@
-//! The logs of plan and apply, told while they grow.
+//! The logs of plan and apply, reported while they grow.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use cts_tasks::{ApplyRequest, Literal, Outcome, Plan, PlanPurpose, RunContext, T
 use http::Method;
 use serde_json::json;
 
-use crate::scene::{Scene, Told, count, inputs, web};
+use crate::scene::{ProgressLines, Scene, count, inputs, web};
 
 const PLANNING: &str = "module.rules: Refreshing state...";
 const COUNTS: &str = "Plan: 1 to add, 0 to change, 0 to destroy.";
@@ -27,66 +27,66 @@ async fn held(tfc: &TestTfc, step: &str) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_logs_of_plan_and_apply_are_told_while_they_grow() {
+async fn the_logs_of_plan_and_apply_are_reported_while_they_grow() {
     let scene = Scene::new().await;
     let driver = scene.prepared(&web()).await;
     scene.tfc.hold(Hold::Planning);
     scene.tfc.hold(Hold::Applying);
-    let (told, context) = Told::context();
+    let (reported, context) = ProgressLines::context();
     let inputs = inputs(&["a"]);
     let applying = driver.apply(ApplyRequest::Inputs(&inputs), &context);
     let watching = async {
-        // Each time the run is held up, so nothing ends before it is told.
+        // Each time the run is held up, so nothing ends before it is reported.
         let run = held(&scene.tfc, "planning").await;
-        scene.tfc.wait_until(|_| told.count(PLANNING) > 0).await;
+        scene.tfc.wait_until(|_| reported.count(PLANNING) > 0).await;
         scene.tfc.write_log(&run, "half a li");
         let before = pieces(&scene.tfc);
         scene.tfc.wait_until(|tfc| pieces(tfc) > before + 1).await;
-        assert_eq!(told.count("half"), 0, "a line is told when it is whole");
+        assert_eq!(reported.count("half"), 0, "a line is reported when it is whole");
         scene.tfc.write_log(&run, "ne\n");
-        scene.tfc.wait_until(|_| told.count("half a line") > 0).await;
-        assert_eq!((told.count(COUNTS), told.count(APPLYING)), (0, 0));
+        scene.tfc.wait_until(|_| reported.count("half a line") > 0).await;
+        assert_eq!((reported.count(COUNTS), reported.count(APPLYING)), (0, 0));
         scene.tfc.release(Hold::Planning);
         held(&scene.tfc, "applying").await;
-        scene.tfc.wait_until(|_| told.count(APPLYING) > 0).await;
-        assert_eq!(told.count(COUNTS), 1, "the plan's log is whole");
+        scene.tfc.wait_until(|_| reported.count(APPLYING) > 0).await;
+        assert_eq!(reported.count(COUNTS), 1, "the plan's log is whole");
         scene.tfc.release(Hold::Applying);
     };
     let (applied, ()) = tokio::join!(applying, watching);
     assert!(matches!(applied.unwrap(), Outcome::Applied(_)));
     // That of the plan and that of the apply, which the double ends alike.
-    assert_eq!(told.count(COUNTS), 2, "{:#?}", told.lines());
-    assert_eq!((told.count(PLANNING), told.count(APPLYING)), (1, 1), "each line once");
+    assert_eq!(reported.count(COUNTS), 2, "{:#?}", reported.lines());
+    assert_eq!((reported.count(PLANNING), reported.count(APPLYING)), (1, 1), "each line once");
     let order = [": planning", PLANNING, COUNTS, ": applying", APPLYING, ": applied"];
-    assert!(order.iter().map(|part| told.place(part)).is_sorted(), "{:#?}", told.lines());
-    assert!(!told.lines().iter().any(|line| line.contains(['\u{2}', '\u{3}'])));
+    assert!(order.iter().map(|part| reported.place(part)).is_sorted(), "{:#?}", reported.lines());
+    assert!(!reported.lines().iter().any(|line| line.contains(['\u{2}', '\u{3}'])));
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_end_of_a_log_that_comes_late_is_told_before_the_next_step() {
+async fn the_end_of_a_log_that_comes_late_is_reported_before_the_next_step() {
     let scene = Scene::new().await;
     let driver = scene.prepared(&web()).await;
     scene.tfc.hold(Hold::Planning);
     scene.tfc.hold(Hold::LogEnds);
-    let (told, context) = Told::context();
+    let (reported, context) = ProgressLines::context();
     let inputs = inputs(&["a"]);
     let applying = driver.apply(ApplyRequest::Inputs(&inputs), &context);
     let watching = async {
         held(&scene.tfc, "planning").await;
-        scene.tfc.wait_until(|_| told.count(PLANNING) > 0).await;
+        scene.tfc.wait_until(|_| reported.count(PLANNING) > 0).await;
         scene.tfc.release(Hold::Planning);
         let before = pieces(&scene.tfc);
         scene.tfc.wait_for_run("web", "applied").await;
         scene.tfc.wait_until(|tfc| pieces(tfc) > before + 3).await;
-        assert_eq!((told.count(COUNTS), told.count(": applied")), (0, 0));
+        assert_eq!((reported.count(COUNTS), reported.count(": applied")), (0, 0));
         scene.tfc.release(Hold::LogEnds);
     };
     let (applied, ()) = tokio::join!(applying, watching);
     assert!(matches!(applied.unwrap(), Outcome::Applied(_)));
-    assert_eq!(told.count(COUNTS), 2, "{:#?}", told.lines());
-    assert_eq!(told.count("cannot be read"), 0);
+    assert_eq!(reported.count(COUNTS), 2, "{:#?}", reported.lines());
+    assert_eq!(reported.count("cannot be read"), 0);
     let order = [PLANNING, COUNTS, ": applied"];
-    assert!(order.iter().map(|part| told.place(part)).is_sorted(), "{:#?}", told.lines());
+    assert!(order.iter().map(|part| reported.place(part)).is_sorted(), "{:#?}", reported.lines());
 }
 
 #[tokio::test(start_paused = true)]
@@ -95,10 +95,10 @@ async fn a_run_that_waits_for_a_person_has_its_log_read_once() {
     tfc.add_workspace("web", &json!({}), &[]);
     let scene = Scene::with(tfc, json!({})).await;
     let driver = scene.prepared(&web()).await;
-    let (told, context) = Told::context();
+    let (reported, context) = ProgressLines::context();
     let outcome = driver.apply(ApplyRequest::Inputs(&inputs(&["a"])), &context).await.unwrap();
     let Outcome::Waiting { ticket, .. } = outcome else { panic!("{outcome:?}") };
-    assert_eq!(told.count(COUNTS), 1, "{:#?}", told.lines());
+    assert_eq!(reported.count(COUNTS), 1, "{:#?}", reported.lines());
     let before = pieces(&scene.tfc);
     let person = async {
         tokio::time::sleep(Duration::from_hours(5)).await;
@@ -106,13 +106,18 @@ async fn a_run_that_waits_for_a_person_has_its_log_read_once() {
         scene.tfc.hold(Hold::Applying);
         assert!(scene.tfc.confirm(&ticket));
         held(&scene.tfc, "applying").await;
-        scene.tfc.wait_until(|_| told.count(APPLYING) > 0).await;
+        scene.tfc.wait_until(|_| reported.count(APPLYING) > 0).await;
         scene.tfc.release(Hold::Applying);
     };
     let (followed, ()) = tokio::join!(driver.follow(&ticket, &context), person);
     assert!(matches!(followed.unwrap(), Outcome::Applied(_)));
     // Once from the plan, although two calls followed the run, and once from the apply.
-    assert_eq!((told.count(COUNTS), told.count(APPLYING)), (2, 1), "{:#?}", told.lines());
+    assert_eq!(
+        (reported.count(COUNTS), reported.count(APPLYING)),
+        (2, 1),
+        "{:#?}",
+        reported.lines()
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -128,7 +133,7 @@ async fn no_log_is_read_that_nobody_would_hear() {
 async fn logs_that_cannot_be_read_do_not_fail_the_run() {
     let scene = Scene::new().await;
     let driver = scene.prepared(&web()).await;
-    let (told, context) = Told::context();
+    let (reported, context) = ProgressLines::context();
     scene.tfc.inject(Some(Method::GET), "/_archivist/log/plan", Fault::Status(410), 1);
     scene.tfc.inject(Some(Method::GET), "/_archivist/log/apply", Fault::Status(503), 1000);
     let started = tokio::time::Instant::now();
@@ -136,9 +141,9 @@ async fn logs_that_cannot_be_read_do_not_fail_the_run() {
     let outcome = driver.apply(ApplyRequest::Inputs(&inputs), &context).await.unwrap();
     assert!(matches!(outcome, Outcome::Applied(_)), "{outcome:?}");
     assert!(started.elapsed() < Duration::from_secs(30), "{:?}", started.elapsed());
-    assert_eq!(told.count("the rest of the log of its plan cannot be read: "), 1);
-    assert_eq!(told.count("the rest of the log of its apply cannot be read: "), 1);
-    assert_eq!(told.count("_archivist"), 0, "{:#?}", told.lines());
+    assert_eq!(reported.count("the rest of the log of its plan cannot be read: "), 1);
+    assert_eq!(reported.count("the rest of the log of its apply cannot be read: "), 1);
+    assert_eq!(reported.count("_archivist"), 0, "{:#?}", reported.lines());
 }
 
 /// A task whose module has a secret variable, of several lines.
@@ -157,11 +162,11 @@ fn is_hidden(text: &str) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn values_of_sensitive_variables_are_hidden_in_what_is_told_of_logs() {
+async fn values_of_sensitive_variables_are_hidden_in_what_is_reported_of_logs() {
     let scene = Scene::new().await;
     let driver = scene.prepared(&with_secret()).await;
     scene.tfc.hold(Hold::Planning);
-    let (told, context) = Told::context();
+    let (reported, context) = ProgressLines::context();
     let instances: TaskInputs = inputs(&["a"]);
     let planning = driver.plan(&instances, PlanPurpose::Inspect, &context);
     let careless = async {
@@ -171,7 +176,7 @@ async fn values_of_sensitive_variables_are_hidden_in_what_is_told_of_logs() {
     };
     let (plan, ()) = tokio::join!(planning, careless);
     let plan: Plan = plan.unwrap();
-    let lines = told.lines().join("\n");
+    let lines = reported.lines().join("\n");
     assert!(is_hidden(&lines), "{lines}");
     assert!(is_hidden(&plan.text), "{}", plan.text);
     assert!(lines.contains("bad key") && plan.text.contains(COUNTS), "{lines}\n{}", plan.text);
@@ -180,5 +185,5 @@ async fn values_of_sensitive_variables_are_hidden_in_what_is_told_of_logs() {
     let request = ApplyRequest::Inputs(&instances);
     let error = driver.apply(request, &context).await.unwrap_err().to_string();
     assert!(is_hidden(&error) && error.contains("bad key"), "{error}");
-    assert!(is_hidden(&told.lines().join("\n")), "{:#?}", told.lines());
+    assert!(is_hidden(&reported.lines().join("\n")), "{:#?}", reported.lines());
 }

@@ -9,7 +9,7 @@ use cts_tasks::{
 use http::Method;
 use serde_json::json;
 
-use crate::scene::{Scene, count, inputs, told, web};
+use crate::scene::{Scene, count, inputs, request_line, web};
 
 async fn apply(driver: &dyn Driver, inputs: &TaskInputs) -> cts_tasks::Result<Outcome> {
     driver.apply(ApplyRequest::Inputs(inputs), &RunContext::default()).await
@@ -30,10 +30,10 @@ async fn a_change_is_one_request_for_the_value_one_for_the_run_and_polls() {
     let before = scene.tfc.requests().len();
     assert_eq!(changes(&apply(&*driver, &inputs(&["a", "b"])).await.unwrap()), (1, 0, 0));
     let requests = scene.tfc.requests();
-    let told: Vec<String> = requests[before..].iter().map(told).collect();
-    assert_eq!(told[..2], ["PATCH workspaces/:id/vars/:id", "POST runs"]);
-    assert!(told[2..].iter().all(|request| request == "GET runs/:id"), "{told:?}");
-    assert!(told.len() <= 5, "{told:?}");
+    let sent: Vec<String> = requests[before..].iter().map(request_line).collect();
+    assert_eq!(sent[..2], ["PATCH workspaces/:id/vars/:id", "POST runs"]);
+    assert!(sent[2..].iter().all(|request| request == "GET runs/:id"), "{sent:?}");
+    assert!(sent.len() <= 5, "{sent:?}");
     assert!(scene.tfc.variable("web", "services").unwrap().contains("\"b\" = {"));
 
     // An idle task costs nothing, however long it is idle.
@@ -55,7 +55,7 @@ async fn a_run_without_changes_is_not_waited_for_any_longer() {
 
 /// Case TFC35: the error of a run that failed names workspace, run id and address.
 #[tokio::test(start_paused = true)]
-async fn a_failed_plan_is_told_with_workspace_run_url_and_its_errors() {
+async fn a_failed_plan_is_reported_with_workspace_run_url_and_its_errors() {
     let scene = Scene::new().await;
     let driver = scene.prepared(&web()).await;
     scene.tfc.fail_plan("web", "Invalid value for variable");
@@ -264,7 +264,7 @@ async fn a_platform_that_is_away_for_minutes_does_not_fail_the_run() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_value_that_is_too_large_is_told_before_it_is_sent() {
+async fn a_value_that_is_too_large_is_reported_before_it_is_sent() {
     let scene = Scene::new().await;
     let driver = scene.prepared(&web()).await;
     let many: Vec<String> = (0..1000).map(|number| format!("instance-{number:04}")).collect();

@@ -44,7 +44,10 @@ async fn stopped_at(status: &str, hold: Hold, reason: StopReason) -> (Error, Str
 async fn a_run_that_does_not_apply_yet_ends_with_the_process() {
     for reason in [StopReason::Shutdown, StopReason::TaskDeleted, StopReason::TimeLimit] {
         let (error, status) = stopped_at("planning", Hold::Planning, reason).await;
-        assert!(matches!(error, Error::Stopped { reason: told } if told == reason), "{error}");
+        assert!(
+            matches!(error, Error::Stopped { reason: reported } if reported == reason),
+            "{error}"
+        );
         assert_eq!(status, "canceled", "{reason}");
     }
 }

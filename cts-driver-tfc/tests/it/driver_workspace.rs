@@ -129,12 +129,12 @@ async fn an_upload_of_somebody_else_is_not_taken_over() {
     );
     let requests = scene.tfc.requests();
     assert!(requests[before..].iter().all(|request| request.method == "GET"), "left as it is");
-    // Whose it is is told by the tag.
+    // The tag says whose it is.
     client.add_tags(&id, &["source:cts".to_owned()]).await.unwrap();
     scene.prepared(&web()).await;
 }
 
-/// State, last run, tags and our variables each tell whose a workspace is.
+/// State, last run, tags and our variables each show whose a workspace is.
 #[tokio::test(start_paused = true)]
 async fn a_used_workspace_of_somebody_else_is_not_taken_over() {
     let marked = json!({"key": "services", "value": "", "category": "terraform",
@@ -157,7 +157,7 @@ async fn a_used_workspace_of_somebody_else_is_not_taken_over() {
         assert!(error.contains(what) && error.contains("to hand it over"), "{error}");
         let requests = scene.tfc.requests();
         assert!(requests[before..].iter().all(|request| request.method == "GET"), "{requests:?}");
-        // One variable of ours tells that it was used by this application.
+        // One variable of ours shows that it was used by this application.
         scene.tfc.add_variable("web", &marked);
         scene.prepared(&web()).await;
     }
@@ -321,7 +321,7 @@ async fn an_old_release_has_no_tags_and_gets_none() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wrong_token_or_organization_is_told_at_the_start() {
+async fn a_wrong_token_or_organization_is_reported_at_the_start() {
     for (more, part) in [
         (json!({"token": "wrong"}), "the token is not known at https://app.terraform.io"),
         (json!({"organization": "other"}), "organization \"other\" was not found"),

@@ -101,21 +101,21 @@ impl Scene {
     }
 }
 
-/// Keeps what a driver tells.
+/// Progress that keeps the lines that a driver reports.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Told(Arc<Mutex<Vec<String>>>);
+pub(crate) struct ProgressLines(Arc<Mutex<Vec<String>>>);
 
-impl Progress for Told {
+impl Progress for ProgressLines {
     fn report(&self, line: &str) {
         self.0.lock().unwrap().push(line.to_owned());
     }
 }
 
-impl Told {
+impl ProgressLines {
     pub(crate) fn context() -> (Self, RunContext) {
-        let told = Self::default();
-        let context = RunContext::default().with_progress(Arc::new(told.clone()));
-        (told, context)
+        let reported = Self::default();
+        let context = RunContext::default().with_progress(Arc::new(reported.clone()));
+        (reported, context)
     }
 
     pub(crate) fn lines(&self) -> Vec<String> {
@@ -147,7 +147,7 @@ pub(crate) fn count(requests: &[Recorded], method: &str, path: &str) -> usize {
 }
 
 /// `METHOD last/parts`, with ids as `:id`.
-pub(crate) fn told(request: &Recorded) -> String {
+pub(crate) fn request_line(request: &Recorded) -> String {
     let segments = request.path.split('/').filter(|part| !part.is_empty());
     let segments = segments.map(|part| {
         let id = ["ws-", "run-", "cv-", "var-", "plan-", "apply-"];

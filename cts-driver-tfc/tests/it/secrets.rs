@@ -14,7 +14,7 @@ use cts_tasks::{
 use http::Method;
 use serde_json::json;
 
-use crate::scene::{Told, inputs, web};
+use crate::scene::{ProgressLines, inputs, web};
 
 /// A value of a provider.
 const PLANTED: &str = "pl4nted-5ecret";
@@ -60,24 +60,24 @@ fn the_control_finds_what_is_planted() {
     assert!(seen("nothing of it").is_empty());
 }
 
-/// What is told, in progress and in errors, of logs that a provider filled carelessly, the
+/// Returns the texts, in progress and in errors, about logs that a provider filled carelessly, the
 /// second of which cannot be read at first.
-async fn told_of_careless_logs(tfc: &TestTfc, driver: &dyn Driver) -> Vec<String> {
-    let (heard, hearing) = Told::context();
+async fn report_of_careless_logs(tfc: &TestTfc, driver: &dyn Driver) -> Vec<String> {
+    let (heard, hearing) = ProgressLines::context();
     let inputs = inputs(&["b"]);
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     for fault in [None, Some(Fault::Status(410))] {
         tfc.fail_plan("web", &format!("denied for {PLANTED}"));
         if let Some(fault) = fault {
             tfc.inject(Some(Method::GET), "/_archivist/log", fault, 1);
         }
         let error = driver.apply(ApplyRequest::Inputs(&inputs), &hearing).await.unwrap_err();
-        told.push(format!("{error} {error:?} {}", consul_watch::error_chain(&error)));
+        reported.push(format!("{error} {error:?} {}", consul_watch::error_chain(&error)));
     }
     assert_eq!(heard.count("denied for (sensitive value)"), 1, "{:#?}", heard.lines());
     assert_eq!(heard.count("cannot be read"), 1, "{:#?}", heard.lines());
-    told.extend(heard.lines());
-    told
+    reported.extend(heard.lines());
+    reported
 }
 
 /// Over sockets, so that what libraries say is looked at, too.
@@ -86,15 +86,15 @@ async fn secrets_stand_in_no_log_error_or_debug_form() {
     let log = Log::start();
     let tfc = TestTfc::new();
     let mut served = tfc.serve().await.unwrap();
-    let mut told: Vec<String> = Vec::new();
+    let mut reported: Vec<String> = Vec::new();
     // A token that the platform does not know is still one.
     let wrong = format!("{}x", TestTfc::TOKEN);
     let refused = TfcFactory::new(settings(&served.hostname(), &wrong), None);
     let error = refused.start().await.unwrap_err();
-    told.push(format!("{error} {error:?} {refused:?}"));
+    reported.push(format!("{error} {error:?} {refused:?}"));
 
     let settings = settings(&served.hostname(), TestTfc::TOKEN);
-    told.push(format!("{settings:?} {:?}", settings.client_options()));
+    reported.push(format!("{settings:?} {:?}", settings.client_options()));
     let factory = TfcFactory::new(settings, None);
     factory.start().await.unwrap();
     let driver = factory.driver(&with_provider()).unwrap();
@@ -103,12 +103,12 @@ async fn secrets_stand_in_no_log_error_or_debug_form() {
     assert!(tfc.variable("web", "local").unwrap().contains(PLANTED), "it got where it has to be");
     let (first, second) = (inputs(&["a"]), inputs(&["b"]));
     driver.apply(ApplyRequest::Inputs(&first), &context).await.unwrap();
-    told.extend(told_of_careless_logs(&tfc, &*driver).await);
+    reported.extend(report_of_careless_logs(&tfc, &*driver).await);
     let plan = driver.plan(&second, PlanPurpose::Inspect, &context).await.unwrap();
-    told.push(format!("{plan:?}"));
+    reported.push(format!("{plan:?}"));
     let plan = driver.plan(&second, PlanPurpose::Apply, &context).await.unwrap();
     driver.discard(&plan.id, &context).await.unwrap();
-    told.push(format!("{plan:?} {driver:?} {factory:?}"));
+    reported.push(format!("{plan:?} {driver:?} {factory:?}"));
 
     // Each of these fails for good: a plan, its log, a variable, a plan as JSON,
     // an upload, and everything when the platform is away.
@@ -143,7 +143,7 @@ async fn secrets_stand_in_no_log_error_or_debug_form() {
     served.pause().await;
     failed.push(driver.prepare(&context).await.unwrap_err());
     for error in &failed {
-        told.push(format!("{error} {error:?} {}", consul_watch::error_chain(error)));
+        reported.push(format!("{error} {error:?} {}", consul_watch::error_chain(error)));
     }
     served.resume().await.unwrap();
 
@@ -157,16 +157,17 @@ async fn secrets_stand_in_no_log_error_or_debug_form() {
     let report = client.run(&run.id).await.unwrap();
     let bare = Client::new(ClientOptions::default(), TestTfc::TOKEN.to_owned().into()).unwrap();
     let platform = HttpPlatform::new(&Hostname::default(), &TlsOptions::default()).unwrap();
-    told.push(format!("{client:?} {bare:?} {platform:?} {workspace:?} {version:?} {variables:?}"));
-    told.push(format!("{run:?} {report:?}"));
+    reported
+        .push(format!("{client:?} {bare:?} {platform:?} {workspace:?} {version:?} {variables:?}"));
+    reported.push(format!("{run:?} {report:?}"));
 
     let log = log.text();
     for line in ["run created", "configuration uploaded", "a request failed, trying again"] {
         assert!(log.contains(line), "{line} is logged");
     }
     assert!(failed[1].to_string().contains("its log cannot be read"), "{}", failed[1]);
-    told.push(log);
-    for text in told {
+    reported.push(log);
+    for text in reported {
         assert_eq!(seen(&text), [""; 0], "{text}");
     }
 }

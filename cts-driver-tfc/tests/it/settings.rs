@@ -181,14 +181,14 @@ fn names_of_workspaces_have_a_prefix() {
 }
 
 #[test]
-fn every_mistake_is_told_with_what_is_right() {
+fn every_mistake_is_reported_with_what_is_right() {
     let consul = ConsulConfig::default();
     let empty = DriverSettings::new(&consul, Path::new("/"));
     let missing = Settings::read_with(empty, &|_| None, &mut Vec::new()).unwrap_err();
-    let told: Vec<String> = missing.iter().map(|one| one.message.clone()).collect();
-    assert_eq!(told.len(), 3, "{told:?}");
+    let reported: Vec<String> = missing.iter().map(|one| one.message.clone()).collect();
+    assert_eq!(reported.len(), 3, "{reported:?}");
     for key in ["organization", "token", "required_providers"] {
-        assert!(told.iter().any(|text| text.contains(key)), "{key} in {told:?}");
+        assert!(reported.iter().any(|text| text.contains(key)), "{key} in {reported:?}");
     }
     for (more, part) in [
         (json!({"hostname": "ftp://x"}), "hostname: "),
@@ -258,7 +258,7 @@ fn the_configuration_of_the_readme_is_accepted() {
     });
     let block = WorkspaceBlock::of(&loaded.config.tasks[0]);
     assert_eq!((block.execution_mode.as_str(), block.agent_pool_name.as_str()), ("agent", "pool"));
-    // A key that is not known would have been told.
+    // A key that is not known would have been reported.
     let wrong = text.replace("poll_min ", "poll_most ");
     assert!(load(&wrong).is_err());
 }
