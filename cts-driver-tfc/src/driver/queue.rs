@@ -74,7 +74,7 @@ impl TfcDriver {
                     if !again && (error.is_not_found() || error.is_refused()) =>
                 {
                     again = true;
-                    tracing::warn!(task.name = %self.task.name, error = consul_watch::error_chain(&error), "the workspace is not what it was, looking at it anew");
+                    tracing::warn!(task.name = %self.task.name, error = consul_watch::error_chain(&error), "the workspace is not what it was, looking at it again");
                     self.connection.note_upload(&known.workspace.id, None);
                     *ready = None;
                 }

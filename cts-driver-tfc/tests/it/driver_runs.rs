@@ -206,7 +206,7 @@ async fn a_run_whose_answer_was_lost_is_adopted_and_not_made_twice() {
 
 /// Case TFC36: a workspace that was deleted on the way is made again once, and then an error.
 #[tokio::test(start_paused = true)]
-async fn a_workspace_that_was_deleted_is_made_anew_once() {
+async fn a_workspace_that_was_deleted_is_made_again_once() {
     let scene = Scene::new().await;
     let driver = scene.prepared(&web()).await;
     apply(&*driver, &inputs(&["a"])).await.unwrap();
@@ -304,7 +304,7 @@ async fn destroying_leaves_nothing_and_the_workspace_goes_only_where_that_is_con
         if stays {
             assert_eq!(driver.destroy(&context).await.unwrap(), Outcome::Unchanged);
         }
-        // Afterwards the task can be applied anew.
+        // Afterwards the task can be applied again.
         assert_eq!(changes(&apply(&*driver, &inputs(&["a"])).await.unwrap()), (1, 0, 0));
     }
 }
