@@ -44,7 +44,7 @@ pub struct TfcDriver {
     task: Task,
     connection: Arc<Connection>,
     ready: tokio::sync::Mutex<Option<Ready>>,
-    memory: Mutex<Memory>,
+    known_runs: Mutex<KnownRuns>,
     logs: Logs,
     mask: Mask,
 }
@@ -63,7 +63,7 @@ const CONFIRMATIONS: u32 = 5;
 
 /// Runs that this process knows of.
 #[derive(Debug, Default)]
-struct Memory {
+struct KnownRuns {
     /// Last run, unless it is known to have ended.
     open: Option<RunId>,
     /// `true` once runs of an earlier process were looked for.
@@ -91,14 +91,14 @@ impl TfcDriver {
             task,
             connection,
             ready: tokio::sync::Mutex::default(),
-            memory: Mutex::default(),
+            known_runs: Mutex::default(),
             logs: Logs::default(),
             mask: Mask::default(),
         })
     }
 
-    fn memory(&self) -> MutexGuard<'_, Memory> {
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    fn known_runs(&self) -> MutexGuard<'_, KnownRuns> {
+        self.known_runs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn runs<'a>(
@@ -155,15 +155,15 @@ impl TfcDriver {
     fn was_superseded(&self, report: &RunReport) -> bool {
         // Removed on the way: the next run with this outcome has to be discarded again.
         report.run.attributes.status == RunStatus::Discarded
-            && self.memory().superseded.remove(&report.run.id)
+            && self.known_runs().superseded.remove(&report.run.id)
     }
 
     /// Forgets a run that has ended, and the plan that it was.
     fn forget(&self, id: &RunId) {
-        let mut memory = self.memory();
+        let mut known_runs = self.known_runs();
         // Only this run: a newer one may have taken its place since.
-        memory.open.take_if(|open| open == id);
-        memory.held.take_if(|(_, plan)| plan.id.as_str() == id.as_str());
+        known_runs.open.take_if(|open| open == id);
+        known_runs.held.take_if(|(_, plan)| plan.id.as_str() == id.as_str());
     }
 
     async fn apply_inputs(&self, inputs: &TaskInputs, context: &RunContext) -> Step<Outcome> {
@@ -311,14 +311,14 @@ impl TfcDriver {
             self.forget(&run.id);
         } else {
             let digest = self.digest(inputs, context).await?;
-            self.memory().held = Some((digest, plan.clone()));
+            self.known_runs().held = Some((digest, plan.clone()));
         }
         Ok(plan)
     }
 
     /// Returns the plan that waits and was made from the same inputs, if it waits still.
     async fn held(&self, inputs: &TaskInputs, context: &RunContext) -> Step<Option<Plan>> {
-        let Some((digest, plan)) = self.memory().held.clone() else { return Ok(None) };
+        let Some((digest, plan)) = self.known_runs().held.clone() else { return Ok(None) };
         if digest != self.digest(inputs, context).await? || !self.waits(&plan.id).await? {
             return Ok(None);
         }
@@ -341,8 +341,8 @@ impl TfcDriver {
         // A run that is not the open one has ended by now. Before leftovers were looked for nothing
         // is known, and the id may be from an earlier process.
         let known = {
-            let memory = self.memory();
-            !memory.looked || memory.open.as_ref() == Some(&id)
+            let known_runs = self.known_runs();
+            !known_runs.looked || known_runs.open.as_ref() == Some(&id)
         };
         // Forgotten before the call, so that a plan whose discard failed is not offered again.
         self.forget(&id);

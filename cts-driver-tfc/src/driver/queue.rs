@@ -120,9 +120,9 @@ impl TfcDriver {
         let run = created?;
         if !kind.is_speculative() {
             // Before anything can stop this: a run that is not known here is ended by nobody.
-            let mut memory = self.memory();
-            memory.open = Some(run.id.clone());
-            memory.looked = true;
+            let mut known_runs = self.known_runs();
+            known_runs.open = Some(run.id.clone());
+            known_runs.looked = true;
         }
         if run.attributes.variables.len() >= wanted {
             return Ok(run);
@@ -140,7 +140,7 @@ impl TfcDriver {
             Err(Halt::Stopped(_)) => true,
         };
         if doubtful && !kind.is_speculative() {
-            self.memory().doubt = true;
+            self.known_runs().doubt = true;
         }
         created
     }
@@ -197,36 +197,36 @@ impl TfcDriver {
     /// Discards the run of this task that waits, because there is something newer.
     async fn discard_stale(&self, workspace: &Workspace, context: &RunContext) -> Step<()> {
         let (open, looked, doubt) = {
-            let memory = self.memory();
-            (memory.open.clone(), memory.looked, memory.doubt)
+            let known_runs = self.known_runs();
+            (known_runs.open.clone(), known_runs.looked, known_runs.doubt)
         };
         let runs = self.runs(workspace, context).map_err(Halt::NotPermitted)?;
         if doubt {
             // A run whose creation was lost would be applied beside the next one.
             let ended = runs.end_leftovers().await?;
-            let mut memory = self.memory();
-            memory.superseded.extend(ended);
-            memory.doubt = false;
+            let mut known_runs = self.known_runs();
+            known_runs.superseded.extend(ended);
+            known_runs.doubt = false;
         }
         if !self.connection.settings.run.discard_stale {
             return Ok(());
         }
         if let Some(open) = open {
             // Noted before it is discarded, so that whoever follows it learns why.
-            self.memory().superseded.insert(open.clone());
+            self.known_runs().superseded.insert(open.clone());
             let discarded = runs.discard(&open, SUPERSEDED).await;
             // `false`: it had gone further, and is somebody's outcome of its own.
             if !matches!(discarded, Ok(true)) {
-                self.memory().superseded.remove(&open);
+                self.known_runs().superseded.remove(&open);
             }
             discarded?;
             self.forget(&open);
         // Once per process: later runs are known by their ids.
         } else if !looked && self.may_have_leftovers(workspace, &runs).await? {
             let discarded = runs.discard_leftovers().await?;
-            self.memory().superseded.extend(discarded);
+            self.known_runs().superseded.extend(discarded);
         }
-        self.memory().looked = true;
+        self.known_runs().looked = true;
         Ok(())
     }
 
@@ -291,7 +291,7 @@ impl TfcDriver {
         let runs = self.runs(&workspace, context).map_err(Halt::NotPermitted)?;
         let run = self.create(&runs, new, Kind::Destroy).await?;
         // So that a stop or a newer run finds it.
-        self.memory().open = Some(run.id.clone());
+        self.known_runs().open = Some(run.id.clone());
         let report = runs.wait(&run.id, &run.attributes.status, Until::Settled).await?;
         if report.run.attributes.phase() == Phase::Waiting {
             tracing::info!(task.name = %self.task.name, "a person has to confirm that everything is destroyed");
