@@ -111,13 +111,13 @@ impl Settings {
     ) -> Result<Self, Vec<Diagnostic>> {
         let mut reader = Reader::new(environment, warnings);
         let mut read = Self::defaults(&settings);
-        let mut seen = Seen::default();
+        let mut deferred = DeferredEntries::default();
         let body = settings.body.map(|body| reader.entries(body, PATH)).unwrap_or_default();
         for entry in body {
-            read.set(entry, &mut reader, &mut seen);
+            read.set(entry, &mut reader, &mut deferred);
         }
         // After the block: the environment stands over it, and what is missing is known only now.
-        read.complete(&seen, &mut reader);
+        read.complete(&deferred, &mut reader);
         // Blocks of tasks need `supported_versions`, which may stand anywhere in the driver's
         // block.
         for block in settings.task_blocks {
@@ -126,21 +126,21 @@ impl Settings {
         reader.finish(read)
     }
 
-    fn set(&mut self, entry: &Entry, reader: &mut Reader<'_>, seen: &mut Seen) {
+    fn set(&mut self, entry: &Entry, reader: &mut Reader<'_>, deferred: &mut DeferredEntries) {
         match entry.key.as_str() {
-            "hostname" => seen.hostname = reader.string(entry),
+            "hostname" => deferred.hostname = reader.string(entry),
             "organization" => self.organization = reader.string(entry).unwrap_or_default(),
             "token" => {
                 self.token = reader.string(entry).unwrap_or_default().into();
                 self.origin = Origin::of(entry);
             }
             "workspace_prefix" => {
-                seen.old_prefix = reader.string(entry);
+                deferred.old_prefix = reader.string(entry);
                 reader.warn(entry, "workspace_prefix is deprecated since 0.5", "use workspaces { prefix = … }, and write the dash between prefix and name yourself");
             }
-            "workspaces" => self.set_workspaces(entry, reader, seen),
+            "workspaces" => self.set_workspaces(entry, reader, deferred),
             "required_providers" => {
-                seen.required_providers = true;
+                deferred.required_providers = true;
                 self.required_providers.extend(reader.required_providers(entry));
             }
             "tls" => self.set_tls(entry, reader),
@@ -157,10 +157,15 @@ impl Settings {
         }
     }
 
-    fn set_workspaces(&mut self, entry: &Entry, reader: &mut Reader<'_>, seen: &mut Seen) {
+    fn set_workspaces(
+        &mut self,
+        entry: &Entry,
+        reader: &mut Reader<'_>,
+        deferred: &mut DeferredEntries,
+    ) {
         for entry in reader.entries(&entry.value, "workspaces") {
             match entry.key.as_str() {
-                "prefix" => seen.prefix = reader.string(entry),
+                "prefix" => deferred.prefix = reader.string(entry),
                 "tags" => self.tags = reader.tags(entry),
                 "tags_allowlist" => self.allowed_tags = reader.tags(entry),
                 "tags_denylist" => self.denied_tags = reader.tags(entry),
@@ -223,10 +228,10 @@ impl Settings {
     }
 
     /// Completes the settings from the environment, and reports what is missing.
-    fn complete(&mut self, seen: &Seen, reader: &mut Reader<'_>) {
+    fn complete(&mut self, deferred: &DeferredEntries, reader: &mut Reader<'_>) {
         let variable = Variables(reader.environment);
         // Before the token, which may be stored by `terraform login` for this very host.
-        if let Some(host) = variable.get("TFC_HOSTNAME").or_else(|| seen.hostname.clone()) {
+        if let Some(host) = variable.get("TFC_HOSTNAME").or_else(|| deferred.hostname.clone()) {
             match host.parse() {
                 Ok(host) => self.host = host,
                 Err(error) => reader.problem(consul_watch::error_chain(&error)),
@@ -261,10 +266,10 @@ impl Settings {
                 ),
             );
         }
-        if !seen.required_providers {
+        if !deferred.required_providers {
             reader.missing("required_providers", "the block may be empty: required_providers { }");
         }
-        match (&seen.prefix, &seen.old_prefix) {
+        match (&deferred.prefix, &deferred.old_prefix) {
             (Some(_), Some(_)) => reader.problem(
                 "set workspaces.prefix or the deprecated workspace_prefix, not both".to_owned(),
             ),
@@ -333,7 +338,7 @@ const PATH: &str = "driver.terraform-cloud";
 
 /// Entries that count only when all are known, because they depend on each other.
 #[derive(Default)]
-struct Seen {
+struct DeferredEntries {
     hostname: Option<String>,
     prefix: Option<String>,
     old_prefix: Option<String>,
