@@ -15,7 +15,7 @@ use super::{
 };
 
 /// Result of a step of a run.
-pub(super) struct Done {
+pub(super) struct StepResult {
     pub(super) ok: bool,
     pub(super) log: String,
     pub(super) counts: [u64; 3],
@@ -32,7 +32,7 @@ pub(super) fn begin(tfc: &TestTfc, id: String) {
 }
 
 /// Sign that the run ended otherwise, or that the double is gone.
-struct Over;
+struct RunEnded;
 
 struct Life {
     /// Weak, because a run must not keep the double alive.
@@ -42,11 +42,11 @@ struct Life {
 
 impl Life {
     async fn live(&self) {
-        let Err(Over) = self.plan_and_apply().await else { return };
+        let Err(RunEnded) = self.plan_and_apply().await else { return };
         tracing::trace!(run.id = self.id, "the run ended before its time");
     }
 
-    async fn plan_and_apply(&self) -> Result<(), Over> {
+    async fn plan_and_apply(&self) -> Result<(), RunEnded> {
         // Runs that may apply wait for each other; plan-only ones do not.
         self.until(State::may_start).await?;
         self.enter("plan_queued")?;
@@ -108,7 +108,7 @@ impl Life {
     }
 
     /// Notes the findings about the run after its plan.
-    fn find(&self, policy: PolicyResult) -> Result<(), Over> {
+    fn find(&self, policy: PolicyResult) -> Result<(), RunEnded> {
         self.with(|state, id| {
             let Some(run) = state.runs.get_mut(id) else { return };
             let Some(workspace) = state.workspaces.get(&run.workspace) else { return };
@@ -123,14 +123,14 @@ impl Life {
     }
 
     /// Passes the stage after the plan, with policies of OPA and a run task.
-    async fn judge_stage(&self, plan_only: bool) -> Result<(), Over> {
+    async fn judge_stage(&self, plan_only: bool) -> Result<(), RunEnded> {
         let findings = self.with(|state, id| state.runs.get(id).map(|run| run.findings.clone()))?;
         let Some(Findings { opa, run_task, .. }) = findings else { return Ok(()) };
         if run_task.is_some_and(|(_, status, _)| status == "failed")
             || opa == Some(PolicyResult::HardFailed)
         {
             self.enter("errored")?;
-            return Err(Over);
+            return Err(RunEnded);
         }
         if opa == Some(PolicyResult::SoftFailed) && !plan_only {
             self.enter("post_plan_awaiting_decision")?;
@@ -139,18 +139,18 @@ impl Life {
         Ok(())
     }
 
-    fn shared(&self) -> Result<Arc<Shared>, Over> {
-        self.shared.upgrade().ok_or(Over)
+    fn shared(&self) -> Result<Arc<Shared>, RunEnded> {
+        self.shared.upgrade().ok_or(RunEnded)
     }
 
-    fn with<T>(&self, look: impl FnOnce(&mut State, &str) -> T) -> Result<T, Over> {
+    fn with<T>(&self, look: impl FnOnce(&mut State, &str) -> T) -> Result<T, RunEnded> {
         let shared = self.shared()?;
         let result = look(&mut shared.state(), &self.id);
         Ok(result)
     }
 
     /// Enters a state, unless somebody ended the run.
-    fn enter(&self, status: &str) -> Result<(), Over> {
+    fn enter(&self, status: &str) -> Result<(), RunEnded> {
         let entered = self.with(|state, id| match state.runs.get_mut(id) {
             // A cancellation takes effect here, between two states.
             Some(run) if run.cancel_asked && !run.is_final() => {
@@ -169,11 +169,11 @@ impl Life {
             _ => false,
         })?;
         self.shared()?.touch();
-        if entered { Ok(()) } else { Err(Over) }
+        if entered { Ok(()) } else { Err(RunEnded) }
     }
 
     /// Waits for a condition, or for the run's end.
-    async fn until(&self, met: impl Fn(&State, &str) -> bool) -> Result<(), Over> {
+    async fn until(&self, met: impl Fn(&State, &str) -> bool) -> Result<(), RunEnded> {
         // Subscribed before the look, so that no change in between is missed.
         let mut changed = self.shared()?.changed.subscribe();
         loop {
@@ -181,7 +181,7 @@ impl Life {
                 state.runs.get(id).map_or((true, false), |run| (run.is_final(), run.cancel_asked))
             })?;
             if over {
-                return Err(Over);
+                return Err(RunEnded);
             }
             if cancelled {
                 return self.enter("canceled");
@@ -189,16 +189,16 @@ impl Life {
             if self.with(|state, id| met(state, id))? {
                 return Ok(());
             }
-            changed.changed().await.map_err(|_gone| Over)?;
+            changed.changed().await.map_err(|_gone| RunEnded)?;
         }
     }
 
-    async fn held(&self, at: Hold) -> Result<(), Over> {
+    async fn held(&self, at: Hold) -> Result<(), RunEnded> {
         self.until(|state, _| !state.holds.contains(&at)).await
     }
 
     /// Plans or applies, unless it is cancelled.
-    async fn step(&self, apply: bool) -> Result<Done, Over> {
+    async fn step(&self, apply: bool) -> Result<StepResult, RunEnded> {
         let shared = self.shared()?;
         let working = async {
             match &shared.tool {
@@ -211,12 +211,12 @@ impl Life {
             // Never met, so that only the run's end completes it.
             over = self.until(|_, _| false) => {
                 over?;
-                Err(Over)
+                Err(RunEnded)
             }
         }
     }
 
-    fn finish(&self, done: &Done, apply: bool) -> Result<(), Over> {
+    fn finish(&self, done: &StepResult, apply: bool) -> Result<(), RunEnded> {
         self.with(|state, id| {
             let Some(run) = state.runs.get_mut(id) else { return };
             let step = if apply { &mut run.apply } else { &mut run.plan };
@@ -248,8 +248,8 @@ fn has(state: &State, id: &str, status: &str) -> bool {
 }
 
 /// Returns a step without a tool, whose resources are made up.
-fn made_up(state: &mut State, id: &str, apply: bool) -> Done {
-    let nothing = Done {
+fn made_up(state: &mut State, id: &str, apply: bool) -> StepResult {
+    let nothing = StepResult {
         ok: true,
         log: String::new(),
         counts: [0; 3],
@@ -266,7 +266,7 @@ fn made_up(state: &mut State, id: &str, apply: bool) -> Done {
     let failure =
         if apply { workspace.fail_apply.pop_front() } else { workspace.fail_plan.pop_front() };
     if let Some(failure) = failure {
-        return Done { ok: false, log: format!("Error: {failure}\n"), ..nothing };
+        return StepResult { ok: false, log: format!("Error: {failure}\n"), ..nothing };
     }
     let mut counts = [0; 3];
     let mut listed = Vec::new();
@@ -292,7 +292,7 @@ fn made_up(state: &mut State, id: &str, apply: bool) -> Done {
     let log = format!("Plan: {add} to add, {change} to change, {destroy} to destroy.\n");
     let changes = !listed.is_empty();
     let json = Some(json!({ "resource_changes": listed }));
-    Done { ok: true, log, counts, changes, json, resources: None }
+    StepResult { ok: true, log, counts, changes, json, resources: None }
 }
 
 /// Returns one resource for each service instance; without services, one in all.
@@ -300,7 +300,7 @@ fn made_up(state: &mut State, id: &str, apply: bool) -> Done {
 /// They change with every other value and with the files.
 fn resources(run: &Run, files: &str) -> BTreeMap<String, String> {
     let mut values: BTreeMap<&str, &str> = run
-        .frozen
+        .snapshot
         .iter()
         .map(|variable| (variable.key.as_str(), variable.value.as_str()))
         .chain(run.variables.iter().map(|(key, value)| (key.as_str(), value.as_str())))

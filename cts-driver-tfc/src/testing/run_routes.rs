@@ -8,7 +8,7 @@ use super::{
     answer::{self, Answer},
     check_routes, life,
     route::{Asked, related, workspace_document},
-    state::{Frozen, Hold, Run, RunVariables, State, StepState, Version},
+    state::{Hold, Run, RunVariables, State, StepState, VariableSnapshot, Version},
 };
 
 /// Announces an upload.
@@ -161,9 +161,9 @@ fn create(tfc: &TestTfc, asked: &Asked<'_>) -> Answer {
         };
         let by_itself = found.attributes.get("auto-apply").and_then(Value::as_bool);
         // The values of this moment: what is changed later counts for later runs.
-        let frozen = found.variables.values().map(|variable| {
+        let snapshot = found.variables.values().map(|variable| {
             let text = |name: &str| variable.get(name).and_then(Value::as_str).unwrap_or_default();
-            Frozen {
+            VariableSnapshot {
                 key: text("key").to_owned(),
                 value: text("value").to_owned(),
                 hcl: variable.get("hcl").and_then(Value::as_bool).unwrap_or_default(),
@@ -206,7 +206,7 @@ fn create(tfc: &TestTfc, asked: &Asked<'_>) -> Answer {
                 .map(str::to_owned),
             is_destroy: flag("is-destroy").unwrap_or_default(),
             variables,
-            frozen: frozen.collect(),
+            snapshot: snapshot.collect(),
             plan: StepState { status: "pending", ..StepState::default() },
             apply: StepState { status: "pending", ..StepState::default() },
             ..Run::default()

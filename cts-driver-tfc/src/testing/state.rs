@@ -140,7 +140,7 @@ pub(super) struct Run {
     /// Values that it was given itself.
     pub(super) variables: Vec<(String, String)>,
     /// Workspace's variables at its creation: key, value, hcl, env.
-    pub(super) frozen: Vec<Frozen>,
+    pub(super) snapshot: Vec<VariableSnapshot>,
     pub(super) cancel_asked: bool,
     pub(super) plan: StepState,
     pub(super) apply: StepState,
@@ -153,7 +153,7 @@ pub(super) struct Run {
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct Frozen {
+pub(super) struct VariableSnapshot {
     pub(super) key: String,
     pub(super) value: String,
     pub(super) hcl: bool,

@@ -12,13 +12,13 @@ use cts_driver_terraform::language::quote;
 use serde_json::Value;
 use tokio::process::Command;
 
-use super::{double::Shared, life::Done, state::Frozen};
+use super::{double::Shared, life::StepResult, state::VariableSnapshot};
 use crate::plan_json::{self, List};
 
 /// Input of a run from the double's state.
 struct Job {
     archive: Bytes,
-    values: Vec<Frozen>,
+    values: Vec<VariableSnapshot>,
     refresh_only: bool,
     is_destroy: bool,
     /// Folder of the run's files.
@@ -28,15 +28,15 @@ struct Job {
 }
 
 /// Plans or applies a run.
-pub(super) async fn run(shared: &Shared, tool: &Path, id: &str, apply: bool) -> Done {
+pub(super) async fn run(shared: &Shared, tool: &Path, id: &str, apply: bool) -> StepResult {
     let Some(job) = job(shared, id) else { return failed("the run's files are gone") };
     let done = if apply { job.apply(tool).await } else { job.plan(tool).await };
     done.unwrap_or_else(|error| failed(&error.to_string()))
 }
 
-fn failed(log: &str) -> Done {
+fn failed(log: &str) -> StepResult {
     let log = log.to_owned();
-    Done { ok: false, log, counts: [0; 3], changes: false, json: None, resources: None }
+    StepResult { ok: false, log, counts: [0; 3], changes: false, json: None, resources: None }
 }
 
 fn job(shared: &Shared, id: &str) -> Option<Job> {
@@ -45,10 +45,10 @@ fn job(shared: &Shared, id: &str) -> Option<Job> {
     let run = state.runs.get(id)?;
     let archive = state.versions.get(&run.version)?.content.clone()?;
     let root = shared.folder.as_ref()?.path();
-    let mut values: Vec<Frozen> = run.frozen.clone();
+    let mut values: Vec<VariableSnapshot> = run.snapshot.clone();
     // Values of the run stand over those of the workspace.
     values.retain(|value| value.env || run.variables.iter().all(|(key, _)| *key != value.key));
-    let own = run.variables.iter().map(|(key, value)| Frozen {
+    let own = run.variables.iter().map(|(key, value)| VariableSnapshot {
         key: key.clone(),
         value: value.clone(),
         hcl: true,
@@ -66,7 +66,7 @@ fn job(shared: &Shared, id: &str) -> Option<Job> {
 }
 
 impl Job {
-    async fn plan(&self, tool: &Path) -> std::io::Result<Done> {
+    async fn plan(&self, tool: &Path) -> std::io::Result<StepResult> {
         self.unpack()?;
         let (ok, mut log) = self.tool(tool, &["init", "-input=false", "-no-color"]).await?;
         if !ok {
@@ -96,7 +96,7 @@ impl Job {
             change.get("actions").is_some_and(|actions| *actions != serde_json::json!(["no-op"]))
         });
         let drift = self.refresh_only && !plan_json::changes(&json, List::Drift).is_empty();
-        Ok(Done {
+        Ok(StepResult {
             ok: true,
             log,
             counts: [changes.add, changes.change, changes.destroy],
@@ -106,7 +106,7 @@ impl Job {
         })
     }
 
-    async fn apply(&self, tool: &Path) -> std::io::Result<Done> {
+    async fn apply(&self, tool: &Path) -> std::io::Result<StepResult> {
         let (shown, json) = self.tool(tool, &["show", "-json", "-no-color", "plan.bin"]).await?;
         let json: Value =
             if shown { serde_json::from_str(&json).unwrap_or_default() } else { Value::Null };
@@ -118,7 +118,7 @@ impl Job {
             .and_then(|bytes| serde_json::from_slice(&bytes).ok())
             .unwrap_or_default();
         let resources = state.get("resources").and_then(Value::as_array).map_or(0, Vec::len);
-        Ok(Done {
+        Ok(StepResult {
             ok,
             log,
             counts: [changes.add, changes.change, changes.destroy],
