@@ -9,7 +9,7 @@ const NAMESPACE: &str = "consul.hashicorp.com/namespace";
 
 /// Enterprise partition and namespace of a task's service.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct Tenancy {
     pub(crate) partition: String,
     pub(crate) namespace: String,
 }
@@ -27,13 +27,13 @@ pub(crate) fn service(task: &Task) -> Result<&str> {
     }
 }
 
-/// Returns the place of the task's service where there are partitions.
-pub(crate) fn place(task: &Task) -> Result<Place> {
+/// Returns the tenancy of the task's service where there are partitions.
+pub(crate) fn tenancy(task: &Task) -> Result<Tenancy> {
     let tag = |key: &str| task.tags.get(key).cloned();
     match (tag(PARTITION), tag(NAMESPACE)) {
-        (Some(partition), Some(namespace)) => Ok(Place { partition, namespace }),
+        (Some(partition), Some(namespace)) => Ok(Tenancy { partition, namespace }),
         (None, None) => {
-            Ok(Place { partition: "default".to_owned(), namespace: "default".to_owned() })
+            Ok(Tenancy { partition: "default".to_owned(), namespace: "default".to_owned() })
         }
         _ => Err(Error::input("task definition requires both partition and namespace tags")),
     }
@@ -75,10 +75,10 @@ mod tests {
 
     #[test]
     fn partition_and_namespace_come_together() {
-        let none = place(&task()).unwrap();
+        let none = tenancy(&task()).unwrap();
         assert_eq!((none.partition.as_str(), none.namespace.as_str()), ("default", "default"));
         for one in [PARTITION, NAMESPACE] {
-            let error = place(&task().with_tag(one, "x")).unwrap_err();
+            let error = tenancy(&task().with_tag(one, "x")).unwrap_err();
             assert_eq!(
                 error.to_string(),
                 "task definition requires both partition and namespace tags"
@@ -93,7 +93,7 @@ mod tests {
                         Just(NAMESPACE.to_owned()), ".{0,20}"], ".{0,40}", 0..6), definition in ".{0,60}") {
             let mut task = Task::new("", definition);
             task.tags = tags;
-            drop((is_meshed(&task), service(&task).map(str::to_owned), place(&task)));
+            drop((is_meshed(&task), service(&task).map(str::to_owned), tenancy(&task)));
         }
     }
 }

@@ -27,7 +27,7 @@ pub(crate) fn service(service: &ServiceName) -> String {
         ("node_prefix \"\"".to_owned(), "read"),
     ];
     // Indented within the partition's block, as upstream's template is.
-    let indent = if service.place.is_some() { "    " } else { "" };
+    let indent = if service.tenancy.is_some() { "    " } else { "" };
     let blocks: Vec<String> = blocks
         .into_iter()
         .map(|(head, policy)| {
@@ -35,7 +35,7 @@ pub(crate) fn service(service: &ServiceName) -> String {
         })
         .collect();
     let blocks = blocks.join("\n");
-    match &service.place {
+    match &service.tenancy {
         None => blocks,
         Some((partition, namespace)) => format!(
             "partition \"{partition}\" {{\n  namespace \"{namespace}\" {{\n{blocks}\n  }}\n}}"
@@ -86,10 +86,10 @@ pub(crate) fn anonymous(partitions: bool) -> String {
 mod tests {
     use super::*;
 
-    fn named(place: Option<(&str, &str)>) -> ServiceName {
-        let place =
-            place.map(|(partition, namespace)| (partition.to_owned(), namespace.to_owned()));
-        ServiceName { name: "web".to_owned(), place }
+    fn named(tenancy: Option<(&str, &str)>) -> ServiceName {
+        let tenancy =
+            tenancy.map(|(partition, namespace)| (partition.to_owned(), namespace.to_owned()));
+        ServiceName { name: "web".to_owned(), tenancy }
     }
 
     #[test]

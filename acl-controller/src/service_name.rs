@@ -8,12 +8,12 @@ const CLUSTER: &str = "consul.hashicorp.com/cluster:";
 const PARTITION: &str = "consul.hashicorp.com/partition:";
 const NAMESPACE: &str = "consul.hashicorp.com/namespace:";
 
-/// Name of a service, with its place where there are partitions.
+/// Name of a service, with its tenancy where there are partitions.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct ServiceName {
     pub(crate) name: String,
     /// Partition and namespace; `None` without partitions.
-    pub(crate) place: Option<(String, String)>,
+    pub(crate) tenancy: Option<(String, String)>,
 }
 
 /// Kind of object that a description belongs to.
@@ -41,7 +41,7 @@ pub(crate) fn is_plain(text: &str) -> bool {
 impl fmt::Display for ServiceName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.name)?;
-        match &self.place {
+        match &self.tenancy {
             Some((partition, namespace)) => write!(f, " ({partition}/{namespace})"),
             None => Ok(()),
         }
@@ -52,17 +52,17 @@ impl ServiceName {
     /// Returns the service of a task; `None` if it belongs to another partition than `ours`.
     pub(crate) fn of_task(task: &Task, ours: Option<&str>) -> Result<Option<Self>> {
         let name = mesh_task::service(task)?.to_owned();
-        let place = match ours {
+        let tenancy = match ours {
             None => None,
             Some(ours) => {
-                let place = mesh_task::place(task)?;
-                if place.partition != ours {
+                let tenancy = mesh_task::tenancy(task)?;
+                if tenancy.partition != ours {
                     return Ok(None);
                 }
-                Some((place.partition, place.namespace))
+                Some((tenancy.partition, tenancy.namespace))
             }
         };
-        let service = Self { name, place };
+        let service = Self { name, tenancy };
         service.check()?;
         Ok(Some(service))
     }
@@ -70,7 +70,7 @@ impl ServiceName {
     /// Checks the names, which stand in rules and in names of policies, and so must not add to
     /// them.
     fn check(&self) -> Result<()> {
-        let (partition, namespace) = self.place.as_ref().map(|(a, b)| (a, b)).unzip();
+        let (partition, namespace) = self.tenancy.as_ref().map(|(a, b)| (a, b)).unzip();
         let names = [
             ("service name", Some(&self.name)),
             ("namespace", namespace),
@@ -90,7 +90,7 @@ impl ServiceName {
 
     /// Returns the name of its policy.
     pub(crate) fn policy_name(&self) -> String {
-        match &self.place {
+        match &self.tenancy {
             None => format!("{}-service", self.name),
             Some((_, namespace)) => format!("{}-{namespace}-service", self.name),
         }
@@ -98,7 +98,7 @@ impl ServiceName {
 
     /// Returns the name of its secret.
     pub(crate) fn secret_name(&self, prefix: &str) -> String {
-        match &self.place {
+        match &self.tenancy {
             None => format!("{prefix}-{}", self.name),
             Some((partition, namespace)) => {
                 format!("{prefix}-{}-{namespace}-{partition}", self.name)
@@ -110,7 +110,7 @@ impl ServiceName {
     pub(crate) fn description(&self, subject: Subject, cluster: &str) -> String {
         let mut text =
             format!("{} for {} service\n{CLUSTER} {cluster}", subject.as_str(), self.name);
-        if let Some((partition, namespace)) = &self.place {
+        if let Some((partition, namespace)) = &self.tenancy {
             for (key, value) in [(PARTITION, partition), (NAMESPACE, namespace)] {
                 text.extend(["\n", key, " ", value]);
             }
@@ -150,7 +150,7 @@ impl ServiceName {
             return None;
         }
         let cluster = word()?;
-        let place = if with_partitions {
+        let tenancy = if with_partitions {
             (word()? == PARTITION).then_some(())?;
             let partition = word()?.to_owned();
             (word()? == NAMESPACE).then_some(())?;
@@ -158,7 +158,7 @@ impl ServiceName {
         } else {
             None
         };
-        let service = Self { name, place };
+        let service = Self { name, tenancy };
         // Checked like a task's own name: a description is text that anyone with ACL rights can
         // write.
         (words.next().is_none() && service.check().is_ok()).then_some((service, cluster))
@@ -171,26 +171,26 @@ mod tests {
 
     use super::*;
 
-    fn service(place: Option<(&str, &str)>) -> ServiceName {
-        let place =
-            place.map(|(partition, namespace)| (partition.to_owned(), namespace.to_owned()));
-        ServiceName { name: "web".to_owned(), place }
+    fn service(tenancy: Option<(&str, &str)>) -> ServiceName {
+        let tenancy =
+            tenancy.map(|(partition, namespace)| (partition.to_owned(), namespace.to_owned()));
+        ServiceName { name: "web".to_owned(), tenancy }
     }
 
     /// Case ACL19: a description gives the same service back, with and without partitions.
     #[test]
     fn a_description_gives_the_same_service_back() {
-        for (place, expected) in [
+        for (tenancy, expected) in [
             (None, "Token for web service\nconsul.hashicorp.com/cluster: c1"),
             (
                 Some(("p1", "ns-1")),
                 "Token for web service\nconsul.hashicorp.com/cluster: c1\nconsul.hashicorp.com/partition: p1\nconsul.hashicorp.com/namespace: ns-1",
             ),
         ] {
-            let service = service(place);
+            let service = service(tenancy);
             for subject in [Subject::Token, Subject::Policy] {
                 let text = service.description(subject, "c1");
-                let found = ServiceName::from_description(subject, &text, "c1", place.is_some());
+                let found = ServiceName::from_description(subject, &text, "c1", tenancy.is_some());
                 assert_eq!(found.as_ref(), Some(&service), "{text}");
             }
             assert_eq!(service.description(Subject::Token, "c1"), expected);
@@ -241,9 +241,9 @@ mod tests {
     fn names_of_policies_and_secrets() {
         assert_eq!(service(None).policy_name(), "web-service");
         assert_eq!(service(None).secret_name("pre"), "pre-web");
-        let placed = service(Some(("p1", "ns-1")));
-        assert_eq!(placed.policy_name(), "web-ns-1-service");
-        assert_eq!(placed.secret_name("pre"), "pre-web-ns-1-p1");
+        let with_tenancy = service(Some(("p1", "ns-1")));
+        assert_eq!(with_tenancy.policy_name(), "web-ns-1-service");
+        assert_eq!(with_tenancy.secret_name("pre"), "pre-web-ns-1-p1");
     }
 
     proptest! {
@@ -253,11 +253,11 @@ mod tests {
         }
 
         #[test]
-        fn every_service_comes_back(name in "[a-zA-Z0-9_-]{1,60}", namespace in "[a-z0-9-]{1,40}", placed: bool) {
-            let place = placed.then(|| ("p".to_owned(), namespace));
-            let service = ServiceName { name, place };
+        fn every_service_comes_back(name in "[a-zA-Z0-9_-]{1,60}", namespace in "[a-z0-9-]{1,40}", with_tenancy: bool) {
+            let tenancy = with_tenancy.then(|| ("p".to_owned(), namespace));
+            let service = ServiceName { name, tenancy };
             let text = service.description(Subject::Policy, "c");
-            let found = ServiceName::from_description(Subject::Policy, &text, "c", placed);
+            let found = ServiceName::from_description(Subject::Policy, &text, "c", with_tenancy);
             prop_assert_eq!(found, Some(service));
         }
     }

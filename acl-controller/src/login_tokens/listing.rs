@@ -189,11 +189,11 @@ impl LoginTokens {
                 observed.meshed += 1;
                 continue;
             };
-            match mesh_task::place(task) {
-                Ok(place) if place.partition == ours => {
+            match mesh_task::tenancy(task) {
+                Ok(tenancy) if tenancy.partition == ours => {
                     let state = observed.tasks.entry(id.to_owned()).or_default();
                     state.found = true;
-                    state.namespace = Some(place.namespace);
+                    state.namespace = Some(tenancy.namespace);
                     observed.meshed += 1;
                 }
                 Ok(_) => tracing::debug!(task.arn, "skipping task in external partition"),

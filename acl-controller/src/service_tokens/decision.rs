@@ -59,7 +59,7 @@ pub(super) fn decide(
     } else {
         own.object.service_identities.iter().any(|it| it.service_name == service.name)
     };
-    let with_partitions = service.place.is_some();
+    let with_partitions = service.tenancy.is_some();
     let shared = !with_partitions || links.iter().any(|link| link.name == CROSS_NAMESPACE_READ);
     if !linked || !shared {
         return Need::Upsert;

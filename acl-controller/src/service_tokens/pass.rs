@@ -65,7 +65,7 @@ impl ServiceTokens {
             .services
             .iter()
             .filter(|(_, state)| !state.tasks.is_empty())
-            .filter_map(|(service, _)| Some(service.place.as_ref()?.1.clone()))
+            .filter_map(|(service, _)| Some(service.tenancy.as_ref()?.1.clone()))
             .collect();
         self.tenancy
             .reconcile_namespaces(self.consul(), writer, &observed.namespaces, &needed)
