@@ -80,7 +80,7 @@ impl Default for LockOptions {
 /// Deviation: after a loss the session is ended, and the handle can be used again.
 pub struct Lock {
     consul: Consul,
-    lock: LockKey,
+    entry: LockKey,
     options: LockOptions,
     held: Mutex<Option<Held>>,
 }
@@ -101,8 +101,8 @@ impl Drop for Held {
 impl Lock {
     /// Creates a lock on this key; sends nothing yet.
     pub fn new(consul: &Consul, key: impl Into<String>, options: LockOptions) -> Self {
-        let lock = LockKey { key: key.into(), flags: LOCK_FLAGS, value: options.value.clone() };
-        Self { consul: consul.clone(), lock, options, held: Mutex::new(None) }
+        let entry = LockKey { key: key.into(), flags: LOCK_FLAGS, value: options.value.clone() };
+        Self { consul: consul.clone(), entry, options, held: Mutex::new(None) }
     }
 
     /// Waits until the lock is held, and returns its lease; `None` only with `try_once`, when its
@@ -190,16 +190,16 @@ impl Lock {
         if held.as_ref().is_some_and(|held| held.lease.check().is_ok()) {
             return Err(Error::AlreadyHeld);
         }
-        let Some(pair) = read(&self.consul, &self.lock.key, None, Duration::ZERO).await?.value
+        let Some(pair) = read(&self.consul, &self.entry.key, None, Duration::ZERO).await?.value
         else {
             return Ok(());
         };
-        if pair.flags != self.lock.flags {
-            return Err(Error::Conflict { key: self.lock.key.clone() });
+        if pair.flags != self.entry.flags {
+            return Err(Error::Conflict { key: self.entry.key.clone() });
         }
         // Compared with the index that was read: somebody may acquire it in between.
         let free = pair.session.is_none();
-        if free && self.consul.delete_at(&self.lock.key, pair.modify_index).await? {
+        if free && self.consul.delete_at(&self.entry.key, pair.modify_index).await? {
             return Ok(());
         }
         Err(Error::InUse)
@@ -216,7 +216,7 @@ impl Lock {
         let session = Arc::new(session);
         let leaving = {
             let (consul, lock, session) =
-                (self.consul.clone(), self.lock.clone(), Arc::clone(&session));
+                (self.consul.clone(), self.entry.clone(), Arc::clone(&session));
             async move {
                 if let Err(error) = session.give_up(&consul, &lock).await {
                     tracing::debug!(
@@ -232,7 +232,7 @@ impl Lock {
         let acquirer = LockAcquirer {
             consul: &self.consul,
             clock: &self.options.clock,
-            lock: &self.lock,
+            lock: &self.entry,
             session: session.id(),
             wait: self.options.wait,
             limit,
@@ -250,11 +250,11 @@ impl Lock {
             }
             other => {
                 // An attempt whose answer was lost may have acquired the lock.
-                let given_up = session.give_up(&self.consul, &self.lock).await;
+                let given_up = session.give_up(&self.consul, &self.entry).await;
                 attempt.disarm();
                 if let Err(error) = given_up {
                     tracing::debug!(
-                        kv.key = self.lock.key,
+                        kv.key = self.entry.key,
                         error = &error as &dyn std::error::Error,
                         "cannot release the lock, the session's end will"
                     );
@@ -266,7 +266,7 @@ impl Lock {
 
     fn hold(&self, session: Arc<Owner>, grant: Grant) -> Held {
         let (consul, lock, options) =
-            (self.consul.clone(), self.lock.clone(), self.options.clone());
+            (self.consul.clone(), self.entry.clone(), self.options.clone());
         let (lease, done) = (session.lease().clone(), CancellationToken::new());
         let asked = done.clone();
         tracing::debug!(kv.key = lock.key, session.id = %session.id(), term = grant.term, "lock acquired");
@@ -355,6 +355,6 @@ impl Owner {
 
 impl fmt::Debug for Lock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lock").field("key", &self.lock.key).finish_non_exhaustive()
+        f.debug_struct("Lock").field("key", &self.entry.key).finish_non_exhaustive()
     }
 }
