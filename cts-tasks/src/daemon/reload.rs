@@ -1,3 +1,5 @@
+//! Takes over the tasks of files that were read again.
+
 use std::{collections::BTreeMap, path::Path};
 
 use super::{
@@ -139,8 +141,8 @@ impl Daemon {
         let mut all = self.engine.state(|state| state.tasks.clone());
         all.retain(|task| !of_files(task));
         all.extend(now.tasks.iter().cloned());
-        let shared = shared_auto_commit(&all, &now.providers)
-            .or_else(|| shared_working_dir(&all, base_dir));
+        let shared =
+            shared_auto_commit(&all, &now.providers).or_else(|| shared_working_dir(&all, base_dir));
         shared.map_or(Ok(()), |reason| Err(Error::NotReloaded { reason }))
     }
 
