@@ -1,3 +1,5 @@
+//! The registration of this instance in Consul.
+
 use std::time::Duration;
 
 use consul_watch::{

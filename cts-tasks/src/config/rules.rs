@@ -1,3 +1,5 @@
+//! The rules of a loaded configuration for tasks that are added later.
+
 use std::{
     fmt,
     path::{Path, PathBuf},
