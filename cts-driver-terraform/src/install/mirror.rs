@@ -1,4 +1,4 @@
-//! Downloads releases from a server that is laid out as HashiCorp's is.
+//! Downloads releases from a server that is laid out as `HashiCorp`'s is.
 
 use std::{
     io::{Cursor, Read as _},

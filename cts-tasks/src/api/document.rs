@@ -1,4 +1,4 @@
-//! The OpenAPI document that the API serves about itself.
+//! The `OpenAPI` document that the API serves about itself.
 
 use axum::{Json, extract::State};
 use serde_json::Value;
