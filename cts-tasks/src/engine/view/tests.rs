@@ -254,7 +254,7 @@ fn costs(by_name: bool, count: usize) -> (Duration, Duration) {
 #[test]
 fn the_start_costs_what_it_brings_and_a_change_as_much_among_many_as_among_few() {
     const FEW: usize = 250;
-    const TIMES: usize = 32;
+    const TIMES: usize = 16;
     for by_name in [true, false] {
         let least = |count| {
             let (starts, changes): (Vec<_>, Vec<_>) = (0..3).map(|_| costs(by_name, count)).unzip();
@@ -263,9 +263,9 @@ fn the_start_costs_what_it_brings_and_a_change_as_much_among_many_as_among_few()
         };
         let (few, many) = (least(FEW), least(FEW * TIMES));
         let (start, change) = (many.0 / few.0, many.1 / few.1);
-        // Quadratic are 1,024 times the cost, and 32 for a change.
-        assert!(start < 128.0, "32 times the services cost {start:.1} times as much");
-        assert!(change < 6.0, "a change among 32 times as many costs {change:.1} times as much");
+        // Quadratic are 256 times the cost, and 16 for a change.
+        assert!(start < 64.0, "16 times the services cost {start:.1} times as much");
+        assert!(change < 5.0, "a change among 16 times as many costs {change:.1} times as much");
     }
 }
 
