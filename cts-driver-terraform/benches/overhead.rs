@@ -15,6 +15,12 @@
 //! One task on 10,000 services instead, with a stand-in that prints nothing: the
 //! processor time of this process for one apply after one instance changed, which
 //! is that of the files, and memory.
+//!
+//! `cargo bench -p cts-driver-terraform --bench overhead -- whole [SERVICES ROUNDS]`
+//!
+//! The same task with the engine on a real Consul, all in this process: the time from
+//! the start to the first event, the processor time of one change from Consul's answer
+//! to the event, and memory.
 
 #![expect(
     clippy::print_stdout,
@@ -34,9 +40,9 @@ use std::{
 };
 
 use consul_watch::{
-    Watcher,
-    testing::{TestConsul, parts},
-    types::HealthStatus,
+    Client, Watcher,
+    testing::{TestConsul, parts, real},
+    types::{CatalogRegistration, HealthCheck, HealthStatus, Service},
 };
 use cts_driver_terraform::{CliOptions, Patient, Settings, TerraformCli, TerraformFactory};
 use cts_tasks::{
@@ -45,11 +51,16 @@ use cts_tasks::{
     TaskName,
     config::{Entry, ValueKind},
 };
+use futures::{StreamExt as _, stream};
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
 const SIZES: [u16; 3] = [10, 100, 1000];
 const LIMIT: Duration = Duration::from_mins(2);
+/// Nodes of the catalog that `whole` fills.
+const NODES: u32 = 50;
+/// Time in which nothing is left of the start.
+const QUIET: Duration = Duration::from_secs(5);
 
 /// One `terraform_data` for each instance.
 const MODULE: &str = r#"
@@ -77,10 +88,14 @@ fn main() {
     }
     let rounds = std::env::args().find_map(|text| text.parse().ok()).unwrap_or(10);
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    if std::env::args().any(|argument| argument == "large") {
-        let numbers: Vec<u32> = std::env::args().filter_map(|text| text.parse().ok()).collect();
-        let number = |at: usize, default| numbers.get(at).copied().unwrap_or(default);
+    let numbers: Vec<u32> = std::env::args().filter_map(|text| text.parse().ok()).collect();
+    let number = |at: usize, default| numbers.get(at).copied().unwrap_or(default);
+    let mode = |name: &str| std::env::args().any(|argument| argument == name);
+    if mode("large") {
         return runtime.block_on(large(number(0, 10_000), number(1, 50)));
+    }
+    if mode("whole") {
+        return runtime.block_on(whole(number(0, 10_000), number(1, 50)));
     }
     let tool = ["tofu", "terraform"].into_iter().find_map(parts::find);
     let name = tool.as_ref().map_or_else(
@@ -201,11 +216,9 @@ fn task(root: &Path) -> Task {
     .unwrap()
 }
 
-/// One task on so many services, of which one changes before each apply.
-async fn large(services: u32, rounds: u32) {
-    let root = tempfile::tempdir().unwrap();
-    let program = stand_in(root.path(), 0);
-    let mut task = task(root.path());
+/// A task on so many services.
+fn large_task(root: &Path, services: u32) -> Task {
+    let mut task = task(root);
     task.condition = serde_json::from_value(json!({"Services": {
         "use_as_module_input": true,
         "services": {"Named": (0..services).map(|service| json!({
@@ -214,6 +227,80 @@ async fn large(services: u32, rounds: u32) {
         })).collect::<Vec<_>>()},
     }}))
     .unwrap();
+    task
+}
+
+/// One task on so many services of a real Consul, which change one after the other.
+async fn whole(services: u32, rounds: u32) {
+    let Some(part) = parts::find("consul") else {
+        println!("no Consul found: nothing measured");
+        return;
+    };
+    let mut consul = real::Consul::start(&part.path).await.unwrap();
+    let client = consul.client();
+    for range in [0..NODES.min(services), NODES..services.max(NODES)] {
+        stream::iter(range).for_each_concurrent(16, |service| register(&client, service, 1)).await;
+    }
+    let root = tempfile::tempdir().unwrap();
+    let factory = factory(root.path(), &stand_in(root.path(), 0));
+    let before = resident();
+    let engine =
+        Engine::new(Watcher::new(consul.client()), Arc::new(factory), EngineOptions::default());
+    let (stop, begun, used) = (Stop::new(), Instant::now(), processor_time());
+    engine.load(vec![large_task(root.path(), services)], &stop).await.unwrap();
+    let (running, ended) = (engine.clone(), stop.clone());
+    let work = tokio::spawn(async move { running.run(&ended).await });
+    let mut last = event_after(&engine, None).await;
+    println!(
+        "Consul {}, {services} services: the first run ended after {:.2} s, with {:.2} s of \
+         processor time",
+        part.version,
+        begun.elapsed().as_secs_f64(),
+        processor_time().saturating_sub(used).as_secs_f64()
+    );
+    sleep(QUIET).await;
+    println!("resident memory grew by {} KiB", resident().saturating_sub(before));
+    let idle = processor_time();
+    sleep(QUIET).await;
+    let idle = processor_time().saturating_sub(idle).div_f64(QUIET.as_secs_f64());
+    let (begun, used) = (Instant::now(), processor_time());
+    for round in 0..rounds {
+        register(&client, round * 97 % services, 2 + i64::from(round)).await;
+        last = event_after(&engine, Some(&last)).await;
+        // Each change is a run of its own, and what it costs is all its own.
+        sleep(Duration::from_millis(200)).await;
+    }
+    let used = processor_time().saturating_sub(used);
+    let own = used.saturating_sub(idle.mul_f64(begun.elapsed().as_secs_f64()));
+    println!(
+        "{rounds} changes: {:.1} ms of processor time each (idle: {:.1} ms a second); resident \
+         memory grew by {} KiB in all",
+        own.as_secs_f64() * 1e3 / f64::from(rounds.max(1)),
+        idle.as_secs_f64() * 1e3,
+        resident().saturating_sub(before)
+    );
+    stop.stop(StopReason::Shutdown);
+    work.await.unwrap().unwrap();
+    consul.stop().await;
+}
+
+async fn register(consul: &Client, service: u32, port: i64) {
+    let name = format!("service-{service:04}");
+    let mut instance = Service::new(&name, &name);
+    instance.port = port;
+    let check = HealthCheck::of_service(&name, format!("{name}-check"), HealthStatus::Passing);
+    let node = format!("node-{:02}", service % NODES);
+    let mut registration =
+        CatalogRegistration::new(node, "10.0.0.1").with_service(instance).with_check(check);
+    registration.skip_node_update = service >= NODES;
+    consul.catalog_register(&registration).await.unwrap();
+}
+
+/// One task on so many services, of which one changes before each apply.
+async fn large(services: u32, rounds: u32) {
+    let root = tempfile::tempdir().unwrap();
+    let program = stand_in(root.path(), 0);
+    let task = large_task(root.path(), services);
     let mut instances: Vec<_> =
         (0..services).map(|service| Arc::new(instance(service, 1))).collect();
     let context = RunContext::default();

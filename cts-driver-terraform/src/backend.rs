@@ -12,7 +12,7 @@ use secrecy::SecretString;
 
 use crate::{Result, language::Text};
 
-/// Where Terraform keeps the state of all tasks, one workspace each.
+/// The backend in which Terraform keeps the state of all tasks, one workspace each.
 ///
 /// Secrets of the configuration are kept apart from the other attributes: they
 /// go to `init` by a file for `-backend-config` that only its owner can read,

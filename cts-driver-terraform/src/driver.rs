@@ -8,11 +8,7 @@ mod plans;
 mod relocation;
 mod turn;
 
-use std::{
-    path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use consul_watch::error_chain;
@@ -32,7 +28,6 @@ use crate::{
     RootModule, Settings, ShownPlan, Step, Terraform, ToolDiagnostic,
     held::{self, HeldLock},
     hex::hex,
-    root_module::Entries,
 };
 
 /// Runs one task with the `terraform` or `tofu` command, in a directory of its own.
@@ -50,8 +45,6 @@ pub struct TerraformDriver {
     handlers: Vec<Arc<dyn Handler>>,
     /// The claim to the directory, from the first call on.
     owner: OnceCell<DirectoryOwner>,
-    /// What was written of instances last.
-    entries: Mutex<Entries>,
 }
 
 /// Time that looking for a lock may take while the process is about to end.
@@ -73,7 +66,6 @@ impl TerraformDriver {
             terraform,
             handlers: Vec::new(),
             owner: OnceCell::new(),
-            entries: Mutex::default(),
         })
     }
 
@@ -377,15 +369,10 @@ impl TerraformDriver {
         format!("module for task \"{task}\" is missing the \"{variable}\" variable{advice}")
     }
 
-    /// Writes what Consul holds and what providers get now; returns the former.
-    async fn write_inputs(&self, root: &RootModule, inputs: &TaskInputs) -> Result<GeneratedFile> {
-        let tfvars = {
-            // Entries are whole even if what made the next one panicked.
-            let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
-            root.tfvars_with(&mut entries, inputs)?
-        };
+    /// Writes what Consul holds and what providers get now.
+    async fn write_inputs(&self, root: &RootModule, inputs: &TaskInputs) -> Result<()> {
         self.files().write(&[root.provider_values()]).await?;
-        self.files().write_one(tfvars).await
+        self.files().write_inputs(root, inputs).await
     }
 
     /// Plans into a file, and reads it back.
@@ -498,7 +485,7 @@ fn digest<'a>(parts: impl Iterator<Item = &'a str>) -> String {
     hex(&digest.finalize())
 }
 
-/// Whether the state changed since the plan was made.
+/// Returns `true` if the state changed since the plan was made.
 fn is_stale(error: &Error) -> bool {
     match error {
         Error::Failed { diagnostics, .. } => {
@@ -528,12 +515,12 @@ impl Driver for TerraformDriver {
     ) -> TaskResult<Plan> {
         let root = self.root_module().await?;
         let run = self.ready(&root, context).await?;
-        let tfvars = self.write_inputs(&root, inputs).await?;
+        self.write_inputs(&root, inputs).await?;
         context.permit.check()?;
         let drift = purpose == PlanPurpose::Drift;
         let planned = self.planned(drift, &run).await.in_task(Step::Plan, &self.task);
         let (shown, out) = self.or_name_lock(&run, planned).await?;
-        let id = Self::id(&root, &tfvars, &shown);
+        let id = Self::id(&root, &root.tfvars(inputs)?, &shown);
         if purpose == PlanPurpose::Apply {
             self.plans().keep(&out, &id).await?;
         } else {

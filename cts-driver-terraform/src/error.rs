@@ -5,7 +5,7 @@ use std::path::PathBuf;
 /// The result of everything in this crate that can fail.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What can go wrong between a task and its infrastructure.
+/// An error between a task and its infrastructure.
 ///
 /// No variant ever holds a token or the value of a provider's argument.
 #[derive(Debug, thiserror::Error)]
@@ -22,19 +22,19 @@ pub enum Error {
     NotText {
         /// The key.
         key: String,
-        /// Where the value stops being text.
+        /// The position of the first byte that is no text.
         source: std::str::Utf8Error,
     },
     /// A dynamic value of a provider could not be had.
     #[error("cannot read {reference}{}: {problem}", for_provider(provider.as_deref()))]
     Value {
-        /// What was looked for.
+        /// The reference, without its value.
         reference: String,
         /// The provider whose block asks for it.
         provider: Option<String>,
         /// Why it could not be had, without its value.
         problem: String,
-        /// Whether it may be there later.
+        /// `true` if a later look-up may succeed.
         retryable: bool,
     },
     /// There is no binary to run.
@@ -44,9 +44,9 @@ pub enum Error {
     )]
     #[cfg(feature = "cli")]
     NotFound {
-        /// What was looked for.
+        /// Names of the binary.
         names: String,
-        /// Where.
+        /// The directory, or `PATH`.
         place: String,
     },
     /// The binary that was found may not be run.
@@ -60,51 +60,51 @@ pub enum Error {
     #[error("cannot install Terraform: {what}: {problem}")]
     #[cfg(feature = "download")]
     Install {
-        /// Which file or address.
+        /// The file or address.
         what: String,
-        /// What is wrong with it.
+        /// The reason.
         problem: String,
-        /// Whether it may be had later.
+        /// `true` if a later try may succeed.
         retryable: bool,
     },
-    /// What was applied could not be brought to its end by the handler of a provider.
+    /// Terraform has applied, and the handler of a provider failed.
     #[error("applied, but the handler of provider {provider} failed: {problem}")]
     #[cfg(feature = "cli")]
     Handler {
         /// The provider.
         provider: String,
-        /// What the handler tried, and why it failed.
+        /// The handler's step, and why it failed.
         problem: String,
-        /// Whether it may succeed later.
+        /// `true` if a later try may succeed.
         retryable: bool,
     },
     /// A command ran and failed.
     #[error("{step} failed: {}", reported(diagnostics, text))]
     #[cfg(feature = "cli")]
     Failed {
-        /// Which command.
+        /// The command.
         step: crate::Step,
-        /// What it reported.
+        /// Its diagnostics.
         diagnostics: Vec<crate::ToolDiagnostic>,
-        /// What it printed, where it reported nothing.
+        /// Its output, where it gave no diagnostics.
         text: String,
     },
     /// A command could not be run.
     #[error("cannot {action}")]
     #[cfg(feature = "cli")]
     Process {
-        /// What was tried.
+        /// The action, such as `run init`.
         action: &'static str,
-        /// What the system reported.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// What a command printed is not what it is known to print.
+    /// The output of a command has an unknown form.
     #[error("cannot read what {step} printed: {problem}")]
     #[cfg(feature = "cli")]
     Output {
-        /// Which command.
+        /// The command.
         step: crate::Step,
-        /// What is wrong with it.
+        /// The reason.
         problem: String,
     },
     /// A command was stopped before it was done.
@@ -166,11 +166,11 @@ pub enum Error {
     /// A file or directory of a task could not be used.
     #[error("{action} {}", path.display())]
     File {
-        /// What was tried, such as `cannot write`.
+        /// The failed action, such as `cannot write`.
         action: &'static str,
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// What the system reported.
+        /// The system's error.
         source: std::io::Error,
     },
 }
@@ -195,7 +195,7 @@ impl Error {
         }
     }
 
-    /// Who holds the lock that a command found on the state, if it failed for that.
+    /// Returns the holder of the lock that a command found on the state, if it failed for that.
     ///
     /// The tool has no code for it, but every backend reports its lock under
     /// the same heading.
@@ -225,7 +225,7 @@ impl Error {
         details.chain([text]).find_map(|text| crate::StateLock::read(text))
     }
 
-    /// Whether the same call may succeed later with the same input.
+    /// Returns `true` if the same call may succeed later with the same input.
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Invalid { .. } | Self::NotText { .. } => false,

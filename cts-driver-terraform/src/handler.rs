@@ -1,3 +1,5 @@
+//! The seam for work that a provider leaves to do after an apply.
+
 #[cfg(feature = "panos")]
 mod panos;
 

@@ -1,3 +1,5 @@
+//! Bytes as hexadecimal digits.
+
 /// The bytes as hexadecimal digits.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().concat()

@@ -19,12 +19,12 @@ pub use self::mirror::ReleaseMirror;
 pub use self::release_keys::ReleaseKeys;
 use crate::{Result, Version, VersionConstraint};
 
-/// What is installed when the source cannot tell what there is.
+/// Version that is installed where the source has no list of versions.
 ///
 /// Source: Consul-Terraform-Sync 0.9, installation of Terraform.
 const FALLBACK: &str = "1.1.8";
 
-/// Where a Terraform can be had.
+/// A source of Terraform releases.
 #[async_trait]
 pub trait TerraformSource: Debug + Send + Sync + 'static {
     /// The newest version that the constraint accepts; `None` if there is none.
@@ -68,7 +68,7 @@ impl Installer {
         Self { source, directory: directory.into(), version, supported }
     }
 
-    /// Where the program is put.
+    /// Returns the directory into which the program is put.
     pub fn directory(&self) -> &Path {
         &self.directory
     }

@@ -1,3 +1,5 @@
+//! The kind of driver that the configuration names, and its factory.
+
 use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
@@ -116,7 +118,7 @@ impl DriverKind for TerraformKind {
     }
 }
 
-/// Whether there is a handler for its `auto_commit`.
+/// Returns `true` if there is a handler for the provider's `auto_commit`.
 fn handled(block: &ProviderBlock) -> bool {
     cfg!(feature = "panos") && block.name == "panos"
 }
@@ -244,7 +246,7 @@ impl DriverFactory for TerraformFactory {
     }
 }
 
-/// Whether a block says anything: one in which all is empty says nothing.
+/// Returns `true` if any value of a block is not empty.
 fn is_set(block: &Literal) -> bool {
     match block {
         Literal::Null => false,

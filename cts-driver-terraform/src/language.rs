@@ -17,6 +17,7 @@ mod types;
 
 pub use layout::format;
 pub use literal::{key, literal};
+pub(crate) use quote::push_quoted;
 pub use quote::{is_identifier, quote};
 pub(crate) use text::Text;
 pub use types::type_of;

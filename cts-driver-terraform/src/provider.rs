@@ -1,3 +1,5 @@
+//! A provider as one task uses it.
+
 use std::collections::BTreeMap;
 
 use cts_tasks::{Literal, ProviderBlock, Task};

@@ -18,10 +18,11 @@ use secrecy::SecretString;
 pub use builder::RootModuleBuilder;
 pub(crate) use check::{provider_argument, provider_name};
 pub use file::GeneratedFile;
-#[cfg(feature = "cli")]
-pub(crate) use tfvars::Entries;
 
 use crate::{Backend, Result, provider::Provider, version::Version};
+
+/// Name of the file with the values that come from Consul.
+pub(crate) const TFVARS: &str = "terraform.tfvars";
 
 /// The versions of Terraform that generated root modules accept.
 ///
@@ -113,22 +114,29 @@ impl RootModule {
     ///
     /// [`crate::Error::NotText`] with the name of a key whose value is not UTF-8.
     pub fn tfvars(&self, inputs: &TaskInputs) -> Result<GeneratedFile> {
-        tfvars::render(self, inputs, 0, tfvars::add_entry)
-            .map(|content| GeneratedFile::secret("terraform.tfvars", content))
+        let mut content = String::new();
+        tfvars::render(self, inputs, |piece| {
+            content.push_str(piece);
+            Ok(())
+        })?;
+        Ok(GeneratedFile::secret(TFVARS, content))
     }
 
-    /// As [`RootModule::tfvars`], with the entries of instances that were rendered before.
+    /// Gives the text of [`RootModule::tfvars`] to `take` piece by piece.
+    ///
+    /// # Errors
+    ///
+    /// As [`RootModule::tfvars`], and those of `take`.
     #[cfg(feature = "cli")]
-    pub(crate) fn tfvars_with(
+    pub(crate) fn tfvars_pieces(
         &self,
-        entries: &mut Entries,
         inputs: &TaskInputs,
-    ) -> Result<GeneratedFile> {
-        let content = entries.render(self, inputs)?;
-        Ok(GeneratedFile::secret("terraform.tfvars", content))
+        take: impl FnMut(&str) -> Result<()>,
+    ) -> Result<()> {
+        tfvars::render(self, inputs, take)
     }
 
-    /// What Consul holds, one variable after the other, each with its value as
+    /// Returns the variables that come from Consul, each with its value as
     /// an expression: for whoever hands variables over by other means than files.
     ///
     /// # Errors
@@ -151,7 +159,7 @@ impl RootModule {
         providers.chain(variables).map(|(name, value)| (name, value.trim().into())).collect()
     }
 
-    /// What the task's providers want in the environment of Terraform's process.
+    /// Returns the environment variables that the task's providers need in Terraform's process.
     pub fn task_env(&self) -> BTreeMap<String, SecretString> {
         self.providers.iter().flat_map(|provider| provider.task_env.clone()).collect()
     }

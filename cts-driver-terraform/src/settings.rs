@@ -1,3 +1,5 @@
+//! The settings of `driver "terraform"`, checked.
+
 mod reader;
 
 use std::{
@@ -21,7 +23,7 @@ use crate::{
     dynamic::{self, LiveValues, ValueSource},
 };
 
-/// How long Terraform waits for a lock on the state, unless configured.
+/// Default of the longest wait for a lock on the state.
 ///
 /// A lock that a killed process left in Consul lives on for its session's TTL
 /// of 15 s, which Consul may double, and the lock delay of 5 s.
@@ -187,12 +189,12 @@ impl Settings {
         }
     }
 
-    /// Whether what Terraform prints is logged.
+    /// Returns `true` if Terraform's output is logged.
     pub fn log(&self) -> bool {
         self.log
     }
 
-    /// Whether Terraform's own trace is written into the task's directory.
+    /// Returns `true` if Terraform writes its own trace into the task's directory.
     pub fn persist_log(&self) -> bool {
         self.persist_log
     }
@@ -212,12 +214,12 @@ impl Settings {
         &self.supported_versions
     }
 
-    /// How long Terraform waits for a lock on the state.
+    /// Returns the longest wait for a lock on the state.
     pub fn lock_timeout(&self) -> Duration {
         self.lock_timeout
     }
 
-    /// Whether a missing Terraform is installed; false by default.
+    /// Returns `true` if a missing Terraform is installed; `false` by default.
     pub fn install(&self) -> bool {
         self.install
     }
@@ -232,12 +234,12 @@ impl Settings {
         self.release_keys.as_deref()
     }
 
-    /// Where the state is kept.
+    /// Returns the backend of the state.
     pub fn backend(&self) -> &Backend {
         &self.backend
     }
 
-    /// Where relative paths of the configuration start.
+    /// Returns the directory from which relative paths of the configuration are taken.
     pub fn base_dir(&self) -> &Path {
         &self.base_dir
     }
@@ -260,7 +262,7 @@ impl Settings {
         dynamic::resolve(&self.providers, &*self.values).await.map(drop)
     }
 
-    /// Where dynamic values come from.
+    /// Returns the source of dynamic values.
     pub fn values(&self) -> &Arc<dyn ValueSource> {
         &self.values
     }

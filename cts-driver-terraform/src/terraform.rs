@@ -32,7 +32,7 @@ use crate::{Product, Result, Version};
 /// different directories may run at the same time.
 #[async_trait]
 pub trait Terraform: Debug + Send + Sync + 'static {
-    /// Which tool it is. Finds the binary; asking again costs nothing.
+    /// Finds the binary, and returns its product and version; asking again costs nothing.
     ///
     /// # Errors
     ///
@@ -212,14 +212,14 @@ forward!(Box);
 /// A tool that was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tool {
-    /// Which of the two.
+    /// Terraform or OpenTofu.
     pub product: Product,
-    /// Its version.
+    /// Version of the binary.
     pub version: Version,
 }
 
 impl Tool {
-    /// Whether plans and applies tell what they do as a stream of JSON.
+    /// Returns `true` if plans and applies report their progress as a stream of JSON.
     ///
     /// Source: Terraform 0.15.3, machine-readable UI.
     pub fn streams(&self) -> bool {
@@ -227,13 +227,13 @@ impl Tool {
     }
 }
 
-/// What to plan.
+/// Options of a plan.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PlanOptions {
-    /// Where the plan is written.
+    /// File to which the plan is written.
     pub out: PathBuf,
-    /// Whether only differences between state and real infrastructure are looked for.
+    /// `true` if only differences between state and real infrastructure are planned.
     pub refresh_only: bool,
 }
 
@@ -244,7 +244,7 @@ impl PlanOptions {
     }
 }
 
-/// What to apply.
+/// Options of an apply.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ApplyOptions {
@@ -262,7 +262,7 @@ impl ApplyOptions {
 /// The verdict on a module.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Validation {
-    /// Whether it can be used.
+    /// `true` if the module can be used.
     pub valid: bool,
     /// Errors and warnings.
     pub diagnostics: Vec<ToolDiagnostic>,
@@ -271,9 +271,9 @@ pub struct Validation {
 /// A saved plan, read back.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct ShownPlan {
-    /// What it changes.
+    /// Planned changes.
     pub changes: Changes,
-    /// What differs between state and real infrastructure.
+    /// Differences between state and real infrastructure.
     pub drift: Changes,
     /// The planned changes in a form that is the same for the same changes.
     /// It holds values, also secret ones.

@@ -1,3 +1,5 @@
+//! Versions of the tool, and conditions on them.
+
 use std::{fmt, str::FromStr};
 
 use crate::{Error, Result};
@@ -7,7 +9,7 @@ use crate::{Error, Result};
 pub struct Version(semver::Version);
 
 impl Version {
-    /// Whether it is this release line or a later one.
+    /// Returns `true` for this release line and later ones.
     pub fn at_least(&self, major: u64, minor: u64) -> bool {
         (self.0.major, self.0.minor) >= (major, minor)
     }
@@ -33,7 +35,7 @@ impl fmt::Display for Version {
     }
 }
 
-/// Which of the two commands a binary is.
+/// The command that a binary is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Product {
     /// `HashiCorp` Terraform.
@@ -51,7 +53,7 @@ impl fmt::Display for Product {
     }
 }
 
-/// Which versions are accepted, in Terraform's notation: `>= 0.13.0, <= 1.14.3`.
+/// Conditions on versions in Terraform's notation: `>= 0.13.0, <= 1.14.3`.
 ///
 /// A pre-release is accepted only where a condition names one of the same version.
 ///
@@ -73,7 +75,7 @@ pub struct VersionConstraint {
 struct Condition {
     operator: Operator,
     version: Version,
-    /// How many parts were written.
+    /// Number of parts that were written.
     parts: usize,
 }
 
@@ -89,7 +91,7 @@ enum Operator {
 }
 
 impl VersionConstraint {
-    /// Whether the version meets all conditions.
+    /// Returns `true` if the version meets all conditions.
     pub fn accepts(&self, version: &Version) -> bool {
         self.conditions.iter().all(|condition| condition.accepts(version))
     }

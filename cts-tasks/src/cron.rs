@@ -1,3 +1,5 @@
+//! Cron expressions of scheduled tasks and of checks for drift.
+
 use std::{fmt, str::FromStr};
 
 use chrono::{DateTime, TimeZone};

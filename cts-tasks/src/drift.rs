@@ -1,3 +1,5 @@
+//! The result of a check for drift.
+
 use chrono::{DateTime, Local};
 use serde::{Deserialize, Serialize};
 

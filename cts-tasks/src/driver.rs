@@ -1,3 +1,5 @@
+//! The seam of what runs a task: kinds, factories and drivers.
+
 use std::{
     collections::BTreeMap,
     fmt,

@@ -1,3 +1,5 @@
+//! Errors of this crate.
+
 use std::path::PathBuf;
 
 use crate::{PlanId, TaskName};

@@ -1,3 +1,5 @@
+//! Events of runs, and the status that follows from them.
+
 use std::path::{Component, Path};
 
 use chrono::{DateTime, Local};

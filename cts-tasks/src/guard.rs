@@ -1,3 +1,5 @@
+//! Guards of tasks, and their objections to a plan.
+
 use std::fmt;
 
 use chrono::{DateTime, Local};

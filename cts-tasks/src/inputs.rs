@@ -1,3 +1,5 @@
+//! Inputs of a module that come from Consul.
+
 use std::{collections::BTreeMap, sync::Arc};
 
 use serde::Serialize;

@@ -1,3 +1,5 @@
+//! Values of the Terraform language without expressions.
+
 mod expression;
 
 use std::{collections::BTreeMap, fmt, str::FromStr};

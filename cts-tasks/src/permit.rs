@@ -1,3 +1,5 @@
+//! The seam of who may act: permits, and the cluster of a deployment.
+
 use std::fmt;
 
 use async_trait::async_trait;

@@ -1,3 +1,5 @@
+//! The registration of this instance in Consul.
+
 use std::time::Duration;
 
 use consul_watch::{
@@ -129,6 +131,27 @@ mod tests {
         let mut config = Config::default();
         change(&mut config);
         check(&config, 8558).http.unwrap()
+    }
+
+    /// Spec: CTS83
+    #[test]
+    fn what_is_registered_is_what_upstream_registers() {
+        let mut config = Config::default();
+        config.id = "cts-01".into();
+        let service = registration(&config, 8558, &["cts-cluster:a".to_owned()]);
+        let expected = serde_json::json!({
+            "ID": "cts-01", "Name": "consul-terraform-sync", "Tags": ["cts", "cts-cluster:a"],
+            "Port": 8558,
+            "Checks": [{
+                "CheckID": "cts-01-health", "Name": "CTS Health Status",
+                "Notes": "Check created by Consul-Terraform-Sync", "Status": "critical",
+                "HTTP": "http://localhost:8558/v1/health", "Method": "GET", "Interval": "10s",
+                "Timeout": "2s", "TLSSkipVerify": true, "DeregisterCriticalServiceAfter": "30m0s",
+            }],
+        });
+        assert_eq!(serde_json::to_value(&service).unwrap(), expected);
+        config.consul.service_registration.namespace = "team".into();
+        assert_eq!(registration(&config, 8558, &[]).namespace.as_deref(), Some("team"));
     }
 
     /// Spec: CTS83

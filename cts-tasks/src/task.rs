@@ -1,3 +1,5 @@
+//! Tasks: what makes one run, and what its module gets.
+
 use std::{
     collections::BTreeMap,
     fmt,

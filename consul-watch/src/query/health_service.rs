@@ -123,7 +123,11 @@ impl Query for HealthService {
         Ok(answer.map(|mut entries| {
             for entry in &mut entries {
                 entry.service.tags.sort_unstable();
+                // The decoder makes room for four where there is one. These lists are kept for
+                // as long as they are current: 30 MiB for 10,000 services of one instance.
+                entry.checks.shrink_to_fit();
             }
+            entries.shrink_to_fit();
             if self.options.near.is_none() {
                 sort(&mut entries);
             }
@@ -161,6 +165,20 @@ mod tests {
             }
         }
         assert_eq!(web().tag("a").tag("b").key(), web().tag("b").tag("a").key());
+    }
+
+    #[tokio::test]
+    async fn what_is_kept_has_no_room_to_spare() {
+        let consul = crate::testing::TestConsul::new();
+        for id in ["web-1", "web-2"] {
+            consul.set_instance("web", id, "10.0.0.1", 80, crate::types::HealthStatus::Passing);
+        }
+        let query = HealthService::new("web");
+        let answer = query.fetch(&consul.client(), &Position::Start, Duration::ZERO).await.unwrap();
+        assert_eq!((answer.value.len(), answer.value.capacity()), (2, 2));
+        for entry in &answer.value {
+            assert_eq!(entry.checks.capacity(), entry.checks.len());
+        }
     }
 
     #[test]

@@ -1,3 +1,5 @@
+//! Turns of `init` where all directories share one cache of providers.
+
 use std::ffi::OsString;
 
 use cts_tasks::Stop;
@@ -27,7 +29,7 @@ impl InitTurn {
     }
 }
 
-/// Whether a provider cache is configured, by variable or in the tool's own
+/// Returns `true` if a provider cache is configured, by variable or in the tool's own
 /// configuration file.
 fn shares_a_cache(environment: &[(OsString, OsString)]) -> bool {
     let variable = |name: &str| {

@@ -1,3 +1,5 @@
+//! Look-up of the `terraform` or `tofu` binary.
+
 use std::path::{Path, PathBuf};
 
 use super::CliOptions;

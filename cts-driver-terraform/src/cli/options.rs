@@ -4,18 +4,18 @@ use std::{ffi::OsString, fmt, path::PathBuf, time::Duration};
 
 use cts_tasks::StopReason;
 
-/// How commands are run.
+/// Options of the commands: where the binary is, its environment, its logs, its end.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct CliOptions {
     /// The directory that holds the binary; without one it is looked up in
     /// the `PATH` of `environment`.
     pub path: Option<PathBuf>,
-    /// What the commands inherit: this process's environment by default.
+    /// Environment that the commands inherit: this process's by default.
     pub environment: Vec<(OsString, OsString)>,
-    /// Whether what the tool prints is logged; off by default.
+    /// `true` if the tool's output is logged; `false` by default.
     pub log: bool,
-    /// Whether the tool writes a trace of its own to `terraform.log`; off by default.
+    /// `true` if the tool writes a trace of its own to `terraform.log`; `false` by default.
     pub persist_log: bool,
     /// The longest time between the interrupt and the kill, whatever the reason
     /// for the stop; without it, [`CliOptions::grace`] decides by the reason.

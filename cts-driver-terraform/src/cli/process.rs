@@ -25,7 +25,7 @@ use tokio::{
 use super::{CliOptions, environment, stream};
 use crate::{Error, Invocation, Result, Step, ToolDiagnostic, language::quote};
 
-/// How often the output of a running command is looked at.
+/// Interval between two reads of a running command's output.
 const LOOK: Duration = Duration::from_millis(250);
 
 /// Time that an interrupted command gets to end where the stop is urgent from
@@ -38,7 +38,7 @@ const MAX_OUTPUT: usize = 256 << 20;
 /// The most of a command's plain text that an error repeats.
 const MAX_TEXT: usize = 8 << 10;
 
-/// What a command left behind.
+/// Exit code and output of a command that has ended.
 pub(super) struct Finished {
     pub(super) code: Option<i32>,
     pub(super) stdout: String,
@@ -123,7 +123,7 @@ pub(super) async fn run(
     }
 }
 
-/// Whether a command prints one document for machines. In those of a plan and
+/// Returns `true` if a command prints one document for machines. In those of a plan and
 /// of outputs, sensitive values stand as they are, so none is logged.
 fn prints_document(step: Step, arguments: &[OsString]) -> bool {
     let streams = matches!(step, Step::Plan | Step::Apply | Step::Destroy);

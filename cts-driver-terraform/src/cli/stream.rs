@@ -9,7 +9,7 @@ use serde::Deserialize;
 use super::process::Finished;
 use crate::{Error, Invocation, Result, Step, ToolDiagnostic, held::HeldLock};
 
-/// What the stream of a plan or an apply told.
+/// Counts, changes and diagnostics from the stream of a plan or an apply.
 ///
 /// Source: Terraform 1.11, machine-readable UI.
 #[derive(Debug, Default)]
@@ -30,7 +30,7 @@ struct Counts {
     remove: u64,
 }
 
-/// One line of the stream; what is not known is ignored.
+/// A line of the stream; unknown kinds are ignored.
 #[derive(Deserialize)]
 struct Line {
     #[serde(rename = "type", default)]
@@ -38,7 +38,7 @@ struct Line {
     /// The major version of the stream's format stands here, in the first line.
     #[serde(default)]
     ui: Option<String>,
-    /// What a person would read.
+    /// Text of the line for people.
     #[serde(rename = "@message", default)]
     message: String,
     #[serde(default)]
@@ -120,7 +120,7 @@ impl Stream {
         self.diagnostics.into_iter().filter(ToolDiagnostic::is_error).collect()
     }
 
-    /// What was changed: the counts of the finished apply, with the addresses
+    /// Returns the changes: the counts of the finished apply, with the addresses
     /// that were planned.
     pub(super) fn into_changes(self) -> Changes {
         let mut changes = self.changes;
@@ -172,7 +172,7 @@ pub(super) struct Tail<'a> {
     lock: LockWatch,
 }
 
-/// How far it is known that the command has the lock on the state.
+/// Knowledge about the command's lock on the state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LockWatch {
     /// The command takes none that could stay.

@@ -1,3 +1,5 @@
+//! Errors of this crate as those of a task, with the step that failed.
+
 use consul_watch::error_chain;
 use cts_tasks::{Error as TaskError, Task};
 

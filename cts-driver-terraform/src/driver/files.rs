@@ -2,12 +2,15 @@
 
 use std::{
     fs::{self, DirBuilder, OpenOptions, Permissions},
-    io::{self, BufRead as _, Write as _},
+    io::{self, BufRead as _, Read as _, Write as _},
     os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
 };
 
-use crate::{Error, GeneratedFile, Result};
+use cts_tasks::TaskInputs;
+use tempfile::NamedTempFile;
+
+use crate::{Error, GeneratedFile, Result, RootModule, root_module::TFVARS};
 
 /// Mode of a task's directory.
 const DIRECTORY: u32 = 0o750;
@@ -94,10 +97,19 @@ impl TaskFiles {
         blocking(move || files.iter().try_for_each(|file| replace(&directory, file))).await
     }
 
-    /// Writes a file whose content changed, and gives it back: it can be long.
-    pub(super) async fn write_one(&self, file: GeneratedFile) -> Result<GeneratedFile> {
-        let directory = self.directory.clone();
-        blocking(move || replace(&directory, &file).map(|()| file)).await
+    /// Writes `terraform.tfvars`, if its content changed. With thousands of instances it is
+    /// megabytes, which are never in memory as a whole.
+    pub(super) async fn write_inputs(&self, root: &RootModule, inputs: &TaskInputs) -> Result<()> {
+        let (directory, root, inputs) = (self.directory.clone(), root.clone(), inputs.clone());
+        blocking(move || {
+            let path = directory.join(TFVARS);
+            let failed =
+                |source| Error::File { action: "cannot write", path: path.clone(), source };
+            let mut file = InPieces::at(&directory, &path);
+            root.tfvars_pieces(&inputs, |piece| file.add(piece.as_bytes()).map_err(failed))?;
+            file.finish().map_err(failed)
+        })
+        .await
     }
 
     /// Returns `true` if the file stands there with exactly this content.
@@ -135,9 +147,9 @@ impl TaskFiles {
         .await
     }
 
-    /// Whether values from Consul were ever written.
+    /// Returns `true` if values from Consul were ever written.
     pub(super) async fn has_inputs(&self) -> bool {
-        tokio::fs::try_exists(self.directory.join("terraform.tfvars")).await.unwrap_or(false)
+        tokio::fs::try_exists(self.directory.join(TFVARS)).await.unwrap_or(false)
     }
 }
 
@@ -180,32 +192,108 @@ fn replace(directory: &Path, file: &GeneratedFile) -> Result<()> {
 }
 
 fn stands(path: &Path, file: &GeneratedFile, mode: u32) -> bool {
-    let metadata = fs::symlink_metadata(path);
-    metadata.is_ok_and(|found| {
-        found.is_file()
-            && found.permissions().mode() & 0o777 == mode
-            && u64::try_from(file.content.len()).is_ok_and(|length| length == found.len())
-    }) && is_the_same(path, file.content.as_bytes()).unwrap_or(false)
+    Standing::open(path, mode).is_some_and(|mut standing| {
+        standing.goes_on_with(file.content.as_bytes()) && standing.ends()
+    })
 }
 
-/// Compares piece by piece: inputs of thousands of instances are megabytes.
-fn is_the_same(path: &Path, mut content: &[u8]) -> io::Result<bool> {
-    let mut found = io::BufReader::with_capacity(PIECE, fs::File::open(path)?);
-    loop {
-        let piece = found.fill_buf()?;
-        let length = piece.len();
-        if length == 0 {
-            return Ok(content.is_empty());
+/// A secret file that comes piece by piece. As long as it is the one that stands in its
+/// place, nothing is written.
+struct InPieces<'a> {
+    directory: &'a Path,
+    path: &'a Path,
+    /// The file in its place, if there is one with the right mode.
+    standing: Option<Standing>,
+    /// Bytes of it that have come.
+    same: u64,
+    /// The file in place of it, from the first difference on.
+    new: Option<NamedTempFile>,
+}
+
+impl<'a> InPieces<'a> {
+    fn at(directory: &'a Path, path: &'a Path) -> Self {
+        Self { directory, path, standing: Standing::open(path, SECRET), same: 0, new: None }
+    }
+
+    fn add(&mut self, piece: &[u8]) -> io::Result<()> {
+        if let Some(new) = &mut self.new {
+            return new.write_all(piece);
         }
-        let Some(rest) = content.strip_prefix(piece) else { return Ok(false) };
-        content = rest;
-        found.consume(length);
+        if self.standing.as_mut().is_some_and(|standing| standing.goes_on_with(piece)) {
+            self.same += u64::try_from(piece.len()).map_err(io::Error::other)?;
+            return Ok(());
+        }
+        self.begin()?.write_all(piece)
+    }
+
+    /// Begins a new file with what is the same in both.
+    fn begin(&mut self) -> io::Result<&mut NamedTempFile> {
+        let mut new = unfinished(self.directory)?;
+        if self.same > 0 {
+            let copied = io::copy(&mut fs::File::open(self.path)?.take(self.same), &mut new)?;
+            if copied != self.same {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+        Ok(self.new.insert(new))
+    }
+
+    fn finish(mut self) -> io::Result<()> {
+        if self.new.is_none() {
+            if self.standing.as_mut().is_some_and(Standing::ends) {
+                return Ok(());
+            }
+            self.begin()?;
+        }
+        self.new.map_or(Ok(()), |new| put(new, self.path, SECRET))
+    }
+}
+
+/// A file that stands in its place, compared piece by piece.
+struct Standing(io::BufReader<fs::File>);
+
+impl Standing {
+    /// Opens the file; `None` if there is none with this mode.
+    fn open(path: &Path, mode: u32) -> Option<Self> {
+        let found = fs::symlink_metadata(path).ok()?;
+        if !found.is_file() || found.permissions().mode() & 0o777 != mode {
+            return None;
+        }
+        Some(Self(io::BufReader::with_capacity(PIECE, fs::File::open(path).ok()?)))
+    }
+
+    /// Returns `true` if the next bytes are these. A file that cannot be read differs.
+    fn goes_on_with(&mut self, mut content: &[u8]) -> bool {
+        while !content.is_empty() {
+            let Ok(found) = self.0.fill_buf() else { return false };
+            let length = found.len().min(content.len());
+            if length == 0 || found.get(..length) != content.get(..length) {
+                return false;
+            }
+            self.0.consume(length);
+            content = content.get(length..).unwrap_or_default();
+        }
+        true
+    }
+
+    /// Returns `true` if no further bytes follow.
+    fn ends(&mut self) -> bool {
+        self.0.fill_buf().is_ok_and(<[u8]>::is_empty)
     }
 }
 
 fn write(directory: &Path, path: &Path, file: &GeneratedFile, mode: u32) -> io::Result<()> {
-    let mut new = tempfile::Builder::new().prefix(UNFINISHED).tempfile_in(directory)?;
+    let mut new = unfinished(directory)?;
     new.write_all(file.content.as_bytes())?;
+    put(new, path, mode)
+}
+
+fn unfinished(directory: &Path) -> io::Result<NamedTempFile> {
+    tempfile::Builder::new().prefix(UNFINISHED).tempfile_in(directory)
+}
+
+/// Puts a written file in its place.
+fn put(new: NamedTempFile, path: &Path, mode: u32) -> io::Result<()> {
     new.as_file().set_permissions(Permissions::from_mode(mode))?;
     // So that no power failure leaves an empty file in place. That it leaves the
     // old one does no harm: every run writes what it needs before it begins.
@@ -215,10 +303,15 @@ fn write(directory: &Path, path: &Path, file: &GeneratedFile, mode: u32) -> io::
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+    use std::{
+        os::unix::fs::{MetadataExt as _, PermissionsExt as _},
+        sync::Arc,
+    };
 
-    use super::TaskFiles;
-    use crate::GeneratedFile;
+    use cts_tasks::{ServiceInstance, TaskInputs};
+
+    use super::{PIECE, TaskFiles};
+    use crate::{GeneratedFile, RootModule, root_module::TFVARS};
 
     fn file(name: &'static str, content: &str) -> GeneratedFile {
         GeneratedFile::public(name, content.to_owned())
@@ -226,6 +319,60 @@ mod tests {
 
     fn mode(path: &std::path::Path) -> u32 {
         std::fs::metadata(path).unwrap().permissions().mode() & 0o777
+    }
+
+    fn inputs(ports: &[i64]) -> TaskInputs {
+        let instance = |(number, port): (usize, &i64)| {
+            Arc::new(ServiceInstance {
+                id: format!("web-{number}"),
+                port: *port,
+                ..ServiceInstance::default()
+            })
+        };
+        let mut inputs = TaskInputs::default();
+        inputs.services = Some(ports.iter().enumerate().map(instance).collect());
+        inputs
+    }
+
+    /// The file is several pieces long, and differs in the first, in another, or only in length.
+    #[tokio::test]
+    async fn inputs_are_replaced_when_they_differ_and_only_then() {
+        let directory = tempfile::tempdir().unwrap();
+        let task = serde_json::from_value(serde_json::json!({
+            "name": "t", "description": "", "enabled": true, "module": "./m", "version": null,
+            "providers": [], "variables": {}, "buffer_period": "Disabled",
+            "working_dir": "w", "module_inputs": [], "driver_blocks": {},
+            "condition": {"Services": {"use_as_module_input": true, "services": {"Matching": {
+                "regexp": "", "datacenter": "", "namespace": "", "filter": "",
+                "cts_user_defined_meta": {},
+            }}}},
+        }));
+        let root = RootModule::builder(&task.unwrap()).build();
+        let files = TaskFiles::new(directory.path().to_owned());
+        let path = directory.path().join(TFVARS);
+        let ports = vec![80; 600];
+        let changed = |at: usize| {
+            let mut ports = ports.clone();
+            ports[at] = 81;
+            ports
+        };
+        let shorter = ports[..599].to_vec();
+        let steps = [ports.clone(), changed(0), changed(300), changed(599), shorter, ports.clone()];
+        for ports in steps {
+            let inputs = inputs(&ports);
+            let expected = root.tfvars(&inputs).unwrap().content;
+            assert!(expected.len() > 3 * PIECE);
+            files.write_inputs(&root, &inputs).await.unwrap();
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), expected);
+            let before = std::fs::metadata(&path).unwrap();
+            files.write_inputs(&root, &inputs).await.unwrap();
+            assert_eq!(std::fs::metadata(&path).unwrap().ino(), before.ino(), "nothing to write");
+            assert_eq!(mode(&path), 0o600);
+        }
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
+        files.write_inputs(&root, &inputs(&ports)).await.unwrap();
+        assert_eq!(mode(&path), 0o600, "a file for everyone is replaced");
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1, "nothing is left over");
     }
 
     #[tokio::test]

@@ -108,7 +108,7 @@ fn is_of(named: &str, task: &TaskName) -> bool {
     named.strip_prefix("task ").and_then(|rest| rest.split(',').next()) == Some(task.as_str())
 }
 
-/// One line that says who works here, for the file and for people.
+/// Returns a line that names the process and its task, for the lock file and for people.
 pub(super) fn holder(task: &TaskName) -> String {
     format!(
         "task {task}, process {} on {}, since {}\n",

@@ -1,3 +1,5 @@
+//! Saved plans of one task, which only their owner can read.
+
 use std::{
     fs::{self, DirBuilder, Permissions},
     io,
@@ -25,7 +27,7 @@ impl SavedPlans {
         Self { directory: task_directory.join(".cts-plans") }
     }
 
-    /// Where the next plan is written.
+    /// Returns the path of the next plan, in a directory that is made if need be.
     pub(super) async fn fresh(&self) -> Result<PathBuf> {
         let directory = self.directory.clone();
         blocking(move || {

@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep};
 use super::owner::holder;
 use crate::{Error, Result};
 
-/// How often a directory that is taken is looked at again.
+/// Interval between two tries to lock a directory that is taken.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// The right to work in a task's directory.

@@ -1,3 +1,5 @@
+//! Values of templates from the environment, Consul and Vault, read at each run.
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
@@ -18,7 +20,7 @@ use tokio::{
 use super::{Reference, ValueSource, Values};
 use crate::{Error, Result};
 
-/// How long values are waited for.
+/// Longest wait for a value.
 ///
 /// Source: Consul-Terraform-Sync 0.9, evaluation of provider blocks.
 const LIMIT: Duration = Duration::from_secs(5);
@@ -75,7 +77,7 @@ impl LiveValues {
         self
     }
 
-    /// How long a key or a secret is waited for; 5 s by default.
+    /// Sets the longest wait for a key or a secret; 5 s by default.
     #[must_use]
     pub fn with_limit(mut self, limit: Duration) -> Self {
         self.limit = limit;

@@ -1,3 +1,5 @@
+//! References in templates, and the seam for whoever knows their values.
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt::{self, Debug},
@@ -8,13 +10,13 @@ use secrecy::SecretString;
 
 use crate::Result;
 
-/// What a template asks for.
+/// The source of a value that a template names.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Reference {
     /// A variable of the process's environment.
     Environment {
-        /// Its name.
+        /// Name of the variable.
         name: String,
     },
     /// A key of Consul's KV store.
@@ -22,9 +24,9 @@ pub enum Reference {
         /// The whole key.
         path: String,
     },
-    /// One field of a secret of Vault.
+    /// A field of a secret of Vault.
     Secret {
-        /// Where the secret is, as in the template.
+        /// Path of the secret, as in the template.
         path: String,
         /// The members to descend, the first below the answer's `data`.
         field: Vec<String>,

@@ -1,3 +1,5 @@
+//! Replaces the templates in provider blocks by their values.
+
 use std::collections::BTreeSet;
 
 use cts_tasks::{Literal, ProviderBlock};
@@ -7,7 +9,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use super::{Reference, ValueSource, Values, template::Template};
 use crate::{Error, Result};
 
-/// Whether a block has values that come from elsewhere.
+/// Returns `true` if a block has templates.
 pub fn is_dynamic(block: &ProviderBlock) -> bool {
     let mut found = false;
     each(block, &mut |_, text| found |= Template::parse(text).is_some());
@@ -46,7 +48,7 @@ async fn resolve_block(block: &ProviderBlock, source: &dyn ValueSource) -> Resul
     Ok(block)
 }
 
-/// What is wrong with the templates of a block.
+/// Returns the mistakes in the templates of a block.
 pub(crate) fn problems(block: &ProviderBlock) -> Vec<String> {
     let mut problems = Vec::new();
     each(block, &mut |name, text| {

@@ -1,3 +1,5 @@
+//! Parser of the templates that provider blocks may hold.
+
 use std::collections::BTreeSet;
 
 use cts_tasks::config::Dynamic;

@@ -25,10 +25,10 @@ use tokio::{
 pub(super) use self::secret::Secret;
 use self::token::Token;
 
-/// How long one exchange may take; the caller's limit is usually shorter.
+/// Time limit of one exchange; the caller's is usually shorter.
 const EXCHANGE: Duration = Duration::from_secs(30);
 
-/// What a path's segment cannot hold as it is.
+/// Characters that are escaped in a segment of a path.
 const SEGMENT: &AsciiSet = &CONTROLS
     .add(b' ')
     .add(b'"')
@@ -127,7 +127,7 @@ impl Vault {
         })
     }
 
-    /// One exchange with the token; the answer is `null` where it is no JSON.
+    /// Makes one exchange with the token; the answer is `null` where it is no JSON.
     async fn call(
         &self,
         method: Method,
@@ -184,7 +184,7 @@ impl Vault {
             .await
     }
 
-    /// What each URL begins with. The name that TLS verifies stands in it; the
+    /// Returns the beginning of each URL. The name that TLS verifies stands in it; the
     /// transport connects to the configured host.
     fn base(&self) -> String {
         let address = self.config.address.trim_end_matches('/');

@@ -1,3 +1,5 @@
+//! Commits on a Palo Alto Networks firewall after an apply.
+
 mod connection;
 mod response;
 mod settings;
@@ -21,10 +23,10 @@ use crate::{Error, Result};
 /// Tries after the first.
 const RETRIES: u32 = 4;
 
-/// How often the firewall is asked whether a commit is done.
+/// Interval between two questions whether a commit is done.
 const POLL: Duration = Duration::from_secs(1);
 
-/// How long a commit may take.
+/// Time limit of a commit.
 const COMMIT_LIMIT: Duration = Duration::from_mins(15);
 
 const DESCRIPTION: &str = "Consul-Terraform-Sync Commit";

@@ -1,3 +1,5 @@
+//! Downloads releases from a server that is laid out as `HashiCorp`'s is.
+
 use std::{
     io::{Cursor, Read as _},
     time::Duration,
@@ -12,7 +14,7 @@ use tokio::sync::OnceCell;
 use super::TerraformSource;
 use crate::{Error, Result, Version, VersionConstraint, hex::hex};
 
-/// How long a server may take to accept a connection, and to go on.
+/// Time limit of a connection attempt, and of each pause within an answer.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The most that a list of versions or of checksums may hold, in bytes.

@@ -1,3 +1,5 @@
+//! Puts a downloaded program in its place in one step.
+
 use std::{
     fs::{self, File, Permissions},
     io::{self, Write as _},

@@ -1,3 +1,5 @@
+//! `OpenPGP` keys, and the check of a signature against them.
+
 use std::fmt;
 
 use pgp::{
@@ -84,7 +86,7 @@ impl ReleaseKeys {
     }
 }
 
-/// Whether this key's owner has signed the content; nothing if it was another.
+/// Checks whether this key's owner has signed the content; `None` if it was another.
 fn check_with(
     key: &SignedPublicKey,
     content: &[u8],
@@ -125,7 +127,7 @@ fn check_with(
     None
 }
 
-/// Whether the key's life, as its newest signature has it, had ended by then.
+/// Returns `true` if the key had expired by then, by its newest signature.
 fn expired(signatures: &[&Signature], born: Timestamp, then: Timestamp) -> bool {
     let life = newest(signatures).and_then(Signature::key_expiration_time);
     let end = match life.map_or(0, pgp::types::Duration::as_secs) {

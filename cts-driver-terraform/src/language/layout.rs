@@ -1,3 +1,5 @@
+//! Layout of text as `terraform fmt` writes it.
+
 /// Lays out text as `terraform fmt` does: indentation by open brackets, and
 /// the `=` signs of consecutive one-line attributes below each other.
 ///
@@ -30,7 +32,7 @@ pub fn format(text: &str) -> String {
     formatted
 }
 
-/// One line: `value` is what follows `=` when the brackets in it are balanced,
+/// A line: `value` is what follows `=` when the brackets in it are balanced,
 /// and then the line takes part in alignment; else all stands in `key`.
 struct Line<'a> {
     key: &'a str,

@@ -1,3 +1,5 @@
+//! Values as expressions of the Terraform language.
+
 use cts_tasks::{Literal, Number};
 
 use super::{is_identifier, quote};

@@ -1,3 +1,5 @@
+//! Quoted strings and bare names of the Terraform language.
+
 use std::fmt::Write as _;
 
 /// The text as a quoted string of the Terraform language.
@@ -13,7 +15,22 @@ use std::fmt::Write as _;
 /// ```
 pub fn quote(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len() + 2);
+    push_quoted(&mut quoted, text);
+    quoted
+}
+
+/// Appends the text as [`quote`] gives it.
+pub(crate) fn push_quoted(quoted: &mut String, text: &str) {
+    // Nearly every text of Consul's is plain, and there are many of them.
+    let is_plain =
+        |byte: u8| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\' | b'$' | b'%');
+    quoted.reserve(text.len() + 2);
     quoted.push('"');
+    if text.bytes().all(is_plain) {
+        quoted.push_str(text);
+        quoted.push('"');
+        return;
+    }
     let mut characters = text.chars().peekable();
     while let Some(character) = characters.next() {
         match character {
@@ -23,14 +40,13 @@ pub fn quote(text: &str) -> String {
             '"' | '\\' => quoted.extend(['\\', character]),
             '$' | '%' if characters.peek() == Some(&'{') => quoted.extend([character; 2]),
             _ if is_printable(character) => quoted.push(character),
-            _ => push_code_point(&mut quoted, character),
+            _ => push_code_point(quoted, character),
         }
     }
     quoted.push('"');
-    quoted
 }
 
-/// Whether the text can stand as a bare name: a letter or `_`, then letters,
+/// Returns `true` if the text can stand as a bare name: a letter or `_`, then letters,
 /// digits, `_` and `-`, all of ASCII.
 pub fn is_identifier(text: &str) -> bool {
     let mut bytes = text.bytes();

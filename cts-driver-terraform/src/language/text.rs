@@ -1,3 +1,5 @@
+//! A text that grows piece by piece.
+
 use std::fmt::{self, Write as _};
 
 use cts_tasks::Literal;

@@ -1,3 +1,5 @@
+//! Types of values, as variables declare them.
+
 use cts_tasks::Literal;
 
 use super::key;

@@ -1,3 +1,5 @@
+//! The builder of a root module.
+
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
@@ -30,7 +32,7 @@ impl RootModuleBuilder {
         Self { root }
     }
 
-    /// Where relative paths of the configuration start; without it a relative
+    /// Sets the start of the configuration's relative paths; without it a relative
     /// module source stays as written.
     pub fn base_dir(mut self, base_dir: impl AsRef<Path>) -> Self {
         base_dir.as_ref().clone_into(&mut self.root.base_dir);
@@ -50,7 +52,7 @@ impl RootModuleBuilder {
         self
     }
 
-    /// Where the state is kept; without it no `backend` block is written.
+    /// Sets the backend of the state; without it no `backend` block is written.
     pub fn backend(mut self, backend: Backend) -> Self {
         self.root.backend = Some(backend);
         self

@@ -1,3 +1,5 @@
+//! Names that Terraform refuses, found before it is started.
+
 use super::{RootModule, selection};
 use crate::{Error, Result, language::is_identifier};
 
@@ -30,7 +32,7 @@ pub(super) fn check(root: &RootModule) -> Result<()> {
     Error::unless_empty(problems)
 }
 
-/// What is wrong with a provider's name, if anything.
+/// Returns the mistake in a provider's name, if there is one.
 pub(crate) fn provider_name(name: &str) -> Option<String> {
     if !is_identifier(name) {
         return Some(format!("provider name {name:?} is not an identifier"));
@@ -44,7 +46,7 @@ pub(crate) fn provider_name(name: &str) -> Option<String> {
     })
 }
 
-/// What is wrong with the name of a provider's argument, if anything.
+/// Returns the mistake in the name of a provider's argument, if there is one.
 pub(crate) fn provider_argument(provider: &str, name: &str) -> Option<String> {
     if RESERVED_ARGUMENTS.contains(&name) {
         return Some(format!(
@@ -55,7 +57,7 @@ pub(crate) fn provider_argument(provider: &str, name: &str) -> Option<String> {
         .then(|| format!("argument {name:?} of provider {provider:?} is not an identifier"))
 }
 
-/// What is wrong with the name of a task's variable, if anything.
+/// Returns the mistake in the name of a task's variable, if there is one.
 fn variable(name: &str, own: &[&str]) -> Option<String> {
     if RESERVED_VARIABLES.contains(&name) {
         return Some(format!(

@@ -1,14 +1,16 @@
+//! A generated file with its name and mode.
+
 use std::fmt;
 
-/// One file of a root module.
+/// A file of a root module.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GeneratedFile {
-    /// Its name in the task's directory.
+    /// Name in the task's directory.
     pub name: &'static str,
     /// All of its text.
     pub content: String,
-    /// Whether secrets can stand in it, so that only its owner may read it.
+    /// `true` if secrets can stand in it, so that only its owner may read it.
     pub secret: bool,
 }
 

@@ -1,3 +1,5 @@
+//! `main.tf`: versions, backend, providers and the task's module.
+
 use std::path::{Component, Path, PathBuf};
 
 use cts_tasks::Literal;

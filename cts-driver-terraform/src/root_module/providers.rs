@@ -1,3 +1,5 @@
+//! Variables and values of the task's providers.
+
 use super::RootModule;
 use crate::{
     language::{format, literal, type_of},
@@ -28,7 +30,7 @@ pub(super) fn variable(root: &RootModule, provider: &Provider) -> String {
     format(&declaration)
 }
 
-/// Whether variables can be sensitive: since Terraform 0.14.
+/// Returns `true` if variables can be sensitive: since Terraform 0.14.
 fn knows_sensitive(root: &RootModule) -> bool {
     root.terraform_version.as_ref().is_none_or(|version| version.at_least(0, 14))
 }

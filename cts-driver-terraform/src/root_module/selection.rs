@@ -1,15 +1,17 @@
+//! The data that a task watches, in the order of the generated files.
+
 use cts_tasks::{
     CatalogServicesSelection, Condition, KvSelection, ModuleInput, ServiceSelection, Task,
 };
 
-/// One kind of data that a task watches, and whether its module gets it.
+/// A kind of data that a task watches; `true` if its module gets it.
 pub(super) enum Watched<'a> {
     Services(&'a ServiceSelection, bool),
     CatalogServices(&'a CatalogServicesSelection, bool),
     ConsulKv(&'a KvSelection, bool),
 }
 
-/// What the task watches: the condition's data first, then the module inputs;
+/// Returns the data that the task watches: the condition's first, then the module inputs;
 /// but what the deprecated list `services` names comes before everything.
 ///
 /// Source: Consul-Terraform-Sync 0.9, order of templates.
@@ -40,7 +42,7 @@ pub(super) fn watched(task: &Task) -> Vec<Watched<'_>> {
     watched
 }
 
-/// Whether the module gets instances; else it gets an empty map.
+/// Returns `true` if the module gets instances; else it gets an empty map.
 pub(super) fn renders_services(task: &Task) -> bool {
     watched(task).iter().any(|watched| matches!(watched, Watched::Services(_, true)))
 }

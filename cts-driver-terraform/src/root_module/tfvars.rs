@@ -1,6 +1,6 @@
-use std::{collections::BTreeMap, sync::Arc};
-#[cfg(feature = "cli")]
-use std::{collections::HashMap, ops::Range};
+//! `terraform.tfvars`: the values that come from Consul.
+
+use std::collections::BTreeMap;
 
 use cts_tasks::{KvEntry, Literal, ServiceInstance, TaskInputs};
 
@@ -10,70 +10,29 @@ use super::{
 };
 use crate::{
     Error, Result,
-    language::{Text, format, literal, quote},
+    language::{Text, key, literal, push_quoted, quote},
 };
 
-/// What stands for no instances at all.
+/// Text of the variable `services` without instances.
 pub(super) const NO_SERVICES: &str = "\nservices = {\n}\n";
 
-/// The last file, with the places of its instances' entries: a change of one instance among
-/// thousands leaves those of all others as they are.
+/// Bytes of a piece of the file, about. With thousands of instances the whole is megabytes.
+const PIECE: usize = 64 * 1024;
+
+/// Renders the file, and gives it to `take` piece by piece.
 ///
-/// An instance is known by its place in memory, which is its own as long as it is kept here.
-#[cfg(feature = "cli")]
-#[derive(Default)]
-pub(crate) struct Entries {
-    text: String,
-    places: HashMap<usize, (Arc<ServiceInstance>, Range<usize>)>,
-}
-
-#[cfg(feature = "cli")]
-impl Entries {
-    /// Renders a file, and keeps it instead of the last one.
-    pub(super) fn render(&mut self, root: &RootModule, inputs: &TaskInputs) -> Result<String> {
-        let mut places = HashMap::with_capacity(inputs.services.as_ref().map_or(0, Vec::len));
-        // One more instance among many makes no longer text of it.
-        let length = self.text.len() + self.text.len() / 64;
-        let text = render(root, inputs, length, |instance, text| {
-            let (begin, place) = (text.len(), Arc::as_ptr(instance).addr());
-            let known = self.places.get(&place);
-            match known.and_then(|(_, range)| self.text.get(range.clone())) {
-                Some(known) => text.push_str(known),
-                None => add_entry(instance, text),
-            }
-            places.insert(place, (Arc::clone(instance), begin..text.len()));
-        })?;
-        self.text.clone_from(&text);
-        self.places = places;
-        Ok(text)
-    }
-}
-
-/// Values can be secret.
-#[cfg(feature = "cli")]
-impl std::fmt::Debug for Entries {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Entries").field("instances", &self.places.len()).finish_non_exhaustive()
-    }
-}
-
-/// Adds the entry of an instance.
-pub(super) fn add_entry(instance: &Arc<ServiceInstance>, text: &mut String) {
-    text.push_str(&entry(instance));
-}
-
-/// Renders a file of about this length, with entries of instances as `add` adds them.
+/// # Errors
+///
+/// [`Error::NotText`] for a value of Consul's KV store, and those of `take`.
 pub(super) fn render(
     root: &RootModule,
     inputs: &TaskInputs,
-    length: usize,
-    mut add: impl FnMut(&Arc<ServiceInstance>, &mut String),
-) -> Result<String> {
+    mut take: impl FnMut(&str) -> Result<()>,
+) -> Result<()> {
     let mut text = root.header();
-    text.reserve(length);
     for watched in selection::watched(&root.task) {
         match watched {
-            Watched::Services(_, true) => add_services(inputs, &mut text, &mut add),
+            Watched::Services(_, true) => add_services(inputs, &mut text, &mut take)?,
             Watched::CatalogServices(_, true) => text += &catalog_services(inputs),
             Watched::ConsulKv(_, true) => text += &consul_kv(inputs)?,
             Watched::Services(..) | Watched::CatalogServices(..) | Watched::ConsulKv(..) => {}
@@ -82,7 +41,7 @@ pub(super) fn render(
     if !selection::renders_services(&root.task) {
         text += NO_SERVICES;
     }
-    Ok(text)
+    take(&text)
 }
 
 /// The same values one by one: each variable with its expression.
@@ -97,9 +56,12 @@ pub(super) fn expressions(
     for watched in selection::watched(&root.task) {
         found.push(match watched {
             Watched::Services(_, true) => {
-                let mut text = String::new();
-                add_services(inputs, &mut text, add_entry);
-                ("services", text)
+                let (mut all, mut last) = (String::new(), String::new());
+                add_services(inputs, &mut last, &mut |piece| {
+                    all.push_str(piece);
+                    Ok(())
+                })?;
+                ("services", all + &last)
             }
             Watched::CatalogServices(_, true) => ("catalog_services", catalog_services(inputs)),
             Watched::ConsulKv(_, true) => ("consul_kv", consul_kv(inputs)?),
@@ -116,26 +78,22 @@ pub(super) fn expressions(
     Ok(found.into_iter().map(expression).collect())
 }
 
+/// Adds all instances; `take` gets what is before the last piece.
 fn add_services(
     inputs: &TaskInputs,
     text: &mut String,
-    mut add: impl FnMut(&Arc<ServiceInstance>, &mut String),
-) {
+    take: &mut impl FnMut(&str) -> Result<()>,
+) -> Result<()> {
     text.push_str("\nservices = {\n");
     for instance in inputs.services.iter().flatten() {
-        add(instance, text);
+        add_entry(instance, text);
+        if text.len() >= PIECE {
+            take(text)?;
+            text.clear();
+        }
     }
     text.push_str("}\n");
-}
-
-fn entry(instance: &ServiceInstance) -> String {
-    let mut text = Text::new();
-    text.add(format_args!("  {} = {{\n", quote(&map_key(instance))));
-    for line in format(&body(instance)).lines() {
-        text.add(format_args!("    {line}\n"));
-    }
-    text.add(format_args!("  }},\n"));
-    text.into_string()
+    Ok(())
 }
 
 /// Tells instances apart: the non-empty ones of id, node, namespace and datacenter.
@@ -146,34 +104,106 @@ fn map_key(instance: &ServiceInstance) -> String {
     parts.join(".")
 }
 
-fn body(instance: &ServiceInstance) -> String {
-    let map = |entries: &BTreeMap<String, String>| {
-        let entries = entries.iter().map(|(key, value)| (key.clone(), value.as_str().into()));
-        Literal::Map(entries.collect())
-    };
-    let attributes: [(&str, Literal); 16] = [
-        ("id", instance.id.as_str().into()),
-        ("name", instance.name.as_str().into()),
-        ("kind", instance.kind.as_str().into()),
-        ("address", instance.address.as_str().into()),
-        ("port", Literal::Number(instance.port.into())),
-        ("meta", map(&instance.meta)),
-        ("tags", strings(&instance.tags)),
-        ("namespace", instance.namespace.as_str().into()),
-        ("status", instance.status.as_str().into()),
-        ("node", instance.node.as_str().into()),
-        ("node_id", instance.node_id.as_str().into()),
-        ("node_address", instance.node_address.as_str().into()),
-        ("node_datacenter", instance.node_datacenter.as_str().into()),
-        ("node_tagged_addresses", map(&instance.node_tagged_addresses)),
-        ("node_meta", map(&instance.node_meta)),
-        ("cts_user_defined_meta", map(&instance.cts_user_defined_meta)),
-    ];
-    let mut text = Text::new();
-    for (name, value) in &attributes {
-        text.attribute(name, value);
+/// The value of an instance's attribute.
+enum Value<'a> {
+    Text(&'a str),
+    Number(i64),
+    Texts(&'a [String]),
+    Map(&'a BTreeMap<String, String>),
+}
+
+impl Value<'_> {
+    /// Returns `true` if it takes lines of its own, which ends a run of aligned attributes.
+    fn is_block(&self) -> bool {
+        matches!(self, Self::Map(map) if !map.is_empty())
     }
-    text.into_string()
+}
+
+/// Adds the entry of an instance, laid out as [`crate::language::format`] would: that costs
+/// ten times as much, which counts with thousands of instances.
+fn add_entry(instance: &ServiceInstance, text: &mut String) {
+    let attributes: [(&str, Value<'_>); 16] = [
+        ("id", Value::Text(&instance.id)),
+        ("name", Value::Text(&instance.name)),
+        ("kind", Value::Text(&instance.kind)),
+        ("address", Value::Text(&instance.address)),
+        ("port", Value::Number(instance.port)),
+        ("meta", Value::Map(&instance.meta)),
+        ("tags", Value::Texts(&instance.tags)),
+        ("namespace", Value::Text(&instance.namespace)),
+        ("status", Value::Text(&instance.status)),
+        ("node", Value::Text(&instance.node)),
+        ("node_id", Value::Text(&instance.node_id)),
+        ("node_address", Value::Text(&instance.node_address)),
+        ("node_datacenter", Value::Text(&instance.node_datacenter)),
+        ("node_tagged_addresses", Value::Map(&instance.node_tagged_addresses)),
+        ("node_meta", Value::Map(&instance.node_meta)),
+        ("cts_user_defined_meta", Value::Map(&instance.cts_user_defined_meta)),
+    ];
+    text.push_str("  ");
+    push_quoted(text, &map_key(instance));
+    text.push_str(" = {\n");
+    for run in attributes.chunk_by(|(_, one), (_, next)| one.is_block() == next.is_block()) {
+        let longest = run.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+        for (name, value) in run {
+            text.push_str("    ");
+            text.push_str(name);
+            if !value.is_block() {
+                pad(text, longest - name.len());
+            }
+            text.push_str(" = ");
+            add_value(value, text);
+            text.push('\n');
+        }
+    }
+    text.push_str("  },\n");
+}
+
+fn add_value(value: &Value<'_>, text: &mut String) {
+    match value {
+        Value::Text(value) => push_quoted(text, value),
+        Value::Number(number) => text.push_str(&number.to_string()),
+        Value::Texts(items) => {
+            text.push('[');
+            for (index, item) in items.iter().enumerate() {
+                if index > 0 {
+                    text.push_str(", ");
+                }
+                push_quoted(text, item);
+            }
+            text.push(']');
+        }
+        Value::Map(map) if map.is_empty() => text.push_str("{}"),
+        Value::Map(map) => {
+            let keys: Vec<(String, usize)> = map
+                .keys()
+                .map(|name| {
+                    let key = key(name);
+                    let width = key.chars().count();
+                    (key, width)
+                })
+                .collect();
+            let longest = keys.iter().map(|(_, width)| *width).max().unwrap_or(0);
+            text.push_str("{\n");
+            for ((key, width), value) in keys.iter().zip(map.values()) {
+                text.push_str("      ");
+                text.push_str(key);
+                pad(text, longest - width);
+                text.push_str(" = ");
+                push_quoted(text, value);
+                text.push('\n');
+            }
+            text.push_str("    }");
+        }
+    }
+}
+
+fn pad(text: &mut String, spaces: usize) {
+    const SPACES: &str = "                        ";
+    match SPACES.get(..spaces) {
+        Some(spaces) => text.push_str(spaces),
+        None => text.extend(std::iter::repeat_n(' ', spaces)),
+    }
 }
 
 fn strings(items: &[String]) -> Literal {
@@ -203,79 +233,100 @@ fn consul_kv(inputs: &TaskInputs) -> Result<String> {
 }
 
 #[cfg(test)]
-#[cfg(feature = "cli")]
 mod tests {
-    use std::sync::Arc;
+    use std::collections::BTreeMap;
 
-    use cts_tasks::{ServiceInstance, Task, TaskInputs};
+    use cts_tasks::{Literal, ServiceInstance};
     use proptest::prelude::*;
-    use serde_json::json;
 
-    use super::{super::RootModule, Entries};
+    use super::{add_entry, map_key, strings};
+    use crate::language::{Text, format, quote};
 
-    fn root() -> RootModule {
-        let task: Task = serde_json::from_value(json!({
-            "name": "t", "description": "", "enabled": true, "module": "./m", "version": null,
-            "providers": [], "variables": {}, "buffer_period": "Disabled",
-            "working_dir": "w", "module_inputs": [], "driver_blocks": {},
-            "condition": {"Services": {"use_as_module_input": true, "services": {"Matching": {
-                "regexp": "", "datacenter": "", "namespace": "", "filter": "",
-                "cts_user_defined_meta": {},
-            }}}},
-        }))
-        .unwrap();
-        RootModule::builder(&task).build()
+    /// The entry by the way of values and the general layout.
+    fn laid_out(instance: &ServiceInstance) -> String {
+        let map = |entries: &BTreeMap<String, String>| {
+            let entries = entries.iter().map(|(key, value)| (key.clone(), value.as_str().into()));
+            Literal::Map(entries.collect())
+        };
+        let attributes: [(&str, Literal); 16] = [
+            ("id", instance.id.as_str().into()),
+            ("name", instance.name.as_str().into()),
+            ("kind", instance.kind.as_str().into()),
+            ("address", instance.address.as_str().into()),
+            ("port", Literal::Number(instance.port.into())),
+            ("meta", map(&instance.meta)),
+            ("tags", strings(&instance.tags)),
+            ("namespace", instance.namespace.as_str().into()),
+            ("status", instance.status.as_str().into()),
+            ("node", instance.node.as_str().into()),
+            ("node_id", instance.node_id.as_str().into()),
+            ("node_address", instance.node_address.as_str().into()),
+            ("node_datacenter", instance.node_datacenter.as_str().into()),
+            ("node_tagged_addresses", map(&instance.node_tagged_addresses)),
+            ("node_meta", map(&instance.node_meta)),
+            ("cts_user_defined_meta", map(&instance.cts_user_defined_meta)),
+        ];
+        let mut body = Text::new();
+        for (name, value) in &attributes {
+            body.attribute(name, value);
+        }
+        let mut text = Text::new();
+        text.add(format_args!("  {} = {{\n", quote(&map_key(instance))));
+        for line in format(body.as_str()).lines() {
+            text.add(format_args!("    {line}\n"));
+        }
+        text.add(format_args!("  }},\n"));
+        text.into_string()
     }
 
-    fn instance(id: u8, port: u8) -> Arc<ServiceInstance> {
-        let meta = [("a\"${b".to_owned(), "{{".to_owned())];
-        Arc::new(ServiceInstance {
-            id: format!("é-{id}"),
-            port: port.into(),
-            meta: meta.into_iter().take(usize::from(id % 2)).collect(),
-            ..ServiceInstance::default()
-        })
+    fn words() -> impl Strategy<Value = String> {
+        prop_oneof![
+            "[a-z][a-z0-9-]{0,8}",
+            "[ -~]{0,8}",
+            any::<String>(),
+            prop::sample::select(vec!["for", "é 語", "${a}", "%{b", "a=\"{[", "\n\t\\", "#", ""])
+                .prop_map(str::to_owned),
+        ]
+    }
+
+    fn maps() -> impl Strategy<Value = BTreeMap<String, String>> {
+        proptest::collection::btree_map(words(), words(), 0..3)
+    }
+
+    fn instances() -> impl Strategy<Value = ServiceInstance> {
+        let texts = proptest::collection::vec(words(), 10);
+        let tags = proptest::collection::vec(words(), 0..3);
+        (texts, any::<i64>(), tags, [maps(), maps(), maps(), maps()]).prop_map(
+            |(texts, port, tags, [meta, node_tagged_addresses, node_meta, user_meta])| {
+                let text = |at: usize| texts[at].clone();
+                ServiceInstance {
+                    id: text(0),
+                    name: text(1),
+                    kind: text(2),
+                    address: text(3),
+                    port,
+                    meta,
+                    tags,
+                    namespace: text(4),
+                    status: text(5),
+                    node: text(6),
+                    node_id: text(7),
+                    node_address: text(8),
+                    node_datacenter: text(9),
+                    node_tagged_addresses,
+                    node_meta,
+                    cts_user_defined_meta: user_meta,
+                }
+            },
+        )
     }
 
     proptest! {
-        /// Whatever came, changed, moved or went since: the bytes are those of a first file.
         #[test]
-        fn what_was_rendered_before_makes_no_difference(
-            steps in proptest::collection::vec(
-                proptest::collection::vec((0..6u8, 0..3u8), 0..8), 1..6,
-            ),
-        ) {
-            let (root, mut entries) = (root(), Entries::default());
-            let mut made = std::collections::BTreeMap::new();
-            for step in steps {
-                // An instance that is as before is the very same one, most of the time.
-                if step.len() == 3 {
-                    made.clear();
-                }
-                let services = step.iter().map(|(id, port)| {
-                    Arc::clone(made.entry((*id, *port)).or_insert_with(|| instance(*id, *port)))
-                });
-                let mut inputs = TaskInputs::default();
-                inputs.services = Some(services.collect());
-                let again = entries.render(&root, &inputs).unwrap();
-                prop_assert_eq!(again, root.tfvars(&inputs).unwrap().content);
-                made.retain(|(id, _), _| step.iter().any(|(known, _)| known == id));
-            }
+        fn an_entry_is_laid_out_as_everything_else(instance in instances()) {
+            let mut entry = String::new();
+            add_entry(&instance, &mut entry);
+            prop_assert_eq!(entry, laid_out(&instance));
         }
-    }
-
-    #[test]
-    fn what_was_rendered_is_taken_from_the_last_file_and_shown_nowhere() {
-        let (root, mut entries) = (root(), Entries::default());
-        let mut inputs = TaskInputs::default();
-        inputs.services = Some(vec![instance(1, 1), instance(2, 2)]);
-        entries.render(&root, &inputs).unwrap();
-        assert!(!format!("{entries:?}").contains("é-1"));
-        // A mark shows where an entry comes from.
-        entries.text = entries.text.replace("port", "PORT");
-        inputs.services.as_mut().unwrap()[1] = instance(2, 3);
-        let text = entries.render(&root, &inputs).unwrap();
-        assert_eq!((text.matches("PORT").count(), text.matches("port").count()), (1, 1), "{text}");
-        assert_eq!(entries.places.len(), 2, "what has gone is forgotten");
     }
 }

@@ -1,3 +1,5 @@
+//! `terraform.tfvars.tmpl`, which upstream renders, and nothing of ours reads.
+
 use std::{collections::BTreeMap, fmt::Write as _};
 
 use cts_tasks::{CatalogServicesSelection, KvSelection, NamedService, ServiceSelection};

@@ -1,3 +1,5 @@
+//! `variables.tf`, and the files of the operator's own variables.
+
 use cts_tasks::Literal;
 
 use super::{RootModule, providers, selection};

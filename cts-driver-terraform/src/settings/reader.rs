@@ -1,3 +1,5 @@
+//! Reads a block of the configuration entry by entry, and collects its mistakes.
+
 use std::{collections::BTreeMap, str::FromStr, time::Duration};
 
 use consul_watch::GoDuration;
@@ -184,7 +186,7 @@ impl Reader {
     }
 }
 
-/// Where the value of the last entry of this name stands.
+/// Returns the place of the value of the last entry with this name.
 pub(super) fn place_of(body: &ConfigValue, key: &str) -> Option<Place> {
     match &body.kind {
         ValueKind::Object(entries) => {

@@ -1,3 +1,5 @@
+//! Tests of the settings: defaults, mistakes with their places, backends.
+
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use cts_tasks::{

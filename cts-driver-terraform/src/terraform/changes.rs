@@ -1,3 +1,5 @@
+//! Counts and addresses of planned and applied changes.
+
 use std::collections::BTreeMap;
 
 use cts_tasks::{Action, Changes};

@@ -1,8 +1,10 @@
+//! Diagnostics of the tool, as it prints them in JSON.
+
 use std::fmt;
 
 use serde::Deserialize;
 
-/// One finding of the tool, as its JSON gives it.
+/// A diagnostic of the tool, as its JSON gives it.
 ///
 /// Source: Terraform 1.11, JSON output of `validate` and machine-readable UI.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
@@ -11,13 +13,13 @@ pub struct ToolDiagnostic {
     /// `error` or `warning`.
     #[serde(default)]
     pub severity: String,
-    /// What it is about.
+    /// Summary in a few words.
     #[serde(default)]
     pub summary: String,
-    /// What exactly, and often what to do.
+    /// Details, and often what to do.
     #[serde(default)]
     pub detail: String,
-    /// Where it is.
+    /// Place in a file, where there is one.
     #[serde(default)]
     pub range: Option<Range>,
     /// The text there.
@@ -32,7 +34,7 @@ pub struct Range {
     /// The file.
     #[serde(default)]
     pub filename: String,
-    /// Where it begins.
+    /// Its beginning.
     #[serde(default)]
     pub start: Position,
 }
@@ -69,7 +71,7 @@ impl ToolDiagnostic {
         }
     }
 
-    /// Whether it is an error and not a warning.
+    /// Returns `true` for an error, `false` for a warning.
     pub fn is_error(&self) -> bool {
         self.severity == "error"
     }

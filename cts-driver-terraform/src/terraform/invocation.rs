@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt, fs::File, path::PathBuf, sync::Arc};
 use cts_tasks::{Progress, Stop};
 use secrecy::SecretString;
 
-/// Where a command runs, with what, and until when.
+/// Directory, environment, secrets and stop of one command.
 #[derive(Debug, Clone)]
 pub struct Invocation {
     /// The task's directory.
@@ -22,11 +22,11 @@ pub struct Invocation {
     /// The command's standard input, from which it reads nothing: an open file
     /// whose lock lasts as long as the command. Without one it is closed.
     pub input: Option<Arc<File>>,
-    /// Where progress is told.
+    /// Receiver of the command's progress.
     pub progress: Arc<dyn Progress>,
 }
 
-/// One of the tool's commands, as errors name it.
+/// A command of the tool, as errors name it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Step {

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{Error, Result};
 
-/// How long a lock is left alone before it is tried again.
+/// Pause between two tries to lock the state.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Calls again while somebody else has locked the state.

@@ -1,3 +1,5 @@
+//! A stand-in for the command that answers as its test says.
+
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
     path::Path,
@@ -49,17 +51,17 @@ impl ScriptedTerraform {
         self.script().failures.entry(step).or_default().push_back(diagnostic);
     }
 
-    /// What validation finds from now on.
+    /// Sets the diagnostics of validations from now on.
     pub fn set_validation(&self, diagnostics: Vec<ToolDiagnostic>) {
         self.script().validation = diagnostics;
     }
 
-    /// What plans and applies change from now on.
+    /// Sets the changes of plans and applies from now on.
     pub fn set_changes(&self, changes: Changes) {
         self.script().changes = changes;
     }
 
-    /// What plans find to differ from real infrastructure from now on.
+    /// Sets the drift that plans find from now on.
     pub fn set_drift(&self, drift: Changes) {
         self.script().drift = drift;
     }

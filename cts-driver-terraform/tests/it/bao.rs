@@ -36,11 +36,7 @@ impl Bao {
             // Another process may take the port between its choice and its use.
             let mut bao = Self::spawn(program);
             while Instant::now() < deadline {
-                if bao
-                    .try_call("GET", "sys/health", None, ROOT)
-                    .await
-                    .is_some_and(|(status, _)| status == 200)
-                {
+                if bao.is_ready().await {
                     return bao;
                 }
                 if bao.process.try_wait().unwrap().is_some() {
@@ -50,6 +46,18 @@ impl Bao {
             }
             assert!(Instant::now() < deadline, "OpenBao did not start");
         }
+    }
+
+    /// Returns `true` once it answers and holds secrets: a server that has just come up
+    /// refuses them with 400 until its store for them is upgraded to keep versions.
+    async fn is_ready(&self) -> bool {
+        for path in ["sys/health", "secret/config"] {
+            let answer = self.try_call("GET", path, None, ROOT).await;
+            if answer.is_none_or(|(status, _)| status != 200) {
+                return false;
+            }
+        }
+        true
     }
 
     fn spawn(program: &Path) -> Self {

@@ -1,6 +1,8 @@
 //! Runs of real tools over local state.
 
-use cts_tasks::{ApplyRequest, Error, Outcome, PlanId, PlanPurpose};
+use std::sync::{Arc, Mutex};
+
+use cts_tasks::{ApplyRequest, Error, Outcome, PlanId, PlanPurpose, Progress, RunContext};
 use serde_json::json;
 
 use crate::site::{Site, context, counts, module, services, tools};
@@ -34,6 +36,40 @@ async fn a_task_follows_its_services_and_is_destroyed() {
         assert_eq!(counts(&destroyed), (0, 0, 2));
         assert!(site.rules().is_empty());
         assert_eq!(driver.destroy(&context()).await.unwrap(), Outcome::Unchanged);
+    }
+}
+
+/// Keeps the lines of progress.
+#[derive(Debug, Clone, Default)]
+struct Told(Arc<Mutex<Vec<String>>>);
+
+impl Progress for Told {
+    fn report(&self, line: &str) {
+        self.0.lock().unwrap().push(line.to_owned());
+    }
+}
+
+/// Messages of the tool are left out, because they can repeat what a provisioner printed.
+#[tokio::test]
+async fn an_apply_tells_which_resources_it_changes() {
+    for tool in tools("an_apply_tells_which_resources_it_changes") {
+        let site = Site::new(&tool);
+        let driver = site.driver(&json!({}));
+        driver.prepare(&context()).await.unwrap();
+        let told = Told::default();
+        let context = RunContext::default().with_progress(Arc::new(told.clone()));
+        let rule = "module.test.terraform_data.rule[\"a.n\"]";
+        for (services, action) in [(services(&[("a", 80)]), "create"), (services(&[]), "delete")] {
+            driver.apply(ApplyRequest::Inputs(&services), &context).await.unwrap();
+            let lines = std::mem::take(&mut *told.0.lock().unwrap());
+            assert_eq!(
+                lines,
+                [format!("{action} {rule}: started"), format!("{action} {rule}: done")],
+                "{} {}",
+                tool.name,
+                tool.version
+            );
+        }
     }
 }
 

@@ -1,3 +1,5 @@
+//! Answers of the API, and its errors as documents.
+
 use axum::{
     Json,
     http::{Method, StatusCode},

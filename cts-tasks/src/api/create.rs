@@ -1,3 +1,5 @@
+//! `POST /v1/tasks`: checks a task as a configuration's is checked, and creates it.
+
 use axum::{
     body::Body,
     extract::{Query, State},

@@ -1,3 +1,5 @@
+//! The `OpenAPI` document that the API serves about itself.
+
 use axum::{Json, extract::State};
 use serde_json::Value;
 

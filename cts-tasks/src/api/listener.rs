@@ -1,3 +1,5 @@
+//! The sockets that the API listens on.
+
 use std::{
     io,
     net::{Ipv4Addr, Ipv6Addr, SocketAddr},

@@ -1,3 +1,5 @@
+//! `PATCH /v1/tasks/{name}`: enables and disables a task.
+
 use axum::{
     Json,
     body::Body,

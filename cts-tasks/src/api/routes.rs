@@ -1,3 +1,5 @@
+//! The routes of the API, and answers to methods and paths that it does not know.
+
 use axum::{
     Router,
     extract::{MatchedPath, State},

@@ -1,3 +1,5 @@
+//! `GET /v1/status`: all tasks together, one by one, and the cluster.
+
 use std::collections::BTreeMap;
 
 use axum::{

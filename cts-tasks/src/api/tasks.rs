@@ -1,3 +1,5 @@
+//! Tasks as the API lists, shows, runs and deletes them.
+
 use axum::{
     extract::{Path, State},
     http::StatusCode,

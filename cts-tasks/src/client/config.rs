@@ -1,3 +1,5 @@
+//! Settings of the client: address, certificates, token.
+
 use std::{path::PathBuf, time::Duration};
 
 use secrecy::SecretString;

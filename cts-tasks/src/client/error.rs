@@ -1,3 +1,5 @@
+//! Errors of the client.
+
 use http::StatusCode;
 
 use crate::BoxError;

@@ -1,3 +1,5 @@
+//! One request of the client and its answer, over TCP or a unix socket.
+
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;

@@ -1,3 +1,5 @@
+//! The block `tls`: certificates of the API.
+
 use std::{
     fs,
     path::{Path, PathBuf},

@@ -1,3 +1,5 @@
+//! The block `buffer_period`, and how a task's completes the deployment's.
+
 use std::time::Duration;
 
 use super::{

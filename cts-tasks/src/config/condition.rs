@@ -1,3 +1,5 @@
+//! The blocks `condition` and `module_input`, with the checks of each kind.
+
 use std::collections::BTreeMap;
 
 use regex::Regex;

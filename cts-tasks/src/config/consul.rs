@@ -1,3 +1,5 @@
+//! The block `consul`, with defaults and environment.
+
 use consul_watch::{Client, ClientConfig, Error, error_chain};
 use secrecy::SecretString;
 

@@ -1,3 +1,5 @@
+//! The client that the block `consul` describes.
+
 use consul_watch::{
     ClientConfig,
     client::{BasicAuth, TlsConfig},

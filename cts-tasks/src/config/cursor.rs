@@ -1,3 +1,5 @@
+//! A position in a text that is parsed.
+
 use std::{ops::Range, sync::Arc};
 
 use crate::{Diagnostic, Place, Source};

@@ -1,3 +1,5 @@
+//! Templates in values, and where they may stand.
+
 use std::sync::LazyLock;
 
 use regex::Regex;

@@ -1,3 +1,5 @@
+//! What the configuration takes from the process: variables, the host's name, the directory.
+
 use std::{
     fmt, io,
     path::{Path, PathBuf},

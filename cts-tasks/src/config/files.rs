@@ -1,3 +1,5 @@
+//! Reads files and directories, in order.
+
 use std::{
     fs, io,
     path::{Path, PathBuf},

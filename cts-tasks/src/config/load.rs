@@ -1,3 +1,5 @@
+//! Reads, merges, completes and checks a configuration.
+
 use std::{
     io,
     path::{Path, PathBuf},

@@ -1,3 +1,5 @@
+//! The blocks `terraform_provider`.
+
 use std::collections::BTreeMap;
 
 use secrecy::SecretString;

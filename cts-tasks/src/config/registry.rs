@@ -1,3 +1,5 @@
+//! Kinds of drivers and blocks that read what this crate does not know.
+
 use std::{fmt, sync::Arc};
 
 use super::{decode::named_as, value::ConfigValue};

@@ -1,4 +1,9 @@
-use std::{fmt, path::PathBuf};
+//! The rules of a loaded configuration for tasks that are added later.
+
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+};
 
 use super::{
     Config,
@@ -30,6 +35,11 @@ impl fmt::Debug for TaskRules {
 impl TaskRules {
     pub(super) fn new(config: &Config, registry: Registry, base_dir: PathBuf) -> Self {
         Self { config: config.clone(), registry, base_dir }
+    }
+
+    /// Directory from which relative paths of the configuration are taken.
+    pub(crate) fn base_dir(&self) -> &Path {
+        &self.base_dir
     }
 
     /// Names in a task's body that belong to a driver, whichever is in use.

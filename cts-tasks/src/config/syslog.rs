@@ -1,3 +1,5 @@
+//! The block `syslog`.
+
 use std::{fmt, str::FromStr};
 
 use super::{client::set, decode::Findings, raw::RawSyslog};

@@ -1,3 +1,5 @@
+//! The blocks `task`, alone and among each other.
+
 use std::{
     collections::BTreeMap,
     path::{Component, Path, PathBuf},

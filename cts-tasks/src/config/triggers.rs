@@ -1,3 +1,5 @@
+//! The condition and the module inputs of a task, and which go together.
+
 use super::{
     condition,
     decode::{Findings, TypedBlock, TypedBlocks},

@@ -1,3 +1,5 @@
+//! The complaint about unknown keys, with upstream's hints.
+
 use std::collections::BTreeSet;
 
 use super::decode::UnknownKey;

@@ -1,3 +1,5 @@
+//! Values of a file with their places, before anything is known of their meaning.
+
 use std::{collections::BTreeMap, sync::Arc};
 
 use super::{hcl, json};

@@ -1,3 +1,5 @@
+//! Input variables of a task, its own and those of variable files.
+
 use std::{collections::BTreeMap, fs, ops::Range, path::Path, sync::Arc};
 
 use hcl_edit::{Span as _, structure::Structure};

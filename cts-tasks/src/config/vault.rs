@@ -1,3 +1,5 @@
+//! The block `vault`.
+
 use std::{fs, path::PathBuf};
 
 use secrecy::SecretString;

@@ -1,3 +1,5 @@
+//! The difference between two configurations.
+
 use std::collections::BTreeMap;
 
 use secrecy::ExposeSecret;

@@ -1,3 +1,5 @@
+//! Takes over the tasks of files that were read again.
+
 use std::{collections::BTreeMap, path::Path};
 
 use super::{
@@ -106,7 +108,7 @@ impl Daemon {
         let now = loaded.config;
         let difference = Difference::between(&files, &now.tasks);
         check_providers(&difference, &self.config, &now)?;
-        self.check_sharing(&files, &now)?;
+        self.check_sharing(&files, &now, loaded.rules.base_dir())?;
         let needs_restart = needs_restart(&self.config, &now);
         let mut reloaded = Reloaded { needs_restart, ..Reloaded::default() };
         for name in difference.removed {
@@ -132,14 +134,15 @@ impl Daemon {
     }
 
     /// Checks that no task of the files shares a provider that commits by itself, or a
-    /// working directory, with one that was made through the API.
-    fn check_sharing(&self, files: &[Task], now: &Config) -> Result<()> {
+    /// working directory, with one that was made through the API. Relative directories
+    /// are taken from `base_dir`.
+    fn check_sharing(&self, files: &[Task], now: &Config, base_dir: &Path) -> Result<()> {
         let of_files = |task: &Task| files.iter().any(|known| known.name == task.name);
         let mut all = self.engine.state(|state| state.tasks.clone());
         all.retain(|task| !of_files(task));
         all.extend(now.tasks.iter().cloned());
-        let shared = shared_auto_commit(&all, &now.providers)
-            .or_else(|| shared_working_dir(&all, Path::new("")));
+        let shared =
+            shared_auto_commit(&all, &now.providers).or_else(|| shared_working_dir(&all, base_dir));
         shared.map_or(Ok(()), |reason| Err(Error::NotReloaded { reason }))
     }
 

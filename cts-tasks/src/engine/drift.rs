@@ -1,3 +1,5 @@
+//! The check for drift of one task.
+
 use consul_watch::error_chain;
 
 use super::run::Run;

@@ -1,3 +1,5 @@
+//! Applies of a task that wait for a person in another system.
+
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use chrono::{DateTime, Local};

@@ -1,7 +1,10 @@
+//! The watches of one task as one stream.
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
+    task::{Poll, ready},
     time::Duration,
 };
 
@@ -12,7 +15,7 @@ use consul_watch::{
 };
 use futures::{
     StreamExt,
-    stream::{AbortHandle, BoxStream, SelectAll, abortable},
+    stream::{AbortHandle, BoxStream, SelectAll, abortable, poll_fn},
 };
 
 use tokio::time::{Instant, sleep_until};
@@ -127,11 +130,15 @@ impl Feeds {
     }
 
     fn stream<Q: Query>(&mut self, want: Arc<Want>, query: Q, feed: fn(Arc<Q::Value>) -> Feed) {
-        let watch = self.watcher.watch(query);
-        let probe = self.health.follow(Probe::of(Arc::clone(&want), &watch));
+        let watch = Arc::new(Mutex::new(self.watcher.watch(query)));
+        let probe = self.health.follow(Probe::of(Arc::clone(&want), Arc::clone(&watch)));
         let named = Arc::clone(&want);
-        let answers =
-            watch.map(move |item| (Arc::clone(&named), item.map(|shown| feed(shown.data))));
+        let answers = poll_fn(move |context| {
+            let mut watch = watch.lock().unwrap_or_else(PoisonError::into_inner);
+            let item = ready!(watch.poll_next_unpin(context));
+            let answer = item.map(|item| item.map(|shown| feed(shown.data)));
+            Poll::Ready(answer.map(|answer| (Arc::clone(&named), answer)))
+        });
         let (answers, stream) = abortable(answers);
         self.streams.push(answers.boxed());
         self.open.insert(want, Open { stream, _watched: Watched::begin(), _probe: probe });

@@ -1,3 +1,5 @@
+//! Runs of tasks with a guard: planned first, and applied by the plan's id.
+
 use super::run::{End, Run};
 use crate::{
     ApplyRequest, Change, Error, InputsDigest, Outcome, Plan, PlanId, PlanPurpose, Result,

@@ -85,8 +85,12 @@ pub(crate) struct Probe {
 }
 
 impl Probe {
-    pub(crate) fn of<T: Send + Sync + 'static>(want: Arc<Want>, watch: &Watch<T>) -> Self {
-        let watch = Mutex::new(watch.clone());
+    /// Looks at a watch that somebody else polls: with thousands of them, a subscription of
+    /// its own would cost megabytes.
+    pub(crate) fn of<T: Send + Sync + 'static>(
+        want: Arc<Want>,
+        watch: Arc<Mutex<Watch<T>>>,
+    ) -> Self {
         let state = move || watch.lock().unwrap_or_else(PoisonError::into_inner).state();
         Self { want, state: Box::new(state) }
     }

@@ -1,3 +1,5 @@
+//! The end of a task that somebody deletes.
+
 use consul_watch::error_chain;
 
 use super::{guarded::discard, run::Run};

@@ -1,3 +1,5 @@
+//! Delays between the tries of a step.
+
 use std::time::Duration;
 
 /// How often a failed step is tried again, and after which delays.

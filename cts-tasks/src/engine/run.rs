@@ -1,3 +1,5 @@
+//! One run of a task with its tries, and the event that it becomes.
+
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,

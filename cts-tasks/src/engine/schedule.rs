@@ -1,3 +1,5 @@
+//! The next time at which a cron expression fires.
+
 use std::{sync::Arc, time::Duration};
 
 use chrono::{DateTime, Local};

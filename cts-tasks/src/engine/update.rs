@@ -1,3 +1,5 @@
+//! Enabling and disabling of one task.
+
 use super::{command::FirstRun, guarded::discard, run::Run};
 use crate::{Change, Result, RunContext, Stop};
 

@@ -1,3 +1,5 @@
+//! One read of Consul that a task needs, and its answer.
+
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use consul_watch::types::{KvPair, ServiceEntry};

@@ -1,3 +1,5 @@
+//! A store in memory.
+
 use std::sync::{Mutex, PoisonError};
 
 use async_trait::async_trait;

@@ -1,3 +1,5 @@
+//! A driver that remembers its calls and makes up its resources.
+
 mod person;
 mod world;
 

@@ -1,3 +1,5 @@
+//! Requests and answers about tasks.
+
 use serde::{Deserialize, Serialize};
 
 use super::TaskDocument;

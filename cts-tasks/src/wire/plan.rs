@@ -1,3 +1,5 @@
+//! Answers about plans and runs.
+
 use chrono::{DateTime, Local};
 use serde::{Deserialize, Serialize};
 

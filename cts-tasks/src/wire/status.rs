@@ -1,3 +1,5 @@
+//! Answers about status, events and the cluster.
+
 use serde::{Deserialize, Serialize};
 
 use crate::{DriftCheck, Event, Member, PlanId, Status};

@@ -1,3 +1,5 @@
+//! A task as requests and answers write it.
+
 use std::{collections::BTreeMap, time::Duration};
 
 use consul_watch::GoDuration;

@@ -106,6 +106,7 @@ async fn a_buffer_period_collects_changes_and_ends_at_max() {
     scene.end(running).await;
 }
 
+/// Spec: CTS71
 #[tokio::test(start_paused = true)]
 async fn a_failed_run_is_tried_three_times_and_is_one_event() {
     let scene = Scene::new();
@@ -128,6 +129,23 @@ async fn a_failed_run_is_tried_three_times_and_is_one_event() {
     );
     assert_eq!(scene.status("t"), Status::Errored);
     scene.end(running).await;
+}
+
+/// Spec: CTS71
+#[tokio::test(start_paused = true)]
+async fn a_stop_ends_the_wait_for_the_next_try() {
+    let scene = Scene::new();
+    scene.put("web", 1);
+    let running = scene.start(vec![on("t", &["web"])]).await;
+    scene.driver.fail_next("t", "no", true);
+    scene.put("web", 2);
+    scene.driver.wait_for_applies("t", 2).await;
+    // The next try is due a second after the first at the earliest.
+    sleep(Duration::from_millis(500)).await;
+    let begun = Instant::now();
+    scene.end(running).await;
+    assert_eq!(begun.elapsed(), Duration::ZERO);
+    assert_eq!((scene.driver.applies("t").len(), scene.events("t").len()), (2, 1));
 }
 
 /// A tool's long report stands once, however often it was the same.
@@ -181,6 +199,7 @@ async fn a_retry_takes_the_newest_inputs_and_what_it_took_triggers_no_further_ru
     scene.end(running).await;
 }
 
+/// Spec: CTS71
 #[tokio::test(start_paused = true)]
 async fn an_error_that_no_retry_cures_is_not_retried_and_other_tasks_go_on() {
     let scene = Scene::new();

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use consul_watch::{
     Client, QueryOptions,
-    testing::{Fault, TestConsul},
+    testing::{Fault, Log, TestConsul},
     types::{AgentService, AgentServiceRegistration, HealthStatus},
 };
 use cts_tasks::{
@@ -98,14 +98,26 @@ async fn is_as_configured(consul: Client) {
 
 /// Spec: CTS83
 #[tokio::test]
-async fn a_denied_registration_ends_nothing() {
+async fn a_denied_registration_is_told_with_what_it_needs_and_ends_nothing() {
+    let log = Log::start();
     let consul = TestConsul::new();
     consul.inject(&Fault::status(403, "Permission denied"), 1);
     let stop = Stop::new();
     let denied = daemon(&consul.client(), |_| ());
     let engine = denied.engine().clone();
     let running = run(denied, &stop);
-    consul.wait_for_requests(1).await;
+    while log.with("ERROR").is_empty() {
+        sleep(Duration::from_millis(1)).await;
+    }
+    let told = log.with("ERROR");
+    assert_eq!(told.len(), 1, "{told:?}");
+    for part in [
+        "CTS will continue without registering itself as a service with Consul",
+        "service:write",
+        "Permission denied",
+    ] {
+        assert!(told[0].contains(part), "{part} is not in {told:?}");
+    }
     assert_eq!(engine.health(), Ok(()));
     assert!(!running.is_finished());
     stop.stop(StopReason::Shutdown);

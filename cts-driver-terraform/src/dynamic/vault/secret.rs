@@ -1,3 +1,5 @@
+//! A secret in an answer of Vault, and its fields.
+
 use std::{fmt, time::Duration};
 
 use secrecy::SecretString;
@@ -5,7 +7,7 @@ use serde_json::Value as Json;
 
 use super::{Problem, Result};
 
-/// What Vault answered for a path.
+/// Vault's answer for a path.
 #[derive(Clone)]
 pub(in crate::dynamic) struct Secret {
     data: Json,
@@ -25,7 +27,7 @@ impl Secret {
         }
     }
 
-    /// How long the secret lives, if it does not live on.
+    /// Returns the secret's lease duration; `None` if it does not expire.
     pub(super) fn lease(&self) -> Option<Duration> {
         self.lease
     }

@@ -1,3 +1,5 @@
+//! The token for Vault: its sources, unwrapping and renewal.
+
 use std::time::Duration;
 
 use consul_watch::Backoff;
@@ -92,7 +94,7 @@ impl Vault {
         }
     }
 
-    /// How long the token lives; `None` when it lives on, or cannot be renewed.
+    /// Returns the token's time to live; `None` if it does not expire, or cannot be renewed.
     async fn time_to_live(&self) -> Result<Option<Duration>> {
         let (status, answer) = self.call(Method::GET, "auth/token/lookup-self", None).await?;
         let answer = success(status, answer)?;

@@ -1,3 +1,5 @@
+//! Requests to the XML API of a firewall.
+
 use reqwest::redirect;
 use secrecy::{ExposeSecret as _, SecretString};
 
@@ -19,7 +21,7 @@ pub(super) struct Connection {
     /// Without the path; it holds no secret.
     address: String,
     key: SecretString,
-    /// What must not be repeated, whatever the server answers.
+    /// The password or key, which no error may repeat.
     secrets: Vec<SecretString>,
 }
 

@@ -1,3 +1,5 @@
+//! Answers of the XML API of a firewall.
+
 use roxmltree::{Document, Node};
 use secrecy::SecretString;
 
@@ -24,13 +26,13 @@ pub(super) struct Response<'a> {
     result: Option<String>,
 }
 
-/// What became of a request to commit.
+/// Result of a request to commit.
 pub(super) enum Commit {
     Queued(u64),
     Nothing,
 }
 
-/// How far a job is.
+/// State of a job.
 pub(super) enum Job {
     Running,
     Succeeded,
@@ -91,7 +93,7 @@ impl<'a> Response<'a> {
         }
     }
 
-    /// How far the job is that was asked for.
+    /// Returns the state of the job that was asked for.
     pub(super) fn job(self) -> Result<Job> {
         if !self.success {
             return Err(self.failure("the job cannot be looked at", true));

@@ -1,3 +1,5 @@
+//! Address and credentials of a firewall, from a provider's block or the environment.
+
 use std::{collections::BTreeMap, time::Duration};
 
 use cts_tasks::{Literal, ProviderBlock};
@@ -5,10 +7,10 @@ use secrecy::{ExposeSecret as _, SecretString};
 
 use crate::{Error, Result};
 
-/// How long one request may take, unless configured.
+/// Default time limit of one request.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How to reach a firewall, and as whom.
+/// Address, user and credentials of a firewall.
 pub(super) struct PanosSettings {
     pub(super) address: String,
     pub(super) username: String,

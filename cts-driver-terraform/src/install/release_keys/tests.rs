@@ -1,3 +1,5 @@
+//! Tests of keys that are good, expired, revoked and foreign.
+
 use proptest::prelude::*;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! Fields of blocks: how each kind is read and merged.
+
 use std::collections::BTreeMap;
 
 use super::{Decoder, Group, Spanned, decode_body, scalar};

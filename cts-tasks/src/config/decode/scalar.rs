@@ -1,3 +1,5 @@
+//! Lenient reading of strings, numbers, booleans and durations.
+
 use std::time::Duration;
 
 use consul_watch::GoDuration;

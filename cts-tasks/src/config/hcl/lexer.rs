@@ -1,3 +1,5 @@
+//! Splits HCL of the first version into tokens.
+
 use std::ops::Range;
 
 use super::{

@@ -1,3 +1,5 @@
+//! Numbers as HCL writes them, in decimal digits.
+
 use crate::Number;
 
 /// Longest hexadecimal or octal number that is converted.

@@ -1,4 +1,9 @@
+//! What triggers, what a module gets, and what an answer costs.
+
+use std::time::Duration;
+
 use consul_watch::types::{HealthCheck, HealthStatus, KvPair, Node, Service};
+use nix::time::{ClockId, clock_gettime};
 
 use super::*;
 use crate::{BufferPeriod, TaskName};
@@ -206,6 +211,62 @@ fn names_that_match_are_watched_and_those_that_go_are_forgotten() {
 
     assert!(view.take(&want_names(), &names_with(&[("db", &[])])).triggers);
     assert_eq!(ids(&view.inputs_of_run().unwrap()), Vec::<&str>::new());
+}
+
+/// Processor time that `work` takes on this thread, which no other process makes longer.
+fn cost(work: impl FnOnce()) -> Duration {
+    let now = || Duration::from(clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).unwrap());
+    let begun = now();
+    work();
+    now().saturating_sub(begun)
+}
+
+/// Costs of the first answers for so many services, and of one hundred changes after them.
+fn costs(by_name: bool, count: usize) -> (Duration, Duration) {
+    let names: Vec<String> = (0..count).map(|number| format!("s{number}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let listed: Vec<(&str, &[&str])> = names.iter().map(|name| (*name, &[][..])).collect();
+    let answers = |tag: &'static str| -> Vec<_> {
+        let answer =
+            |name: &&str| (want_instances(name), instances_of(&[entry(name, "n", &[tag])]));
+        names.iter().map(answer).collect()
+    };
+    let (first, mut later) = (answers("first"), answers("later"));
+    later.truncate(100);
+    let selection = if by_name { named(&names) } else { matching("") };
+    let mut view = view(services(selection), Vec::new());
+    if !by_name {
+        view.take(&want_names(), &names_with(&listed));
+    }
+    let mut take = |answers: &[(Arc<Want>, Feed)]| {
+        for (want, feed) in answers {
+            assert!(view.take(want, feed).triggers);
+            // As the worker asks after each.
+            let _known = (view.is_complete(), view.missing().len(), view.wants().len());
+        }
+    };
+    let costs = (cost(|| take(&first)), cost(|| take(&later)));
+    assert_eq!(view.inputs_of_run().unwrap().services.unwrap().len(), count);
+    costs
+}
+
+/// The start was quadratic: each answer rebuilt what the task wants, and its instances.
+#[test]
+fn the_start_costs_what_it_brings_and_a_change_as_much_among_many_as_among_few() {
+    const FEW: usize = 250;
+    const TIMES: usize = 16;
+    for by_name in [true, false] {
+        let least = |count| {
+            let (starts, changes): (Vec<_>, Vec<_>) = (0..3).map(|_| costs(by_name, count)).unzip();
+            let least = |all: Vec<Duration>| all.into_iter().min().unwrap().as_secs_f64();
+            (least(starts), least(changes))
+        };
+        let (few, many) = (least(FEW), least(FEW * TIMES));
+        let (start, change) = (many.0 / few.0, many.1 / few.1);
+        // Quadratic are 256 times the cost, and 16 for a change.
+        assert!(start < 64.0, "16 times the services cost {start:.1} times as much");
+        assert!(change < 5.0, "a change among 16 times as many costs {change:.1} times as much");
+    }
 }
 
 /// What makes the start and each change of a task with thousands of services cost what they bring.

@@ -1,3 +1,5 @@
+//! Orders to one task, and what comes of its work.
+
 use std::sync::Arc;
 
 use consul_watch::error_chain;

@@ -1,3 +1,5 @@
+//! A task that takes the place of one with its name.
+
 use std::sync::Arc;
 
 use super::{Done, Worker};

@@ -1,3 +1,5 @@
+//! The person who decides on applies of a recording driver.
+
 use std::collections::BTreeMap;
 
 use crate::TaskInputs;

@@ -1,3 +1,5 @@
+//! The made-up resources of one task, and its plans.
+
 use std::collections::BTreeMap;
 
 use crate::{Action, Changes, InputsDigest, Plan, PlanId, PlanPurpose, TaskInputs};
