@@ -310,7 +310,8 @@ impl WatcherBuilder {
     /// Sets the most connections that all watches use together. Default 160; fewer than 12
     /// count as 12. Consul serves 200 for each client address by default, and
     /// whatever else runs there needs some too. Where it refuses connections all the same, the
-    /// watcher makes do with fewer, and tries a few more every five minutes.
+    /// watcher makes do with fewer, and tries a few more after half a minute; where those are
+    /// refused, too, later and later, up to eight minutes.
     ///
     /// A sixteenth of them (1 to 8) are for reads that do not block; the others carry
     /// a watch each. More watches than that are followed through a few broad queries;
