@@ -145,7 +145,9 @@ enum Key {
 impl Key {
     fn kinds(&self) -> Vec<Kind> {
         match self {
-            Self::Catalog => vec![Kind::Checks, Kind::Nodes, Kind::Services],
+            Self::Catalog => {
+                vec![Kind::Checks, Kind::Nodes, Kind::Services, Kind::Everything]
+            }
             Self::Prefix(prefix) => vec![Kind::Prefix(prefix.clone())],
         }
     }
@@ -177,7 +179,7 @@ impl Cover {
             Arc::clone(unit)
         } else {
             let unit = Arc::new(Unit::new(self.stop.child_token()));
-            unit.broad.store(key.kinds().len(), Ordering::Relaxed);
+            unit.broad.store(1, Ordering::Relaxed);
             if key == Key::Catalog {
                 // Until the nodes are counted there is room for as many as there can be: a
                 // connection that is taken back later counts for Consul until its time is over.

@@ -288,6 +288,11 @@ impl Catalog {
         self.known != Known::Nothing
     }
 
+    /// Number of checks.
+    pub(super) fn check_count(&self) -> usize {
+        self.checks.values().map(HashMap::len).sum()
+    }
+
     /// How many nodes there are.
     pub(super) fn node_count(&self) -> usize {
         self.nodes.len()

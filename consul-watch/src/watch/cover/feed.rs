@@ -3,7 +3,7 @@
 use std::{borrow::Cow, collections::BTreeMap, time::Duration};
 
 use http::StatusCode;
-use serde::Deserialize;
+use serde::{Deserialize, de::IgnoredAny};
 
 use super::catalog::{CheckRow, Instance, Listing};
 use crate::{
@@ -31,6 +31,8 @@ pub(super) enum Kind {
     Prefix(String),
     /// The instances and checks of one node.
     Node(String),
+    /// Those of all nodes.
+    Everything,
 }
 
 impl Kind {
@@ -43,7 +45,9 @@ impl Kind {
             Self::Nodes => matches!(scope, Scope::Nodes | Scope::CatalogServices | Scope::Checks),
             Self::Services => *scope == Scope::CatalogServices,
             Self::Prefix(_) => true,
-            Self::Node(_) => matches!(scope, Scope::CatalogServices | Scope::Checks),
+            Self::Node(_) | Self::Everything => {
+                matches!(scope, Scope::CatalogServices | Scope::Checks)
+            }
         }
     }
 
@@ -65,6 +69,8 @@ impl Kind {
             Self::Node(name) => Request::get("internal.ui.node", "/v1/internal/ui/node")
                 .segment(name)
                 .accept(StatusCode::NOT_FOUND),
+            // Its list of all of them, with the same reservation.
+            Self::Everything => Request::get("internal.ui.nodes", "/v1/internal/ui/nodes"),
         };
         client.send(request.query(options)).await
     }
@@ -194,6 +200,12 @@ pub(super) async fn list(client: Client, node: String) -> Result<Option<Listing>
         let services = node.services.unwrap_or_default().into_iter();
         services.map(|(id, json)| (id, instance(json))).collect()
     }))
+}
+
+/// Returns the number of names in a list of services.
+pub(super) fn service_names(response: &Response) -> Result<usize> {
+    let names: Option<BTreeMap<Cow<'_, str>, IgnoredAny>> = response.json_borrowed()?;
+    Ok(names.unwrap_or_default().len())
 }
 
 #[derive(Deserialize)]
