@@ -557,6 +557,40 @@ async fn a_consul_that_is_killed_leaves_the_budget_whole() {
     }
 }
 
+/// Consul 1.8 counts a connection that is closed within a request until the time of the request
+/// is over.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_watches_made_at_once_do_not_wait_for_connections_that_they_gave_back() {
+    let name = "many_watches_made_at_once_do_not_wait_for_connections_that_they_gave_back";
+    for part in SUITE.parts("consul", name) {
+        let consul = real::Consul::start(&part.path).await.expect("a real Consul");
+        for node in 0..100 {
+            let node = CatalogRegistration::new(format!("n{node}"), "10.0.0.1");
+            consul.client().catalog_register(&node).await.unwrap();
+        }
+        let watcher = Watcher::new(consul.client());
+        let watch = |number| watcher.watch(HealthService::new(format!("s{number}")));
+        // These have time to block, each on a connection of its own.
+        let mut all: Vec<_> = (0..145).map(watch).collect();
+        for watch in &mut all {
+            timeout(Duration::from_secs(10), watch.ready()).await.expect("in time").unwrap();
+        }
+        all.extend((145..400).map(watch));
+        let ready = async {
+            for watch in &mut all {
+                watch.ready().await.unwrap();
+            }
+            while watcher.load().broad <= 100 {
+                sleep(Duration::from_millis(10)).await;
+            }
+        };
+        let ready = timeout(Duration::from_secs(20), ready).await;
+        assert!(ready.is_ok(), "{part:?}: {:?}", watcher.load());
+        assert!(watcher.load().own > 0, "the budget is whole: {:?}", watcher.load());
+        watcher.shutdown().await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn three_hundred_services_are_watched_over_few_connections_to_real_consuls() {
     let name = "three_hundred_services_are_watched_over_few_connections_to_real_consuls";
