@@ -372,8 +372,8 @@ async fn one_change(
         applies.collect()
     };
     while !waiting.is_empty() {
-        let some_ran = driver
-            .wait_until(|calls| of_change(calls).iter().any(|name| waiting.contains(name)));
+        let some_ran =
+            driver.wait_until(|calls| of_change(calls).iter().any(|name| waiting.contains(name)));
         timeout(LIMIT, some_ran).await.unwrap();
         let elapsed = changed.elapsed();
         for name in of_change(&driver.calls()) {

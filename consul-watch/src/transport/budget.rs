@@ -75,7 +75,7 @@ impl Budget {
         state.most - state.now
     }
 
-    /// One connection's part of it, as soon as there is one; those who wait get it in
+    /// Returns one connection's part of it, as soon as there is one; those who wait get it in
     /// their order.
     pub(crate) async fn part(&self) -> Option<OwnedSemaphorePermit> {
         loop {

@@ -1,3 +1,5 @@
+//! The double's catalog: nodes, instances and checks, with the indexes of their tables.
+
 use std::collections::BTreeMap;
 
 use serde::Deserialize;

@@ -88,16 +88,13 @@ impl NodeRows {
     /// The decoder's, for an answer of another form.
     pub(super) fn decode_all(body: &[u8]) -> serde_json::Result<BTreeMap<String, Self>> {
         let nodes = serde_json::from_slice::<Option<Vec<NamedJson<'_>>>>(body)?.unwrap_or_default();
-        let rows = nodes.into_iter().map(|node| {
-            (node.node.into_owned(), Self::new(node.services, node.checks))
-        });
+        let rows = nodes
+            .into_iter()
+            .map(|node| (node.node.into_owned(), Self::new(node.services, node.checks)));
         Ok(rows.collect())
     }
 
-    fn new(
-        services: Option<Vec<ServiceJson<'_>>>,
-        checks: Option<Vec<CheckJson<'_>>>,
-    ) -> Self {
+    fn new(services: Option<Vec<ServiceJson<'_>>>, checks: Option<Vec<CheckJson<'_>>>) -> Self {
         let row = |id: &str, service: &str, modified| Row {
             id: id.into(),
             service: service.into(),
@@ -130,7 +127,6 @@ impl NodeRows {
             rows.name_all(names);
         }
     }
-
 
     /// Adds the names of all services on the node.
     pub(super) fn name_all(&self, names: &mut BTreeSet<String>) {

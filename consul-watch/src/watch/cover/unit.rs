@@ -39,8 +39,8 @@ const NO_NODES: Duration = Duration::from_hours(6);
 /// All nodes are followed with one query while its answers are no longer than this many bytes:
 /// each change brings a whole one.
 const LARGEST_DUMP: usize = 4 * 1024 * 1024;
-/// So many checks, or services, may there be for it; with half of it taken by checks that leaves
-/// room for what is not known before.
+/// Most checks, or services, with which that is tried. An instance with its check takes 450 bytes
+/// at least, so there is room for metadata, and for instances without a check.
 const MOST_DUMPED: usize = 4_000;
 /// When there are few watches left, the connections of nodes are theirs, for at least this long.
 const NO_NODES_WITHOUT_CROWD: Duration = Duration::from_secs(10);
@@ -101,10 +101,10 @@ fn periodic_round(watches: usize) -> (Duration, usize) {
     (rest, count.ceil() as usize)
 }
 
-/// One of a unit's broad queries.
+/// A broad query of a unit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Which {
-    /// One of those that list everything, by its place.
+    /// A query that lists everything of its kind, by its place.
     Whole(usize),
     /// That of a node.
     Node(String),
@@ -135,14 +135,14 @@ struct NodeFeed {
     stop: CancellationToken,
 }
 
-/// How a unit that covers the catalog follows it.
+/// Way in which a unit follows the catalog.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mode {
     /// Not known before the nodes have been counted.
     Undecided,
     /// Lists of all checks and services; nodes are listed when something changed.
     Lists,
-    /// One query of everything on all nodes: its answers name what changed.
+    /// A single query of everything on all nodes: its answers name what changed.
     Dump,
     /// A broad query of each node: it is woken by what happens there, and names it.
     Nodes,
@@ -177,7 +177,7 @@ pub(super) struct Runner {
     same_nodes: bool,
     /// Some node's own query has been answered, so Consul has such queries.
     nodes_served: bool,
-    /// What is on all nodes, while one query follows them.
+    /// Instances and checks of all nodes, while one query follows them.
     dumped: BTreeMap<String, NodeRows>,
     /// Number of services, as they were listed first.
     names: usize,
@@ -669,10 +669,9 @@ impl Runner {
     fn settle(&mut self, unknown: bool) {
         let complete = match self.mode {
             Mode::Undecided => false,
-            Mode::Lists => self
-                .feeds
-                .iter()
-                .all(|feed| feed.kind == Kind::Everything || feed.has_baseline()),
+            Mode::Lists => {
+                self.feeds.iter().all(|feed| feed.kind == Kind::Everything || feed.has_baseline())
+            }
             Mode::Dump => {
                 [NODES, DUMP].iter().all(|at| self.feeds.get(*at).is_some_and(Feed::has_baseline))
             }
