@@ -301,20 +301,7 @@ async fn run(
     let mut bare = Bare::start(&address, &order, changes).await;
 
     let (memory, started) = (resident(), Instant::now());
-    let (sender, mut news) = mpsc::channel(1024);
-    for number in 0..views {
-        let (mut watch, sender) =
-            (watcher.watch(HealthService::new(service(number).1)), sender.clone());
-        tokio::spawn(async move {
-            loop {
-                match watch.changed().await {
-                    Ok(_) => sender.send((number, Instant::now())).await.unwrap(),
-                    Err(error) if error.is_fatal() => return,
-                    Err(error) => panic!("{error:?}"),
-                }
-            }
-        });
-    }
+    let mut news = follow(&watcher, views);
     let mut first = vec![false; views];
     while first.iter().any(|seen| !seen) {
         let (number, _at) = timeout(LIMIT, news.recv()).await.unwrap().unwrap();
@@ -372,6 +359,25 @@ async fn run(
     watcher.shutdown().await;
     assert!(figures.connections <= budget, "{} connections", figures.connections);
     figures
+}
+
+/// Watches so many services, and tells of each snapshot.
+fn follow(watcher: &Watcher, views: usize) -> mpsc::Receiver<(usize, Instant)> {
+    let (sender, news) = mpsc::channel(1024);
+    for number in 0..views {
+        let (mut watch, sender) =
+            (watcher.watch(HealthService::new(service(number).1)), sender.clone());
+        tokio::spawn(async move {
+            loop {
+                match watch.changed().await {
+                    Ok(_) => sender.send((number, Instant::now())).await.unwrap(),
+                    Err(error) if error.is_fatal() => return,
+                    Err(error) => panic!("{error:?}"),
+                }
+            }
+        });
+    }
+    news
 }
 
 /// Bare blocking loops, each with a connection of its own: no comparison, no retry, no budget.

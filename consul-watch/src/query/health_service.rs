@@ -161,11 +161,10 @@ mod tests {
     #[test]
     fn what_is_kept_has_no_spare_room() {
         let check = HealthCheck::of_service("a", "c", HealthStatus::Passing);
-        let mut entry = ServiceEntry::default();
-        entry.checks = Vec::with_capacity(4);
-        entry.checks.push(check);
-        let mut entries = Vec::with_capacity(4);
-        entries.push(entry);
+        let mut entry = ServiceEntry { checks: vec![check], ..ServiceEntry::default() };
+        entry.checks.reserve(3);
+        let mut entries = vec![entry];
+        entries.reserve(3);
         compact(&mut entries);
         assert_eq!((entries.capacity(), entries[0].checks.capacity()), (1, 1));
     }

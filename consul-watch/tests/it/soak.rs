@@ -230,6 +230,17 @@ async fn missing(
     }
 }
 
+/// Waits until each node is followed. Nobody else has connections there: what faults made the
+/// watcher do without is used again.
+async fn follows_nodes(watcher: &Watcher, size: Size) {
+    let whole = timeout(size.limit, async {
+        while watcher.load().broad <= size.nodes {
+            sleep(Duration::from_millis(100)).await;
+        }
+    });
+    assert!(whole.await.is_ok(), "nodes are not followed any more: {:?}", watcher.load());
+}
+
 /// Runs until `time` has passed, at least one round. With `plant` a signal is lost at the end:
 /// returns the services whose watches are wrong then.
 #[expect(clippy::print_stdout, reason = "says what a soak did")]
@@ -293,13 +304,7 @@ async fn soak(
         watcher.load()
     );
     assert_eq!(repairs, 0, "a signal was lost, and found by a periodic read");
-    // Nobody else has connections there: what faults made the watcher do without is used again.
-    let whole = timeout(size.limit, async {
-        while watcher.load().broad <= size.nodes {
-            sleep(Duration::from_millis(100)).await;
-        }
-    });
-    assert!(whole.await.is_ok(), "nodes are not followed any more: {:?}", watcher.load());
+    follows_nodes(&watcher, size).await;
     let mut late = Vec::new();
     if plant {
         *way.deaf_to.lock().unwrap() = true;

@@ -212,7 +212,7 @@ pub(super) async fn list(client: Client, node: String) -> Result<Option<Listing>
 
 /// Returns the number of names in a list of services.
 pub(super) fn service_names(response: &Response) -> Result<usize> {
-    let names: Option<BTreeMap<Cow<'_, str>, IgnoredAny>> = response.json_borrowed()?;
+    let names: Option<BTreeMap<String, Option<Vec<IgnoredAny>>>> = response.json()?;
     Ok(names.unwrap_or_default().len())
 }
 
