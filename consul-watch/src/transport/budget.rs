@@ -17,6 +17,9 @@ const FEWEST: usize = 12;
 /// is refused doubles the time, up to [`LONGEST_REGROWTH`]: then the limit is really lower.
 const REGROWTH: Duration = Duration::from_secs(30);
 const LONGEST_REGROWTH: Duration = Duration::from_mins(8);
+/// A limit that is really lower shows at once after a growth. What is refused later than this has
+/// another cause, such as one more pause of the server.
+const AT_ONCE: Duration = Duration::from_secs(10);
 /// A part of the budget, by which it grows.
 const PART: usize = 8;
 
@@ -102,11 +105,11 @@ impl Budget {
             return;
         }
         let lasted = state.changed.elapsed();
-        state.regrowth = match std::mem::take(&mut state.grown) {
-            _ if lasted >= LONGEST_REGROWTH => REGROWTH,
-            true => (state.regrowth * 2).min(LONGEST_REGROWTH),
-            false => state.regrowth,
-        };
+        if std::mem::take(&mut state.grown) {
+            let at_once = lasted < AT_ONCE;
+            state.regrowth =
+                if at_once { (state.regrowth * 2).min(LONGEST_REGROWTH) } else { REGROWTH };
+        }
         let less = state.now - now;
         let forgotten = self.parts.forget_permits(less);
         state.debt += less - forgotten;
@@ -167,6 +170,23 @@ mod tests {
         let budget = Budget::new(64);
         budget.refused(1);
         assert_eq!(budget.shortfall(), 64 - FEWEST);
+        let begun = Instant::now();
+        while budget.shortfall() > 0 {
+            sleep(Duration::from_secs(1)).await;
+            drop(budget.part().await);
+        }
+        assert!(begun.elapsed() < Duration::from_mins(4), "after {:?}", begun.elapsed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn faults_that_come_again_and_again_do_not_keep_it_low() {
+        let budget = Budget::new(64);
+        for _fault in 0..10 {
+            budget.refused(1);
+            sleep(Duration::from_secs(45)).await;
+            drop(budget.part().await);
+            sleep(Duration::from_secs(20)).await;
+        }
         let begun = Instant::now();
         while budget.shortfall() > 0 {
             sleep(Duration::from_secs(1)).await;
