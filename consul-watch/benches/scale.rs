@@ -2,7 +2,8 @@
 //! Consul with default limits.
 //!
 //! `cargo bench -p consul-watch --bench scale [-- SERVICES CHANGES SEED BUDGET]` prints the figures
-//! of one size, 10,000 services by default, beside a few watches with a connection each.
+//! of one size, 10,000 services by default, beside a few watches with a connection each, which
+//! `-- one` leaves out.
 //! `-- table [consul-1.19]` prints those of 10 to 30,000 services, each size on a fresh Consul.
 //!
 //! Changes come at 50 a second, each to another service, so that each must give exactly one
@@ -94,6 +95,11 @@ fn main() {
             return print(&columns);
         }
         let (mut consul, mut random) = prepare(&part, services, seed).await;
+        if std::env::args().any(|argument| argument == "one") {
+            let figures = run(&consul, services, budget, changes, &mut random).await;
+            consul.stop().await;
+            return print(&[("shared".into(), figures)]);
+        }
         let few = run(&consul, FEW.min(services), FEW + 10, changes.min(FEW), &mut random).await;
         forgotten(&consul).await;
         let many = run(&consul, services, budget, changes, &mut random).await;
@@ -213,11 +219,25 @@ async fn change(
     how
 }
 
-/// Counts requests.
+/// Counts requests by their path.
 #[derive(Debug)]
 struct Counting {
     inner: SocketTransport,
-    requests: Arc<AtomicUsize>,
+    requests: Arc<Requests>,
+}
+
+/// Number of requests: all, and those about single nodes and services.
+#[derive(Debug, Default)]
+struct Requests {
+    all: AtomicUsize,
+    nodes: AtomicUsize,
+    services: AtomicUsize,
+}
+
+impl Requests {
+    fn get(&self) -> [usize; 3] {
+        [&self.all, &self.nodes, &self.services].map(|count| count.load(Ordering::Relaxed))
+    }
 }
 
 #[async_trait]
@@ -227,7 +247,13 @@ impl Transport for Counting {
         request: http::Request<Bytes>,
         limits: ExchangeLimits,
     ) -> Result<http::Response<Bytes>, TransportError> {
-        self.requests.fetch_add(1, Ordering::Relaxed);
+        self.requests.all.fetch_add(1, Ordering::Relaxed);
+        let path = request.uri().path();
+        if path.starts_with("/v1/internal/ui/node/") {
+            self.requests.nodes.fetch_add(1, Ordering::Relaxed);
+        } else if path.starts_with("/v1/health/service/") {
+            self.requests.services.fetch_add(1, Ordering::Relaxed);
+        }
         self.inner.exchange(request, limits).await
     }
 }
@@ -240,7 +266,8 @@ struct Figures {
     bare: Vec<Duration>,
     connections: usize,
     at_start: usize,
-    requests: usize,
+    /// All, and those about single nodes and services.
+    requests: [usize; 3],
     at_rest: usize,
     memory: u64,
     cpu_changes: f64,
@@ -260,12 +287,12 @@ async fn run(
     let port = port(consul);
     let mut config = ClientConfig::default();
     config.address = format!("http://{address}");
-    let requests = Arc::new(AtomicUsize::new(0));
+    let requests = Arc::<Requests>::default();
     let inner = SocketTransport::new(&config).unwrap();
     let transport = Arc::new(Counting { inner, requests: Arc::clone(&requests) });
     let client = Client::with_transport(config, transport).unwrap();
     let watcher = Watcher::builder(client).connections(budget).build();
-    let count = || requests.load(Ordering::Relaxed);
+    let count = || requests.get()[0];
 
     // What the run with a connection each has changed would not change by the same again.
     let untouched = if views > FEW { FEW } else { 0 };
@@ -274,20 +301,7 @@ async fn run(
     let mut bare = Bare::start(&address, &order, changes).await;
 
     let (memory, started) = (resident(), Instant::now());
-    let (sender, mut news) = mpsc::channel(1024);
-    for number in 0..views {
-        let (mut watch, sender) =
-            (watcher.watch(HealthService::new(service(number).1)), sender.clone());
-        tokio::spawn(async move {
-            loop {
-                match watch.changed().await {
-                    Ok(_) => sender.send((number, Instant::now())).await.unwrap(),
-                    Err(error) if error.is_fatal() => return,
-                    Err(error) => panic!("{error:?}"),
-                }
-            }
-        });
-    }
+    let mut news = follow(&watcher, views);
     let mut first = vec![false; views];
     while first.iter().any(|seen| !seen) {
         let (number, _at) = timeout(LIMIT, news.recv()).await.unwrap().unwrap();
@@ -302,7 +316,7 @@ async fn run(
 
     let others = 1 + bare.numbers.len();
     let mut most = Most { port, highest: 0, others, due: Instant::now(), cost: 0.0 };
-    let (before, used, began) = (count(), cpu("self"), Instant::now());
+    let (before, used, began) = (requests.get(), cpu("self"), Instant::now());
     let (server, used_by_server) = (child(), cpu(&child()));
     let mut delays = Vec::new();
     let (mut gone, writer) = (HashSet::new(), consul.client());
@@ -319,7 +333,8 @@ async fn run(
     let cpu_used = cpu("self") - used - most.cost;
     let cpu_changes = cpu_used / took;
     let cpu_consul = (cpu(&server) - used_by_server) / took;
-    let requests = count() - before;
+    let now = requests.get();
+    let requests = [0, 1, 2].map(|at| now[at] - before[at]);
     // What comes now was told twice.
     assert!(timeout(QUIET, news.recv()).await.is_err(), "a change was told twice");
 
@@ -344,6 +359,25 @@ async fn run(
     watcher.shutdown().await;
     assert!(figures.connections <= budget, "{} connections", figures.connections);
     figures
+}
+
+/// Watches so many services, and tells of each snapshot.
+fn follow(watcher: &Watcher, views: usize) -> mpsc::Receiver<(usize, Instant)> {
+    let (sender, news) = mpsc::channel(1024);
+    for number in 0..views {
+        let (mut watch, sender) =
+            (watcher.watch(HealthService::new(service(number).1)), sender.clone());
+        tokio::spawn(async move {
+            loop {
+                match watch.changed().await {
+                    Ok(_) => sender.send((number, Instant::now())).await.unwrap(),
+                    Err(error) if error.is_fatal() => return,
+                    Err(error) => panic!("{error:?}"),
+                }
+            }
+        });
+    }
+    news
 }
 
 /// Bare blocking loops, each with a connection of its own: no comparison, no retry, no budget.
@@ -582,7 +616,9 @@ fn print(columns: &[(String, Figures)]) {
     row("connections at most", &|run| run.connections.to_string());
     row("first snapshots after", &|run| millis(run.ready));
     row("requests until then", &|run| run.at_start.to_string());
-    row("requests for the changes", &|run| run.requests.to_string());
+    row("requests for the changes", &|run| run.requests[0].to_string());
+    row("  of nodes", &|run| run.requests[1].to_string());
+    row("  of services", &|run| run.requests[2].to_string());
     row("requests in 20 s at rest", &|run| run.at_rest.to_string());
     row("resident memory", &|run| format!("{:.1} MB", to_f64(run.memory) / 1e6));
     row("memory for a watch", &|run| {

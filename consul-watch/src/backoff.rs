@@ -1,8 +1,10 @@
+//! Delays between attempts: exponential, capped, with jitter.
+
 use std::{fmt, time::Duration};
 
 use ::backoff::{ExponentialBackoff, backoff::Backoff as _};
 
-/// How random a delay is.
+/// Randomness of a delay.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 #[non_exhaustive]
 pub enum Jitter {
@@ -92,7 +94,7 @@ impl Backoff {
         self
     }
 
-    /// How long to wait before the next attempt; the one after waits longer.
+    /// Returns the delay before the next attempt; the one after waits longer.
     pub fn next_delay(&mut self) -> Duration {
         let base = self.current.unwrap_or(self.initial).min(self.cap);
         self.current = Some(self.grown(base));

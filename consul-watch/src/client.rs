@@ -75,7 +75,7 @@ pub use txn::TxnOptions;
 
 const TOKEN: HeaderName = HeaderName::from_static("x-consul-token");
 
-/// What basic authentication sends, and what no error may show of it.
+/// Credentials of basic authentication, and their text, which no error may show.
 #[derive(Clone)]
 struct Authorization {
     header: HeaderValue,
@@ -123,7 +123,7 @@ pub struct Client {
 #[derive(Clone)]
 struct Inner {
     base: String,
-    /// How errors name the peer.
+    /// Address of the peer as errors name it.
     name: String,
     transport: Arc<dyn Transport>,
     tokens: Arc<dyn TokenProvider>,
@@ -134,11 +134,11 @@ struct Inner {
     consistency: Consistency,
     request_timeout: Duration,
     body_idle: Duration,
-    /// Whether reads go to the leader whatever they ask for.
+    /// `true` if reads go to the leader whatever they ask for.
     ordered: bool,
     /// The connections that requests may use together.
     budget: Option<Budget>,
-    /// Whether the last answer came over HTTP/2. Clients over the same
+    /// `true` if the last answer came over HTTP/2. Clients over the same
     /// connections share it.
     multiplexed: Arc<AtomicBool>,
 }
@@ -234,12 +234,12 @@ impl Client {
         Self { inner: Arc::new(Inner { budget, ..Inner::clone(&self.inner) }) }
     }
 
-    /// Whether requests share a connection, as far as is known.
+    /// Returns `true` if requests share a connection, as far as is known.
     pub(crate) fn is_multiplexed(&self) -> bool {
         self.inner.multiplexed.load(Ordering::Relaxed)
     }
 
-    /// Where requests go, without credentials.
+    /// Returns the address that requests go to, without credentials.
     pub fn address(&self) -> &str {
         &self.inner.name
     }

@@ -1,3 +1,5 @@
+//! `Clock`: the wall-clock time, which tests can set.
+
 use std::{
     fmt,
     time::{Duration, SystemTime},
@@ -5,7 +7,7 @@ use std::{
 
 use futures::future::BoxFuture;
 
-/// What time it is, and waiting for it to pass.
+/// The time of day, and waits for it to pass.
 ///
 /// Code that compares dates, expiry times or leases takes a clock, so that a
 /// test can drive it. Plain timeouts use the runtime's timers directly.

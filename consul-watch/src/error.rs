@@ -1,3 +1,5 @@
+//! `Error`: every failure of a call, with its operation, and whether a retry can help.
+
 use std::{fmt, time::Duration};
 
 use http::StatusCode;
@@ -31,7 +33,7 @@ pub fn error_chain(error: &(dyn std::error::Error + 'static)) -> String {
 /// The result of everything in this crate that can fail.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What went wrong between this process and Consul.
+/// A failure between this process and Consul.
 ///
 /// `Display` is one line without the cause; walk [`std::error::Error::source`]
 /// for the chain. No variant ever holds a token.
@@ -43,9 +45,9 @@ pub enum Error {
     Transport {
         /// The call, such as `health.service`.
         operation: &'static str,
-        /// Where the request went, without credentials.
+        /// Address that the request went to, without credentials.
         address: String,
-        /// What the transport reported.
+        /// The transport's own error.
         source: BoxError,
     },
     /// Consul did not answer in time.
@@ -53,7 +55,7 @@ pub enum Error {
     Timeout {
         /// The call, such as `health.service`.
         operation: &'static str,
-        /// Where the request went, without credentials.
+        /// Address that the request went to, without credentials.
         address: String,
         /// The limit that was reached.
         after: Duration,
@@ -77,7 +79,7 @@ pub enum Error {
     Decode {
         /// The call, such as `catalog.services`.
         operation: &'static str,
-        /// What the decoder reported.
+        /// The decoder's own error.
         source: BoxError,
     },
     /// The request cannot be sent as asked, such as a key that has no URL.
@@ -85,7 +87,7 @@ pub enum Error {
     Input {
         /// The call, such as `kv.put`.
         operation: &'static str,
-        /// What is wrong and what would be right.
+        /// Says what is wrong and what would be right.
         problem: String,
     },
     /// The client's configuration is wrong.
@@ -93,7 +95,7 @@ pub enum Error {
     Config {
         /// The variable or setting, such as `CONSUL_HTTP_ADDR`.
         setting: String,
-        /// What is wrong and what would be right.
+        /// Says what is wrong and what would be right.
         problem: String,
     },
     /// A setting asks for what this program was built without.
@@ -109,7 +111,7 @@ pub enum Error {
     Other {
         /// The call.
         operation: &'static str,
-        /// Whether the same call may succeed later.
+        /// `true` if the same call may succeed later.
         retryable: bool,
         /// The cause.
         source: BoxError,
@@ -121,7 +123,7 @@ impl Error {
         Self::Config { setting: setting.into(), problem: problem.to_string() }
     }
 
-    /// Whether the same call may succeed later with the same input.
+    /// Returns `true` if the same call may succeed later with the same input.
     ///
     /// True for failed connections, timeouts, 429, 500, 502, 503 and 504. Some
     /// permanent faults answer 500; they are known by their text.
@@ -144,17 +146,18 @@ impl Error {
         }
     }
 
-    /// Whether Consul does not have what was asked for (404).
+    /// Returns `true` if Consul does not have what was asked for (404).
     pub fn is_not_found(&self) -> bool {
         self.status() == Some(StatusCode::NOT_FOUND)
     }
 
-    /// Whether the token may not do this, or is not known (401, 403).
+    /// Returns `true` if the token may not do this, or is not known (401, 403).
     pub fn is_permission_denied(&self) -> bool {
         matches!(self.status(), Some(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN))
     }
 
-    /// How long a proxy asked to wait before the next attempt. Consul itself never says.
+    /// Returns the pause that a proxy asked for before the next attempt. Consul itself asks for
+    /// none.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Status { retry_after, .. } => *retry_after,

@@ -1,3 +1,5 @@
+//! Durations as Go writes them, such as `1h30m` and `250ms`.
+
 use std::{fmt, str::FromStr, time::Duration};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};

@@ -1,3 +1,5 @@
+//! `Answer` and `QueryMeta`: a value with the meaning of its answer's headers.
+
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderName};
@@ -24,7 +26,7 @@ impl<T> Answer<T> {
     }
 }
 
-/// What Consul's response headers say about an answer.
+/// Metadata of an answer, from Consul's response headers.
 ///
 /// Everything is optional on the wire; see each field for what absence means.
 ///

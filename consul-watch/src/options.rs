@@ -1,8 +1,11 @@
+//! Options of reads and writes that many endpoints share: datacenter, consistency, blocking,
+//! filter.
+
 use std::time::Duration;
 
 use crate::{client::Request, query::Position};
 
-/// How a read is answered.
+/// Consistency of a read: which servers may answer it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Consistency {
@@ -25,7 +28,7 @@ pub struct Cached {
     pub stale_if_error: Option<Duration>,
 }
 
-/// What every read takes besides its own parameters.
+/// Options that every read takes besides its own parameters.
 ///
 /// The default asks for nothing in particular and answers at once.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
@@ -66,7 +69,7 @@ pub struct QueryOptions {
 }
 
 impl QueryOptions {
-    /// These options, blocking for up to `wait` past `position`.
+    /// Returns these options, blocking for up to `wait` past `position`.
     #[must_use]
     pub fn at(&self, position: &Position, wait: Duration) -> Self {
         let mut options = self.clone();
@@ -92,14 +95,14 @@ impl QueryOptions {
         format!("{text}{consistency}{cached}")
     }
 
-    /// Whether the request may be held by Consul.
+    /// Returns `true` if the request may be held by Consul.
     pub(crate) fn blocks(&self) -> bool {
         self.index.is_some_and(|index| index > 0)
             || self.hash.as_ref().is_some_and(|hash| !hash.is_empty())
     }
 }
 
-/// What every write takes besides its own parameters.
+/// Options that every write takes besides its own parameters.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub struct WriteOptions {

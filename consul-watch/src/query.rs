@@ -41,7 +41,7 @@ pub use mesh::{
 pub use polled::Polled;
 pub use sessions::{NodeSessions, SessionInfo, Sessions};
 
-/// One watchable read.
+/// A read that can be watched.
 ///
 /// Implement it to watch something that this crate has no query for.
 ///
@@ -53,19 +53,19 @@ pub use sessions::{NodeSessions, SessionInfo, Sessions};
 ///   equal contents compare as equal.
 /// - Dropping the future of `fetch` ends its request.
 pub trait Query: fmt::Debug + Send + Sync + 'static {
-    /// What a snapshot holds.
+    /// Type of the data in a snapshot.
     type Value: PartialEq + fmt::Debug + Send + Sync + 'static;
 
-    /// What two queries share when they may share one upstream read: every
+    /// Returns the key that two queries share when they may share one upstream read: every
     /// parameter that changes the result must be in it.
     fn key(&self) -> QueryKey;
 
-    /// How changes are waited for.
+    /// Returns the way in which changes are waited for.
     fn mode(&self) -> Mode {
         Mode::Index
     }
 
-    /// Which part of Consul's data the read depends on, so that a broad query
+    /// Returns the part of Consul's data that the read depends on, so that a broad query
     /// can stand in for it.
     fn scope(&self) -> Scope {
         Scope::Opaque
@@ -76,7 +76,7 @@ pub trait Query: fmt::Debug + Send + Sync + 'static {
         Subject::default()
     }
 
-    /// Whether two results are the same to a subscriber. Override it where
+    /// Returns `true` if two results are the same to a subscriber. Override it where
     /// they differ in what does not matter, such as an order.
     fn same(&self, old: &Self::Value, new: &Self::Value) -> bool {
         old == new
@@ -164,7 +164,7 @@ impl fmt::Display for QueryKey {
     }
 }
 
-/// What a query reads, by name: the fields of its watch's log lines besides the key.
+/// Names of what a query reads: the fields of its watch's log lines besides the key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Subject<'a> {
@@ -220,7 +220,7 @@ impl<'a> Subject<'a> {
     }
 }
 
-/// How a query waits for changes.
+/// Way in which a query waits for changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Mode {
@@ -234,7 +234,7 @@ pub enum Mode {
     Polled(Duration),
 }
 
-/// What a query's result depends on, within the client's own datacenter,
+/// Data that a query's result depends on, within the client's own datacenter,
 /// namespace and partition.
 ///
 /// When there are more watches than [connections](crate::watch::WatcherBuilder::connections),
@@ -253,7 +253,7 @@ pub enum Scope {
     Nodes,
     /// The checks of all nodes and services, and nodes.
     Checks,
-    /// One key.
+    /// A single key.
     KvKey(String),
     /// All keys with a prefix.
     KvPrefix(String),
@@ -261,7 +261,7 @@ pub enum Scope {
     Opaque,
 }
 
-/// Where a watch stands.
+/// Place of a watch in Consul's history.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Position {
@@ -274,7 +274,7 @@ pub enum Position {
     Hash(String),
 }
 
-/// Whether a read stays within what broad queries of the client see.
+/// Returns `true` if a read stays within what broad queries of the client see.
 fn is_local(options: &QueryOptions) -> bool {
     options.datacenter.is_none()
         && options.namespace.is_none()

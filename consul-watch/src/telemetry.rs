@@ -25,7 +25,7 @@ use crate::{Error, query::QueryKey};
 
 type Text = Cow<'static, str>;
 
-/// One of what a gauge counts, for as long as it lives.
+/// A unit of what a gauge counts, for as long as it lives.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Held {
@@ -58,7 +58,7 @@ impl Drop for Held {
     }
 }
 
-/// What happened to a watch.
+/// An event of a watch.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Happened {
     Update,

@@ -61,7 +61,7 @@ impl<T: Transport + ?Sized> Transport for Arc<T> {
     }
 }
 
-/// How long an exchange may take.
+/// Time limits of an exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ExchangeLimits {
@@ -91,7 +91,7 @@ pub enum TransportError {
     /// Anything else: no connection, a cut one, a TLS failure.
     #[error("the exchange did not complete")]
     Failed {
-        /// What happened. It must hold neither headers nor bodies.
+        /// Cause of the failure. It must hold neither headers nor bodies.
         source: BoxError,
     },
 }

@@ -10,8 +10,8 @@
 //! address. Up to that many watches, less a sixteenth for short reads, have a
 //! connection each, on which Consul holds their request until something changes. With one more,
 //! about two thirds of the budget stay with watches, until no more watches than that remain. For
-//! the others broad queries (of each node where there are not too many, else of all checks, nodes
-//! and services; of the keys of a prefix) tell *that* something changed, and short reads tell
+//! the others broad queries (of each node where there are not too many, else of all nodes, or of
+//! all checks, nodes and services; of the keys of a prefix) tell *that* something changed, and short reads tell
 //! *what*. Broad queries of nodes take the connections of watches, but for an eighth. A watch that
 //! no broad query can stand in for ([`Scope::Opaque`](crate::query::Scope::Opaque)) is preferred
 //! when connections are dealt out, and past that asked in turn. Watches that change often, about
@@ -19,8 +19,8 @@
 //!
 //! What a watch shows is the same either way: nothing is missed, and the
 //! order of snapshots is Consul's. Three things differ. A change shows after
-//! two requests instead of one (where each node has a broad query; without those, nodes are listed
-//! between the two), and under churn up to a few seconds later, because broad answers are paced.
+//! two requests instead of one (with more nodes than broad queries, and more than 4,000 checks or
+//! services, nodes are listed between the two), and under churn up to a few seconds later, because broad answers are paced.
 //! Watches in turn may be up to 10 s late, or a second for each eighth of the budget's worth of
 //! them. And a covered watch reads from the leader, also where its query would take a stale or
 //! cached answer, because only those have an order.
@@ -61,7 +61,7 @@ pub use store::Store;
 pub use subscription::Watch;
 pub use watcher::{Load, Watcher, WatcherBuilder};
 
-/// What a query answered, at one moment.
+/// Answer of a query at one moment.
 ///
 /// Cheap to clone: subscribers share the data.
 #[derive(Debug)]
@@ -69,7 +69,7 @@ pub use watcher::{Load, Watcher, WatcherBuilder};
 pub struct Snapshot<T> {
     /// The decoded, normalised answer.
     pub data: Arc<T>,
-    /// What the answer's headers said.
+    /// Metadata from the answer's headers.
     pub meta: QueryMeta,
     /// Counts the snapshots of the shared read, from 1. A gap between two that
     /// a subscriber sees means that it was slow and newer data took the place
@@ -134,12 +134,12 @@ impl WatchError {
         &self.cause
     }
 
-    /// What happened.
+    /// Returns the error behind this one.
     pub fn cause(&self) -> &Error {
         &self.cause
     }
 
-    /// Whether this is the watch's last item: no retry can cure it. A fresh
+    /// Returns `true` if this is the watch's last item: no retry can cure it. A fresh
     /// [`Watcher::watch`] of the query tries again.
     pub fn is_fatal(&self) -> bool {
         self.last

@@ -7,6 +7,9 @@
 //! time from the start to the driver's first call, the processor time of one
 //! change, and memory.
 //!
+//! `cargo bench -p cts-tasks --bench engine -- budgets [CHANGES]` compares the delay to the driver
+//! with the watcher's default budget of connections and with 64, at 100 and 500 services.
+//!
 //! Each task wants four services. Printed are the time from the start until
 //! every task has run, memory, and the delay from the answer of Consul to a
 //! change until the driver is called. That each change runs exactly the tasks
@@ -69,13 +72,22 @@ fn main() {
         changes: number(2, 200),
         seed: u64::try_from(number(3, 1)).unwrap(),
     };
-    let Some(part) = parts::find("consul") else {
+    // Another version by its name, such as `consul-1.19`.
+    let part = std::env::args().find(|text| text.starts_with("consul")).unwrap_or("consul".into());
+    let Some(part) = parts::find(&part) else {
         println!("no Consul found: nothing measured");
         return;
     };
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     runtime.unwrap().block_on(async {
+        if std::env::args().any(|argument| argument == "budgets") {
+            println!("Consul {}", part.version);
+            for services in [100, 500] {
+                budgets(&part, services, number(0, 300), size.seed).await;
+            }
+            return;
+        }
         let mut consul = real::Consul::start(&part.path).await.unwrap();
         if std::env::args().any(|argument| argument == "large") {
             let (services, changes) = (number(0, 10_000), number(1, 50));
@@ -312,48 +324,12 @@ async fn changes(
     random: &mut fastrand::Rng,
 ) {
     let mut delays = Vec::new();
-    let (mut seen, mut runs) = (driver.calls().len(), 0);
+    let mut seen = driver.calls().len();
     for change in 0..size.changes {
-        let service = random.usize(..size.services);
-        let dependent: BTreeSet<String> = (0..wants.len())
-            .filter(|task| wants[*task].contains(&service))
-            .map(|task| format!("task-{task:04}"))
-            .collect();
-        let port = u16::try_from(2 + change).unwrap();
-        client.catalog_register(&registration(service, port)).await.unwrap();
-        let changed = Instant::now();
-        let mut waiting = dependent.clone();
-        let of_change = |calls: &[Call]| -> Vec<String> {
-            let applies = calls[seen..].iter().filter_map(|call| match call {
-                Call::Apply(name, _) => Some(name.to_string()),
-                _ => None,
-            });
-            applies.collect()
-        };
-        while !waiting.is_empty() {
-            let left = waiting.len();
-            let some_ran = driver.wait_until(|calls| {
-                of_change(calls).iter().filter(|name| waiting.contains(*name)).count() > 0
-                    || left == 0
-            });
-            timeout(LIMIT, some_ran).await.unwrap();
-            let elapsed = changed.elapsed();
-            for name in of_change(&driver.calls()) {
-                if waiting.remove(&name) {
-                    delays.push(elapsed);
-                }
-            }
-        }
-        runs += dependent.len();
-        let applied = |calls: &[Call]| {
-            let applied = calls[seen..].iter().filter(|call| matches!(call, Call::Applied(_)));
-            applied.count() >= dependent.len()
-        };
-        timeout(LIMIT, driver.wait_until(applied)).await.unwrap();
-        let ran: Vec<String> = of_change(&driver.calls());
-        assert_eq!(ran.len(), dependent.len(), "a change of {} ran {ran:?}", name(service));
-        seen = driver.calls().len();
+        let (service, port) = (random.usize(..size.services), u16::try_from(2 + change).unwrap());
+        delays.extend(one_change(client, driver, wants, service, port, &mut seen).await);
     }
+    let runs = delays.len();
     sleep(QUIET).await;
     assert_eq!(driver.calls().len(), seen, "something ran without a change");
     delays.sort();
@@ -367,6 +343,140 @@ async fn changes(
         at(100),
         size.seed
     );
+}
+
+/// Changes one service and waits until exactly the dependent tasks were run. Returns the time from
+/// the change to the driver's call for each of them. `seen` counts the calls so far.
+async fn one_change(
+    client: &Client,
+    driver: &RecordingDriver,
+    wants: &[BTreeSet<usize>],
+    service: usize,
+    port: u16,
+    seen: &mut usize,
+) -> Vec<Duration> {
+    let mut delays = Vec::new();
+    let dependent: BTreeSet<String> = (0..wants.len())
+        .filter(|task| wants[*task].contains(&service))
+        .map(|task| format!("task-{task:04}"))
+        .collect();
+    client.catalog_register(&registration(service, port)).await.unwrap();
+    let changed = Instant::now();
+    let mut waiting = dependent.clone();
+    let before = *seen;
+    let of_change = |calls: &[Call]| -> Vec<String> {
+        let applies = calls[before..].iter().filter_map(|call| match call {
+            Call::Apply(name, _) => Some(name.to_string()),
+            _ => None,
+        });
+        applies.collect()
+    };
+    while !waiting.is_empty() {
+        let some_ran =
+            driver.wait_until(|calls| of_change(calls).iter().any(|name| waiting.contains(name)));
+        timeout(LIMIT, some_ran).await.unwrap();
+        let elapsed = changed.elapsed();
+        for name in of_change(&driver.calls()) {
+            if waiting.remove(&name) {
+                delays.push(elapsed);
+            }
+        }
+    }
+    let applied = |calls: &[Call]| {
+        let applied = calls[before..].iter().filter(|call| matches!(call, Call::Applied(_)));
+        applied.count() >= dependent.len()
+    };
+    timeout(LIMIT, driver.wait_until(applied)).await.unwrap();
+    let ran: Vec<String> = of_change(&driver.calls());
+    assert_eq!(ran.len(), dependent.len(), "a change of {} ran {ran:?}", name(service));
+    *seen = driver.calls().len();
+    delays
+}
+
+/// A Consul of its own with an engine on it, whose watches have a budget of connections.
+struct Side {
+    consul: real::Consul,
+    client: Client,
+    driver: RecordingDriver,
+    stop: Stop,
+    running: tokio::task::JoinHandle<cts_tasks::Result<()>>,
+    seen: usize,
+    delays: Vec<Duration>,
+}
+
+impl Side {
+    /// `None` is the default budget.
+    async fn start(
+        part: &parts::Part,
+        services: usize,
+        wants: &[BTreeSet<usize>],
+        budget: Option<usize>,
+    ) -> Self {
+        let consul = real::Consul::start(&part.path).await.unwrap();
+        let client = consul.client();
+        register(&client, services).await;
+        let watcher = Watcher::builder(consul.client());
+        let watcher = match budget {
+            Some(connections) => watcher.connections(connections).build(),
+            None => watcher.build(),
+        };
+        let (driver, stop) = (RecordingDriver::default(), Stop::new());
+        let engine =
+            Engine::new(watcher.clone(), Arc::new(driver.clone()), EngineOptions::default());
+        let tasks = wants.iter().enumerate().map(|(number, wants)| on(number, wants)).collect();
+        engine.load(tasks, &stop).await.unwrap();
+        let (clone, ended) = (engine.clone(), stop.clone());
+        let running = tokio::spawn(async move { clone.run(&ended).await });
+        while engine.watching().await.is_err() {
+            tokio::task::yield_now().await;
+        }
+        sleep(QUIET).await;
+        println!("  {:?}", watcher.load());
+        let seen = driver.calls().len();
+        Self { consul, client, driver, stop, running, seen, delays: Vec::new() }
+    }
+
+    async fn end(&mut self) {
+        self.stop.stop(StopReason::Shutdown);
+        (&mut self.running).await.unwrap().unwrap();
+        self.consul.stop().await;
+        self.delays.sort();
+    }
+
+    fn percentile(&self, percent: usize) -> f64 {
+        self.delays[(self.delays.len() - 1) * percent / 100].as_secs_f64() * 1e3
+    }
+}
+
+/// Delays with the default budget of connections beside those with 64: the same changes at both,
+/// one after the other, each at a Consul of its own.
+async fn budgets(part: &parts::Part, services: usize, changes: usize, seed: u64) {
+    let wants: Vec<BTreeSet<usize>> = (0..services.div_ceil(PER_TASK))
+        .map(|task| (task * PER_TASK..services.min((task + 1) * PER_TASK)).collect())
+        .collect();
+    let mut whole = Side::start(part, services, &wants, None).await;
+    let mut fixed = Side::start(part, services, &wants, Some(64)).await;
+    let mut random = fastrand::Rng::with_seed(seed);
+    for change in 0..changes {
+        let (service, port) = (random.usize(..services), u16::try_from(2 + change).unwrap());
+        for side in [&mut whole, &mut fixed] {
+            let Side { client, driver, seen, .. } = side;
+            let delays = one_change(client, driver, &wants, service, port, seen).await;
+            side.delays.extend(delays);
+        }
+        sleep(Duration::from_millis(random.u64(..50))).await;
+    }
+    for side in [&mut whole, &mut fixed] {
+        side.end().await;
+    }
+    for percent in [50, 99] {
+        let (whole, fixed) = (whole.percentile(percent), fixed.percentile(percent));
+        println!(
+            "{services} services, {changes} changes, p{percent}: {whole:.2} ms with the default \
+             budget, {fixed:.2} ms with 64 connections, ratio {:.2} (seed {seed})",
+            whole / fixed
+        );
+    }
 }
 
 /// Bytes of this process in memory; 0 where the system does not say.

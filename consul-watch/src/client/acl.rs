@@ -1,3 +1,5 @@
+//! `AclApi`: the calls about ACLs, as a trait that other crates take.
+
 use async_trait::async_trait;
 
 use crate::{
@@ -18,7 +20,7 @@ pub trait AclApi: std::fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     async fn acl_token(
         &self,
         accessor_id: &str,
@@ -29,7 +31,7 @@ pub trait AclApi: std::fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     async fn acl_tokens(
         &self,
         filter: &AclTokenFilter,
@@ -40,7 +42,7 @@ pub trait AclApi: std::fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     async fn acl_token_create(
         &self,
         token: &AclTokenRequest,
@@ -51,7 +53,7 @@ pub trait AclApi: std::fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     async fn acl_token_update(
         &self,
         accessor_id: &str,
@@ -63,14 +65,14 @@ pub trait AclApi: std::fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     async fn acl_token_delete(&self, accessor_id: &str, options: &WriteOptions) -> Result<()>;
 
     /// The policy with this name; `None` when there is none.
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     async fn acl_policy_by_name(
         &self,
         name: &str,
@@ -81,14 +83,14 @@ pub trait AclApi: std::fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     async fn acl_policies(&self, options: &QueryOptions) -> Result<Answer<Vec<AclPolicy>>>;
 
     /// Makes a policy.
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     async fn acl_policy_create(
         &self,
         policy: &AclPolicy,
@@ -99,7 +101,7 @@ pub trait AclApi: std::fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     async fn acl_policy_update(
         &self,
         policy: &AclPolicy,
@@ -110,14 +112,14 @@ pub trait AclApi: std::fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     async fn acl_policy_delete(&self, id: &str, options: &WriteOptions) -> Result<()>;
 
     /// The role with this name; `None` when there is none.
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     async fn acl_role_by_name(
         &self,
         name: &str,
@@ -128,35 +130,35 @@ pub trait AclApi: std::fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     async fn acl_roles(&self, options: &QueryOptions) -> Result<Answer<Vec<AclRole>>>;
 
     /// Makes a role.
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     async fn acl_role_create(&self, role: &AclRole, options: &WriteOptions) -> Result<AclRole>;
 
     /// Replaces the role with the id of the given one.
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     async fn acl_role_update(&self, role: &AclRole, options: &WriteOptions) -> Result<AclRole>;
 
     /// Removes a role. What is not there counts as removed.
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     async fn acl_role_delete(&self, id: &str, options: &WriteOptions) -> Result<()>;
 
     /// The auth method with this name; `None` when there is none.
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     async fn acl_auth_method(
         &self,
         name: &str,
@@ -167,7 +169,7 @@ pub trait AclApi: std::fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     async fn acl_auth_method_create(
         &self,
         method: &AclAuthMethod,
@@ -178,7 +180,7 @@ pub trait AclApi: std::fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     async fn acl_auth_method_update(
         &self,
         method: &AclAuthMethod,
@@ -189,14 +191,14 @@ pub trait AclApi: std::fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     async fn acl_auth_method_delete(&self, name: &str, options: &WriteOptions) -> Result<()>;
 
     /// The binding rules of an auth method, or of all.
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     async fn acl_binding_rules(
         &self,
         auth_method: Option<&str>,
@@ -207,7 +209,7 @@ pub trait AclApi: std::fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     async fn acl_binding_rule_create(
         &self,
         rule: &AclBindingRule,
@@ -218,7 +220,7 @@ pub trait AclApi: std::fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     async fn acl_binding_rule_update(
         &self,
         rule: &AclBindingRule,
@@ -229,21 +231,21 @@ pub trait AclApi: std::fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     async fn acl_binding_rule_delete(&self, id: &str, options: &WriteOptions) -> Result<()>;
 
     /// Gets a token from an auth method.
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     async fn acl_login(&self, login: &AclLogin, options: &WriteOptions) -> Result<AclToken>;
 
     /// Removes the token that is sent, which a login has made.
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     async fn acl_logout(&self, options: &WriteOptions) -> Result<()>;
 }
 

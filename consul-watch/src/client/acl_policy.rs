@@ -1,3 +1,5 @@
+//! ACL policies and roles: calls of `/v1/acl/policy` and `/v1/acl/role`.
+
 use crate::{
     Answer, Client, QueryOptions, Result, WriteOptions,
     client::Request,
@@ -10,7 +12,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn acl_policy(
         &self,
         id: &str,
@@ -24,7 +26,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn acl_policy_by_name(
         &self,
         name: &str,
@@ -38,7 +40,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn acl_policies(&self, options: &QueryOptions) -> Result<Answer<Vec<AclPolicy>>> {
         self.read_list(Request::get("acl.policies", "/v1/acl/policies").query(options)).await
     }
@@ -47,7 +49,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn acl_policy_create(
         &self,
         policy: &AclPolicy,
@@ -61,7 +63,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn acl_policy_update(
         &self,
         policy: &AclPolicy,
@@ -75,7 +77,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn acl_policy_delete(&self, id: &str, options: &WriteOptions) -> Result<()> {
         let request = Request::delete("acl.policy.delete", "/v1/acl/policy").segment(id);
         self.acl_remove(request.write(options)).await
@@ -88,7 +90,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn acl_role(
         &self,
         id: &str,
@@ -102,7 +104,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn acl_role_by_name(
         &self,
         name: &str,
@@ -116,7 +118,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn acl_roles(&self, options: &QueryOptions) -> Result<Answer<Vec<AclRole>>> {
         self.read_list(Request::get("acl.roles", "/v1/acl/roles").query(options)).await
     }
@@ -125,7 +127,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn acl_role_create(&self, role: &AclRole, options: &WriteOptions) -> Result<AclRole> {
         let request = Request::put("acl.role.create", "/v1/acl/role").json(role);
         self.read(request.write(options)).await.map(|answer| answer.value)
@@ -135,7 +137,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn acl_role_update(&self, role: &AclRole, options: &WriteOptions) -> Result<AclRole> {
         let request = Request::put("acl.role.update", "/v1/acl/role").segment(&role.id);
         self.read(request.json(role).write(options)).await.map(|answer| answer.value)
@@ -145,7 +147,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn acl_role_delete(&self, id: &str, options: &WriteOptions) -> Result<()> {
         let request = Request::delete("acl.role.delete", "/v1/acl/role").segment(id);
         self.acl_remove(request.write(options)).await

@@ -1,3 +1,5 @@
+//! ACL tokens: bootstrap, calls of `/v1/acl/token` and `/v1/acl/tokens`.
+
 use http::StatusCode;
 use secrecy::{ExposeSecret, SecretString};
 use serde::de::DeserializeOwned;
@@ -8,7 +10,7 @@ use crate::{
     types::{AclToken, AclTokenEntry, AclTokenExpanded, AclTokenRequest},
 };
 
-/// Which tokens to list. The default is all.
+/// Filter of the tokens that are listed. The default is all.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub struct AclTokenFilter {
@@ -31,8 +33,8 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`]; [permission denied](Error::is_permission_denied) when it was
-    /// done before.
+    /// No answer came, or Consul answered with an error ([`Client::send`]); [permission
+    /// denied](Error::is_permission_denied) when it was done before.
     pub async fn acl_bootstrap(&self, secret: Option<&SecretString>) -> Result<AclToken> {
         let mut request = Request::put("acl.bootstrap", "/v1/acl/bootstrap");
         if let Some(secret) = secret {
@@ -46,7 +48,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn acl_token(
         &self,
         accessor_id: &str,
@@ -60,7 +62,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn acl_token_expanded(
         &self,
         accessor_id: &str,
@@ -74,8 +76,8 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`]; [permission denied](Error::is_permission_denied) when
-    /// Consul does not know it.
+    /// No answer came, or Consul answered with an error ([`Client::send`]); [permission
+    /// denied](Error::is_permission_denied) when Consul does not know it.
     pub async fn acl_token_self(&self, options: &QueryOptions) -> Result<Answer<AclToken>> {
         self.read(Request::get("acl.token.self", "/v1/acl/token/self").query(options)).await
     }
@@ -84,7 +86,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn acl_tokens(
         &self,
         filter: &AclTokenFilter,
@@ -102,7 +104,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn acl_token_create(
         &self,
         token: &AclTokenRequest,
@@ -116,7 +118,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn acl_token_update(
         &self,
         accessor_id: &str,
@@ -131,7 +133,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn acl_token_clone(
         &self,
         accessor_id: &str,
@@ -149,7 +151,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn acl_token_delete(&self, accessor_id: &str, options: &WriteOptions) -> Result<()> {
         let request = Request::delete("acl.token.delete", "/v1/acl/token").segment(accessor_id);
         self.acl_remove(request.write(options)).await

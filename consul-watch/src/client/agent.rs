@@ -1,3 +1,5 @@
+//! `AgentApi`: services and checks of the local agent, as a trait that other crates take.
+
 use std::{collections::BTreeMap, time::Duration};
 
 use async_trait::async_trait;
@@ -15,39 +17,39 @@ use crate::{
 /// The local agent's services and checks, for those who need nothing else of Consul.
 #[async_trait]
 pub trait AgentApi: std::fmt::Debug + Send + Sync + 'static {
-    /// What the agent says about itself.
+    /// Reads the agent's own configuration and membership (`GET /v1/agent/self`).
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     async fn agent_self(&self) -> Result<AgentSelf>;
 
     /// Registers a service, or replaces the registration with its id.
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     async fn agent_register_service(&self, registration: &AgentServiceRegistration) -> Result<()>;
 
     /// Takes a service and its checks away.
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     async fn agent_deregister_service(&self, id: &str, namespace: Option<&str>) -> Result<()>;
 
     /// Registers a check, or replaces the one with its id.
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     async fn agent_register_check(&self, registration: &AgentCheckRegistration) -> Result<()>;
 
     /// Reports the state of a TTL check.
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     async fn agent_update_check(&self, id: &str, status: &HealthStatus, output: &str)
     -> Result<()>;
 }
@@ -82,11 +84,11 @@ impl AgentApi for Client {
 
 /// The local agent. What is registered with it reaches the catalog a moment later.
 impl Client {
-    /// What the agent says about itself.
+    /// Reads the agent's own configuration and membership (`GET /v1/agent/self`).
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn agent_self(&self) -> Result<AgentSelf> {
         self.read(Request::get("agent.self", "/v1/agent/self")).await.map(|answer| answer.value)
     }
@@ -95,7 +97,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn agent_members(&self, wan: bool) -> Result<Vec<AgentMember>> {
         let request = Request::get("agent.members", "/v1/agent/members").flag_if("wan", wan);
         self.read_list(request).await.map(|answer| answer.value)
@@ -105,7 +107,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn agent_services(
         &self,
         options: &QueryOptions,
@@ -115,12 +117,12 @@ impl Client {
             .map(|answer| answer.value)
     }
 
-    /// One of the agent's services; `None` when it has none with this id.
+    /// Returns a service of the agent; `None` when it has none with this id.
     /// Blocks by hash: see [`QueryOptions::hash`].
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn agent_service(
         &self,
         id: &str,
@@ -135,7 +137,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn agent_checks(
         &self,
         options: &QueryOptions,
@@ -149,7 +151,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn agent_register_service(
         &self,
         registration: &AgentServiceRegistration,
@@ -163,8 +165,8 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`]. An id that is not known is
-    /// [not found](crate::Error::is_not_found); Consul 1.8 without ACLs accepts it.
+    /// No answer came, or Consul answered with an error ([`Client::send`]). An id that is not
+    /// known is [not found](crate::Error::is_not_found); Consul 1.8 without ACLs accepts it.
     pub async fn agent_deregister_service(&self, id: &str, namespace: Option<&str>) -> Result<()> {
         let request =
             Request::put("agent.service.deregister", "/v1/agent/service/deregister").segment(id);
@@ -175,7 +177,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn agent_service_maintenance(
         &self,
         id: &str,
@@ -193,7 +195,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn agent_maintenance(&self, enable: bool, reason: &str) -> Result<()> {
         let request = Request::put("agent.maintenance", "/v1/agent/maintenance");
         self.send(request.param("enable", enable.to_string()).param("reason", reason))
@@ -205,7 +207,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn agent_register_check(&self, registration: &AgentCheckRegistration) -> Result<()> {
         let request =
             Request::put("agent.check.register", "/v1/agent/check/register").json(registration);
@@ -227,7 +229,8 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`]; also for a check that has no TTL.
+    /// No answer came, or Consul answered with an error ([`Client::send`]); also for a check that
+    /// has no TTL.
     pub async fn agent_pass_check(&self, id: &str, note: &str) -> Result<()> {
         self.report("/v1/agent/check/pass", id, note).await
     }

@@ -1,14 +1,16 @@
+//! Calls that change the agent itself: its tokens, reload, join and leave.
+
 use secrecy::{ExposeSecret, SecretString};
 
 use crate::{Client, Result, client::Request};
 
-/// What an agent uses a token for.
+/// Purpose for which an agent uses a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum AgentTokenKind {
     /// Requests that carry none.
     Default,
-    /// What it does by itself, such as registering its node.
+    /// The agent's own work, such as registering its node.
     Agent,
     /// Access to the agent while no server answers (Consul 1.11; before it is called `agent_master`).
     AgentRecovery,
@@ -16,7 +18,7 @@ pub enum AgentTokenKind {
     Replication,
     /// Services and checks of its configuration files (Consul 1.15).
     ConfigFileServiceRegistration,
-    /// Its answers to DNS questions (Consul 1.18).
+    /// Answers to DNS questions (Consul 1.18).
     Dns,
 }
 
@@ -41,7 +43,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn agent_set_token(&self, kind: AgentTokenKind, token: &SecretString) -> Result<()> {
         let request = Request::put("agent.token", "/v1/agent/token").segment(kind.as_str());
         let body = serde_json::json!({ "Token": token.expose_secret() });
@@ -52,7 +54,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn agent_reload(&self) -> Result<()> {
         self.send(Request::put("agent.reload", "/v1/agent/reload")).await.map(drop)
     }
@@ -61,7 +63,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn agent_join(&self, address: &str, wan: bool) -> Result<()> {
         let mut request = Request::put("agent.join", "/v1/agent/join").segment(address);
         if wan {
@@ -74,7 +76,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn agent_leave(&self) -> Result<()> {
         self.send(Request::put("agent.leave", "/v1/agent/leave")).await.map(drop)
     }
@@ -84,7 +86,8 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`]; Consul answers 500 when there is no such node.
+    /// No answer came, or Consul answered with an error ([`Client::send`]); Consul answers 500
+    /// when there is no such node.
     pub async fn agent_force_leave(&self, node: &str, prune: bool) -> Result<()> {
         let request = Request::put("agent.force-leave", "/v1/agent/force-leave").segment(node);
         self.send(request.flag_if("prune", prune)).await.map(drop)

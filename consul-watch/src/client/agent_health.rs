@@ -1,3 +1,5 @@
+//! Health of the agent's own services: `/v1/agent/health/service/`.
+
 use http::StatusCode;
 use serde::Deserialize;
 
@@ -7,7 +9,7 @@ use crate::{
     types::{AgentService, HealthCheck, HealthStatus, nullable},
 };
 
-/// How one of the local agent's services is, by its own checks and its node's.
+/// Health of a service of the local agent, by its own checks and its node's.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 #[non_exhaustive]
@@ -16,7 +18,7 @@ pub struct ServiceHealth {
     pub aggregated_status: HealthStatus,
     /// The instance.
     pub service: AgentService,
-    /// Its checks and its node's.
+    /// Checks of the instance and of its node.
     #[serde(default, deserialize_with = "nullable")]
     pub checks: Vec<HealthCheck>,
 }
@@ -26,11 +28,11 @@ pub struct ServiceHealth {
 /// Consul says the state with the status too, 429 for warning and 503 for critical: these are
 /// answers here.
 impl Client {
-    /// How the instance with this id is; `None` when the agent has none.
+    /// Returns the health of the instance with this id; `None` when the agent has none.
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn agent_health_service_by_id(&self, id: &str) -> Result<Option<ServiceHealth>> {
         let response = self.send(health("/v1/agent/health/service/id", id)).await?;
         if response.status() == StatusCode::NOT_FOUND {
@@ -40,11 +42,11 @@ impl Client {
         response.json().map(Some)
     }
 
-    /// How each instance of a service is; none when the agent has none.
+    /// Returns the health of each instance of a service; none when the agent has none.
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn agent_health_service_by_name(&self, name: &str) -> Result<Vec<ServiceHealth>> {
         self.read_list(health("/v1/agent/health/service/name", name))
             .await

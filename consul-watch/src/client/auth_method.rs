@@ -1,3 +1,5 @@
+//! Auth methods, binding rules, logins and logouts.
+
 use crate::{
     Answer, Client, QueryOptions, Result, WriteOptions,
     client::Request,
@@ -10,7 +12,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn acl_auth_method(
         &self,
         name: &str,
@@ -24,7 +26,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn acl_auth_methods(
         &self,
         options: &QueryOptions,
@@ -37,7 +39,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn acl_auth_method_create(
         &self,
         method: &AclAuthMethod,
@@ -51,7 +53,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn acl_auth_method_update(
         &self,
         method: &AclAuthMethod,
@@ -66,7 +68,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn acl_auth_method_delete(&self, name: &str, options: &WriteOptions) -> Result<()> {
         let request =
             Request::delete("acl.auth-method.delete", "/v1/acl/auth-method").segment(name);
@@ -77,7 +79,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn acl_binding_rule(
         &self,
         id: &str,
@@ -91,7 +93,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn acl_binding_rules(
         &self,
         auth_method: Option<&str>,
@@ -108,7 +110,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn acl_binding_rule_create(
         &self,
         rule: &AclBindingRule,
@@ -122,7 +124,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn acl_binding_rule_update(
         &self,
         rule: &AclBindingRule,
@@ -137,7 +139,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn acl_binding_rule_delete(&self, id: &str, options: &WriteOptions) -> Result<()> {
         let request =
             Request::delete("acl.binding-rule.delete", "/v1/acl/binding-rule").segment(id);
@@ -149,8 +151,8 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`]; [permission denied](crate::Error::is_permission_denied) when
-    /// no binding rule matches.
+    /// No answer came, or Consul answered with an error ([`Client::send`]); [permission
+    /// denied](crate::Error::is_permission_denied) when no binding rule matches.
     pub async fn acl_login(&self, login: &AclLogin, options: &WriteOptions) -> Result<AclToken> {
         let request = Request::post("acl.login", "/v1/acl/login").json(login);
         self.read(request.write(options)).await.map(|answer| answer.value)
@@ -160,17 +162,18 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`]; [permission denied](crate::Error::is_permission_denied) for a
-    /// token that no login has made, or that is gone.
+    /// No answer came, or Consul answered with an error ([`Client::send`]); [permission
+    /// denied](crate::Error::is_permission_denied) for a token that no login has made, or that is
+    /// gone.
     pub async fn acl_logout(&self, options: &WriteOptions) -> Result<()> {
         self.send(Request::post("acl.logout", "/v1/acl/logout").write(options)).await.map(drop)
     }
 
-    /// How far a secondary datacenter's copy of the ACLs is. Does not block.
+    /// Returns the state of a secondary datacenter's copy of the ACLs. Does not block.
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn acl_replication(&self, options: &QueryOptions) -> Result<AclReplication> {
         self.read(Request::get("acl.replication", "/v1/acl/replication").query(options))
             .await

@@ -1,3 +1,5 @@
+//! `CatalogApi`: reads and writes of `/v1/catalog/`, as a trait that other crates take.
+
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
@@ -17,7 +19,7 @@ pub trait CatalogApi: std::fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     async fn catalog_services(
         &self,
         options: &QueryOptions,
@@ -27,7 +29,7 @@ pub trait CatalogApi: std::fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     async fn catalog_service(
         &self,
         name: &str,
@@ -38,25 +40,25 @@ pub trait CatalogApi: std::fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     async fn catalog_nodes(&self, options: &QueryOptions) -> Result<Answer<Vec<Node>>>;
 
-    /// One node and its services; `None` for a name that is not known.
+    /// Returns a node and its services; `None` for a name that is not known.
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     async fn catalog_node(
         &self,
         name: &str,
         options: &QueryOptions,
     ) -> Result<Answer<Option<CatalogNode>>>;
 
-    /// One node and its services as a list; `None` for a name that is not known.
+    /// Returns a node and its services as a list; `None` for a name that is not known.
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     async fn catalog_node_services(
         &self,
         name: &str,
@@ -68,14 +70,14 @@ pub trait CatalogApi: std::fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     async fn catalog_register(&self, registration: &CatalogRegistration) -> Result<()>;
 
     /// Takes a node, service or check out of the catalog. What is not there counts as removed.
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     async fn catalog_deregister(&self, deregistration: &CatalogDeregistration) -> Result<()>;
 }
 
@@ -131,7 +133,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn catalog_services(
         &self,
         options: &QueryOptions,
@@ -153,7 +155,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn catalog_service(
         &self,
         name: &str,
@@ -169,16 +171,16 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn catalog_nodes(&self, options: &QueryOptions) -> Result<Answer<Vec<Node>>> {
         self.read_list(Request::get("catalog.nodes", "/v1/catalog/nodes").query(options)).await
     }
 
-    /// One node and its services; `None` for a name that is not known. Blocks by index.
+    /// Returns a node and its services; `None` for a name that is not known. Blocks by index.
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn catalog_node(
         &self,
         name: &str,
@@ -192,7 +194,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn catalog_datacenters(&self, options: &QueryOptions) -> Result<Answer<Vec<String>>> {
         self.read_list(
             Request::get("catalog.datacenters", "/v1/catalog/datacenters").query(options),
@@ -205,7 +207,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn catalog_register(&self, registration: &CatalogRegistration) -> Result<()> {
         self.send(Request::put("catalog.register", "/v1/catalog/register").json(registration))
             .await
@@ -216,7 +218,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn catalog_deregister(&self, deregistration: &CatalogDeregistration) -> Result<()> {
         let request =
             Request::put("catalog.deregister", "/v1/catalog/deregister").json(deregistration);

@@ -1,3 +1,5 @@
+//! `ClientConfig`: settings of a client, also from Consul's environment variables, checked once.
+
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use secrecy::{ExposeSecret, SecretString};
@@ -7,7 +9,7 @@ use crate::{
     client::{FileToken, TokenProvider, token::StaticToken},
 };
 
-/// How to reach Consul.
+/// Settings of a client: Consul's address, token, TLS and connections.
 ///
 /// Start from [`ClientConfig::default`], [`ClientConfig::from_env`] or
 /// [`ClientConfig::from_vars`] and assign what differs. `Debug` shows no secret.
@@ -21,7 +23,7 @@ pub struct ClientConfig {
     pub token: Option<SecretString>,
     /// File that holds the ACL token, read again when it changes. It wins over `token`.
     pub token_file: Option<PathBuf>,
-    /// What gives the ACL token and may change it. It wins over `token_file`.
+    /// Provider of the ACL token, which may change it. It wins over `token_file`.
     pub token_provider: Option<Arc<dyn TokenProvider>>,
     /// User and password for a proxy in front of Consul.
     pub basic_auth: Option<BasicAuth>,
@@ -38,14 +40,14 @@ pub struct ClientConfig {
     /// Longest time to connect. Default 10 s. Over TLS the handshake is part of it, unless
     /// `connections` gives that a time of its own.
     pub connect_timeout: Duration,
-    /// How connections are kept.
+    /// Settings of connections.
     pub connections: ConnectionConfig,
     /// Longest time to the response headers of a request that does not block,
     /// and what a blocking one may take beyond its wait. Default 10 s.
     pub request_timeout: Duration,
     /// Longest silence while a body arrives. Default 30 s.
     pub body_idle_timeout: Duration,
-    /// What the environment named; explicit settings win over both.
+    /// Token and token file that the environment named; explicit settings win over both.
     pub(crate) env_token: Option<SecretString>,
     pub(crate) env_token_file: Option<PathBuf>,
 }
@@ -73,16 +75,16 @@ impl Default for ClientConfig {
     }
 }
 
-/// How the connections of a [`ClientConfig`] are kept.
+/// Settings of the connections of a [`ClientConfig`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ConnectionConfig {
     /// Interval of TCP's probes on a connection that is silent; `None` sends none. Default 30 s.
     pub keep_alive: Option<Duration>,
-    /// Whether a connection serves further requests. Default true; otherwise each request has
+    /// `true` if a connection serves further requests. Default true; otherwise each request has
     /// one of its own, and asks the server to close it.
     pub reuse: bool,
-    /// How long an unused connection is kept; `None` sets no limit. Default 90 s.
+    /// Time for which an unused connection is kept; `None` sets no limit. Default 90 s.
     pub idle_timeout: Option<Duration>,
     /// Most unused connections that are kept; `None` sets no limit, as is the default. It says
     /// nothing about those in use.
@@ -133,7 +135,7 @@ pub struct TlsConfig {
     /// DNS name that the server's certificate must have, instead of the
     /// address's host. It is also sent as the host.
     pub server_name: Option<String>,
-    /// Whether the server's certificate is checked. Default true.
+    /// `true` if the server's certificate is checked. Default true.
     pub verify: bool,
 }
 
@@ -231,8 +233,8 @@ impl ClientConfig {
         Ok(config)
     }
 
-    /// Where the token comes from: explicit provider, file or token, the environment's file or
-    /// token. A file that is empty leaves it to the next of them until it holds a token.
+    /// Returns the source of the token: explicit provider, file or token, the environment's file
+    /// or token. A file that is empty leaves it to the next of them until it holds a token.
     pub(super) fn tokens(&self) -> Result<Arc<dyn TokenProvider>> {
         if let Some(provider) = &self.token_provider {
             return Ok(Arc::clone(provider));

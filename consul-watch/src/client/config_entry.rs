@@ -1,3 +1,5 @@
+//! Configuration entries: calls of `/v1/config`.
+
 use http::StatusCode;
 
 use crate::{
@@ -8,11 +10,11 @@ use crate::{
 
 /// Central configuration entries.
 impl Client {
-    /// One entry; `None` when there is none. Blocks by index.
+    /// Returns an entry; `None` when there is none. Blocks by index.
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn config_entry(
         &self,
         kind: &str,
@@ -32,7 +34,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn config_entries(
         &self,
         kind: &str,
@@ -48,7 +50,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn config_set(
         &self,
         entry: &ConfigEntry,
@@ -65,7 +67,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn config_delete(
         &self,
         kind: &str,

@@ -1,3 +1,5 @@
+//! Certificates of the mesh: roots, leaves and the CA's configuration.
+
 use crate::{
     Answer, Client, QueryOptions, Result, WriteOptions,
     client::Request,
@@ -10,7 +12,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn connect_ca_roots(&self, options: &QueryOptions) -> Result<Answer<CaRoots>> {
         self.read(Request::get("connect.ca.roots", "/v1/connect/ca/roots").query(options)).await
     }
@@ -19,7 +21,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn connect_ca_roots_pem(&self, options: &QueryOptions) -> Result<Answer<String>> {
         let request = Request::get("connect.ca.roots", "/v1/connect/ca/roots").param("pem", "true");
         let response = self.send(request.query(options)).await?;
@@ -31,7 +33,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn agent_connect_ca_roots(&self, options: &QueryOptions) -> Result<Answer<CaRoots>> {
         let request = Request::get("agent.connect.ca.roots", "/v1/agent/connect/ca/roots");
         self.read(request.query(options)).await
@@ -42,7 +44,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn agent_connect_ca_leaf(
         &self,
         service: &str,
@@ -56,7 +58,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn agent_connect_authorize(
         &self,
         connection: &AuthorizeRequest,
@@ -65,11 +67,11 @@ impl Client {
         self.read(request.json(connection)).await.map(|answer| answer.value)
     }
 
-    /// How certificates are made.
+    /// Returns the settings by which certificates are made.
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn connect_ca_configuration(
         &self,
         options: &QueryOptions,
@@ -83,7 +85,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn connect_ca_set_configuration(
         &self,
         configuration: &CaConfiguration,

@@ -1,3 +1,5 @@
+//! Network coordinates: calls of `/v1/coordinate/`.
+
 use http::StatusCode;
 
 use crate::{
@@ -6,13 +8,13 @@ use crate::{
     types::{DatacenterCoordinates, NodeCoordinate},
 };
 
-/// Where nodes are in the space of round-trip times.
+/// Calls about the places of nodes in the space of round-trip times.
 impl Client {
     /// The coordinates of the servers of all datacenters. Does not block.
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn coordinate_datacenters(&self) -> Result<Vec<DatacenterCoordinates>> {
         self.read_list(Request::get("coordinate.datacenters", "/v1/coordinate/datacenters"))
             .await
@@ -23,7 +25,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn coordinate_nodes(
         &self,
         options: &QueryOptions,
@@ -37,7 +39,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn coordinate_node(
         &self,
         node: &str,
@@ -56,7 +58,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn coordinate_update(
         &self,
         coordinate: &NodeCoordinate,

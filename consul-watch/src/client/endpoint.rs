@@ -1,12 +1,14 @@
+//! Addresses of Consul: scheme, host, port, path prefix or unix socket, parsed from their text.
+
 use std::{net::IpAddr, path::PathBuf};
 
 use crate::{Error, Result, client::ClientConfig};
 
-/// Where requests go, as parsed from the configured address.
+/// Target of requests, as parsed from the configured address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Endpoint {
     pub(crate) scheme: &'static str,
-    /// What stands in the URL: `host:port`, or `localhost` for a socket.
+    /// Authority in the URL: `host:port`, or `localhost` for a socket.
     pub(crate) authority: String,
     /// Path before `/v1`, without a slash at its end.
     pub(crate) prefix: String,
@@ -104,12 +106,12 @@ impl Endpoint {
         }
     }
 
-    /// What every request's URL begins with.
+    /// Returns the beginning of every request's URL.
     pub(crate) fn base(&self) -> String {
         format!("{}://{}{}", self.scheme, self.authority, self.prefix)
     }
 
-    /// How errors name the peer.
+    /// Returns the address of the peer as errors name it.
     pub(crate) fn name(&self) -> String {
         match &self.unix_socket {
             Some(path) => format!("unix://{}", path.display()),

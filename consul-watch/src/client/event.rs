@@ -1,3 +1,5 @@
+//! User events: calls of `/v1/event/`.
+
 use bytes::Bytes;
 
 use crate::{Answer, Client, QueryOptions, Result, client::Request, types::UserEvent};
@@ -23,7 +25,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn event_fire(
         &self,
         name: &str,
@@ -47,7 +49,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn event_list(
         &self,
         name: Option<&str>,

@@ -1,10 +1,12 @@
+//! Health reads: calls of `/v1/health/`, and what narrows them.
+
 use crate::{
     Answer, Client, QueryOptions, Result,
     client::Request,
     types::{HealthCheck, HealthStatus, ServiceEntry},
 };
 
-/// What a health query takes besides [`QueryOptions`].
+/// Options that a health query takes besides [`QueryOptions`].
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub struct HealthOptions {
@@ -12,7 +14,7 @@ pub struct HealthOptions {
     pub passing: bool,
     /// Only instances that have all of these tags.
     pub tags: Vec<String>,
-    /// What every read takes.
+    /// Options that every read takes.
     pub query: QueryOptions,
 }
 
@@ -32,7 +34,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn health_service(
         &self,
         name: &str,
@@ -46,7 +48,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn health_connect(
         &self,
         name: &str,
@@ -59,7 +61,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn health_checks(
         &self,
         service: &str,
@@ -75,7 +77,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn health_node(
         &self,
         node: &str,
@@ -89,7 +91,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn health_state(
         &self,
         state: Option<&HealthStatus>,

@@ -1,3 +1,5 @@
+//! Intentions: calls of `/v1/connect/intentions`.
+
 use std::collections::BTreeMap;
 
 use http::StatusCode;
@@ -19,7 +21,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn intentions(&self, options: &QueryOptions) -> Result<Answer<Vec<Intention>>> {
         self.read_list(Request::get("connect.intentions", PATH).query(options)).await
     }
@@ -29,7 +31,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn intention(
         &self,
         source: &str,
@@ -47,7 +49,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn intention_set(&self, intention: &Intention, options: &WriteOptions) -> Result<()> {
         let request = Request::put("connect.intention.set", EXACT)
             .param("source", intention.source_name.as_str())
@@ -62,7 +64,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn intention_delete(
         &self,
         source: &str,
@@ -81,7 +83,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn intention_match(
         &self,
         side: &IntentionSide,
@@ -98,11 +100,11 @@ impl Client {
             .map(|found| found.unwrap_or_default().remove(service).flatten().unwrap_or_default()))
     }
 
-    /// Whether one service may connect to another. Does not block.
+    /// Returns `true` if one service may connect to another. Does not block.
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn intention_check(
         &self,
         source: &str,
@@ -127,7 +129,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn intention_by_id(
         &self,
         id: &str,
@@ -141,7 +143,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn intention_create(
         &self,
         intention: &Intention,
@@ -155,7 +157,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn intention_update(
         &self,
         intention: &Intention,
@@ -169,7 +171,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn intention_delete_by_id(&self, id: &str, options: &WriteOptions) -> Result<()> {
         let request = Request::delete("connect.intention.delete", PATH).segment(id);
         self.send(request.accept(StatusCode::NOT_FOUND).write(options)).await.map(drop)

@@ -1,3 +1,5 @@
+//! `KvStore`: calls of `/v1/kv`, as a trait that other crates take.
+
 use async_trait::async_trait;
 use bytes::Bytes;
 use http::StatusCode;
@@ -11,39 +13,40 @@ use crate::{
 /// The KV store, for those who need nothing else of Consul.
 #[async_trait]
 pub trait KvStore: std::fmt::Debug + Send + Sync + 'static {
-    /// One key; `None` when it is absent, with the index to block on.
+    /// Returns the pair of a key; `None` when it is absent, with the index to block on.
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     async fn kv_get(&self, key: &str, options: &QueryOptions) -> Result<Answer<Option<KvPair>>>;
 
     /// All keys that begin with `prefix`, in the order of their bytes.
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     async fn kv_list(&self, prefix: &str, options: &QueryOptions) -> Result<Answer<Vec<KvPair>>>;
 
     /// Writes a key; `false` when its condition did not hold.
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     async fn kv_put(&self, key: &str, value: Bytes, options: &PutOptions) -> Result<bool>;
 
     /// Deletes a key or a prefix; `false` when its condition did not hold.
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     async fn kv_delete(&self, key: &str, options: &DeleteOptions) -> Result<bool>;
 
     /// Carries out steps all together or not at all.
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`]. A step that does not hold is no error.
+    /// No answer came, or Consul answered with an error ([`Client::send`]). A step that does not
+    /// hold is no error.
     async fn kv_transact(&self, ops: &[KvOp], options: &WriteOptions) -> Result<TxnOutcome>;
 }
 
@@ -70,15 +73,15 @@ impl KvStore for Client {
     }
 }
 
-/// What a KV write takes besides key and value. The default writes unconditionally.
+/// Options of a KV write besides key and value. The default writes unconditionally.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct PutOptions {
     /// A number to keep with the value.
     pub flags: u64,
-    /// What must hold for the write to take effect.
+    /// Condition for the write to take effect.
     pub condition: Option<PutCondition>,
-    /// What every write takes.
+    /// Options that every write takes.
     pub write: WriteOptions,
 }
 
@@ -89,7 +92,7 @@ impl PutOptions {
     }
 }
 
-/// What must hold for a KV write to take effect.
+/// A condition for a KV write to take effect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PutCondition {
@@ -101,7 +104,7 @@ pub enum PutCondition {
     Release(SessionId),
 }
 
-/// What a KV deletion takes besides the key.
+/// Options of a KV deletion besides the key.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct DeleteOptions {
@@ -109,7 +112,7 @@ pub struct DeleteOptions {
     pub recurse: bool,
     /// Delete only if the key was last changed at this index. An absent key counts as deleted.
     pub index: Option<u64>,
-    /// What every write takes.
+    /// Options that every write takes.
     pub write: WriteOptions,
 }
 
@@ -138,11 +141,12 @@ impl Client {
         self.txn(&ops, &options).await
     }
 
-    /// One key; `None` when it is absent, with the index to block on.
+    /// Returns the pair of a key; `None` when it is absent, with the index to block on.
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`]; [`crate::Error::Input`] for a key that has no URL.
+    /// No answer came, or Consul answered with an error ([`Client::send`]);
+    /// [`crate::Error::Input`] for a key that has no URL.
     pub async fn kv_get(
         &self,
         key: &str,

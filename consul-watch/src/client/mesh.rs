@@ -1,3 +1,5 @@
+//! Reads of the mesh: its proxies, gateways, discovery chains and exported services.
+
 use serde::Deserialize;
 
 use crate::{
@@ -9,14 +11,14 @@ use crate::{
     },
 };
 
-/// What the catalog knows of the mesh and of gateways.
+/// The mesh and its gateways, as the catalog knows them.
 impl Client {
-    /// What reaches a service through the mesh: its proxies and native instances, without
-    /// their checks. Blocks by index.
+    /// Returns the instances that reach a service through the mesh: its proxies and native
+    /// instances, without their checks. Blocks by index.
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn catalog_connect(
         &self,
         name: &str,
@@ -26,12 +28,12 @@ impl Client {
         self.read_list(request.query(options)).await
     }
 
-    /// One node and a list of its services; `None` for a name that is not known. Unlike
+    /// Returns a node and a list of its services; `None` for a name that is not known. Unlike
     /// [`Client::catalog_node`] it can look into all Enterprise namespaces. Blocks by index.
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn catalog_node_services(
         &self,
         name: &str,
@@ -54,7 +56,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn catalog_gateway_services(
         &self,
         gateway: &str,
@@ -68,7 +70,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn health_ingress(
         &self,
         name: &str,
@@ -80,12 +82,13 @@ impl Client {
         self.read_list(request.query(&options.query)).await
     }
 
-    /// How connections to a service are routed, split and resolved, as seen from a datacenter
-    /// (`None` is the asked one) and with what a proxy's own settings change. Blocks by index.
+    /// Returns the routing, splitting and resolution of connections to a service, as seen from a
+    /// datacenter (`None` is the asked one) and with what a proxy's own settings change. Blocks
+    /// by index.
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn discovery_chain(
         &self,
         service: &str,
@@ -116,7 +119,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn exported_services(
         &self,
         options: &QueryOptions,

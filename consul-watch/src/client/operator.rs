@@ -1,3 +1,5 @@
+//! Calls of `/v1/operator/`: Raft configuration, leadership and autopilot.
+
 use http::StatusCode;
 
 use crate::{
@@ -12,7 +14,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn operator_raft_configuration(
         &self,
         options: &QueryOptions,
@@ -26,7 +28,8 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`]; Consul answers 500 when there is none with this id.
+    /// No answer came, or Consul answered with an error ([`Client::send`]); Consul answers 500
+    /// when there is none with this id.
     pub async fn operator_raft_remove_peer(&self, id: &str) -> Result<()> {
         let request = Request::delete("operator.raft.remove-peer", "/v1/operator/raft/peer");
         self.send(request.param("id", id)).await.map(drop)
@@ -36,7 +39,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn operator_raft_transfer_leader(&self, id: Option<&str>) -> Result<()> {
         let mut request =
             Request::post("operator.raft.transfer-leader", "/v1/operator/raft/transfer-leader");
@@ -46,12 +49,12 @@ impl Client {
         self.send(request).await.map(drop)
     }
 
-    /// How the servers are. That they are not in order, which Consul answers with status 429,
-    /// is no error here.
+    /// Returns the health of the servers. That they are not in order, which Consul answers with
+    /// status 429, is no error here.
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn operator_autopilot_health(
         &self,
         options: &QueryOptions,

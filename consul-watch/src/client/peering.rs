@@ -1,3 +1,5 @@
+//! Cluster peerings: calls of `/v1/peering`.
+
 use http::StatusCode;
 use secrecy::SecretString;
 
@@ -13,7 +15,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn peering_token(&self, request: &PeeringTokenRequest) -> Result<SecretString> {
         let request = Request::post("peering.token", "/v1/peering/token").json(request);
         self.read::<PeeringToken>(request).await.map(|answer| answer.value.peering_token)
@@ -23,7 +25,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn peering_establish(&self, request: &PeeringEstablishRequest) -> Result<()> {
         let request = Request::post("peering.establish", "/v1/peering/establish").json(request);
         self.send(request).await.map(drop)
@@ -33,7 +35,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn peering(
         &self,
         name: &str,
@@ -48,7 +50,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn peerings(&self, options: &QueryOptions) -> Result<Answer<Vec<Peering>>> {
         self.read_list(Request::get("peering.list", "/v1/peerings").query(options)).await
     }
@@ -57,7 +59,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn peering_delete(&self, name: &str, options: &WriteOptions) -> Result<()> {
         let request = Request::delete("peering.delete", "/v1/peering").segment(name);
         self.send(request.accept(StatusCode::NOT_FOUND).write(options)).await.map(drop)

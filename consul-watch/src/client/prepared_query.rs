@@ -1,3 +1,5 @@
+//! Prepared queries: calls of `/v1/query`.
+
 use http::StatusCode;
 use serde::Deserialize;
 
@@ -9,7 +11,7 @@ use crate::{
 
 const PATH: &str = "/v1/query";
 
-/// What carrying out a prepared query takes besides its name.
+/// Options of carrying out a prepared query besides its name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub struct ExecuteOptions {
@@ -17,7 +19,7 @@ pub struct ExecuteOptions {
     pub limit: u64,
     /// Only what reaches the service through the mesh.
     pub connect: bool,
-    /// What every read takes; it does not block.
+    /// Options that every read takes; it does not block.
     pub query: QueryOptions,
 }
 
@@ -27,7 +29,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn prepared_queries(
         &self,
         options: &QueryOptions,
@@ -39,7 +41,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn prepared_query(
         &self,
         id: &str,
@@ -56,7 +58,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn prepared_query_create(
         &self,
         query: &PreparedQuery,
@@ -69,7 +71,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn prepared_query_update(
         &self,
         query: &PreparedQuery,
@@ -83,7 +85,8 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`]; Consul answers 500 when there is none with this id.
+    /// No answer came, or Consul answered with an error ([`Client::send`]); Consul answers 500
+    /// when there is none with this id.
     pub async fn prepared_query_delete(&self, id: &str, options: &WriteOptions) -> Result<()> {
         let request = Request::delete("query.delete", PATH).segment(id);
         self.send(request.write(options)).await.map(drop)
@@ -93,7 +96,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn prepared_query_execute(
         &self,
         id_or_name: &str,
@@ -112,12 +115,12 @@ impl Client {
         Ok(Answer::new(present(&response)?, response.into_meta()))
     }
 
-    /// What the prepared query that answers to this name is, its template filled; `None` when
+    /// Returns the prepared query that answers to this name, its template filled; `None` when
     /// there is none.
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn prepared_query_explain(
         &self,
         name: &str,

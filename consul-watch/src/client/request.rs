@@ -1,3 +1,5 @@
+//! `Request`: one request to Consul, from its operation and path to headers and body.
+
 use std::{borrow::Cow, fmt, time::Duration};
 
 use bytes::Bytes;
@@ -12,7 +14,8 @@ const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'
 /// A key keeps its slashes.
 const KEY: &AsciiSet = &SEGMENT.remove(b'/');
 
-/// One request to Consul's HTTP API, for endpoints that [`Client`](crate::Client) has no method for.
+/// A request to Consul's HTTP API, for endpoints that [`Client`](crate::Client) has no method
+/// for.
 ///
 /// ```
 /// use consul_watch::{QueryOptions, client::Request};
@@ -161,7 +164,7 @@ impl Request {
         self
     }
 
-    /// Whether an answer with this status and body is not an error.
+    /// Returns `true` if an answer with this status and body is not an error.
     pub(super) fn accepts(&self, status: StatusCode, body: &[u8]) -> bool {
         let json = || matches!(body.trim_ascii_start().first(), Some(b'{' | b'['));
         status.is_success()

@@ -1,3 +1,5 @@
+//! `Response`: an answer with its headers decoded, and the errors that answers stand for.
+
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
@@ -34,7 +36,7 @@ impl Response {
         self.status
     }
 
-    /// What the headers say.
+    /// Returns the metadata from the headers.
     pub fn meta(&self) -> &QueryMeta {
         &self.meta
     }

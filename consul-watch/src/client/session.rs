@@ -1,3 +1,5 @@
+//! `SessionApi`: calls of `/v1/session/`, as a trait that other crates take.
+
 use async_trait::async_trait;
 use serde::Deserialize;
 
@@ -14,7 +16,7 @@ pub trait SessionApi: std::fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     async fn session_create(
         &self,
         request: &SessionRequest,
@@ -25,25 +27,25 @@ pub trait SessionApi: std::fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     async fn session_destroy(&self, id: &SessionId, options: &WriteOptions) -> Result<()>;
 
     /// Starts a session's TTL again; `None` when there is no such session any more.
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     async fn session_renew(
         &self,
         id: &SessionId,
         options: &WriteOptions,
     ) -> Result<Option<Session>>;
 
-    /// One session; `None` when there is none with this id.
+    /// Returns a session; `None` when there is none with this id.
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     async fn session_info(
         &self,
         id: &SessionId,
@@ -88,7 +90,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn session_create(
         &self,
         request: &SessionRequest,
@@ -108,7 +110,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn session_destroy(&self, id: &SessionId, options: &WriteOptions) -> Result<()> {
         let request = Request::put("session.destroy", "/v1/session/destroy").segment(id.as_str());
         self.send(request.write(options)).await.map(drop)
@@ -119,7 +121,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn session_renew(
         &self,
         id: &SessionId,
@@ -132,11 +134,11 @@ impl Client {
         Ok(found.flatten().and_then(|sessions| sessions.into_iter().next()))
     }
 
-    /// One session; `None` when there is none with this id. Blocks by index.
+    /// Returns a session; `None` when there is none with this id. Blocks by index.
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn session_info(
         &self,
         id: &SessionId,
@@ -152,7 +154,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn session_node(
         &self,
         node: &str,
@@ -168,7 +170,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn session_list(&self, options: &QueryOptions) -> Result<Answer<Vec<Session>>> {
         self.read_list(Request::get("session.list", "/v1/session/list").query(options)).await
     }

@@ -1,3 +1,5 @@
+//! Backups of a datacenter: saves and restores through `/v1/snapshot`.
+
 use bytes::Bytes;
 
 use crate::{Client, QueryOptions, Result, WriteOptions, client::Request};
@@ -9,7 +11,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn snapshot_save(&self, options: &QueryOptions) -> Result<Bytes> {
         let response =
             self.send(Request::get("snapshot.save", "/v1/snapshot").query(options)).await?;
@@ -21,7 +23,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn snapshot_restore(
         &self,
         snapshot: impl Into<Bytes>,

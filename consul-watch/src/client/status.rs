@@ -1,3 +1,5 @@
+//! Calls of `/v1/status/`: the Raft leader and its peers.
+
 use crate::{Client, Result, client::Request};
 
 /// The cluster.
@@ -6,7 +8,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn status_leader(&self) -> Result<Option<String>> {
         let answer =
             self.read::<String>(Request::get("status.leader", "/v1/status/leader")).await?;
@@ -17,7 +19,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn status_peers(&self) -> Result<Vec<String>> {
         self.read_list(Request::get("status.peers", "/v1/status/peers"))
             .await

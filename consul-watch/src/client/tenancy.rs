@@ -1,3 +1,5 @@
+//! `TenancyApi`: Enterprise namespaces and partitions, as a trait that other crates take.
+
 use async_trait::async_trait;
 use http::StatusCode;
 
@@ -17,14 +19,14 @@ pub trait TenancyApi: std::fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     async fn namespaces(&self, options: &QueryOptions) -> Result<Answer<Vec<Namespace>>>;
 
     /// The namespace with this name; `None` when there is none.
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     async fn namespace(
         &self,
         name: &str,
@@ -35,7 +37,7 @@ pub trait TenancyApi: std::fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     async fn namespace_create(
         &self,
         namespace: &Namespace,
@@ -46,7 +48,7 @@ pub trait TenancyApi: std::fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     async fn namespace_update(
         &self,
         namespace: &Namespace,
@@ -57,14 +59,14 @@ pub trait TenancyApi: std::fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     async fn partitions(&self, options: &QueryOptions) -> Result<Answer<Vec<Partition>>>;
 
     /// Makes a partition.
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     async fn partition_create(
         &self,
         partition: &Partition,
@@ -123,7 +125,8 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`]; [not found](crate::Error::is_not_found) without Enterprise.
+    /// No answer came, or Consul answered with an error ([`Client::send`]); [not
+    /// found](crate::Error::is_not_found) without Enterprise.
     pub async fn namespaces(&self, options: &QueryOptions) -> Result<Answer<Vec<Namespace>>> {
         self.read_list(Request::get("namespaces", "/v1/namespaces").query(options)).await
     }
@@ -133,7 +136,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`].
+    /// No answer came, or Consul answered with an error ([`Client::send`]).
     pub async fn namespace(
         &self,
         name: &str,
@@ -148,7 +151,8 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`]; [not found](crate::Error::is_not_found) without Enterprise.
+    /// No answer came, or Consul answered with an error ([`Client::send`]); [not
+    /// found](crate::Error::is_not_found) without Enterprise.
     pub async fn namespace_create(
         &self,
         namespace: &Namespace,
@@ -162,7 +166,8 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`]; [not found](crate::Error::is_not_found) when there is none.
+    /// No answer came, or Consul answered with an error ([`Client::send`]); [not
+    /// found](crate::Error::is_not_found) when there is none.
     pub async fn namespace_update(
         &self,
         namespace: &Namespace,
@@ -176,7 +181,8 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`]; [not found](crate::Error::is_not_found) without Enterprise.
+    /// No answer came, or Consul answered with an error ([`Client::send`]); [not
+    /// found](crate::Error::is_not_found) without Enterprise.
     pub async fn partitions(&self, options: &QueryOptions) -> Result<Answer<Vec<Partition>>> {
         self.read_list(Request::get("partitions", "/v1/partitions").query(options)).await
     }
@@ -185,7 +191,8 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`]; [not found](crate::Error::is_not_found) without Enterprise.
+    /// No answer came, or Consul answered with an error ([`Client::send`]); [not
+    /// found](crate::Error::is_not_found) without Enterprise.
     pub async fn partition_create(
         &self,
         partition: &Partition,

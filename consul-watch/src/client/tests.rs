@@ -1,3 +1,5 @@
+//! Tests of the client over a transport that records requests.
+
 use std::sync::Mutex;
 
 use async_trait::async_trait;

@@ -1,3 +1,5 @@
+//! Tokens that change while a client lives: `TokenProvider`, and a file that is read again.
+
 use std::{
     fs, io,
     path::{Path, PathBuf},
@@ -11,7 +13,7 @@ use tokio::{sync::watch, time::Instant};
 
 use crate::{Error, Result, client::token_header, types::same_secret};
 
-/// Where a client's ACL token comes from.
+/// Source of a client's ACL token.
 ///
 /// A token may change while the client lives. Requests that block in Consul at that moment
 /// begin again with the new one, because what the old one could see may differ.
@@ -130,7 +132,7 @@ pub struct FileToken {
     lookout: tokio::sync::Mutex<()>,
 }
 
-/// What is known of the file.
+/// State of the file as it was seen last.
 #[derive(Debug)]
 struct Look {
     stamp: Option<Stamp>,
@@ -138,7 +140,7 @@ struct Look {
     failing: bool,
 }
 
-/// What changes when a file does.
+/// Marks by which a change of the file shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stamp {
     modified: Option<SystemTime>,

@@ -1,3 +1,5 @@
+//! Transactions: `/v1/txn`.
+
 use http::StatusCode;
 
 use crate::{
@@ -6,13 +8,13 @@ use crate::{
     types::{TxnAnswer, TxnOp, TxnOutcome},
 };
 
-/// What a transaction takes besides its operations.
+/// Options of a transaction besides its operations.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct TxnOptions {
-    /// Who answers a transaction that only reads and checks.
+    /// Servers that may answer a transaction that only reads and checks.
     pub consistency: Consistency,
-    /// What every write takes.
+    /// Options that every write takes.
     pub write: WriteOptions,
 }
 
@@ -25,9 +27,9 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::send`]. That nothing took effect because an operation could not is no
-    /// error but [`TxnOutcome::RolledBack`]. After an error that came without an answer the
-    /// operations may have taken effect.
+    /// No answer came, or Consul answered with an error ([`Client::send`]). That nothing took
+    /// effect because an operation could not is no error but [`TxnOutcome::RolledBack`]. After an
+    /// error that came without an answer the operations may have taken effect.
     pub async fn txn(&self, operations: &[TxnOp], options: &TxnOptions) -> Result<TxnOutcome> {
         let mut request = Request::put("txn", "/v1/txn")
             .json(&operations)

@@ -52,7 +52,7 @@ impl Wire {
         shown.collect()
     }
 
-    /// What was sent last.
+    /// Request that was sent last.
     async fn sent(&self) -> String {
         self.all_sent().await.pop().unwrap()
     }

@@ -1,3 +1,5 @@
+//! Queries of ACL tokens, policies and roles, which are polled.
+
 use std::time::Duration;
 
 use super::simple::plain_query;

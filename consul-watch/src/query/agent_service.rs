@@ -1,3 +1,5 @@
+//! Query of a service of the local agent, which blocks on a hash of its content.
+
 use std::time::Duration;
 
 use crate::{
@@ -6,7 +8,7 @@ use crate::{
     types,
 };
 
-/// One of the local agent's services, by id; `None` while it has none with this id.
+/// A service of the local agent, by id; `None` while it has none with this id.
 ///
 /// It blocks by content hash. While the service is absent there is nothing to
 /// block on, and the agent is asked at the watcher's poll interval.

@@ -1,3 +1,5 @@
+//! Query of the services on a node.
+
 use super::{
     Scope,
     simple::{named_query, plain_query},
@@ -5,7 +7,7 @@ use super::{
 use crate::types;
 
 named_query! {
-    /// One node and its services; `None` while there is none with this name.
+    /// A node and its services; `None` while there is none with this name.
     ///
     /// Servers before 1.13 wake it for every registration of the datacenter.
     CatalogNode(
@@ -16,7 +18,7 @@ named_query! {
 }
 
 named_query! {
-    /// One node and a list of its services, sorted by id; `None` while there is none with this
+    /// A node and a list of its services, sorted by id; `None` while there is none with this
     /// name. Unlike [`CatalogNode`] it can look into all Enterprise namespaces.
     NodeServices(
         /// The node with this name.

@@ -1,3 +1,5 @@
+//! Query of all nodes.
+
 use std::time::Duration;
 
 use crate::{

@@ -1,3 +1,5 @@
+//! Query of a service's instances in the catalog, without their health.
+
 use std::time::Duration;
 
 use crate::{

@@ -1,3 +1,5 @@
+//! Query of the names and tags of all services.
+
 use std::{collections::BTreeMap, time::Duration};
 
 use crate::{

@@ -1,3 +1,5 @@
+//! Query of the known datacenters, which is polled.
+
 use std::time::Duration;
 
 use crate::{

@@ -1,3 +1,5 @@
+//! `Definition`: a watch as an agent's configuration and `consul watch` describe it.
+
 use secrecy::SecretString;
 use serde_json::Value;
 
@@ -43,7 +45,7 @@ use crate::{Consistency, Error, QueryOptions, Result, types::JsonObject};
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Definition {
-    /// What to watch, in the given datacenter.
+    /// The read to watch, in the given datacenter.
     pub query: AnyQuery,
     /// The token to watch with, for [`Client::with_token`](crate::Client::with_token); `None`
     /// is the client's own.

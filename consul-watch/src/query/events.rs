@@ -1,3 +1,5 @@
+//! Query of user events.
+
 use std::time::Duration;
 
 use crate::{

@@ -1,3 +1,5 @@
+//! Query of a service's instances with their health.
+
 use std::time::Duration;
 
 use crate::{
@@ -37,7 +39,8 @@ impl HealthService {
         }
     }
 
-    /// Those to reach the service through the mesh: its proxies and native instances.
+    /// Asks for the instances that reach the service through the mesh: its proxies and native
+    /// instances.
     pub fn connect(mut self) -> Self {
         self.connect = true;
         self
@@ -131,9 +134,23 @@ impl Query for HealthService {
             if self.options.near.is_none() {
                 sort(&mut entries);
             }
+            compact(&mut entries);
             entries
         }))
     }
+}
+
+/// Gives back room that decoding left: a list grows to four at least, and most have one or a few,
+/// which are kept for as long as nothing changes.
+fn compact(entries: &mut Vec<ServiceEntry>) {
+    for entry in entries.iter_mut() {
+        entry.service.tags.shrink_to_fit();
+        for check in &mut entry.checks {
+            check.service_tags.shrink_to_fit();
+        }
+        entry.checks.shrink_to_fit();
+    }
+    entries.shrink_to_fit();
 }
 
 fn sort(entries: &mut [ServiceEntry]) {
@@ -143,6 +160,18 @@ fn sort(entries: &mut [ServiceEntry]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::types::{HealthCheck, HealthStatus};
+
+    #[test]
+    fn what_is_kept_has_no_spare_room() {
+        let check = HealthCheck::of_service("a", "c", HealthStatus::Passing);
+        let mut entry = ServiceEntry { checks: vec![check], ..ServiceEntry::default() };
+        entry.checks.reserve(3);
+        let mut entries = vec![entry];
+        entries.reserve(3);
+        compact(&mut entries);
+        assert_eq!((entries.capacity(), entries[0].checks.capacity()), (1, 1));
+    }
 
     #[test]
     fn keys_hold_everything_that_changes_the_result() {

@@ -1,3 +1,5 @@
+//! Query of all checks in a state.
+
 use std::time::Duration;
 
 use crate::{

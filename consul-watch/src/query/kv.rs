@@ -1,3 +1,5 @@
+//! Queries of the KV store: one key, the pairs of a prefix, and its keys.
+
 use std::time::Duration;
 
 use crate::{
@@ -6,7 +8,7 @@ use crate::{
     types::KvPair,
 };
 
-/// One key; `None` while it is absent.
+/// The pair of a key; `None` while it is absent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use]
 pub struct KvGet {

@@ -1,3 +1,6 @@
+//! Queries of the mesh: certificates, intentions, configuration entries, gateways, discovery
+//! chains.
+
 use std::time::Duration;
 
 use super::{
@@ -59,7 +62,7 @@ named_query! {
 }
 
 named_query! {
-    /// What reaches a service through the mesh, without its checks, sorted by node and id.
+    /// Instances that reach a service through the mesh, without checks, sorted by node and id.
     CatalogConnect(
         /// The service with this name.
         service
@@ -82,7 +85,7 @@ named_query! {
 }
 
 named_query! {
-    /// How connections to a service are routed, split and resolved.
+    /// Routing, splitting and resolution of connections to a service.
     DiscoveryChain(
         /// The service with this name.
         service
@@ -101,7 +104,7 @@ plain_query! {
 }
 
 named_query! {
-    /// One connection to another cluster; `None` while there is none (Consul 1.13).
+    /// A connection to another cluster; `None` while there is none (Consul 1.13).
     Peering(
         /// The connection with this name.
         name
@@ -117,7 +120,7 @@ plain_query! {
     })
 }
 
-/// One configuration entry; `None` while there is none.
+/// A configuration entry; `None` while there is none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use]
 pub struct ConfigEntry {
@@ -178,12 +181,12 @@ pub struct IntentionMatch {
 }
 
 impl IntentionMatch {
-    /// Those about connections from the service.
+    /// Intentions about connections from the service.
     pub fn source(service: impl Into<String>) -> Self {
         Self::new(IntentionSide::Source, service)
     }
 
-    /// Those about connections to the service.
+    /// Intentions about connections to the service.
     pub fn destination(service: impl Into<String>) -> Self {
         Self::new(IntentionSide::Destination, service)
     }

@@ -1,3 +1,5 @@
+//! `Polled`: a read that cannot block, repeated at an interval.
+
 use std::{fmt, future::Future, time::Duration};
 
 use crate::{

@@ -1,3 +1,5 @@
+//! Queries of sessions: all, those of a node, and one.
+
 use std::time::Duration;
 
 use super::{
@@ -26,7 +28,7 @@ named_query! {
     |sessions| sessions.sort_by(|a, b| a.id.cmp(&b.id))
 }
 
-/// One session; `None` when it has ended.
+/// A session; `None` when it has ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use]
 pub struct SessionInfo {

@@ -1,3 +1,5 @@
+//! Tests of queries: keys, scopes, requests and comparison.
+
 use std::{
     collections::HashSet,
     sync::{Arc, Mutex},

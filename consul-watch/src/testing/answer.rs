@@ -1,3 +1,5 @@
+//! `Reply`: an answer of the double before it becomes one of HTTP.
+
 use bytes::Bytes;
 use serde_json::Value;
 

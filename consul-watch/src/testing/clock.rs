@@ -1,3 +1,5 @@
+//! `TestClock`: a wall clock that a test sets.
+
 use std::time::{Duration, SystemTime};
 
 use futures::future::BoxFuture;

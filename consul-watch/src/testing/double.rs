@@ -1,3 +1,5 @@
+//! `TestConsul`: the double, how it is built, blocked reads, and its faults.
+
 use std::{
     fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -208,7 +210,7 @@ impl TestConsul {
         self.inner.connection_limit
     }
 
-    /// Whether connections past the limit are closed without an answer.
+    /// Returns `true` if connections past the limit are closed without an answer.
     pub(super) fn refuses_silently(&self) -> bool {
         self.state().is_1_8()
     }
@@ -630,7 +632,7 @@ impl Held {
         reply
     }
 
-    /// Whether the read answers now.
+    /// Returns `true` if the read answers now.
     fn is_over(&mut self, call: &Call, reply: &Reply, epoch: u64, now: Instant) -> bool {
         if now >= self.until || *self.epoch.get_or_insert(epoch) != epoch {
             return true;

@@ -1,3 +1,5 @@
+//! `Fault`: failures that a test injects into the double's answers.
+
 use std::{collections::VecDeque, time::Duration};
 
 /// What a [`TestConsul`](super::TestConsul) does to a request instead of answering it.

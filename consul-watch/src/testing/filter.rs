@@ -54,7 +54,7 @@ impl Operator {
         }
     }
 
-    /// Whether it says that something is not so.
+    /// Returns `true` if it says that something is not so.
     fn is_negative(self) -> bool {
         matches!(self, Self::NotEqual | Self::NotIn | Self::IsEmpty | Self::NotMatches)
     }
@@ -73,7 +73,7 @@ impl Filter {
         Ok(Self { check: Check::new(&expression, schema)? })
     }
 
-    /// Whether an item is as the expression says.
+    /// Returns `true` if an item is as the expression says.
     pub(super) fn matches(&self, item: &Value) -> bool {
         self.check.holds(item)
     }

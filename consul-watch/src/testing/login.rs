@@ -1,3 +1,5 @@
+//! `LoginVerifier`: the test's verdict on the bearer tokens of logins.
+
 use std::{collections::BTreeMap, fmt};
 
 use secrecy::SecretString;

@@ -1,3 +1,5 @@
+//! Transport to the double without a socket.
+
 use async_trait::async_trait;
 use bytes::Bytes;
 

@@ -1,3 +1,5 @@
+//! `Program`: a child process that ends with its handle, also when the test's process is killed.
+
 use std::{
     ffi::OsStr,
     fs::File,
@@ -57,7 +59,7 @@ impl Program {
         Ok(Self { process, _lifeline: lifeline })
     }
 
-    /// Whether it runs no more.
+    /// Returns `true` if it runs no more.
     ///
     /// # Errors
     ///

@@ -277,7 +277,7 @@ impl Consul {
         Ok(())
     }
 
-    /// Whether what listens on the port is this server, and not one that was faster.
+    /// Returns `true` if what listens on the port is this server, and not one that was faster.
     async fn answers(&self) -> bool {
         let config = ClientConfig { address: self.address(), ..ClientConfig::default() };
         let Ok(transport) = SocketTransport::new(&config) else { return false };

@@ -1,3 +1,5 @@
+//! `ServedConsul`: the double on a port of 127.0.0.1, with Consul's limit of connections.
+
 use std::{
     net::SocketAddr,
     pin::Pin,

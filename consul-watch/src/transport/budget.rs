@@ -12,9 +12,16 @@ use tokio::{
 
 /// A refusal never lowers the budget below this, which a watcher needs to work at all.
 const FEWEST: usize = 12;
-/// After a refusal the budget grows again by a part each time this has passed: the connections
-/// of another program may be gone, or the limit have been raised.
-const REGROWTH: Duration = Duration::from_mins(5);
+/// This long after a refusal the budget grows by a part, and so on: what filled the server may be
+/// gone, such as requests of before a pause, which it counts until their time is over. A part that
+/// is refused doubles the time, up to [`LONGEST_REGROWTH`]: then the limit is really lower.
+const REGROWTH: Duration = Duration::from_secs(30);
+const LONGEST_REGROWTH: Duration = Duration::from_mins(8);
+/// A limit that is really lower shows at once after a growth. What is refused later than this has
+/// another cause, such as one more pause of the server.
+const AT_ONCE: Duration = Duration::from_secs(10);
+/// A part of the budget, by which it grows.
+const PART: usize = 8;
 
 /// Limits how many connections exchanges use together.
 ///
@@ -40,12 +47,23 @@ struct Limit {
     debt: usize,
     /// When it was lowered, or grew, last.
     changed: Instant,
+    /// Time from then to the next growth.
+    regrowth: Duration,
+    /// It grew after it was lowered last.
+    grown: bool,
 }
 
 impl Budget {
     pub(crate) fn new(connections: usize) -> Self {
         let most = connections.min(Semaphore::MAX_PERMITS);
-        let limit = Limit { most, now: most, debt: 0, changed: Instant::now() };
+        let limit = Limit {
+            most,
+            now: most,
+            debt: 0,
+            changed: Instant::now(),
+            regrowth: REGROWTH,
+            grown: false,
+        };
         Self { parts: Arc::new(Semaphore::new(most)), limit: Arc::new(Mutex::new(limit)) }
     }
 
@@ -60,7 +78,7 @@ impl Budget {
         state.most - state.now
     }
 
-    /// One connection's part of it, as soon as there is one; those who wait get it in
+    /// Returns one connection's part of it, as soon as there is one; those who wait get it in
     /// their order.
     pub(crate) async fn part(&self) -> Option<OwnedSemaphorePermit> {
         loop {
@@ -86,6 +104,12 @@ impl Budget {
         if now == state.now {
             return;
         }
+        let lasted = state.changed.elapsed();
+        if std::mem::take(&mut state.grown) {
+            let at_once = lasted < AT_ONCE;
+            state.regrowth =
+                if at_once { (state.regrowth * 2).min(LONGEST_REGROWTH) } else { REGROWTH };
+        }
         let less = state.now - now;
         let forgotten = self.parts.forget_permits(less);
         state.debt += less - forgotten;
@@ -98,19 +122,21 @@ impl Budget {
 
     fn grow(&self) {
         let mut state = self.state();
-        if state.now == state.most || state.changed.elapsed() < REGROWTH {
+        if state.now == state.most || state.changed.elapsed() < state.regrowth {
             return;
         }
-        let more = (state.most / 16).max(1).min(state.most - state.now);
+        let more = (state.most / PART).max(1).min(state.most - state.now);
         let owed = state.debt.min(more);
         state.debt -= owed;
         self.parts.add_permits(more - owed);
-        (state.now, state.changed) = (state.now + more, Instant::now());
+        (state.now, state.changed, state.grown) = (state.now + more, Instant::now(), true);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use tokio::time::sleep;
+
     use super::*;
 
     #[tokio::test(start_paused = true)]
@@ -128,15 +154,61 @@ mod tests {
         assert!(next.is_err(), "all 88 are lent");
         held.truncate(87);
         held.push(budget.part().await);
-        tokio::time::sleep(REGROWTH).await;
+        sleep(REGROWTH).await;
         held.push(budget.part().await);
-        assert_eq!(budget.shortfall(), 160 - 98);
-        for _ in 0..7 {
-            tokio::time::sleep(REGROWTH).await;
+        assert_eq!(budget.shortfall(), 160 - 108);
+        for _ in 0..3 {
+            sleep(REGROWTH).await;
             drop(budget.part().await);
         }
         assert_eq!(budget.shortfall(), 0);
         assert_eq!(budget.parts.available_permits() + held.len(), 160);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_refused_once_is_back_within_minutes() {
+        let budget = Budget::new(64);
+        budget.refused(1);
+        assert_eq!(budget.shortfall(), 64 - FEWEST);
+        let begun = Instant::now();
+        while budget.shortfall() > 0 {
+            sleep(Duration::from_secs(1)).await;
+            drop(budget.part().await);
+        }
+        assert!(begun.elapsed() < Duration::from_mins(4), "after {:?}", begun.elapsed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn faults_that_come_again_and_again_do_not_keep_it_low() {
+        let budget = Budget::new(64);
+        for _fault in 0..10 {
+            budget.refused(1);
+            sleep(Duration::from_secs(45)).await;
+            drop(budget.part().await);
+            sleep(Duration::from_secs(20)).await;
+        }
+        let begun = Instant::now();
+        while budget.shortfall() > 0 {
+            sleep(Duration::from_secs(1)).await;
+            drop(budget.part().await);
+        }
+        assert!(begun.elapsed() < Duration::from_mins(4), "after {:?}", begun.elapsed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_limit_that_stays_lower_is_tried_rarely() {
+        let (budget, limit) = (Budget::new(160), 100);
+        let (begun, mut refusals) = (Instant::now(), 0);
+        while begun.elapsed() < Duration::from_hours(10) {
+            drop(budget.part().await);
+            if 160 - budget.shortfall() > limit {
+                refusals += 1;
+                budget.refused(limit);
+            }
+            sleep(Duration::from_secs(1)).await;
+        }
+        // One each eight minutes, the first ones at shorter times.
+        assert!(refusals < 600 / 8 + 10, "{refusals} refusals in ten hours");
     }
 
     #[tokio::test(start_paused = true)]

@@ -19,7 +19,7 @@ use crate::{
 
 /// Interval of HTTP/2's pings.
 const PING: Duration = Duration::from_secs(30);
-/// How long a server may take to answer a ping of HTTP/2.
+/// Time limit for the answer to a ping of HTTP/2.
 const PING_LIMIT: Duration = Duration::from_secs(10);
 
 /// Connections to one Consul over TLS.

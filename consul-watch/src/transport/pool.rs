@@ -48,7 +48,7 @@ mod refusals;
 type Request = http::Request<Full<Bytes>>;
 
 /// An exchange whose connection is refused is tried so often again, with a smaller budget.
-const MOST_REFUSALS: u32 = 6;
+const MOST_REFUSALS: u32 = 10;
 /// Pause after the first refusal; after further ones it is longer.
 const AFTER_REFUSAL: Duration = Duration::from_millis(50);
 
@@ -62,7 +62,7 @@ const AFTER_REFUSAL: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub(super) struct Pool {
     target: Target,
-    /// What every request goes through.
+    /// Proxy that every request goes through.
     proxy: Option<Intercept>,
     /// Answers may come compressed.
     zipped: bool,
@@ -349,7 +349,7 @@ async fn reap(parked: Weak<Mutex<Parked>>, idle: Duration) {
     }
 }
 
-/// One connection. Dropping it closes it.
+/// A connection. Dropping it closes it.
 #[derive(Debug)]
 struct Connection {
     sender: SendRequest<Full<Bytes>>,

@@ -36,7 +36,7 @@ pub struct SocketTransport {
     wire: Wire,
 }
 
-/// Who has the connections.
+/// Owner of the connections.
 #[derive(Debug, Clone)]
 enum Wire {
     Plain(Arc<Pool>),
@@ -120,7 +120,7 @@ impl Transport for SocketTransport {
 mod tests {
     use super::*;
 
-    /// Whether a proxy speaks TLS, or why it is refused.
+    /// Returns `true` if a proxy speaks TLS, or why it is refused.
     fn judged(proxy: &str) -> Result<bool, String> {
         let matcher = Matcher::builder().all(proxy).build();
         let consul = http::Uri::from_static("http://consul.example.com:8500/");

@@ -1,3 +1,5 @@
+//! ACL policies, roles and links to them.
+
 use serde::{Deserialize, Serialize};
 
 use super::nullable;
@@ -7,10 +9,10 @@ use super::nullable;
 #[serde(rename_all = "PascalCase", default)]
 #[non_exhaustive]
 pub struct AclLink {
-    /// Its id. On writing, one of id and name is enough.
+    /// The object's id. On writing, one of id and name is enough.
     #[serde(rename = "ID", skip_serializing_if = "String::is_empty")]
     pub id: String,
-    /// Its name.
+    /// The object's name.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
 }
@@ -34,7 +36,7 @@ impl AclLink {
 pub struct ServiceIdentity {
     /// The service.
     pub service_name: String,
-    /// Where it holds; none is everywhere.
+    /// Datacenters in which it holds; none is everywhere.
     #[serde(default, deserialize_with = "nullable", skip_serializing_if = "Vec::is_empty")]
     pub datacenters: Vec<String>,
 }
@@ -53,7 +55,7 @@ impl ServiceIdentity {
 pub struct NodeIdentity {
     /// The node.
     pub node_name: String,
-    /// Where it holds.
+    /// Datacenter in which it holds.
     #[serde(default)]
     pub datacenter: String,
 }
@@ -72,14 +74,14 @@ impl NodeIdentity {
 pub struct TemplatedPolicy {
     /// The template, such as `builtin/service`.
     pub template_name: String,
-    /// What it is filled with.
+    /// Values that the template is filled with.
     #[serde(
         default,
         deserialize_with = "nullable",
         skip_serializing_if = "TemplateVariables::is_empty"
     )]
     pub template_variables: TemplateVariables,
-    /// Where it holds; none is everywhere.
+    /// Datacenters in which it holds; none is everywhere.
     #[serde(default, deserialize_with = "nullable", skip_serializing_if = "Vec::is_empty")]
     pub datacenters: Vec<String>,
 }
@@ -95,7 +97,7 @@ impl TemplatedPolicy {
     }
 }
 
-/// What a [`TemplatedPolicy`] is filled with.
+/// Values that a [`TemplatedPolicy`] is filled with.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize, Serialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[non_exhaustive]
@@ -115,18 +117,18 @@ impl TemplateVariables {
 #[serde(rename_all = "PascalCase")]
 #[non_exhaustive]
 pub struct AclPolicy {
-    /// Its id; empty in one that is to be made.
+    /// The policy's id; empty in one that is to be made.
     #[serde(rename = "ID", skip_serializing_if = "String::is_empty")]
     pub id: String,
-    /// Its name, which is unique.
+    /// The policy's name, which is unique.
     pub name: String,
     /// A remark for people.
     #[serde(default)]
     pub description: String,
-    /// Its rules, in HCL or JSON; empty in lists.
+    /// The policy's rules, in HCL or JSON; empty in lists.
     #[serde(default)]
     pub rules: String,
-    /// Where it holds; none is everywhere.
+    /// Datacenters in which it holds; none is everywhere.
     #[serde(default, deserialize_with = "nullable", skip_serializing_if = "Vec::is_empty")]
     pub datacenters: Vec<String>,
     /// Hash of its contents, in base64.
@@ -155,15 +157,15 @@ impl AclPolicy {
 #[serde(rename_all = "PascalCase")]
 #[non_exhaustive]
 pub struct AclRole {
-    /// Its id; empty in one that is to be made.
+    /// The role's id; empty in one that is to be made.
     #[serde(rename = "ID", skip_serializing_if = "String::is_empty")]
     pub id: String,
-    /// Its name, which is unique.
+    /// The role's name, which is unique.
     pub name: String,
     /// A remark for people.
     #[serde(default)]
     pub description: String,
-    /// Its policies.
+    /// The role's policies.
     #[serde(default, deserialize_with = "nullable", skip_serializing_if = "Vec::is_empty")]
     pub policies: Vec<AclLink>,
     /// Services that its holders may register.
@@ -172,7 +174,7 @@ pub struct AclRole {
     /// Nodes that its holders may register (Consul 1.8.1).
     #[serde(default, deserialize_with = "nullable", skip_serializing_if = "Vec::is_empty")]
     pub node_identities: Vec<NodeIdentity>,
-    /// Its policies made from templates (Consul 1.17).
+    /// The role's policies made from templates (Consul 1.17).
     #[serde(default, deserialize_with = "nullable", skip_serializing_if = "Vec::is_empty")]
     pub templated_policies: Vec<TemplatedPolicy>,
     /// Hash of its contents, in base64.

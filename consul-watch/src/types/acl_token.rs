@@ -1,3 +1,5 @@
+//! ACL tokens, and the request that makes one.
+
 use std::{
     collections::BTreeMap,
     time::{Duration, SystemTime},
@@ -19,16 +21,16 @@ pub struct AclToken {
     /// Names the token without giving access.
     #[serde(rename = "AccessorID")]
     pub accessor_id: String,
-    /// What requests send; `None` when the reader may not see it.
+    /// Secret that requests send; `None` when the reader may not see it.
     #[serde(default, rename = "SecretID", deserialize_with = "secret::read_optional")]
     pub secret_id: Option<SecretString>,
     /// A remark for people.
     #[serde(default)]
     pub description: String,
-    /// Its policies.
+    /// The token's policies.
     #[serde(default, deserialize_with = "nullable")]
     pub policies: Vec<AclLink>,
-    /// Its roles.
+    /// The token's roles.
     #[serde(default, deserialize_with = "nullable")]
     pub roles: Vec<AclLink>,
     /// Services that it may register.
@@ -37,7 +39,7 @@ pub struct AclToken {
     /// Nodes that it may register (Consul 1.8.1).
     #[serde(default, deserialize_with = "nullable")]
     pub node_identities: Vec<NodeIdentity>,
-    /// Its policies made from templates (Consul 1.17).
+    /// The token's policies made from templates (Consul 1.17).
     #[serde(default, deserialize_with = "nullable")]
     pub templated_policies: Vec<TemplatedPolicy>,
     /// It holds in its own datacenter only.
@@ -89,10 +91,10 @@ pub struct AclTokenExpanded {
     /// Every role that applies.
     #[serde(default, deserialize_with = "nullable")]
     pub expanded_roles: Vec<AclRole>,
-    /// What the answering agent does where no rule speaks.
+    /// The answering agent's policy where no rule speaks.
     #[serde(default, rename = "AgentACLDefaultPolicy")]
     pub agent_acl_default_policy: String,
-    /// What the answering agent does while no server can tell.
+    /// The answering agent's policy while no server can tell.
     #[serde(default, rename = "AgentACLDownPolicy")]
     pub agent_acl_down_policy: String,
     /// Name of the agent that followed the links.
@@ -111,10 +113,10 @@ pub struct AclTokenEntry {
     /// A remark for people.
     #[serde(default)]
     pub description: String,
-    /// Its policies.
+    /// The token's policies.
     #[serde(default, deserialize_with = "nullable")]
     pub policies: Vec<AclLink>,
-    /// Its roles.
+    /// The token's roles.
     #[serde(default, deserialize_with = "nullable")]
     pub roles: Vec<AclLink>,
     /// Services that it may register.
@@ -123,7 +125,7 @@ pub struct AclTokenEntry {
     /// Nodes that it may register (Consul 1.8.1).
     #[serde(default, deserialize_with = "nullable")]
     pub node_identities: Vec<NodeIdentity>,
-    /// Its policies made from templates (Consul 1.17).
+    /// The token's policies made from templates (Consul 1.17).
     #[serde(default, deserialize_with = "nullable")]
     pub templated_policies: Vec<TemplatedPolicy>,
     /// It holds in its own datacenter only.
@@ -194,10 +196,10 @@ pub struct AclTokenRequest {
     pub secret_id: Option<SecretString>,
     /// A remark for people.
     pub description: String,
-    /// Its policies.
+    /// The token's policies.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub policies: Vec<AclLink>,
-    /// Its roles.
+    /// The token's roles.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub roles: Vec<AclLink>,
     /// Services that it may register.
@@ -206,7 +208,7 @@ pub struct AclTokenRequest {
     /// Nodes that it may register (Consul 1.8.1).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub node_identities: Vec<NodeIdentity>,
-    /// Its policies made from templates (Consul 1.17).
+    /// The token's policies made from templates (Consul 1.17).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub templated_policies: Vec<TemplatedPolicy>,
     /// It is to hold in its own datacenter only. Cannot be changed later.
@@ -215,7 +217,7 @@ pub struct AclTokenRequest {
     /// When Consul is to remove it; excludes `expiration_ttl`. Cannot be changed later.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "timestamp::write")]
     pub expiration_time: Option<SystemTime>,
-    /// How long it is to live, 1 minute to 24 hours unless the servers say otherwise.
+    /// Lifetime, 1 minute to 24 hours unless the servers say otherwise.
     #[serde(
         rename = "ExpirationTTL",
         skip_serializing_if = "Option::is_none",
@@ -253,17 +255,17 @@ impl From<&AclToken> for AclTokenRequest {
     }
 }
 
-/// What a program shows to an auth method to get a token.
+/// Credentials that a program shows to an auth method to get a token.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "PascalCase")]
 #[non_exhaustive]
 pub struct AclLogin {
     /// Name of the auth method.
     pub auth_method: String,
-    /// What it verifies: a JWT, or a signed request for `aws-iam`.
+    /// Bearer token for the method to verify: a JWT, or a signed request for `aws-iam`.
     #[serde(serialize_with = "secret::write")]
     pub bearer_token: SecretString,
-    /// What to write into the token's description.
+    /// Metadata for the token's description.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub meta: BTreeMap<String, String>,
 }

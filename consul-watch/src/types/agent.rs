@@ -1,3 +1,5 @@
+//! The agent's own configuration, its members, and services registered with it.
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
@@ -7,7 +9,7 @@ use super::{
     no_port, nullable,
 };
 
-/// What an agent says about itself.
+/// An agent's own configuration and membership.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 #[non_exhaustive]
@@ -33,7 +35,7 @@ pub struct AgentSelf {
 #[serde(rename_all = "PascalCase")]
 #[non_exhaustive]
 pub struct AgentConfig {
-    /// Its datacenter.
+    /// The agent's datacenter.
     pub datacenter: String,
     /// The datacenter that ACLs and intentions live in (Consul 1.9).
     #[serde(default, deserialize_with = "nullable")]
@@ -43,13 +45,13 @@ pub struct AgentConfig {
     /// UUID of its node.
     #[serde(default, rename = "NodeID", deserialize_with = "nullable")]
     pub node_id: String,
-    /// Whether it is a server.
+    /// `true` if it is a server.
     #[serde(default, deserialize_with = "nullable")]
     pub server: bool,
-    /// Its version, such as `1.21.0` or `1.21.0+ent`.
+    /// The agent's version, such as `1.21.0` or `1.21.0+ent`.
     #[serde(default, deserialize_with = "nullable")]
     pub version: String,
-    /// Its Enterprise partition.
+    /// The agent's Enterprise partition.
     #[serde(default, deserialize_with = "nullable")]
     pub partition: Option<String>,
 }
@@ -61,11 +63,11 @@ pub struct AgentConfig {
 pub struct AgentMember {
     /// Name of the node.
     pub name: String,
-    /// Its address.
+    /// The member's address.
     pub addr: String,
-    /// Its gossip port.
+    /// The member's gossip port.
     pub port: u16,
-    /// What it says about itself (`role`, `dc`, `build`, …).
+    /// Tags that the member gives itself (`role`, `dc`, `build`, …).
     #[serde(deserialize_with = "nullable")]
     pub tags: BTreeMap<String, String>,
     /// 0 none, 1 alive, 2 leaving, 3 left, 4 failed.
@@ -93,7 +95,7 @@ pub struct AgentService {
 #[serde(rename_all = "PascalCase")]
 #[non_exhaustive]
 pub struct AgentServiceRegistration {
-    /// What it is to the mesh.
+    /// Role in the mesh.
     #[serde(skip_serializing_if = "ServiceKind::is_typical")]
     pub kind: ServiceKind,
     /// Id, unique on the agent; Consul takes the name when it is empty.
@@ -117,7 +119,7 @@ pub struct AgentServiceRegistration {
     /// Other addresses, by name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub tagged_addresses: BTreeMap<String, ServiceAddress>,
-    /// Whether tags changed in the catalog survive the agent's synchronisation.
+    /// `true` if tags changed in the catalog survive the agent's synchronisation.
     #[serde(skip_serializing_if = "is_false")]
     pub enable_tag_override: bool,
     /// Free key-value pairs.
@@ -126,13 +128,13 @@ pub struct AgentServiceRegistration {
     /// Weights for DNS; `None` is 1 each.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weights: Option<Weights>,
-    /// Its checks.
+    /// The service's checks.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub checks: Vec<CheckSpec>,
     /// Proxy settings, for proxies and gateways.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub proxy: Option<ServiceProxy>,
-    /// Its part in the mesh.
+    /// Settings for the mesh.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connect: Option<AgentConnect>,
     /// Enterprise namespace.

@@ -1,3 +1,5 @@
+//! Auth methods and binding rules.
+
 use std::{
     collections::BTreeMap,
     time::{Duration, SystemTime},
@@ -12,7 +14,7 @@ use super::{JsonObject, SecretObject, from_go_text, go_text, nullable, timestamp
 #[serde(rename_all = "PascalCase")]
 #[non_exhaustive]
 pub struct AclAuthMethod {
-    /// Its name, which identifies it.
+    /// The method's name, which identifies it.
     pub name: String,
     /// `kubernetes`, `jwt`, `oidc` or `aws-iam` (Consul 1.12). Cannot be changed later.
     #[serde(rename = "Type")]
@@ -23,7 +25,7 @@ pub struct AclAuthMethod {
     /// A remark for people.
     #[serde(default)]
     pub description: String,
-    /// How long its tokens live, 1 minute to 24 hours; `None` is for ever.
+    /// Lifetime of its tokens, 1 minute to 24 hours; `None` is for ever.
     #[serde(
         default,
         rename = "MaxTokenTTL",
@@ -64,7 +66,7 @@ impl AclAuthMethod {
 }
 
 words! {
-    /// What the name of a binding rule stands for.
+    /// Kind of object that the name of a binding rule stands for.
     BindType {
         /// The token gets the identity of a service.
         Service = "service",
@@ -79,12 +81,12 @@ words! {
     }
 }
 
-/// Which rights a login through an auth method gives.
+/// A rule for the rights that a login through an auth method gives.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "PascalCase")]
 #[non_exhaustive]
 pub struct AclBindingRule {
-    /// Its id; empty in one that is to be made.
+    /// The rule's id; empty in one that is to be made.
     #[serde(rename = "ID", skip_serializing_if = "String::is_empty")]
     pub id: String,
     /// A remark for people.
@@ -95,7 +97,7 @@ pub struct AclBindingRule {
     /// Expression over what is known of the login; empty is every login.
     #[serde(default)]
     pub selector: String,
-    /// What `bind_name` stands for.
+    /// Kind of object that `bind_name` stands for.
     pub bind_type: BindType,
     /// A name, which may hold placeholders such as `${entity_name}`.
     #[serde(default)]
@@ -136,16 +138,16 @@ impl AclBindingRule {
     }
 }
 
-/// How far a secondary datacenter's copy of the ACLs is.
+/// State of a secondary datacenter's copy of the ACLs.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[non_exhaustive]
 pub struct AclReplication {
-    /// Whether this datacenter copies.
+    /// `true` if this datacenter copies.
     pub enabled: bool,
-    /// Whether the copying runs.
+    /// `true` if the copying runs.
     pub running: bool,
-    /// Where from.
+    /// Datacenter that it is copied from.
     pub source_datacenter: String,
     /// `policies` or `tokens`; empty without copying.
     pub replication_type: String,

@@ -1,3 +1,5 @@
+//! Tests of decoding with answers that real Consuls gave.
+
 use proptest::prelude::*;
 use serde::de::DeserializeOwned;
 use serde_json::Value;

@@ -1,3 +1,5 @@
+//! Nodes and instances in the catalog, and what registers and deregisters them.
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
@@ -53,7 +55,7 @@ pub struct Node {
 pub struct CatalogNode {
     /// The node.
     pub node: Node,
-    /// Its services, by id.
+    /// The node's services, by id.
     #[serde(default, deserialize_with = "nullable")]
     pub services: BTreeMap<String, Service>,
 }
@@ -80,7 +82,7 @@ pub struct CatalogService {
     /// Free key-value pairs of the node.
     #[serde(default, deserialize_with = "nullable")]
     pub node_meta: BTreeMap<String, String>,
-    /// What the service is to the mesh.
+    /// Role of the service in the mesh.
     #[serde(default, deserialize_with = "nullable")]
     pub service_kind: ServiceKind,
     /// Id of the instance.
@@ -107,13 +109,13 @@ pub struct CatalogService {
     /// Port; 0 when there is none. Consul takes any 64-bit number.
     #[serde(default, deserialize_with = "nullable")]
     pub service_port: i64,
-    /// Whether tags changed in the catalog survive the agent's synchronisation.
+    /// `true` if tags changed in the catalog survive the agent's synchronisation.
     #[serde(default, deserialize_with = "nullable")]
     pub service_enable_tag_override: bool,
     /// Proxy settings.
     #[serde(default, deserialize_with = "nullable")]
     pub service_proxy: ServiceProxy,
-    /// Whether it speaks the mesh's protocol itself.
+    /// Part of the mesh that the instance takes itself: native, or through a sidecar.
     #[serde(default, deserialize_with = "nullable")]
     pub service_connect: ServiceConnect,
     /// Cluster peer that it was imported from (Consul 1.13).
@@ -134,13 +136,13 @@ pub struct CatalogService {
 }
 
 impl CatalogService {
-    /// Where to reach the instance: its own address, else its node's.
+    /// Returns the address of the instance: its own, else its node's.
     pub fn reachable_address(&self) -> &str {
         if self.service_address.is_empty() { &self.address } else { &self.service_address }
     }
 }
 
-/// What to put into the catalog: a node, and perhaps a service and checks on it.
+/// Objects to put into the catalog: a node, and perhaps a service and checks on it.
 ///
 /// Programs register with their agent; this is for what has no agent.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
@@ -198,7 +200,7 @@ impl CatalogRegistration {
     }
 }
 
-/// What to take out of the catalog. With neither a service nor a check, the
+/// Object to take out of the catalog. With neither a service nor a check, the
 /// node goes with everything on it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "PascalCase")]
@@ -229,12 +231,12 @@ impl CatalogDeregistration {
         Self { node: node.into(), ..Self::default() }
     }
 
-    /// One service of a node, with its checks.
+    /// Takes out a service of a node, with its checks.
     pub fn service(node: impl Into<String>, service_id: impl Into<String>) -> Self {
         Self { service_id: Some(service_id.into()), ..Self::node(node) }
     }
 
-    /// One check of a node.
+    /// Takes out a check of a node.
     pub fn check(node: impl Into<String>, check_id: impl Into<String>) -> Self {
         Self { check_id: Some(check_id.into()), ..Self::node(node) }
     }

@@ -1,3 +1,5 @@
+//! Health checks, their states and definitions.
+
 use std::{collections::BTreeMap, fmt, time::Duration};
 
 use serde::{Deserialize, Serialize};
@@ -18,7 +20,7 @@ pub enum HealthStatus {
     Critical,
     /// Taken out of service by an operator. Only an instance can be in this state.
     Maintenance,
-    /// One that this crate does not know.
+    /// A word that this crate does not know.
     Other(String),
 }
 
@@ -73,13 +75,13 @@ pub struct HealthCheck {
     /// A name for people.
     #[serde(default, deserialize_with = "nullable")]
     pub name: String,
-    /// Its state.
+    /// State of the check.
     #[serde(default, deserialize_with = "nullable")]
     pub status: HealthStatus,
     /// A remark for people.
     #[serde(default, deserialize_with = "nullable", skip_serializing_if = "String::is_empty")]
     pub notes: String,
-    /// What it last printed.
+    /// Output of its last run.
     #[serde(default, deserialize_with = "nullable", skip_serializing_if = "String::is_empty")]
     pub output: String,
     /// The instance that it belongs to; empty for a check of the node.
@@ -104,7 +106,7 @@ pub struct HealthCheck {
         skip_serializing_if = "String::is_empty"
     )]
     pub kind: String,
-    /// How it is carried out, as Consul shows it.
+    /// Definition of the check, as Consul shows it.
     #[serde(default, deserialize_with = "nullable", skip_serializing_if = "JsonObject::is_empty")]
     pub definition: JsonObject,
     /// Enterprise namespace.
@@ -144,7 +146,8 @@ impl HealthCheck {
     }
 }
 
-/// How an agent is to carry out a check. Set exactly one kind, such as `ttl` or `http`.
+/// Definition of a check for an agent to carry out. Set exactly one kind, such as `ttl` or
+/// `http`.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 #[serde(rename_all = "PascalCase")]
 #[non_exhaustive]
@@ -240,7 +243,7 @@ impl CheckSpec {
 pub struct AgentCheckRegistration {
     /// Id of the service's instance; empty for a check of the node.
     pub service_id: String,
-    /// How to carry it out; its name is required.
+    /// Definition of the check; its name is required.
     pub check: CheckSpec,
     /// Enterprise namespace.
     pub namespace: Option<String>,

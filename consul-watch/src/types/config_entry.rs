@@ -1,3 +1,5 @@
+//! Configuration entries of any kind: kind, name and settings.
+
 use serde::{Deserialize, Serialize, Serializer};
 
 use super::{JsonObject, nullable};
@@ -16,10 +18,10 @@ use super::{JsonObject, nullable};
 #[serde(rename_all = "PascalCase")]
 #[non_exhaustive]
 pub struct ConfigEntry {
-    /// Its kind, such as `service-resolver`.
+    /// The entry's kind, such as `service-resolver`.
     pub kind: String,
-    /// Its name, unique for the kind; `global` for `proxy-defaults`. Consul names the only
-    /// `mesh` entry itself and shows no name; none is sent.
+    /// The entry's name, unique for the kind; `global` for `proxy-defaults`. Consul names the
+    /// only `mesh` entry itself and shows no name; none is sent.
     #[serde(default, deserialize_with = "nullable")]
     pub name: String,
     /// Index of its creation.

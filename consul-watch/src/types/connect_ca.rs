@@ -1,3 +1,5 @@
+//! Root and leaf certificates of the mesh, and the CA's configuration.
+
 use std::time::SystemTime;
 
 use secrecy::SecretString;
@@ -28,12 +30,12 @@ impl CaRoots {
     }
 }
 
-/// One authority that the mesh trusts.
+/// An authority that the mesh trusts.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 #[non_exhaustive]
 pub struct CaRoot {
-    /// Its id, a fingerprint.
+    /// The certificate's id, a fingerprint.
     #[serde(rename = "ID")]
     pub id: String,
     /// A name for people.
@@ -88,7 +90,7 @@ pub struct ConnectLeaf {
     /// The certificate, PEM.
     #[serde(rename = "CertPEM")]
     pub cert_pem: String,
-    /// Its private key, PEM.
+    /// Private key of the certificate, PEM.
     #[serde(rename = "PrivateKeyPEM", deserialize_with = "secret::read")]
     pub private_key_pem: SecretString,
     /// The service that it is for.
@@ -120,7 +122,7 @@ impl PartialEq for ConnectLeaf {
     }
 }
 
-/// How the mesh's certificates are made.
+/// Settings by which the mesh's certificates are made.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "PascalCase")]
 #[non_exhaustive]
@@ -130,7 +132,7 @@ pub struct CaConfiguration {
     /// The provider's settings.
     #[serde(default, deserialize_with = "nullable")]
     pub config: SecretObject,
-    /// What the provider keeps between its starts.
+    /// State that the provider keeps between its starts.
     #[serde(
         default,
         deserialize_with = "nullable",
@@ -184,12 +186,12 @@ impl AuthorizeRequest {
     }
 }
 
-/// What the agent says to a connection.
+/// The agent's verdict on a connection.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 #[non_exhaustive]
 pub struct Authorization {
-    /// Whether it may be made.
+    /// `true` if it may be made.
     pub authorized: bool,
     /// Why, for people.
     #[serde(default)]

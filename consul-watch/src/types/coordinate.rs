@@ -1,10 +1,12 @@
+//! Network coordinates of nodes.
+
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use super::nullable;
 
-/// Where a node is in the space of round-trip times.
+/// Place of a node in the space of round-trip times.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "PascalCase")]
 #[non_exhaustive]
@@ -12,13 +14,13 @@ pub struct Coordinate {
     /// The position, in seconds.
     #[serde(deserialize_with = "nullable")]
     pub vec: Vec<f64>,
-    /// How uncertain it is.
+    /// Uncertainty of the place.
     #[serde(default)]
     pub error: f64,
     /// A correction to distances, in seconds.
     #[serde(default)]
     pub adjustment: f64,
-    /// What every path from the node takes besides, in seconds.
+    /// Time that every path from the node takes besides, in seconds.
     #[serde(default)]
     pub height: f64,
 }
@@ -49,7 +51,7 @@ pub struct NodeCoordinate {
     /// Enterprise network segment.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub segment: String,
-    /// Where it is.
+    /// Place of the node.
     pub coord: Coordinate,
 }
 
@@ -70,7 +72,7 @@ pub struct DatacenterCoordinates {
     /// The gossip pool, `wan` or an Enterprise area.
     #[serde(default, rename = "AreaID")]
     pub area_id: String,
-    /// Its servers.
+    /// The datacenter's servers.
     #[serde(default, deserialize_with = "nullable")]
     pub coordinates: Vec<NodeCoordinate>,
 }

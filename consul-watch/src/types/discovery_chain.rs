@@ -1,20 +1,22 @@
+//! Compiled discovery chains.
+
 use std::{collections::BTreeMap, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
 use super::{JsonObject, ServiceKind, go_text, nullable};
 
-/// How connections to a service are routed, split and resolved.
+/// Routing, splitting and resolution of connections to a service.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 #[non_exhaustive]
 pub struct DiscoveryChain {
     /// The service.
     pub service_name: String,
-    /// Its namespace.
+    /// The chain's namespace.
     #[serde(default)]
     pub namespace: String,
-    /// Its datacenter.
+    /// The chain's datacenter.
     #[serde(default)]
     pub datacenter: String,
     /// Names what an override has changed; empty without.
@@ -37,7 +39,7 @@ pub struct DiscoveryChain {
     pub targets: BTreeMap<String, JsonObject>,
 }
 
-/// What a proxy's own settings change about a [`DiscoveryChain`].
+/// Changes to a [`DiscoveryChain`] by a proxy's own settings.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 #[serde(rename_all = "PascalCase")]
 #[non_exhaustive]
@@ -52,7 +54,7 @@ pub struct DiscoveryChainOverride {
     /// The protocol.
     #[serde(rename = "OverrideProtocol", skip_serializing_if = "Option::is_none")]
     pub protocol: Option<String>,
-    /// How other datacenters are reached.
+    /// Way in which other datacenters are reached.
     #[serde(rename = "OverrideMeshGateway", skip_serializing_if = "Option::is_none")]
     pub mesh_gateway: Option<super::MeshGateway>,
 }
@@ -74,7 +76,7 @@ pub struct GatewayService {
     /// Name of the service.
     #[serde(deserialize_with = "name")]
     pub service: String,
-    /// What kind of gateway it is.
+    /// Kind of gateway.
     #[serde(default)]
     pub gateway_kind: ServiceKind,
     /// Port that an ingress gateway listens on for it. Consul takes any 64-bit number.

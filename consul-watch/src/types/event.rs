@@ -1,3 +1,5 @@
+//! User events.
+
 use bytes::Bytes;
 use serde::Deserialize;
 
@@ -8,12 +10,12 @@ use super::from_base64;
 #[serde(rename_all = "PascalCase")]
 #[non_exhaustive]
 pub struct UserEvent {
-    /// Its id, a UUID.
+    /// The event's id, a UUID.
     #[serde(rename = "ID")]
     pub id: String,
-    /// Its name.
+    /// The event's name.
     pub name: String,
-    /// What came with it; not necessarily text.
+    /// Payload; not necessarily text.
     #[serde(default, deserialize_with = "from_base64")]
     pub payload: Bytes,
     /// Expression for the nodes that it is meant for.
@@ -34,7 +36,7 @@ pub struct UserEvent {
 }
 
 impl UserEvent {
-    /// What `X-Consul-Index` is while this is the agent's newest event: the
+    /// Returns `X-Consul-Index` as it is while this is the agent's newest event: the
     /// two halves of its id, combined bit by bit. `None` if the id is not a UUID.
     ///
     /// These numbers have no order.

@@ -1,3 +1,5 @@
+//! `ServiceEntry`: an instance with its node and checks.
+
 use serde::{Deserialize, Serialize};
 
 use super::{HealthCheck, HealthStatus, Node, Service, nullable};
@@ -11,7 +13,7 @@ pub struct ServiceEntry {
     pub node: Node,
     /// The instance.
     pub service: Service,
-    /// Its own checks and those of its node.
+    /// The instance's own checks and those of its node.
     #[serde(default, deserialize_with = "nullable")]
     pub checks: Vec<HealthCheck>,
 }
@@ -22,13 +24,13 @@ impl ServiceEntry {
         aggregated_status(&self.checks)
     }
 
-    /// Where to reach the instance: its own address, else its node's.
+    /// Returns the address of the instance: its own, else its node's.
     pub fn address(&self) -> &str {
         if self.service.address.is_empty() { &self.node.address } else { &self.service.address }
     }
 }
 
-/// One state out of many checks: maintenance before critical, warning and passing.
+/// Returns one state for all checks: maintenance before critical, warning and passing.
 ///
 /// Without checks it is passing. A state that Consul does not define makes the
 /// whole an empty [`HealthStatus::Other`].

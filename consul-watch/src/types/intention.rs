@@ -1,3 +1,5 @@
+//! Intentions: who may connect to whom.
+
 use std::{collections::BTreeMap, time::SystemTime};
 
 use serde::{Deserialize, Serialize};
@@ -5,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::{JsonObject, nullable, timestamp, words};
 
 words! {
-    /// What an intention says to a connection.
+    /// Verdict of an intention on a connection.
     IntentionAction {
         /// It may be made.
         Allow = "allow",
@@ -14,7 +16,7 @@ words! {
     }
 }
 
-/// Which service may connect to which.
+/// A rule that says which service may connect to which.
 ///
 /// From Consul 1.9 on an intention is identified by its two names; its id is
 /// empty unless an older server or the old calls have made it.
@@ -50,10 +52,10 @@ pub struct Intention {
     /// `consul`, also when empty.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub source_type: String,
-    /// What it says; `None` when `permissions` say it.
+    /// Verdict; `None` when `permissions` give it.
     #[serde(default, deserialize_with = "action", skip_serializing_if = "Option::is_none")]
     pub action: Option<IntentionAction>,
-    /// What it says to single HTTP requests (Consul 1.9), as Consul takes it.
+    /// Verdicts on single HTTP requests (Consul 1.9), as Consul takes them.
     #[serde(default, deserialize_with = "nullable", skip_serializing_if = "Vec::is_empty")]
     pub permissions: Vec<JsonObject>,
     /// Free key-value pairs.

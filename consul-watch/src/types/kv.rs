@@ -1,10 +1,12 @@
+//! Pairs of the KV store.
+
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 
 use super::{SessionId, nullable};
 
-/// One key of the KV store.
+/// A key of the KV store with its value.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "PascalCase")]
 #[non_exhaustive]
@@ -20,7 +22,7 @@ pub struct KvPair {
     /// The session that holds the key as a lock.
     #[serde(default, deserialize_with = "nullable", skip_serializing_if = "Option::is_none")]
     pub session: Option<SessionId>,
-    /// How often the lock was acquired; a plain write sets it back to 0.
+    /// Number of times that the lock was acquired; a plain write sets it back to 0.
     #[serde(default)]
     pub lock_index: u64,
     /// Index of the write that made the key.

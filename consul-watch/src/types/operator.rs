@@ -1,3 +1,5 @@
+//! The Raft configuration, and autopilot's view of the servers.
+
 use std::time::{Duration, SystemTime};
 
 use serde::Deserialize;
@@ -22,7 +24,7 @@ pub struct RaftConfiguration {
 #[serde(rename_all = "PascalCase")]
 #[non_exhaustive]
 pub struct RaftServer {
-    /// Its id.
+    /// The server's id.
     #[serde(rename = "ID")]
     pub id: String,
     /// Name of its node; `(unknown)` if gossip does not know it.
@@ -40,19 +42,19 @@ pub struct RaftServer {
     /// It has a vote.
     #[serde(default)]
     pub voter: bool,
-    /// Its last index (Consul 1.14).
+    /// The server's last index (Consul 1.14).
     #[serde(default)]
     pub last_index: u64,
 }
 
-/// How the servers are, as autopilot sees them.
+/// Health of the servers, as autopilot sees them.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 #[non_exhaustive]
 pub struct AutopilotHealth {
     /// All of them are in order.
     pub healthy: bool,
-    /// How many can fail before Consul cannot write any more.
+    /// Number of servers that can fail before Consul cannot write any more.
     #[serde(default)]
     pub failure_tolerance: u64,
     /// Each of them.
@@ -60,12 +62,12 @@ pub struct AutopilotHealth {
     pub servers: Vec<ServerHealth>,
 }
 
-/// How one server is, as autopilot sees it.
+/// Health of a server, as autopilot sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 #[non_exhaustive]
 pub struct ServerHealth {
-    /// Its id.
+    /// The server's id.
     #[serde(rename = "ID")]
     pub id: String,
     /// Name of its node.
@@ -74,10 +76,10 @@ pub struct ServerHealth {
     /// `host:port` for the log.
     #[serde(default)]
     pub address: String,
-    /// What gossip says: `alive`, `failed`, `left`, …
+    /// State in gossip: `alive`, `failed`, `left`, …
     #[serde(default)]
     pub serf_status: String,
-    /// Its version.
+    /// The server's version.
     #[serde(default)]
     pub version: String,
     /// It leads.

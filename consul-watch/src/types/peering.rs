@@ -1,3 +1,5 @@
+//! Cluster peerings.
+
 use std::{collections::BTreeMap, time::SystemTime};
 
 use secrecy::SecretString;
@@ -6,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::{nullable, secret, timestamp, words};
 
 words! {
-    /// How far a peering is.
+    /// State of a peering.
     PeeringState {
         /// A token was made, nobody has used it yet.
         Pending = "PENDING",
@@ -28,10 +30,10 @@ words! {
 #[serde(rename_all = "PascalCase")]
 #[non_exhaustive]
 pub struct Peering {
-    /// Its id, a UUID.
+    /// The peering's id, a UUID.
     #[serde(default, rename = "ID")]
     pub id: String,
-    /// Its name in this cluster.
+    /// The peering's name in this cluster.
     pub name: String,
     /// Enterprise partition.
     #[serde(default)]
@@ -39,18 +41,18 @@ pub struct Peering {
     /// Free key-value pairs.
     #[serde(default, deserialize_with = "nullable")]
     pub meta: BTreeMap<String, String>,
-    /// How far it is.
+    /// State of the peering.
     pub state: PeeringState,
-    /// Its id in the other cluster.
+    /// The peering's id in the other cluster.
     #[serde(default, rename = "PeerID")]
     pub peer_id: String,
     /// Server name of the other cluster's certificates.
     #[serde(default)]
     pub peer_server_name: String,
-    /// Where the other cluster's servers are.
+    /// Addresses of the other cluster's servers.
     #[serde(default, deserialize_with = "nullable")]
     pub peer_server_addresses: Vec<String>,
-    /// What goes over it.
+    /// Statistics of what goes over it.
     #[serde(default, deserialize_with = "nullable")]
     pub stream_status: PeeringStreamStatus,
     /// Index of its creation.
@@ -61,7 +63,7 @@ pub struct Peering {
     pub modify_index: u64,
 }
 
-/// What goes over a [`Peering`].
+/// Statistics of what goes over a [`Peering`].
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[non_exhaustive]
@@ -88,12 +90,12 @@ pub struct PeeringStreamStatus {
 #[serde(rename_all = "PascalCase")]
 #[non_exhaustive]
 pub struct PeeringTokenRequest {
-    /// What the other cluster is to be called.
+    /// Name for the other cluster.
     pub peer_name: String,
     /// Free key-value pairs.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub meta: BTreeMap<String, String>,
-    /// Where the other cluster is to connect to; none is the servers' own addresses.
+    /// Addresses for the other cluster to connect to; none is the servers' own addresses.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub server_external_addresses: Vec<String>,
     /// Enterprise partition.
@@ -113,7 +115,7 @@ impl PeeringTokenRequest {
 #[serde(rename_all = "PascalCase")]
 #[non_exhaustive]
 pub struct PeeringEstablishRequest {
-    /// What the other cluster is to be called.
+    /// Name for the other cluster.
     pub peer_name: String,
     /// The other cluster's token.
     #[serde(serialize_with = "secret::write")]
@@ -149,18 +151,18 @@ pub(crate) struct PeeringToken {
 pub struct ExportedService {
     /// The service.
     pub service: String,
-    /// Its Enterprise partition.
+    /// The service's Enterprise partition.
     #[serde(default)]
     pub partition: Option<String>,
-    /// Its Enterprise namespace.
+    /// The service's Enterprise namespace.
     #[serde(default)]
     pub namespace: Option<String>,
-    /// Who may use it.
+    /// Clusters that may use it.
     #[serde(default, deserialize_with = "nullable")]
     pub consumers: ServiceConsumers,
 }
 
-/// Who may use an [`ExportedService`].
+/// A cluster that may use an [`ExportedService`].
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[non_exhaustive]

@@ -1,3 +1,5 @@
+//! Prepared queries and their results.
+
 use std::{collections::BTreeMap, time::Duration};
 
 use secrecy::SecretString;
@@ -10,10 +12,10 @@ use super::{JsonObject, ServiceEntry, from_go_text, go_text, is_false, is_zero, 
 #[serde(rename_all = "PascalCase")]
 #[non_exhaustive]
 pub struct PreparedQuery {
-    /// Its id, a UUID; empty in one that is to be made.
+    /// The query's id, a UUID; empty in one that is to be made.
     #[serde(default, rename = "ID", skip_serializing_if = "String::is_empty")]
     pub id: String,
-    /// Its name; with a template, the beginning of the names that it answers to.
+    /// The query's name; with a template, the beginning of the names that it answers to.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub name: String,
     /// It goes when this session ends.
@@ -27,10 +29,10 @@ pub struct PreparedQuery {
         skip_serializing_if = "Option::is_none"
     )]
     pub token: Option<SecretString>,
-    /// What it looks up.
+    /// Service that it looks up.
     #[serde(default, deserialize_with = "nullable")]
     pub service: PreparedService,
-    /// How long DNS clients may keep its result; `None` is the servers' setting.
+    /// Time for which DNS clients may keep its result; `None` is the servers' setting.
     #[serde(
         default,
         rename = "DNS",
@@ -61,14 +63,14 @@ impl PreparedQuery {
     }
 }
 
-/// What a [`PreparedQuery`] looks up.
+/// Service that a [`PreparedQuery`] looks up.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[non_exhaustive]
 pub struct PreparedService {
     /// The service.
     pub service: String,
-    /// Where else to look when there is no instance.
+    /// Further places to look when there is no instance.
     #[serde(deserialize_with = "nullable", skip_serializing_if = "Failover::is_empty")]
     pub failover: Failover,
     /// Only instances whose checks are all passing; else warnings are fine too.
@@ -110,7 +112,7 @@ pub struct PreparedService {
     pub partition: String,
 }
 
-/// Where a [`PreparedQuery`] looks when its own datacenter has no instance.
+/// Places in which a [`PreparedQuery`] looks when its own datacenter has no instance.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[non_exhaustive]
@@ -132,19 +134,19 @@ impl Failover {
     }
 }
 
-/// What a [`PreparedQuery`] found.
+/// Result of a [`PreparedQuery`].
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[non_exhaustive]
 pub struct PreparedQueryResult {
     /// The service.
     pub service: String,
-    /// Its instances.
+    /// Instances that were found.
     #[serde(deserialize_with = "nullable")]
     pub nodes: Vec<ServiceEntry>,
     /// The datacenter that they are in; empty is the asked agent's, on old servers.
     pub datacenter: String,
-    /// How many other datacenters were asked.
+    /// Number of other datacenters that were asked.
     pub failovers: u64,
 }
 

@@ -1,3 +1,5 @@
+//! Settings of proxies in service registrations.
+
 use serde::{Deserialize, Serialize};
 
 use super::{JsonObject, is_false, no_port, nullable};
@@ -18,7 +20,7 @@ pub struct ServiceProxy {
         skip_serializing_if = "String::is_empty"
     )]
     pub destination_service_id: String,
-    /// Where the service listens, seen from the proxy. Empty is 127.0.0.1.
+    /// Address on which the service listens, seen from the proxy. Empty is 127.0.0.1.
     #[serde(default, deserialize_with = "nullable", skip_serializing_if = "String::is_empty")]
     pub local_service_address: String,
     /// The port of the service; 0 when there is none. Consul takes any 64-bit number.
@@ -43,7 +45,7 @@ pub struct ServiceProxy {
     /// The services that it gives access to.
     #[serde(default, deserialize_with = "nullable", skip_serializing_if = "Vec::is_empty")]
     pub upstreams: Vec<Upstream>,
-    /// How it reaches other datacenters.
+    /// Way in which it reaches other datacenters.
     #[serde(default, deserialize_with = "nullable", skip_serializing_if = "MeshGateway::is_empty")]
     pub mesh_gateway: MeshGateway,
     /// Paths that it exposes without the mesh's TLS, as Consul takes them.
@@ -76,7 +78,7 @@ impl TransparentProxy {
     }
 }
 
-/// How a proxy reaches other datacenters.
+/// Way in which a proxy reaches other datacenters.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "PascalCase")]
 #[non_exhaustive]
@@ -124,7 +126,7 @@ pub struct Upstream {
     /// Settings that only the proxy understands.
     #[serde(default, deserialize_with = "nullable", skip_serializing_if = "JsonObject::is_empty")]
     pub config: JsonObject,
-    /// How the proxy reaches other datacenters for this upstream.
+    /// Way in which the proxy reaches other datacenters for this upstream.
     #[serde(default, deserialize_with = "nullable", skip_serializing_if = "MeshGateway::is_empty")]
     pub mesh_gateway: MeshGateway,
 }

@@ -1,3 +1,5 @@
+//! `SecretObject`: JSON whose values no log and no `Debug` shows.
+
 use std::fmt;
 
 use secrecy::{ExposeSecret, SecretString};
@@ -22,7 +24,7 @@ impl SecretObject {
         &self.0
     }
 
-    /// Whether there are none.
+    /// Returns `true` if there are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -70,7 +72,7 @@ pub(super) fn write_optional<S: Serializer>(
     secret.as_ref().map(ExposeSecret::expose_secret).serialize(serializer)
 }
 
-/// Whether two secrets that this process holds are the same.
+/// Returns `true` if two secrets that this process holds are the same.
 pub(crate) fn same(a: Option<&SecretString>, b: Option<&SecretString>) -> bool {
     a.map(ExposeSecret::expose_secret) == b.map(ExposeSecret::expose_secret)
 }

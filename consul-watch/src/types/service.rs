@@ -1,15 +1,17 @@
+//! Service instances, as registered and as listed.
+
 use std::{collections::BTreeMap, fmt};
 
 use serde::{Deserialize, Serialize};
 
 use super::{ServiceProxy, is_false, is_zero, nullable};
 
-/// One instance of a service.
+/// An instance of a service.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "PascalCase")]
 #[non_exhaustive]
 pub struct Service {
-    /// What it is to the mesh.
+    /// Role in the mesh.
     #[serde(
         default,
         deserialize_with = "nullable",
@@ -44,7 +46,7 @@ pub struct Service {
     /// Weights for DNS.
     #[serde(default, deserialize_with = "nullable")]
     pub weights: Weights,
-    /// Whether tags changed in the catalog survive the agent's synchronisation.
+    /// `true` if tags changed in the catalog survive the agent's synchronisation.
     #[serde(default, deserialize_with = "nullable", skip_serializing_if = "is_false")]
     pub enable_tag_override: bool,
     /// Proxy settings, for proxies and gateways.
@@ -54,7 +56,7 @@ pub struct Service {
         skip_serializing_if = "ServiceProxy::is_empty"
     )]
     pub proxy: ServiceProxy,
-    /// Whether it speaks the mesh's protocol itself.
+    /// Part of the mesh that the instance takes itself: native, or through a sidecar.
     #[serde(
         default,
         deserialize_with = "nullable",
@@ -70,7 +72,7 @@ pub struct Service {
     /// Enterprise partition.
     #[serde(default, deserialize_with = "nullable", skip_serializing_if = "Option::is_none")]
     pub partition: Option<String>,
-    /// Where it runs (Consul 1.17).
+    /// Place in which it runs (Consul 1.17).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub locality: Option<Locality>,
     /// Index of its registration.
@@ -93,7 +95,7 @@ impl Service {
     }
 }
 
-/// One of a service's further addresses.
+/// A further address of a service.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct ServiceAddress {
@@ -103,7 +105,7 @@ pub struct ServiceAddress {
     pub port: i64,
 }
 
-/// Where an instance runs, for routing that prefers what is near.
+/// Place in which an instance runs, for routing that prefers what is near.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct Locality {
@@ -147,7 +149,7 @@ impl ServiceConnect {
     }
 }
 
-/// What a service is to the mesh.
+/// Role of a service in the mesh.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize, Serialize)]
 #[serde(from = "String", into = "String")]
 #[non_exhaustive]
@@ -165,7 +167,7 @@ pub enum ServiceKind {
     IngressGateway,
     /// The newer gateway into the mesh (Consul 1.15).
     ApiGateway,
-    /// One that this crate does not know.
+    /// A word that this crate does not know.
     Other(String),
 }
 

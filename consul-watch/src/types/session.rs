@@ -1,3 +1,5 @@
+//! Sessions and their ids.
+
 use std::{fmt, str::FromStr, time::Duration};
 
 use serde::{Deserialize, Deserializer, Serialize};
@@ -49,7 +51,7 @@ impl From<SessionId> for String {
     }
 }
 
-/// What happens to the keys that a session holds when it ends.
+/// Fate of the keys that a session holds when it ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
@@ -66,7 +68,7 @@ pub enum SessionBehavior {
 #[serde(rename_all = "PascalCase")]
 #[non_exhaustive]
 pub struct Session {
-    /// Its id.
+    /// The session's id.
     #[serde(rename = "ID")]
     pub id: SessionId,
     /// A name for people.
@@ -75,10 +77,10 @@ pub struct Session {
     /// The node that it is bound to.
     #[serde(default, deserialize_with = "nullable")]
     pub node: String,
-    /// How long its keys cannot be acquired after it was invalidated.
+    /// Time for which its keys cannot be acquired after it was invalidated.
     #[serde(default, deserialize_with = "nanos")]
     pub lock_delay: Duration,
-    /// What happens to its keys.
+    /// Fate of its keys.
     #[serde(default)]
     pub behavior: SessionBehavior,
     /// It ends between one and two of these after its last renewal; `None` is never.
@@ -106,11 +108,11 @@ pub struct SessionRequest {
     /// The node to bind to; `None` is the agent's own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
-    /// How long its keys cannot be acquired after it was invalidated. `None`
+    /// Time for which its keys cannot be acquired after it was invalidated. `None`
     /// is Consul's default of 15 s; more than 60 s counts as 60 s.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "go_text")]
     pub lock_delay: Option<Duration>,
-    /// What happens to its keys when it ends.
+    /// Fate of its keys when it ends.
     pub behavior: SessionBehavior,
     /// 10 s to 24 h; `None` is no limit.
     #[serde(rename = "TTL", skip_serializing_if = "Option::is_none", serialize_with = "go_text")]

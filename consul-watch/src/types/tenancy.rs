@@ -1,3 +1,5 @@
+//! Enterprise namespaces and partitions.
+
 use serde::{Deserialize, Serialize};
 
 use super::{AclLink, JsonObject, nullable};
@@ -10,12 +12,12 @@ use super::{AclLink, JsonObject, nullable};
 #[serde(rename_all = "PascalCase")]
 #[non_exhaustive]
 pub struct Namespace {
-    /// Its name, unique in the partition.
+    /// The namespace's name, unique in the partition.
     pub name: String,
     /// A remark for people.
     #[serde(default, deserialize_with = "nullable", skip_serializing_if = "String::is_empty")]
     pub description: String,
-    /// What its tokens get besides their own rights.
+    /// Rights of its tokens besides their own.
     #[serde(
         default,
         rename = "ACLs",
@@ -41,7 +43,7 @@ impl Namespace {
     }
 }
 
-/// What every token of a namespace gets.
+/// Rights of every token of a namespace.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[non_exhaustive]
@@ -65,7 +67,7 @@ impl NamespaceAcls {
 #[serde(rename_all = "PascalCase")]
 #[non_exhaustive]
 pub struct Partition {
-    /// Its name, unique in the datacenter.
+    /// The partition's name, unique in the datacenter.
     pub name: String,
     /// A remark for people.
     #[serde(default, deserialize_with = "nullable", skip_serializing_if = "String::is_empty")]

@@ -1,3 +1,5 @@
+//! Tests of types: what is left out, kept and redacted.
+
 use proptest::prelude::*;
 use serde::de::DeserializeOwned;
 

@@ -1,3 +1,5 @@
+//! Times as Consul writes them.
+
 use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Deserializer, Serializer, de::Error as _};

@@ -1,3 +1,5 @@
+//! Operations, results and errors of transactions.
+
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
@@ -5,7 +7,7 @@ use super::{
     HealthCheck, KvPair, Node, Service, SessionId, is_zero, kv::to_base64, nullable, words,
 };
 
-/// One operation of a transaction.
+/// An operation of a transaction.
 ///
 /// ```
 /// use consul_watch::types::{KvOp, TxnOp};
@@ -52,7 +54,7 @@ impl From<CheckOp> for TxnOp {
 }
 
 words! {
-    /// What a transaction does with a key.
+    /// Verb of a transaction on a key.
     KvVerb {
         /// Writes it.
         Set = "set",
@@ -88,11 +90,11 @@ words! {
 #[serde(rename_all = "PascalCase")]
 #[non_exhaustive]
 pub struct KvOp {
-    /// What to do.
+    /// Verb of the operation.
     pub verb: KvVerb,
     /// The key, or the prefix of keys.
     pub key: String,
-    /// What to write.
+    /// Value to write.
     #[serde(skip_serializing_if = "Bytes::is_empty", serialize_with = "to_base64")]
     pub value: Bytes,
     /// A number to keep with the value.
@@ -196,7 +198,7 @@ impl KvOp {
 }
 
 words! {
-    /// What a transaction does with an object of the catalog.
+    /// Verb of a transaction on an object of the catalog.
     CatalogVerb {
         /// Reads it; fails if it is absent.
         Get = "get",
@@ -215,7 +217,7 @@ words! {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct NodeOp {
-    /// What to do.
+    /// Verb of the operation.
     pub verb: CatalogVerb,
     /// The node.
     pub node: Node,
@@ -225,7 +227,7 @@ pub struct NodeOp {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct ServiceOp {
-    /// What to do.
+    /// Verb of the operation.
     pub verb: CatalogVerb,
     /// Name of its node.
     pub node: String,
@@ -237,13 +239,13 @@ pub struct ServiceOp {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct CheckOp {
-    /// What to do.
+    /// Verb of the operation.
     pub verb: CatalogVerb,
     /// The check, with the name of its node.
     pub check: HealthCheck,
 }
 
-/// What became of a transaction.
+/// Outcome of a transaction.
 #[derive(Debug, Clone, PartialEq)]
 pub enum TxnOutcome {
     /// Everything took effect, at one index.
@@ -253,7 +255,7 @@ pub enum TxnOutcome {
 }
 
 impl TxnOutcome {
-    /// Whether everything took effect.
+    /// Returns `true` if everything took effect.
     pub fn is_committed(&self) -> bool {
         matches!(self, Self::Committed(_))
     }
@@ -310,7 +312,7 @@ pub enum TxnResult {
 pub struct TxnFailure {
     /// The operation, counted from 0.
     pub op_index: usize,
-    /// What Consul says, such as `failed to set key "k", index is stale`.
+    /// Consul's text, such as `failed to set key "k", index is stale`.
     #[serde(default, deserialize_with = "nullable")]
     pub what: String,
 }

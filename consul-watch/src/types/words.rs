@@ -1,3 +1,5 @@
+//! Macro for enums of words that Consul may extend: an unknown one is kept as it is.
+
 /// An enumeration of Consul's words that keeps those it does not know.
 macro_rules! words {
     ($(#[$meta:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident = $word:literal,)+ }) => {
@@ -8,7 +10,7 @@ macro_rules! words {
         #[non_exhaustive]
         pub enum $name {
             $($(#[$doc])* $variant,)+
-            /// One that this crate does not know.
+            /// A word that this crate does not know.
             Other(String),
         }
 

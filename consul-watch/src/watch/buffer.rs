@@ -13,7 +13,7 @@ use tokio::time::{Instant, Sleep, sleep};
 
 use crate::watch::{Snapshot, Watch};
 
-/// How long changes are collected before they are acted on.
+/// Time for which changes are collected before they are acted on.
 ///
 /// The first change starts a quiet time of `min` and sets a deadline of `max`; each further
 /// change starts the quiet time anew, but never past the deadline.

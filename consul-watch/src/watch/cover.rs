@@ -13,8 +13,10 @@
 //!   below it. They tell *that* something changed.
 //!   Where there are no more nodes than connections for them (seven eighths of the watches'
 //!   share), a broad query of each node takes the place of the lists of checks and services: it
-//!   is woken by what happens on its node only, and names it. Without such queries, as behind a
-//!   proxy that passes only documented paths, and with more nodes, everything is listed.
+//!   is woken by what happens on its node only, and names it. With more nodes, and no more than
+//!   4,000 checks or services, one query shows what is on all of them, and each of its answers,
+//!   4 MB at most, names what changed. Where there is more, and without such queries, as behind a
+//!   proxy that passes only documented paths, everything is listed.
 //! - **Targeted reads**, the watches' own queries without blocking, tell
 //!   *what*. A few run at a time. Signals that come while a watch waits for
 //!   its read are one read; a signal that comes while it reads is another.
@@ -74,9 +76,10 @@
 //! pause share the next answer, so churn makes delays longer, and not the load
 //! higher.
 //!
-//! A lone change reaches a watch after one and a half round trips where each node has a query: the
-//! answer on its way, and the read. With lists of everything a check takes as long; a change that
-//! only a listing shows takes one round trip more for each node that is listed before its own.
+//! A lone change reaches a watch after one and a half round trips where each node has a query, or
+//! one query follows all: the answer on its way, and the read. With lists of everything a check
+//! takes as long; a change that only a listing shows takes one round trip more for each node that
+//! is listed before its own.
 //!
 //! So under churn a change of a check waits for the pause after the last list, its
 //! size over 16 MB/s. A change that only a listing shows (an instance, a port, meta)
@@ -109,16 +112,16 @@ use unit::{Runner, Unit};
 
 pub(super) use members::{Signal, Ticket};
 
-/// What broad queries need to know.
+/// Settings of broad queries.
 #[derive(Debug)]
 pub(super) struct Settings {
-    /// Its reads are in order.
+    /// Client whose reads are in order.
     pub(super) client: Client,
     pub(super) wait: Duration,
     pub(super) poll_interval: Duration,
     pub(super) rate_limit: RateLimit,
     pub(super) backoff: Backoff,
-    /// How many prefixes may be followed at the same time.
+    /// Most prefixes that are followed at the same time.
     pub(super) prefixes: usize,
     /// Has room for a broad query of each node, if there are not too many.
     pub(super) slots: Arc<Slots>,
@@ -145,7 +148,9 @@ enum Key {
 impl Key {
     fn kinds(&self) -> Vec<Kind> {
         match self {
-            Self::Catalog => vec![Kind::Checks, Kind::Nodes, Kind::Services],
+            Self::Catalog => {
+                vec![Kind::Checks, Kind::Nodes, Kind::Services, Kind::Everything]
+            }
             Self::Prefix(prefix) => vec![Kind::Prefix(prefix.clone())],
         }
     }
@@ -177,7 +182,7 @@ impl Cover {
             Arc::clone(unit)
         } else {
             let unit = Arc::new(Unit::new(self.stop.child_token()));
-            unit.broad.store(key.kinds().len(), Ordering::Relaxed);
+            unit.broad.store(1, Ordering::Relaxed);
             if key == Key::Catalog {
                 // Until the nodes are counted there is room for as many as there can be: a
                 // connection that is taken back later counts for Consul until its time is over.
@@ -235,7 +240,7 @@ impl Membership {
         }
     }
 
-    /// Where the watch waits to be told to read.
+    /// Returns the ticket on which the watch waits to be told to read.
     pub(super) fn ticket(&self) -> &Ticket {
         &self.ticket
     }

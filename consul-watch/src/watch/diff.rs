@@ -1,3 +1,5 @@
+//! `Diff`: snapshots as added, changed and removed items, by identity.
+
 use std::{
     collections::{BTreeMap, VecDeque},
     fmt,
@@ -12,7 +14,7 @@ use crate::{
     watch::{Buffered, Snapshot, Watch, WatchError},
 };
 
-/// What tells an item of a snapshot from the others, also when it changes.
+/// Identity of an item in a snapshot, which it keeps when it changes.
 pub trait Keyed {
     /// The identity. Its order is the order of events.
     type Key: Ord + Clone + fmt::Debug + Send + 'static;
@@ -130,12 +132,12 @@ keyed! {
     types::AgentService as String = |service| service.service.id.clone();
 }
 
-/// What identifies an instance of a service in a cluster.
+/// Identity of a service instance in a cluster.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct InstanceKey {
     /// Name of its node.
     pub node: String,
-    /// Its id, unique on the node.
+    /// Id of the instance, unique on the node.
     pub service_id: String,
     /// Enterprise partition.
     pub partition: Option<String>,
@@ -145,7 +147,7 @@ pub struct InstanceKey {
     pub peer: String,
 }
 
-/// What has changed from one snapshot to the next.
+/// A difference from one snapshot to the next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event<K, T> {
     /// The first snapshot, sorted by key.
@@ -155,25 +157,25 @@ pub enum Event<K, T> {
     Resync,
     /// An item is gone.
     Removed {
-        /// Its identity.
+        /// Identity of the item.
         key: K,
-        /// What it was.
+        /// The item as it was.
         old: T,
     },
     /// An item is another one.
     Changed {
-        /// Its identity.
+        /// Identity of the item.
         key: K,
-        /// What it was.
+        /// The item as it was.
         old: T,
-        /// What it is.
+        /// The item as it is now.
         new: T,
     },
     /// An item is new.
     Added {
-        /// Its identity.
+        /// Identity of the item.
         key: K,
-        /// What it is.
+        /// The item as it is now.
         new: T,
     },
 }

@@ -1,6 +1,8 @@
+//! Token bucket for the requests of one watch, without a clock of its own.
+
 use std::time::Duration;
 
-/// How often a watch may ask while answers come without blocking.
+/// Rate at which a watch may ask while answers come without blocking.
 ///
 /// A token bucket: `burst` requests at once, then one for each `interval`. A
 /// request that Consul held for longer than the interval is never followed by
@@ -16,7 +18,7 @@ pub struct RateLimit {
     pub burst: u32,
     /// Time for one more request. Default 100 ms.
     pub interval: Duration,
-    /// What the interval grows to under sustained churn. Default 1 s.
+    /// Longest interval, under sustained churn. Default 1 s.
     pub max_interval: Duration,
 }
 

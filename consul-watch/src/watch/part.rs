@@ -120,7 +120,7 @@ pub struct Mapped<T, U> {
     done: Arc<Mutex<Option<Done<T, U>>>>,
 }
 
-/// What was mapped last, and to what.
+/// Data that were mapped last, and the result.
 type Done<T, U> = (Arc<T>, Arc<U>);
 
 impl<T: Send + Sync + 'static, U: Send + Sync> Mapped<T, U> {

@@ -1,3 +1,5 @@
+//! Decides what a watch does after each answer and failure: no sockets, no clock.
+
 use std::time::Duration;
 
 use http::StatusCode;
@@ -8,7 +10,7 @@ use crate::{
     watch::limiter::{Limiter, RateLimit},
 };
 
-/// What a watch does after an attempt.
+/// A watch's next step after an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Step {
     pub(super) publish: Publish,
@@ -33,19 +35,19 @@ pub(super) enum Next {
 pub(super) struct Timing {
     pub(super) started: Duration,
     pub(super) ended: Duration,
-    /// How long Consul was allowed to hold it.
+    /// Time for which Consul was allowed to hold it.
     pub(super) wait: Duration,
 }
 
 impl Timing {
-    /// Whether Consul answered although the time was not over.
+    /// Returns `true` if Consul answered although the time was not over.
     pub(super) fn is_early(self) -> bool {
         // It adds some time at random; clocks differ a little.
         self.ended.saturating_sub(self.started) < self.wait.mul_f64(0.99)
     }
 }
 
-/// What decides about a watch's steps besides its query.
+/// Settings that decide about a watch's steps besides its query.
 #[derive(Debug, Clone)]
 pub(super) struct Settings {
     pub(super) rate_limit: RateLimit,
@@ -54,7 +56,7 @@ pub(super) struct Settings {
     pub(super) seed: u64,
 }
 
-/// How errors are answered.
+/// Classes of errors, by what follows them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Class {
     /// Passes by itself: retried soon.
@@ -160,7 +162,7 @@ impl Plan {
         }
     }
 
-    /// Where the next attempt reads.
+    /// Returns the position that the next attempt reads from.
     pub(super) fn position(&self) -> &Position {
         &self.position
     }

@@ -28,11 +28,11 @@ pub(super) struct Seat {
     membership: Option<Membership>,
     /// Read since it was told to for the first time.
     has_read: bool,
-    /// How often the watch had changed when it lost its last place.
+    /// Activity of the watch when it lost its last place.
     activity: Activity,
 }
 
-/// What a watch does next.
+/// A watch's next step.
 #[derive(Debug)]
 pub(super) enum Turn {
     /// Ask, blocking up to this long, until the token says to stop. The
@@ -114,6 +114,7 @@ impl Seat {
                 continue;
             }
             if claim.place() == Place::Own {
+                let wait = claim.longest_block(wait);
                 return Ok(Turn::Block(wait, claim.revoked().clone(), None));
             }
             if let Some(membership) = &self.membership {

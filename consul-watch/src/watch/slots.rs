@@ -28,6 +28,14 @@ const FEWEST: usize = 12;
 /// shorter than [`SHORTEST_TURN`].
 const ROUND: Duration = Duration::from_secs(10);
 const SHORTEST_TURN: Duration = Duration::from_secs(1);
+/// Requests of a watch that has had its connection for less than this block for [`SHORT_BLOCK`]
+/// only. Consul counts a connection that is closed within a request until the time of the request
+/// is over: when many watches are made at once, the first ones get connections that they soon
+/// have to give back, and there would be no room for the broad queries for a whole minute.
+const YOUNG: Duration = Duration::from_secs(2);
+const SHORT_BLOCK: Duration = Duration::from_secs(1);
+/// Up to this part of the connections may be closed at once without harm.
+const HARMLESS: usize = 8;
 /// After this time a change counts half as much for a watch's place.
 const HALF_LIFE: Duration = Duration::from_mins(1);
 /// A covered watch this busy may take the place of a quiet one: about two changes a minute.
@@ -35,7 +43,7 @@ const BUSY: f64 = 3.0;
 /// It must be busier than the other one by this factor, so that they do not change places to and fro.
 const BUSIER: f64 = 2.0;
 
-/// How often a watch changed lately: the sum of its changes, each of which halves in [`HALF_LIFE`].
+/// Recent changes of a watch: their sum, in which each halves in [`HALF_LIFE`].
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Activity {
     score: f64,
@@ -54,7 +62,7 @@ impl Activity {
     }
 }
 
-/// How a budget of connections is divided once the watches outnumber it.
+/// Division of a budget of connections once the watches outnumber it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Shares {
     /// All, which no moment exceeds.
@@ -81,7 +89,7 @@ impl Shares {
         Self { budget, total, own, reads, turns, prefixes }
     }
 
-    /// How long one of `count` watches in turn may block.
+    /// Returns the time for which one of `count` watches in turn may block.
     fn turn(self, count: usize) -> Duration {
         let crowd = f64::from(u32::try_from(count.max(1)).unwrap_or(u32::MAX));
         let slots = f64::from(u32::try_from(self.turns).unwrap_or(u32::MAX));
@@ -89,7 +97,7 @@ impl Shares {
     }
 }
 
-/// How a watch waits for changes.
+/// Way in which a watch waits for changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
     /// On its own connection.
@@ -275,7 +283,8 @@ impl Slots {
         drop(state);
         let counted = Held::place(place.name());
         let slots = Arc::clone(self);
-        Claim { slots, number, coverable, place, revoked, activity, call: None, counted }
+        let made = Instant::now();
+        Claim { slots, made, number, coverable, place, revoked, activity, call: None, counted }
     }
 
     /// Makes do with so many connections less than the budget.
@@ -373,7 +382,7 @@ impl Slots {
         Ok((permit, self.shares.turn(self.turning.load(Ordering::Relaxed))))
     }
 
-    /// How many watches have which place: own, covered, in turn.
+    /// Returns the number of watches in each place: own, covered, in turn.
     pub(super) fn figures(&self) -> (usize, usize, usize) {
         let state = self.state();
         (state.holders.len(), state.covered, state.turning)
@@ -389,6 +398,7 @@ fn closed() -> Error {
 #[derive(Debug)]
 pub(super) struct Claim {
     slots: Arc<Slots>,
+    made: Instant,
     number: u64,
     coverable: bool,
     place: Place,
@@ -404,12 +414,20 @@ impl Claim {
         self.place
     }
 
+    /// Returns the time for which a request on the watch's own connection may block, `wait` at most.
+    pub(super) fn longest_block(&self, wait: Duration) -> Duration {
+        let takes_back = self.coverable
+            && self.made.elapsed() < YOUNG
+            && self.slots.state().holders.len() > self.slots.shares.total / HARMLESS;
+        if takes_back { wait.min(SHORT_BLOCK) } else { wait }
+    }
+
     /// Cancelled when the watch must give its own connection back.
     pub(super) fn revoked(&self) -> &CancellationToken {
         &self.revoked
     }
 
-    /// How often the watch changed lately.
+    /// Returns the watch's recent changes.
     pub(super) fn activity(&self) -> Activity {
         self.activity
     }

@@ -17,13 +17,13 @@ use crate::{
     },
 };
 
-/// How a watch is doing, apart from its data.
+/// Health of a watch, apart from its data.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct WatchState {
-    /// Whether the data can be trusted to be current.
+    /// Says how far the data can be trusted to be current.
     pub liveness: Liveness,
-    /// Where the watch stands in Consul's history.
+    /// Place of the watch in Consul's history.
     pub position: Position,
     /// When Consul last answered, with or without a change.
     pub last_success: Option<SystemTime>,
@@ -37,7 +37,7 @@ pub struct WatchState {
     pub repairs: u64,
 }
 
-/// Whether a watch's data can be trusted to be current.
+/// Degree to which a watch's data can be trusted to be current.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Liveness {

@@ -52,7 +52,7 @@ impl<T: Send + Sync + 'static> Watch<T> {
         self.receiver.borrow().snapshot.clone()
     }
 
-    /// How the watch is doing.
+    /// Returns the health of the watch.
     pub fn state(&self) -> WatchState {
         let gone = self.receiver.has_changed().is_err();
         let shared = self.receiver.borrow();
@@ -100,7 +100,7 @@ impl<T: Send + Sync + 'static> Watch<T> {
         }
     }
 
-    /// What has happened since the last item, the newest only.
+    /// Returns the newest event since the last item.
     fn take(&mut self) -> Option<Result<Snapshot<T>, WatchError>> {
         let shared = self.receiver.borrow();
         if let Some(snapshot) = &shared.snapshot
@@ -128,7 +128,7 @@ impl<T: Send + Sync + 'static> Watch<T> {
     }
 }
 
-/// Whether there was a change, and the receiver to wait for the next one with.
+/// Outcome of a wait for a change, and the receiver to wait for the next one with.
 type Change<T> = (Result<(), RecvError>, Receiver<Shared<T>>);
 
 async fn change<T: Send + Sync>(mut receiver: Receiver<Shared<T>>) -> Change<T> {

@@ -37,7 +37,7 @@ pub(super) enum Occasion {
 #[derive(Debug)]
 struct Entry {
     watches: u64,
-    /// One of the watches.
+    /// Key of one of the watches.
     key: QueryKey,
     /// The span of that watch: its service or path, and its operation.
     span: tracing::Span,

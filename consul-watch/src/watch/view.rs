@@ -27,7 +27,7 @@ use crate::{
     },
 };
 
-/// What a read's task shows to its subscribers.
+/// State of a read, as its subscribers see it.
 #[derive(Debug)]
 pub(super) struct Shared<T> {
     pub(super) snapshot: Option<Snapshot<T>>,
@@ -43,7 +43,7 @@ impl<T> Shared<T> {
     }
 }
 
-/// One upstream read: asks, lets the [`Plan`] decide, and shows the outcome.
+/// An upstream read: asks, lets the [`Plan`] decide, and shows the outcome.
 pub(super) struct View<Q: Query> {
     watcher: Arc<Inner>,
     query: Q,

@@ -96,15 +96,15 @@ struct Running {
     sender: Box<dyn Any + Send>,
 }
 
-/// How the upstream reads of a [`Watcher`] wait for changes.
+/// Numbers of a [`Watcher`]'s upstream reads, by the way in which they wait for changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Load {
-    /// Those that have a connection of their own.
+    /// Reads that have a connection of their own.
     pub own: usize,
-    /// Those that broad queries stand in for.
+    /// Reads that broad queries stand in for.
     pub covered: usize,
-    /// Those that share a few connections in turn.
+    /// Reads that share a few connections in turn.
     pub in_turn: usize,
     /// Broad queries, each on its connection.
     pub broad: usize,
@@ -184,12 +184,12 @@ impl Watcher {
         watch
     }
 
-    /// How many upstream reads are under way.
+    /// Returns the number of upstream reads under way.
     pub fn active(&self) -> usize {
         self.inner.views().running.len()
     }
 
-    /// How the reads under way wait for changes.
+    /// Returns how many reads wait for changes in which way.
     pub fn load(&self) -> Load {
         let (own, covered, in_turn) = self.inner.slots.figures();
         Load { own, covered, in_turn, broad: self.inner.cover.broad() }
@@ -265,7 +265,7 @@ pub struct WatcherBuilder {
 }
 
 impl WatcherBuilder {
-    /// How long Consul may hold a request. Default 60 s, which most proxies
+    /// Sets the time for which Consul may hold a request. Default 60 s, which most proxies
     /// between let pass; Consul cuts it to 10 min and adds up to a sixteenth.
     pub fn wait(mut self, wait: Duration) -> Self {
         // Consul takes no wait, or 0, for five minutes, and cuts a longer one at ten.
@@ -273,7 +273,7 @@ impl WatcherBuilder {
         self
     }
 
-    /// How often a watch may ask while answers come without blocking.
+    /// Sets the rate at which a watch may ask while answers come without blocking.
     pub fn rate_limit(mut self, limit: RateLimit) -> Self {
         self.rate_limit = limit;
         self
@@ -285,13 +285,13 @@ impl WatcherBuilder {
         self
     }
 
-    /// How often to read what turns out to have nothing to block on. Default 15 s.
+    /// Sets the interval of reads that turn out to have nothing to block on. Default 15 s.
     pub fn poll_interval(mut self, interval: Duration) -> Self {
         self.poll_interval = interval;
         self
     }
 
-    /// How long a read goes on after its last subscriber was dropped, so that
+    /// Sets the time for which a read goes on after its last subscriber was dropped, so that
     /// one who comes back finds it. Default zero.
     pub fn linger(mut self, linger: Duration) -> Self {
         self.linger = linger;
@@ -310,7 +310,8 @@ impl WatcherBuilder {
     /// Sets the most connections that all watches use together. Default 160; fewer than 12
     /// count as 12. Consul serves 200 for each client address by default, and
     /// whatever else runs there needs some too. Where it refuses connections all the same, the
-    /// watcher makes do with fewer, and tries a few more every five minutes.
+    /// watcher makes do with fewer, and tries a few more after half a minute; where those are
+    /// refused, too, later and later, up to eight minutes.
     ///
     /// A sixteenth of them (1 to 8) are for reads that do not block; the others carry
     /// a watch each. More watches than that are followed through a few broad queries;
@@ -336,7 +337,7 @@ impl WatcherBuilder {
         self
     }
 
-    /// What tells the time of [`WatchState::last_success`](crate::watch::WatchState::last_success).
+    /// Sets the clock of [`WatchState::last_success`](crate::watch::WatchState::last_success).
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
         self

@@ -54,7 +54,7 @@ fn is_broad(request: &http::Request<Bytes>) -> bool {
     let path = request.uri().path();
     parameter(request, "keys").is_some()
         || path.starts_with("/v1/catalog/")
-        || path.starts_with("/v1/internal/ui/node/")
+        || path.starts_with("/v1/internal/ui/node")
         || path == "/v1/health/state/any"
 }
 

@@ -77,7 +77,7 @@ impl Transport for Unreliable {
         };
         let path = request.uri().path();
         let broad = path.starts_with("/v1/catalog/")
-            || path.starts_with("/v1/internal/ui/node/")
+            || path.starts_with("/v1/internal/ui/node")
             || path == "/v1/health/state/any";
         let blocks = request.uri().query().is_some_and(|query| query.contains("index="));
         if broad && blocks && *self.deaf_to.lock().unwrap() {
@@ -230,6 +230,17 @@ async fn missing(
     }
 }
 
+/// Waits until each node is followed. Nobody else has connections there: what faults made the
+/// watcher do without is used again.
+async fn follows_nodes(watcher: &Watcher, size: Size) {
+    let whole = timeout(size.limit, async {
+        while watcher.load().broad <= size.nodes {
+            sleep(Duration::from_millis(100)).await;
+        }
+    });
+    assert!(whole.await.is_ok(), "nodes are not followed any more: {:?}", watcher.load());
+}
+
 /// Runs until `time` has passed, at least one round. With `plant` a signal is lost at the end:
 /// returns the services whose watches are wrong then.
 #[expect(clippy::print_stdout, reason = "says what a soak did")]
@@ -293,6 +304,7 @@ async fn soak(
         watcher.load()
     );
     assert_eq!(repairs, 0, "a signal was lost, and found by a periodic read");
+    follows_nodes(&watcher, size).await;
     let mut late = Vec::new();
     if plant {
         *way.deaf_to.lock().unwrap() = true;

@@ -1,3 +1,5 @@
+//! Tests of token providers and of files that rotate.
+
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;

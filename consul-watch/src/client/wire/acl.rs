@@ -1,3 +1,5 @@
+//! Requests of ACL calls, as they go over the wire.
+
 use secrecy::{ExposeSecret, SecretString};
 use wiremock::matchers::{method, path};
 

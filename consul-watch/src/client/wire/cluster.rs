@@ -1,3 +1,5 @@
+//! Requests of calls about agents, servers and their cluster, as they go over the wire.
+
 use super::*;
 use crate::{
     Consistency, QueryOptions, WriteOptions,

@@ -1,3 +1,5 @@
+//! Requests of calls about the mesh, as they go over the wire.
+
 use secrecy::ExposeSecret;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! Requests about namespaces and partitions, as they go over the wire.
+
 use super::*;
 use crate::{
     QueryOptions, TenancyApi, WriteOptions,

@@ -1,3 +1,5 @@
+//! Verdicts of the double's ACLs: what the rules of a token's policies allow together.
+
 use std::collections::BTreeMap;
 
 use super::{Access, Resource, Rules};
@@ -85,17 +87,17 @@ impl Authorizer {
         Self { accessor: accessor.to_owned(), holder, default_allow, detailed, rules }
     }
 
-    /// Whether ACLs are on.
+    /// Returns `true` if ACLs are on.
     pub(in crate::testing) fn enforces(&self) -> bool {
         self.holder != Holder::Anybody
     }
 
-    /// Whether answers say that something was left out.
+    /// Returns `true` if answers say that something was left out.
     pub(in crate::testing) fn says_filtered(&self) -> bool {
         self.detailed && self.holder == Holder::Token
     }
 
-    /// Whether this may be done to a name; the empty name for what has none.
+    /// Returns `true` if this may be done to a name; the empty name for what has none.
     pub(in crate::testing) fn allows(
         &self,
         resource: Resource,
@@ -123,7 +125,7 @@ impl Authorizer {
         }
     }
 
-    /// Whether all keys under a prefix may be deleted.
+    /// Returns `true` if all keys under a prefix may be deleted.
     pub(in crate::testing) fn allows_tree(&self, prefix: &str) -> bool {
         if !self.enforces() {
             return true;

@@ -1,3 +1,5 @@
+//! Consul's ACL rules, from HCL or JSON.
+
 use serde_json::{Map, Value};
 
 use super::hcl;

@@ -1,3 +1,5 @@
+//! Evaluation of filter expressions on the JSON of an answer.
+
 use regex::Regex;
 use serde_json::Value;
 

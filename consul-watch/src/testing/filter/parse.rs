@@ -1,3 +1,5 @@
+//! Parser of filter expressions, with Consul's errors.
+
 use super::{Expression, Operator, Selector};
 
 /// Deepest nesting; each level takes space on the stack.

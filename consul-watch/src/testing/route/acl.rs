@@ -1,3 +1,5 @@
+//! Routes of `/v1/acl/`.
+
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 

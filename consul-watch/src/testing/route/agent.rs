@@ -1,3 +1,5 @@
+//! Routes of `/v1/agent/` for services, checks and maintenance.
+
 use serde_json::{Map, Value, json};
 
 use super::{

@@ -1,3 +1,5 @@
+//! `Call`: a request to the double with its parameters and body, checked as Consul checks them.
+
 use std::{collections::HashMap, fmt, time::Duration};
 
 use bytes::Bytes;
@@ -226,7 +228,7 @@ impl Call {
         }
     }
 
-    /// Whether the answer depends on the leader.
+    /// Returns `true` if the answer depends on the leader.
     pub(in crate::testing) fn needs_leader(&self) -> bool {
         const OWN: [&str; 3] = ["v1/agent/", "v1/event/", "v1/status/"];
         !self.stale && !OWN.iter().any(|own| self.path.starts_with(own))

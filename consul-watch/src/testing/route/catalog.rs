@@ -1,3 +1,5 @@
+//! Routes of `/v1/catalog/` and `/v1/health/`, and what a token may see of them.
+
 use serde_json::{Map, Value, json};
 
 use super::{
@@ -279,7 +281,7 @@ fn checks(state: &State, ask: Ask<'_>, which: Checks<'_>) -> Result<Reply, Refus
     Ok(ask.list(list, seen, left_out))
 }
 
-/// Whether only passing instances are asked for.
+/// Returns `true` if only passing instances are asked for.
 pub(super) fn only_passing(ask: Ask<'_>) -> Result<bool, Refused> {
     match ask.call.param("passing") {
         None | Some("false" | "0") => Ok(false),

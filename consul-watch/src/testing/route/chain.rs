@@ -1,3 +1,5 @@
+//! Route of discovery chains.
+
 use serde_json::json;
 
 use super::{Ask, Path, call::bad_request};

@@ -1,3 +1,5 @@
+//! Routes of configuration entries.
+
 use serde_json::{Value, json};
 
 use super::{

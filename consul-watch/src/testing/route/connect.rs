@@ -1,3 +1,5 @@
+//! Routes of `/v1/connect/`: certificates and intentions.
+
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -91,7 +93,7 @@ fn configure(state: &mut State, ask: Ask<'_>) -> Answered {
     state.ca_configure(new, ask.now).map(|()| Reply::empty(200))
 }
 
-/// Whether a connection may be made to a service of this agent.
+/// Judges a connection to a service of this agent.
 pub(super) fn authorize(state: &State, ask: Ask<'_>) -> Answered {
     #[derive(Default, Deserialize)]
     #[serde(rename_all = "PascalCase", default)]

@@ -1,3 +1,5 @@
+//! Routes of user events.
+
 use super::{Ask, Path};
 use crate::testing::{
     acl::{Access, Resource},

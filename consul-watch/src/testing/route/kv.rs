@@ -1,3 +1,5 @@
+//! Routes of the KV store.
+
 use http::Method;
 use serde_json::{Value, json};
 

@@ -1,3 +1,5 @@
+//! Routes of prepared queries.
+
 use http::Method;
 use serde_json::{Value, json};
 

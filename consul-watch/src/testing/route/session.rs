@@ -1,3 +1,5 @@
+//! Routes of sessions.
+
 use serde_json::{Value, json};
 
 use super::{Ask, Path, json};

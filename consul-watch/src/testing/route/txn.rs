@@ -1,3 +1,5 @@
+//! Route of transactions.
+
 use serde_json::{Value, json};
 
 use super::{

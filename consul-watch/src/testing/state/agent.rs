@@ -1,3 +1,5 @@
+//! The double's local agent: its services and checks, and how they reach the catalog.
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,

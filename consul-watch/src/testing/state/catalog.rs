@@ -1,3 +1,5 @@
+//! The double's catalog: nodes, instances and checks, with the indexes of their tables.
+
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
@@ -586,6 +588,17 @@ impl State {
         let seen = Seen::by_content(index, &content);
         let checks = checks.map(|record| record.check.clone()).collect();
         (Some((record.node.clone(), services, checks)), seen)
+    }
+
+    /// All nodes with their instances and checks: a read that any change of these wakes.
+    pub(in crate::testing) fn whole_nodes(&self) -> (Vec<WholeNode>, Seen) {
+        let index = self.tables.nodes.max(self.tables.services).max(self.tables.checks);
+        let nodes = self.nodes.values().map(|record| {
+            let services = record.services.values().cloned().collect();
+            let checks = record.checks.values().map(|record| record.check.clone()).collect();
+            (record.node.clone(), services, checks)
+        });
+        (nodes.collect(), Seen::by_index(index))
     }
 
     /// Instances of a service with their own and their nodes' checks. Only

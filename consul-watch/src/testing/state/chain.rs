@@ -104,7 +104,7 @@ impl Compiler<'_> {
         self.state.config_get(kind, name).0
     }
 
-    /// Whether the protocol that is asked for rules out routers and splitters.
+    /// Returns `true` if the protocol that is asked for rules out routers and splitters.
     fn is_plain(&self) -> bool {
         self.change.protocol().is_some_and(|protocol| !is_http(protocol))
     }

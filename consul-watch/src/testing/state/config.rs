@@ -1,3 +1,5 @@
+//! Configuration entries of the double.
+
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};

@@ -1,3 +1,5 @@
+//! Certificate authority of the double's mesh.
+
 use std::{
     collections::BTreeMap,
     fmt,

@@ -1,3 +1,5 @@
+//! Network coordinates in the double.
+
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};

@@ -1,3 +1,5 @@
+//! User events in the double: the last 256.
+
 use std::collections::VecDeque;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};

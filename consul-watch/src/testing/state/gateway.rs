@@ -291,7 +291,7 @@ impl State {
         self.gateways.index = index;
     }
 
-    /// Whether a wildcard of this kind of gateway takes a service in. Ingress
+    /// Returns `true` if a wildcard of this kind of gateway takes a service in. Ingress
     /// gateways of current servers take only what the mesh reaches.
     fn wildcard_takes(&self, kind: &str, service: &str) -> bool {
         kind != INGRESS || self.is_1_8() || self.has_mesh_instance(service)

@@ -1,3 +1,5 @@
+//! Intentions in the double, by precedence.
+
 use std::{collections::BTreeMap, time::SystemTime};
 
 use serde::Deserialize;
@@ -217,7 +219,7 @@ impl State {
         (list, Seen::by_content(self.intentions.index, &content))
     }
 
-    /// Whether a connection may be made.
+    /// Judges a connection from one service to another, by the intention that comes first.
     pub(in crate::testing) fn intention_verdict(&self, source: &str, destination: &str) -> Verdict {
         let fits = |name: &str, wanted: &str| name == "*" || name == wanted;
         let found = self.sorted(|body| {

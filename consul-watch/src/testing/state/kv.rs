@@ -1,3 +1,5 @@
+//! The double's KV store: pairs, locks and tombstones.
+
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -158,7 +160,7 @@ impl State {
         self.tables.kvs = index;
     }
 
-    /// Whether the key's lock-delay runs.
+    /// Returns `true` if the key's lock-delay runs.
     pub(super) fn is_delayed(&self, key: &str, now: Instant) -> bool {
         self.lock_delays.get(key).is_some_and(|until| *until > now)
     }

@@ -1,3 +1,5 @@
+//! Prepared queries of the double.
+
 mod template;
 
 use std::collections::{BTreeMap, HashSet};
@@ -165,7 +167,7 @@ impl QueryBody {
         }
     }
 
-    /// Whether an instance is among its results, but for checks.
+    /// Returns `true` if an instance is among its results, but for checks.
     fn wants(&self, entry: &ServiceEntry) -> bool {
         let wanted = &self.service;
         let has = |tag: &str| entry.service.tags.iter().any(|have| have.eq_ignore_ascii_case(tag));
@@ -179,7 +181,7 @@ impl QueryBody {
             && all_in(&wanted.service_meta, &entry.service.meta)
     }
 
-    /// Whether the instance's checks allow it.
+    /// Returns `true` if the instance's checks allow it.
     fn is_healthy(&self, entry: &ServiceEntry) -> bool {
         let counted =
             |id: &String| !self.service.ignore_check_ids.iter().any(|ignored| ignored == id);
@@ -373,7 +375,7 @@ impl State {
         exact.or_else(longest).map(|query| query.rendered(asked)).transpose()
     }
 
-    /// Whether the token may be told what such a query is.
+    /// Refuses a token that may not be told what such a query is.
     pub(in crate::testing) fn query_vet_explain(
         query: &QueryBody,
         who: &Authorizer,

@@ -1,3 +1,5 @@
+//! Sessions of the double: what keeps them alive, and what their end does.
+
 use std::time::Duration;
 
 use serde::Deserialize;

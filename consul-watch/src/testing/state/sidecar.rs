@@ -1,3 +1,5 @@
+//! Sidecar services that the agent adds to a registration.
+
 use std::{ops::RangeInclusive, time::Duration};
 
 use super::{LocalAgent, Refused, agent::NewCheck, agent::NewService};

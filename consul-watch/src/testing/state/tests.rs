@@ -1,3 +1,5 @@
+//! Tests of the double's state without HTTP.
+
 use std::time::Duration;
 
 use serde_json::json;

@@ -37,7 +37,7 @@ pub(in crate::testing) enum TxnFound {
 }
 
 impl TxnFound {
-    /// Whether the token may see it.
+    /// Returns `true` if the token may see it.
     pub(in crate::testing) fn is_seen_by(&self, who: &Authorizer) -> bool {
         let (resource, name) = match self {
             Self::Kv(pair) => (Resource::Key, &pair.key),

@@ -19,8 +19,9 @@ const LONGEST_COUNT: Duration = Duration::from_millis(500);
 /// A server that stops ends its connections in any order: one that served before and ended within
 /// this time before a refusal says that it stops.
 const STOPPING: Duration = Duration::from_millis(100);
-/// For so long the server may count a connection that was closed on this side.
-const LINGERING: Duration = Duration::from_millis(500);
+/// For so long the server may count a connection that was closed on this side: within a request
+/// that blocks until the time of that is over, which is a second where many are closed at once.
+pub(super) const LINGERING: Duration = Duration::from_millis(1500);
 
 /// The open connections of a pool, and which of them the server refused.
 ///
@@ -49,7 +50,7 @@ struct State {
     counted: u64,
 }
 
-/// One event: the refusals that arrive together.
+/// Refusals that arrive together: one event.
 #[derive(Debug)]
 struct Count {
     began: Instant,
@@ -58,12 +59,12 @@ struct Count {
     /// Connections that were opened later do not belong to it.
     latest: u64,
     open: usize,
-    /// Those that were closed just before.
+    /// Number of connections that were closed just before.
     lingering: usize,
     refused: usize,
 }
 
-/// One open connection. It counts as open until this is dropped.
+/// An open connection. It counts as open until this is dropped.
 #[derive(Debug)]
 pub(super) struct Open {
     connections: Arc<Connections>,

@@ -1,3 +1,5 @@
+//! Tests of the pool against servers that answer, refuse, hang and stop.
+
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures::future::join_all;
@@ -7,7 +9,7 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 
-use super::*;
+use super::{refusals::LINGERING, *};
 
 const LIMIT: Duration = Duration::from_secs(30);
 const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
@@ -427,7 +429,7 @@ async fn refusals_that_closed_connections_explain_say_nothing() {
     for open in &served {
         open.served();
     }
-    sleep(Duration::from_millis(500)).await;
+    sleep(LINGERING).await;
     let all = young[1..].len() + served.len() + late.len();
     let counts = join_all(late.iter().map(|open| open.refused(true))).await;
     // The one that was refused first is not closed yet.

@@ -25,11 +25,11 @@ pub(super) type Listing = BTreeMap<String, Instance>;
 /// Services to read again.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Changes {
-    /// Those with these names.
+    /// Names of those that changed.
     pub(super) services: BTreeSet<String>,
     /// Every one of them.
     pub(super) all: bool,
-    /// Those that were read at an index past this one, or are being read.
+    /// Index past which all that were read, or are being read, are read again.
     pub(super) past: Option<u64>,
 }
 
@@ -57,22 +57,22 @@ struct Check {
     seen: u64,
 }
 
-/// Whether the instances of all nodes are known.
+/// Knowledge of the instances on all nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Known {
     /// No: a change in the catalog of services may concern each of them.
     #[default]
     Nothing,
-    /// They are being listed.
+    /// Nodes are being listed.
     Partly,
     /// Yes, and every service was read again since.
     All,
 }
 
-/// Whether everything on a node changed, and since which index.
+/// Index since when everything on a node changed, if it did.
 type Touched = Option<u64>;
 
-/// What the broad queries of the catalog have shown so far.
+/// Rows of the catalog as the broad queries have shown them so far.
 ///
 /// Completeness: what a service's instances show is made of instances, their
 /// nodes and their checks, and Consul gives each of these a new `ModifyIndex`
@@ -105,7 +105,7 @@ pub(super) struct Catalog {
     due: BTreeMap<String, Touched>,
     /// Nodes that are being listed.
     listing: HashMap<String, Touched>,
-    /// How many lists of checks there were.
+    /// Number of lists of checks so far.
     answers: u64,
 }
 
@@ -278,17 +278,22 @@ impl Catalog {
         Some(node)
     }
 
-    /// Whether nodes are being listed or wait for it.
+    /// Returns `true` if nodes are being listed or wait for it.
     pub(super) fn is_listing(&self) -> bool {
         !self.due.is_empty() || !self.listing.is_empty()
     }
 
-    /// Whether listings are kept, or will be.
+    /// Returns `true` if listings are kept, or will be.
     pub(super) fn keeps_listings(&self) -> bool {
         self.known != Known::Nothing
     }
 
-    /// How many nodes there are.
+    /// Number of checks.
+    pub(super) fn check_count(&self) -> usize {
+        self.checks.values().map(HashMap::len).sum()
+    }
+
+    /// Number of nodes.
     pub(super) fn node_count(&self) -> usize {
         self.nodes.len()
     }

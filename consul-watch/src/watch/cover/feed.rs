@@ -3,7 +3,7 @@
 use std::{borrow::Cow, collections::BTreeMap, time::Duration};
 
 use http::StatusCode;
-use serde::Deserialize;
+use serde::{Deserialize, de::IgnoredAny};
 
 use super::catalog::{CheckRow, Instance, Listing};
 use crate::{
@@ -17,8 +17,12 @@ use crate::{
 /// many are read in a second, however often it changes.
 const BYTES_PER_SECOND: f64 = 16.0 * 1024.0 * 1024.0;
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// So many times in a row the query of a node is asked again without a pause. Consul holds it only
+/// if nothing at all has changed since the answer before, on any node: the sooner it is asked
+/// again, the fewer whole answers it takes until it is held.
+const PROMPT: u32 = 10;
 
-/// One broad query.
+/// A broad query.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Kind {
     /// The checks of all nodes and services.
@@ -31,10 +35,12 @@ pub(super) enum Kind {
     Prefix(String),
     /// The instances and checks of one node.
     Node(String),
+    /// The instances and checks of all nodes.
+    Everything,
 }
 
 impl Kind {
-    /// Whether a change can change what such a query shows. Those of single
+    /// Returns `true` if a change can change what such a query shows. Those of single
     /// services are told by name.
     pub(super) fn concerns(&self, scope: &Scope) -> bool {
         match self {
@@ -43,7 +49,9 @@ impl Kind {
             Self::Nodes => matches!(scope, Scope::Nodes | Scope::CatalogServices | Scope::Checks),
             Self::Services => *scope == Scope::CatalogServices,
             Self::Prefix(_) => true,
-            Self::Node(_) => matches!(scope, Scope::CatalogServices | Scope::Checks),
+            Self::Node(_) | Self::Everything => {
+                matches!(scope, Scope::CatalogServices | Scope::Checks)
+            }
         }
     }
 
@@ -65,12 +73,14 @@ impl Kind {
             Self::Node(name) => Request::get("internal.ui.node", "/v1/internal/ui/node")
                 .segment(name)
                 .accept(StatusCode::NOT_FOUND),
+            // Its list of all of them, with the same reservation.
+            Self::Everything => Request::get("internal.ui.nodes", "/v1/internal/ui/nodes"),
         };
         client.send(request.query(options)).await
     }
 }
 
-/// What a broad answer means.
+/// Meaning of a broad answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Move {
     /// It is the first: what follows is compared with it.
@@ -85,7 +95,7 @@ pub(super) enum Move {
     Unknown,
 }
 
-/// Where a broad query stands.
+/// State of a broad query.
 #[derive(Debug)]
 pub(super) struct Feed {
     pub(super) kind: Kind,
@@ -104,10 +114,13 @@ impl Feed {
     ) -> Self {
         // Its size slows it down under churn, not the churn alone.
         limit.max_interval = limit.interval;
+        if let Kind::Node(_) = kind {
+            limit.burst = limit.burst.max(PROMPT);
+        }
         Self { kind, index: None, limiter: Limiter::new(limit), backoff, poll_interval }
     }
 
-    /// Whether there is an answer to compare with.
+    /// Returns `true` if there is an answer to compare with.
     pub(super) fn has_baseline(&self) -> bool {
         self.index.is_some()
     }
@@ -121,7 +134,7 @@ impl Feed {
         self.index.unwrap_or_default()
     }
 
-    /// What an answer with this index means. `early` says that it came before
+    /// Returns the meaning of an answer with this index. `early` says that it came before
     /// the time that the query was allowed to block.
     pub(super) fn answered(&mut self, index: Option<u64>, early: bool) -> Move {
         self.backoff.reset();
@@ -138,7 +151,7 @@ impl Feed {
         }
     }
 
-    /// How long to wait after an answer of this size.
+    /// Returns the pause after an answer of this size.
     pub(super) fn pause(
         &mut self,
         moved: Move,
@@ -150,6 +163,7 @@ impl Feed {
         match moved {
             Move::Same | Move::Backwards => rest,
             Move::Unknown => rest.max(self.poll_interval),
+            Move::Baseline | Move::Newer(_) if matches!(self.kind, Kind::Node(_)) => rest,
             Move::Baseline | Move::Newer(_) => {
                 let bytes = f64::from(u32::try_from(bytes).unwrap_or(u32::MAX));
                 rest.max(Duration::from_secs_f64(bytes / BYTES_PER_SECOND).min(LONGEST_PAUSE))
@@ -157,7 +171,7 @@ impl Feed {
         }
     }
 
-    /// How long to wait after a failure; the answer that follows is a new baseline.
+    /// Returns the pause after a failure; the answer that follows is a new baseline.
     pub(super) fn failed(&mut self, error: &crate::Error) -> Duration {
         self.index = None;
         // What no retry cures here may be cured by an operator.
@@ -194,6 +208,12 @@ pub(super) async fn list(client: Client, node: String) -> Result<Option<Listing>
         let services = node.services.unwrap_or_default().into_iter();
         services.map(|(id, json)| (id, instance(json))).collect()
     }))
+}
+
+/// Returns the number of names in a list of services.
+pub(super) fn service_names(response: &Response) -> Result<usize> {
+    let names: Option<BTreeMap<String, Option<Vec<IgnoredAny>>>> = response.json()?;
+    Ok(names.unwrap_or_default().len())
 }
 
 #[derive(Deserialize)]
@@ -251,4 +271,32 @@ pub(super) fn checks<T>(
 pub(super) fn nodes(response: &Response) -> Result<BTreeMap<String, u64>> {
     let list: Option<Vec<NameJson>> = response.json()?;
     Ok(list.unwrap_or_default().into_iter().map(|json| (json.node, json.modify_index)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_nodes_query_is_asked_again_at_once_until_it_is_held() {
+        let feed = |kind| {
+            let poll = Duration::from_secs(15);
+            Feed::new(kind, RateLimit::default(), Backoff::default(), poll)
+        };
+        let (mut node, mut all) = (feed(Kind::Node("n".into())), feed(Kind::Everything));
+        let (mut now, took) = (Duration::from_secs(100), Duration::from_millis(5));
+        let mut pauses = |feed: &mut Feed| -> Vec<Duration> {
+            let mut next = || {
+                let pause = feed.pause(Move::Newer(1), now, now + took, 160 * 1024);
+                now += took + pause;
+                pause
+            };
+            (0..30).map(|_| next()).collect()
+        };
+        let of_node = pauses(&mut node);
+        assert!(of_node[..9].iter().all(Duration::is_zero), "{of_node:?}");
+        // Where it is never held, because there is no end of changes.
+        assert!(of_node[20..].iter().all(|pause| *pause > took * 10), "{of_node:?}");
+        assert!(pauses(&mut all)[0] >= Duration::from_millis(9), "its size slows it down");
+    }
 }

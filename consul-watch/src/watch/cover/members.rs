@@ -21,7 +21,7 @@ const GRACE: Duration = Duration::from_secs(30);
 /// With many broad queries failures come in crowds: watches hear of one in this time.
 const FAILURES: Duration = Duration::from_secs(1);
 
-/// What a covered watch is told to do.
+/// An instruction to a covered watch.
 #[derive(Debug, Clone)]
 pub(crate) enum Signal {
     /// Read again.
@@ -34,7 +34,7 @@ pub(crate) enum Signal {
     Failed(Arc<Error>),
 }
 
-/// Where a covered watch waits for signals.
+/// Mailbox of a covered watch for signals.
 #[derive(Debug, Default)]
 pub(crate) struct Ticket {
     state: Mutex<State>,
@@ -54,7 +54,7 @@ struct State {
     periodic: bool,
     /// A periodic read found a difference, and no signal has come since.
     found: bool,
-    /// What the broad queries had shown for certain when the read began; see [`Floor`].
+    /// Index that the broad queries had passed for certain when the read began; see [`Floor`].
     floor: u64,
 }
 
@@ -82,7 +82,7 @@ impl Floor {
     }
 }
 
-/// What to do after a read of a covered watch.
+/// Consequence of a read of a covered watch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum After {
     Nothing,
@@ -141,7 +141,7 @@ impl Ticket {
         }
     }
 
-    /// How long the watch has been told of what it has not yet shown.
+    /// Returns the time since the signal for what the watch has not yet shown.
     pub(crate) fn told_for(&self) -> Option<Duration> {
         self.state().told.map(|told| told.elapsed())
     }
@@ -309,7 +309,7 @@ impl Members {
         self.found.push_back((Instant::now(), number));
     }
 
-    /// How many services are watched.
+    /// Number of services that are watched.
     pub(super) fn service_count(&self) -> usize {
         self.services.len()
     }

@@ -1,6 +1,10 @@
-//! One node as its own broad query lists it: instances and checks. No sockets, no clock.
+//! Nodes with their instances and checks, as a broad query of one node or of all lists them. No
+//! sockets, no clock.
 
-use std::{borrow::Cow, collections::BTreeSet};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use serde::Deserialize;
 
@@ -19,6 +23,17 @@ struct Row {
     service: Box<str>,
     /// `ModifyIndex`; 0 shows nothing, so such a row counts as changed.
     modified: u64,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct NamedJson<'a> {
+    #[serde(borrow)]
+    node: Cow<'a, str>,
+    #[serde(borrow)]
+    services: Option<Vec<ServiceJson<'a>>>,
+    #[serde(borrow)]
+    checks: Option<Vec<CheckJson<'a>>>,
 }
 
 #[derive(Deserialize)]
@@ -62,16 +77,30 @@ impl NodeRows {
         if body.is_empty() {
             return Ok(Self::default());
         }
-        let Some(node) = serde_json::from_slice::<Option<NodeJson<'_>>>(body)? else {
-            return Ok(Self::default());
-        };
+        let node = serde_json::from_slice::<Option<NodeJson<'_>>>(body)?;
+        Ok(node.map(|node| Self::new(node.services, node.checks)).unwrap_or_default())
+    }
+
+    /// Decodes an answer of `internal/ui/nodes`: the rows of all nodes, by name.
+    ///
+    /// # Errors
+    ///
+    /// The decoder's, for an answer of another form.
+    pub(super) fn decode_all(body: &[u8]) -> serde_json::Result<BTreeMap<String, Self>> {
+        let nodes = serde_json::from_slice::<Option<Vec<NamedJson<'_>>>>(body)?.unwrap_or_default();
+        let rows = nodes
+            .into_iter()
+            .map(|node| (node.node.into_owned(), Self::new(node.services, node.checks)));
+        Ok(rows.collect())
+    }
+
+    fn new(services: Option<Vec<ServiceJson<'_>>>, checks: Option<Vec<CheckJson<'_>>>) -> Self {
         let row = |id: &str, service: &str, modified| Row {
             id: id.into(),
             service: service.into(),
             modified,
         };
-        let services = node.services.unwrap_or_default();
-        let checks = node.checks.unwrap_or_default();
+        let (services, checks) = (services.unwrap_or_default(), checks.unwrap_or_default());
         let mut rows = Self {
             services: services.iter().map(|it| row(&it.id, &it.service, it.modify_index)).collect(),
             checks: checks
@@ -81,7 +110,22 @@ impl NodeRows {
         };
         rows.services.sort_unstable_by(|a, b| a.id.cmp(&b.id));
         rows.checks.sort_unstable_by(|a, b| a.id.cmp(&b.id));
-        Ok(rows)
+        rows
+    }
+
+    /// Adds the names of the services that may look other than they did, on all nodes.
+    pub(super) fn name_all_changed(
+        old: &BTreeMap<String, Self>,
+        new: &BTreeMap<String, Self>,
+        names: &mut BTreeSet<String>,
+    ) {
+        let nothing = Self::default();
+        for (node, rows) in new {
+            rows.name_changed(old.get(node).unwrap_or(&nothing), names);
+        }
+        for (_gone, rows) in old.iter().filter(|(node, _rows)| !new.contains_key(*node)) {
+            rows.name_all(names);
+        }
     }
 
     /// Adds the names of all services on the node.
@@ -184,6 +228,27 @@ mod tests {
         }
         assert!(NodeRows::decode(br#"[{"ID":"a"}]"#).is_err());
         assert!(NodeRows::decode(br#"{"Services":[{"ID":"a"}]}"#).is_err());
+    }
+
+    #[test]
+    fn a_list_of_all_nodes_names_what_changed_on_each() {
+        let list = |nodes: &[(&str, &str, u64)]| {
+            let nodes: Vec<Value> = nodes
+                .iter()
+                .map(|(node, service, modified)| {
+                    let row = json!({ "ID": "a", "Service": service, "ModifyIndex": modified });
+                    json!({ "Node": node, "Address": "10.0.0.1", "Services": [row], "Checks": null })
+                })
+                .collect();
+            NodeRows::decode_all(json!(nodes).to_string().as_bytes()).unwrap()
+        };
+        let old = list(&[("n1", "same", 1), ("n2", "edited", 1), ("n3", "gone", 1)]);
+        let new = list(&[("n1", "same", 1), ("n2", "edited", 2), ("n4", "came", 3)]);
+        let mut names = BTreeSet::new();
+        NodeRows::name_all_changed(&old, &new, &mut names);
+        assert_eq!(names.into_iter().collect::<Vec<_>>(), ["came", "edited", "gone"]);
+        assert!(NodeRows::decode_all(b"null").unwrap().is_empty());
+        assert!(NodeRows::decode_all(br#"{"Node":"n1"}"#).is_err());
     }
 
     fn table(services: std::ops::Range<u8>) -> impl Strategy<Value = Table> {

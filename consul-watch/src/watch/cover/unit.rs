@@ -33,8 +33,15 @@ use crate::{
 const LISTERS: usize = 1;
 /// After a node could not be listed, services are read one by one for this long.
 const NO_LISTINGS: Duration = Duration::from_mins(1);
-/// After nodes could not be followed one by one, everything is listed for this long.
+/// After nodes could not be followed one by one, or all with one query, everything is listed for
+/// this long.
 const NO_NODES: Duration = Duration::from_hours(6);
+/// All nodes are followed with one query while its answers are no longer than this many bytes:
+/// each change brings a whole one.
+const LARGEST_DUMP: usize = 4 * 1024 * 1024;
+/// Most checks, or services, with which that is tried. An instance with its check takes 450 bytes
+/// at least, so there is room for metadata, and for instances without a check.
+const MOST_DUMPED: usize = 4_000;
 /// When there are few watches left, the connections of nodes are theirs, for at least this long.
 const NO_NODES_WITHOUT_CROWD: Duration = Duration::from_secs(10);
 /// So many answers in a row may say that a listed node is not there. They come [`SAME_NODES`]
@@ -94,10 +101,10 @@ fn periodic_round(watches: usize) -> (Duration, usize) {
     (rest, count.ceil() as usize)
 }
 
-/// One of a unit's broad queries.
+/// A broad query of a unit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Which {
-    /// One of those that list everything, by its place.
+    /// A query that lists everything of its kind, by its place.
     Whole(usize),
     /// That of a node.
     Node(String),
@@ -128,19 +135,22 @@ struct NodeFeed {
     stop: CancellationToken,
 }
 
-/// How a unit that covers the catalog follows it.
+/// Way in which a unit follows the catalog.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mode {
     /// Not known before the nodes have been counted.
     Undecided,
     /// Lists of all checks and services; nodes are listed when something changed.
     Lists,
+    /// A single query of everything on all nodes: its answers name what changed.
+    Dump,
     /// A broad query of each node: it is woken by what happens there, and names it.
     Nodes,
 }
 
-/// Place of the list of nodes among the whole queries of the catalog.
+/// Places among the whole queries of the catalog.
 const NODES: usize = 1;
+const DUMP: usize = 3;
 
 /// The task of a [`Unit`].
 pub(super) struct Runner {
@@ -153,6 +163,7 @@ pub(super) struct Runner {
     started: Instant,
     no_listings_until: Duration,
     no_nodes_until: Duration,
+    no_dump_until: Duration,
     asks: FuturesUnordered<BoxFuture<'static, Option<Asked>>>,
     listings: FuturesUnordered<BoxFuture<'static, (String, Result<Option<Listing>>)>>,
     /// The query of all services, held back while nodes are listed for it:
@@ -166,6 +177,12 @@ pub(super) struct Runner {
     same_nodes: bool,
     /// Some node's own query has been answered, so Consul has such queries.
     nodes_served: bool,
+    /// Instances and checks of all nodes, while one query follows them.
+    dumped: BTreeMap<String, NodeRows>,
+    /// Number of services, as they were listed first.
+    names: usize,
+    /// The way in which the catalog is to be followed from now on.
+    wanted: Option<Mode>,
 }
 
 impl Drop for Runner {
@@ -191,6 +208,7 @@ impl Runner {
             started: Instant::now(),
             no_listings_until: Duration::ZERO,
             no_nodes_until: Duration::ZERO,
+            no_dump_until: Duration::ZERO,
             asks: FuturesUnordered::new(),
             listings: FuturesUnordered::new(),
             parked: None,
@@ -199,6 +217,9 @@ impl Runner {
             nodes: BTreeMap::new(),
             same_nodes: false,
             nodes_served: false,
+            dumped: BTreeMap::new(),
+            names: 0,
+            wanted: None,
         }
     }
 
@@ -207,7 +228,9 @@ impl Runner {
         let unit = Arc::clone(&self.unit);
         match self.mode {
             Mode::Lists => self.ask(Which::Whole(0), Duration::ZERO),
-            Mode::Undecided | Mode::Nodes => self.ask(Which::Whole(NODES), Duration::ZERO),
+            Mode::Undecided | Mode::Dump | Mode::Nodes => {
+                self.ask(Which::Whole(NODES), Duration::ZERO);
+            }
         }
         let mut random = fastrand::Rng::with_seed(self.settings.seed);
         let (mut round, mut count) = (pin!(tokio::time::sleep(SHORTEST_ROUND)), 0);
@@ -283,6 +306,20 @@ impl Runner {
             );
             return self.give_nodes_up(NO_NODES);
         }
+        if let (Which::Whole(DUMP), Err(error)) = (&which, &outcome)
+            && !error.is_retryable()
+        {
+            tracing::debug!(
+                error = error as &dyn std::error::Error,
+                "nodes cannot be followed with one query"
+            );
+            self.wanted = Some(Mode::Lists);
+        }
+        match self.wanted.take() {
+            Some(Mode::Dump) => return self.follow_all_nodes(),
+            Some(_) => return self.give_dump_up(),
+            None => {}
+        }
         let feed = match &which {
             Which::Whole(at) => self.feeds.get_mut(*at),
             Which::Node(name) => self.nodes.get_mut(name).map(|node| &mut node.feed),
@@ -351,12 +388,13 @@ impl Runner {
         let nodes = self.listed.len();
         let allowed = self.started.elapsed() >= self.no_nodes_until;
         // Some room, so that a node more or less does not make all watches read again.
-        let asked = if self.mode == Mode::Lists { nodes + nodes / 4 } else { nodes };
+        let follows = matches!(self.mode, Mode::Undecided | Mode::Nodes);
+        let asked = if follows { nodes } else { nodes + nodes / 4 };
         let fits = allowed && self.settings.slots.reserve_nodes(asked);
         match (self.mode, fits) {
-            (Mode::Undecided | Mode::Lists, true) => self.follow_nodes(),
+            (Mode::Undecided | Mode::Lists | Mode::Dump, true) => self.follow_nodes(),
             (Mode::Undecided | Mode::Nodes, false) => self.list_everything(),
-            (Mode::Lists, false) | (Mode::Nodes, true) => {}
+            (Mode::Lists | Mode::Dump, false) | (Mode::Nodes, true) => {}
         }
     }
 
@@ -374,9 +412,33 @@ impl Runner {
         self.start(Mode::Lists);
         self.unit.floor.set(None);
         self.catalog.nodes(self.listed_at, true, self.listed.clone());
-        for at in (0..self.feeds.len()).filter(|at| *at != NODES) {
+        for at in (0..self.feeds.len()).filter(|at| ![NODES, DUMP].contains(at)) {
             self.ask(Which::Whole(at), Duration::ZERO);
         }
+    }
+
+    /// Begins anew with one query of everything on all nodes.
+    fn follow_all_nodes(&mut self) {
+        self.start(Mode::Dump);
+        self.unit.floor.set(Some(0));
+        for at in [NODES, DUMP] {
+            self.ask(Which::Whole(at), Duration::ZERO);
+        }
+    }
+
+    fn give_dump_up(&mut self) {
+        self.no_dump_until = self.started.elapsed() + NO_NODES;
+        if self.mode == Mode::Dump {
+            self.list_everything();
+            self.ask(Which::Whole(NODES), Duration::ZERO);
+        }
+    }
+
+    /// Returns `true` if one query of everything would have short answers, by what is listed.
+    fn is_small(&self) -> bool {
+        self.started.elapsed() >= self.no_dump_until
+            && self.feeds.len() > DUMP
+            && self.catalog.check_count().max(self.names) <= MOST_DUMPED
     }
 
     fn start(&mut self, mode: Mode) {
@@ -387,6 +449,7 @@ impl Runner {
         self.unit.members().unsettle();
         self.catalog = Catalog::default();
         self.nodes.clear();
+        self.dumped.clear();
         self.parked = None;
         self.listings.clear();
         // The list of nodes goes on; it was not asked again yet when this is decided.
@@ -430,7 +493,13 @@ impl Runner {
                     self.update_nodes(nodes, if first { 0 } else { before })
                 }
             }
-            Kind::Services => self.catalog.services_moved(index, first),
+            Kind::Services => {
+                if first {
+                    self.names = feed::service_names(response)?;
+                }
+                self.catalog.services_moved(index, first)
+            }
+            Kind::Everything => self.dumped(response, first)?,
             Kind::Prefix(_) | Kind::Node(_) => Changes::default(),
         };
         let members = self.unit.members();
@@ -441,16 +510,44 @@ impl Runner {
         Ok(moved)
     }
 
+    /// Takes over an answer about all nodes, and names what changed on them.
+    fn dumped(&mut self, response: &Response, first: bool) -> Result<Changes> {
+        let new = NodeRows::decode_all(response.body()).map_err(|error| Error::Decode {
+            operation: "internal.ui.nodes",
+            source: format!("{:?} at line {}", error.classify(), error.line()).into(),
+        })?;
+        let old = std::mem::replace(&mut self.dumped, new);
+        let mut changes = Changes::default();
+        if !first {
+            NodeRows::name_all_changed(&old, &self.dumped, &mut changes.services);
+        }
+        if response.body().len() > LARGEST_DUMP {
+            self.wanted = Some(Mode::Lists);
+        }
+        let index = self.feeds.get(DUMP).map(Feed::index);
+        self.unit.floor.set(Some(index.unwrap_or_default()));
+        Ok(changes)
+    }
+
     /// Takes over a list of nodes with their `ModifyIndex`: starts and ends broad queries, and
     /// names what is on nodes that changed. `before` is the index of the list before.
     fn update_nodes(&mut self, nodes: BTreeMap<String, u64>, before: u64) -> Changes {
         self.same_nodes = self.listed == nodes;
         let old = std::mem::replace(&mut self.listed, nodes);
-        if self.mode != Mode::Nodes {
-            return Changes::default();
-        }
         let mut changes = Changes::default();
         let listed = &self.listed;
+        if self.mode == Mode::Dump {
+            // What else there is on them, or was, the other query names.
+            for (_name, rows) in self.dumped.iter().filter(|(name, _rows)| {
+                let now = listed.get(*name);
+                now.is_none_or(|modified| *modified == 0 || old.get(*name) != Some(modified))
+            }) {
+                rows.name_all(&mut changes.services);
+            }
+        }
+        if self.mode != Mode::Nodes {
+            return changes;
+        }
         self.nodes.retain(|name, node| {
             let now = listed.get(name);
             if now.is_none_or(|modified| *modified == 0 || old.get(name) != Some(modified))
@@ -572,12 +669,22 @@ impl Runner {
     fn settle(&mut self, unknown: bool) {
         let complete = match self.mode {
             Mode::Undecided => false,
-            Mode::Lists => self.feeds.iter().all(Feed::has_baseline),
+            Mode::Lists => {
+                self.feeds.iter().all(|feed| feed.kind == Kind::Everything || feed.has_baseline())
+            }
+            Mode::Dump => {
+                [NODES, DUMP].iter().all(|at| self.feeds.get(*at).is_some_and(Feed::has_baseline))
+            }
             Mode::Nodes => {
                 self.feeds.get(NODES).is_some_and(Feed::has_baseline)
                     && self.nodes.values().all(|node| node.feed.has_baseline())
             }
         };
+        if complete && !self.settled && self.mode == Mode::Lists && self.is_small() {
+            // Before all read for the first time, so that they do not do it twice.
+            self.wanted = Some(Mode::Dump);
+            return;
+        }
         if (complete && !self.settled) || (unknown && self.mode != Mode::Undecided) {
             self.settled = complete;
             self.unit.members().settle();
@@ -616,12 +723,14 @@ impl Runner {
     /// Starts what follows from the last event.
     fn go_on(&mut self) {
         let broad = match self.mode {
+            Mode::Undecided => 1,
             Mode::Nodes => self.nodes.len() + 1,
-            Mode::Undecided | Mode::Lists => self.feeds.len(),
+            Mode::Dump => 2,
+            Mode::Lists => self.feeds.len().min(DUMP),
         };
         self.unit.broad.store(broad, Ordering::Relaxed);
         match self.mode {
-            Mode::Undecided => return,
+            Mode::Undecided | Mode::Dump => return,
             Mode::Nodes => {
                 if self.settings.slots.is_spacious() {
                     self.give_nodes_up(NO_NODES_WITHOUT_CROWD);

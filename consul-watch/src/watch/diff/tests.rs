@@ -1,3 +1,5 @@
+//! Tests of differences: applied one after the other they give the newest snapshot.
+
 use std::sync::Arc;
 
 use futures::StreamExt as _;

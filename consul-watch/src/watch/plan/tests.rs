@@ -1,3 +1,5 @@
+//! Tests of the plan, with answers and failures in every order.
+
 use proptest::prelude::*;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! Tests of how connections are dealt out.
+
 use proptest::prelude::*;
 
 use super::*;
@@ -31,6 +33,20 @@ fn up_to_the_budget_each_watch_has_its_own_connection() {
     let slots = Arc::new(Slots::new(64));
     let claims: Vec<Claim> = (0..60).map(|number| claimed(&slots, number, true)).collect();
     assert_eq!(places(&claims), [60, 0, 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn young_watches_hold_no_connection_for_long_that_they_may_have_to_give_back() {
+    let slots = Arc::new(Slots::new(64));
+    let wait = Duration::from_mins(1);
+    let first = claimed(&slots, 0, true);
+    assert_eq!(first.longest_block(wait), wait, "alone");
+    let claims: Vec<Claim> = (1..30).map(|number| claimed(&slots, number, number > 1)).collect();
+    assert_eq!(claims[0].longest_block(wait), wait, "nothing can stand in for it");
+    assert_eq!(claims[5].longest_block(wait), SHORT_BLOCK);
+    assert_eq!(claims[5].longest_block(SHORT_BLOCK / 2), SHORT_BLOCK / 2);
+    tokio::time::sleep(YOUNG).await;
+    assert_eq!(claims[5].longest_block(wait), wait);
 }
 
 #[test]

@@ -1,3 +1,5 @@
+//! Parity of the local agent: services, checks, TTLs, maintenance.
+
 use std::time::Duration;
 
 use consul_watch::{

@@ -1,3 +1,5 @@
+//! Parity of blocking queries: indexes, waits and wake-ups.
+
 use std::time::Duration;
 
 use consul_watch::{QueryOptions, client::Request};

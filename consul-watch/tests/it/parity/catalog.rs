@@ -1,3 +1,5 @@
+//! Parity of the catalog's reads and writes.
+
 use consul_watch::{Answer, Client, QueryOptions, Result, types::HealthCheck, types::HealthStatus};
 use futures::future::BoxFuture;
 

@@ -1,3 +1,5 @@
+//! Parity of the mesh's certificates.
+
 use consul_watch::{
     Client, QueryOptions, WriteOptions,
     types::{CaConfiguration, CaRoots, JsonObject},

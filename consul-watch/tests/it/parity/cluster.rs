@@ -1,3 +1,5 @@
+//! Parity of what servers and agents say about themselves.
+
 use std::time::Duration;
 
 use consul_watch::{

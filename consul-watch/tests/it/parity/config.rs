@@ -1,3 +1,5 @@
+//! Parity of configuration entries.
+
 use std::time::Duration;
 
 use consul_watch::{

@@ -1,3 +1,5 @@
+//! Parity of user events.
+
 use std::time::Duration;
 
 use consul_watch::{Answer, QueryOptions, client::EventOptions, types::UserEvent};

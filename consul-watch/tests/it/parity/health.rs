@@ -1,3 +1,5 @@
+//! Parity of health reads.
+
 use consul_watch::{
     Answer, Client, QueryOptions, Result,
     client::HealthOptions,

@@ -1,3 +1,5 @@
+//! Parity of intentions.
+
 use consul_watch::{
     Client, QueryOptions, Result, WriteOptions,
     types::{AuthorizeRequest, Intention, IntentionAction, IntentionSide},

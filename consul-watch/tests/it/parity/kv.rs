@@ -1,3 +1,5 @@
+//! Parity of the KV store.
+
 use bytes::Bytes;
 use consul_watch::{
     Answer, Client, QueryOptions, Result,

@@ -1,3 +1,5 @@
+//! Parity of a server's restarts, lost leaders and restored backups.
+
 use std::time::Duration;
 
 use bytes::Bytes;

@@ -1,3 +1,5 @@
+//! Parity of sessions.
+
 use std::time::Duration;
 
 use consul_watch::{

@@ -1,3 +1,5 @@
+//! Parity of transactions.
+
 use consul_watch::{
     QueryOptions, WriteOptions,
     types::{KvOp, SessionId, TxnOutcome},

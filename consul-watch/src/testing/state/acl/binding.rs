@@ -1,3 +1,5 @@
+//! Binding rules of the double's auth methods.
+
 use std::collections::BTreeMap;
 
 use secrecy::SecretString;

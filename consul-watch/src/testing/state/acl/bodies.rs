@@ -1,3 +1,5 @@
+//! Bodies of requests that write ACL objects.
+
 use std::{collections::BTreeMap, fmt};
 
 use serde::Deserialize;
@@ -45,7 +47,7 @@ pub(in crate::testing) struct TokenBody {
 }
 
 impl TokenBody {
-    /// Whether it is for the token with this accessor, as far as it says.
+    /// Returns `true` if it is for the token with this accessor, as far as it says.
     pub(in crate::testing) fn is_of(&self, accessor: &str) -> bool {
         self.accessor.is_empty() || self.accessor == accessor
     }

@@ -1,3 +1,5 @@
+//! Auth methods of the double.
+
 use serde_json::{Map, Value, json};
 
 use super::{Method, MethodBody, NAME_RULE, is_name, seen};
@@ -81,7 +83,8 @@ impl Method {
         }
     }
 
-    /// Whether `aws-iam` trusts a role or user: by its ARN, or a beginning with `*` at its end.
+    /// Returns `true` if `aws-iam` trusts a role or user: by its ARN, or a beginning with `*` at
+    /// its end.
     pub(super) fn trusts(&self, arn: &str) -> bool {
         texts(&self.body.config, "BoundIAMPrincipalARNs").any(|bound| {
             bound.strip_suffix('*').map_or(bound == arn, |beginning| arn.starts_with(beginning))

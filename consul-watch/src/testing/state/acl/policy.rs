@@ -1,3 +1,5 @@
+//! Policies of the double, the built-in ones among them.
+
 use serde_json::{Map, Value, json};
 
 use super::{

@@ -1,3 +1,5 @@
+//! Tokens of the double, with their expiry.
+
 use std::time::{Duration, SystemTime};
 
 use chrono::DateTime;

@@ -1,3 +1,5 @@
+//! Templates of prepared queries, filled in for a name.
+
 use regex::Regex;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -21,7 +23,7 @@ impl Template {
         !self.kind.is_empty()
     }
 
-    /// Whether it can be filled.
+    /// Refuses a template that cannot be filled.
     pub(super) fn check(&self, prefix: &str, service: &Value) -> Result<(), String> {
         match self.kind.as_str() {
             "" => Ok(()),

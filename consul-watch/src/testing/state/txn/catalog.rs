@@ -1,3 +1,5 @@
+//! Steps of a transaction on nodes, services and checks.
+
 use serde::Deserialize;
 use tokio::time::Instant;
 

@@ -1,3 +1,5 @@
+//! Steps of a transaction on the KV store.
+
 use bytes::Bytes;
 use serde::Deserialize;
 use tokio::time::Instant;
@@ -52,7 +54,7 @@ impl KvStep {
         WRITES.contains(&self.verb.as_str())
     }
 
-    /// Whether the step gives its value back.
+    /// Returns `true` if the step gives its value back.
     fn reads(&self) -> bool {
         self.verb.starts_with("get")
     }

@@ -1,3 +1,5 @@
+//! Tests of what the lists of the catalog name: each change, whatever comes between two lists.
+
 use proptest::prelude::*;
 
 use super::*;

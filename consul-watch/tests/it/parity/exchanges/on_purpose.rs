@@ -51,6 +51,8 @@ const ALL: &[OnPurpose] = &[
     current("GET /v1/catalog/node/", "body /Services/db-proxy/TaggedAddresses: lacks", VIRTUAL),
     current("GET /v1/catalog/node/", "body /Services/native/TaggedAddresses: lacks", VIRTUAL),
     current("GET /v1/internal/ui/node/", "body /Services/0/TaggedAddresses: lacks", VIRTUAL),
+    current("GET /v1/internal/ui/nodes", "body /0/Services/0/TaggedAddresses: lacks", VIRTUAL),
+    current("GET /v1/internal/ui/nodes", "body /2/Services/0/TaggedAddresses: lacks", VIRTUAL),
     current("GET /v1/health/connect/", "body /0/Service/TaggedAddresses: lacks", VIRTUAL),
     current("GET /v1/exported-services", "", UNSERVED),
     current("GET /v1/discovery-chain/", "body /Chain/AutoVirtualIPs", VIRTUAL),
