@@ -5,14 +5,16 @@
 //! because followers and the state machine want them next.
 //!
 //! A leader's entries are acknowledged before they are on the disk; what makes
-//! up for it is in [`gate`](super::gate). Two things follow for the log. Changes
+//! up for it is in [`durable_index`]. Two things follow for the log. Changes
 //! of the membership have effects as soon as they are in it, so they wait for
 //! the disk. And a leader that starts again may have lost entries which others
 //! hold, so it does not go on leading in its term: it would give their places
 //! to other entries of the same term.
 
 mod cache;
+mod durable_index;
 mod file;
+mod persisted;
 mod writer;
 
 use std::{
@@ -29,16 +31,14 @@ use openraft::{
 };
 use tokio::sync::oneshot;
 
-pub(crate) use self::file::Identity;
 use self::{
     cache::Cache,
     file::LogFile,
     writer::{Work, Writer},
 };
+pub(crate) use self::{durable_index::DurableIndex, file::Identity, persisted::Persisted};
 use super::{
-    faults::Faults,
-    gate::Gate,
-    on_disk::OnDisk,
+    config::Faults,
     types::{Entry, EntryExt as _, LogId, NodeId, StorageError, Types, Vote},
 };
 use crate::backend::{Result as BackendResult, store::sync::lock};
@@ -58,11 +58,11 @@ struct Shared {
     node: NodeId,
     file: Arc<LogFile>,
     writer: Writer,
-    gate: Gate,
+    durable: DurableIndex,
     cache: Arc<Mutex<Cache>>,
     state: Mutex<State>,
     /// What has to have an entry on the disk before it goes.
-    kept_for: OnceLock<OnDisk>,
+    kept_for: OnceLock<Persisted>,
     /// Is told of a vote before it is saved.
     before_vote: OnceLock<BeforeVote>,
 }
@@ -111,16 +111,16 @@ impl Log {
         let (vote, committed, purged, last) = file.state()?;
         let node = file.identity().node;
         let vote = vote.map(|vote| elected_no_more(vote, node));
-        let gate = Gate::default();
+        let durable = DurableIndex::default();
         let cache = Arc::new(Mutex::new(Cache::default()));
-        let writer = Writer::start(Arc::clone(&file), gate.clone(), Arc::clone(&cache), faults)?;
+        let writer = Writer::start(Arc::clone(&file), durable.clone(), Arc::clone(&cache), faults)?;
         let state = Mutex::new(State { vote, committed, purged, last, membership_end: 0 });
         Ok(Self {
             shared: Arc::new(Shared {
                 node,
                 file,
                 writer,
-                gate,
+                durable,
                 cache,
                 state,
                 kept_for: OnceLock::new(),
@@ -150,12 +150,12 @@ impl Log {
     }
 
     /// Says when entries may have effects.
-    pub(crate) fn gate(&self) -> &Gate {
-        &self.shared.gate
+    pub(crate) fn durable(&self) -> &DurableIndex {
+        &self.shared.durable
     }
 
     /// Keeps entries from now on until the table has them on the disk.
-    pub(crate) fn keep_for(&self, table: OnDisk) {
+    pub(crate) fn keep_for(&self, table: Persisted) {
         self.shared.kept_for.get_or_init(|| table);
     }
 
@@ -346,7 +346,7 @@ impl RaftLogStorage<Types> for Log {
         }
         lock(&self.shared.cache).push(entries.clone());
         if early {
-            self.shared.gate.acknowledged_early(first, last.index + 1);
+            self.shared.durable.acknowledged_early(first, last.index + 1);
             self.shared.writer.send(Work::Append { entries, callback: None });
             callback.log_io_completed(Ok(()));
         } else {
@@ -357,7 +357,7 @@ impl RaftLogStorage<Types> for Log {
 
     async fn truncate(&mut self, log_id: LogId) -> Result<(), StorageError> {
         self.written(|done| Work::Truncate(log_id.index, done)).await?;
-        self.shared.gate.truncated(log_id.index);
+        self.shared.durable.truncated(log_id.index);
         lock(&self.shared.cache).truncate(log_id.index);
         let last = match log_id.index.checked_sub(1) {
             None => None,

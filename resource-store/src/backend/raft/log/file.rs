@@ -21,8 +21,8 @@ use crate::{
         Result,
         durable::{fault::FileState, record},
         raft::{
-            WHEN_DAMAGED, convert,
-            types::{Entry, EntryExt as _, LogId, NodeId, Vote},
+            config::WHEN_DAMAGED,
+            types::{Entry, EntryExt as _, LogId, NodeId, Vote, proto},
         },
     },
     pb::generated::resource_store::peer::v1 as peer,
@@ -124,7 +124,7 @@ impl Batch {
 
 /// The record of an entry.
 fn encode(entry: &Entry) -> Vec<u8> {
-    let message = convert::from_entry(entry);
+    let message = proto::from_entry(entry);
     record::seal(&entry.log_id.index.to_be_bytes(), |record| {
         record.reserve_exact(message.encoded_len());
         record.extend_from_slice(&message.encode_to_vec());
@@ -212,11 +212,11 @@ impl LogFile {
     pub(super) fn state(
         &self,
     ) -> Result<(Option<Vote>, Option<LogId>, Option<LogId>, Option<LogId>)> {
-        let bad = |what: convert::Malformed| self.file.damaged(what.to_string()).during("open");
+        let bad = |what: proto::Malformed| self.file.damaged(what.to_string()).during("open");
         let vote = self.message::<peer::Vote>(VOTE)?;
-        let vote = vote.map(|vote| convert::vote(Some(vote))).transpose().map_err(bad)?;
-        let committed = convert::optional_log_id(self.message(COMMITTED)?).map_err(bad)?;
-        let purged = convert::optional_log_id(self.message(PURGED)?).map_err(bad)?;
+        let vote = vote.map(|vote| proto::vote(Some(vote))).transpose().map_err(bad)?;
+        let committed = proto::optional_log_id(self.message(COMMITTED)?).map_err(bad)?;
+        let purged = proto::optional_log_id(self.message(PURGED)?).map_err(bad)?;
         let last = self.with_database("open", |database| {
             let failed = |error: redb::Error| self.file.storage(error).during("open");
             let transaction = self.begin_read(database)?;
@@ -295,7 +295,7 @@ impl LogFile {
         };
         let payload = record::unseal(&key, record).map_err(damaged)?;
         let message = peer::Entry::decode(payload).map_err(|e| damaged(e.into()))?;
-        let entry = convert::entry(message)
+        let entry = proto::entry(message)
             .map_err(|bad| self.file.damaged(bad.to_string()).during("read"))?;
         if entry.log_id.index == index { Ok(entry) } else { Err(damaged(record::Damage::WrongKey)) }
     }
@@ -321,11 +321,11 @@ fn fill(transaction: &WriteTransaction, batch: &Batch) -> Result<(), redb::Error
         }
     }
     if let Some(vote) = &batch.vote {
-        put(transaction, VOTE, &convert::from_vote(vote).encode_to_vec())?;
+        put(transaction, VOTE, &proto::from_vote(vote).encode_to_vec())?;
     }
     for (name, id) in [(COMMITTED, batch.committed_to_tell()), (PURGED, batch.purged)] {
         if let Some(id) = id {
-            put(transaction, name, &convert::from_log_id(&id).encode_to_vec())?;
+            put(transaction, name, &proto::from_log_id(&id).encode_to_vec())?;
         }
     }
     Ok(())

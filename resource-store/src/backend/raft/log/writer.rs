@@ -15,8 +15,8 @@ use super::{
 use crate::backend::{
     Error, Result,
     raft::{
-        faults::Faults,
-        gate::Gate,
+        config::Faults,
+        log::durable_index::DurableIndex,
         types::{Entry, LogId, Types, Vote},
     },
     store::sync::lock,
@@ -61,15 +61,15 @@ pub(super) struct Writer {
 impl Writer {
     pub(super) fn start(
         file: Arc<LogFile>,
-        gate: Gate,
+        durable: DurableIndex,
         cache: Arc<Mutex<Cache>>,
         faults: Faults,
     ) -> Result<Self> {
         let (work, receiver) = mpsc::channel();
         let thread = std::thread::Builder::new().name("raft-log".to_owned());
-        thread.spawn(move || run(&file, &gate, &cache, &faults, &receiver)).map_err(|error| {
-            Error::Other { operation: "open", retryable: true, source: Box::new(error) }
-        })?;
+        thread.spawn(move || run(&file, &durable, &cache, &faults, &receiver)).map_err(
+            |error| Error::Other { operation: "open", retryable: true, source: Box::new(error) },
+        )?;
         Ok(Self { work })
     }
 
@@ -84,7 +84,7 @@ impl Writer {
 
 fn run(
     file: &LogFile,
-    gate: &Gate,
+    durable: &DurableIndex,
     cache: &Mutex<Cache>,
     faults: &Faults,
     work: &mpsc::Receiver<Work>,
@@ -102,7 +102,7 @@ fn run(
         // Which entries are committed is worth no sync of its own.
         let needed = !waiting.is_empty() || last.is_some();
         if needed {
-            gate.writes(true);
+            durable.writes(true);
             faults.disk();
         }
         let result = match &failed {
@@ -110,17 +110,17 @@ fn run(
             None if needed => file.write(&mut batch).map_err(io::Error::other),
             None => Ok(()),
         };
-        gate.writes(false);
+        durable.writes(false);
         match &result {
             Ok(()) => {
                 if let Some(last) = last {
                     lock(cache).flushed(last.index + 1);
-                    gate.flushed(last);
+                    durable.flushed(last);
                 }
             }
             Err(error) => {
                 failed.get_or_insert_with(|| error.to_string());
-                gate.fail();
+                durable.fail();
             }
         }
         if closing {
