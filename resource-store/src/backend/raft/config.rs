@@ -27,8 +27,8 @@ pub(super) const WHEN_DAMAGED: &str =
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct RaftConfig {
-    /// The folder of the node's files, `raft-log.redb` and `raft-resources.redb`.
-    /// Made if it is not there. No two nodes share one.
+    /// The folder of the node's files: `raft-log` with the log and the vote, and
+    /// `raft-snapshots`. Made if it is not there. No two nodes share one.
     pub data_dir: PathBuf,
     /// The address to listen at for other nodes: host and port. Port 0 takes
     /// any that is free, which another start will not get again.
@@ -69,6 +69,11 @@ pub struct RaftConfig {
     /// them once; true by default. See
     /// [`DurableOptions::check_on_open`](crate::backend::durable::DurableOptions::check_on_open).
     pub check_on_open: bool,
+    /// How many bytes of changes a leader takes before they are done; 128 MiB by
+    /// default. Beyond that a change is refused with
+    /// [`Error::Overloaded`](crate::backend::Error::Overloaded), and not begun,
+    /// unless it is the only one.
+    pub max_pending_bytes: usize,
     /// The largest resource that is written, in bytes; 64 MiB by default.
     pub max_resource_bytes: usize,
     /// How much of a restore goes into one entry of the log, in bytes, unless
@@ -101,6 +106,7 @@ impl RaftConfig {
             keep_entries: 10_000,
             keep_bytes: 256 << 20,
             check_on_open: true,
+            max_pending_bytes: 128 << 20,
             max_resource_bytes: 64 << 20,
             restore_part_bytes: (1 << 20) - (4 << 10),
             watch_buffer: DEFAULT_WATCH_BUFFER,

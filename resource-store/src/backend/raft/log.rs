@@ -4,8 +4,8 @@
 //! and then answers. Entries that were read or written lately stay in memory,
 //! because followers and the state machine want them next.
 //!
-//! A leader's entries are acknowledged before they are on the disk; what makes
-//! up for it is in [`durable_index`]. Two things follow for the log. Changes
+//! To the library entries are acknowledged before they are on the disk; what
+//! makes up for it is in [`durable_index`]. Two things follow for the log. Changes
 //! of the membership have effects as soon as they are in it, so they wait for
 //! the disk. And a leader that starts again may have lost entries which others
 //! hold, so it does not go on leading in its term: it would give their places
@@ -55,7 +55,6 @@ pub(crate) struct Log {
 
 #[derive(Debug)]
 struct Shared {
-    node: NodeId,
     file: Arc<LogFile>,
     writer: Writer,
     durable: DurableIndex,
@@ -92,15 +91,13 @@ impl State {
     /// Takes entries up, which are the last ones from now on. Gives whether
     /// they may be acknowledged before they are on the disk, which holds the
     /// entries before `flushed`.
-    fn appends_early(&mut self, node: NodeId, entries: &[Entry], flushed: u64) -> bool {
+    fn appends_early(&mut self, entries: &[Entry], flushed: u64) -> bool {
         let is_change = |entry: &&Entry| matches!(entry.payload, EntryPayload::Membership(_));
         if let Some(change) = entries.iter().rev().find(is_change) {
             self.membership_end = change.log_id.index + 1;
         }
         self.last = entries.last().map(|entry| entry.log_id).or(self.last);
-        // A follower has saved the vote of its leader before.
-        let leads = self.vote.is_some_and(|vote| vote.leader_id.node_id == node);
-        leads && self.membership_end <= flushed
+        self.membership_end <= flushed
     }
 }
 
@@ -117,7 +114,6 @@ impl Log {
         let state = Mutex::new(State { vote, committed, purged, last, membership_end: 0 });
         Ok(Self {
             shared: Arc::new(Shared {
-                node,
                 file,
                 writer,
                 durable,
@@ -137,7 +133,7 @@ impl Log {
     /// Keeps to which cluster this node belongs.
     pub(crate) async fn set_cluster(&self, cluster: u64) -> BackendResult<()> {
         let file = Arc::clone(&self.shared.file);
-        crate::backend::durable::table::blocking(move || file.set_cluster(cluster)).await
+        crate::backend::store::sync::blocking(move || file.set_cluster(cluster)).await
     }
 
     /// Keeps that this node is a member that votes.
@@ -146,7 +142,7 @@ impl Log {
             return Ok(());
         }
         let file = Arc::clone(&self.shared.file);
-        crate::backend::durable::table::blocking(move || file.set_entered()).await
+        crate::backend::store::sync::blocking(move || file.set_entered()).await
     }
 
     /// Says when entries may have effects.
@@ -169,6 +165,11 @@ impl Log {
     /// it answers whoever proposed.
     pub(crate) fn committed(&self) -> Option<LogId> {
         lock(&self.shared.state).committed
+    }
+
+    /// The vote that is on the disk.
+    pub(crate) fn vote(&self) -> Option<Vote> {
+        lock(&self.shared.state).vote
     }
 
     /// Entries before this index are gone.
@@ -221,7 +222,7 @@ impl Log {
         let file = Arc::clone(&self.shared.file);
         let from_file_to = cached_from.min(end);
         let read = move || file.read(start, from_file_to, most);
-        let mut entries = crate::backend::durable::table::blocking(read).await.map_err(reading)?;
+        let mut entries = crate::backend::store::sync::blocking(read).await.map_err(reading)?;
         if entries.last().is_none_or(|last| last.log_id.index + 1 == from_file_to) {
             let mut bytes: usize = entries.iter().map(Entry::bytes).sum();
             entries.extend(cached.into_iter().take_while(|entry| {
@@ -340,7 +341,7 @@ impl RaftLogStorage<Types> for Log {
         };
         let (first, last) = (first.log_id.index, last.log_id);
         let flushed = lock(&self.shared.cache).flushed_to();
-        let early = lock(&self.shared.state).appends_early(self.shared.node, &entries, flushed);
+        let early = lock(&self.shared.state).appends_early(&entries, flushed);
         for entry in &entries {
             entry.mark_entered();
         }
@@ -413,12 +414,11 @@ mod tests {
         let blank = |index| [entry(index, EntryPayload::Blank)];
         let vote = Some(Vote::new_committed(1, NODE));
         let mut state = State { vote, ..State::default() };
-        assert!(state.appends_early(NODE, &blank(0), 0));
-        assert!(!state.appends_early(NODE, &change(1), 1));
-        assert!(!state.appends_early(NODE, &blank(2), 1), "the change is not on the disk");
-        assert!(state.appends_early(NODE, &blank(3), 2));
+        assert!(state.appends_early(&blank(0), 0));
+        assert!(!state.appends_early(&change(1), 1));
+        assert!(!state.appends_early(&blank(2), 1), "the change is not on the disk");
+        assert!(state.appends_early(&blank(3), 2));
         assert_eq!(state.last.map(|last| last.index), Some(3));
-        assert!(!state.appends_early(8, &blank(4), 4), "of another leader");
     }
 
     #[test]

@@ -116,7 +116,9 @@ fn target(path: &str, from: &[String], modules: &BTreeSet<Vec<String>>) -> Optio
     Some(at)
 }
 
-fn imports(sources: &BTreeMap<Vec<String>, String>) -> BTreeMap<Vec<String>, BTreeSet<Vec<String>>> {
+fn imports(
+    sources: &BTreeMap<Vec<String>, String>,
+) -> BTreeMap<Vec<String>, BTreeSet<Vec<String>>> {
     let modules: BTreeSet<_> = sources.keys().cloned().collect();
     let of = |(module, source): (&Vec<String>, &String)| {
         let mut targets: BTreeSet<_> =
@@ -136,7 +138,8 @@ fn rooms_import_in_one_direction() {
         let Some(room) = module.first() else { continue };
         let floor_of_module = floor(room).unwrap_or_else(|| panic!("{room} is no known room"));
         for target in targets {
-            let target_room = target.first().unwrap_or_else(|| panic!("{module:?} imports the top"));
+            let target_room =
+                target.first().unwrap_or_else(|| panic!("{module:?} imports the top"));
             assert!(floor(target_room) <= Some(floor_of_module), "{module:?} imports {target:?}");
             crossings += usize::from(target_room != room);
         }
@@ -151,7 +154,9 @@ fn no_files_import_each_other_in_a_circle() {
     while let Some(leaf) = imports.iter().find(|(_, targets)| targets.is_empty()) {
         let leaf = leaf.0.clone();
         imports.remove(&leaf);
-        imports.values_mut().for_each(|targets| drop(targets.remove(&leaf)));
+        for targets in imports.values_mut() {
+            targets.remove(&leaf);
+        }
     }
     assert!(imports.is_empty(), "in a circle, or above one: {imports:#?}");
 }
