@@ -27,7 +27,7 @@ use super::{
     config::{RaftConfig, Start, check_address},
     keeping::{self, Needed},
     lease::Lease,
-    log::Log,
+    log::{Log, LogOptions},
     machine::Machine,
     members,
     network::{Network, Timing},
@@ -47,7 +47,7 @@ use crate::{
     },
 };
 
-const LOG_FILE: &str = "raft-log.redb";
+const LOG_FILE: &str = "log";
 const TABLE_FILE: &str = "raft-resources.redb";
 /// How long calls of other nodes may go on after the node was told to stop.
 const DRAIN: Duration = Duration::from_secs(2);
@@ -211,7 +211,7 @@ async fn open_files(config: &RaftConfig) -> Result<(Log, Machine)> {
                 format!("{LOG_FILE} is missing in {folder}, beside {TABLE_FILE}; {WHEN_DAMAGED}");
             return Err(Error::failed("open", text));
         }
-        Log::open(&log, options.check_on_open, options.faults())
+        Log::open(&log, &LogOptions::default(), options.faults())
     })
     .await?;
     let (opened, options) = (log.clone(), config.clone());
