@@ -376,7 +376,9 @@ impl Log {
         let next = lock(&self.shared.state).last.map(|last| last.index + 1);
         let sizes = entries.iter().map(|entry| record::record_size(entry.bytes()));
         let mut records = Vec::with_capacity(sizes.sum());
-        for (entry, next) in entries.iter().zip(next.unwrap_or_default()..) {
+        // A log that never had an entry begins with any.
+        let next = next.or(entries.first().map(|first| first.log_id.index)).unwrap_or_default();
+        for (entry, next) in entries.iter().zip(next..) {
             let (index, bytes) = (entry.log_id.index, entry.bytes());
             if index != next {
                 return Err(LogError::Gap { folder: folder(), index, next });

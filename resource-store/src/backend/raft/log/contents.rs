@@ -47,6 +47,8 @@ pub(super) struct Contents {
     pub(super) ids: Ids,
     /// Index of the first location.
     first: u64,
+    /// Index of the first entry that the log ever had.
+    origin: u64,
     locations: VecDeque<Location>,
     /// Index of the first entry of each term and leader, in order.
     leaders: VecDeque<(u64, (u64, NodeId))>,
@@ -67,7 +69,9 @@ impl Contents {
             Kind::Committed => self.ids.committed = Some(header.log_id()),
             Kind::Blank | Kind::Change | Kind::Restore | Kind::Membership => {
                 let next = self.ids.next_index();
-                if header.index != next {
+                if self.ids.last.is_none() {
+                    self.origin = header.index;
+                } else if header.index != next {
                     let index = header.index;
                     return Err(format!("entry {index} stands where entry {next} has to"));
                 }
@@ -118,7 +122,7 @@ impl Contents {
 
     /// Returns the entries that have to be there and are not.
     pub(super) fn missing(&self) -> Option<(u64, u64)> {
-        let first = self.ids.purged.map_or(0, |purged| purged.index + 1);
+        let first = self.ids.purged.map_or(self.origin, |purged| purged.index + 1);
         let there = if self.locations.is_empty() { self.ids.next_index() } else { self.first };
         (there > first).then(|| (first, there - 1))
     }

@@ -1,11 +1,16 @@
 //! Tests of the log.
 
+mod damage;
+mod faults;
+mod faulty_disk;
+mod model;
+
 use std::collections::BTreeSet;
 
 use openraft::CommittedLeaderId;
 
 use super::*;
-use crate::backend::raft::types::Membership;
+use crate::backend::raft::types::{Content, Membership, Proposal};
 
 const NODE: NodeId = 7;
 
@@ -34,4 +39,31 @@ fn who_led_before_a_start_does_not_lead_after_it() {
     assert_eq!(led, Vote::new(3, NODE));
     let followed = Vote::new_committed(3, 8);
     assert_eq!(elected_no_more(followed, NODE), followed);
+}
+
+fn id(term: u64, index: u64) -> LogId {
+    LogId::new(CommittedLeaderId::new(term, NODE), index)
+}
+
+/// An entry with content that says which it is, if it has any.
+fn entry_with(log_id: LogId, bytes: usize, random: &mut fastrand::Rng) -> Entry {
+    let payload = if bytes == 0 {
+        EntryPayload::Blank
+    } else {
+        let mut content = vec![0; bytes];
+        // Long runs of zeros look like sectors that were never written.
+        random.fill(&mut content[bytes / 8..]);
+        EntryPayload::Normal(Proposal::new(Content::Log(content.into())))
+    };
+    Entry { log_id, payload }
+}
+
+/// The content of an entry, to compare.
+fn content_of(entry: &Entry) -> Vec<u8> {
+    match &entry.payload {
+        EntryPayload::Normal(proposal) => match &proposal.content {
+            Content::Log(bytes) | Content::Restore(bytes) => bytes.to_vec(),
+        },
+        EntryPayload::Blank | EntryPayload::Membership(_) => Vec::new(),
+    }
 }

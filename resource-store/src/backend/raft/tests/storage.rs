@@ -286,33 +286,6 @@ async fn entries_of_a_leader_pass_the_gate_once_they_are_on_the_disk() {
 }
 
 #[tokio::test]
-async fn a_damaged_entry_is_an_error_that_names_it() {
-    let folder = TempDir::new().unwrap();
-    let path = folder.path().join("log");
-    let mut log = Log::open(&path, &LogOptions::default(), Faults::default()).unwrap();
-    let mark = "a-name-to-be-found-in-the-file";
-    append(&mut log, vec![entry(0, &write(&resource(mark)))]).await;
-    log.close().await;
-    drop(log);
-    let mut bytes = std::fs::read(&path).unwrap();
-    let places: Vec<_> = bytes
-        .windows(mark.len())
-        .enumerate()
-        .filter(|(_, w)| *w == mark.as_bytes())
-        .map(|(at, _)| at)
-        .collect();
-    assert!(!places.is_empty());
-    for place in places {
-        bytes[place] ^= 1;
-    }
-    std::fs::write(&path, bytes).unwrap();
-    let error =
-        Log::open(&path, &LogOptions::default(), Faults::default()).unwrap_err().to_string();
-    assert!(error.contains("log entry 0") && error.contains("checksum"), "{error}");
-    assert!(error.contains(path.to_str().unwrap()), "{error}");
-}
-
-#[tokio::test]
 async fn the_membership_stands_with_the_resources() {
     let folder = TempDir::new().unwrap();
     let (log, mut machine) = open(folder.path());
