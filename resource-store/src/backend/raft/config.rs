@@ -1,11 +1,27 @@
 //! How a node of a Raft cluster runs.
 
+#[cfg_attr(
+    not(any(test, feature = "testing")),
+    expect(unreachable_pub, reason = "public for tests only")
+)]
+mod faults;
+mod retired;
+
 use std::{net::IpAddr, num::NonZeroU16, path::PathBuf, time::Duration};
 
 use secrecy::SecretString;
 
-use super::{faults::Faults, retired::RetiredTypes};
+#[cfg(not(any(test, feature = "testing")))]
+pub(super) use self::faults::Faults;
+#[cfg(any(test, feature = "testing"))]
+pub use self::faults::{Faults, HeldDisk};
+pub use self::retired::RetiredTypes;
 use crate::backend::{Error, Result, store::topics::DEFAULT_WATCH_BUFFER};
+
+/// What to do with a node whose file is damaged. A copy of it would be old, and
+/// the node would break its word.
+pub(super) const WHEN_DAMAGED: &str =
+    "remove this node from the cluster, empty its folder, and let it join again";
 
 /// How a node of a Raft cluster runs.
 #[derive(Debug, Clone)]

@@ -13,7 +13,7 @@
 //! state machine want them next.
 //!
 //! A leader's entries are acknowledged before they are on the disk; what makes
-//! up for it is in [`gate`](super::gate). Two things follow for the log. Changes
+//! up for it is in [`durable_index`]. Two things follow for the log. Changes
 //! of the membership have effects as soon as they are in it, so they wait for
 //! the disk. And a leader that starts again may have lost entries which others
 //! hold, so it does not go on leading in its term: it would give their places
@@ -33,8 +33,10 @@
 mod cache;
 mod contents;
 mod disk;
+mod durable_index;
 mod error;
 mod hard_state;
+mod persisted;
 mod record;
 mod recovery;
 mod segment;
@@ -71,10 +73,9 @@ use self::{
     segment::Segment,
     writer::{Done, Work, Writer},
 };
+pub(crate) use self::{durable_index::DurableIndex, persisted::Persisted};
 use super::{
-    faults::Faults,
-    gate::Gate,
-    on_disk::OnDisk,
+    config::Faults,
     types::{Entry, EntryExt as _, LogId, NodeId, StorageError, Types, Vote},
 };
 use crate::backend::{Result as BackendResult, durable::table::blocking, store::sync::lock};
@@ -131,7 +132,7 @@ struct Shared {
     thread: Arc<writer::Shared>,
     state: Mutex<State>,
     /// What has to have an entry on the disk before it goes.
-    kept_for: OnceLock<OnDisk>,
+    kept_for: OnceLock<Persisted>,
     /// Is told of a vote before it is saved.
     before_vote: OnceLock<BeforeVote>,
 }
@@ -212,7 +213,7 @@ impl Log {
         let contents = Arc::clone(wal.contents());
         let ids = lock(&contents).ids;
         let thread = Arc::new(writer::Shared {
-            gate: Gate::default(),
+            durable: DurableIndex::default(),
             cache: Mutex::new(Cache::new(options.cache_bytes)),
             committed: Mutex::new(ids.committed),
             hard_state: Mutex::new(hard_state),
@@ -260,13 +261,13 @@ impl Log {
         &self,
         change: impl FnOnce(&mut HardState) + Send + 'static,
     ) -> BackendResult<()> {
-        let changed = self.durable(|done| Work::HardState(Box::new(change), done)).await;
+        let changed = self.synced(|done| Work::HardState(Box::new(change), done)).await;
         changed.map_err(|error| crate::backend::Error::failed("write", error))
     }
 
     /// Says when entries may have effects.
-    pub(crate) fn gate(&self) -> &Gate {
-        &self.shared.thread.gate
+    pub(crate) fn durable(&self) -> &DurableIndex {
+        &self.shared.thread.durable
     }
 
     /// Returns the bytes of records that wait for the disk.
@@ -281,7 +282,7 @@ impl Log {
     }
 
     /// Keeps entries from now on until the table has them on the disk.
-    pub(crate) fn keep_for(&self, table: OnDisk) {
+    pub(crate) fn keep_for(&self, table: Persisted) {
         self.shared.kept_for.get_or_init(|| table);
     }
 
@@ -363,7 +364,7 @@ impl Log {
     }
 
     /// Queues work, and waits for the disk.
-    async fn durable(&self, work: impl FnOnce(Done) -> Work) -> io::Result<()> {
+    async fn synced(&self, work: impl FnOnce(Done) -> Work) -> io::Result<()> {
         let (done, answer) = oneshot::channel();
         self.shared.writer.send(work(done));
         let ended = || io::Error::other("the thread of the log has ended");
@@ -514,7 +515,7 @@ impl RaftLogStorage<Types> for Log {
             tell(&vote);
         }
         let change = move |state: &mut HardState| state.vote = Some(vote);
-        self.durable(|done| Work::HardState(Box::new(change), done)).await.map_err(writing)?;
+        self.synced(|done| Work::HardState(Box::new(change), done)).await.map_err(writing)?;
         lock(&self.shared.state).vote = Some(vote);
         Ok(())
     }
@@ -560,7 +561,7 @@ impl RaftLogStorage<Types> for Log {
         }
         lock(&self.shared.thread.cache).push(entries);
         if early {
-            self.gate().acknowledged_early(first, last.index + 1);
+            self.durable().acknowledged_early(first, last.index + 1);
             self.shared.writer.send(Work::Append { records, last, callback: None });
             callback.log_io_completed(Ok(()));
         } else {
@@ -576,8 +577,8 @@ impl RaftLogStorage<Types> for Log {
             let (folder, next) = (self.shared.folder.clone(), self.purged_to());
             return Err(writing(LogError::Gap { folder, index: since, next }));
         }
-        self.durable(|done| Work::Truncate { since, last, done }).await.map_err(writing)?;
-        self.gate().truncated(since);
+        self.synced(|done| Work::Truncate { since, last, done }).await.map_err(writing)?;
+        self.durable().truncated(since);
         lock(&self.shared.thread.cache).truncate(since);
         let mut state = lock(&self.shared.state);
         state.last = last;

@@ -1,4 +1,7 @@
-//! The types that the consensus library works with here.
+//! The types that the consensus library works with here: entries, their
+//! outcomes, memberships and snapshots. Every other room may use them.
+
+pub(crate) mod proto;
 
 use std::{
     fmt,
@@ -11,10 +14,14 @@ use std::{
 use bytes::Bytes;
 use prost::Message as _;
 
-use super::{restore::Refused, snapshot::SnapshotData};
 use crate::{
-    backend::{self, Error},
-    pb::{Resource, generated::hashicorp::consul::internal::storage::raft as wire},
+    backend::{self, Error, durable::table::TableSnapshot},
+    pb::{
+        Resource,
+        generated::{
+            hashicorp::consul::internal::storage::raft as wire, resource_store::peer::v1 as peer,
+        },
+    },
 };
 
 openraft::declare_raft_types!(
@@ -127,6 +134,23 @@ impl EntryExt for Entry {
     }
 }
 
+/// Why a step changed nothing, on all nodes.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Refused {
+    #[error("another restore took its place")]
+    Replaced,
+    #[error("part {found} came where part {expected} was to come")]
+    Part { found: u64, expected: u64 },
+    #[error("it ends after {found} parts, but {expected} came")]
+    End { found: u64, expected: u64 },
+    #[error("resource has no id")]
+    NoId,
+    #[error("version {0} leaves no numbers for later ones")]
+    Version(u64),
+    #[error("the step is empty")]
+    Empty,
+}
+
 /// What an entry of the log led to.
 #[derive(Debug)]
 pub(crate) enum Outcome {
@@ -170,6 +194,46 @@ impl Outcome {
             }
         }
     }
+}
+
+/// The content of a snapshot.
+pub(crate) enum SnapshotData {
+    /// A view of the own state machine.
+    View(Arc<TableSnapshot>),
+    /// What came from the leader, staged in the own state machine.
+    Staged(State),
+}
+
+/// What belongs to a snapshot besides resources.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct State {
+    /// By how much versions are larger than the index of their entry.
+    pub(crate) version_offset: u64,
+    /// The restore under way.
+    pub(crate) restore: peer::RestoreUnderWay,
+}
+
+impl fmt::Debug for SnapshotData {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::View(_) => "View",
+            Self::Staged(_) => "Staged",
+        })
+    }
+}
+
+/// The leader as a node knows it, and where it listens for other nodes.
+pub(crate) fn leader_of(raft: &Raft) -> Option<(NodeId, Peer)> {
+    let metrics = raft.metrics();
+    let metrics = metrics.borrow();
+    let id = metrics.current_leader?;
+    let peer = metrics.membership_config.membership().get_node(&id)?.clone();
+    Some((id, peer))
+}
+
+/// Nothing was done, because no majority or leader could be had.
+pub(crate) fn inconsistent(reason: impl Into<String>) -> Error {
+    Error::Inconsistent { reason: reason.into() }
 }
 
 fn malformed(reason: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {

@@ -10,7 +10,7 @@ use std::{
 
 use super::{
     record::{Header, Kind, log_id},
-    segment::Segment,
+    segment::{Ids, Segment},
 };
 use crate::backend::raft::types::{LogId, NodeId};
 
@@ -23,22 +23,6 @@ pub(super) struct Location {
     pub(super) at: u32,
     /// Size of the record.
     pub(super) size: u32,
-}
-
-/// Ids that describe a log without its entries.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Ids {
-    /// The last entry, or the last purged one if none is left.
-    pub(super) last: Option<LogId>,
-    pub(super) purged: Option<LogId>,
-    pub(super) committed: Option<LogId>,
-}
-
-impl Ids {
-    /// Returns the index that the next entry has to have.
-    pub(super) fn next_index(&self) -> u64 {
-        self.last.map_or(0, |last| last.index + 1)
-    }
 }
 
 /// What is in the log.
@@ -54,6 +38,8 @@ pub(super) struct Contents {
     leaders: VecDeque<(u64, (u64, NodeId))>,
     /// Segments that can be read, by sequence number.
     pub(super) segments: BTreeMap<u64, Arc<Segment>>,
+    /// Highest index of an entry in each segment, also of those that were truncated.
+    pub(super) highest: BTreeMap<u64, u64>,
 }
 
 impl Contents {
@@ -62,7 +48,13 @@ impl Contents {
     }
 
     /// Takes the step of one record, or says why it cannot follow those before.
-    pub(super) fn apply(&mut self, header: &Header, location: Location) -> Result<(), String> {
+    pub(super) fn apply(&mut self, header: &Header, sequence: u64, at: u64) -> Result<(), String> {
+        let too_large = |_| "a segment of more than 4 GiB".to_owned();
+        let location = Location {
+            sequence,
+            at: u32::try_from(at).map_err(too_large)?,
+            size: u32::try_from(header.record_size()).map_err(too_large)?,
+        };
         match header.kind {
             Kind::Truncate => self.truncate(header),
             Kind::Purge => self.purge(header.log_id()),
@@ -76,6 +68,8 @@ impl Contents {
                     return Err(format!("entry {index} stands where entry {next} has to"));
                 }
                 self.push(header, location);
+                let highest = self.highest.entry(sequence).or_default();
+                *highest = header.index.max(*highest);
             }
         }
         Ok(())

@@ -2,7 +2,7 @@
 
 use std::{io, path::PathBuf};
 
-use crate::backend::{self, raft::WHEN_DAMAGED};
+use crate::backend::{self, raft::config::WHEN_DAMAGED};
 
 /// A failure of the write-ahead log.
 #[derive(Debug, thiserror::Error)]

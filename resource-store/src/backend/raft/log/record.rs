@@ -22,10 +22,7 @@ use openraft::EntryPayload;
 use prost::Message as _;
 
 use crate::{
-    backend::raft::{
-        convert,
-        types::{Content, Entry, LogId, NodeId, Proposal},
-    },
+    backend::raft::types::{Content, Entry, LogId, NodeId, Proposal, proto},
     pb::generated::resource_store::peer::v1 as peer,
 };
 
@@ -138,7 +135,7 @@ impl Header {
             Kind::Membership => {
                 let message = peer::Membership::decode(payload);
                 let message = message.map_err(|e| format!("it holds no membership: {e}"))?;
-                EntryPayload::Membership(convert::membership(message).map_err(|e| e.to_string())?)
+                EntryPayload::Membership(proto::membership(message).map_err(|e| e.to_string())?)
             }
             Kind::Truncate | Kind::Purge | Kind::Committed => {
                 return Err("it holds no entry".to_owned());
@@ -181,7 +178,7 @@ pub(super) fn put_entry(buffer: &mut Vec<u8>, entry: &Entry) {
             Content::Restore(bytes) => put(buffer, Kind::Restore, id, bytes),
         },
         EntryPayload::Membership(membership) => {
-            let message = convert::from_membership(membership).encode_to_vec();
+            let message = proto::from_membership(membership).encode_to_vec();
             put(buffer, Kind::Membership, id, &message);
         }
     }

@@ -1,18 +1,15 @@
 //! Opening a log: reads all segments, cuts off what a crash tore, and refuses what is damaged.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex},
-};
+use std::sync::{Arc, Mutex};
 
 use super::{
-    contents::{Contents, Ids, Location},
+    contents::Contents,
     disk::Disk,
     error::LogError,
     hard_state::{self, HardState, HardStateFile, Position},
     record::Header,
-    segment::{self, HEAD, Head, ScanEnd, Scanner, Segment},
-    wal::{SPARE, Wal, create_segment},
+    segment::{self, HEAD, Head, Ids, SPARE, ScanEnd, Scanner, Segment, create_segment},
+    wal::Wal,
 };
 
 /// Opens a log, or creates an empty one where there is none.
@@ -46,10 +43,10 @@ pub(super) fn open(disk: Arc<dyn Disk>, segment_bytes: u64) -> Result<Wal, LogEr
     }
     check_sequences(&*disk, &sequences, hard_state.state().durable_end.sequence)?;
     let (replay, active) = Replay::new(&*disk, hard_state.state()).run(&sequences)?;
-    let Replay { contents, highest, end, .. } = replay;
+    let Replay { contents, end, .. } = replay;
     note_durable(&*disk, &mut hard_state, end)?;
     let contents = Arc::new(Mutex::new(contents));
-    Ok(Wal::new(disk, hard_state, segment_bytes, contents, highest, active, end.at))
+    Ok(Wal::new(disk, hard_state, segment_bytes, contents, active, end.at))
 }
 
 /// Returns whether there is a hard state, and the sequence numbers of segments in order; removes
@@ -120,22 +117,13 @@ struct Replay<'d> {
     disk: &'d dyn Disk,
     state: &'d HardState,
     contents: Contents,
-    /// Highest index of an entry in each segment, also of those that are gone.
-    highest: BTreeMap<u64, u64>,
     end: Position,
     active: Option<Arc<Segment>>,
 }
 
 impl<'d> Replay<'d> {
     fn new(disk: &'d dyn Disk, state: &'d HardState) -> Self {
-        Self {
-            disk,
-            state,
-            contents: Contents::default(),
-            highest: BTreeMap::new(),
-            end: Position::default(),
-            active: None,
-        }
+        Self { disk, state, contents: Contents::default(), end: Position::default(), active: None }
     }
 
     fn run(mut self, sequences: &[u64]) -> Result<(Self, Arc<Segment>), LogError> {
@@ -184,8 +172,8 @@ impl<'d> Replay<'d> {
 
     fn replay(&mut self, segment: &Segment) -> Result<ScanEnd, LogError> {
         let sequence = segment.sequence;
-        let (contents, highest) = (&mut self.contents, &mut self.highest);
-        let each = |header: &Header, at: u64| apply(contents, highest, sequence, header, at);
+        let contents = &mut self.contents;
+        let each = |header: &Header, at: u64| contents.apply(header, sequence, at);
         let file = self.disk.path(&segment::name(sequence));
         match Scanner::new(segment).records(each) {
             Ok(Ok(end)) => Ok(end),
@@ -229,26 +217,4 @@ impl<'d> Replay<'d> {
         segment.file.write_at(&again, from).map_err(failed("it cannot be written"))?;
         segment.file.sync().map_err(failed("it cannot be synced"))
     }
-}
-
-/// Takes the step of one record.
-pub(super) fn apply(
-    contents: &mut Contents,
-    highest: &mut BTreeMap<u64, u64>,
-    sequence: u64,
-    header: &Header,
-    at: u64,
-) -> Result<(), String> {
-    let too_large = |_| "a segment of more than 4 GiB".to_owned();
-    let location = Location {
-        sequence,
-        at: u32::try_from(at).map_err(too_large)?,
-        size: u32::try_from(header.record_size()).map_err(too_large)?,
-    };
-    contents.apply(header, location)?;
-    if header.kind.is_entry() {
-        let highest = highest.entry(sequence).or_default();
-        *highest = header.index.max(*highest);
-    }
-    Ok(())
 }

@@ -6,7 +6,6 @@
 use std::{io, sync::Arc};
 
 use super::{
-    contents::Ids,
     disk::{Disk, DiskFile},
     error::LogError,
     record::{ALIGNMENT, HEADER, Header, Seed, log_id, take_u32, take_u64},
@@ -25,6 +24,9 @@ static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 const MAGIC: u32 = 0x7261_666c;
 const FORMAT: u32 = 1;
 const SUFFIX: &str = ".wal";
+/// Name of the file that becomes the next segment. Its space is reserved already, so that the
+/// log has room for the entries of an election and a change of membership when the disk is full.
+pub(super) const SPARE: &str = "spare.new";
 
 /// Returns the name of a segment's file.
 pub(super) fn name(sequence: u64) -> String {
@@ -36,6 +38,22 @@ pub(super) fn sequence(file: &str) -> Option<u64> {
     let number = file.strip_suffix(SUFFIX)?;
     let sequence = u64::from_str_radix(number, 16).ok()?;
     (name(sequence) == file).then_some(sequence)
+}
+
+/// Ids that describe a log without its entries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Ids {
+    /// The last entry, or the last purged one if none is left.
+    pub(super) last: Option<LogId>,
+    pub(super) purged: Option<LogId>,
+    pub(super) committed: Option<LogId>,
+}
+
+impl Ids {
+    /// Returns the index that the next entry has to have.
+    pub(super) fn next_index(&self) -> u64 {
+        self.last.map_or(0, |last| last.index + 1)
+    }
 }
 
 /// Head of a segment.
@@ -151,6 +169,23 @@ impl Segment {
         let segment = Self::new(&head, file);
         Ok((head, segment))
     }
+}
+
+/// Creates a segment, complete or not at all.
+pub(super) fn create_segment(
+    disk: &dyn Disk,
+    spare: Option<Arc<dyn DiskFile>>,
+    head: &Head,
+) -> io::Result<Segment> {
+    let file = match spare {
+        Some(spare) => spare,
+        None => disk.create(SPARE, head.size)?,
+    };
+    file.write_at(&head.encode(), 0)?;
+    file.sync()?;
+    disk.rename(SPARE, &name(head.sequence))?;
+    disk.sync_names()?;
+    Ok(Segment::new(head, file))
 }
 
 /// End of the valid records of a segment.

@@ -2,7 +2,6 @@
 //! and removes those whose entries are all purged.
 
 use std::{
-    collections::BTreeMap,
     io,
     path::PathBuf,
     sync::{Arc, Mutex},
@@ -17,14 +16,10 @@ use super::{
     error::LogError,
     hard_state::{self, HardState, HardStateFile, Position},
     record::{Header, seal},
-    recovery::apply,
-    segment::{self, HEAD, Head, Segment},
+    segment::{self, HEAD, Head, SPARE, Segment, create_segment},
 };
 use crate::backend::store::sync::lock;
 
-/// Name of the file that becomes the next segment. Its space is reserved already, so that the
-/// log has room for the entries of an election and a change of membership when the disk is full.
-pub(super) const SPARE: &str = "spare.new";
 /// Interval between two attempts to reserve the next segment on a full disk.
 pub(super) const SPARE_RETRY: Duration = Duration::from_secs(1);
 
@@ -35,8 +30,6 @@ pub(super) struct Wal {
     hard_state: HardStateFile,
     segment_bytes: u64,
     contents: Arc<Mutex<Contents>>,
-    /// Highest index of an entry in each segment, also of those that were truncated.
-    highest: BTreeMap<u64, u64>,
     active: Arc<Segment>,
     /// Offset of the next record in the active segment.
     at: u64,
@@ -52,7 +45,6 @@ impl Wal {
         hard_state: HardStateFile,
         segment_bytes: u64,
         contents: Arc<Mutex<Contents>>,
-        highest: BTreeMap<u64, u64>,
         active: Arc<Segment>,
         at: u64,
     ) -> Self {
@@ -61,7 +53,6 @@ impl Wal {
             hard_state,
             segment_bytes,
             contents,
-            highest,
             active,
             at,
             spare: None,
@@ -107,8 +98,7 @@ impl Wal {
         self.at += records.len() as u64;
         let (sequence, mut contents) = (self.active.sequence, lock(&self.contents));
         for (header, at) in &self.steps {
-            let taken = apply(&mut contents, &mut self.highest, sequence, header, *at);
-            taken.map_err(|what| {
+            contents.apply(header, sequence, *at).map_err(|what| {
                 let file = self.disk.path(&segment::name(sequence));
                 LogError::Damaged { file, at: *at, what }
             })?;
@@ -188,11 +178,11 @@ impl Wal {
     pub(super) fn frees(&self, index: u64) -> bool {
         let contents = lock(&self.contents);
         let oldest = contents.segments.keys().next();
-        oldest.is_some_and(|oldest| self.is_free(*oldest, Some(index)))
+        oldest.is_some_and(|oldest| self.is_free(&contents, *oldest, Some(index)))
     }
 
-    fn is_free(&self, sequence: u64, purged: Option<u64>) -> bool {
-        let highest = self.highest.get(&sequence).copied();
+    fn is_free(&self, contents: &Contents, sequence: u64, purged: Option<u64>) -> bool {
+        let highest = contents.highest.get(&sequence).copied();
         sequence != self.active.sequence && highest <= purged
     }
 
@@ -203,7 +193,8 @@ impl Wal {
             let contents = lock(&self.contents);
             let purged = contents.ids.purged.map(|purged| purged.index);
             let oldest = contents.segments.keys().next().copied();
-            let Some(oldest) = oldest.filter(|oldest| self.is_free(*oldest, purged)) else {
+            let Some(oldest) = oldest.filter(|oldest| self.is_free(&contents, *oldest, purged))
+            else {
                 return;
             };
             drop(contents);
@@ -217,29 +208,13 @@ impl Wal {
                 return;
             }
             // Who reads it still has it open.
-            lock(&self.contents).segments.remove(&oldest);
-            self.highest.remove(&oldest);
+            let mut contents = lock(&self.contents);
+            contents.segments.remove(&oldest);
+            contents.highest.remove(&oldest);
         }
     }
 
     fn failed(&self, what: &'static str, source: io::Error) -> LogError {
         LogError::Io { file: self.disk.path(&segment::name(self.active.sequence)), what, source }
     }
-}
-
-/// Creates a segment, complete or not at all.
-pub(super) fn create_segment(
-    disk: &dyn Disk,
-    spare: Option<Arc<dyn DiskFile>>,
-    head: &Head,
-) -> io::Result<Segment> {
-    let file = match spare {
-        Some(spare) => spare,
-        None => disk.create(SPARE, head.size)?,
-    };
-    file.write_at(&head.encode(), 0)?;
-    file.sync()?;
-    disk.rename(SPARE, &segment::name(head.sequence))?;
-    disk.sync_names()?;
-    Ok(Segment::new(head, file))
 }

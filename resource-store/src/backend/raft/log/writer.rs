@@ -15,6 +15,7 @@ use tokio::sync::{oneshot, watch};
 
 use super::{
     cache::Cache,
+    durable_index::DurableIndex,
     error::LogError,
     hard_state::HardState,
     record::{self, Kind},
@@ -23,8 +24,7 @@ use super::{
 use crate::backend::{
     Error, Result,
     raft::{
-        faults::Faults,
-        gate::Gate,
+        config::Faults,
         types::{LogId, Types},
     },
     store::sync::lock,
@@ -62,7 +62,7 @@ enum Waiting {
 /// What the thread shares with the handles of the log.
 #[derive(Debug)]
 pub(super) struct Shared {
-    pub(super) gate: Gate,
+    pub(super) durable: DurableIndex,
     pub(super) cache: Mutex<Cache>,
     /// The last committed entry. It goes to the disk with whatever is written next: a node that
     /// lost it learns it again from its leader.
@@ -224,7 +224,7 @@ impl Thread {
     /// Brings the batch to the disk, and answers.
     fn finish(&mut self) {
         let mut batch = std::mem::take(&mut self.batch);
-        self.shared.gate.writes(true);
+        self.shared.durable.writes(true);
         self.faults.disk();
         let result = match &self.failed {
             Some(reason) => {
@@ -234,13 +234,13 @@ impl Thread {
             None => self.write(&mut batch),
         };
         self.batch.closing = batch.closing.take();
-        self.shared.gate.writes(false);
+        self.shared.durable.writes(false);
         self.shared.queued_bytes.fetch_sub(batch.queued, Ordering::Relaxed);
         match &result {
             Ok(()) => {
                 if let Some(last) = batch.last {
                     lock(&self.shared.cache).flushed(last.index + 1);
-                    self.shared.gate.flushed(last);
+                    self.shared.durable.flushed(last);
                 }
             }
             Err(error) => {
@@ -248,7 +248,7 @@ impl Thread {
                     tracing::error!(%error, "the log takes no writes any more");
                     self.failed = Some(error.to_string());
                 }
-                self.shared.gate.fail();
+                self.shared.durable.fail();
             }
         }
         for waiting in batch.waiting {

@@ -150,7 +150,7 @@ async fn files_that_are_gone_are_missed() {
             }
             Ok(mut log) => {
                 model.check(&mut log).await.unwrap();
-                assert_eq!(name, super::super::wal::SPARE);
+                assert_eq!(name, super::super::segment::SPARE);
             }
         }
     }

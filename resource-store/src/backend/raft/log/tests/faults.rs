@@ -15,7 +15,7 @@ use super::{
     model::{OPTIONS, open},
 };
 use crate::backend::raft::{
-    faults::{Faults, HeldDisk},
+    config::{Faults, HeldDisk},
     types::Entry,
 };
 

@@ -11,7 +11,7 @@ use super::{LogOptions, content_of, entry_with, faulty_disk::FaultyDisk, id};
 use crate::backend::{
     self,
     raft::{
-        faults::Faults,
+        config::Faults,
         log::Log,
         types::{Entry, LogId, Vote},
     },

@@ -7,8 +7,7 @@ use std::{
     time::Duration,
 };
 
-use super::types::NodeId;
-use crate::backend::store::sync::lock;
+use crate::backend::{raft::types::NodeId, store::sync::lock};
 
 /// Who cannot call whom.
 type Cuts = Mutex<HashSet<(NodeId, NodeId)>>;

@@ -19,7 +19,7 @@ type Round = Shared<BoxFuture<'static, Result<u64, String>>>;
 
 /// Shares rounds among those who wait.
 #[derive(Debug, Default)]
-pub(crate) struct Barrier {
+pub(crate) struct ReadBatch {
     rounds: Arc<Mutex<Rounds>>,
 }
 
@@ -31,7 +31,7 @@ struct Rounds {
     next: Option<Round>,
 }
 
-impl Barrier {
+impl ReadBatch {
     /// Gives what a round gave that began after this was called; `round` makes
     /// one.
     ///
@@ -106,10 +106,10 @@ mod tests {
     #[tokio::test]
     async fn reads_share_the_round_that_begins_after_them() {
         let source = Arc::new(Source { permits: Some(Semaphore::new(0)), ..Source::default() });
-        let barrier = Arc::new(Barrier::default());
+        let batch = Arc::new(ReadBatch::default());
         let read = || {
-            let (source, barrier) = (Arc::clone(&source), Arc::clone(&barrier));
-            tokio::spawn(async move { barrier.pass(|| source.round()).await.unwrap() })
+            let (source, batch) = (Arc::clone(&source), Arc::clone(&batch));
+            tokio::spawn(async move { batch.pass(|| source.round()).await.unwrap() })
         };
         let first = read();
         while source.begun.load(Ordering::SeqCst) == 0 {
@@ -130,13 +130,13 @@ mod tests {
     #[tokio::test]
     async fn rounds_that_were_left_do_not_hold_others_up() {
         let source = Arc::new(Source { permits: Some(Semaphore::new(0)), ..Source::default() });
-        let barrier = Barrier::default();
-        let left = barrier.pass(|| Arc::clone(&source).round()).now_or_never();
+        let batch = ReadBatch::default();
+        let left = batch.pass(|| Arc::clone(&source).round()).now_or_never();
         assert!(left.is_none());
-        let left = barrier.pass(|| Arc::clone(&source).round()).now_or_never();
+        let left = batch.pass(|| Arc::clone(&source).round()).now_or_never();
         assert!(left.is_none());
         source.permits.as_ref().unwrap().add_permits(3);
-        assert_eq!(barrier.pass(|| Arc::clone(&source).round()).await.unwrap(), 2);
-        assert_eq!(barrier.pass(|| Arc::clone(&source).round()).await.unwrap(), 3);
+        assert_eq!(batch.pass(|| Arc::clone(&source).round()).await.unwrap(), 2);
+        assert_eq!(batch.pass(|| Arc::clone(&source).round()).await.unwrap(), 3);
     }
 }

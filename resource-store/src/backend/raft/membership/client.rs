@@ -6,15 +6,18 @@ use futures::future::join_all;
 use tokio::time::{Instant, timeout};
 use tonic::Status;
 
-use super::{
-    channels::{self, Channels},
-    members::Member,
-    node::{Node, inconsistent},
-    types::NodeId,
-    wire,
-};
+use super::{Member, Members};
 use crate::{
-    backend::{Error, Result},
+    backend::{
+        Error, Result,
+        raft::{
+            network::{
+                channels::{self, Channels},
+                status::from_status,
+            },
+            types::{NodeId, inconsistent},
+        },
+    },
     error_chain::error_chain,
     pb::generated::resource_store::peer::v1 as peer,
 };
@@ -81,15 +84,15 @@ where
 
 /// Has a cluster take this node in, through any of its nodes, or learn its new
 /// address if it `is_member`.
-pub(crate) async fn join(node: &Node, through: &[String], is_member: bool) -> Result<()> {
+pub(crate) async fn join(members: &Members, through: &[String], is_member: bool) -> Result<()> {
     let first = Instant::now();
-    ask(through, node.config.write_timeout, |address| async move {
+    ask(through, members.write_timeout, |address| async move {
         let request = peer::JoinRequest {
-            route: Some(node.network.route(0)),
-            node: Some(peer::Node { id: node.id, address: node.address.clone() }),
+            route: Some(members.network.route(0)),
+            node: Some(peer::Node { id: members.id(), address: members.address.clone() }),
             member: is_member,
         };
-        let channel = match node.network.channels.to(&address) {
+        let channel = match members.network.channels.to(&address) {
             Ok(channel) => channel,
             Err(error) => return Answer::Again(error_chain(&error)),
         };
@@ -99,10 +102,12 @@ pub(crate) async fn join(node: &Node, through: &[String], is_member: bool) -> Re
                 tracing::info!(seconds = first.elapsed().as_secs(), "catching up with the cluster");
                 Answer::Nearer(address)
             }
-            Ok(peer::JoinResponse { cluster, .. }) => match node.adopt_cluster(cluster).await {
-                Ok(()) => Answer::Done,
-                Err(error) => Answer::Again(error.to_string()),
-            },
+            Ok(peer::JoinResponse { cluster, .. }) => {
+                match members.network.adopt_cluster(&members.log, cluster).await {
+                    Ok(()) => Answer::Done,
+                    Err(error) => Answer::Again(error.to_string()),
+                }
+            }
             Err(status) => answer_of(&status),
         }
     })
@@ -111,7 +116,7 @@ pub(crate) async fn join(node: &Node, through: &[String], is_member: bool) -> Re
 
 /// What it means that a call failed.
 fn answer_of(status: &Status) -> Answer {
-    let reason = match wire::from_status(status) {
+    let reason = match from_status(status) {
         Some(Error::Inconsistent { reason }) => reason,
         Some(_) | None => channels::reason(status),
     };

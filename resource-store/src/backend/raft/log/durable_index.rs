@@ -2,7 +2,7 @@
 //!
 //! The consensus library waits for the leader's disk before it sends entries to
 //! the followers. Here both happen at once: the log acknowledges entries of the
-//! leader's own at once, and this gate makes up for it. Until an entry is on
+//! leader's own at once, and this index makes up for it. Until an entry is on
 //! the leader's disk
 //!
 //! - the leader does not apply it, so that nobody reads or is told of it;
@@ -27,10 +27,9 @@ use tokio::{
     time::Instant,
 };
 
-use super::types::LogId;
-use crate::backend::store::sync::lock;
+use crate::backend::{raft::types::LogId, store::sync::lock};
 
-/// Where the log is, as far as the gate cares.
+/// Where the log is, as far as the index cares.
 #[derive(Debug, Clone, Default)]
 struct Disk {
     /// Entries before this index, made by this node as a leader, were
@@ -46,11 +45,11 @@ struct Disk {
 /// The disk failed; nothing more gets through.
 #[derive(Debug, Clone, Copy, thiserror::Error)]
 #[error("the log cannot be written")]
-pub(crate) struct GateClosed;
+pub(crate) struct LogFailed;
 
-/// Says when an entry may have effects. A clone is the same gate.
+/// Says when an entry may have effects. A clone is the same.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Gate {
+pub(crate) struct DurableIndex {
     disk: watch::Sender<Disk>,
     /// When the write began that is under way.
     writing: Arc<Mutex<Option<Instant>>>,
@@ -59,7 +58,7 @@ pub(crate) struct Gate {
     opened: Arc<Notify>,
 }
 
-impl Gate {
+impl DurableIndex {
     /// Entries from `first` to before `end` were acknowledged early.
     pub(crate) fn acknowledged_early(&self, first: u64, end: u64) {
         self.disk.send_modify(|disk| {
@@ -138,12 +137,12 @@ impl Gate {
     }
 
     /// Waits until an entry may have effects.
-    pub(crate) async fn pass(&self, index: u64) -> Result<(), GateClosed> {
+    pub(crate) async fn pass(&self, index: u64) -> Result<(), LogFailed> {
         let mut disk = self.disk.subscribe();
         let state = disk.wait_for(|disk| disk.failed || open(disk, index)).await;
         match state {
             Ok(state) if !state.failed => Ok(()),
-            Ok(_) | Err(_) => Err(GateClosed),
+            Ok(_) | Err(_) => Err(LogFailed),
         }
     }
 }
@@ -164,63 +163,65 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_not_on_the_disk_does_not_pass() {
-        let gate = Gate::default();
+        let durable = DurableIndex::default();
         // A follower's entries are acknowledged once they are on the disk.
-        assert!(gate.is_open(5));
-        gate.acknowledged_early(5, 7);
-        assert!(gate.is_open(4) && !gate.is_open(5) && !gate.is_open(6) && gate.is_open(7));
-        let mut waiting = Box::pin(gate.pass(6));
+        assert!(durable.is_open(5));
+        durable.acknowledged_early(5, 7);
+        assert!(
+            durable.is_open(4) && !durable.is_open(5) && !durable.is_open(6) && durable.is_open(7)
+        );
+        let mut waiting = Box::pin(durable.pass(6));
         assert!(waiting.as_mut().now_or_never().is_none());
-        gate.flushed(id(5));
-        assert!(gate.is_open(5) && waiting.as_mut().now_or_never().is_none());
-        gate.acknowledged_early(7, 8);
-        assert!(gate.is_open(5) && !gate.is_open(6));
-        gate.flushed(id(7));
+        durable.flushed(id(5));
+        assert!(durable.is_open(5) && waiting.as_mut().now_or_never().is_none());
+        durable.acknowledged_early(7, 8);
+        assert!(durable.is_open(5) && !durable.is_open(6));
+        durable.flushed(id(7));
         waiting.await.unwrap();
-        assert!(gate.is_open(7));
+        assert!(durable.is_open(7));
     }
 
     #[tokio::test]
     async fn others_are_told_of_what_is_on_the_disk_and_later_of_the_rest() {
-        let gate = Gate::default();
-        assert_eq!(gate.visible(id(5)), Some(id(5)));
-        gate.acknowledged_early(5, 9);
-        assert_eq!(gate.visible(id(4)), Some(id(4)));
-        assert_eq!((gate.visible(id(8)), gate.visible_end(8)), (None, 5));
-        gate.hold_back();
-        gate.flushed(id(6));
-        gate.opened().await;
-        assert_eq!((gate.visible(id(8)), gate.visible_end(8)), (Some(id(6)), 7));
-        gate.flushed(id(7));
-        assert!(gate.opened().now_or_never().is_none(), "nothing was held back");
-        gate.truncated(7);
-        assert_eq!(gate.visible(id(6)), Some(id(6)));
-        gate.acknowledged_early(7, 8);
-        assert_eq!(gate.visible(id(7)), None);
+        let durable = DurableIndex::default();
+        assert_eq!(durable.visible(id(5)), Some(id(5)));
+        durable.acknowledged_early(5, 9);
+        assert_eq!(durable.visible(id(4)), Some(id(4)));
+        assert_eq!((durable.visible(id(8)), durable.visible_end(8)), (None, 5));
+        durable.hold_back();
+        durable.flushed(id(6));
+        durable.opened().await;
+        assert_eq!((durable.visible(id(8)), durable.visible_end(8)), (Some(id(6)), 7));
+        durable.flushed(id(7));
+        assert!(durable.opened().now_or_never().is_none(), "nothing was held back");
+        durable.truncated(7);
+        assert_eq!(durable.visible(id(6)), Some(id(6)));
+        durable.acknowledged_early(7, 8);
+        assert_eq!(durable.visible(id(7)), None);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_write_that_takes_long_is_noticed() {
-        let (gate, limit) = (Gate::default(), Duration::from_secs(1));
-        gate.writes(true);
+        let (durable, limit) = (DurableIndex::default(), Duration::from_secs(1));
+        durable.writes(true);
         tokio::time::advance(limit).await;
-        assert!(!gate.hangs(limit));
+        assert!(!durable.hangs(limit));
         tokio::time::advance(limit).await;
-        assert!(gate.hangs(limit));
-        gate.writes(false);
-        assert!(!gate.hangs(limit));
+        assert!(durable.hangs(limit));
+        durable.writes(false);
+        assert!(!durable.hangs(limit));
     }
 
     #[tokio::test]
     async fn entries_in_the_place_of_others_wait_again() {
-        let gate = Gate::default();
-        gate.acknowledged_early(1, 9);
-        gate.flushed(id(8));
-        gate.truncated(4);
-        assert!(gate.is_open(3) && gate.is_open(4));
-        gate.acknowledged_early(4, 5);
-        assert!(gate.is_open(3) && !gate.is_open(4));
-        gate.fail();
-        assert!(gate.pass(4).await.is_err());
+        let durable = DurableIndex::default();
+        durable.acknowledged_early(1, 9);
+        durable.flushed(id(8));
+        durable.truncated(4);
+        assert!(durable.is_open(3) && durable.is_open(4));
+        durable.acknowledged_early(4, 5);
+        assert!(durable.is_open(3) && !durable.is_open(4));
+        durable.fail();
+        assert!(durable.pass(4).await.is_err());
     }
 }

@@ -1,11 +1,9 @@
 //! Starting and stopping a node.
 
 use std::{
+    net::SocketAddr,
     path::Path,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, atomic::AtomicU64},
     time::Duration,
 };
 
@@ -17,33 +15,34 @@ use tokio::{
     task::JoinHandle,
 };
 use tokio_stream::wrappers::TcpListenerStream;
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::{
-    RaftBackend, WHEN_DAMAGED,
-    appending::Appending,
-    belonging,
-    channels::{self, Channels, MAX_MESSAGE},
-    config::{RaftConfig, Start, check_address},
-    keeping::{self, Needed},
-    lease::Lease,
-    log::{Log, LogOptions},
-    machine::Machine,
-    members,
-    network::{Network, Timing},
-    node::{Barriers, Node},
-    server::PeerServer,
-    types::Raft,
-};
+use super::{Node, retention, service::PeerServer};
 use crate::{
-    backend::{Error, Query, Result, durable::table::blocking},
-    controller::Leadership,
-    pb::{
-        Id, Resource,
-        generated::{
-            hashicorp::consul::internal::storage::raft::forwarding_service_server::ForwardingServiceServer,
-            resource_store::peer::v1::peer_service_server::PeerServiceServer,
+    backend::{
+        Error, Result,
+        durable::table::blocking,
+        raft::{
+            config::{RaftConfig, Start, WHEN_DAMAGED, check_address},
+            log::{Log, LogOptions},
+            membership::{Members, join},
+            network::{
+                Network, Timing,
+                acknowledgements::Acknowledgements,
+                append_stream::AppendStreams,
+                channels::{self, Channels, MAX_MESSAGE},
+                server::RaftServer,
+                snapshot_holds::SnapshotHolds,
+            },
+            reads::{Reads, batch::ReadBatch, lease::Lease},
+            state_machine::StateMachine,
+            types::Raft,
         },
+    },
+    controller::Leadership,
+    pb::generated::{
+        hashicorp::consul::internal::storage::raft::forwarding_service_server::ForwardingServiceServer,
+        resource_store::peer::v1::peer_service_server::PeerServiceServer,
     },
 };
 
@@ -54,13 +53,13 @@ const DRAIN: Duration = Duration::from_secs(2);
 
 /// Says when a node has stopped.
 #[derive(Debug, Clone)]
-pub(super) struct Ended {
+pub(crate) struct Ended {
     stop: CancellationToken,
     ended: watch::Receiver<bool>,
 }
 
 impl Ended {
-    pub(super) async fn stop_and_wait(&self) {
+    pub(crate) async fn stop_and_wait(&self) {
         self.stop.cancel();
         if self.ended.clone().wait_for(|ended| *ended).await.is_err() {
             tracing::debug!("the node had ended before");
@@ -86,7 +85,17 @@ fn library_config(config: &RaftConfig) -> Result<Config> {
     config.validate().map_err(|e| Error::failed("configure", e.to_string()))
 }
 
-pub(super) async fn start(config: RaftConfig, start: Start) -> Result<RaftBackend> {
+/// A node that runs, until `stop` is dropped.
+#[derive(Debug)]
+pub(crate) struct Started {
+    pub(crate) node: Arc<Node>,
+    pub(crate) listens: SocketAddr,
+    pub(crate) ended: Ended,
+    pub(crate) stop: DropGuard,
+}
+
+/// Starts a node; see [`RaftBackend::start`](super::super::RaftBackend::start).
+pub(crate) async fn start(config: RaftConfig, start: Start) -> Result<Started> {
     let library = library_config(&config)?;
     let listener = TcpListener::bind(&config.listen)
         .await
@@ -94,43 +103,57 @@ pub(super) async fn start(config: RaftConfig, start: Start) -> Result<RaftBacken
     let listens = listener.local_addr().map_err(|e| Error::failed("listen", e))?;
     let address = config.advertise.clone().unwrap_or_else(|| listens.to_string());
     check_address(&address)?;
-    let (log, machine) = open_files(&config).await?;
+    let (log, state_machine) = open_files(&config).await?;
     let identity = log.identity();
     if start == Start::Resume && identity.cluster == 0 {
         let text = format!(
             "the node in {} belongs to no cluster yet; bootstrap one or join one",
             config.data_dir.display()
         );
-        return Err(given_up(&log, &machine, Error::failed("start", text)).await);
+        return Err(given_up(&log, &state_machine, Error::failed("start", text)).await);
     }
 
-    let (network, leadership) = network_of(&config, &log);
-    let raft =
-        Raft::new(identity.node, Arc::new(library), network.clone(), log.clone(), machine.clone());
+    let (network, lease, leadership) = network_of(&config, &log);
+    let raft = Raft::new(
+        identity.node,
+        Arc::new(library),
+        network.clone(),
+        log.clone(),
+        state_machine.clone(),
+    );
     let raft = match raft.await {
         Ok(raft) => raft,
-        Err(e) => return Err(given_up(&log, &machine, Error::failed("start", e.to_string())).await),
+        Err(e) => {
+            return Err(given_up(&log, &state_machine, Error::failed("start", e.to_string())).await);
+        }
     };
     // What was applied again from the log, so that the next start need not.
-    if let Err(error) = machine.durable_view().await {
-        machine.on_disk().fail();
+    if let Err(error) = state_machine.durable_view().await {
+        state_machine.persisted().fail();
         stop_consensus(&raft).await;
-        return Err(given_up(&log, &machine, error).await);
+        return Err(given_up(&log, &state_machine, error).await);
     }
-    let node = Arc::new(Node {
-        id: identity.node,
+    let members = Members::new(
         address,
-        cluster: Arc::clone(&network.cluster),
+        raft.clone(),
+        log.clone(),
+        network.clone(),
+        leadership.clone(),
+        &config,
+    );
+    let server = RaftServer::new(network.clone(), log.clone(), state_machine.clone(), raft.clone());
+    let node = Arc::new(Node {
+        server,
+        members: Arc::new(members),
+        reads: Reads::new(raft.clone(), log.clone(), network.clone(), lease, &config),
+        follower_reads: ReadBatch::default(),
         forwarding: Channels::new(config.tls.as_ref()),
         config,
         raft,
         log,
-        machine,
+        state_machine,
         network,
         leadership,
-        receiving: Arc::default(),
-        changing_members: tokio::sync::Mutex::default(),
-        barriers: Barriers::default(),
         failure: watch::Sender::default(),
     });
 
@@ -139,49 +162,49 @@ pub(super) async fn start(config: RaftConfig, start: Start) -> Result<RaftBacken
         Ok(serving) => serving,
         Err(error) => {
             stop_consensus(&node.raft).await;
-            return Err(given_up(&node.log, &node.machine, error).await);
+            return Err(given_up(&node.log, &node.state_machine, error).await);
         }
     };
     let (tell_end, ended) = watch::channel(false);
     let ended = Ended { stop: stop.clone(), ended };
     let (tell_entered, entered) = oneshot::channel();
     tokio::spawn(run(Arc::clone(&node), stop.clone(), serving, entered, tell_end));
-    let backend = RaftBackend { node, listens, ended, _stop: Arc::new(stop.drop_guard()) };
-    if let Err(error) = belonging::enter(&backend.node, start).await {
-        backend.shutdown().await;
+    let started = Started { node, listens, ended, stop: stop.drop_guard() };
+    if let Err(error) = join::enter(&started.node.members, start).await {
+        started.ended.stop_and_wait().await;
         return Err(error);
     }
     // If nobody listens, the node has stopped already.
     tell_entered.send(()).unwrap_or_default();
-    Ok(backend)
+    Ok(started)
 }
 
 /// The way to other nodes, and the leadership that follows from what they say.
-fn network_of(config: &RaftConfig, log: &Log) -> (Network, Leadership) {
+fn network_of(config: &RaftConfig, log: &Log) -> (Network, Lease, Leadership) {
     let identity = log.identity();
     let channels = Channels::new(config.tls.as_ref());
     let leadership = Leadership::default();
-    let lease = Lease::new(leadership.clone());
+    let acknowledgements = Acknowledgements::default();
+    let lease = Lease::new(acknowledgements.clone(), leadership.clone());
     let votes = lease.clone();
     log.tell_of_votes(move |vote| votes.voted(vote));
     let network = Network {
         node: identity.node,
         cluster: Arc::new(AtomicU64::new(identity.cluster)),
-        appending: Appending::new(channels.clone(), lease.clone()),
+        streams: AppendStreams::new(channels.clone(), acknowledgements),
         channels,
-        gate: log.gate().clone(),
-        lease,
+        durable: log.durable().clone(),
         timing: Timing { heartbeat: config.heartbeat, disk: config.election.1 },
         faults: config.faults(),
-        needed: Needed::default(),
+        holds: SnapshotHolds::default(),
         lost: Arc::default(),
     };
-    (network, leadership)
+    (network, lease, leadership)
 }
 
 /// Closes what cannot be used, so that another start finds it free.
-async fn given_up(log: &Log, machine: &Machine, error: Error) -> Error {
-    if let Err(error) = machine.close().await {
+async fn given_up(log: &Log, state_machine: &StateMachine, error: Error) -> Error {
+    if let Err(error) = state_machine.close().await {
         tracing::debug!(%error, "the file of resources was not closed in order");
     }
     log.close().await;
@@ -194,7 +217,7 @@ async fn stop_consensus(raft: &Raft) {
     }
 }
 
-async fn open_files(config: &RaftConfig) -> Result<(Log, Machine)> {
+async fn open_files(config: &RaftConfig) -> Result<(Log, StateMachine)> {
     let (log, table) = (config.data_dir.join(LOG_FILE), config.data_dir.join(TABLE_FILE));
     let (path, options) = (table.clone(), config.clone());
     let log = blocking(move || {
@@ -215,18 +238,18 @@ async fn open_files(config: &RaftConfig) -> Result<(Log, Machine)> {
     })
     .await?;
     let (opened, options) = (log.clone(), config.clone());
-    let machine = blocking(move || open_table(&table, &options, &opened)).await;
-    if machine.is_err() {
+    let state_machine = blocking(move || open_table(&table, &options, &opened)).await;
+    if state_machine.is_err() {
         log.close().await;
     }
-    Ok((log, machine?))
+    Ok((log, state_machine?))
 }
 
 /// Opens the table to a log. Blocks.
-fn open_table(path: &Path, config: &RaftConfig, log: &Log) -> Result<Machine> {
-    let machine = Machine::open(path, config, log.gate().clone())?;
-    log.keep_for(machine.on_disk());
-    let (purged, applied) = (log.purged_to(), *machine.applied().borrow());
+fn open_table(path: &Path, config: &RaftConfig, log: &Log) -> Result<StateMachine> {
+    let state_machine = StateMachine::open(path, config, log.durable().clone())?;
+    log.keep_for(state_machine.persisted());
+    let (purged, applied) = (log.purged_to(), *state_machine.applied().borrow());
     if purged > applied {
         // Somebody put an older file in its place.
         let text = format!(
@@ -236,7 +259,7 @@ fn open_table(path: &Path, config: &RaftConfig, log: &Log) -> Result<Machine> {
         );
         return Err(Error::failed("open", text));
     }
-    Ok(machine)
+    Ok(state_machine)
 }
 
 fn serve(
@@ -294,12 +317,12 @@ async fn run(
         if entered.await.is_err() {
             std::future::pending::<()>().await;
         }
-        belonging::removed(&node).await;
+        join::removed(&node.members).await;
     };
     tokio::select! {
         reason = follow_leader(&node) => node.fail(reason),
-        () = keeping::keep_log_short(&node) => node.fail(end_of(&node)),
-        () = members::settle(&node) => {}
+        () = retention::keep_log_short(&node) => node.fail(end_of(&node)),
+        () = node.members.settle() => {}
         () = tell_of_commits(&node) => node.fail(end_of(&node)),
         () = removed => {
             let folder = node.config.data_dir.display();
@@ -315,12 +338,12 @@ async fn run(
     stop.cancelled().await;
     stop_consensus(&node.raft).await;
     node.forwarding.close_all();
-    node.network.appending.close_all();
+    node.network.streams.close_all();
     node.network.channels.close_all();
     if let Err(error) = serving.await {
         tracing::error!(%error, "listening for other nodes failed");
     }
-    if let Err(error) = node.machine.close().await {
+    if let Err(error) = node.state_machine.close().await {
         tracing::error!(%error, "the file of resources was not closed in order");
     }
     node.log.close().await;
@@ -337,7 +360,7 @@ fn end_of(node: &Node) -> String {
 /// here, if a message before had to leave them out.
 async fn tell_of_commits(node: &Node) {
     loop {
-        node.network.gate.opened().await;
+        node.network.durable.opened().await;
         if node.raft.trigger().heartbeat().await.is_err() {
             return;
         }
@@ -350,7 +373,7 @@ async fn follow_leader(node: &Node) -> String {
     // Not those of the data, which change with each entry.
     let mut server = node.raft.server_metrics();
     let metrics = node.raft.metrics();
-    let lease = &node.network.lease;
+    let lease = &node.reads.lease;
     let mut changes = lease.changes();
     // As long as other nodes elect nobody else, less what clocks may differ.
     let length = node.config.election.1 * 9 / 10;
@@ -364,7 +387,7 @@ async fn follow_leader(node: &Node) -> String {
             (server.current_leader, (server.state == ServerState::Leader).then_some(server.vote))
         };
         let members = metrics.borrow().membership_config.membership().clone();
-        let held = leads.is_some_and(|vote| lease.hold(length, node.id, &vote, &members));
+        let held = leads.is_some_and(|vote| lease.hold(length, node.id(), &vote, &members));
         if !held {
             node.leadership.set(false);
         }
@@ -372,7 +395,7 @@ async fn follow_leader(node: &Node) -> String {
             leader = now_leader;
             node.forwarding.close_all();
             let leads = leader.map(|leader| format!("{leader:016x}")).unwrap_or_default();
-            let id = format!("{:016x}", node.id);
+            let id = format!("{:016x}", node.id());
             tracing::info!(node = id, leader = leads, "the leader has changed");
         }
         tokio::select! {
@@ -383,27 +406,5 @@ async fn follow_leader(node: &Node) -> String {
             () = changes.next(), if leads.is_some() && !held => {}
             () = tokio::time::sleep(node.config.heartbeat) => {}
         }
-    }
-}
-
-impl Node {
-    /// Belongs to a cluster from now on.
-    pub(crate) async fn adopt_cluster(&self, cluster: u64) -> Result<()> {
-        if self.cluster.load(Ordering::Acquire) == cluster {
-            return Ok(());
-        }
-        self.log.set_cluster(cluster).await?;
-        self.cluster.store(cluster, Ordering::Release);
-        Ok(())
-    }
-
-    pub(crate) async fn list_here(&self, query: Query) -> Result<Vec<Arc<Resource>>> {
-        let view = self.machine.current();
-        blocking(move || view.list(&query)).await
-    }
-
-    pub(crate) async fn list_by_owner(&self, owner: Id) -> Result<Vec<Arc<Resource>>> {
-        let view = self.machine.current();
-        blocking(move || view.list_by_owner(&owner)).await
     }
 }

@@ -14,9 +14,8 @@ use tonic::{
     },
 };
 
-use super::config::PeerTls;
 use crate::{
-    backend::store::sync::lock,
+    backend::{raft::config::PeerTls, store::sync::lock},
     client_tls::client_tls,
     error_chain::causes,
     pb::generated::{

@@ -7,7 +7,7 @@
 //! On the way each resource is framed by its length and checksum:
 //! four bytes each, little end first, then the encoded resource.
 
-use std::{fmt, sync::Arc};
+use std::sync::Arc;
 
 use bytes::{Buf as _, Bytes, BytesMut};
 use futures::{Stream, StreamExt as _, stream};
@@ -23,32 +23,6 @@ use crate::{
         generated::resource_store::peer::v1::{self as peer, snapshot_part::Part},
     },
 };
-
-/// The content of a snapshot.
-pub(crate) enum SnapshotData {
-    /// A view of the own state machine.
-    View(Arc<TableSnapshot>),
-    /// What came from the leader, staged in the own state machine.
-    Staged(State),
-}
-
-/// What belongs to a snapshot besides resources.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct State {
-    /// By how much versions are larger than the index of their entry.
-    pub(crate) version_offset: u64,
-    /// The restore under way.
-    pub(crate) restore: peer::RestoreUnderWay,
-}
-
-impl fmt::Debug for SnapshotData {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::View(_) => "View",
-            Self::Staged(_) => "Staged",
-        })
-    }
-}
 
 /// How many bytes of resources are sent at a time, about.
 pub(crate) const CHUNK_BYTES: usize = 512 << 10;

@@ -1,4 +1,4 @@
-//! The state machine: applies the entries of the log to a table of resources.
+//! The state state_machine: applies the entries of the log to a table of resources.
 //!
 //! What an entry does depends on the entries before it only, so all nodes hold
 //! the same. A refused change is an answer: the entry stays in the log and
@@ -9,6 +9,9 @@
 //! is applied again from the log, whose entries are on the disk. Now and then,
 //! and before each snapshot, one does wait; the log is cut off only up to a
 //! snapshot, so it always reaches back far enough.
+
+pub(crate) mod restore;
+pub(crate) mod snapshot;
 
 use std::{
     path::Path,
@@ -27,20 +30,13 @@ use openraft::{
 use prost::Message as _;
 use tokio::sync::watch;
 
+use self::restore::Done;
 use super::{
-    WHEN_DAMAGED,
-    config::RaftConfig,
-    convert,
-    faults::Faults,
-    gate::Gate,
-    keeping::STRETCHES,
-    on_disk::OnDisk,
-    restore::{self, Done},
-    retired::RetiredTypes,
-    snapshot::{SnapshotData, State},
+    config::{Faults, RaftConfig, RetiredTypes, WHEN_DAMAGED},
+    log::{DurableIndex, Persisted},
     types::{
-        Content, Entry, EntryExt as _, LogId, Outcome, Peer, Snapshot, SnapshotMeta, StorageError,
-        StoredMembership, Types,
+        Content, Entry, EntryExt as _, LogId, Outcome, Peer, Snapshot, SnapshotData, SnapshotMeta,
+        State, StorageError, StoredMembership, Types, proto,
     },
 };
 use crate::{
@@ -61,6 +57,9 @@ use crate::{
     },
 };
 
+/// In how many stretches the bytes are kept that the log may have.
+pub(super) const STRETCHES: usize = 4;
+
 const APPLIED: &[u8] = b"raft applied";
 const MEMBERSHIP: &[u8] = b"raft membership";
 const VERSION_OFFSET: &[u8] = b"raft version offset";
@@ -78,9 +77,9 @@ const STAGE_RESOURCES: usize = 2000;
 
 /// What a node holds. A clone is another handle.
 #[derive(Debug, Clone)]
-pub(crate) struct Machine {
+pub(crate) struct StateMachine {
     shared: Arc<Shared>,
-    gate: Gate,
+    durable: DurableIndex,
 }
 
 #[derive(Debug)]
@@ -95,7 +94,7 @@ struct Shared {
     faults: Faults,
     /// The index of the last applied entry, plus one.
     applied: watch::Sender<u64>,
-    on_disk: OnDisk,
+    persisted: Persisted,
     /// After how many bytes of entries the table waits for the disk.
     sync_bytes: u64,
     /// How many bytes were applied since the table waited for the disk.
@@ -104,9 +103,9 @@ struct Shared {
     stretch_end: watch::Sender<u64>,
 }
 
-impl Machine {
+impl StateMachine {
     /// Opens what is there, or makes an empty one. Blocks.
-    pub(crate) fn open(path: &Path, config: &RaftConfig, gate: Gate) -> Result<Self> {
+    pub(crate) fn open(path: &Path, config: &RaftConfig, durable: DurableIndex) -> Result<Self> {
         let options = TableOptions {
             cache_bytes: CACHE_BYTES,
             check: config.check_on_open,
@@ -126,12 +125,12 @@ impl Machine {
             retired: config.retired.clone(),
             faults: config.faults(),
             applied: watch::Sender::new(applied),
-            on_disk: OnDisk::new(applied),
+            persisted: Persisted::new(applied),
             sync_bytes: config.keep_bytes / STRETCHES as u64,
             unsynced: AtomicU64::new(0),
             stretch_end: watch::Sender::new(0),
         };
-        Ok(Self { shared: Arc::new(shared), gate })
+        Ok(Self { shared: Arc::new(shared), durable })
     }
 
     /// What is there now.
@@ -156,8 +155,8 @@ impl Machine {
     }
 
     /// Says which entries the table has on the disk.
-    pub(crate) fn on_disk(&self) -> OnDisk {
-        self.shared.on_disk.clone()
+    pub(crate) fn persisted(&self) -> Persisted {
+        self.shared.persisted.clone()
     }
 
     /// The last entry of each stretch of the log that has as many bytes as the
@@ -251,7 +250,7 @@ impl Machine {
         })
         .await?;
         let (applied, _) = applied_state(&view)?;
-        self.shared.on_disk.reached(applied.map_or(0, |applied| applied.index + 1));
+        self.shared.persisted.reached(applied.map_or(0, |applied| applied.index + 1));
         Ok(view)
     }
 
@@ -285,7 +284,7 @@ impl Machine {
                 let outcomes: Vec<_> =
                     entries.into_iter().map(|e| applying.apply(e)).collect::<Result<_>>()?;
                 let changes = applying.changes;
-                writer.set_meta(APPLIED, &convert::from_log_id(&last).encode_to_vec())?;
+                writer.set_meta(APPLIED, &proto::from_log_id(&last).encode_to_vec())?;
                 Ok((outcomes, changes))
             })?;
             // After the change can be read, and in the order of the log: there
@@ -298,7 +297,7 @@ impl Machine {
             }
             shared.applied.send_replace(last.index + 1);
             if durable {
-                shared.on_disk.reached(last.index + 1);
+                shared.persisted.reached(last.index + 1);
                 shared.stretch_end.send_replace(last.index);
             }
             Ok(outcomes)
@@ -318,15 +317,15 @@ impl Machine {
     /// The node cannot go on.
     #[expect(clippy::needless_pass_by_value, reason = "it stands in `map_err`")]
     fn broken(&self, error: Error) -> StorageError {
-        self.shared.on_disk.fail();
+        self.shared.persisted.fail();
         StorageIOError::write_state_machine(&error).into()
     }
 
     async fn adopt(&self, meta: SnapshotMeta, state: State) -> Result<()> {
         let State { version_offset, restore } = state;
         let index = meta.last_log_id.map_or(0, |last| last.index);
-        let applied = meta.last_log_id.as_ref().map(convert::from_log_id).unwrap_or_default();
-        let membership = convert::from_stored_membership(&meta.last_membership);
+        let applied = meta.last_log_id.as_ref().map(proto::from_log_id).unwrap_or_default();
+        let membership = proto::from_stored_membership(&meta.last_membership);
         self.change(true, move |writer| {
             writer.show(Place::Incoming, index.saturating_add(version_offset))?;
             writer.replace(Place::IncomingRestoring, Place::Restoring)?;
@@ -338,7 +337,7 @@ impl Machine {
         .await?;
         self.shared.topics.close_all();
         self.shared.applied.send_replace(index + 1);
-        self.shared.on_disk.reached(index + 1);
+        self.shared.persisted.reached(index + 1);
         Ok(())
     }
 }
@@ -372,7 +371,7 @@ impl Applying<'_, '_> {
             }
             EntryPayload::Membership(membership) => {
                 let stored = StoredMembership::new(Some(entry.log_id), membership);
-                let message = convert::from_stored_membership(&stored);
+                let message = proto::from_stored_membership(&stored);
                 self.writer.set_meta(MEMBERSHIP, &message.encode_to_vec())?;
                 Ok(Outcome::Nothing)
             }
@@ -470,12 +469,12 @@ fn applied_state(view: &TableSnapshot) -> Result<(Option<LogId>, StoredMembershi
     let applied = view.meta(APPLIED)?;
     let applied = applied.map(|bytes| peer::LogId::decode(bytes.as_slice())).transpose();
     let applied = applied.map_err(|e| bad(e.to_string()))?;
-    let applied = convert::optional_log_id(applied).map_err(|e| bad(e.to_string()))?;
+    let applied = proto::optional_log_id(applied).map_err(|e| bad(e.to_string()))?;
     let membership = view.meta(MEMBERSHIP)?;
     let membership =
         membership.map(|bytes| peer::StoredMembership::decode(bytes.as_slice())).transpose();
     let membership = membership.map_err(|e| bad(e.to_string()))?;
-    let membership = convert::stored_membership(membership).map_err(|e| bad(e.to_string()))?;
+    let membership = proto::stored_membership(membership).map_err(|e| bad(e.to_string()))?;
     Ok((applied, membership))
 }
 
@@ -502,13 +501,13 @@ fn reading(error: Error) -> StorageError {
     StorageIOError::read_state_machine(&error).into()
 }
 
-impl RaftSnapshotBuilder<Types> for Machine {
+impl RaftSnapshotBuilder<Types> for StateMachine {
     async fn build_snapshot(&mut self) -> Result<Snapshot, StorageError> {
         self.durable_view().await.and_then(snapshot_of).map_err(|error| self.broken(error))
     }
 }
 
-impl RaftStateMachine<Types> for Machine {
+impl RaftStateMachine<Types> for StateMachine {
     type SnapshotBuilder = Self;
 
     async fn applied_state(&mut self) -> Result<(Option<LogId>, StoredMembership), StorageError> {
@@ -522,9 +521,9 @@ impl RaftStateMachine<Types> for Machine {
     {
         let entries: Vec<Entry> = entries.into_iter().collect();
         if let Some(last) = entries.last()
-            && let Err(closed) = self.gate.pass(last.log_id.index).await
+            && let Err(closed) = self.durable.pass(last.log_id.index).await
         {
-            self.shared.on_disk.fail();
+            self.shared.persisted.fail();
             return Err(StorageIOError::write_logs(&closed).into());
         }
         self.shared.faults.lag().await;

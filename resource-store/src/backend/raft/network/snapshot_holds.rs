@@ -1,31 +1,24 @@
-//! How much of the log stays.
+//! The entries that must stay in the log for nodes that are sent a snapshot.
 //!
-//! Some entries before the last snapshot stay for nodes that are a little
-//! behind, so many and no more, and so many bytes. A node that is given a
-//! snapshot needs all entries after it, or it would need another snapshot by
-//! the time it has this one, and under load never catch up: they stay until it
-//! has got them, as long as it comes nearer.
+//! A node that is given a snapshot needs all entries after it, or it would need
+//! another snapshot by the time it has this one, and under load never catch up:
+//! they stay until it has got them, as long as it comes nearer.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::HashMap,
     sync::{Arc, Mutex},
     time::Duration,
 };
 
 use tokio::time::Instant;
 
-use super::{
-    node::Node,
-    types::{LogId, NodeId},
+use crate::backend::{
+    raft::types::{LogId, NodeId},
+    store::sync::lock,
 };
-use crate::backend::store::sync::lock;
 
-/// In how many stretches the bytes are kept that the log may have.
-pub(super) const STRETCHES: usize = 4;
 /// How long entries stay for a node that has got its snapshot and gets no entry.
 const GRACE: Duration = Duration::from_mins(2);
-/// How soon it is noticed that entries need not stay any more.
-const TICK: Duration = Duration::from_secs(1);
 
 /// What a node needs.
 #[derive(Debug)]
@@ -44,11 +37,11 @@ type Needs = Mutex<HashMap<NodeId, Need>>;
 
 /// Which entries are needed after snapshots that were sent. A clone is the same.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Needed {
+pub(crate) struct SnapshotHolds {
     needs: Arc<Needs>,
 }
 
-impl Needed {
+impl SnapshotHolds {
     /// Entries after this index stay for a node while this lives, and then as
     /// long as the node comes nearer to the end of the log now and then.
     pub(crate) fn after(&self, node: NodeId, index: u64) -> Hold {
@@ -62,7 +55,7 @@ impl Needed {
 
     /// Takes note of how far nodes are from the last entry. Who has those up to
     /// `goes`, which go otherwise, needs nothing any more.
-    fn heard<'n>(
+    pub(crate) fn heard<'n>(
         &self,
         nodes: impl Iterator<Item = (&'n NodeId, &'n Option<LogId>)>,
         last: u64,
@@ -84,7 +77,7 @@ impl Needed {
     }
 
     /// The index after which entries have to stay.
-    fn first(&self) -> Option<u64> {
+    pub(crate) fn first(&self) -> Option<u64> {
         let mut needs = lock(&self.needs);
         let now = Instant::now();
         needs.retain(|_, need| need.under_way > 0 || now < need.until);
@@ -108,93 +101,49 @@ impl Drop for Hold {
     }
 }
 
-/// Takes snapshots after many bytes, and cuts the log off, until the node fails.
-pub(super) async fn keep_log_short(node: &Node) {
-    let mut stretch_end = node.machine.stretch_end();
-    let mut metrics = node.raft.data_metrics();
-    let (mut stretches, mut before) = (VecDeque::new(), 0);
-    let mut seen = None;
-    loop {
-        tokio::select! {
-            // Each is a view of the table, so it costs little.
-            changed = stretch_end.changed() => {
-                stretches.push_back(*stretch_end.borrow_and_update());
-                if changed.is_err() || node.raft.trigger().snapshot().await.is_err() {
-                    return;
-                }
-            }
-            taken = async { metrics.wait_for(|now| now.snapshot != seen).await.map(drop) } => {
-                if taken.is_err() {
-                    return;
-                }
-            }
-            () = tokio::time::sleep(TICK) => {}
-        }
-        while stretches.len() > STRETCHES {
-            before = stretches.pop_front().unwrap_or(before);
-        }
-        let (purged, goes) = {
-            let now = metrics.borrow();
-            seen = now.snapshot;
-            let snapshot = seen.map_or(0, |snapshot| snapshot.index);
-            let few = snapshot.saturating_sub(node.config.keep_entries);
-            let goes = few.max(before).min(snapshot);
-            let last = now.last_log.map_or(0, |last| last.index);
-            if let Some(nodes) = &now.replication {
-                node.network.needed.heard(nodes.iter(), last, goes);
-            }
-            (now.purged.map_or(0, |purged| purged.index), goes)
-        };
-        let upto = goes.min(node.network.needed.first().unwrap_or(u64::MAX));
-        if upto > purged && node.raft.trigger().purge_log(upto).await.is_err() {
-            return;
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
     async fn entries_stay_until_whoever_needs_them_had_time() {
-        let needed = Needed::default();
-        assert_eq!(needed.first(), None);
-        let (later, earlier) = (needed.after(2, 9), needed.after(1, 5));
-        assert_eq!(needed.first(), Some(5));
+        let holds = SnapshotHolds::default();
+        assert_eq!(holds.first(), None);
+        let (later, earlier) = (holds.after(2, 9), holds.after(1, 5));
+        assert_eq!(holds.first(), Some(5));
         tokio::time::sleep(GRACE * 2).await;
         drop(earlier);
         tokio::time::sleep(GRACE / 2).await;
-        assert_eq!(needed.first(), Some(5));
+        assert_eq!(holds.first(), Some(5));
         tokio::time::sleep(GRACE).await;
-        assert_eq!(needed.first(), Some(9));
+        assert_eq!(holds.first(), Some(9));
         drop(later);
         tokio::time::sleep(GRACE * 2).await;
-        assert_eq!(needed.first(), None);
+        assert_eq!(holds.first(), None);
     }
 
     #[tokio::test(start_paused = true)]
     async fn entries_stay_as_long_as_whoever_needs_them_comes_nearer() {
-        let needed = Needed::default();
+        let holds = SnapshotHolds::default();
         let at = |index| Some(LogId::new(openraft::CommittedLeaderId::new(1, 1), index));
-        let heard = |index, last| needed.heard([(&1, &at(index))].into_iter(), last, 950);
-        drop(needed.after(1, 5));
+        let heard = |index, last| holds.heard([(&1, &at(index))].into_iter(), last, 950);
+        drop(holds.after(1, 5));
         for (index, last) in [(6, 1000), (7, 1000), (800, 1700)] {
             tokio::time::sleep(GRACE * 2 / 3).await;
             heard(index, last);
-            assert_eq!(needed.first(), Some(index));
+            assert_eq!(holds.first(), Some(index));
         }
         // As many come as it gets.
         tokio::time::sleep(GRACE * 2 / 3).await;
         heard(900, 1900);
         tokio::time::sleep(GRACE * 2 / 3).await;
-        assert_eq!(needed.first(), None);
+        assert_eq!(holds.first(), None);
         // It has all that goes, but another snapshot is on its way.
-        let again = needed.after(1, 500);
+        let again = holds.after(1, 500);
         heard(950, 2000);
-        assert_eq!(needed.first(), Some(950));
+        assert_eq!(holds.first(), Some(950));
         drop(again);
         heard(950, 2000);
-        assert_eq!(needed.first(), None);
+        assert_eq!(holds.first(), None);
     }
 }

@@ -66,7 +66,7 @@ async fn entries_stay_for_a_node_that_gets_a_snapshot() {
     write(&node, 30, 1).await;
     is_purged(&node, 10).await;
     let until = purged(&node) + 3;
-    let hold = node.node.network.needed.after(9, until);
+    let hold = node.node.network.holds.after(9, until);
     write(&node, 100, 1).await;
     is_purged(&node, until).await;
     // Two more occasions to cut it off; at the second, the first is over.

@@ -17,11 +17,11 @@ pub(crate) struct TableFailed;
 
 /// Says what the table has on the disk. A clone is the same.
 #[derive(Debug, Clone)]
-pub(crate) struct OnDisk {
+pub(crate) struct Persisted {
     end: watch::Sender<End>,
 }
 
-impl OnDisk {
+impl Persisted {
     /// A table that has the entries before `end`.
     pub(crate) fn new(end: u64) -> Self {
         Self { end: watch::Sender::new(Some(end)) }
@@ -58,7 +58,7 @@ mod tests {
 
     #[tokio::test]
     async fn who_waits_hears_of_progress_and_of_failure() {
-        let disk = OnDisk::new(3);
+        let disk = Persisted::new(3);
         disk.has(2).await.unwrap();
         let mut waiting = Box::pin(disk.has(3));
         assert!(waiting.as_mut().now_or_never().is_none());

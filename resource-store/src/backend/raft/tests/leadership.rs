@@ -108,8 +108,8 @@ async fn a_leader_whose_disk_hangs_is_replaced_and_leads_no_more() {
     let old = &nodes.nodes[0];
     nodes.disks[0].hang();
     // Its consensus waits for the disk, and tells nothing any more.
-    let peer = Peer { address: old.node.address.clone() };
-    let moving = ChangeMembers::SetNodes([(old.node.id, peer)].into());
+    let peer = Peer { address: old.node.members.address.clone() };
+    let moving = ChangeMembers::SetNodes([(old.node.id(), peer)].into());
     let mut moving = Box::pin(old.node.raft.change_membership(moving, true));
     assert!(moving.as_mut().now_or_never().is_none());
     let others = nodes.nodes[1..].iter().map(|node| Box::pin(node.node.leads()));
@@ -190,7 +190,7 @@ async fn late_acknowledgements_are_no_new_lease() {
     };
     within(taken).await;
     let began = Instant::now();
-    leader.node.network.faults.cut(leader.node.id, follower.node.id);
+    leader.node.network.faults.cut(leader.node.id(), follower.node.id());
     let vote = follower.node.raft.metrics().borrow().vote;
     let mut held = leader.leadership().held();
     while within(futures::StreamExt::next(&mut held)).await.unwrap() {}

@@ -24,13 +24,14 @@ use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::{Status, transport::Channel};
 
 use super::{
+    acknowledgements::Acknowledgements,
     channels::{self, Channels},
-    convert,
-    lease::Lease,
-    types::{NodeId, Vote},
 };
 use crate::{
-    backend::store::sync::lock,
+    backend::{
+        raft::types::{NodeId, Vote, proto},
+        store::sync::lock,
+    },
     error_chain::error_chain,
     pb::generated::resource_store::peer::v1::{
         self as peer, peer_service_client::PeerServiceClient,
@@ -46,10 +47,10 @@ const LARGE: usize = 64 << 10;
 
 /// Streams to each address. A clone shares them.
 #[derive(Debug, Clone)]
-pub(crate) struct Appending {
+pub(crate) struct AppendStreams {
     channels: Channels,
     /// Is told of messages that were acknowledged.
-    lease: Lease,
+    acknowledgements: Acknowledgements,
     open: Arc<Mutex<HashMap<Place, Stream>>>,
 }
 
@@ -94,19 +95,19 @@ struct Waiting {
 impl Waiting {
     /// Whoever takes a message, even if it lacks entries before those in it,
     /// follows the leader, also if nobody waits for the answer any more.
-    fn answered(self, answer: peer::AppendResponse, lease: &Lease) {
+    fn answered(self, answer: peer::AppendResponse, acknowledgements: &Acknowledgements) {
         use peer::append_response::Result::{Accepted, Conflict};
         if let (Some((vote, node)), Some(Accepted(_) | Conflict(_))) = (self.route, &answer.result)
         {
-            lease.acknowledged(&vote, node, self.sent);
+            acknowledgements.note(&vote, node, self.sent);
         }
         self.tell.send(Ok(answer)).unwrap_or_default();
     }
 }
 
-impl Appending {
-    pub(crate) fn new(channels: Channels, lease: Lease) -> Self {
-        Self { channels, lease, open: Arc::default() }
+impl AppendStreams {
+    pub(crate) fn new(channels: Channels, acknowledgements: Acknowledgements) -> Self {
+        Self { channels, acknowledgements, open: Arc::default() }
     }
 
     /// Sends a message and gives the answer, or else why there is none.
@@ -136,8 +137,9 @@ impl Appending {
         let channel = self.channels.to(&place.address).map_err(|e| error_chain(&e))?;
         let (requests, to_send) = mpsc::unbounded_channel();
         let stream = Stream { requests, answers: Arc::default() };
-        let (client, lease) = (channels::peer_client(channel), self.lease.clone());
-        tokio::spawn(run(client, to_send, Arc::clone(&stream.answers), lease));
+        let (client, acknowledgements) =
+            (channels::peer_client(channel), self.acknowledgements.clone());
+        tokio::spawn(run(client, to_send, Arc::clone(&stream.answers), acknowledgements));
         open.insert(place, stream.clone());
         Ok(stream)
     }
@@ -162,7 +164,7 @@ impl Stream {
         let number = answers.next;
         answers.next += 1;
         let (tell, answer) = oneshot::channel();
-        let vote = convert::vote(message.vote).ok();
+        let vote = proto::vote(message.vote).ok();
         let route = vote.zip(message.route.map(|route| route.to));
         let waiting = Waiting { tell, route, sent: Instant::now() };
         if self.requests.send(peer::AppendRequest { number, ..message }).is_ok() {
@@ -177,9 +179,9 @@ async fn run(
     client: PeerServiceClient<Channel>,
     to_send: mpsc::UnboundedReceiver<peer::AppendRequest>,
     answers: Arc<Mutex<Answers>>,
-    lease: Lease,
+    acknowledgements: Acknowledgements,
 ) {
-    let reason = match tell_answers(client, to_send, &answers, &lease).await {
+    let reason = match tell_answers(client, to_send, &answers, &acknowledgements).await {
         Ok(()) => "it has ended the stream".to_owned(),
         Err(status) => channels::reason(&status),
     };
@@ -195,7 +197,7 @@ async fn tell_answers(
     mut client: PeerServiceClient<Channel>,
     to_send: mpsc::UnboundedReceiver<peer::AppendRequest>,
     answers: &Arc<Mutex<Answers>>,
-    lease: &Lease,
+    acknowledgements: &Acknowledgements,
 ) -> Result<(), Status> {
     let wanted = {
         let answers = Arc::clone(answers);
@@ -214,7 +216,7 @@ async fn tell_answers(
     while let Some(answer) = stream.message().await? {
         let waiting = lock(answers).waiting.remove(&answer.number);
         if let Some(waiting) = waiting {
-            waiting.answered(answer, lease);
+            waiting.answered(answer, acknowledgements);
         }
     }
     Ok(())

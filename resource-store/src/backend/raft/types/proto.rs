@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::types::{
+use super::{
     Content, Entry, LogId, Membership, NodeId, Peer, Proposal, StoredMembership, Types, Vote,
 };
 use crate::pb::generated::resource_store::peer::v1 as peer;

@@ -8,99 +8,101 @@ use std::{
 use tokio::time::timeout;
 
 use super::{
-    asking::{self, ANSWER, ask_members},
-    channels,
-    config::Start,
-    convert,
-    members::{self, Member, members},
-    node::Node,
-    types::Peer,
+    Member, Members,
+    client::{self, ANSWER, ask_members},
 };
 use crate::{
-    backend::{Error, Result},
+    backend::{
+        Error, Result,
+        raft::{
+            config::Start,
+            network::channels,
+            types::{Peer, proto},
+        },
+    },
     pb::generated::resource_store::peer::v1 as peer,
 };
 
 /// Comes to the cluster.
-pub(super) async fn enter(node: &Arc<Node>, start: Start) -> Result<()> {
-    let known = node.cluster.load(Ordering::Acquire) != 0;
+pub(crate) async fn enter(members: &Arc<Members>, start: Start) -> Result<()> {
+    let known = members.network.cluster.load(Ordering::Acquire) != 0;
     // What the metrics say is not there from the beginning.
-    let id = node.id;
-    let membership = node.raft.with_raft_state(move |state| {
+    let id = members.id();
+    let membership = members.raft.with_raft_state(move |state| {
         let membership = state.membership_state.effective().membership();
         let votes = membership.voter_ids().any(|voter| voter == id);
         membership.get_node(&id).map(|peer| (votes, peer.address.clone()))
     });
     let member = membership.await.map_err(|e| Error::failed("start", e.to_string()))?;
     if known && let Start::Join(through) = &start {
-        is_same_cluster(node, through).await?;
+        is_same_cluster(members, through).await?;
     }
     match (start, member) {
         (_, Some((true, address))) => {
-            if address != node.address {
-                tokio::spawn(announce(Arc::clone(node)));
+            if address != members.address {
+                tokio::spawn(announce(Arc::clone(members)));
             }
         }
         (Start::Join(through), _) => {
             // One that was a member, and is none any more, was removed.
-            asking::join(node, &[through], node.log.identity().entered).await?;
+            client::join(members, &[through], members.log.identity().entered).await?;
         }
         // It was about to join when it stopped.
         (Start::Bootstrap | Start::Resume, Some((false, _))) => {
-            tokio::spawn(announce(Arc::clone(node)));
+            tokio::spawn(announce(Arc::clone(members)));
             return Ok(());
         }
-        (Start::Bootstrap, None) if !node.log.is_used() => {
+        (Start::Bootstrap, None) if !members.log.is_used() => {
             if !known {
-                node.adopt_cluster(fastrand::u64(1..)).await?;
+                members.network.adopt_cluster(&members.log, fastrand::u64(1..)).await?;
             }
-            let peer = Peer { address: node.address.clone() };
-            let members = BTreeMap::from([(node.id, peer)]);
-            let founded = node.raft.initialize(members).await;
+            let peer = Peer { address: members.address.clone() };
+            let voters = BTreeMap::from([(members.id(), peer)]);
+            let founded = members.raft.initialize(voters).await;
             founded.map_err(|e| Error::failed("bootstrap", e.to_string()))?;
         }
         // It was about to join, or was removed; the leader knows.
         (Start::Bootstrap | Start::Resume, None) => return Ok(()),
     }
-    node.log.set_entered().await
+    members.log.set_entered().await
 }
 
 /// Tells the cluster the new address of this node, or that it is there to vote.
-async fn announce(node: Arc<Node>) {
-    while let Err(error) = announce_once(&node).await {
-        if node.raft.metrics().borrow().running_state.is_err() {
+async fn announce(members: Arc<Members>) {
+    while let Err(error) = announce_once(&members).await {
+        if members.raft.metrics().borrow().running_state.is_err() {
             return;
         }
         tracing::warn!(%error, "the cluster was not told where this node is");
-        tokio::time::sleep(node.config.patience).await;
+        tokio::time::sleep(members.patience).await;
     }
 }
 
-async fn announce_once(node: &Node) -> Result<()> {
+async fn announce_once(members: &Members) -> Result<()> {
     // If it leads, it cannot call itself where nobody finds it yet.
-    let own = convert::from_node(node.id, &Peer { address: node.address.clone() });
-    let here = members::take_in(node, own, true).await;
+    let own = proto::from_node(members.id(), &Peer { address: members.address.clone() });
+    let here = members.add(own, true).await;
     if !matches!(here, Ok(peer::JoinResponse { cluster: 1.., .. })) {
-        let others = members(node).into_iter().filter(|member| member.id != node.id);
+        let others = members.known().into_iter().filter(|member| member.id != members.id());
         let others: Vec<_> = others.map(|member| member.address).collect();
         if others.is_empty() {
             return here.map(|_| ());
         }
-        asking::join(node, &others, true).await?;
+        client::join(members, &others, true).await?;
     }
-    node.log.set_entered().await
+    members.log.set_entered().await
 }
 
 /// Refuses a cluster to join that is not the one this node belongs to. Whether
 /// it is cannot be said if nobody answers.
-async fn is_same_cluster(node: &Node, address: &str) -> Result<()> {
-    let mine = node.cluster.load(Ordering::Acquire);
+async fn is_same_cluster(members: &Members, address: &str) -> Result<()> {
+    let mine = members.network.cluster.load(Ordering::Acquire);
     let anyone = peer::Route { cluster: 0, to: 0, from: 0 };
-    match ask_members(&node.network.channels, address, anyone).await {
+    match ask_members(&members.network.channels, address, anyone).await {
         Ok(answer) if answer.cluster != 0 && answer.cluster != mine => {
             let text = format!(
                 "the node in {} belongs to cluster {mine:016x}, and {address} to {:016x}",
-                node.config.data_dir.display(),
+                members.data_dir.display(),
                 answer.cluster
             );
             Err(Error::failed("join", text))
@@ -114,17 +116,17 @@ async fn is_same_cluster(node: &Node, address: &str) -> Result<()> {
 }
 
 /// Waits until this node was removed from its cluster, of which it may not hear.
-pub(crate) async fn removed(node: &Node) {
+pub(crate) async fn removed(members: &Members) {
     loop {
-        tokio::time::sleep(node.config.patience).await;
-        let known = members(node);
+        tokio::time::sleep(members.patience).await;
+        let known = members.known();
         // One that does not vote never misses a leader.
-        let votes = known.iter().any(|member| member.id == node.id && member.voter);
+        let votes = known.iter().any(|member| member.id == members.id() && member.voter);
         if votes && known.iter().any(|member| member.leader) {
             continue;
         }
-        for other in known.iter().filter(|other| other.id != node.id) {
-            if is_removed(node, other).await {
+        for other in known.iter().filter(|other| other.id != members.id()) {
+            if is_removed(members, other).await {
                 return;
             }
         }
@@ -132,11 +134,11 @@ pub(crate) async fn removed(node: &Node) {
 }
 
 /// Whether another node leads the cluster now, without this one.
-async fn is_removed(node: &Node, leader: &Member) -> bool {
-    let (route, channels) = (node.network.route(leader.id), &node.network.channels);
+async fn is_removed(members: &Members, leader: &Member) -> bool {
+    let (route, channels) = (members.network.route(leader.id), &members.network.channels);
     let Ok(found) = ask_members(channels, &leader.address, route).await else { return false };
     let is = |member: &peer::Member, id| member.node.as_ref().is_some_and(|node| node.id == id);
-    if found.members.iter().any(|member| is(member, node.id))
+    if found.members.iter().any(|member| is(member, members.id()))
         || !found.members.iter().any(|member| member.leader && is(member, leader.id))
     {
         return false;

@@ -16,10 +16,10 @@ use tokio_stream::wrappers::TcpListenerStream;
 use tonic::{Request, Response, Status, Streaming};
 
 use crate::{
-    backend::raft::{
-        appending::{Appending, MOST_UNANSWERED},
+    backend::raft::network::{
+        acknowledgements::Acknowledgements,
+        append_stream::{AppendStreams, MOST_UNANSWERED},
         channels::{self, Channels, MAX_MESSAGE},
-        lease::Lease,
     },
     pb::generated::resource_store::peer::v1::{
         self as peer, append_response,
@@ -167,8 +167,10 @@ async fn within<T>(work: impl Future<Output = T>) -> T {
 #[tokio::test]
 async fn signs_of_life_pass_entries_that_are_slow() {
     let follower = Box::leak(Box::new(Follower { stuck: true, ..Follower::default() }));
-    let (appending, address) =
-        (Appending::new(Channels::new(None), Lease::default()), serve(follower).await);
+    let (appending, address) = (
+        AppendStreams::new(Channels::new(None), Acknowledgements::default()),
+        serve(follower).await,
+    );
     let mut slow = Box::pin(appending.send(&address, large()));
     assert!(slow.as_mut().now_or_never().is_none());
     within(async {
@@ -188,8 +190,10 @@ async fn signs_of_life_pass_entries_that_are_slow() {
 #[tokio::test]
 async fn answers_in_any_order_reach_who_asked() {
     let follower = Box::leak(Box::new(Follower { shuffles: true, ..Follower::default() }));
-    let (appending, address) =
-        (Appending::new(Channels::new(None), Lease::default()), serve(follower).await);
+    let (appending, address) = (
+        AppendStreams::new(Channels::new(None), Acknowledgements::default()),
+        serve(follower).await,
+    );
     for round in 0..20 {
         let ask = async |index| {
             let committed = Some(peer::LogId { term: 1, leader: 7, index });
@@ -206,8 +210,10 @@ async fn answers_in_any_order_reach_who_asked() {
 #[tokio::test]
 async fn what_nobody_waits_for_is_not_sent() {
     let follower = &*Box::leak(Box::new(Follower::default()));
-    let (appending, address) =
-        (Appending::new(Channels::new(None), Lease::default()), serve(follower).await);
+    let (appending, address) = (
+        AppendStreams::new(Channels::new(None), Acknowledgements::default()),
+        serve(follower).await,
+    );
     for _ in 0..100 {
         // Nothing goes out before the task of the stream has its turn.
         assert!(appending.send(&address, sign_of_life()).now_or_never().is_none());
@@ -219,8 +225,10 @@ async fn what_nobody_waits_for_is_not_sent() {
 #[tokio::test]
 async fn a_node_that_answers_nothing_gets_only_so_many_messages() {
     let follower = &*Box::leak(Box::new(Follower::default()));
-    let (appending, address) =
-        (Appending::new(Channels::new(None), Lease::default()), serve(follower).await);
+    let (appending, address) = (
+        AppendStreams::new(Channels::new(None), Acknowledgements::default()),
+        serve(follower).await,
+    );
     within(appending.send(&address, sign_of_life())).await.unwrap();
     follower.silent.store(true, Ordering::SeqCst);
 
