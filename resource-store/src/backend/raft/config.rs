@@ -65,10 +65,9 @@ pub struct RaftConfig {
     /// `keep_entries` have so many; 256 MiB by default. A node that needs older
     /// ones gets a snapshot.
     pub keep_bytes: u64,
-    /// Whether all of the files is checked when they are opened, which reads
-    /// them once; true by default. See
-    /// [`DurableOptions::check_on_open`](crate::backend::durable::DurableOptions::check_on_open).
-    pub check_on_open: bool,
+    /// How large a file of the log is, in bytes, whose room is taken in advance;
+    /// 64 MiB by default. The log is cut off by whole files.
+    pub segment_bytes: u64,
     /// How many bytes of changes a leader takes before they are done; 128 MiB by
     /// default. Beyond that a change is refused with
     /// [`Error::Overloaded`](crate::backend::Error::Overloaded), and not begun,
@@ -105,7 +104,7 @@ impl RaftConfig {
             snapshot_after_entries: 20_000,
             keep_entries: 10_000,
             keep_bytes: 256 << 20,
-            check_on_open: true,
+            segment_bytes: 64 << 20,
             max_pending_bytes: 128 << 20,
             max_resource_bytes: 64 << 20,
             restore_part_bytes: (1 << 20) - (4 << 10),

@@ -23,7 +23,7 @@ use crate::{
         Error, Result,
         raft::{
             config::{RaftConfig, Start, WHEN_DAMAGED, check_address},
-            log::Log,
+            log::{Log, LogOptions},
             membership::{Members, join},
             network::{
                 Network, Timing,
@@ -46,10 +46,10 @@ use crate::{
     },
 };
 
-const LOG_FILE: &str = "raft-log.redb";
+const LOG_FOLDER: &str = "raft-log";
 const SNAPSHOT_FOLDER: &str = "raft-snapshots";
 /// What an earlier version kept in the folder of a node.
-const PREVIOUS_FILES: [&str; 1] = ["raft-resources.redb"];
+const PREVIOUS_FILES: [&str; 2] = ["raft-log.redb", "raft-resources.redb"];
 /// How long calls of other nodes may go on after the node was told to stop.
 const DRAIN: Duration = Duration::from_secs(2);
 
@@ -226,16 +226,18 @@ async fn open_files(config: &RaftConfig) -> Result<(Log, StateMachine)> {
                 return Err(of_previous_format(folder, name));
             }
         }
-        let (log, snapshots) = (folder.join(LOG_FILE), folder.join(SNAPSHOT_FOLDER));
-        if is_there(&snapshots)? && !is_there(&log)? {
+        let (log, snapshots) = (folder.join(LOG_FOLDER), folder.join(SNAPSHOT_FOLDER));
+        let has_log = Log::exists(&log).map_err(|e| failed_at(&log, e))?;
+        if is_there(&snapshots)? && !has_log {
             // A node made anew could vote again in a term in which it has voted.
             let folder = folder.display();
             let text = format!(
-                "{LOG_FILE} is missing in {folder}, beside {SNAPSHOT_FOLDER}; {WHEN_DAMAGED}"
+                "{LOG_FOLDER} is missing in {folder}, beside {SNAPSHOT_FOLDER}; {WHEN_DAMAGED}"
             );
             return Err(Error::failed("open", text));
         }
-        Log::open(&log, options.check_on_open, options.faults())
+        let how = LogOptions { segment_bytes: options.segment_bytes, ..LogOptions::default() };
+        Log::open(&log, &how, options.faults())
     })
     .await?;
     let (opened, options) = (log.clone(), config.clone());

