@@ -162,6 +162,18 @@ impl StateMachine {
         self.shared.current.load_full()
     }
 
+    /// What is there now, for who reads.
+    ///
+    /// # Errors
+    ///
+    /// If the node was stopped: it may not hold what the cluster holds any more.
+    pub(crate) fn view(&self) -> Result<Arc<Contents>> {
+        if self.shared.closed.is_closed.load(Ordering::Acquire) {
+            return Err(Error::failed("read", "the node was shut down"));
+        }
+        Ok(self.current())
+    }
+
     /// Returns an error if the folder of the snapshots is gone, or the last one
     /// could not be written.
     pub(crate) async fn ready(&self) -> Result<()> {
@@ -203,9 +215,13 @@ impl StateMachine {
     }
 
     /// All resources, as they are now.
-    pub(crate) fn stream(&self) -> ResourceStream {
-        let resources = self.shared.current.load().resources.resources();
-        stream::iter(resources.into_iter().map(|(_, resource)| Ok(resource))).boxed()
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::view`].
+    pub(crate) fn stream(&self) -> Result<ResourceStream> {
+        let resources = self.view()?.resources.resources();
+        Ok(stream::iter(resources.into_iter().map(|(_, resource)| Ok(resource))).boxed())
     }
 
     /// Ends all watches, and lets no snapshot be tried again.

