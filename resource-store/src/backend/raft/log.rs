@@ -270,6 +270,7 @@ impl Log {
     }
 
     /// Returns the bytes of records that wait for the disk.
+    #[cfg(test)]
     pub(crate) fn queued_bytes(&self) -> usize {
         self.shared.thread.queued_bytes.load(Ordering::Relaxed)
     }

@@ -139,6 +139,13 @@ fn out_of_order(reason: &str) -> Error {
     Error::failed("take part in the cluster", format!("the node cannot go on: {reason}"))
 }
 
+/// Reads go on, and so do the other nodes.
+fn disk_full(config: &RaftConfig) -> Error {
+    let folder = config.data_dir.display();
+    let text = format!("there is no room left on the disk of the leader, in {folder}; make some");
+    Error::Other { operation: "write", retryable: true, source: text.into() }
+}
+
 fn outcome_unknown(reason: &str) -> Failure {
     Error::outcome_unknown("change", reason).into()
 }
@@ -252,6 +259,9 @@ impl Node {
     /// Proposes a change, as the leader, and waits for its end.
     async fn propose(&self, content: Content) -> Result<Outcome, Failure> {
         let room = self.pending.take(content.len())?;
+        if *self.log.disk_full().borrow() {
+            return Err(Failure::Failed(disk_full(&self.config)));
+        }
         let proposal = Proposal::new(content);
         let entered = proposal.entered();
         let raft = self.raft.clone();

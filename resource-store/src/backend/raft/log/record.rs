@@ -73,6 +73,7 @@ impl Kind {
         Self::ALL.get(place).copied()
     }
 
+    #[cfg(test)]
     pub(super) fn is_entry(self) -> bool {
         matches!(self, Self::Blank | Self::Change | Self::Restore | Self::Membership)
     }
