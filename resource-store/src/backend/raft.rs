@@ -280,7 +280,7 @@ impl RaftBackend {
 impl Backend for RaftBackend {
     async fn read(&self, consistency: Consistency, id: &Id) -> Result<Arc<Resource>> {
         if self.is_current(consistency).await? {
-            self.node.state_machine.current().read(id)
+            self.node.state_machine.view()?.resources.read(id)
         } else {
             self.node.forward_read(id).await
         }
@@ -305,14 +305,14 @@ impl Backend for RaftBackend {
 
     async fn list(&self, consistency: Consistency, query: &Query) -> Result<Vec<Arc<Resource>>> {
         if self.is_current(consistency).await? {
-            self.node.list_here(query.clone()).await
+            Ok(self.node.state_machine.view()?.resources.list(query))
         } else {
             self.node.forward_list(query).await
         }
     }
 
     async fn list_by_owner(&self, owner: &Id) -> Result<Vec<Arc<Resource>>> {
-        self.node.list_by_owner(owner.clone()).await
+        Ok(self.node.state_machine.view()?.resources.list_by_owner(owner))
     }
 
     async fn watch_list(&self, query: &Query) -> Result<Watch> {
@@ -320,7 +320,7 @@ impl Backend for RaftBackend {
     }
 
     async fn snapshot(&self) -> Result<ResourceStream> {
-        Ok(self.node.state_machine.current().stream(None))
+        self.node.state_machine.stream()
     }
 
     /// Through the log, in parts, so that other calls go on meanwhile and no

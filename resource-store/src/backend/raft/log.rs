@@ -12,8 +12,8 @@
 //! commit). Entries that were read or written lately stay in memory, because followers and the
 //! state machine want them next.
 //!
-//! A leader's entries are acknowledged before they are on the disk; what makes
-//! up for it is in [`durable_index`]. Two things follow for the log. Changes
+//! To the library entries are acknowledged before they are on the disk; what
+//! makes up for it is in [`durable_index`]. Two things follow for the log. Changes
 //! of the membership have effects as soon as they are in it, so they wait for
 //! the disk. And a leader that starts again may have lost entries which others
 //! hold, so it does not go on leading in its term: it would give their places
@@ -78,7 +78,10 @@ use super::{
     config::Faults,
     types::{Entry, EntryExt as _, LogId, NodeId, StorageError, Types, Vote},
 };
-use crate::backend::{Result as BackendResult, durable::table::blocking, store::sync::lock};
+use crate::backend::{
+    Result as BackendResult,
+    store::sync::{blocking, lock},
+};
 
 /// Bytes of entries that go to a follower at a time, if one entry alone is not more.
 const REPLICATION_BYTES: usize = 1 << 20;
@@ -125,7 +128,6 @@ pub(crate) struct Log {
 
 #[derive(Debug)]
 struct Shared {
-    node: NodeId,
     folder: PathBuf,
     contents: Arc<Mutex<Contents>>,
     writer: Writer,
@@ -163,7 +165,7 @@ impl State {
     /// Takes entries up, which are the last ones from now on. Returns `true` if
     /// they may be acknowledged before they are on the disk, which holds the
     /// entries before `flushed`.
-    fn appends_early(&mut self, node: NodeId, entries: &[Entry], flushed: u64) -> bool {
+    fn appends_early(&mut self, entries: &[Entry], flushed: u64) -> bool {
         let is_change = |entry: &&Entry| matches!(entry.payload, EntryPayload::Membership(_));
         if let Some(change) = entries.iter().rev().find(is_change) {
             self.membership_end = change.log_id.index + 1;
@@ -172,9 +174,7 @@ impl State {
             self.origin = first.log_id.index;
         }
         self.last = entries.last().map(|entry| entry.log_id).or(self.last);
-        // A follower has saved the vote of its leader before.
-        let leads = self.vote.is_some_and(|vote| vote.leader_id.node_id == node);
-        leads && self.membership_end <= flushed
+        self.membership_end <= flushed
     }
 }
 
@@ -234,7 +234,6 @@ impl Log {
         let state = State { vote, purged: ids.purged, last: ids.last, origin, membership_end: 0 };
         Ok(Self {
             shared: Arc::new(Shared {
-                node,
                 folder,
                 contents,
                 writer,
@@ -304,6 +303,11 @@ impl Log {
     /// it answers whoever proposed.
     pub(crate) fn committed(&self) -> Option<LogId> {
         *lock(&self.shared.thread.committed)
+    }
+
+    /// The vote that is on the disk.
+    pub(crate) fn vote(&self) -> Option<Vote> {
+        lock(&self.shared.state).vote
     }
 
     /// Entries before this index are gone.
@@ -563,7 +567,7 @@ impl RaftLogStorage<Types> for Log {
         let (first, last) = (first.log_id.index, last.log_id);
         let records = self.encode(&entries).map_err(writing)?;
         let flushed = lock(&self.shared.thread.cache).flushed_to();
-        let early = lock(&self.shared.state).appends_early(self.shared.node, &entries, flushed);
+        let early = lock(&self.shared.state).appends_early(&entries, flushed);
         for entry in &entries {
             entry.mark_entered();
         }

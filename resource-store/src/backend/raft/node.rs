@@ -3,15 +3,19 @@
 //!
 //! - [`lifecycle`]: starts and stops a node, and watches over it;
 //! - [`forward`]: calls of a node to the leader;
+//! - [`pending`]: bounds the changes under way;
+//! - [`slow_disk`]: lets through what a majority has while the own disk is slow;
 //! - [`restore`]: sends a restore through the log;
 //! - [`retention`]: takes snapshots, and cuts the log off;
 //! - [`service`]: what a node answers to other nodes.
 
 mod forward;
 pub(super) mod lifecycle;
+pub(super) mod pending;
 pub(super) mod restore;
 mod retention;
 mod service;
+mod slow_disk;
 
 use std::{
     fmt,
@@ -24,6 +28,7 @@ use bytes::Bytes;
 use openraft::error::{ClientWriteError, RaftError};
 use tokio::{sync::watch, time::Instant};
 
+use self::pending::Pending;
 use super::{
     config::RaftConfig,
     log::Log,
@@ -34,7 +39,7 @@ use super::{
     types::{Content, NodeId, Outcome, Peer, Proposal, Raft, Refused, inconsistent, leader_of},
 };
 use crate::{
-    backend::{Error, Query, Result, durable::table::blocking},
+    backend::{Error, Result},
     controller::Leadership,
     pb::{
         Id, Resource,
@@ -60,6 +65,8 @@ pub(crate) struct Node {
     pub(crate) reads: Reads,
     /// Reads of this node that the leader is asked about.
     follower_reads: ReadBatch,
+    /// The bytes of changes that this node, as the leader, has under way.
+    pub(crate) pending: Pending,
     /// Connections for forwarded calls, which close with each change of leader.
     pub(crate) forwarding: Channels,
     pub(crate) leadership: Leadership,
@@ -244,12 +251,23 @@ impl Node {
 
     /// Proposes a change, as the leader, and waits for its end.
     async fn propose(&self, content: Content) -> Result<Outcome, Failure> {
+        let room = self.pending.take(content.len())?;
         let proposal = Proposal::new(content);
         let entered = proposal.entered();
-        let writing = self.raft.client_write(proposal);
+        let raft = self.raft.clone();
+        // In a task of its own, which keeps the room also if nobody waits any more.
+        let writing = tokio::spawn(async move {
+            let written = raft.client_write(proposal).await;
+            drop(room);
+            written
+        });
         let written = tokio::time::timeout(self.config.write_timeout, writing).await;
-        let Ok(written) = written else {
-            return Err(outcome_unknown("no majority confirmed it in time"));
+        let written = match written {
+            Ok(Ok(written)) => written,
+            Ok(Err(_ended)) => {
+                return Err(outcome_unknown("the node stopped meanwhile"));
+            }
+            Err(_too_long) => return Err(outcome_unknown("no majority confirmed it in time")),
         };
         match written {
             Ok(response) => Ok(response.data),
@@ -294,7 +312,7 @@ impl Node {
 
     /// Waits until this node has not what was deleted through it.
     pub(crate) async fn has_deleted(&self, id: &Id, version: &str) {
-        let is_gone = |_applied| match self.state_machine.current().read(id) {
+        let is_gone = |_applied| match self.state_machine.current().resources.read(id) {
             Ok(stored) => stored.version != version || stored.uid() != id.uid,
             Err(_) => true,
         };
@@ -309,15 +327,5 @@ impl Node {
         if !matches!(tokio::time::timeout(self.config.patience / 2, waiting).await, Ok(Ok(_))) {
             tracing::debug!("this node does not have what was changed through it yet");
         }
-    }
-
-    pub(crate) async fn list_here(&self, query: Query) -> Result<Vec<Arc<Resource>>> {
-        let view = self.state_machine.current();
-        blocking(move || view.list(&query)).await
-    }
-
-    pub(crate) async fn list_by_owner(&self, owner: Id) -> Result<Vec<Arc<Resource>>> {
-        let view = self.state_machine.current();
-        blocking(move || view.list_by_owner(&owner)).await
     }
 }

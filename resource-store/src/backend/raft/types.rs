@@ -15,7 +15,7 @@ use bytes::Bytes;
 use prost::Message as _;
 
 use crate::{
-    backend::{self, Error, durable::table::TableSnapshot},
+    backend::{self, Error, store::state::State},
     pb::{
         Resource,
         generated::{
@@ -34,6 +34,8 @@ openraft::declare_raft_types!(
         SnapshotData = SnapshotData,
 );
 
+/// The content of a snapshot: a view of what a state machine holds.
+pub(crate) type SnapshotData = Arc<Contents>;
 pub(crate) type NodeId = u64;
 pub(crate) type LogId = openraft::LogId<NodeId>;
 pub(crate) type Vote = openraft::Vote<NodeId>;
@@ -106,8 +108,6 @@ impl fmt::Debug for Proposal {
 pub(crate) trait EntryExt {
     /// How much of a message or of memory it takes, about.
     fn bytes(&self) -> usize;
-    /// Whether it is about all resources, however many.
-    fn is_restore(&self) -> bool;
     /// Says that it got into the log of this node.
     fn mark_entered(&self);
 }
@@ -120,11 +120,6 @@ impl EntryExt for Entry {
             openraft::EntryPayload::Normal(proposal) => OVERHEAD + proposal.content.len(),
             openraft::EntryPayload::Blank | openraft::EntryPayload::Membership(_) => OVERHEAD,
         }
-    }
-
-    fn is_restore(&self) -> bool {
-        let openraft::EntryPayload::Normal(proposal) = &self.payload else { return false };
-        matches!(proposal.content, Content::Restore(_))
     }
 
     fn mark_entered(&self) {
@@ -196,29 +191,28 @@ impl Outcome {
     }
 }
 
-/// The content of a snapshot.
-pub(crate) enum SnapshotData {
-    /// A view of the own state machine.
-    View(Arc<TableSnapshot>),
-    /// What came from the leader, staged in the own state machine.
-    Staged(State),
-}
-
-/// What belongs to a snapshot besides resources.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct State {
-    /// By how much versions are larger than the index of their entry.
+/// What a state machine holds at one entry of the log. A clone shares all with
+/// its original, and costs nothing to hold but what changes afterwards.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Contents {
+    /// The last entry that was applied.
+    pub(crate) applied: Option<LogId>,
+    pub(crate) membership: StoredMembership,
+    /// By how much versions are larger than the index of their entry: a restore
+    /// brings versions, and none of them may come again.
     pub(crate) version_offset: u64,
+    /// What everybody sees.
+    pub(crate) resources: State,
     /// The restore under way.
     pub(crate) restore: peer::RestoreUnderWay,
+    /// What that restore has brought.
+    pub(crate) restoring: State,
 }
 
-impl fmt::Debug for SnapshotData {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::View(_) => "View",
-            Self::Staged(_) => "Staged",
-        })
+impl Contents {
+    /// The index of the last applied entry, plus one.
+    pub(crate) fn end(&self) -> u64 {
+        self.applied.map_or(0, |applied| applied.index + 1)
     }
 }
 

@@ -1,18 +1,22 @@
-//! Lets nothing out that the disk of the leader does not have yet.
+//! Lets nothing out that is not on enough disks yet.
 //!
-//! The consensus library waits for the leader's disk before it sends entries to
-//! the followers. Here both happen at once: the log acknowledges entries of the
-//! leader's own at once, and this index makes up for it. Until an entry is on
-//! the leader's disk
+//! The consensus library waits for the own disk before it does anything else: a
+//! leader before it sends entries, a follower before it takes a message without
+//! entries. Here all that happens at once: the log acknowledges entries to the
+//! library at once, and this index makes up for it. Until an entry is on the
+//! disk of a node
 //!
-//! - the leader does not apply it, so that nobody reads or is told of it;
-//! - no follower hears that it is committed, so that none applies it, either.
+//! - a follower does not acknowledge it to the leader, nor a message that comes
+//!   after it ([`server`](super::super::network::server));
+//! - a leader does not apply it, so that nobody reads or is told of it, and no
+//!   follower hears that it is committed, so that none applies it, either;
+//!   unless a majority of the others has it
+//!   ([`slow_disk`](super::super::node)).
 //!
 //! So the library may count the leader into a majority a little too early, but
-//! that has no effect before it is true. A leader that crashes in between loses
+//! that has no effect before it is true. A node that crashes in between loses
 //! entries that nobody saw. A new term begins with a vote, which goes to the
-//! same disk after all entries before it; what a follower acknowledges is on
-//! its disk, always.
+//! same disk after all entries before it.
 
 use std::{
     sync::{

@@ -38,6 +38,11 @@ impl Persisted {
         });
     }
 
+    /// Entries before this index are on the disk; none if it failed.
+    pub(crate) fn end(&self) -> Option<u64> {
+        *self.end.borrow()
+    }
+
     pub(crate) fn fail(&self) {
         self.end.send_replace(None);
     }

@@ -2,7 +2,6 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
-use bytes::Bytes;
 use futures::{Stream, StreamExt as _};
 use openraft::{RaftLogReader as _, raft::AppendEntriesResponse};
 use tokio::sync::Mutex;
@@ -12,17 +11,19 @@ use super::{Network, append_stream::MOST_UNANSWERED, status::to_status};
 use crate::{
     backend::{
         Error,
-        durable::table::Place,
         raft::{
             log::Log,
-            state_machine::{StateMachine, snapshot::Frames},
+            state_machine::{
+                StateMachine,
+                snapshot::{Assembly, BadSnapshot},
+            },
             types::{
-                Raft, Snapshot, SnapshotData, SnapshotMeta, State, Types, Vote,
+                Raft, Snapshot, SnapshotMeta, Types, Vote,
                 proto::{self, Malformed},
             },
         },
     },
-    pb::generated::resource_store::peer::v1::{self as peer, append_response, snapshot_part::Part},
+    pb::generated::resource_store::peer::v1::{self as peer, append_response},
 };
 
 /// Who may call.
@@ -59,32 +60,6 @@ pub(crate) fn stopped(error: &dyn std::error::Error) -> Status {
 #[expect(clippy::needless_pass_by_value, reason = "it stands in `map_err`")]
 pub(crate) fn status(error: Error) -> Status {
     to_status(&error)
-}
-
-/// Resources of a snapshot that go to one place.
-struct Receiving<'a> {
-    state_machine: &'a StateMachine,
-    place: Place,
-    frames: Frames,
-    count: u64,
-}
-
-impl<'a> Receiving<'a> {
-    fn of(state_machine: &'a StateMachine, place: Place) -> Self {
-        Self { state_machine, place, frames: Frames::default(), count: 0 }
-    }
-
-    async fn take(&mut self, chunk: &Bytes) -> Result<(), Status> {
-        let resources = self.frames.push(chunk);
-        let resources =
-            resources.map_err(|e| Status::data_loss(format!("the snapshot has {e}")))?;
-        self.count += resources.len() as u64;
-        self.state_machine.stage(self.place, resources).await.map_err(status)
-    }
-
-    fn is_complete(&self, count: u64) -> bool {
-        self.count == count && !self.frames.is_cut()
-    }
 }
 
 impl RaftServer {
@@ -156,8 +131,13 @@ impl RaftServer {
         self.check(request.route.as_ref(), Caller::Leader).await?;
         let request = proto::append(request).map_err(malformed)?;
         self.check_history(&request).await?;
+        let upto = request.entries.last().map(|entry| entry.log_id).or(request.prev_log_id);
+        let vote = request.vote;
         match self.raft.append_entries(request).await {
             Ok(AppendEntriesResponse::Success | AppendEntriesResponse::PartialSuccess(_)) => {
+                if let Some(upto) = upto {
+                    self.is_on_disk(upto.index, &vote).await?;
+                }
                 Ok(append_response::Result::Accepted(append_response::Accepted {}))
             }
             Ok(AppendEntriesResponse::Conflict) => {
@@ -170,10 +150,22 @@ impl RaftServer {
         }
     }
 
-    /// Takes a snapshot from the leader.
+    /// Waits until entries of a leader are on the disk: the library says that it
+    /// has them when they are in memory.
+    async fn is_on_disk(&self, index: u64, vote: &Vote) -> Result<(), Status> {
+        self.network.durable.pass(index).await.map_err(|failed| stopped(&failed))?;
+        // The next leader may have had them thrown away meanwhile, and then this
+        // vote is not the last one any more.
+        if self.log.vote() == Some(*vote) {
+            return Ok(());
+        }
+        Err(Status::unavailable("another leader was elected meanwhile"))
+    }
+
+    /// Takes a snapshot from the leader, and has it installed.
     ///
-    /// In a task of its own: when the call ends early, what it began with the
-    /// table goes on, and nobody else may begin before that is over.
+    /// In a task of its own: when the call ends early, what the library began
+    /// goes on, and nobody else may begin before that is over.
     pub(crate) async fn install_snapshot(
         &self,
         head: peer::SnapshotHead,
@@ -181,62 +173,50 @@ impl RaftServer {
     ) -> Result<Vote, Status> {
         self.check(head.route.as_ref(), Caller::Leader).await?;
         let vote = proto::vote(head.vote).map_err(malformed)?;
-        let last_log_id = proto::optional_log_id(head.last).map_err(malformed)?;
-        let last_membership = proto::stored_membership(head.membership).map_err(malformed)?;
+        let from = head.route.map_or(0, |route| route.from);
+        let assembly = Assembly::new(head).map_err(malformed)?;
         let own = self.raft.metrics().borrow().vote;
         if vote < own || !vote.committed {
             return Ok(own);
         }
-        let snapshot_id = last_log_id.map(|id| id.to_string()).unwrap_or_default();
-        let meta = SnapshotMeta { last_log_id, last_membership, snapshot_id };
-
         let Ok(receiving) = Arc::clone(&self.receiving).try_lock_owned() else {
             return Err(Status::unavailable("another snapshot is coming in"));
         };
         let server = self.clone();
-        let from = head.route.map_or(0, |route| route.from);
-        let state = State {
-            version_offset: head.version_offset,
-            restore: head.restore.unwrap_or_default(),
-        };
-        let snapshot = Snapshot { meta, snapshot: Box::new(SnapshotData::Staged(state)) };
         let taking = tokio::spawn(async move {
-            let taken = server.take(vote, snapshot, from, parts).await;
+            let taken = server.take(vote, assembly, from, parts).await;
             drop(receiving);
             taken
         });
         taking.await.unwrap_or_else(|error| Err(stopped(&error)))
     }
 
-    /// Puts what comes in aside, and has it installed.
+    /// Puts what comes in together, and has it installed.
     async fn take(
         &self,
         vote: Vote,
-        snapshot: Snapshot,
+        mut assembly: Assembly,
         from: u64,
         mut parts: Streaming<peer::SnapshotPart>,
     ) -> Result<Vote, Status> {
-        let state_machine = &self.state_machine;
-        state_machine.begin_staging().await.map_err(status)?;
-        let mut shown = Receiving::of(state_machine, Place::Incoming);
-        let mut restoring = Receiving::of(state_machine, Place::IncomingRestoring);
-        loop {
-            let part = parts.message().await?.and_then(|part| part.part);
+        let contents = loop {
+            let part = parts.message().await?;
             let cut = self.network.faults.check(from, self.network.node);
             cut.map_err(|cut| Status::unavailable(cut.to_string()))?;
-            match part {
-                Some(Part::Chunk(chunk)) => shown.take(&chunk).await?,
-                Some(Part::Restoring(chunk)) => restoring.take(&chunk).await?,
-                Some(Part::End(end))
-                    if shown.is_complete(end.resources) && restoring.is_complete(end.restoring) =>
-                {
-                    break;
-                }
-                Some(Part::End(_)) => return Err(Status::data_loss("resources are missing")),
-                Some(Part::Head(_)) => return Err(malformed(Malformed("a second head"))),
-                None => return Err(malformed(Malformed("a snapshot without end"))),
+            let part = part.ok_or_else(|| malformed(Malformed("a snapshot without end")))?;
+            match assembly.take(part) {
+                Ok(Some(contents)) => break Arc::new(contents),
+                Ok(None) => {}
+                Err(BadSnapshot::Malformed(error)) => return Err(malformed(error)),
+                Err(error) => return Err(Status::data_loss(error.to_string())),
             }
-        }
+        };
+        let meta = SnapshotMeta {
+            last_log_id: contents.applied,
+            last_membership: contents.membership.clone(),
+            snapshot_id: contents.applied.map(|id| id.to_string()).unwrap_or_default(),
+        };
+        let snapshot = Snapshot { meta, snapshot: Box::new(contents) };
         let installed = self.raft.install_full_snapshot(vote, snapshot).await;
         Ok(installed.map_err(|e| stopped(&e))?.vote)
     }

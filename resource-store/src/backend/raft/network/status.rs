@@ -4,7 +4,7 @@
 //! Deviation: errors are told apart by their kind, so that `Inconsistent` with
 //! a reason stays `Inconsistent`.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use prost::Message as _;
@@ -26,6 +26,8 @@ struct RpcStatus {
     details: Vec<prost_types::Any>,
 }
 
+/// When to try again, in milliseconds.
+const RETRY_AFTER: &str = "grpc-retry-pushback-ms";
 const MISMATCH_URL: &str = "type.googleapis.com/\
                             hashicorp.consul.internal.storage.raft.GroupVersionMismatchErrorDetails";
 
@@ -54,6 +56,12 @@ pub(crate) fn to_status(error: &Error) -> Status {
             let details = Bytes::from(status.encode_to_vec());
             Status::with_details(Code::OutOfRange, text, details)
         }
+        Error::Overloaded { retry_after, .. } => {
+            let mut status = Status::resource_exhausted(text);
+            let millis = u64::try_from(retry_after.as_millis()).unwrap_or(u64::MAX);
+            status.metadata_mut().insert(RETRY_AFTER, millis.into());
+            status
+        }
         Error::WatchClosed | Error::OutcomeUnknown { .. } | Error::Other { .. } => {
             Status::internal(text)
         }
@@ -75,8 +83,16 @@ pub(crate) fn from_status(status: &Status) -> Option<Error> {
             Some(Error::Inconsistent { reason })
         }
         Code::OutOfRange => mismatch(status),
+        Code::ResourceExhausted => overloaded(status),
         _ => None,
     }
+}
+
+/// Only the leader itself says when to try again.
+fn overloaded(status: &Status) -> Option<Error> {
+    let millis = status.metadata().get(RETRY_AFTER)?.to_str().ok()?.parse().ok()?;
+    let reason = "the leader has as much to write as it takes".to_owned();
+    Some(Error::Overloaded { reason, retry_after: Duration::from_millis(millis) })
 }
 
 fn mismatch(status: &Status) -> Option<Error> {
@@ -109,6 +125,13 @@ mod tests {
             (Error::Inconsistent { reason: String::new() }, Code::FailedPrecondition),
             (Error::Inconsistent { reason: "no leader".to_owned() }, Code::FailedPrecondition),
             (mismatch, Code::OutOfRange),
+            (
+                Error::Overloaded {
+                    reason: "the leader has as much to write as it takes".to_owned(),
+                    retry_after: Duration::from_millis(70),
+                },
+                Code::ResourceExhausted,
+            ),
         ];
         for (error, code) in errors {
             assert_eq!(to_status(&error).code(), code, "{error}");
@@ -123,6 +146,7 @@ mod tests {
         assert_eq!(to_status(&other).code(), Code::Internal);
         assert!(back(&other).is_none());
         assert!(from_status(&Status::unavailable("gone")).is_none());
+        assert!(from_status(&Status::resource_exhausted("h2 protocol error")).is_none());
         assert!(from_status(&Status::out_of_range("no details")).is_none());
         let garbage = Status::with_details(Code::OutOfRange, "", Bytes::from_static(&[0xff; 9]));
         assert!(from_status(&garbage).is_none());

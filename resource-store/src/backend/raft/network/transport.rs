@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use futures::{FutureExt as _, StreamExt as _, future::BoxFuture};
+use futures::{FutureExt as _, StreamExt as _, future::BoxFuture, stream};
 use openraft::{
     OptionalSend, RaftNetwork, RaftNetworkFactory,
     error::{Fatal, NetworkError, RPCError, ReplicationClosed, StreamingError, Unreachable},
@@ -22,9 +22,9 @@ use super::{AppendAnswer, Failure, Network, channels, network, unreachable};
 use crate::{
     backend::{
         raft::{
-            state_machine::{self, snapshot},
+            state_machine::snapshot,
             types::{
-                LogId, NodeId, Peer, Snapshot, SnapshotData, State, Types, Vote,
+                LogId, NodeId, Peer, Snapshot, Types, Vote,
                 proto::{self, Malformed},
             },
         },
@@ -233,25 +233,18 @@ impl RaftNetwork<Types> for Link {
         cancel: impl Future<Output = ReplicationClosed> + OptionalSend + 'static,
         _: RPCOption,
     ) -> Result<SnapshotResponse<NodeId>, StreamingError<Types, Fatal<NodeId>>> {
-        let SnapshotData::View(view) = *snapshot.snapshot else {
-            return Err(NetworkError::new(&Malformed("not a snapshot to send")).into());
-        };
-        let State { version_offset, restore } =
-            state_machine::state(&view).map_err(|e| NetworkError::new(&e))?;
+        let contents = *snapshot.snapshot;
         let head = peer::SnapshotHead {
             route: Some(self.network.route(self.to)),
             vote: Some(proto::from_vote(&vote)),
-            last: snapshot.meta.last_log_id.as_ref().map(proto::from_log_id),
-            membership: Some(proto::from_stored_membership(&snapshot.meta.last_membership)),
-            version_offset,
-            restore: Some(restore),
+            ..snapshot::head(&contents)
         };
         let last = snapshot.meta.last_log_id.map_or(0, |last| last.index);
         let _hold = self.network.holds.after(self.to, last);
         let mut client = self.client()?;
         let (faults, from, to) = (self.network.faults.clone(), self.network.node, self.to);
         let (progress, mut progressed) = tokio::sync::watch::channel(());
-        let parts = snapshot::parts(head, view)
+        let parts = stream::iter(snapshot::parts(head, &contents))
             .take_while(move |_| std::future::ready(faults.check(from, to).is_ok()))
             .inspect(move |_| progress.send_modify(|()| ()));
         let sending = client.install_snapshot(parts);

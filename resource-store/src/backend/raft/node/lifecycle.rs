@@ -17,11 +17,10 @@ use tokio::{
 use tokio_stream::wrappers::TcpListenerStream;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::{Node, retention, service::PeerServer};
+use super::{Node, pending::Pending, retention, service::PeerServer, slow_disk};
 use crate::{
     backend::{
         Error, Result,
-        durable::table::blocking,
         raft::{
             config::{RaftConfig, Start, WHEN_DAMAGED, check_address},
             log::{Log, LogOptions},
@@ -38,6 +37,7 @@ use crate::{
             state_machine::StateMachine,
             types::Raft,
         },
+        store::sync::blocking,
     },
     controller::Leadership,
     pb::generated::{
@@ -46,8 +46,10 @@ use crate::{
     },
 };
 
-const LOG_FILE: &str = "log";
-const TABLE_FILE: &str = "raft-resources.redb";
+const LOG_FOLDER: &str = "raft-log";
+const SNAPSHOT_FOLDER: &str = "raft-snapshots";
+/// What an earlier version kept in the folder of a node.
+const PREVIOUS_FILES: [&str; 2] = ["raft-log.redb", "raft-resources.redb"];
 /// How long calls of other nodes may go on after the node was told to stop.
 const DRAIN: Duration = Duration::from_secs(2);
 
@@ -76,9 +78,9 @@ fn library_config(config: &RaftConfig) -> Result<Config> {
         election_timeout_max: millis(config.election.1),
         max_payload_entries: 4096,
         replication_lag_threshold: config.snapshot_after_entries.max(config.keep_entries),
-        snapshot_policy: SnapshotPolicy::LogsSinceLast(config.snapshot_after_entries),
-        // It would also cut off what a node needs that gets a snapshot; see
-        // `keeping`.
+        // See `retention`.
+        snapshot_policy: SnapshotPolicy::Never,
+        // It would also cut off what a node needs that gets a snapshot.
         max_in_snapshot_log_to_keep: u64::MAX,
         ..Config::default()
     };
@@ -127,12 +129,6 @@ pub(crate) async fn start(config: RaftConfig, start: Start) -> Result<Started> {
             return Err(given_up(&log, &state_machine, Error::failed("start", e.to_string())).await);
         }
     };
-    // What was applied again from the log, so that the next start need not.
-    if let Err(error) = state_machine.durable_view().await {
-        state_machine.persisted().fail();
-        stop_consensus(&raft).await;
-        return Err(given_up(&log, &state_machine, error).await);
-    }
     let members = Members::new(
         address,
         raft.clone(),
@@ -147,6 +143,7 @@ pub(crate) async fn start(config: RaftConfig, start: Start) -> Result<Started> {
         members: Arc::new(members),
         reads: Reads::new(raft.clone(), log.clone(), network.clone(), lease, &config),
         follower_reads: ReadBatch::default(),
+        pending: Pending::new(config.max_pending_bytes),
         forwarding: Channels::new(config.tls.as_ref()),
         config,
         raft,
@@ -204,9 +201,7 @@ fn network_of(config: &RaftConfig, log: &Log) -> (Network, Lease, Leadership) {
 
 /// Closes what cannot be used, so that another start finds it free.
 async fn given_up(log: &Log, state_machine: &StateMachine, error: Error) -> Error {
-    if let Err(error) = state_machine.close().await {
-        tracing::debug!(%error, "the file of resources was not closed in order");
-    }
+    state_machine.close();
     log.close().await;
     error
 }
@@ -218,8 +213,7 @@ async fn stop_consensus(raft: &Raft) {
 }
 
 async fn open_files(config: &RaftConfig) -> Result<(Log, StateMachine)> {
-    let (log, table) = (config.data_dir.join(LOG_FILE), config.data_dir.join(TABLE_FILE));
-    let (path, options) = (table.clone(), config.clone());
+    let options = config.clone();
     let log = blocking(move || {
         let folder = &options.data_dir;
         let failed_at = |path: &Path, e: std::io::Error| {
@@ -227,35 +221,56 @@ async fn open_files(config: &RaftConfig) -> Result<(Log, StateMachine)> {
         };
         std::fs::create_dir_all(folder).map_err(|e| failed_at(folder, e))?;
         let is_there = |path: &Path| path.try_exists().map_err(|e| failed_at(path, e));
-        if is_there(&path)? && !is_there(&log)? {
+        for name in PREVIOUS_FILES {
+            if is_there(&folder.join(name))? {
+                return Err(of_previous_format(folder, name));
+            }
+        }
+        let (log, snapshots) = (folder.join(LOG_FOLDER), folder.join(SNAPSHOT_FOLDER));
+        let has_log = Log::exists(&log).map_err(|e| failed_at(&log, e))?;
+        if is_there(&snapshots)? && !has_log {
             // A node made anew could vote again in a term in which it has voted.
             let folder = folder.display();
-            let text =
-                format!("{LOG_FILE} is missing in {folder}, beside {TABLE_FILE}; {WHEN_DAMAGED}");
+            let text = format!(
+                "{LOG_FOLDER} is missing in {folder}, beside {SNAPSHOT_FOLDER}; {WHEN_DAMAGED}"
+            );
             return Err(Error::failed("open", text));
         }
-        Log::open(&log, &LogOptions::default(), options.faults())
+        let how = LogOptions { segment_bytes: options.segment_bytes, ..LogOptions::default() };
+        Log::open(&log, &how, options.faults())
     })
     .await?;
     let (opened, options) = (log.clone(), config.clone());
-    let state_machine = blocking(move || open_table(&table, &options, &opened)).await;
+    let state_machine = blocking(move || open_state_machine(&options, &opened)).await;
     if state_machine.is_err() {
         log.close().await;
     }
     Ok((log, state_machine?))
 }
 
-/// Opens the table to a log. Blocks.
-fn open_table(path: &Path, config: &RaftConfig, log: &Log) -> Result<StateMachine> {
-    let state_machine = StateMachine::open(path, config, log.durable().clone())?;
+/// Files that an earlier version wrote are not read, and not taken for none.
+fn of_previous_format(folder: &Path, name: &str) -> Error {
+    let folder = folder.display();
+    let text = format!(
+        "{folder} has {name}, which an earlier version wrote and this one does not read; start \
+         the cluster with that version, export its resources, and import them into a cluster of \
+         this version whose nodes begin with empty folders"
+    );
+    Error::failed("open", text)
+}
+
+/// Opens the state machine to a log. Blocks.
+fn open_state_machine(config: &RaftConfig, log: &Log) -> Result<StateMachine> {
+    let folder = config.data_dir.join(SNAPSHOT_FOLDER);
+    let state_machine = StateMachine::open(&folder, config, log.durable().clone())?;
     log.keep_for(state_machine.persisted());
     let (purged, applied) = (log.purged_to(), *state_machine.applied().borrow());
     if purged > applied {
-        // Somebody put an older file in its place.
+        // Somebody put an older file in its place, or took it away.
         let text = format!(
-            "{TABLE_FILE} in {} has the entries of the log before {applied} only, and {LOG_FILE} \
+            "the snapshot in {} has the entries of the log before {applied} only, and the log \
              begins with {purged}; {WHEN_DAMAGED}",
-            config.data_dir.display()
+            folder.display()
         );
         return Err(Error::failed("open", text));
     }
@@ -323,6 +338,7 @@ async fn run(
         reason = follow_leader(&node) => node.fail(reason),
         () = retention::keep_log_short(&node) => node.fail(end_of(&node)),
         () = node.members.settle() => {}
+        () = slow_disk::pass_what_a_majority_has(&node) => {}
         () = tell_of_commits(&node) => node.fail(end_of(&node)),
         () = removed => {
             let folder = node.config.data_dir.display();
@@ -343,9 +359,7 @@ async fn run(
     if let Err(error) = serving.await {
         tracing::error!(%error, "listening for other nodes failed");
     }
-    if let Err(error) = node.state_machine.close().await {
-        tracing::error!(%error, "the file of resources was not closed in order");
-    }
+    node.state_machine.close();
     node.log.close().await;
     tell_end.send_replace(true);
 }

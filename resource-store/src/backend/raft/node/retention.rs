@@ -12,20 +12,26 @@ use crate::backend::raft::state_machine::STRETCHES;
 /// How soon it is noticed that entries need not stay any more.
 const TICK: Duration = Duration::from_secs(1);
 
-/// Takes snapshots after many bytes, and cuts the log off, until the node fails.
+/// Takes snapshots when they are due, and cuts the log off, until the node
+/// fails.
 pub(super) async fn keep_log_short(node: &Node) {
     let mut stretch_end = node.state_machine.stretch_end();
     let mut metrics = node.raft.data_metrics();
+    let persisted = node.state_machine.persisted();
     let (mut stretches, mut before) = (VecDeque::new(), 0);
     let mut seen = None;
     loop {
         tokio::select! {
-            // Each is a view of the table, so it costs little.
-            changed = stretch_end.changed() => {
-                stretches.push_back(*stretch_end.borrow_and_update());
-                if changed.is_err() || node.raft.trigger().snapshot().await.is_err() {
+            () = node.state_machine.snapshot_due() => {
+                if node.raft.trigger().snapshot().await.is_err() {
                     return;
                 }
+            }
+            changed = stretch_end.changed() => {
+                if changed.is_err() {
+                    return;
+                }
+                stretches.push_back(*stretch_end.borrow_and_update());
             }
             taken = async { metrics.wait_for(|now| now.snapshot != seen).await.map(drop) } => {
                 if taken.is_err() {
@@ -40,7 +46,9 @@ pub(super) async fn keep_log_short(node: &Node) {
         let (purged, goes) = {
             let now = metrics.borrow();
             seen = now.snapshot;
-            let snapshot = seen.map_or(0, |snapshot| snapshot.index);
+            // The library also takes what is only in memory for a snapshot.
+            let on_disk = persisted.end().unwrap_or(0).saturating_sub(1);
+            let snapshot = seen.map_or(0, |snapshot| snapshot.index).min(on_disk);
             let few = snapshot.saturating_sub(node.config.keep_entries);
             let goes = few.max(before).min(snapshot);
             let last = now.last_log.map_or(0, |last| last.index);

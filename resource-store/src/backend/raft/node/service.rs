@@ -171,7 +171,12 @@ impl ForwardingService for PeerServer {
         self.check_forwarded(&request)?;
         let id = request.into_inner().id.ok_or_else(|| malformed(Malformed("no id")))?;
         self.leader_read().await.map_err(status)?;
-        let resource = self.node.state_machine.current().read(&id).map_err(status)?;
+        let resource = self
+            .node
+            .state_machine
+            .view()
+            .and_then(|view| view.resources.read(&id))
+            .map_err(status)?;
         Ok(Response::new(ReadResponse { resource: Some(Arc::unwrap_or_clone(resource)) }))
     }
 
@@ -183,7 +188,7 @@ impl ForwardingService for PeerServer {
         let query = Query::new(kind, request.tenancy.unwrap_or_default())
             .with_name_prefix(&request.name_prefix);
         self.leader_read().await.map_err(status)?;
-        let found = self.node.list_here(query).await.map_err(status)?;
+        let found = self.node.state_machine.view().map_err(status)?.resources.list(&query);
         let resources = found.into_iter().map(Arc::unwrap_or_clone).collect();
         Ok(Response::new(ListResponse { resources }))
     }

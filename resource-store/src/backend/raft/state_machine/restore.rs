@@ -11,16 +11,10 @@
 
 use std::sync::Arc;
 
-use prost::Message as _;
-
 use crate::{
     backend::{
-        Error, Result,
-        durable::{
-            table::{Place, TableSnapshot},
-            table_writer::TableWriter,
-        },
-        raft::types::Refused,
+        raft::types::{Contents, Refused},
+        store::state::State,
     },
     pb::{
         Resource,
@@ -28,7 +22,6 @@ use crate::{
     },
 };
 
-const UNDER_WAY: &[u8] = b"raft restore";
 /// The highest version that a restore may bring, because later ones are larger.
 const HIGHEST_VERSION: u64 = u64::MAX / 2;
 
@@ -41,75 +34,59 @@ pub(crate) enum Done {
     Shown(u64),
 }
 
-/// The restore under way, as of a view.
-pub(crate) fn under_way(view: &TableSnapshot) -> Result<peer::RestoreUnderWay> {
-    decode(view.meta(UNDER_WAY)?)
-}
-
-fn decode(under_way: Option<Vec<u8>>) -> Result<peer::RestoreUnderWay> {
-    let decoded = peer::RestoreUnderWay::decode(under_way.unwrap_or_default().as_slice());
-    decoded.map_err(|error| {
-        Error::failed("read", format!("how far a restore is cannot be read: {error}"))
-    })
-}
-
-/// Keeps which restore is under way.
-pub(crate) fn keep(writer: &mut TableWriter<'_>, under_way: &peer::RestoreUnderWay) -> Result<()> {
-    writer.set_meta(UNDER_WAY, &under_way.encode_to_vec())
-}
-
-/// Does a step, as the change `index`.
+/// Does a step, as the change `index`. A refused one changes nothing.
 pub(crate) fn apply(
-    writer: &mut TableWriter<'_>,
+    contents: &mut Contents,
     peer::RestoreStep { restore, step }: peer::RestoreStep,
     index: u64,
-) -> Result<Result<Done, Refused>> {
-    let mut under_way = decode(writer.meta(UNDER_WAY)?)?;
+) -> Result<Done, Refused> {
+    let under_way = &mut contents.restore;
     let belongs = restore != 0 && restore == under_way.restore;
     let none = peer::RestoreUnderWay::default();
-    let refused = match step {
-        None => Refused::Empty,
+    match step {
+        None => Err(Refused::Empty),
         Some(Step::Begin(_)) => {
-            writer.clear(Place::Restoring)?;
-            keep(writer, &peer::RestoreUnderWay { restore, ..none })?;
-            return Ok(Ok(Done::Aside));
+            contents.restoring = State::default();
+            contents.restore = peer::RestoreUnderWay { restore, ..none };
+            Ok(Done::Aside)
         }
-        Some(_) if !belongs => Refused::Replaced,
+        Some(_) if !belongs => Err(Refused::Replaced),
         Some(Step::Part(part)) if part.number != under_way.parts => {
-            Refused::Part { found: part.number, expected: under_way.parts }
-        }
-        Some(Step::Part(part)) if part.resources.iter().any(|resource| resource.id.is_none()) => {
-            Refused::NoId
+            Err(Refused::Part { found: part.number, expected: under_way.parts })
         }
         Some(Step::Part(part)) => {
             let highest = part.resources.iter().map(number_of).max().unwrap_or(0);
             if highest > HIGHEST_VERSION {
-                return Ok(Err(Refused::Version(highest)));
+                return Err(Refused::Version(highest));
             }
-            under_way.highest_version = under_way.highest_version.max(highest);
+            // Shares all with what it takes the place of, which stays if one is
+            // refused.
+            let mut restoring = contents.restoring.clone();
             for resource in part.resources {
-                writer.stage(Place::Restoring, &Arc::new(resource))?;
+                restoring.insert_restored(&Arc::new(resource)).map_err(|_no_id| Refused::NoId)?;
             }
+            contents.restoring = restoring;
+            under_way.highest_version = under_way.highest_version.max(highest);
             under_way.parts += 1;
-            keep(writer, &under_way)?;
-            return Ok(Ok(Done::Aside));
+            Ok(Done::Aside)
         }
         Some(Step::End(end)) if end.parts != under_way.parts => {
-            Refused::End { found: end.parts, expected: under_way.parts }
+            Err(Refused::End { found: end.parts, expected: under_way.parts })
         }
         Some(Step::End(_)) => {
             let highest = index.max(under_way.highest_version);
-            writer.show(Place::Restoring, highest)?;
-            keep(writer, &none)?;
-            return Ok(Ok(Done::Shown(highest)));
+            let before = contents.resources.index();
+            contents.resources = std::mem::take(&mut contents.restoring);
+            contents.resources.set_index(before.max(highest));
+            contents.restore = none;
+            Ok(Done::Shown(highest))
         }
         Some(Step::Abandon(_)) => {
-            writer.clear(Place::Restoring)?;
-            keep(writer, &none)?;
-            return Ok(Ok(Done::Aside));
+            contents.restoring = State::default();
+            contents.restore = none;
+            Ok(Done::Aside)
         }
-    };
-    Ok(Err(refused))
+    }
 }
 
 /// The version as a number; what is none is smaller than all.

@@ -1,22 +1,21 @@
-//! Snapshots: what the state machine holds at one entry of the log.
+//! Snapshots as they are sent and stored: in parts of bounded size.
 //!
-//! The state machine is a file already, so a snapshot that goes out is a view
-//! of it, read as it is sent; what comes in is staged within the file of the
-//! receiver, in the order it comes. Neither is ever in memory as a whole.
-//!
-//! On the way each resource is framed by its length and checksum:
-//! four bytes each, little end first, then the encoded resource.
+//! A head, then chunks of resources, those of the restore under way, and an
+//! end that counts them. Within a chunk each resource is framed by its length
+//! and checksum: four bytes each, little end first, then the encoded resource.
 
 use std::sync::Arc;
 
 use bytes::{Buf as _, Bytes, BytesMut};
-use futures::{Stream, StreamExt as _, stream};
 use prost::Message as _;
 
 use crate::{
     backend::{
-        ResourceStream,
-        durable::table::{Place, TableSnapshot},
+        raft::types::{
+            Contents,
+            proto::{self, Malformed},
+        },
+        store::state::State,
     },
     pb::{
         Resource,
@@ -50,70 +49,126 @@ pub(crate) fn frame(resource: &Resource, into: &mut BytesMut) {
     into.extend_from_slice(&encoded);
 }
 
-/// The parts of a snapshot, as they are sent. The stream ends early if the view
-/// cannot be read; then the receiver sees no end of the snapshot.
+/// What came is no snapshot.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub(crate) enum BadSnapshot {
+    #[error(transparent)]
+    Malformed(#[from] Malformed),
+    #[error("the snapshot has {0}")]
+    Frame(#[from] BadFrame),
+    #[error("resources are missing")]
+    Incomplete,
+}
+
+/// The head of a snapshot that goes to nobody yet.
+pub(crate) fn head(contents: &Contents) -> peer::SnapshotHead {
+    peer::SnapshotHead {
+        route: None,
+        vote: None,
+        last: contents.applied.as_ref().map(proto::from_log_id),
+        membership: Some(proto::from_stored_membership(&contents.membership)),
+        version_offset: contents.version_offset,
+        restore: Some(contents.restore),
+    }
+}
+
+/// The parts of a snapshot.
 pub(crate) fn parts(
     head: peer::SnapshotHead,
-    view: Arc<TableSnapshot>,
-) -> impl Stream<Item = peer::SnapshotPart> + Send + 'static {
-    let rest = stream::unfold(Some(Sending::of(view)), |sending| async move {
-        let mut sending = sending?;
-        let mut chunk = sending.chunk().await?;
-        if chunk.is_empty() && sending.place == Place::Shown {
-            sending.turn_to(Place::Restoring);
-            chunk = sending.chunk().await?;
+    contents: &Contents,
+) -> impl Iterator<Item = peer::SnapshotPart> + Send + use<> {
+    let resources = |state: &State| state.resources().into_iter().map(|(_, resource)| resource);
+    let mut shown = resources(&contents.resources);
+    let mut restoring = resources(&contents.restoring);
+    let mut sent = peer::SnapshotEnd::default();
+    let mut ended = false;
+    let rest = std::iter::from_fn(move || {
+        if ended {
+            return None;
         }
-        let part = match sending.place {
-            _ if chunk.is_empty() => return Some((Part::End(sending.sent), None)),
-            Place::Restoring => Part::Restoring(chunk),
-            _ => Part::Chunk(chunk),
-        };
-        Some((part, Some(sending)))
+        let chunk = next_chunk(&mut shown, &mut sent.resources);
+        if !chunk.is_empty() {
+            return Some(Part::Chunk(chunk));
+        }
+        let chunk = next_chunk(&mut restoring, &mut sent.restoring);
+        if !chunk.is_empty() {
+            return Some(Part::Restoring(chunk));
+        }
+        ended = true;
+        Some(Part::End(sent))
     });
-    stream::once(async move { Part::Head(head) })
+    std::iter::once(Part::Head(head))
         .chain(rest)
         .map(|part| peer::SnapshotPart { part: Some(part) })
 }
 
-/// A snapshot on its way.
-struct Sending {
-    view: Arc<TableSnapshot>,
-    place: Place,
-    resources: ResourceStream,
-    sent: peer::SnapshotEnd,
+/// The next framed resources; empty at the end.
+fn next_chunk(resources: &mut impl Iterator<Item = Arc<Resource>>, count: &mut u64) -> Bytes {
+    let mut chunk = BytesMut::new();
+    while chunk.len() < CHUNK_BYTES
+        && let Some(resource) = resources.next()
+    {
+        frame(&resource, &mut chunk);
+        *count += 1;
+    }
+    chunk.freeze()
 }
 
-impl Sending {
-    fn of(view: Arc<TableSnapshot>) -> Self {
-        let resources = Arc::clone(&view).stream(None);
-        Self { view, place: Place::Shown, resources, sent: peer::SnapshotEnd::default() }
+/// Puts a snapshot together from its parts.
+#[derive(Debug)]
+pub(crate) struct Assembly {
+    contents: Contents,
+    shown: Frames,
+    restoring: Frames,
+    came: peer::SnapshotEnd,
+}
+
+impl Assembly {
+    /// Begins with the head of a snapshot.
+    pub(crate) fn new(head: peer::SnapshotHead) -> Result<Self, Malformed> {
+        let contents = Contents {
+            applied: proto::optional_log_id(head.last)?,
+            membership: proto::stored_membership(head.membership)?,
+            version_offset: head.version_offset,
+            restore: head.restore.unwrap_or_default(),
+            ..Contents::default()
+        };
+        let (shown, restoring) = (Frames::default(), Frames::default());
+        Ok(Self { contents, shown, restoring, came: peer::SnapshotEnd::default() })
     }
 
-    fn turn_to(&mut self, place: Place) {
-        self.place = place;
-        self.resources = Arc::clone(&self.view).stream_of(place, None);
-    }
-
-    /// The next framed resources; empty at the end, and none if the view cannot
-    /// be read.
-    async fn chunk(&mut self) -> Option<Bytes> {
-        let mut chunk = BytesMut::new();
-        while chunk.len() < CHUNK_BYTES {
-            match self.resources.next().await {
-                Some(Ok(resource)) => frame(&resource, &mut chunk),
-                Some(Err(error)) => {
-                    tracing::error!(%error, "a snapshot cannot be read");
-                    return None;
+    /// Takes another part; gives the contents once the last one came.
+    pub(crate) fn take(
+        &mut self,
+        part: peer::SnapshotPart,
+    ) -> Result<Option<Contents>, BadSnapshot> {
+        let (frames, state, count, chunk) = match part.part {
+            Some(Part::Chunk(chunk)) => {
+                let came = &mut self.came.resources;
+                (&mut self.shown, &mut self.contents.resources, came, chunk)
+            }
+            Some(Part::Restoring(chunk)) => {
+                let came = &mut self.came.restoring;
+                (&mut self.restoring, &mut self.contents.restoring, came, chunk)
+            }
+            Some(Part::End(end)) => {
+                if end != self.came || self.shown.is_cut() || self.restoring.is_cut() {
+                    return Err(BadSnapshot::Incomplete);
                 }
-                None => break,
+                let mut contents = std::mem::take(&mut self.contents);
+                let last = contents.applied.map_or(0, |last| last.index);
+                contents.resources.set_index(last.saturating_add(contents.version_offset));
+                return Ok(Some(contents));
             }
-            if self.place == Place::Restoring {
-                self.sent.restoring += 1;
-            } else {
-                self.sent.resources += 1;
-            }
+            Some(Part::Head(_)) => return Err(Malformed("a second head").into()),
+            None => return Err(Malformed("a part without content").into()),
+        };
+        for resource in frames.push(&chunk)? {
+            let inserted = state.insert_restored(&resource);
+            inserted.map_err(|_no_id| Malformed("a resource without id"))?;
+            *count += 1;
         }
-        Some(chunk.freeze())
+        Ok(None)
     }
 }
 

@@ -72,11 +72,11 @@ fn patient(config: &mut RaftConfig) {
     config.election = (Duration::from_secs(10), Duration::from_secs(20));
 }
 
-/// What is not on the disk of the leader was told to nobody, so reads need not
-/// wait for it.
+/// What no majority has on its disks was told to nobody, so reads need not wait
+/// for it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn strong_reads_wait_for_no_write_of_the_leaders_disk() {
-    let nodes = Cluster::start(3, patient).await;
+    let nodes = Cluster::start(2, patient).await;
     let leader = &nodes.nodes[0];
     let stored = leader.write_cas(artist("korn")).await.unwrap();
     let id = stored.id.clone().unwrap();
@@ -84,7 +84,7 @@ async fn strong_reads_wait_for_no_write_of_the_leaders_disk() {
     let before = leader.node.raft.metrics().borrow().last_log_index;
     let mut writing = Box::pin(leader.write_cas(artist("nina")));
     assert!(writing.as_mut().now_or_never().is_none());
-    // All but the leader have it on the disk.
+    // The other one has it on the disk.
     for node in &nodes.nodes {
         let mut metrics = node.node.raft.metrics();
         within(metrics.wait_for(|now| now.last_log_index > before)).await.unwrap();
@@ -100,6 +100,84 @@ async fn strong_reads_wait_for_no_write_of_the_leaders_disk() {
         let id = stored.id.as_ref().unwrap();
         assert_eq!(within(node.read(Consistency::Strong, id)).await.unwrap(), stored);
     }
+}
+
+/// A follower whose disk hangs says that it follows, and reads go on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn messages_without_entries_wait_for_no_disk() {
+    let nodes = Cluster::start(2, |_| ()).await;
+    let (leader, follower) = (&nodes.nodes[0], &nodes.nodes[1]);
+    let stored = within(leader.write_cas(artist("korn"))).await.unwrap();
+    let id = stored.id.clone().unwrap();
+    nodes.disks[1].hang();
+    let mut writing = Box::pin(leader.write_cas(artist("nina")));
+    assert!(writing.as_mut().now_or_never().is_none());
+    let vote = follower.node.raft.metrics().borrow().vote;
+    let (began, long) = (Instant::now(), leader.node.config.election.1 * 3);
+    while began.elapsed() < long {
+        for node in &nodes.nodes {
+            let read = timeout(Duration::from_secs(3), node.read(Consistency::Strong, &id)).await;
+            assert_eq!(read.expect("an answer before patience ends").unwrap(), stored);
+        }
+        assert!(leader.leadership().is_held(), "after {:?}", began.elapsed());
+        sleep(Duration::from_millis(10)).await;
+    }
+    assert!(writing.as_mut().now_or_never().is_none(), "no majority has it");
+    nodes.disks[1].release();
+    within(writing).await.unwrap();
+    assert_eq!(follower.node.raft.metrics().borrow().vote, vote, "still its leader");
+}
+
+/// Two of three have it on their disks, so it is done.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn writes_need_no_disk_of_the_leader_if_a_majority_has_them() {
+    let nodes = Cluster::start(3, patient).await;
+    let leader = &nodes.nodes[0];
+    nodes.disks[0].hang();
+    for name in ["korn", "nina"] {
+        let writing = timeout(Duration::from_secs(3), leader.write_cas(artist(name))).await;
+        let stored = writing.expect("a majority has it").unwrap();
+        let id = stored.id.as_ref().unwrap();
+        for node in &nodes.nodes {
+            let read = timeout(Duration::from_secs(3), node.read(Consistency::Strong, id)).await;
+            assert_eq!(read.expect("an answer before patience ends").unwrap(), stored);
+        }
+    }
+    nodes.disks[0].release();
+    within(leader.write_cas(artist("miles"))).await.unwrap();
+}
+
+/// What is refused is not begun, and there is room again once the disk goes on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn changes_under_way_are_bounded_in_bytes() {
+    let nodes = Cluster::start(2, |config| {
+        patient(config);
+        config.max_pending_bytes = 1000;
+    })
+    .await;
+    let [leader, follower] = [&nodes.nodes[0], &nodes.nodes[1]];
+    nodes.disks[0].hang();
+    let write = |name: &'static str| {
+        let leader = leader.clone();
+        tokio::spawn(async move { leader.write_cas(artist(name)).await })
+    };
+    let mut writing = vec![write("n0"), write("n1"), write("n2"), write("n3"), write("n4")];
+    for node in [leader, follower] {
+        let refused = loop {
+            match timeout(Duration::from_secs(1), node.write_cas(artist("x"))).await {
+                Ok(refused) => break refused.unwrap_err(),
+                Err(_it_was_taken) => {}
+            }
+        };
+        assert!(matches!(refused, crate::backend::Error::Overloaded { .. }), "{refused}");
+    }
+    nodes.disks[0].release();
+    let mut done = 0;
+    for writing in writing.drain(..) {
+        done += usize::from(within(writing).await.unwrap().is_ok());
+    }
+    assert!(done > 0, "none was taken");
+    within(leader.write_cas(artist("later"))).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

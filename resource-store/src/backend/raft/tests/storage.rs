@@ -43,7 +43,8 @@ fn open_with(folder: &Path, retired: RetiredTypes) -> (Log, StateMachine) {
     config.watch_buffer = 64;
     config.keep_bytes = 4 << 20;
     config.retired = retired;
-    let state_machine = StateMachine::open(&folder.join("table"), &config, log.durable().clone());
+    let state_machine =
+        StateMachine::open(&folder.join("snapshots"), &config, log.durable().clone());
     (log, state_machine.unwrap())
 }
 
@@ -111,7 +112,7 @@ async fn versions_are_positions_in_the_log_and_refusals_are_answers() {
     let refused = apply(&mut state_machine, 10, &delete(&id, "7")).await.deleted();
     assert!(matches!(refused, Err(Error::CasFailure)));
     apply(&mut state_machine, 11, &delete(&id, "9")).await.deleted().unwrap();
-    assert!(matches!(state_machine.current().read(&id), Err(Error::NotFound)));
+    assert!(matches!(state_machine.current().resources.read(&id), Err(Error::NotFound)));
 }
 
 #[tokio::test]
@@ -161,7 +162,7 @@ async fn ignored_if_retired(types: RetiredTypes, retired_stay: bool) {
             let written =
                 apply(&mut state_machine, index, &write(&Resource::new(id.clone()))).await;
             written.written().unwrap();
-            assert_eq!(state_machine.current().read(&id).is_ok(), stays, "{ty}");
+            assert_eq!(state_machine.current().resources.read(&id).is_ok(), stays, "{ty}");
             index += 1;
             let deleted = apply(&mut state_machine, index, &delete(&id, "")).await.deleted();
             assert_eq!(deleted.is_err(), stays, "{ty}");
@@ -191,9 +192,9 @@ async fn a_snapshot_installed_elsewhere_holds_the_same() {
         futures::StreamExt::next(&mut watch).await.unwrap().unwrap();
     }
     other.install_snapshot(&snapshot.meta, snapshot.snapshot).await.unwrap();
-    assert_eq!(other.current().read(&id).unwrap(), stored);
+    assert_eq!(other.current().resources.read(&id).unwrap(), stored);
     let gone = resource("nina").id.unwrap();
-    assert!(matches!(other.current().read(&gone), Err(Error::NotFound)));
+    assert!(matches!(other.current().resources.read(&gone), Err(Error::NotFound)));
     assert_eq!(other.applied_state().await.unwrap(), state_machine.applied_state().await.unwrap());
     let closed = futures::StreamExt::next(&mut watch).await.unwrap();
     assert!(matches!(closed, Err(Error::WatchClosed)), "{closed:?}");
@@ -213,16 +214,64 @@ async fn what_a_snapshot_holds_is_on_the_disk() {
         folder
     };
     let before = killed("before");
-    std::fs::copy(folder.path().join("table"), before.join("table")).unwrap();
+    copy_snapshots(folder.path(), &before);
     state_machine.build_snapshot().await.unwrap();
     let after = killed("after");
-    std::fs::copy(folder.path().join("table"), after.join("table")).unwrap();
+    copy_snapshots(folder.path(), &after);
+    // One that was being written.
+    std::fs::write(after.join("snapshots/new.snapshot"), b"RSSNAP1").unwrap();
 
     let (_log, mut lost) = open(&before);
-    assert_eq!(lost.applied_state().await.unwrap().0, None, "nothing was synced before");
+    assert_eq!(lost.applied_state().await.unwrap().0, None, "nothing was written before");
     let (_log, mut kept) = open(&after);
     assert_eq!(kept.applied_state().await.unwrap().0, Some(log_id(1, 7)));
-    assert_eq!(kept.current().read(&korn.id.unwrap()).unwrap(), stored);
+    assert_eq!(kept.current().resources.read(&korn.id.unwrap()).unwrap(), stored);
+}
+
+fn copy_snapshots(from: &Path, to: &Path) {
+    let (from, to) = (from.join("snapshots"), to.join("snapshots"));
+    std::fs::create_dir(&to).unwrap();
+    for file in std::fs::read_dir(from).unwrap() {
+        let file = file.unwrap();
+        std::fs::copy(file.path(), to.join(file.file_name())).unwrap();
+    }
+}
+
+/// Each bit counts, and each place at which it may be cut off.
+#[tokio::test]
+async fn a_damaged_snapshot_is_refused_with_the_place() {
+    let folder = TempDir::new().unwrap();
+    let (_log, mut state_machine) = open(folder.path());
+    for index in 1..4 {
+        let resource = resource(&format!("n{index}"));
+        apply(&mut state_machine, index, &write(&resource)).await.written().unwrap();
+    }
+    state_machine.build_snapshot().await.unwrap();
+    let path = folder.path().join("snapshots/newest.snapshot");
+    let sound = std::fs::read(&path).unwrap();
+    let open = || {
+        let config = RaftConfig::new(folder.path(), "127.0.0.1:0");
+        let opened = StateMachine::open(&folder.path().join("snapshots"), &config, <_>::default());
+        opened.map(|opened| opened.current().end()).map_err(|error| error.to_string())
+    };
+    assert_eq!(open().unwrap(), 4);
+    let refused = |bytes: &[u8], what: &str| {
+        std::fs::write(&path, bytes).unwrap();
+        let error = open().expect_err(what);
+        assert!(error.contains("newest.snapshot is damaged at byte"), "{what}: {error}");
+        assert!(error.contains("let it join again"), "{what}: {error}");
+    };
+    for bit in 0..sound.len() * 8 {
+        let mut flipped = sound.clone();
+        flipped[bit / 8] ^= 1 << (bit % 8);
+        refused(&flipped, &format!("bit {bit}"));
+    }
+    for length in 0..sound.len() {
+        refused(&sound[..length], &format!("cut off at {length}"));
+    }
+    refused(&[sound.as_slice(), b"x"].concat(), "more at the end");
+    std::fs::write(&path, &sound).unwrap();
+    assert_eq!(open().unwrap(), 4);
 }
 
 /// The library has the log cut off while the snapshot is still being installed.
@@ -299,9 +348,9 @@ async fn the_membership_stands_with_the_resources() {
     let membership = Membership::new(vec![BTreeSet::from([1])], ());
     let payload = EntryPayload::Membership(membership.clone());
     state_machine.apply([Entry { log_id: log_id(1, 4), payload }]).await.unwrap();
-    state_machine.close().await.unwrap();
+    state_machine.build_snapshot().await.unwrap();
     log.close().await;
-    drop(state_machine);
+    drop((log, state_machine));
     let (_log, mut state_machine) = open(folder.path());
     let (applied, stored) = state_machine.applied_state().await.unwrap();
     assert_eq!(applied, Some(log_id(1, 4)));

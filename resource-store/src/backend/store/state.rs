@@ -1,4 +1,5 @@
-//! One immutable state of the store, and the pure changes from one to the next.
+//! One immutable state of a store in memory, and the pure changes from one to
+//! the next.
 
 use std::{collections::VecDeque, ops::Bound, sync::Arc};
 
@@ -18,8 +19,8 @@ use crate::{
 
 /// One state of the store. A clone shares everything with its original.
 #[derive(Debug, Clone, Default)]
-pub(super) struct State {
-    /// Grows by one with each change.
+pub(crate) struct State {
+    /// The position of the last change.
     index: u64,
     resources: OrdMap<Key, Arc<Resource>>,
     /// Owned resources by owner, then by their own key.
@@ -27,30 +28,38 @@ pub(super) struct State {
 }
 
 impl State {
-    pub(super) fn index(&self) -> u64 {
+    /// The position of the last change.
+    pub(crate) fn index(&self) -> u64 {
         self.index
     }
 
-    pub(super) fn read(&self, id: &Id) -> Result<Arc<Resource>> {
+    /// Reads one resource.
+    pub(crate) fn read(&self, id: &Id) -> Result<Arc<Resource>> {
         let stored = self.resources.get(key::resource_key(id).as_slice()).ok_or(Error::NotFound)?;
         condition::check_read(stored, id)?;
         Ok(Arc::clone(stored))
     }
 
-    /// Stores a resource under a new version.
-    pub(super) fn write(&mut self, mut resource: Resource, new_version: String) -> Result<Change> {
+    /// Stores a resource under a new version, as the change `index`.
+    pub(crate) fn write(
+        &mut self,
+        mut resource: Resource,
+        new_version: String,
+        index: u64,
+    ) -> Result<Change> {
         let key: Key = condition::key_of(&resource)?.into();
         let stored = self.resources.get(&key).cloned();
         condition::check_write(stored.as_deref(), &resource)?;
         resource.version = new_version;
         let resource = Arc::new(resource);
         self.put(key, &resource, stored.as_ref().and_then(|stored| stored.owner.as_ref()));
-        self.index += 1;
-        Ok(Change::write(self.index, stored.as_ref(), resource))
+        self.index = self.index.max(index);
+        Ok(Change::write(index, stored.as_ref(), resource))
     }
 
-    /// Deletes a resource; nothing if it is another incarnation.
-    pub(super) fn delete(&mut self, id: &Id, version: &str) -> Result<Option<Change>> {
+    /// Deletes a resource, as the change `index`; nothing if it is another
+    /// incarnation.
+    pub(crate) fn delete(&mut self, id: &Id, version: &str, index: u64) -> Result<Option<Change>> {
         let key = key::resource_key(id);
         let Some(stored) = self.resources.get(key.as_slice()) else { return Ok(None) };
         if !condition::check_delete(stored, id, version)? {
@@ -61,31 +70,32 @@ impl State {
         if let (Some(owner), Some(id)) = (&stored.owner, &stored.id) {
             self.owned.remove(key::owned_key(owner, id).as_slice());
         }
-        self.index += 1;
-        Ok(Some(Change::delete(self.index, stored)))
+        self.index = self.index.max(index);
+        Ok(Some(Change::delete(index, stored)))
     }
 
     /// Takes a resource as it is, for a restored store.
-    pub(super) fn insert_restored(&mut self, resource: &Arc<Resource>) -> Result<()> {
+    pub(crate) fn insert_restored(&mut self, resource: &Arc<Resource>) -> Result<()> {
         let key: Key = condition::key_of(resource)?.into();
         let old_owner = self.resources.get(&key).and_then(|stored| stored.owner.clone());
         self.put(key, resource, old_owner.as_ref());
         Ok(())
     }
 
-    /// Lets the changes of a restored store count on from those before.
-    pub(super) fn continue_after(&mut self, before: &Self) {
-        self.index = before.index + 1;
+    /// Makes this the state after the change `index`.
+    pub(crate) fn set_index(&mut self, index: u64) {
+        self.index = index;
     }
 
-    pub(super) fn list(&self, query: &Query) -> Vec<Arc<Resource>> {
+    /// What a query matches, in the order of the keys.
+    pub(crate) fn list(&self, query: &Query) -> Vec<Arc<Resource>> {
         let prefix = key::query_prefix(query);
         let matching = range(&self.resources, &prefix, None).map(|(_, resource)| resource);
         matching.filter(|resource| query.covers(resource)).cloned().collect()
     }
 
     /// What a query matches, page by page, so that it holds no borrow.
-    pub(super) fn pages(self: &Arc<Self>, query: &Query) -> Pages {
+    pub(crate) fn pages(self: &Arc<Self>, query: &Query) -> Pages {
         let prefix = key::query_prefix(query);
         Pages {
             state: Arc::clone(self),
@@ -96,12 +106,14 @@ impl State {
         }
     }
 
-    pub(super) fn list_by_owner(&self, owner: &Id) -> Vec<Arc<Resource>> {
+    /// What an owner owns, in the order of the keys.
+    pub(crate) fn list_by_owner(&self, owner: &Id) -> Vec<Arc<Resource>> {
         let prefix = key::owner_prefix(owner);
         range(&self.owned, &prefix, None).map(|(_, resource)| Arc::clone(resource)).collect()
     }
 
-    pub(super) fn resources(&self) -> OrdMap<Key, Arc<Resource>> {
+    /// All resources, in the order of the keys.
+    pub(crate) fn resources(&self) -> OrdMap<Key, Arc<Resource>> {
         self.resources.clone()
     }
 
@@ -138,7 +150,7 @@ const BATCH: usize = 64;
 
 /// The resources of a state that a query matches.
 #[derive(Debug)]
-pub(super) struct Pages {
+pub(crate) struct Pages {
     state: Arc<State>,
     query: Query,
     prefix: Vec<u8>,
