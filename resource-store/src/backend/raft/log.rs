@@ -154,6 +154,8 @@ struct State {
     vote: Option<Vote>,
     purged: Option<LogId>,
     last: Option<LogId>,
+    /// Index of the first entry that the log ever had.
+    origin: u64,
     /// The end of the last change of the membership, which has to be on the
     /// disk before anything after it is acknowledged.
     membership_end: u64,
@@ -167,6 +169,9 @@ impl State {
         let is_change = |entry: &&Entry| matches!(entry.payload, EntryPayload::Membership(_));
         if let Some(change) = entries.iter().rev().find(is_change) {
             self.membership_end = change.log_id.index + 1;
+        }
+        if let (None, Some(first)) = (self.last, entries.first()) {
+            self.origin = first.log_id.index;
         }
         self.last = entries.last().map(|entry| entry.log_id).or(self.last);
         self.membership_end <= flushed
@@ -211,19 +216,22 @@ impl Log {
         let wal = recovery::open(disk, segment_bytes).map_err(|error| error.during("open"))?;
         let (folder, hard_state) = (wal.folder(), *wal.hard_state());
         let contents = Arc::clone(wal.contents());
-        let ids = lock(&contents).ids;
+        let (ids, origin) = {
+            let contents = lock(&contents);
+            (contents.ids, contents.origin)
+        };
         let thread = Arc::new(writer::Shared {
             durable: DurableIndex::default(),
             cache: Mutex::new(Cache::new(options.cache_bytes)),
             committed: Mutex::new(ids.committed),
             hard_state: Mutex::new(hard_state),
             queued_bytes: AtomicUsize::new(0),
-            disk_full: watch::Sender::new(false),
+            disk_full: watch::Sender::new(!wal.has_spare()),
         });
         let writer = Writer::start(wal, Arc::clone(&thread), faults)?;
         let node = hard_state.node;
         let vote = hard_state.vote.map(|vote| elected_no_more(vote, node));
-        let state = State { vote, purged: ids.purged, last: ids.last, membership_end: 0 };
+        let state = State { vote, purged: ids.purged, last: ids.last, origin, membership_end: 0 };
         Ok(Self {
             shared: Arc::new(Shared {
                 folder,
@@ -335,7 +343,7 @@ impl Log {
             Bound::Unbounded => u64::MAX,
         };
         let state = lock(&self.shared.state);
-        let first = state.purged.map_or(0, |purged| purged.index + 1);
+        let first = state.purged.map_or(state.origin, |purged| purged.index + 1);
         let after_last = state.last.map_or(0, |last| last.index + 1);
         (start.max(first), end.min(after_last))
     }

@@ -32,7 +32,7 @@ pub(super) struct Contents {
     /// Index of the first location.
     first: u64,
     /// Index of the first entry that the log ever had.
-    origin: u64,
+    pub(super) origin: u64,
     locations: VecDeque<Location>,
     /// Index of the first entry of each term and leader, in order.
     leaders: VecDeque<(u64, (u64, NodeId))>,

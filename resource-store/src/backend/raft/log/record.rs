@@ -72,11 +72,6 @@ impl Kind {
         let place = usize::try_from(number.checked_sub(1)?).ok()?;
         Self::ALL.get(place).copied()
     }
-
-    #[cfg(test)]
-    pub(super) fn is_entry(self) -> bool {
-        matches!(self, Self::Blank | Self::Change | Self::Restore | Self::Membership)
-    }
 }
 
 /// The header of a record, checked.

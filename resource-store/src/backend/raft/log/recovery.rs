@@ -64,6 +64,9 @@ fn files(disk: &dyn Disk) -> Result<(bool, Vec<u64>), LogError> {
     for name in names.iter().filter(is_temporary) {
         disk.remove(name).map_err(failed(name, "it cannot be removed"))?;
     }
+    // A process that was killed may have created a segment whose name is not durable yet, and
+    // what follows relies on the names.
+    disk.sync_names().map_err(failed("", "it cannot be synced"))?;
     Ok((has_hard_state, sequences))
 }
 

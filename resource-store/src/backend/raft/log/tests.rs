@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 use openraft::CommittedLeaderId;
 
 use super::*;
+use crate::backend::raft::config::HeldDisk;
 use crate::backend::raft::types::{Content, Membership, Proposal};
 
 const NODE: NodeId = 7;

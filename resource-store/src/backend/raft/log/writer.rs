@@ -144,7 +144,6 @@ struct Thread {
 impl Thread {
     /// Works until the log is to be closed, and returns who waits for that.
     fn run(mut self, queue: &mpsc::Receiver<Work>) -> Option<oneshot::Sender<()>> {
-        self.tell_of_space();
         while let Some(first) = self.next(queue) {
             self.add(first);
             while !self.batch.is_full() {

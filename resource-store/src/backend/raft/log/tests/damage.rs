@@ -8,15 +8,14 @@ use openraft::storage::{RaftLogStorage as _, RaftLogStorageExt as _};
 use super::{
     super::{
         hard_state,
-        record::{HEADER, Header, Seed, seal},
+        record::{HEADER, Header, Kind, Seed, seal},
         segment::{HEAD, sequence},
     },
-    entry_with,
+    LogId, Vote, entry_with,
     faulty_disk::FaultyDisk,
     id,
     model::{LEADER, Model, open},
 };
-use crate::backend::raft::types::{LogId, Vote};
 
 type Files = BTreeMap<String, Vec<u8>>;
 
@@ -160,21 +159,26 @@ async fn files_that_are_gone_are_missed() {
 #[tokio::test]
 async fn the_checker_catches_what_checksums_do_not() {
     let mut random = fastrand::Rng::with_seed(27);
-    let (mut files, model, _) = sound(&mut random, true).await;
+    let (mut files, model, last) = sound(&mut random, true).await;
     let disk = FaultyDisk::with_contents(&files);
     let node = open(&disk).unwrap().identity().node;
     let name = files.keys().filter(|name| sequence(name).is_some()).next_back().unwrap().clone();
     let seed = Seed::new(node, sequence(&name).unwrap());
     let bytes = files.get_mut(&name).unwrap();
-    let start = usize::try_from(HEAD).unwrap();
-    let header = Header::read(&bytes[start..], seed, HEAD).unwrap();
-    assert!(header.kind.is_entry());
+    let mut start = usize::try_from(HEAD).unwrap();
+    let header = loop {
+        let header = Header::read(&bytes[start..], seed, start as u64).unwrap();
+        if header.kind == Kind::Change && header.index == last.index {
+            break header;
+        }
+        start += header.record_size();
+    };
     let end = start + header.record_size();
     let payload = start + HEADER..start + HEADER + usize::try_from(header.length).unwrap();
     bytes[payload.start] ^= 1;
     let crc = crc32c::crc32c(&bytes[payload]);
     bytes[start + 12..start + 16].copy_from_slice(&crc.to_le_bytes());
-    seal(&mut bytes[start..end], seed, HEAD, |_, _| {});
+    seal(&mut bytes[start..end], seed, start as u64, |_, _| {});
     let why = found(&files, &model).await.unwrap_err();
     assert!(why.starts_with("entries:"), "{why}");
 }

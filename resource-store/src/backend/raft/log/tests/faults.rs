@@ -8,15 +8,11 @@ use openraft::{
 use tempfile::TempDir;
 
 use super::{
-    super::{Log, LogOptions, segment},
-    content_of, entry_with,
+    super::segment,
+    Entry, Faults, HeldDisk, Log, LogOptions, content_of, entry_with,
     faulty_disk::FaultyDisk,
     id,
     model::{OPTIONS, open},
-};
-use crate::backend::raft::{
-    config::{Faults, HeldDisk},
-    types::Entry,
 };
 
 fn entry(index: u64, bytes: usize) -> Entry {

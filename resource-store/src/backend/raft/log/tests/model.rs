@@ -7,15 +7,11 @@ use openraft::{
     storage::{RaftLogStorage as _, RaftLogStorageExt as _},
 };
 
-use super::{LogOptions, content_of, entry_with, faulty_disk::FaultyDisk, id};
-use crate::backend::{
-    self,
-    raft::{
-        config::Faults,
-        log::Log,
-        types::{Entry, LogId, Vote},
-    },
+use super::{
+    Entry, Faults, Log, LogId, LogOptions, Vote, content_of, entry_with, faulty_disk::FaultyDisk,
+    id,
 };
+use crate::backend;
 
 /// A log of another leader's, so that nothing is acknowledged before it is on the disk.
 pub(super) const LEADER: u64 = 9;
