@@ -226,6 +226,7 @@ impl Log {
             committed: Mutex::new(ids.committed),
             hard_state: Mutex::new(hard_state),
             queued_bytes: AtomicUsize::new(0),
+            failure: OnceLock::new(),
             disk_full: watch::Sender::new(!wal.has_spare()),
         });
         let writer = Writer::start(wal, Arc::clone(&thread), faults)?;
@@ -275,6 +276,11 @@ impl Log {
     /// Says when entries may have effects.
     pub(crate) fn durable(&self) -> &DurableIndex {
         &self.shared.thread.durable
+    }
+
+    /// Returns why the log takes no writes any more, if a write or sync failed.
+    pub(crate) fn failure(&self) -> Option<&str> {
+        self.shared.thread.failure.get().map(String::as_str)
     }
 
     /// Returns the bytes of records that wait for the disk.
@@ -548,7 +554,9 @@ impl RaftLogStorage<Types> for Log {
     /// it starts.
     async fn read_committed(&mut self) -> Result<Option<LogId>, StorageError> {
         let last = lock(&self.shared.state).last;
-        Ok(self.committed().min(last))
+        // An entry that others committed may not have got to this disk before a crash.
+        let is_there = |id: &LogId| last.is_some_and(|last| id.index <= last.index);
+        Ok(self.committed().and_then(|id| if is_there(&id) { Some(id) } else { last }))
     }
 
     async fn append<I>(
@@ -560,12 +568,18 @@ impl RaftLogStorage<Types> for Log {
         I: IntoIterator<Item = Entry> + OptionalSend,
         I::IntoIter: OptionalSend,
     {
-        let entries: Vec<Entry> = entries.into_iter().collect();
+        // A snapshot holds the entries that were purged already.
+        let first = self.purged_to();
+        let entries: Vec<Entry> =
+            entries.into_iter().filter(|entry| entry.log_id.index >= first).collect();
         let (Some(first), Some(last)) = (entries.first(), entries.last()) else {
             callback.log_io_completed(Ok(()));
             return Ok(());
         };
         let (first, last) = (first.log_id.index, last.log_id);
+        if let Some(stopped) = self.shared.thread.stopped(&self.shared.folder) {
+            return Err(writing(stopped));
+        }
         let records = self.encode(&entries).map_err(writing)?;
         let flushed = lock(&self.shared.thread.cache).flushed_to();
         let early = lock(&self.shared.state).appends_early(&entries, flushed);

@@ -7,7 +7,7 @@ mod model;
 
 use std::collections::BTreeSet;
 
-use openraft::CommittedLeaderId;
+use openraft::{CommittedLeaderId, storage::RaftLogStorageExt as _};
 
 use super::*;
 use crate::backend::raft::config::HeldDisk;
@@ -66,4 +66,13 @@ fn content_of(entry: &Entry) -> Vec<u8> {
         },
         EntryPayload::Blank | EntryPayload::Membership(_) => Vec::new(),
     }
+}
+
+/// Appends entries, and waits until they are on the disk.
+async fn append(log: &mut Log, entries: impl IntoIterator<Item = Entry>) -> Result<(), String> {
+    let entries: Vec<_> = entries.into_iter().collect();
+    let Some(last) = entries.last().map(|entry| entry.log_id.index) else { return Ok(()) };
+    log.blocking_append(entries).await.map_err(|error| error.to_string())?;
+    let passed = log.durable().pass(last).await;
+    passed.map_err(|error| log.failure().map_or(error.to_string(), str::to_owned))
 }

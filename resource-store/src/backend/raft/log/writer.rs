@@ -3,8 +3,9 @@
 
 use std::{
     io,
+    path::Path,
     sync::{
-        Arc, Mutex,
+        Arc, Mutex, OnceLock,
         atomic::{AtomicUsize, Ordering},
         mpsc::{self, RecvTimeoutError},
     },
@@ -70,8 +71,18 @@ pub(super) struct Shared {
     pub(super) hard_state: Mutex<HardState>,
     /// Bytes of records in the queue and in the write under way.
     pub(super) queued_bytes: AtomicUsize,
+    /// Why the log takes no writes any more.
+    pub(super) failure: OnceLock<String>,
     /// `true` while the disk has no room for another segment.
     pub(super) disk_full: watch::Sender<bool>,
+}
+
+impl Shared {
+    /// Returns the error of every write after one that failed.
+    pub(super) fn stopped(&self, folder: &Path) -> Option<LogError> {
+        let (folder, reason) = (folder.to_owned(), self.failure.get()?.clone());
+        Some(LogError::Stopped { folder, reason })
+    }
 }
 
 /// A handle to the thread.
@@ -90,7 +101,7 @@ impl Writer {
         let run = move || {
             let shared = thread_shared;
             let batch = Batch::default();
-            let thread = Thread { wal, shared, faults, batch, committed, failed: None };
+            let thread = Thread { wal, shared, faults, batch, committed };
             // The folder is free for another handle once the thread has let go of it.
             if let Some(closed) = thread.run(&receiver)
                 && closed.send(()).is_err()
@@ -137,8 +148,6 @@ struct Thread {
     batch: Batch,
     /// The last committed entry that the log says.
     committed: Option<LogId>,
-    /// Why nothing can be written any more.
-    failed: Option<String>,
 }
 
 impl Thread {
@@ -163,7 +172,7 @@ impl Thread {
     /// Waits for work; `None` once no handle is left.
     fn next(&mut self, queue: &mpsc::Receiver<Work>) -> Option<Work> {
         loop {
-            if self.wal.has_spare() || self.failed.is_some() {
+            if self.wal.has_spare() || self.shared.failure.get().is_some() {
                 return queue.recv().ok();
             }
             match queue.recv_timeout(SPARE_RETRY) {
@@ -225,11 +234,8 @@ impl Thread {
         let mut batch = std::mem::take(&mut self.batch);
         self.shared.durable.writes(true);
         self.faults.disk();
-        let result = match &self.failed {
-            Some(reason) => {
-                let (folder, reason) = (self.wal.folder(), reason.clone());
-                Err(LogError::Stopped { folder, reason })
-            }
+        let result = match self.shared.stopped(&self.wal.folder()) {
+            Some(stopped) => Err(stopped),
             None => self.write(&mut batch),
         };
         self.batch.closing = batch.closing.take();
@@ -243,9 +249,8 @@ impl Thread {
                 }
             }
             Err(error) => {
-                if self.failed.is_none() {
+                if self.shared.failure.set(error.to_string()).is_ok() {
                     tracing::error!(%error, "the log takes no writes any more");
-                    self.failed = Some(error.to_string());
                 }
                 self.shared.durable.fail();
             }

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, ops::Range};
 
-use openraft::storage::{RaftLogStorage as _, RaftLogStorageExt as _};
+use openraft::storage::RaftLogStorage as _;
 
 use super::{
     super::{
@@ -11,7 +11,7 @@ use super::{
         record::{HEADER, Header, Kind, Seed, seal},
         segment::{HEAD, sequence},
     },
-    LogId, Vote, entry_with,
+    LogId, Vote, append, entry_with,
     faulty_disk::FaultyDisk,
     id,
     model::{LEADER, Model, open},
@@ -35,7 +35,7 @@ async fn sound(random: &mut fastrand::Rng, close: bool) -> (Files, Model, LogId)
     for index in 0..60 {
         let entry = entry_with(id(3, index), random.usize(1..900), random);
         model.entries.insert(index, (entry.log_id, super::content_of(&entry)));
-        log.blocking_append([entry]).await.unwrap();
+        append(&mut log, [entry]).await.unwrap();
     }
     log.truncate(id(3, 50)).await.unwrap();
     model.entries.split_off(&50);
@@ -46,7 +46,7 @@ async fn sound(random: &mut fastrand::Rng, close: bool) -> (Files, Model, LogId)
     for index in 50..53 {
         let entry = entry_with(id(4, index), 700, random);
         model.entries.insert(index, (entry.log_id, super::content_of(&entry)));
-        log.blocking_append([entry]).await.unwrap();
+        append(&mut log, [entry]).await.unwrap();
     }
     let last = id(4, 52);
     log.save_committed(Some(last)).await.unwrap();
@@ -168,7 +168,7 @@ async fn the_checker_catches_what_checksums_do_not() {
     let mut start = usize::try_from(HEAD).unwrap();
     let header = loop {
         let header = Header::read(&bytes[start..], seed, start as u64).unwrap();
-        if header.kind == Kind::Change && header.index == last.index {
+        if header.kind == Kind::Change && header.log_id() == last {
             break header;
         }
         start += header.record_size();

@@ -1,15 +1,12 @@
 //! Full disks, syncs that fail, torn writes, and how many writes and syncs the log makes.
 
 use futures::{StreamExt as _, stream::FuturesUnordered};
-use openraft::{
-    RaftLogReader as _,
-    storage::{RaftLogStorage as _, RaftLogStorageExt as _},
-};
+use openraft::{RaftLogReader as _, storage::RaftLogStorage as _};
 use tempfile::TempDir;
 
 use super::{
     super::segment,
-    Entry, Faults, HeldDisk, Log, LogOptions, content_of, entry_with,
+    Entry, Faults, HeldDisk, Log, LogOptions, append, content_of, entry_with,
     faulty_disk::FaultyDisk,
     id,
     model::{OPTIONS, open},
@@ -35,7 +32,7 @@ async fn a_lone_write_takes_one_write_and_one_sync() {
     let mut log = Log::open_on(disk.mount(), &options, Faults::default()).unwrap();
     let before = disk.counts();
     for index in 0..100 {
-        log.blocking_append([entry(index, 500)]).await.unwrap();
+        append(&mut log, [entry(index, 500)]).await.unwrap();
         log.save_committed(Some(id(1, index))).await.unwrap();
     }
     let after = disk.counts();
@@ -50,14 +47,14 @@ async fn writes_that_wait_share_one_write_and_one_sync() {
     let log = Log::open_on(disk.mount(), &LogOptions::default(), faults).unwrap();
     let before = disk.counts();
     held.hang();
-    let append = |index| {
+    let write = |index| {
         let mut log = log.clone();
-        async move { log.blocking_append([entry(index, 500)]).await.unwrap() }
+        async move { append(&mut log, [entry(index, 500)]).await.unwrap() }
     };
-    let mut first = Box::pin(append(0));
+    let mut first = Box::pin(write(0));
     assert!(futures::poll!(&mut first).is_pending());
     // The first is under way, or is taken together with the rest.
-    let mut writers: Vec<_> = (1..64).map(|index| Box::pin(append(index))).collect();
+    let mut writers: Vec<_> = (1..64).map(|index| Box::pin(write(index))).collect();
     for writer in &mut writers {
         assert!(futures::poll!(writer).is_pending());
     }
@@ -80,20 +77,20 @@ async fn a_full_disk_is_said_before_it_stops_the_log_and_what_is_there_stays() {
     let mut index = 0;
     // The first segment ends, and the reserved one is taken.
     while !*full.borrow_and_update() {
-        log.blocking_append([entry(index, 500)]).await.unwrap();
+        append(&mut log, [entry(index, 500)]).await.unwrap();
         index += 1;
         tokio::task::yield_now().await;
         assert!(index < 100, "nobody says that the disk is full");
     }
     let room = OPTIONS.segment_bytes / 600 - 2;
     for _ in 0..room {
-        log.blocking_append([entry(index, 500)]).await.unwrap();
+        append(&mut log, [entry(index, 500)]).await.unwrap();
         index += 1;
     }
     let error = loop {
-        match log.blocking_append([entry(index, 500)]).await {
+        match append(&mut log, [entry(index, 500)]).await {
             Ok(()) => index += 1,
-            Err(error) => break error.to_string(),
+            Err(error) => break error,
         }
     };
     assert!(error.contains("next segment of the log cannot be created"), "{error}");
@@ -109,7 +106,7 @@ async fn a_full_disk_is_said_before_it_stops_the_log_and_what_is_there_stays() {
     disk.set_full(false);
     let mut full = log.disk_full();
     full.wait_for(|full| !full).await.unwrap();
-    log.blocking_append([entry(index, 500)]).await.unwrap();
+    append(&mut log, [entry(index, 500)]).await.unwrap();
 }
 
 /// The system may show what it never wrote after a sync that failed.
@@ -117,13 +114,13 @@ async fn a_full_disk_is_said_before_it_stops_the_log_and_what_is_there_stays() {
 async fn a_sync_that_failed_ends_all_writing_and_nothing_is_promised_that_is_not_there() {
     let disk = FaultyDisk::default();
     let mut log = open(&disk).unwrap();
-    log.blocking_append([entry(0, 500)]).await.unwrap();
+    append(&mut log, [entry(0, 500)]).await.unwrap();
     disk.set_failing_syncs(true);
-    let error = log.blocking_append([entry(1, 500)]).await.unwrap_err().to_string();
+    let error = append(&mut log, [entry(1, 500)]).await.unwrap_err();
     assert!(error.contains("0000000000000001.wal: it cannot be synced: input/output"), "{error}");
     disk.set_failing_syncs(false);
     for index in [1, 2] {
-        let error = log.blocking_append([entry(index, 500)]).await.unwrap_err().to_string();
+        let error = append(&mut log, [entry(index, 500)]).await.unwrap_err();
         assert!(
             error.contains("takes no writes any more") || error.contains("cannot follow"),
             "{error}"
@@ -149,17 +146,17 @@ async fn a_torn_write_is_cut_off_and_what_was_synced_is_not() {
         let mut random = fastrand::Rng::with_seed(seed);
         let disk = FaultyDisk::default();
         let mut log = open(&disk).unwrap();
-        log.blocking_append((0..3).map(|index| entry(index, 700))).await.unwrap();
+        append(&mut log, (0..3).map(|index| entry(index, 700))).await.unwrap();
         // The write is made, and its sync is not.
         disk.cut_power_after(0);
-        log.blocking_append((3..6).map(|index| entry(index, 1200))).await.unwrap_err();
+        append(&mut log, (3..6).map(|index| entry(index, 1200))).await.unwrap_err();
         disk.crash(&mut random);
         drop(log);
         let mut log = open(&disk).unwrap();
         let found = read(&mut log).await;
         assert!(found.starts_with(&[0, 1, 2]), "seed {seed}: {found:?}");
         cut += usize::from(found.len() < 6);
-        log.blocking_append([entry(found.len() as u64, 100)]).await.unwrap();
+        append(&mut log, [entry(found.len() as u64, 100)]).await.unwrap();
     }
     assert!(cut > 0);
 }
@@ -175,7 +172,7 @@ async fn segments_whose_entries_are_purged_are_removed() {
         names.filter(|name| segment::sequence(name).is_some()).count()
     };
     for index in 0..100 {
-        log.blocking_append([entry(index, 700)]).await.unwrap();
+        append(&mut log, [entry(index, 700)]).await.unwrap();
     }
     let before = segments();
     assert!(before > 5, "{before}");

@@ -2,14 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use openraft::{
-    RaftLogReader as _,
-    storage::{RaftLogStorage as _, RaftLogStorageExt as _},
-};
+use openraft::{RaftLogReader as _, storage::RaftLogStorage as _};
 
 use super::{
-    Entry, Faults, Log, LogId, LogOptions, Vote, content_of, entry_with, faulty_disk::FaultyDisk,
-    id,
+    Entry, Faults, Log, LogId, LogOptions, Vote, append, content_of, entry_with,
+    faulty_disk::FaultyDisk, id,
 };
 use crate::backend;
 
@@ -50,6 +47,18 @@ impl Model {
         self.last().map_or(0, |last| last.index + 1)
     }
 
+    /// The first entry that is not committed.
+    fn uncommitted(&self) -> u64 {
+        self.committed.map_or(0, |committed| committed.index + 1)
+    }
+
+    /// Commits some of the entries that are not.
+    fn commit(&mut self, random: &mut fastrand::Rng) {
+        let open: Vec<_> =
+            self.entries.range(self.uncommitted()..).map(|(_, (id, _))| *id).collect();
+        self.committed = random.choice(&open).copied().or(self.committed);
+    }
+
     fn take(&mut self, step: &Step) {
         match step {
             Step::Vote(vote) => self.vote = Some(*vote),
@@ -62,6 +71,7 @@ impl Model {
             Step::Purge(upto) => {
                 self.entries = self.entries.split_off(&(upto.index + 1));
                 self.purged = Some(*upto);
+                self.committed = self.committed.max(self.purged);
             }
         }
     }
@@ -72,14 +82,18 @@ impl Model {
                 self.term += 1;
                 Step::Vote(Vote::new_committed(self.term, LEADER))
             }
-            1 if self.entries.len() > 1 => {
-                let first = *self.entries.first_key_value().unwrap().0;
+            // What is committed is never truncated, and nothing else is purged.
+            1 if self.uncommitted() < self.next() => {
                 self.term += 1;
-                Step::Truncate(random.u64(first..self.next()))
+                Step::Truncate(random.u64(self.uncommitted()..self.next()))
             }
-            2 | 3 if !self.entries.is_empty() => {
-                let places: Vec<_> = self.entries.values().map(|(id, _)| *id).collect();
-                Step::Purge(places[random.usize(..places.len())])
+            2 | 3 => {
+                let committed = self.entries.range(..self.uncommitted());
+                let places: Vec<_> = committed.map(|(_, (id, _))| *id).collect();
+                match random.choice(&places) {
+                    Some(upto) => Step::Purge(*upto),
+                    None => Step::Append(Vec::new()),
+                }
             }
             // A snapshot that replaces the whole log.
             4 if random.bool() => Step::Purge(id(self.term, self.next() + random.u64(..20))),
@@ -135,7 +149,7 @@ impl Model {
 async fn take(log: &mut Log, step: &Step) -> bool {
     match step {
         Step::Vote(vote) => log.save_vote(vote).await.is_ok(),
-        Step::Append(entries) => log.blocking_append(entries.clone()).await.is_ok(),
+        Step::Append(entries) => append(log, entries.clone()).await.is_ok(),
         Step::Truncate(since) => log.truncate(id(0, *since)).await.is_ok(),
         Step::Purge(upto) => log.purge(*upto).await.is_ok(),
     }
@@ -211,7 +225,7 @@ pub(super) async fn run(
                 break;
             }
             model.take(&step);
-            model.committed = model.last();
+            model.commit(&mut random);
             log.save_committed(model.committed).await.map_err(|e| named(e.to_string()))?;
             if random.u32(..8) == 0 {
                 model.check(&mut log).await.map_err(named)?;
