@@ -367,7 +367,9 @@ async fn run(
 /// Why the consensus has ended.
 fn end_of(node: &Node) -> String {
     let state = node.raft.metrics().borrow().running_state.clone();
-    state.err().map_or("the consensus has ended".to_owned(), |error| error.to_string())
+    let reason = state.err().map_or("the consensus has ended".to_owned(), |e| e.to_string());
+    // The library hears only that the log failed.
+    node.log.failure().map_or_else(|| reason.clone(), |why| format!("{reason}: {why}"))
 }
 
 /// Tells other nodes of entries that are committed once they are on the disk
