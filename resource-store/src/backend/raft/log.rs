@@ -50,10 +50,7 @@ use std::{
     io,
     ops::{Bound, RangeBounds},
     path::{Path, PathBuf},
-    sync::{
-        Arc, Mutex, OnceLock,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::{Arc, Mutex, OnceLock, atomic::AtomicUsize},
 };
 
 use bytes::Bytes;
@@ -286,7 +283,7 @@ impl Log {
     /// Returns the bytes of records that wait for the disk.
     #[cfg(test)]
     pub(crate) fn queued_bytes(&self) -> usize {
-        self.shared.thread.queued_bytes.load(Ordering::Relaxed)
+        self.shared.thread.queued_bytes.load(std::sync::atomic::Ordering::Relaxed)
     }
 
     /// Says whether the disk has no room for another segment. The log takes entries until the
@@ -487,7 +484,6 @@ fn elected_no_more(vote: Vote, node: NodeId) -> Vote {
     if vote.leader_id.node_id == node { Vote::new(vote.leader_id.term, node) } else { vote }
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "it stands in `map_err`")]
 fn writing(error: impl std::error::Error + 'static) -> StorageError {
     StorageIOError::write_logs(&error).into()
 }

@@ -1,4 +1,9 @@
 //! The rooms of the backend import in one direction, and no two files each other.
+#![expect(
+    clippy::string_slice,
+    clippy::format_collect,
+    reason = "it reads sources, whose marks are ASCII"
+)]
 
 use std::{
     collections::{BTreeMap, BTreeSet},
