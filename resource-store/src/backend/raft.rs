@@ -122,10 +122,11 @@ use crate::{
 /// - Versions are the positions of entries in the log, as decimal numbers. A
 ///   restore brings versions of its own; later ones are larger.
 ///
-/// Files: `raft-log.redb` with the log, the vote and which node this is, and
-/// `raft-resources.redb`, which can be made again from other nodes. Only one process
-/// has them open. Each entry and record has a checksum; a damaged one stops the
-/// node, with an error that names it.
+/// Folders: `raft-log` with the log, the vote and which node this is, and
+/// `raft-snapshots` with the newest snapshot of what the log led to, which is
+/// held in memory. Only one process has them open. Each entry and part has a
+/// checksum; a damaged one stops the node, with an error that names the file and
+/// the place.
 ///
 /// A clone is another handle to the same node. When the last is dropped the
 /// node stops; [`Self::shutdown`] waits for that.
@@ -331,13 +332,13 @@ impl Backend for RaftBackend {
     /// mean that nothing was restored; only the end may have an unknown outcome.
     ///
     /// What was sent of a restore whose caller, or node, went away stays in the
-    /// files, where nobody sees it, until the next one begins.
+    /// memory and in snapshots, where nobody sees it, until the next one begins.
     async fn restore(&self, resources: ResourceStream) -> Result<()> {
         restore::restore(&self.node, resources).await
     }
 
-    /// There must be a leader that a majority follows, and this node's file of
-    /// resources must be where it was.
+    /// There must be a leader that a majority follows, and this node's folder of
+    /// snapshots must be where it was.
     async fn ready(&self) -> Result<()> {
         self.node.state_machine.ready().await?;
         self.node.catch_up().await.map(drop)
