@@ -40,7 +40,10 @@ const SYNC_BYTES: u64 = 4 << 20;
 #[derive(Debug)]
 pub(super) struct SnapshotFile {
     folder: PathBuf,
+    /// Held while a snapshot is written, which may take long.
     written: Mutex<Written>,
+    /// Why the last snapshot was not written.
+    failure: Mutex<Option<String>>,
 }
 
 #[derive(Debug, Default)]
@@ -48,8 +51,6 @@ struct Written {
     /// The index after the last entry that is in the file.
     end: u64,
     bytes: u64,
-    /// Why the last snapshot was not written.
-    failure: Option<String>,
 }
 
 /// What is wrong with a file, and where.
@@ -83,8 +84,8 @@ impl SnapshotFile {
             Err(e) if e.kind() == io::ErrorKind::NotFound => (Contents::default(), 0),
             Err(e) => return Err(failed(&path, e)),
         };
-        let written = Mutex::new(Written { end: contents.end(), bytes, failure: None });
-        Ok((Self { folder: folder.to_owned(), written }, contents))
+        let written = Mutex::new(Written { end: contents.end(), bytes });
+        Ok((Self { folder: folder.to_owned(), written, failure: Mutex::default() }, contents))
     }
 
     /// How large the file is.
@@ -101,13 +102,14 @@ impl SnapshotFile {
         }
         match self.replace(contents) {
             Ok(bytes) => {
-                *written = Written { end: contents.end(), bytes, failure: None };
+                *written = Written { end: contents.end(), bytes };
+                *lock(&self.failure) = None;
                 Ok(bytes)
             }
             Err(error) => {
                 let text =
                     format!("no snapshot can be written in {}: {error}", self.folder.display());
-                written.failure = Some(text.clone());
+                *lock(&self.failure) = Some(text.clone());
                 Err(Error::failed("take a snapshot", text))
             }
         }
@@ -116,7 +118,7 @@ impl SnapshotFile {
     /// Returns an error if the folder is gone, or the last snapshot could not be
     /// written. Blocks.
     pub(super) fn ready(&self) -> Result<()> {
-        if let Some(text) = &lock(&self.written).failure {
+        if let Some(text) = &*lock(&self.failure) {
             return Err(Error::failed("write", text.clone()));
         }
         let missing = |e| Error::failed("write", format!("{}: {e}", self.folder.display()));
