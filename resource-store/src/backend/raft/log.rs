@@ -50,10 +50,7 @@ use std::{
     io,
     ops::{Bound, RangeBounds},
     path::{Path, PathBuf},
-    sync::{
-        Arc, Mutex, OnceLock,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::{Arc, Mutex, OnceLock},
 };
 
 use bytes::Bytes;
@@ -225,7 +222,6 @@ impl Log {
             cache: Mutex::new(Cache::new(options.cache_bytes)),
             committed: Mutex::new(ids.committed),
             hard_state: Mutex::new(hard_state),
-            queued_bytes: AtomicUsize::new(0),
             failure: OnceLock::new(),
             disk_full: watch::Sender::new(!wal.has_spare()),
         });
@@ -281,12 +277,6 @@ impl Log {
     /// Returns why the log takes no writes any more, if a write or sync failed.
     pub(crate) fn failure(&self) -> Option<&str> {
         self.shared.thread.failure.get().map(String::as_str)
-    }
-
-    /// Returns the bytes of records that wait for the disk.
-    #[cfg(test)]
-    pub(crate) fn queued_bytes(&self) -> usize {
-        self.shared.thread.queued_bytes.load(Ordering::Relaxed)
     }
 
     /// Says whether the disk has no room for another segment. The log takes entries until the
@@ -487,7 +477,6 @@ fn elected_no_more(vote: Vote, node: NodeId) -> Vote {
     if vote.leader_id.node_id == node { Vote::new(vote.leader_id.term, node) } else { vote }
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "it stands in `map_err`")]
 fn writing(error: impl std::error::Error + 'static) -> StorageError {
     StorageIOError::write_logs(&error).into()
 }

@@ -162,7 +162,7 @@ async fn the_checker_catches_what_checksums_do_not() {
     let (mut files, model, last) = sound(&mut random, true).await;
     let disk = FaultyDisk::with_contents(&files);
     let node = open(&disk).unwrap().identity().node;
-    let name = files.keys().filter(|name| sequence(name).is_some()).next_back().unwrap().clone();
+    let name = files.keys().rfind(|name| sequence(name).is_some()).unwrap().clone();
     let seed = Seed::new(node, sequence(&name).unwrap());
     let bytes = files.get_mut(&name).unwrap();
     let mut start = usize::try_from(HEAD).unwrap();
