@@ -130,7 +130,7 @@ struct Shared {
     writer: Writer,
     thread: Arc<writer::Shared>,
     state: Mutex<State>,
-    /// What has to have an entry on the disk before it goes.
+    /// Progress of the state machine, which has to have an entry on the disk before it is purged.
     kept_for: OnceLock<Persisted>,
     /// Is told of a vote before it is saved.
     before_vote: OnceLock<BeforeVote>,

@@ -53,13 +53,13 @@ pub(super) enum Work {
     Close(oneshot::Sender<()>),
 }
 
-/// Who waits for the end of a write.
+/// A caller that waits for the end of a write.
 enum Waiting {
     Callback(LogFlushed<Types>),
     Done(Done),
 }
 
-/// What the thread shares with the handles of the log.
+/// State that the thread shares with the handles of the log.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) durable: DurableIndex,
@@ -115,7 +115,7 @@ impl Writer {
     }
 }
 
-/// What goes to the disk with one sync.
+/// Work that goes to the disk with one sync.
 #[derive(Default)]
 struct Batch {
     records: Vec<u8>,
@@ -126,7 +126,7 @@ struct Batch {
     purges: bool,
     change: Option<Change>,
     waiting: Vec<Waiting>,
-    /// Who waits for the end of the log; nothing comes after it.
+    /// The caller that waits for the end of the log; nothing comes after it.
     closing: Option<oneshot::Sender<()>>,
 }
 
