@@ -50,7 +50,7 @@ use std::{
     io,
     ops::{Bound, RangeBounds},
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, OnceLock, atomic::AtomicUsize},
+    sync::{Arc, Mutex, OnceLock},
 };
 
 use bytes::Bytes;
@@ -130,7 +130,7 @@ struct Shared {
     writer: Writer,
     thread: Arc<writer::Shared>,
     state: Mutex<State>,
-    /// What has to have an entry on the disk before it goes.
+    /// Progress of the state machine, which has to have an entry on the disk before it is purged.
     kept_for: OnceLock<Persisted>,
     /// Is told of a vote before it is saved.
     before_vote: OnceLock<BeforeVote>,
@@ -222,7 +222,6 @@ impl Log {
             cache: Mutex::new(Cache::new(options.cache_bytes)),
             committed: Mutex::new(ids.committed),
             hard_state: Mutex::new(hard_state),
-            queued_bytes: AtomicUsize::new(0),
             failure: OnceLock::new(),
             disk_full: watch::Sender::new(!wal.has_spare()),
         });
@@ -278,12 +277,6 @@ impl Log {
     /// Returns why the log takes no writes any more, if a write or sync failed.
     pub(crate) fn failure(&self) -> Option<&str> {
         self.shared.thread.failure.get().map(String::as_str)
-    }
-
-    /// Returns the bytes of records that wait for the disk.
-    #[cfg(test)]
-    pub(crate) fn queued_bytes(&self) -> usize {
-        self.shared.thread.queued_bytes.load(std::sync::atomic::Ordering::Relaxed)
     }
 
     /// Says whether the disk has no room for another segment. The log takes entries until the

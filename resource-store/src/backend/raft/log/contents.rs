@@ -25,7 +25,7 @@ pub(super) struct Location {
     pub(super) size: u32,
 }
 
-/// What is in the log.
+/// Entries of the log by their places, and the ids around them.
 #[derive(Debug, Default)]
 pub(super) struct Contents {
     pub(super) ids: Ids,

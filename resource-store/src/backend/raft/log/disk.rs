@@ -11,7 +11,7 @@ use std::{
 
 use super::error::LogError;
 
-/// One flat folder of files.
+/// A flat folder of files.
 ///
 /// A name that was created, renamed or removed may come back after a crash until
 /// [`Disk::sync_names`] has returned.
@@ -32,7 +32,7 @@ pub(super) trait Disk: Debug + Send + Sync + 'static {
     fn path(&self, name: &str) -> PathBuf;
 }
 
-/// One open file, of fixed size. Positioned reads and writes, so any thread may use it.
+/// An open file of fixed size. Positioned reads and writes, so any thread may use it.
 pub(super) trait DiskFile: Debug + Send + Sync + 'static {
     /// Returns the size in bytes.
     fn size(&self) -> io::Result<u64>;

@@ -141,7 +141,7 @@ impl Header {
     }
 }
 
-/// What the checksums of one segment begin with.
+/// Start value of the checksums of one segment: they are wrong in any other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Seed(u32);
 

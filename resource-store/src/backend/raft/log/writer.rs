@@ -6,7 +6,6 @@ use std::{
     path::Path,
     sync::{
         Arc, Mutex, OnceLock,
-        atomic::{AtomicUsize, Ordering},
         mpsc::{self, RecvTimeoutError},
     },
 };
@@ -54,13 +53,13 @@ pub(super) enum Work {
     Close(oneshot::Sender<()>),
 }
 
-/// Who waits for the end of a write.
+/// A caller that waits for the end of a write.
 enum Waiting {
     Callback(LogFlushed<Types>),
     Done(Done),
 }
 
-/// What the thread shares with the handles of the log.
+/// State that the thread shares with the handles of the log.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) durable: DurableIndex,
@@ -69,8 +68,6 @@ pub(super) struct Shared {
     /// lost it learns it again from its leader.
     pub(super) committed: Mutex<Option<LogId>>,
     pub(super) hard_state: Mutex<HardState>,
-    /// Bytes of records in the queue and in the write under way.
-    pub(super) queued_bytes: AtomicUsize,
     /// Why the log takes no writes any more.
     pub(super) failure: OnceLock<String>,
     /// `true` while the disk has no room for another segment.
@@ -89,17 +86,14 @@ impl Shared {
 #[derive(Debug)]
 pub(super) struct Writer {
     queue: mpsc::Sender<Work>,
-    shared: Arc<Shared>,
 }
 
 impl Writer {
     pub(super) fn start(wal: Wal, shared: Arc<Shared>, faults: Faults) -> Result<Self> {
         let (queue, receiver) = mpsc::channel();
         let committed = lock(wal.contents()).ids.committed;
-        let thread_shared = Arc::clone(&shared);
         let thread = std::thread::Builder::new().name("raft-log".to_owned());
         let run = move || {
-            let shared = thread_shared;
             let batch = Batch::default();
             let thread = Thread { wal, shared, faults, batch, committed };
             // The folder is free for another handle once the thread has let go of it.
@@ -110,34 +104,29 @@ impl Writer {
             }
         };
         thread.spawn(run).map_err(|error| Error::failed("open", error))?;
-        Ok(Self { queue, shared })
+        Ok(Self { queue })
     }
 
     /// Queues work. If the thread has ended, what waits within the work is dropped, which says so.
     pub(super) fn send(&self, work: Work) {
-        if let Work::Append { records, .. } = &work {
-            self.shared.queued_bytes.fetch_add(records.len(), Ordering::Relaxed);
-        }
         if self.queue.send(work).is_err() {
             tracing::debug!("the thread of the log has ended");
         }
     }
 }
 
-/// What goes to the disk with one sync.
+/// Work that goes to the disk with one sync.
 #[derive(Default)]
 struct Batch {
     records: Vec<u8>,
     /// The last entry, if the batch has any that stay.
     last: Option<LogId>,
-    /// Bytes of `records` that came through the queue.
-    queued: usize,
     /// The batch is worth a sync of its own.
     needed: bool,
     purges: bool,
     change: Option<Change>,
     waiting: Vec<Waiting>,
-    /// Who waits for the end of the log; nothing comes after it.
+    /// The caller that waits for the end of the log; nothing comes after it.
     closing: Option<oneshot::Sender<()>>,
 }
 
@@ -196,7 +185,6 @@ impl Thread {
         let needed = std::mem::replace(&mut batch.needed, true);
         match work {
             Work::Append { records, last, callback } => {
-                batch.queued += records.len();
                 // A lone append is written from where it is.
                 if batch.records.is_empty() {
                     batch.records = records;
@@ -240,7 +228,6 @@ impl Thread {
         };
         self.batch.closing = batch.closing.take();
         self.shared.durable.writes(false);
-        self.shared.queued_bytes.fetch_sub(batch.queued, Ordering::Relaxed);
         match &result {
             Ok(()) => {
                 if let Some(last) = batch.last {

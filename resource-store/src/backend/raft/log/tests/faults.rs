@@ -58,13 +58,11 @@ async fn writes_that_wait_share_one_write_and_one_sync() {
     for writer in &mut writers {
         assert!(futures::poll!(writer).is_pending());
     }
-    assert!(log.queued_bytes() >= 64 * 500);
     held.release();
     first.await;
     writers.into_iter().collect::<FuturesUnordered<_>>().collect::<Vec<()>>().await;
     let after = disk.counts();
     assert!(after.0 - before.0 <= 2 && after.1 - before.1 <= 2, "{before:?} {after:?}");
-    assert_eq!(log.queued_bytes(), 0);
 }
 
 #[tokio::test]
