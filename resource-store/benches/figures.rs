@@ -2,13 +2,17 @@
 //!
 //! `cargo bench -p resource-store --all-features`; `-- N` sets how many resources
 //! there are (100,000 by default); `-- durable` leaves it at the durable backend,
-//! and `-- watches` at a write among many watches.
+//! `-- raft` at writes to a Raft node beside it, and `-- watches` at a write among
+//! many watches.
 
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a program for people at a terminal")]
 
 #[cfg(feature = "durable")]
 #[path = "figures/durable.rs"]
 mod durable;
+#[cfg(feature = "raft")]
+#[path = "figures/raft.rs"]
+mod raft;
 #[path = "figures/watches.rs"]
 mod watches;
 
@@ -31,17 +35,22 @@ fn main() {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let only = |part: &str| std::env::args().any(|arg| arg == part);
-    let (durable, watches) = (only("durable"), only("watches"));
+    let parts = ["durable", "raft", "watches"];
+    let all = !parts.into_iter().any(only);
     runtime.block_on(async {
-        if !durable && !watches {
+        if all {
             figures(count).await;
         }
-        if watches || !durable {
+        if all || only("watches") {
             watches::figures().await;
         }
         #[cfg(feature = "durable")]
-        if durable || !watches {
+        if all || only("durable") {
             durable::figures().await;
+        }
+        #[cfg(feature = "raft")]
+        if all || only("raft") {
+            raft::figures().await;
         }
     });
 }

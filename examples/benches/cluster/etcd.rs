@@ -114,6 +114,8 @@ impl Etcd {
 impl Store for Etcd {
     type Client = EtcdClient;
 
+    const PROGRAM: &'static str = "etcd";
+
     fn client(&self, node: usize, key: usize) -> EtcdClient {
         let endpoint = Endpoint::from_shared(self.endpoints[node].clone()).unwrap();
         EtcdClient {
@@ -186,6 +188,11 @@ impl EtcdClient {
 }
 
 impl Client for EtcdClient {
+    fn turn_to(&mut self, key: usize) {
+        self.key = format!("key-{key}").into_bytes();
+        self.revision = 0;
+    }
+
     async fn prepare(&mut self) -> Result<(), String> {
         let found = self.read(false).await?;
         self.revision = found.kvs.first().map_or(0, |kv| kv.mod_revision);

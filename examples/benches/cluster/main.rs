@@ -12,7 +12,10 @@
 //!
 //! `SECONDS` is how long one measurement takes (3), `ROUNDS` how many of each
 //! are made (3), `VALUE` the size of a value in bytes (1024), `FAILOVERS` how
-//! often the leader is killed (5).
+//! often the leader is killed (5). The newest etcd is taken that is there.
+//! `RESOURCES` values more are stored if it is given, and then the memory of the
+//! largest node is printed, and how long a follower takes that is killed and
+//! started again.
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
@@ -38,7 +41,7 @@ use consul_watch::testing::parts;
 
 use self::{
     etcd::Etcd,
-    measure::{Sample, Work, failover, load, median},
+    measure::{Sample, Work, failover, fill, load, median, restart},
     ours::Ours,
 };
 
@@ -64,7 +67,7 @@ async fn main() {
         value: setting("VALUE", 1024),
         failovers: setting("FAILOVERS", 5),
     };
-    let Some(part) = parts::find("etcd") else {
+    let Some(part) = parts::find_all("etcd").pop() else {
         println!("there is no etcd to compare with; scripts/setup-tools fetches it");
         return;
     };
@@ -78,8 +81,15 @@ async fn main() {
         settings.value
     );
     println!(
-        "{:<22} {:>7} {:>10} {:>10} {:>6} {:>19} {:>19}",
-        "", "clients", "ours/s", "etcd/s", "ratio", "ours p50/p99 ms", "etcd p50/p99 ms"
+        "{:<22} {:>7} {:>10} {:>10} {:>6} {:>19} {:>19} {:>15}",
+        "",
+        "clients",
+        "ours/s",
+        "etcd/s",
+        "ratio",
+        "ours p50/p99 ms",
+        "etcd p50/p99 ms",
+        "CPU us ours/etcd"
     );
     for clients in CLIENTS {
         for work in [Work::Write, Work::StrongRead, Work::LocalRead] {
@@ -97,6 +107,13 @@ async fn main() {
         println!("  etcd {their_times:?}, median {}", median(their_times.clone()));
         let ratio = ratio(median(their_times), median(our_times));
         println!("  ratio {ratio:.2}");
+    }
+    let resources = setting("RESOURCES", 0);
+    if resources > 0 {
+        let (our, their) = (fill(&ours, resources).await, fill(&etcd, resources).await);
+        println!("memory with {resources} values more, KiB: ours {our}, etcd {their}");
+        let (our, their) = (restart(&*ours).await, restart(&*etcd).await);
+        println!("a follower is back after kill -9, ms: ours {our}, etcd {their}");
     }
     ours.stop().await;
 }
@@ -122,12 +139,14 @@ async fn compare(
     let their = Sample::median(&their_samples);
     let times = |sample: &Sample| format!("{:.2} / {:.2}", sample.p50, sample.p99);
     println!(
-        "{:<22} {clients:>7} {:>10.0} {:>10.0} {:>6.2} {:>19} {:>19}",
+        "{:<22} {clients:>7} {:>10.0} {:>10.0} {:>6.2} {:>19} {:>19} {:>7.0}/{:<7.0}",
         work.name(),
         our.per_second,
         their.per_second,
         our.per_second / their.per_second,
         times(&our),
-        times(&their)
+        times(&their),
+        our.cpu,
+        their.cpu
     );
 }

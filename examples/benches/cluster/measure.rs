@@ -1,6 +1,6 @@
 //! Loading a store, whichever it is, and measuring that.
 
-use std::{sync::Arc, time::Duration};
+use std::{fs, sync::Arc, time::Duration};
 
 use tokio::{task::JoinSet, time::Instant};
 
@@ -26,6 +26,9 @@ impl Work {
 pub(crate) trait Store: Send + Sync + 'static {
     type Client: Client;
 
+    /// What the name of each of its processes begins with.
+    const PROGRAM: &'static str;
+
     /// A client with a connection of its own to a node.
     fn client(&self, node: usize, key: usize) -> Self::Client;
 
@@ -41,6 +44,70 @@ pub(crate) trait Client: Send + 'static {
     /// Creates the value, or finds out what it is.
     fn prepare(&mut self) -> impl Future<Output = Result<(), String>> + Send;
     fn work(&mut self, work: Work) -> impl Future<Output = Result<(), String>> + Send;
+    /// Goes on with another value, over the same connection.
+    fn turn_to(&mut self, key: usize);
+}
+
+/// What the processes of a store have used so far.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Usage {
+    pub(crate) cpu: Duration,
+    /// The memory of the largest one, in KiB.
+    pub(crate) resident: u64,
+}
+
+/// What the child processes have used whose names begin with `program`.
+pub(crate) fn usage(program: &str) -> Usage {
+    // Of the kernel, as programs see it, on every machine that Linux runs on.
+    const TICK: Duration = Duration::from_millis(10);
+    let mut usage = Usage::default();
+    for entry in fs::read_dir("/proc").unwrap().flatten() {
+        let Ok(stat) = fs::read_to_string(entry.path().join("stat")) else { continue };
+        let (Some((_, rest)), Some((_, fields))) = (stat.split_once('('), stat.rsplit_once(')'))
+        else {
+            continue;
+        };
+        let fields: Vec<&str> = fields.split_whitespace().collect();
+        let number = |at: usize| fields[at].parse::<u64>().unwrap();
+        if !rest.starts_with(program) || number(1) != u64::from(std::process::id()) {
+            continue;
+        }
+        usage.cpu += TICK * u32::try_from(number(11) + number(12)).unwrap();
+        // In pages.
+        usage.resident = usage.resident.max(number(21) * 4);
+    }
+    usage
+}
+
+/// Stores so many values, and gives the memory of the largest node, in KiB.
+pub(crate) async fn fill<S: Store>(store: &Arc<S>, count: usize) -> u64 {
+    const CLIENTS: usize = 64;
+    let mut tasks = JoinSet::new();
+    for number in 0..CLIENTS {
+        let mut client = store.client(number % 3, 0);
+        tasks.spawn(async move {
+            for key in (number..count).step_by(CLIENTS) {
+                client.turn_to(10_000 + key);
+                client.prepare().await.unwrap();
+            }
+        });
+    }
+    tasks.join_all().await;
+    usage(S::PROGRAM).resident
+}
+
+/// How long a follower takes that is killed and started again, until it answers
+/// a linearizable read, in milliseconds.
+pub(crate) async fn restart<S: Store>(store: &S) -> u128 {
+    let node = (store.leader().await + 1) % 3;
+    store.kill(node).await;
+    let began = Instant::now();
+    store.revive(node).await;
+    let mut client = store.client(node, 0);
+    while client.prepare().await.is_err() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    began.elapsed().as_millis()
 }
 
 /// What one measurement gave; times are in milliseconds.
@@ -49,6 +116,8 @@ pub(crate) struct Sample {
     pub(crate) per_second: f64,
     pub(crate) p50: f64,
     pub(crate) p99: f64,
+    /// Of all nodes for one call, in microseconds.
+    pub(crate) cpu: f64,
 }
 
 impl Sample {
@@ -63,6 +132,7 @@ impl Sample {
             per_second: middle(|s| s.per_second),
             p50: middle(|s| s.p50),
             p99: middle(|s| s.p99),
+            cpu: middle(|s| s.cpu),
         }
     }
 }
@@ -86,6 +156,7 @@ pub(crate) async fn load<S: Store>(
         ready.push(client);
     }
     let mut tasks = JoinSet::new();
+    let before = usage(S::PROGRAM).cpu;
     let began = Instant::now();
     for mut client in ready {
         tasks.spawn(async move {
@@ -100,10 +171,16 @@ pub(crate) async fn load<S: Store>(
     }
     let mut times: Vec<Duration> = tasks.join_all().await.into_iter().flatten().collect();
     let took = began.elapsed();
+    let used = usage(S::PROGRAM).cpu.saturating_sub(before);
     times.sort_unstable();
     let at = |hundredths: usize| times[(times.len() - 1) * hundredths / 100].as_secs_f64() * 1e3;
     let count = u32::try_from(times.len()).unwrap();
-    Sample { per_second: f64::from(count) / took.as_secs_f64(), p50: at(50), p99: at(99) }
+    Sample {
+        per_second: f64::from(count) / took.as_secs_f64(),
+        p50: at(50),
+        p99: at(99),
+        cpu: used.as_secs_f64() * 1e6 / f64::from(count),
+    }
 }
 
 /// The time from the death of the leader to the next write that is

@@ -62,6 +62,8 @@ impl Ours {
 impl Store for Ours {
     type Client = OurClient;
 
+    const PROGRAM: &'static str = "resource-server";
+
     fn client(&self, node: usize, key: usize) -> OurClient {
         let address = self.addresses[node].clone();
         let unused = Node::new("", address, Vec::new(), "".into());
@@ -129,6 +131,11 @@ impl OurClient {
 }
 
 impl Client for OurClient {
+    fn turn_to(&mut self, key: usize) {
+        self.id.name = format!("key-{key}");
+        self.stored = None;
+    }
+
     async fn prepare(&mut self) -> Result<(), String> {
         self.stored = match self.strong.read(self.id.clone()).await {
             Ok(stored) => Some(stored),

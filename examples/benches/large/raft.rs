@@ -75,7 +75,7 @@ pub(crate) async fn figures(settings: &Settings, folder: &Path, export: &Path) {
     let mut arguments = cluster.add();
     arguments.push("--bootstrap".to_owned());
     import("into the first node", &arguments, export).await;
-    for file in ["raft-resources.redb", "raft-log.redb"] {
+    for file in ["raft-snapshots", "raft-log"] {
         print(&format!("size of {file}"), &size(&folder.join("node-0").join(file)));
     }
     let started = Instant::now();

@@ -86,8 +86,15 @@ pub(crate) fn memory_of(node: &Node) -> String {
     format!("{most} MB at most")
 }
 
+/// The size of a file, or of the files in a folder.
 pub(crate) fn size(path: &Path) -> String {
-    format!("{} MB", std::fs::metadata(path).unwrap().len() / 1_000_000)
+    let bytes: u64 = if path.is_dir() {
+        let files = std::fs::read_dir(path).unwrap();
+        files.map(|file| file.unwrap().metadata().unwrap().len()).sum()
+    } else {
+        std::fs::metadata(path).unwrap().len()
+    };
+    format!("{} MB", bytes / 1_000_000)
 }
 
 pub(crate) fn seconds(time: Duration) -> String {

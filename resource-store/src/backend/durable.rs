@@ -24,12 +24,12 @@ use prost::Message as _;
 use tokio::sync::{Mutex, Semaphore, oneshot};
 
 use self::{
-    table::{Table, TableOptions, TableView, blocking},
+    table::{Table, TableOptions, TableView},
     writer::{Job, Reply, Request, Step, Writer},
 };
 use super::{
     Backend, Consistency, Error, Query, ResourceStream, Result, Watch,
-    store::{topics::Topics, watch::StoreWatch},
+    store::{sync::blocking, topics::Topics, watch::StoreWatch},
 };
 use crate::pb::{Id, Resource};
 
@@ -122,7 +122,6 @@ impl DurableBackend {
                     check: options.check_on_open,
                     synced: options.sync != SyncPolicy::Never,
                     // All commits are durable here, and it adds to each.
-                    quick_repair: false,
                     advice: "replace it by a copy",
                 },
             )?;

@@ -52,6 +52,14 @@ pub enum Error {
         /// The reason why nobody can tell.
         reason: String,
     },
+    /// More is under way than the backend takes; nothing was done.
+    #[error("too much is under way: {reason}; try again in {} ms", retry_after.as_millis())]
+    Overloaded {
+        /// Which bound was reached.
+        reason: String,
+        /// When to try again.
+        retry_after: std::time::Duration,
+    },
     /// Something specific to the backend failed.
     #[error("{operation} failed: {source}")]
     Other {
@@ -83,7 +91,7 @@ impl Error {
     /// Whether the same call may succeed later with the same input.
     pub fn is_retryable(&self) -> bool {
         match self {
-            Self::Inconsistent { .. } | Self::WatchClosed => true,
+            Self::Inconsistent { .. } | Self::WatchClosed | Self::Overloaded { .. } => true,
             Self::NotFound
             | Self::CasFailure
             | Self::WrongUid

@@ -1,7 +1,5 @@
 //! The backend in memory.
 
-mod state;
-
 use std::sync::{
     Arc, Mutex,
     atomic::{AtomicU64, Ordering},
@@ -11,11 +9,11 @@ use arc_swap::ArcSwap;
 use async_trait::async_trait;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 
-use self::state::State;
 use super::{
     Backend, Consistency, Query, ResourceStream, Result, Watch,
     store::{
         change::Change,
+        state::State,
         sync::lock,
         topics::{DEFAULT_WATCH_BUFFER, Topics},
         watch::StoreWatch,
@@ -114,7 +112,7 @@ impl Shared {
     fn replace(&self, mut restored: State) {
         let turn = lock(&self.writer);
         let before = self.current.load_full();
-        restored.continue_after(&before);
+        restored.set_index(before.index() + 1);
         self.current.store(Arc::new(restored));
         self.topics.close_all();
         drop(turn);
@@ -130,13 +128,14 @@ impl Backend for MemoryBackend {
     async fn write_cas(&self, resource: Resource) -> Result<Arc<Resource>> {
         let version = self.shared.versions.fetch_add(1, Ordering::Relaxed) + 1;
         self.shared.commit(|state| {
-            let change = state.write(resource, version.to_string())?;
+            let index = state.index() + 1;
+            let change = state.write(resource, version.to_string(), index)?;
             Ok((Arc::clone(&change.resource), Some(change)))
         })
     }
 
     async fn delete_cas(&self, id: &Id, version: &str) -> Result<()> {
-        self.shared.commit(|state| Ok(((), state.delete(id, version)?)))
+        self.shared.commit(|state| Ok(((), state.delete(id, version, state.index() + 1)?)))
     }
 
     async fn list(&self, _: Consistency, query: &Query) -> Result<Vec<Arc<Resource>>> {

@@ -1,44 +1,46 @@
 //! The backend that several nodes keep together, by Raft.
 //!
-//! # Files
+//! # Rooms
 //!
-//! | what | files |
-//! |---|---|
-//! | configuration | `config`, `retired`; `faults` for tests |
-//! | types of the consensus library, and how they are sent | `types`, `convert` |
-//! | log: entries and vote on the disk, the newest entries in memory | `log`, `log/file`, `log/writer`, `log/cache` |
-//! | what must not have effects before the log is on the disk; what the log must keep | `gate`; `on_disk`, `keeping` |
-//! | state machine: applies entries, gives and takes snapshots | `machine`, `snapshot`, `restore` |
-//! | network: connections, streams of entries, calls of the library | `channels`, `appending`, `network`; errors on the way: `wire` |
-//! | reads: whom a majority follows and since when, rounds that reads share | `lease`, `barrier` |
-//! | membership: the leader's part, calls about it, joining and removal | `members`, `asking`, `belonging` |
-//! | node: proposes, forwards, finds the read index; starts and stops; answers others | `node`, `lifecycle`, `server` |
+//! Each may call those above it in this table, never one below; a test reads
+//! the imports.
+//!
+//! | room | owns | called by |
+//! |---|---|---|
+//! | `types` | entries, outcomes, snapshots and memberships as the consensus library knows them; `types::proto`: how they are sent and stored | all |
+//! | `config` | settings; `config::retired`: types without effect; `config::faults`: faults that tests ask for | all |
+//! | `log` | entries, vote and identity on the disk; `log::durable_index`: what of the log is there; `log::persisted`: what a snapshot has instead | network, reads, node |
+//! | `state_machine` | applies entries, in memory; `state_machine::snapshot`: snapshots as they are sent and stored; `state_machine::restore`: steps of a restore | network, node |
+//! | `network` | `channels`: connections and TLS; `append_stream`: streams of entries; `transport`: what the library sends; `server`: what it takes; `acknowledgements`: who followed the leader, since when; `snapshot_holds`: the log that nodes need which get a snapshot; `status`: errors on the way | reads, membership, node |
+//! | `reads` | the read index; `reads::lease`: how long this node leads; `reads::batch`: reads that share a round | node |
+//! | `membership` | who belongs to the cluster; `change`: the leader's part; `client`: calls about it; `join`: how a node comes and finds out that it was removed | node |
+//! | `node` | ties them: proposes and forwards (`forward`), starts and stops (`lifecycle`), cuts the log off (`retention`), sends restores (`restore`), answers others (`service`) | `RaftBackend` |
 //!
 //! # A write
 //!
 //! ```text
-//! RaftBackend::write_cas ─► Node::change ─┬─ a follower ─► ForwardingService of the leader ─┐
-//!                                         └─ the leader ◄───────────────────────────────────┘
-//! Node::propose ─► library ─┬─► Log::append ─► writer: one sync for all that waits ─► Gate::flushed
-//!                           └─► Link::append_entries ─► streams ─► PeerServer of each follower
-//!                                                                  ─► library ─► Log::append, synced
-//! a majority has it: library ─► Log::save_committed, Machine::apply
-//!                               (waits at the Gate until it is on the leader's disk) ─► answer
+//! RaftBackend::write_cas ─► Node::change ─┬─ a follower ─► PeerServer of the leader ─┐
+//!                                         └─ the leader ◄────────────────────────────┘
+//! Node::propose ─► library ─┬─► Log::append ─► one sync for all that waits ─► DurableIndex::flushed
+//!                           └─► transport::Link ─► AppendStreams ─► RaftServer of each follower
+//!                                                                     ─► library ─► Log::append, synced
+//! a majority has it: library ─► Log::save_committed, StateMachine::apply
+//!                               (waits for DurableIndex) ─► answer
 //! ```
 //!
 //! Followers hear that it is committed with the next entries, or by themselves
-//! once the leader's disk has it. A follower that forwarded the write answers
-//! when it has applied it, too.
+//! once the leader may tell. A follower that forwarded the write answers when it
+//! has applied it, too.
 //!
 //! # A linearizable read
 //!
 //! ```text
-//! RaftBackend::read ─► Node::catch_up ─┬─ a follower ─► PeerService::read_index of the leader ─┐
-//!                                      └─ the leader ◄─────────────────────────────────────────┘
-//! Node::read_index_here ─► Barrier: one round for all that wait
-//!   ─► what is committed and on the disk (Log, Gate) ─► Network::ask each voter
-//!   ─► Lease: a majority answered what was asked since ─► the index
-//! the node that was asked applies up to it ─► reads its own table
+//! RaftBackend::read ─► Node::catch_up ─┬─ a follower ─► PeerServer::read_index of the leader ─┐
+//!                                      └─ the leader ◄────────────────────────────────────────┘
+//! Reads::read_index ─► ReadBatch: one round for all that wait
+//!   ─► what is committed and may be told (Log, DurableIndex) ─► Network::ask each voter
+//!   ─► Lease: a majority acknowledged what was asked since ─► the index
+//! the node that was asked applies up to it ─► reads its own state
 //! ```
 //!
 //! No step waits for a disk of the leader. A new leader first commits an entry
@@ -47,77 +49,56 @@
 //! # A snapshot goes to a node
 //!
 //! ```text
-//! library ─► Machine::get_current_snapshot: a view ─► Link::full_snapshot
-//!   ─► Needed: the log after it stays ─► parts ─► PeerServer::install_snapshot
-//!   ─► Machine::stage, aside ─► library ─► Machine::install_snapshot: in place, watches end
-//!   ─► Log::purge, once the table has it on the disk (OnDisk)
+//! library ─► StateMachine::get_current_snapshot: a view ─► transport::Link::full_snapshot
+//!   ─► SnapshotHolds: the log after it stays ─► parts ─► RaftServer::install_snapshot
+//!   ─► library ─► StateMachine::install_snapshot: in place, watches end
+//!   ─► Log::purge, once it is on the disk (Persisted)
 //! ```
 //!
 //! # A node joins
 //!
 //! ```text
-//! RaftBackend::start ─► lifecycle::start ─► belonging::enter ─► asking::join, until it is done
-//!   ─► PeerServer::join of the leader ─► members::take_in: a learner
+//! RaftBackend::start ─► lifecycle::start ─► join::enter ─► client::join, until it is done
+//!   ─► PeerServer::join of the leader ─► Members::add: a learner
 //!   ─► entries or a snapshot, until it lacks little ─► a voter
-//!   ─► Node::adopt_cluster, Log::set_entered
+//!   ─► Network::adopt_cluster, Log::set_entered
 //! ```
 
-mod appending;
-mod asking;
-mod barrier;
-mod belonging;
-mod channels;
 mod config;
-mod convert;
-#[cfg_attr(
-    not(any(test, feature = "testing")),
-    expect(unreachable_pub, reason = "public for tests only")
-)]
-mod faults;
-mod gate;
-mod keeping;
-mod lease;
-mod lifecycle;
 mod log;
-mod machine;
-mod members;
+mod membership;
 mod network;
 mod node;
-mod on_disk;
-mod restore;
-mod retired;
-mod server;
-mod snapshot;
+mod reads;
+mod state_machine;
 #[cfg(test)]
 mod tests;
 mod types;
-mod wire;
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-pub use config::{PeerTls, RaftConfig, Start};
 #[cfg(any(test, feature = "testing"))]
-pub use faults::{Faults, HeldDisk};
-pub use members::Member;
-pub use retired::RetiredTypes;
+pub use config::{Faults, HeldDisk};
+pub use config::{PeerTls, RaftConfig, RetiredTypes, Start};
+pub use membership::Member;
 use tokio_util::sync::DropGuard;
 
 use self::{
-    channels::Channels,
-    lifecycle::Ended,
-    node::{Change, Node},
+    membership::client,
+    network::channels::Channels,
+    node::{
+        Change, Node,
+        lifecycle::{self, Ended, Started},
+        restore,
+    },
+    types::inconsistent,
 };
 use super::{Backend, Consistency, Error, Query, ResourceStream, Result, Watch};
 use crate::{
     controller::Leadership,
     pb::{Id, Resource},
 };
-
-/// What to do with a node whose file is damaged. A copy of it would be old, and
-/// the node would break its word.
-const WHEN_DAMAGED: &str =
-    "remove this node from the cluster, empty its folder, and let it join again";
 
 /// One node of a cluster that keeps resources together.
 ///
@@ -141,10 +122,11 @@ const WHEN_DAMAGED: &str =
 /// - Versions are the positions of entries in the log, as decimal numbers. A
 ///   restore brings versions of its own; later ones are larger.
 ///
-/// Files: `raft-log.redb` with the log, the vote and which node this is, and
-/// `raft-resources.redb`, which can be made again from other nodes. Only one process
-/// has them open. Each entry and record has a checksum; a damaged one stops the
-/// node, with an error that names it.
+/// Folders: `raft-log` with the log, the vote and which node this is, and
+/// `raft-snapshots` with the newest snapshot of what the log led to, which is
+/// held in memory. Only one process has them open. Each entry and part has a
+/// checksum; a damaged one stops the node, with an error that names the file and
+/// the place.
 ///
 /// A clone is another handle to the same node. When the last is dropped the
 /// node stops; [`Self::shutdown`] waits for that.
@@ -174,12 +156,13 @@ impl RaftBackend {
     /// the one this node belongs to, or has another node with the same address,
     /// or a node that belongs to no cluster is to resume.
     pub async fn start(config: RaftConfig, start: Start) -> Result<Self> {
-        lifecycle::start(config, start).await
+        let Started { node, listens, ended, stop } = lifecycle::start(config, start).await?;
+        Ok(Self { node, listens, ended, _stop: Arc::new(stop) })
     }
 
     /// Which node this is. It is made once and then kept in its files.
     pub fn node_id(&self) -> u64 {
-        self.node.id
+        self.node.id()
     }
 
     /// Where the node listens for others.
@@ -189,7 +172,7 @@ impl RaftBackend {
 
     /// The nodes of the cluster, as this one knows them.
     pub fn members(&self) -> Vec<Member> {
-        members::members(&self.node)
+        self.node.members.known()
     }
 
     /// The leader, as this node knows it.
@@ -223,11 +206,11 @@ impl RaftBackend {
     /// [`Error::Inconsistent`] if no leader did it in time; another one if it
     /// is the only node that votes.
     pub async fn remove_member(&self, id: u64) -> Result<()> {
-        let mut through = vec![self.node.address.clone()];
+        let mut through = vec![self.node.members.address.clone()];
         through.extend(self.members().into_iter().map(|member| member.address));
         let cluster = self.node.log.identity().cluster;
         let patience = self.node.config.write_timeout;
-        asking::remove_through(&self.node.network.channels, &through, cluster, id, patience).await
+        client::remove_through(&self.node.network.channels, &through, cluster, id, patience).await
     }
 
     /// Waits until this node has all that was committed when this was called,
@@ -248,7 +231,7 @@ impl RaftBackend {
             }
         };
         tokio::time::timeout(limit, caught_up).await.unwrap_or_else(|_too_long| {
-            Err(node::inconsistent("the node does not catch up with the cluster"))
+            Err(inconsistent("the node does not catch up with the cluster"))
         })
     }
 
@@ -271,7 +254,7 @@ impl RaftBackend {
         patience: Duration,
     ) -> Result<()> {
         let channels = Channels::new(tls);
-        asking::remove_through(&channels, &[address.to_owned()], 0, id, patience).await
+        client::remove_through(&channels, &[address.to_owned()], 0, id, patience).await
     }
 
     /// The nodes of a cluster that this process is no part of, as the node at
@@ -282,7 +265,7 @@ impl RaftBackend {
     ///
     /// If that node does not answer.
     pub async fn members_at(address: &str, tls: Option<&PeerTls>) -> Result<Vec<Member>> {
-        asking::members_at(&Channels::new(tls), address).await
+        client::members_at(&Channels::new(tls), address).await
     }
 
     /// Whether a strong read can be answered here; else the leader has to.
@@ -298,7 +281,7 @@ impl RaftBackend {
 impl Backend for RaftBackend {
     async fn read(&self, consistency: Consistency, id: &Id) -> Result<Arc<Resource>> {
         if self.is_current(consistency).await? {
-            self.node.machine.current().read(id)
+            self.node.state_machine.view()?.resources.read(id)
         } else {
             self.node.forward_read(id).await
         }
@@ -323,22 +306,22 @@ impl Backend for RaftBackend {
 
     async fn list(&self, consistency: Consistency, query: &Query) -> Result<Vec<Arc<Resource>>> {
         if self.is_current(consistency).await? {
-            self.node.list_here(query.clone()).await
+            Ok(self.node.state_machine.view()?.resources.list(query))
         } else {
             self.node.forward_list(query).await
         }
     }
 
     async fn list_by_owner(&self, owner: &Id) -> Result<Vec<Arc<Resource>>> {
-        self.node.list_by_owner(owner.clone()).await
+        Ok(self.node.state_machine.view()?.resources.list_by_owner(owner))
     }
 
     async fn watch_list(&self, query: &Query) -> Result<Watch> {
-        Ok(self.node.machine.watch(query))
+        Ok(self.node.state_machine.watch(query))
     }
 
     async fn snapshot(&self) -> Result<ResourceStream> {
-        Ok(self.node.machine.current().stream(None))
+        self.node.state_machine.stream()
     }
 
     /// Through the log, in parts, so that other calls go on meanwhile and no
@@ -349,15 +332,15 @@ impl Backend for RaftBackend {
     /// mean that nothing was restored; only the end may have an unknown outcome.
     ///
     /// What was sent of a restore whose caller, or node, went away stays in the
-    /// files, where nobody sees it, until the next one begins.
+    /// memory and in snapshots, where nobody sees it, until the next one begins.
     async fn restore(&self, resources: ResourceStream) -> Result<()> {
         restore::restore(&self.node, resources).await
     }
 
-    /// There must be a leader that a majority follows, and this node's file of
-    /// resources must be where it was.
+    /// There must be a leader that a majority follows, and this node's folder of
+    /// snapshots must be where it was.
     async fn ready(&self) -> Result<()> {
-        self.node.machine.ready().await?;
+        self.node.state_machine.ready().await?;
         self.node.catch_up().await.map(drop)
     }
 }

@@ -4,6 +4,7 @@ pub(crate) mod backlog;
 pub(crate) mod change;
 pub(crate) mod condition;
 pub(crate) mod key;
+pub(crate) mod state;
 pub(crate) mod sync;
 pub(crate) mod topic;
 pub(crate) mod topics;

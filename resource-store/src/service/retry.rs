@@ -54,6 +54,7 @@ impl Failure {
 /// | backend | code | what a caller may do |
 /// |---|---|---|
 /// | no leader or majority, or a failure that passes | `UNAVAILABLE` | repeat the call |
+/// | more is under way than it takes | `RESOURCE_EXHAUSTED` | repeat the call after a while |
 /// | the outcome of a change is unknown | `UNKNOWN` | read, then decide |
 /// | any other failure | `INTERNAL` | nothing; an operator has to look |
 ///
@@ -61,6 +62,7 @@ impl Failure {
 pub(super) fn backend_failure(error: &backend::Error, what: &str) -> RpcError {
     let code = match error {
         backend::Error::OutcomeUnknown { .. } => Code::Unknown,
+        backend::Error::Overloaded { .. } => Code::ResourceExhausted,
         error if error.is_retryable() => Code::Unavailable,
         _ => Code::Internal,
     };

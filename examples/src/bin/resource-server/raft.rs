@@ -115,7 +115,6 @@ impl RaftOptions {
             return Ok(None);
         };
         let mut config = RaftConfig::new(data_dir, address);
-        config.check_on_open = !storage.no_check;
         config.advertise.clone_from(&self.advertise);
         if let Some(entries) = self.raft_snapshot_threshold {
             config.snapshot_after_entries = entries;

@@ -98,12 +98,17 @@ impl Storage {
 
 /// The file of a store in its folder.
 pub(crate) const STORE_FILE: &str = "resources.redb";
-/// A file in the folder of a node of a cluster.
-pub(crate) const NODE_FILE: &str = "raft-log.redb";
+/// What is in the folder of a node of a cluster, of this version or one before.
+const NODE_FILES: [&str; 2] = ["raft-log", "raft-log.redb"];
+
+/// Returns `true` if a folder belongs to a node of a cluster.
+pub(crate) fn is_of_a_node(folder: &Path) -> bool {
+    NODE_FILES.iter().any(|name| folder.join(name).exists())
+}
 
 async fn open_file(folder: &Path, options: &StorageOptions) -> Result<DurableBackend, BoxError> {
     // Else it would be served as if it were empty.
-    if folder.join(NODE_FILE).exists() {
+    if is_of_a_node(folder) {
         let text = format!(
             "{} belongs to a node of a cluster: give --raft and its address, or export from the \
              server with --server",

@@ -23,7 +23,7 @@ use resource_store::{
 use crate::{
     arguments::{ExportOptions, ImportOptions},
     raft::RaftOptions,
-    storage::{NODE_FILE, STORE_FILE, Storage},
+    storage::{STORE_FILE, Storage, is_of_a_node},
 };
 
 /// How much of a file is read at a time, in bytes.
@@ -36,7 +36,7 @@ pub(crate) async fn export(options: &ExportOptions) -> Result<(), BoxError> {
     if let Some(folder) = &options.storage.data_dir {
         // A store that is not there would be made, and exported as an empty one.
         let file = folder.join(STORE_FILE);
-        if !file.try_exists()? && !folder.join(NODE_FILE).exists() {
+        if !file.try_exists()? && !is_of_a_node(folder) {
             return Err(
                 format!("there is no store to export: {} is missing", file.display()).into()
             );

@@ -185,15 +185,22 @@ impl Kills {
     }
 }
 
-/// Copies all files of all folders in a folder.
+/// Makes a folder hold what another one holds, and nothing else.
 fn copy_folders(from: &Path, to: &Path) {
-    for folder in fs::read_dir(from).unwrap() {
-        let folder = folder.unwrap();
-        let target = to.join(folder.file_name());
-        fs::create_dir_all(&target).unwrap();
-        for file in fs::read_dir(folder.path()).unwrap() {
-            let file = file.unwrap();
-            fs::copy(file.path(), target.join(file.file_name())).unwrap();
+    for entry in fs::read_dir(to).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) }.unwrap();
+    }
+    for entry in fs::read_dir(from).unwrap() {
+        let (path, target) = {
+            let entry = entry.unwrap();
+            (entry.path(), to.join(entry.file_name()))
+        };
+        if path.is_dir() {
+            fs::create_dir_all(&target).unwrap();
+            copy_folders(&path, &target);
+        } else {
+            fs::copy(path, target).unwrap();
         }
     }
 }

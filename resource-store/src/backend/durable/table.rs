@@ -28,7 +28,7 @@ use super::{
 use crate::{
     backend::{
         Error, Query, ResourceStream, Result,
-        store::{condition, key},
+        store::{condition, key, sync::blocking},
     },
     pb::{Id, Resource},
 };
@@ -51,12 +51,6 @@ pub(crate) enum Place {
     Shown,
     /// What comes in, within this process.
     Incoming,
-    /// What a restore has brought that goes on after a crash.
-    #[cfg(feature = "raft")]
-    Restoring,
-    /// What comes in for [`Self::Restoring`].
-    #[cfg(feature = "raft")]
-    IncomingRestoring,
 }
 
 impl Place {
@@ -65,10 +59,6 @@ impl Place {
         let (resources, owned) = match self {
             Self::Shown => return (RESOURCES, OWNED),
             Self::Incoming => ("staged", "staged_owned"),
-            #[cfg(feature = "raft")]
-            Self::Restoring => ("restoring", "restoring_owned"),
-            #[cfg(feature = "raft")]
-            Self::IncomingRestoring => ("staged_restoring", "staged_restoring_owned"),
         };
         (TableDefinition::new(resources), TableDefinition::new(owned))
     }
@@ -92,9 +82,6 @@ pub(crate) struct TableOptions {
     pub(crate) check: bool,
     /// Whether commits reach the disk, or the operating system only.
     pub(crate) synced: bool,
-    /// Whether each durable commit also writes down which pages are in use, so
-    /// that opening the file after a crash need not read all of it to find out.
-    pub(crate) quick_repair: bool,
     /// What to do once it is damaged.
     pub(crate) advice: &'static str,
 }
@@ -103,7 +90,6 @@ pub(crate) struct TableOptions {
 #[derive(Debug)]
 pub(crate) struct Table {
     database: Database,
-    quick_repair: bool,
     view: Arc<TableView>,
 }
 
@@ -137,7 +123,7 @@ impl Table {
         })?;
         let current = ArcSwap::from_pointee(snapshot);
         let view = Arc::new(TableView { file, current });
-        Ok(Self { database, quick_repair: options.quick_repair, view })
+        Ok(Self { database, view })
     }
 
     /// What is to be seen of the table.
@@ -168,7 +154,6 @@ impl Table {
             transaction.set_two_phase_commit(true);
             let durability = if durable { Durability::Immediate } else { Durability::None };
             transaction.set_durability(durability).map_err(|e| failed(e.into()))?;
-            transaction.set_quick_repair(durable && self.quick_repair);
             let mut writer = TableWriter::new(&transaction, file, self.current().index());
             let result = work(&mut writer)?;
             if !writer.finish()? {
@@ -194,7 +179,7 @@ impl Table {
 
     /// Closes the file, so that it need not be repaired when it is opened again.
     pub(crate) fn close(self) -> Result<()> {
-        let Self { database, view, quick_repair: _ } = self;
+        let Self { database, view } = self;
         let file = &view.file;
         let closed = file.contain("close", || {
             database.close().map_err(|error| file.storage(error).during("close"))
@@ -514,13 +499,4 @@ impl TableSnapshot {
     fn failed(&self, error: redb::StorageError) -> Error {
         self.file.storage(error).during("read")
     }
-}
-
-/// Runs what blocks away from the executor.
-pub(in crate::backend) async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T> + Send + 'static,
-) -> Result<T> {
-    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| {
-        Err(Error::Other { operation: "read", retryable: true, source: Box::new(error) })
-    })
 }

@@ -99,19 +99,6 @@ impl<'t> TableWriter<'t> {
         self.set_meta(key, &value.to_be_bytes())
     }
 
-    /// What is kept beside the resources.
-    #[cfg(feature = "raft")]
-    pub(crate) fn meta(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        let get = || -> Result<Option<Vec<u8>>, redb::Error> {
-            let meta = self.transaction.open_table(META)?;
-            Ok(meta.get(key)?.map(|record| record.value().to_vec()))
-        };
-        let Some(record) = get().map_err(|error| self.broke(error))? else { return Ok(None) };
-        let value = record::unseal(key, &record);
-        let value = value.map_err(|damage| self.file.record(key, damage).during("write"))?;
-        Ok(Some(value.to_vec()))
-    }
-
     /// Throws away what is at a place that is not shown.
     pub(crate) fn clear(&mut self, place: Place) -> Result<()> {
         self.changed = true;

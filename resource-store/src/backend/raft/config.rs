@@ -1,18 +1,34 @@
 //! How a node of a Raft cluster runs.
 
+#[cfg_attr(
+    not(any(test, feature = "testing")),
+    expect(unreachable_pub, reason = "public for tests only")
+)]
+mod faults;
+mod retired;
+
 use std::{net::IpAddr, num::NonZeroU16, path::PathBuf, time::Duration};
 
 use secrecy::SecretString;
 
-use super::{faults::Faults, retired::RetiredTypes};
+#[cfg(not(any(test, feature = "testing")))]
+pub(super) use self::faults::Faults;
+#[cfg(any(test, feature = "testing"))]
+pub use self::faults::{Faults, HeldDisk};
+pub use self::retired::RetiredTypes;
 use crate::backend::{Error, Result, store::topics::DEFAULT_WATCH_BUFFER};
+
+/// What to do with a node whose file is damaged. A copy of it would be old, and
+/// the node would break its word.
+pub(super) const WHEN_DAMAGED: &str =
+    "remove this node from the cluster, empty its folder, and let it join again";
 
 /// How a node of a Raft cluster runs.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct RaftConfig {
-    /// The folder of the node's files, `raft-log.redb` and `raft-resources.redb`.
-    /// Made if it is not there. No two nodes share one.
+    /// The folder of the node's files: `raft-log` with the log and the vote, and
+    /// `raft-snapshots`. Made if it is not there. No two nodes share one.
     pub data_dir: PathBuf,
     /// The address to listen at for other nodes: host and port. Port 0 takes
     /// any that is free, which another start will not get again.
@@ -49,10 +65,14 @@ pub struct RaftConfig {
     /// `keep_entries` have so many; 256 MiB by default. A node that needs older
     /// ones gets a snapshot.
     pub keep_bytes: u64,
-    /// Whether all of the files is checked when they are opened, which reads
-    /// them once; true by default. See
-    /// [`DurableOptions::check_on_open`](crate::backend::durable::DurableOptions::check_on_open).
-    pub check_on_open: bool,
+    /// How large a file of the log is, in bytes, whose room is taken in advance;
+    /// 64 MiB by default. The log is cut off by whole files.
+    pub segment_bytes: u64,
+    /// How many bytes of changes a leader takes before they are done; 128 MiB by
+    /// default. Beyond that a change is refused with
+    /// [`Error::Overloaded`](crate::backend::Error::Overloaded), and not begun,
+    /// unless it is the only one.
+    pub max_pending_bytes: usize,
     /// The largest resource that is written, in bytes; 64 MiB by default.
     pub max_resource_bytes: usize,
     /// How much of a restore goes into one entry of the log, in bytes, unless
@@ -84,7 +104,8 @@ impl RaftConfig {
             snapshot_after_entries: 20_000,
             keep_entries: 10_000,
             keep_bytes: 256 << 20,
-            check_on_open: true,
+            segment_bytes: 64 << 20,
+            max_pending_bytes: 128 << 20,
             max_resource_bytes: 64 << 20,
             restore_part_bytes: (1 << 20) - (4 << 10),
             watch_buffer: DEFAULT_WATCH_BUFFER,

@@ -1,58 +1,51 @@
-//! Calls of the consensus library to other nodes.
+//! Calls between nodes.
+//!
+//! - [`channels`]: connections, and TLS;
+//! - [`append_stream`]: streams of entries and of messages without entries;
+//! - [`transport`]: sends what the consensus library asks for;
+//! - [`server`]: takes what the transport of another node sends;
+//! - [`status`]: errors of the backend on their way between nodes;
+//! - [`acknowledgements`]: who followed this node as the leader, and since when;
+//! - [`snapshot_holds`]: the log that nodes need which are sent a snapshot.
+
+pub(crate) mod acknowledgements;
+pub(crate) mod append_stream;
+pub(crate) mod channels;
+pub(crate) mod server;
+pub(crate) mod snapshot_holds;
+pub(crate) mod status;
+mod transport;
 
 use std::{
     collections::HashSet,
-    future::Future,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
 
-use futures::{FutureExt as _, StreamExt as _, future::BoxFuture};
 use openraft::{
-    AnyError, OptionalSend, RaftNetwork, RaftNetworkFactory,
-    error::{
-        Fatal, NetworkError, RPCError, RaftError, ReplicationClosed, StreamingError, Unreachable,
-    },
-    network::{Backoff, RPCOption},
-    raft::{
-        AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, VoteRequest, VoteResponse,
-    },
+    AnyError,
+    error::{NetworkError, RPCError, RaftError, Unreachable},
+    raft::AppendEntriesResponse,
 };
-use tokio::time::{Instant, timeout};
-use tonic::transport::Channel;
 
+use self::{append_stream::AppendStreams, channels::Channels, snapshot_holds::SnapshotHolds};
 use super::{
-    appending::Appending,
-    channels::{self, Channels},
-    convert::{self, Malformed},
-    faults::Faults,
-    gate::Gate,
-    keeping::Needed,
-    lease::Lease,
-    machine,
-    snapshot::{self, SnapshotData, State},
-    types::{LogId, NodeId, Peer, Snapshot, Types, Vote},
+    config::Faults,
+    log::{DurableIndex, Log},
+    types::{
+        NodeId, Peer, Vote,
+        proto::{self, Malformed},
+    },
 };
 use crate::{
-    backend::store::sync::lock,
-    pb::generated::resource_store::peer::v1::{
-        self as peer, append_response, peer_service_client::PeerServiceClient,
-    },
+    backend::Result as BackendResult,
+    pb::generated::resource_store::peer::v1::{self as peer, append_response},
 };
 
-/// How long entries may take to get to the disk of a follower. The library
-/// gives up much earlier and asks again; then it is given the same attempt.
-const APPEND_TIMEOUT: Duration = Duration::from_mins(1);
-/// How long a snapshot may take without any progress of the receiver.
-const INSTALL_TIMEOUT: Duration = Duration::from_mins(10);
-/// How long to wait before a node that cannot be reached is tried again.
-const RETRY: Duration = Duration::from_millis(100);
-
 type Failure = RPCError<NodeId, Peer, RaftError<NodeId>>;
-type AppendRequest = AppendEntriesRequest<Types>;
 type AppendAnswer = AppendEntriesResponse<NodeId>;
 
 /// Makes connections to other nodes. A clone shares them.
@@ -61,13 +54,12 @@ pub(crate) struct Network {
     pub(crate) node: NodeId,
     pub(crate) cluster: Arc<AtomicU64>,
     pub(crate) channels: Channels,
-    pub(crate) appending: Appending,
-    pub(crate) gate: Gate,
-    pub(crate) lease: Lease,
+    pub(crate) streams: AppendStreams,
+    pub(crate) durable: DurableIndex,
     pub(crate) timing: Timing,
     pub(crate) faults: Faults,
     /// What must not be cut off the log.
-    pub(crate) needed: Needed,
+    pub(crate) holds: SnapshotHolds,
     /// Which nodes were said to be out of reach.
     pub(crate) lost: Arc<Mutex<HashSet<NodeId>>>,
 }
@@ -90,7 +82,11 @@ impl Network {
     /// Returns an error if nothing is to be sent as a leader any more, so that
     /// other nodes elect another one.
     fn check_disk(&self) -> Result<(), Unreachable> {
-        if self.gate.hangs(self.timing.disk) { Err(Unreachable::new(&DiskHangs)) } else { Ok(()) }
+        if self.durable.hangs(self.timing.disk) {
+            Err(Unreachable::new(&DiskHangs))
+        } else {
+            Ok(())
+        }
     }
 
     async fn append(
@@ -99,10 +95,11 @@ impl Network {
         message: peer::AppendRequest,
     ) -> Result<AppendAnswer, Failure> {
         self.check_disk()?;
-        append(&self.appending, address, message).await
+        append(&self.streams, address, message).await
     }
 
-    /// Asks a node whether it follows this one. The answer tells the lease.
+    /// Asks a node whether it follows this one. The answer is noted among the
+    /// acknowledgements.
     pub(crate) async fn ask(
         &self,
         to: NodeId,
@@ -112,10 +109,20 @@ impl Network {
         self.faults.check(self.node, to).map_err(|e| Unreachable::new(&e))?;
         let message = peer::AppendRequest {
             route: Some(self.route(to)),
-            vote: Some(convert::from_vote(vote)),
+            vote: Some(proto::from_vote(vote)),
             ..peer::AppendRequest::default()
         };
         self.append(&peer.address, message).await
+    }
+
+    /// Belongs to a cluster from now on.
+    pub(crate) async fn adopt_cluster(&self, log: &Log, cluster: u64) -> BackendResult<()> {
+        if self.cluster.load(Ordering::Acquire) == cluster {
+            return Ok(());
+        }
+        log.set_cluster(cluster).await?;
+        self.cluster.store(cluster, Ordering::Release);
+        Ok(())
     }
 
     pub(crate) fn route(&self, to: NodeId) -> peer::Route {
@@ -123,271 +130,14 @@ impl Network {
     }
 }
 
-impl RaftNetworkFactory<Types> for Network {
-    type Network = Link;
-
-    async fn new_client(&mut self, target: NodeId, node: &Peer) -> Link {
-        Link {
-            network: self.clone(),
-            to: target,
-            address: node.address.as_str().into(),
-            told: None,
-            spoke: None,
-            under_way: None,
-        }
-    }
-}
-
-/// The way to one node.
-pub(crate) struct Link {
-    network: Network,
-    to: NodeId,
-    address: Arc<str>,
-    /// What the node was last told to be committed.
-    told: Option<LogId>,
-    /// When it was last told anything.
-    spoke: Option<Instant>,
-    under_way: Option<Attempt>,
-}
-
-/// Entries on their way.
-struct Attempt {
-    vote: Vote,
-    previous: Option<LogId>,
-    last: LogId,
-    /// Goes on when it is waited for again. The lock is never contended.
-    answer: Mutex<BoxFuture<'static, Result<AppendAnswer, Failure>>>,
-}
-
-impl Link {
-    fn check(&self) -> Result<(), Unreachable> {
-        let checked = self.network.faults.check(self.network.node, self.to);
-        checked.map_err(|e| Unreachable::new(&e))
-    }
-
-    fn client(&self) -> Result<PeerServiceClient<Channel>, Unreachable> {
-        self.check()?;
-        let channel = self.network.channels.to(&self.address);
-        Ok(channels::peer_client(channel.map_err(|e| Unreachable::new(&e))?))
-    }
-
-    /// What the other node may be told to be committed: only what is on the
-    /// disk here. No message waits for the disk; another one follows once more
-    /// may be told.
-    fn committed(&self, request: &AppendRequest) -> Option<LogId> {
-        let committed = request.leader_commit?;
-        let gate = &self.network.gate;
-        if !gate.is_open(committed.index) {
-            gate.hold_back();
-        }
-        // In this order: what got to the disk meanwhile is told now.
-        gate.visible(committed).max(self.told)
-    }
-
-    /// Returns `true` if the other node would hear nothing new, and heard that
-    /// this one is there a moment ago.
-    fn is_idle_talk(&self, request: &AppendRequest) -> bool {
-        let held_back = request.leader_commit.is_some_and(|committed| Some(committed) > self.told);
-        request.entries.is_empty()
-            && held_back
-            && self.committed(request) == self.told
-            && self.spoke.is_some_and(|spoke| spoke.elapsed() < self.network.timing.heartbeat / 2)
-    }
-
-    async fn send(&mut self, request: AppendRequest) -> Result<AppendAnswer, Failure> {
-        if self.is_idle_talk(&request) {
-            // What it claims was acknowledged before; no lease counts it.
-            return Ok(AppendEntriesResponse::Success);
-        }
-        let committed = self.committed(&request);
-        (self.told, self.spoke) = (committed, Some(Instant::now()));
-        let sign_of_life = peer::AppendRequest {
-            route: Some(self.network.route(self.to)),
-            vote: Some(convert::from_vote(&request.vote)),
-            previous: request.prev_log_id.as_ref().map(convert::from_log_id),
-            committed: committed.as_ref().map(convert::from_log_id),
-            ..peer::AppendRequest::default()
-        };
-        self.check()?;
-        let (network, address) = (self.network.clone(), Arc::clone(&self.address));
-        let Some(last) = request.entries.last().map(|entry| entry.log_id) else {
-            return network.append(&address, sign_of_life).await;
-        };
-        let entries = request.entries.iter().map(convert::from_entry).collect();
-        let message = peer::AppendRequest { entries, ..sign_of_life.clone() };
-        let answer = append_slowly(network, address, message, sign_of_life);
-        let answer = Mutex::new(answer.boxed());
-        let (vote, previous) = (request.vote, request.prev_log_id);
-        self.under_way = Some(Attempt { vote, previous, last, answer });
-        self.finish(last).await
-    }
-
-    async fn exchange(&mut self, request: AppendRequest) -> Result<AppendAnswer, Failure> {
-        let last = request.entries.last().map(|entry| entry.log_id);
-        let same = self.under_way.as_ref().is_some_and(|attempt| {
-            attempt.vote == request.vote
-                && attempt.previous == request.prev_log_id
-                && last.is_some_and(|last| attempt.last <= last)
-        });
-        match last {
-            Some(last) if same => self.finish(last).await,
-            Some(_) => {
-                self.under_way = None;
-                self.send(request).await
-            }
-            // News of what is committed; entries under way stay so.
-            None => self.send(request).await,
-        }
-    }
-
-    /// Logs that the node cannot be reached, or can again, once for each.
-    fn tell_if_lost(&mut self, answer: &Result<AppendAnswer, Failure>) {
-        let (node, address) = (format!("{:016x}", self.to), &*self.address);
-        match answer {
-            Err(RPCError::Unreachable(error)) if lock(&self.network.lost).insert(self.to) => {
-                tracing::warn!(node, address, %error, "a node cannot be reached");
-            }
-            Ok(_) if lock(&self.network.lost).remove(&self.to) => {
-                tracing::info!(node, address, "a node can be reached again");
-            }
-            Ok(_) | Err(_) => {}
-        }
-    }
-
-    /// Waits for the entries under way. What was asked for, up to `last`, may
-    /// be more by now.
-    async fn finish(&mut self, last: LogId) -> Result<AppendAnswer, Failure> {
-        let Some(attempt) = &mut self.under_way else {
-            return Err(network(&Malformed("nothing is under way")));
-        };
-        let answer = attempt.answer.get_mut().unwrap_or_else(PoisonError::into_inner).await;
-        let sent = attempt.last;
-        self.under_way = None;
-        match answer? {
-            AppendEntriesResponse::Success if sent < last => {
-                Ok(AppendEntriesResponse::PartialSuccess(Some(sent)))
-            }
-            other => Ok(other),
-        }
-    }
-}
-
-impl RaftNetwork<Types> for Link {
-    /// The library drops this future after one heartbeat. Large entries and
-    /// slow disks take longer: then the next call, with the same entries and
-    /// perhaps more, goes on with the attempt that is under way.
-    async fn append_entries(
-        &mut self,
-        request: AppendRequest,
-        _: RPCOption,
-    ) -> Result<AppendAnswer, Failure> {
-        self.network.check_disk()?;
-        let answer = self.exchange(request).await;
-        self.tell_if_lost(&answer);
-        answer
-    }
-
-    async fn vote(
-        &mut self,
-        request: VoteRequest<NodeId>,
-        _: RPCOption,
-    ) -> Result<VoteResponse<NodeId>, Failure> {
-        let message = peer::VoteRequest {
-            route: Some(self.network.route(self.to)),
-            vote: Some(convert::from_vote(&request.vote)),
-            last: request.last_log_id.as_ref().map(convert::from_log_id),
-        };
-        let answer = self.client()?.request_vote(message).await;
-        let answer = answer.map_err(|e| unreachable(channels::reason(&e)))?.into_inner();
-        let vote = convert::vote(answer.vote).map_err(|e| network(&e))?;
-        let last = convert::optional_log_id(answer.last).map_err(|e| network(&e))?;
-        Ok(VoteResponse::new(vote, last, answer.granted))
-    }
-
-    async fn full_snapshot(
-        &mut self,
-        vote: Vote,
-        snapshot: Snapshot,
-        cancel: impl Future<Output = ReplicationClosed> + OptionalSend + 'static,
-        _: RPCOption,
-    ) -> Result<SnapshotResponse<NodeId>, StreamingError<Types, Fatal<NodeId>>> {
-        let SnapshotData::View(view) = *snapshot.snapshot else {
-            return Err(NetworkError::new(&Malformed("not a snapshot to send")).into());
-        };
-        let State { version_offset, restore } =
-            machine::state(&view).map_err(|e| NetworkError::new(&e))?;
-        let head = peer::SnapshotHead {
-            route: Some(self.network.route(self.to)),
-            vote: Some(convert::from_vote(&vote)),
-            last: snapshot.meta.last_log_id.as_ref().map(convert::from_log_id),
-            membership: Some(convert::from_stored_membership(&snapshot.meta.last_membership)),
-            version_offset,
-            restore: Some(restore),
-        };
-        let last = snapshot.meta.last_log_id.map_or(0, |last| last.index);
-        let _needed = self.network.needed.after(self.to, last);
-        let mut client = self.client()?;
-        let (faults, from, to) = (self.network.faults.clone(), self.network.node, self.to);
-        let (progress, mut progressed) = tokio::sync::watch::channel(());
-        let parts = snapshot::parts(head, view)
-            .take_while(move |_| std::future::ready(faults.check(from, to).is_ok()))
-            .inspect(move |_| progress.send_modify(|()| ()));
-        let sending = client.install_snapshot(parts);
-        let stands_still = async {
-            // The last part is followed by what the receiver does with all of them.
-            while let Ok(Ok(())) = timeout(INSTALL_TIMEOUT, progressed.changed()).await {}
-            tokio::time::sleep(INSTALL_TIMEOUT).await;
-        };
-        tokio::select! {
-            closed = cancel => Err(closed.into()),
-            () = stands_still => {
-                Err(NetworkError::new(&Malformed("a snapshot took too long")).into())
-            }
-            answer = sending => {
-                let answer = answer.map_err(|e| Unreachable::new(&e))?.into_inner();
-                let vote = convert::vote(answer.vote).map_err(|e| NetworkError::new(&e))?;
-                Ok(SnapshotResponse::new(vote))
-            }
-        }
-    }
-
-    fn backoff(&self) -> Backoff {
-        Backoff::new(std::iter::repeat(RETRY))
-    }
-}
-
-/// Sends entries, and a sign of life now and then as long as that takes.
-async fn append_slowly(
-    this: Network,
-    address: Arc<str>,
-    message: peer::AppendRequest,
-    sign_of_life: peer::AppendRequest,
-) -> Result<AppendAnswer, Failure> {
-    let signs = async {
-        loop {
-            tokio::time::sleep(RETRY).await;
-            if let Err(error) = this.append(&address, sign_of_life.clone()).await {
-                tracing::debug!(%error, "a sign of life did not get through");
-            }
-        }
-    };
-    tokio::select! {
-        answer = this.append(&address, message) => answer,
-        () = signs => Err(network(&Malformed("no end of signs of life"))),
-        () = tokio::time::sleep(APPEND_TIMEOUT) => {
-            Err(network(&Malformed("entries took too long")))
-        }
-    }
-}
-
 async fn append(
-    appending: &Appending,
+    streams: &AppendStreams,
     address: &str,
     message: peer::AppendRequest,
 ) -> Result<AppendAnswer, Failure> {
-    let mine = convert::vote(message.vote).map_err(|e| network(&e))?;
+    let mine = proto::vote(message.vote).map_err(|e| network(&e))?;
     let is_first = message.previous.is_none();
-    let answer = appending.send(address, message).await.map_err(unreachable)?;
+    let answer = streams.send(address, message).await.map_err(unreachable)?;
     match answer.result {
         Some(append_response::Result::Accepted(_)) => Ok(AppendEntriesResponse::Success),
         // The library takes it for granted that there was an entry before.
@@ -396,7 +146,7 @@ async fn append(
         }
         Some(append_response::Result::Conflict(_)) => Ok(AppendEntriesResponse::Conflict),
         Some(append_response::Result::Newer(vote)) => {
-            let newer = convert::vote(Some(vote)).map_err(|e| network(&e))?;
+            let newer = proto::vote(Some(vote)).map_err(|e| network(&e))?;
             // The library takes that for granted.
             if newer <= mine {
                 return Err(network(&Malformed("a vote that is not newer")));

@@ -1,9 +1,10 @@
 //! Tests of the parts of a node.
 
-mod appending;
+mod append_stream;
+mod imports;
 mod joining;
-mod keeping;
-mod leading;
+mod leadership;
 mod peers;
 mod restoring;
+mod retention;
 mod storage;

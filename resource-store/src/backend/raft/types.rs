@@ -1,4 +1,7 @@
-//! The types that the consensus library works with here.
+//! The types that the consensus library works with here: entries, their
+//! outcomes, memberships and snapshots. Every other room may use them.
+
+pub(crate) mod proto;
 
 use std::{
     fmt,
@@ -11,10 +14,14 @@ use std::{
 use bytes::Bytes;
 use prost::Message as _;
 
-use super::{restore::Refused, snapshot::SnapshotData};
 use crate::{
-    backend::{self, Error},
-    pb::{Resource, generated::hashicorp::consul::internal::storage::raft as wire},
+    backend::{self, Error, store::state::State},
+    pb::{
+        Resource,
+        generated::{
+            hashicorp::consul::internal::storage::raft as wire, resource_store::peer::v1 as peer,
+        },
+    },
 };
 
 openraft::declare_raft_types!(
@@ -27,6 +34,8 @@ openraft::declare_raft_types!(
         SnapshotData = SnapshotData,
 );
 
+/// The content of a snapshot: a view of what a state machine holds.
+pub(crate) type SnapshotData = Arc<Contents>;
 pub(crate) type NodeId = u64;
 pub(crate) type LogId = openraft::LogId<NodeId>;
 pub(crate) type Vote = openraft::Vote<NodeId>;
@@ -99,8 +108,6 @@ impl fmt::Debug for Proposal {
 pub(crate) trait EntryExt {
     /// How much of a message or of memory it takes, about.
     fn bytes(&self) -> usize;
-    /// Whether it is about all resources, however many.
-    fn is_restore(&self) -> bool;
     /// Says that it got into the log of this node.
     fn mark_entered(&self);
 }
@@ -115,16 +122,28 @@ impl EntryExt for Entry {
         }
     }
 
-    fn is_restore(&self) -> bool {
-        let openraft::EntryPayload::Normal(proposal) = &self.payload else { return false };
-        matches!(proposal.content, Content::Restore(_))
-    }
-
     fn mark_entered(&self) {
         if let openraft::EntryPayload::Normal(proposal) = &self.payload {
             proposal.mark_entered();
         }
     }
+}
+
+/// Why a step changed nothing, on all nodes.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Refused {
+    #[error("another restore took its place")]
+    Replaced,
+    #[error("part {found} came where part {expected} was to come")]
+    Part { found: u64, expected: u64 },
+    #[error("it ends after {found} parts, but {expected} came")]
+    End { found: u64, expected: u64 },
+    #[error("resource has no id")]
+    NoId,
+    #[error("version {0} leaves no numbers for later ones")]
+    Version(u64),
+    #[error("the step is empty")]
+    Empty,
 }
 
 /// What an entry of the log led to.
@@ -170,6 +189,45 @@ impl Outcome {
             }
         }
     }
+}
+
+/// What a state machine holds at one entry of the log. A clone shares all with
+/// its original, and costs nothing to hold but what changes afterwards.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Contents {
+    /// The last entry that was applied.
+    pub(crate) applied: Option<LogId>,
+    pub(crate) membership: StoredMembership,
+    /// By how much versions are larger than the index of their entry: a restore
+    /// brings versions, and none of them may come again.
+    pub(crate) version_offset: u64,
+    /// What everybody sees.
+    pub(crate) resources: State,
+    /// The restore under way.
+    pub(crate) restore: peer::RestoreUnderWay,
+    /// What that restore has brought.
+    pub(crate) restoring: State,
+}
+
+impl Contents {
+    /// The index of the last applied entry, plus one.
+    pub(crate) fn end(&self) -> u64 {
+        self.applied.map_or(0, |applied| applied.index + 1)
+    }
+}
+
+/// The leader as a node knows it, and where it listens for other nodes.
+pub(crate) fn leader_of(raft: &Raft) -> Option<(NodeId, Peer)> {
+    let metrics = raft.metrics();
+    let metrics = metrics.borrow();
+    let id = metrics.current_leader?;
+    let peer = metrics.membership_config.membership().get_node(&id)?.clone();
+    Some((id, peer))
+}
+
+/// Nothing was done, because no majority or leader could be had.
+pub(crate) fn inconsistent(reason: impl Into<String>) -> Error {
+    Error::Inconsistent { reason: reason.into() }
 }
 
 fn malformed(reason: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {

@@ -2,21 +2,24 @@
 
 use std::collections::VecDeque;
 
-use crate::backend::raft::types::{Entry, EntryExt as _};
-
-/// How many bytes of entries are kept, besides those that are not on the disk.
-const MOST_BYTES: usize = 32 << 20;
+use crate::backend::raft::types::{Entry, EntryExt as _, LogId};
 
 /// The newest entries, without gaps.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Cache {
     entries: VecDeque<Entry>,
     bytes: usize,
+    /// Bytes of entries that are kept, besides those that are not on the disk.
+    limit: usize,
     /// Entries before this index are on the disk.
     flushed: u64,
 }
 
 impl Cache {
+    pub(super) fn new(limit: usize) -> Self {
+        Self { entries: VecDeque::new(), bytes: 0, limit, flushed: 0 }
+    }
+
     /// Appends what follows the log so far.
     pub(super) fn push(&mut self, entries: Vec<Entry>) {
         let next = entries.first().map(|entry| entry.log_id.index);
@@ -61,6 +64,13 @@ impl Cache {
         self.flushed
     }
 
+    /// Returns the id of an entry, if it is here.
+    pub(super) fn log_id(&self, index: u64) -> Option<LogId> {
+        let first = self.entries.front()?.log_id.index;
+        let place = usize::try_from(index.checked_sub(first)?).ok()?;
+        self.entries.get(place).map(|entry| entry.log_id)
+    }
+
     /// Throws entries from `since` on away.
     pub(super) fn truncate(&mut self, since: u64) {
         while self.entries.back().is_some_and(|entry| entry.log_id.index >= since) {
@@ -86,7 +96,7 @@ impl Cache {
     }
 
     fn trim(&mut self) {
-        while self.bytes > MOST_BYTES
+        while self.bytes > self.limit
             && self.entries.front().is_some_and(|entry| entry.log_id.index < self.flushed)
         {
             self.bytes -= self.entries.pop_front().map_or(0, |entry| entry.bytes());
@@ -97,7 +107,9 @@ impl Cache {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::raft::types::{Content, LogId, Proposal};
+    use crate::backend::raft::types::{Content, Proposal};
+
+    const LIMIT: usize = 1 << 20;
 
     fn entry(index: u64, bytes: usize) -> Entry {
         Entry {
@@ -114,7 +126,7 @@ mod tests {
 
     #[test]
     fn reads_say_where_the_cache_begins() {
-        let mut cache = Cache::default();
+        let mut cache = Cache::new(LIMIT);
         assert_eq!(indexes(cache.read(0, 9, 100)), (9, vec![]));
         cache.push((5..9).map(|index| entry(index, 10)).collect());
         assert_eq!(indexes(cache.read(3, 7, usize::MAX)), (5, vec![5, 6]));
@@ -129,8 +141,8 @@ mod tests {
 
     #[test]
     fn only_what_is_on_the_disk_is_thrown_out() {
-        let mut cache = Cache::default();
-        cache.push((0..4).map(|index| entry(index, MOST_BYTES / 2)).collect());
+        let mut cache = Cache::new(LIMIT);
+        cache.push((0..4).map(|index| entry(index, LIMIT / 2)).collect());
         assert_eq!(indexes(cache.read(0, 9, usize::MAX)).1.len(), 4);
         cache.flushed(2);
         assert_eq!(indexes(cache.read(0, 9, usize::MAX)).1, [2, 3]);

@@ -46,7 +46,7 @@ async fn votes(leader: &RaftBackend, id: u64) {
 async fn make_learner(leader: &RaftBackend, node: &RaftBackend) {
     let id = node.node_id();
     // Or it would be taken for a change that stands half done.
-    let _changing = leader.node.changing_members.lock().await;
+    let _changing = leader.node.members.changing.lock().await;
     let change = ChangeMembers::RemoveVoters([id].into());
     within(leader.node.raft.change_membership(change, true)).await.unwrap();
     let mut metrics = node.node.raft.metrics();

@@ -10,7 +10,7 @@ use crate::{
         Backend as _, Consistency,
         raft::{
             RaftBackend, RaftConfig, Start,
-            channels::{self, Channels},
+            network::channels::{self, Channels},
         },
     },
     demo,
@@ -139,15 +139,15 @@ async fn a_node_far_behind_has_the_leader_answer() {
 async fn calls_for_another_node_or_cluster_are_refused() {
     let nodes = nodes().await;
     let node = &nodes.follower.node;
-    let cluster = node.cluster.load(Ordering::Acquire);
+    let cluster = node.network.cluster.load(Ordering::Acquire);
     let mut client = peers(&nodes.follower);
     let mut ask = async |cluster: u64, to: u64| {
         let route = Some(peer::Route { cluster, to, from: 7 });
         let vote = Some(peer::Vote { term: 0, node: 7, committed: false });
         client.request_vote(peer::VoteRequest { route, vote, last: None }).await
     };
-    assert!(!ask(cluster, node.id).await.unwrap().into_inner().granted);
-    for (cluster, to) in [(cluster, node.id ^ 1), (cluster ^ 1, node.id), (0, node.id)] {
+    assert!(!ask(cluster, node.id()).await.unwrap().into_inner().granted);
+    for (cluster, to) in [(cluster, node.id() ^ 1), (cluster ^ 1, node.id()), (0, node.id())] {
         let refused = ask(cluster, to).await.unwrap_err();
         assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
     }
@@ -187,8 +187,8 @@ async fn malformed_calls_are_refused_and_the_node_goes_on() {
     nodes.follower.wait_until_caught_up(Duration::from_secs(20)).await.unwrap();
     let node = &nodes.follower.node;
     let plain_route = peer::Route {
-        cluster: node.cluster.load(Ordering::Acquire),
-        to: node.id,
+        cluster: node.network.cluster.load(Ordering::Acquire),
+        to: node.id(),
         from: nodes.leader.node_id(),
     };
     let route = Some(plain_route);

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _};
+use futures::{FutureExt as _, StreamExt as _};
 use openraft::{EntryPayload, RaftSnapshotBuilder as _, storage::RaftStateMachine as _};
 use proptest::prelude::*;
 use prost::Message as _;
@@ -12,13 +12,14 @@ use super::storage::{apply, log_id, open, resource, write};
 use crate::{
     backend::{
         Error, Query, WatchEvent,
-        durable::table::Place,
         raft::{
-            machine::{self, Machine},
-            restore::{Refused, under_way},
-            snapshot::{Frames, SnapshotData, parts},
-            types::{Content, Entry, Outcome, Proposal},
+            state_machine::{
+                StateMachine,
+                snapshot::{Assembly, head, parts},
+            },
+            types::{Content, Entry, Outcome, Proposal, Refused},
         },
+        store::state::State,
     },
     pb::{
         Resource, Tenancy,
@@ -54,86 +55,86 @@ fn entry(index: u64, restore: u64, step: Step) -> Entry {
     entry_with(index, restore, Some(step))
 }
 
-async fn take(machine: &mut Machine, index: u64, restore: u64, step: Step) -> Result<(), Refused> {
-    machine.apply([entry(index, restore, step)]).await.unwrap().remove(0).restored().unwrap()
+async fn take(
+    state_machine: &mut StateMachine,
+    index: u64,
+    restore: u64,
+    step: Step,
+) -> Result<(), Refused> {
+    state_machine.apply([entry(index, restore, step)]).await.unwrap().remove(0).restored().unwrap()
 }
 
 fn versioned(name: &str, version: &str) -> Resource {
     Resource { version: version.to_owned(), ..resource(name) }
 }
 
-async fn at(machine: &Machine, place: Place) -> Vec<Arc<Resource>> {
-    machine.current().stream_of(place, None).try_collect().await.unwrap()
+fn resources(state: &State) -> Vec<Arc<Resource>> {
+    state.resources().into_iter().map(|(_, resource)| resource).collect()
 }
 
-async fn names(machine: &Machine) -> Vec<String> {
-    at(machine, Place::Shown).await.iter().map(|resource| resource.name().to_owned()).collect()
+fn restoring(state_machine: &StateMachine) -> Vec<Arc<Resource>> {
+    resources(&state_machine.current().restoring)
+}
+
+fn names(state_machine: &StateMachine) -> Vec<String> {
+    let shown = resources(&state_machine.current().resources);
+    shown.iter().map(|resource| resource.name().to_owned()).collect()
 }
 
 /// As a node does that gets the snapshot from another one.
-async fn send_snapshot(from: &mut Machine, to: &mut Machine) {
+async fn send_snapshot(from: &mut StateMachine, to: &mut StateMachine) {
     let snapshot = from.build_snapshot().await.unwrap();
-    let SnapshotData::View(view) = *snapshot.snapshot else { panic!("no view") };
-    let sent: Vec<_> = parts(peer::SnapshotHead::default(), view).collect().await;
-    let state = machine::state(&from.current()).unwrap();
-    to.begin_staging().await.unwrap();
-    let (mut shown, mut restoring) = (Frames::default(), Frames::default());
-    let mut ended = false;
-    for part in sent {
-        match part.part.unwrap() {
-            Part::Head(_) => {}
-            Part::Chunk(chunk) => {
-                to.stage(Place::Incoming, shown.push(&chunk).unwrap()).await.unwrap();
-            }
-            Part::Restoring(chunk) => {
-                let resources = restoring.push(&chunk).unwrap();
-                to.stage(Place::IncomingRestoring, resources).await.unwrap();
-            }
-            Part::End(_) => ended = true,
-        }
+    let mut parts = parts(head(&snapshot.snapshot), &snapshot.snapshot);
+    let Some(Part::Head(head)) = parts.next().unwrap().part else { panic!("no head") };
+    let mut assembly = Assembly::new(head).unwrap();
+    let mut whole = None;
+    for part in parts {
+        assert!(whole.is_none(), "more after the end");
+        whole = assembly.take(part).unwrap();
     }
-    assert!(ended);
-    to.install_snapshot(&snapshot.meta, Box::new(SnapshotData::Staged(state))).await.unwrap();
+    let whole = Arc::new(whole.expect("an end"));
+    to.install_snapshot(&snapshot.meta, Box::new(whole)).await.unwrap();
 }
 
 #[tokio::test]
 async fn nothing_is_seen_of_a_restore_before_its_end() {
     let folder = TempDir::new().unwrap();
-    let (_log, mut machine) = open(folder.path());
-    apply(&mut machine, 1, &write(&resource("nina"))).await.written().unwrap();
+    let (_log, mut state_machine) = open(folder.path());
+    apply(&mut state_machine, 1, &write(&resource("nina"))).await.written().unwrap();
     let kind = resource("").resource_type().unwrap().group_kind();
-    let mut watch = machine.watch(&Query::new(kind, Tenancy::new("*", "*")));
+    let mut watch = state_machine.watch(&Query::new(kind, Tenancy::new("*", "*")));
     for _ in 0..2 {
         watch.next().await.unwrap().unwrap();
     }
-    take(&mut machine, 2, 7, begin()).await.unwrap();
-    take(&mut machine, 3, 7, part(0, vec![versioned("korn", "100")])).await.unwrap();
-    apply(&mut machine, 4, &write(&resource("dropped"))).await.written().unwrap();
-    take(&mut machine, 5, 7, part(1, vec![versioned("miles", "90")])).await.unwrap();
-    assert_eq!(names(&machine).await, ["dropped", "nina"]);
+    take(&mut state_machine, 2, 7, begin()).await.unwrap();
+    take(&mut state_machine, 3, 7, part(0, vec![versioned("korn", "100")])).await.unwrap();
+    apply(&mut state_machine, 4, &write(&resource("dropped"))).await.written().unwrap();
+    take(&mut state_machine, 5, 7, part(1, vec![versioned("miles", "90")])).await.unwrap();
+    assert_eq!(names(&state_machine), ["dropped", "nina"]);
     let told = watch.next().await.unwrap().unwrap();
     assert!(matches!(told, WatchEvent::Upsert(resource) if resource.name() == "dropped"));
     assert!(watch.next().now_or_never().is_none());
 
-    take(&mut machine, 6, 7, end(2)).await.unwrap();
-    assert_eq!(names(&machine).await, ["korn", "miles"]);
+    take(&mut state_machine, 6, 7, end(2)).await.unwrap();
+    assert_eq!(names(&state_machine), ["korn", "miles"]);
     assert!(matches!(watch.next().await.unwrap(), Err(Error::WatchClosed)));
-    assert!(at(&machine, Place::Restoring).await.is_empty());
-    assert_eq!(take(&mut machine, 7, 7, end(2)).await, Err(Refused::Replaced));
-    let stored = apply(&mut machine, 8, &write(&versioned("korn", "100"))).await.written().unwrap();
+    assert!(restoring(&state_machine).is_empty());
+    assert_eq!(take(&mut state_machine, 7, 7, end(2)).await, Err(Refused::Replaced));
+    let stored =
+        apply(&mut state_machine, 8, &write(&versioned("korn", "100"))).await.written().unwrap();
     assert_eq!(stored.version, "102", "higher than any that came");
 }
 
 #[tokio::test]
 async fn steps_that_do_not_fit_change_nothing() {
     let folder = TempDir::new().unwrap();
-    let (_log, mut machine) = open(folder.path());
-    apply(&mut machine, 1, &write(&resource("nina"))).await.written().unwrap();
+    let (_log, mut state_machine) = open(folder.path());
+    apply(&mut state_machine, 1, &write(&resource("nina"))).await.written().unwrap();
     let korn = || vec![resource("korn")];
     let nameless = Resource { id: None, ..resource("x") };
     let last = vec![resource("miles"), versioned("korn", &u64::MAX.to_string())];
-    assert_eq!(take(&mut machine, 2, 7, part(0, korn())).await, Err(Refused::Replaced));
-    take(&mut machine, 3, 7, begin()).await.unwrap();
+    assert_eq!(take(&mut state_machine, 2, 7, part(0, korn())).await, Err(Refused::Replaced));
+    take(&mut state_machine, 3, 7, begin()).await.unwrap();
     for (index, restore, step, refused) in [
         (4, 8, part(0, korn()), Refused::Replaced),
         (5, 0, part(0, korn()), Refused::Replaced),
@@ -144,25 +145,25 @@ async fn steps_that_do_not_fit_change_nothing() {
         (10, 7, end(1), Refused::End { found: 1, expected: 0 }),
         (10, 7, part(0, last), Refused::Version(u64::MAX)),
     ] {
-        assert_eq!(take(&mut machine, index, restore, step).await, Err(refused));
-        assert!(at(&machine, Place::Restoring).await.is_empty());
+        assert_eq!(take(&mut state_machine, index, restore, step).await, Err(refused));
+        assert!(restoring(&state_machine).is_empty());
     }
-    take(&mut machine, 11, 7, part(0, korn())).await.unwrap();
-    let again = take(&mut machine, 12, 7, part(0, korn())).await;
+    take(&mut state_machine, 11, 7, part(0, korn())).await.unwrap();
+    let again = take(&mut state_machine, 12, 7, part(0, korn())).await;
     assert_eq!(again, Err(Refused::Part { found: 0, expected: 1 }));
-    assert_eq!(names(&machine).await, ["nina"]);
+    assert_eq!(names(&state_machine), ["nina"]);
 
     // Another one takes its place, with what it brought.
-    take(&mut machine, 13, 9, begin()).await.unwrap();
-    assert!(at(&machine, Place::Restoring).await.is_empty());
-    assert_eq!(take(&mut machine, 14, 7, end(1)).await, Err(Refused::Replaced));
-    take(&mut machine, 15, 9, part(0, vec![resource("miles")])).await.unwrap();
-    take(&mut machine, 16, 9, abandon()).await.unwrap();
-    assert!(at(&machine, Place::Restoring).await.is_empty());
-    assert_eq!(take(&mut machine, 17, 9, end(1)).await, Err(Refused::Replaced));
-    assert_eq!(names(&machine).await, ["nina"]);
+    take(&mut state_machine, 13, 9, begin()).await.unwrap();
+    assert!(restoring(&state_machine).is_empty());
+    assert_eq!(take(&mut state_machine, 14, 7, end(1)).await, Err(Refused::Replaced));
+    take(&mut state_machine, 15, 9, part(0, vec![resource("miles")])).await.unwrap();
+    take(&mut state_machine, 16, 9, abandon()).await.unwrap();
+    assert!(restoring(&state_machine).is_empty());
+    assert_eq!(take(&mut state_machine, 17, 9, end(1)).await, Err(Refused::Replaced));
+    assert_eq!(names(&state_machine), ["nina"]);
 
-    let outcome = machine.apply([entry_with(18, 9, None)]).await.unwrap();
+    let outcome = state_machine.apply([entry_with(18, 9, None)]).await.unwrap();
     assert!(matches!(outcome[..], [Outcome::Restored(Err(Refused::Empty))]));
 }
 
@@ -186,19 +187,19 @@ async fn a_restore_goes_on_where_a_snapshot_was_installed() {
     let (log, mut third) = open(folders[2].path());
     let snapshot = first.build_snapshot().await.unwrap();
     third.install_snapshot(&snapshot.meta, snapshot.snapshot).await.unwrap();
-    third.close().await.unwrap();
+    third.close();
     log.close().await;
     drop((log, third));
     let (_log, mut third) = open(folders[2].path());
 
-    for machine in [&mut first, &mut second, &mut third] {
-        assert_eq!(names(machine).await, ["nina"]);
-        assert_eq!(at(machine, Place::Restoring).await.len(), 1);
-        take(machine, 4, 7, part(1, vec![two.clone()])).await.unwrap();
-        take(machine, 5, 7, end(2)).await.unwrap();
-        assert_eq!(names(machine).await, ["korn", "miles"]);
+    for state_machine in [&mut first, &mut second, &mut third] {
+        assert_eq!(names(state_machine), ["nina"]);
+        assert_eq!(restoring(state_machine).len(), 1);
+        take(state_machine, 4, 7, part(1, vec![two.clone()])).await.unwrap();
+        take(state_machine, 5, 7, end(2)).await.unwrap();
+        assert_eq!(names(state_machine), ["korn", "miles"]);
         let korn = versioned("korn", "100");
-        let stored = apply(machine, 6, &write(&korn)).await.written().unwrap();
+        let stored = apply(state_machine, 6, &write(&korn)).await.written().unwrap();
         assert_eq!(stored.version, "101");
     }
 }
@@ -303,7 +304,7 @@ async fn all_ways_lead_to_the_same(actions: Vec<Action>, snapshot_after: usize, 
         let outcome = one.apply([entry_of(index, action)]).await.unwrap().remove(0);
         assert_eq!(had_effect(&outcome), model.act(action), "{action:?}");
         let shown: Vec<_> = model.shown.iter().map(|name| format!("n{name}")).collect();
-        assert_eq!(names(&one).await, shown);
+        assert_eq!(names(&one), shown);
         let index = usize::try_from(index).unwrap();
         if index == snapshot_after {
             send_snapshot(&mut one, &mut late).await;
@@ -316,11 +317,10 @@ async fn all_ways_lead_to_the_same(actions: Vec<Action>, snapshot_after: usize, 
         batches.apply(entries.to_vec()).await.unwrap();
     }
     for other in [&batches, &late] {
-        for place in [Place::Shown, Place::Restoring] {
-            assert_eq!(at(other, place).await, at(&one, place).await);
-        }
         let (mine, theirs) = (one.current(), other.current());
-        assert_eq!(under_way(&theirs).unwrap(), under_way(&mine).unwrap());
+        assert_eq!(resources(&theirs.resources), resources(&mine.resources));
+        assert_eq!(resources(&theirs.restoring), resources(&mine.restoring));
+        assert_eq!(theirs.restore, mine.restore);
         assert_eq!(other.version_offset(), one.version_offset());
     }
 }

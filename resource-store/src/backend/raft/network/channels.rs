@@ -1,0 +1,138 @@
+//! Connections to other nodes.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use secrecy::ExposeSecret as _;
+use tonic::{
+    Code, Status,
+    transport::{
+        Certificate, Channel, ClientTlsConfig, Endpoint, Identity, Server, ServerTlsConfig,
+    },
+};
+
+use crate::{
+    backend::{raft::config::PeerTls, store::sync::lock},
+    client_tls::client_tls,
+    error_chain::causes,
+    pb::generated::{
+        hashicorp::consul::internal::storage::raft::forwarding_service_client::ForwardingServiceClient,
+        resource_store::peer::v1::peer_service_client::PeerServiceClient,
+    },
+};
+
+/// The largest message that nodes take: a resource as large as they come, or
+/// several small ones.
+pub(crate) const MAX_MESSAGE: usize = 128 << 20;
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+const KEEPALIVE: Duration = Duration::from_secs(5);
+/// Number of unanswered keepalive probes after which a connection is given up.
+const KEEPALIVES: u32 = 2;
+const SERVER_KEEPALIVE: Duration = Duration::from_secs(10);
+/// How much of one call may be under way, so that large messages are not slow.
+const WINDOW: u32 = 4 << 20;
+/// How much of all calls: one that nobody reads leaves room for the others.
+const ALL_WINDOWS: u32 = 4 * WINDOW;
+
+/// One connection to each address. A clone shares them.
+#[derive(Debug, Clone)]
+pub(crate) struct Channels {
+    tls: Option<Arc<ClientTlsConfig>>,
+    open: Arc<Mutex<HashMap<String, Channel>>>,
+}
+
+impl Channels {
+    pub(crate) fn new(tls: Option<&PeerTls>) -> Self {
+        let tls = tls.map(tls_of).map(Arc::new);
+        Self { tls, open: Arc::default() }
+    }
+
+    /// The connection to an address, made when it is first used, and again when
+    /// it breaks.
+    pub(crate) fn to(&self, address: &str) -> Result<Channel, tonic::transport::Error> {
+        if let Some(channel) = lock(&self.open).get(address) {
+            return Ok(channel.clone());
+        }
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        let mut endpoint = Endpoint::from_shared(format!("{scheme}://{address}"))?
+            .connect_timeout(CONNECT_TIMEOUT)
+            .tcp_nodelay(true)
+            // Before HTTP/2 there is nothing else that notices a lost node.
+            .tcp_keepalive(Some(KEEPALIVE))
+            .tcp_keepalive_interval(Some(KEEPALIVE))
+            .tcp_keepalive_retries(Some(KEEPALIVES))
+            .http2_keep_alive_interval(KEEPALIVE)
+            .keep_alive_timeout(KEEPALIVE)
+            .keep_alive_while_idle(true)
+            .initial_stream_window_size(WINDOW)
+            .initial_connection_window_size(ALL_WINDOWS);
+        if let Some(tls) = &self.tls {
+            endpoint = endpoint.tls_config(ClientTlsConfig::clone(tls))?;
+        }
+        let channel = endpoint.connect_lazy();
+        lock(&self.open).insert(address.to_owned(), channel.clone());
+        Ok(channel)
+    }
+
+    /// Closes the connection to an address, once its calls are over.
+    pub(crate) fn close(&self, address: &str) {
+        lock(&self.open).remove(address);
+    }
+
+    pub(crate) fn close_all(&self) {
+        lock(&self.open).clear();
+    }
+}
+
+pub(crate) fn peer_client(channel: Channel) -> PeerServiceClient<Channel> {
+    PeerServiceClient::new(channel)
+        .max_decoding_message_size(MAX_MESSAGE)
+        .max_encoding_message_size(MAX_MESSAGE)
+}
+
+pub(crate) fn forwarding_client(channel: Channel) -> ForwardingServiceClient<Channel> {
+    ForwardingServiceClient::new(channel)
+        .max_decoding_message_size(MAX_MESSAGE)
+        .max_encoding_message_size(MAX_MESSAGE)
+}
+
+/// Why a call failed: what the other node said, or else what is wrong with the
+/// connection, without what the layers between have to say.
+pub(crate) fn reason(status: &Status) -> String {
+    if status.code() == Code::Unimplemented {
+        return "no node of a cluster listens there; is it an address for clients?".to_owned();
+    }
+    match causes(status).skip(1).last() {
+        Some(cause) => cause.to_string(),
+        None if status.message().is_empty() => status.code().description().to_owned(),
+        None => status.message().to_owned(),
+    }
+}
+
+/// Whether another node said so in its own words that it will not be done.
+pub(crate) fn is_final(status: &Status) -> bool {
+    status.code() == Code::Internal && std::error::Error::source(status).is_none()
+}
+
+fn tls_of(tls: &PeerTls) -> ClientTlsConfig {
+    let identity = (tls.certificate_pem.as_str(), &tls.key_pem);
+    client_tls(Some(&tls.ca_pem), tls.server_name.as_deref(), Some(identity))
+}
+
+/// A server for other nodes.
+pub(crate) fn server() -> Server {
+    Server::builder()
+        .initial_stream_window_size(WINDOW)
+        .initial_connection_window_size(ALL_WINDOWS)
+        .http2_keepalive_interval(Some(SERVER_KEEPALIVE))
+}
+
+pub(crate) fn server_tls(tls: &PeerTls) -> ServerTlsConfig {
+    ServerTlsConfig::new()
+        .identity(Identity::from_pem(&tls.certificate_pem, tls.key_pem.expose_secret()))
+        .client_ca_root(Certificate::from_pem(&tls.ca_pem))
+}

@@ -1,0 +1,136 @@
+//! What an entry of the log does to what a state machine holds.
+//!
+//! It depends on the entries before it only, so all nodes hold the same. A
+//! refused change is an answer: the entry stays in the log and changes nothing.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use openraft::EntryPayload;
+use prost::Message as _;
+
+use super::restore::{self, Done};
+use crate::{
+    backend::{
+        raft::{
+            config::RetiredTypes,
+            types::{Content, Contents, Entry, Outcome, StoredMembership},
+        },
+        store::change::Change,
+    },
+    pb::{
+        Resource, Type,
+        generated::{
+            hashicorp::consul::internal::storage::raft::{self as wire, LogType, log::Request},
+            resource_store::peer::v1 as peer,
+        },
+    },
+};
+
+/// What watches are told.
+#[derive(Debug)]
+pub(super) enum Told {
+    Change(Change),
+    Restored,
+}
+
+/// Applies entries to contents that nobody else sees yet.
+pub(super) struct Applying<'a> {
+    pub(super) contents: Contents,
+    pub(super) retired: &'a RetiredTypes,
+    /// What to tell once the contents can be read, in the order of the log.
+    pub(super) told: Vec<Told>,
+}
+
+impl Applying<'_> {
+    pub(super) fn apply(&mut self, entry: Entry) -> Outcome {
+        let log_id = entry.log_id;
+        let outcome = match entry.payload {
+            EntryPayload::Blank => Outcome::Nothing,
+            EntryPayload::Normal(proposal) => {
+                let index = log_id.index.saturating_add(self.contents.version_offset);
+                match &proposal.content {
+                    Content::Log(log) => self.apply_log(log, index),
+                    Content::Restore(step) => self.restore(step, log_id.index, index),
+                }
+            }
+            EntryPayload::Membership(membership) => {
+                self.contents.membership = StoredMembership::new(Some(log_id), membership);
+                Outcome::Nothing
+            }
+        };
+        self.contents.applied = Some(log_id);
+        outcome
+    }
+
+    /// Takes a step of a restore. After its end versions count on from the
+    /// highest one that came, so that none comes twice.
+    fn restore(&mut self, step: &Bytes, entry: u64, index: u64) -> Outcome {
+        let step = match peer::RestoreStep::decode(step.clone()) {
+            Ok(step) => step,
+            Err(error) => {
+                return Outcome::Malformed(format!("failed to decode request: {error}"));
+            }
+        };
+        let done = restore::apply(&mut self.contents, step, index);
+        if let Ok(Done::Shown(highest)) = done {
+            self.contents.version_offset = highest.saturating_sub(entry);
+            self.told.push(Told::Restored);
+        }
+        Outcome::Restored(done.map(|_| ()))
+    }
+
+    fn apply_log(&mut self, log: &Bytes, index: u64) -> Outcome {
+        let log = match wire::Log::decode(log.clone()) {
+            Ok(log) => log,
+            Err(error) => {
+                return Outcome::Malformed(format!("failed to decode request: {error}"));
+            }
+        };
+        match (LogType::try_from(log.r#type), log.request) {
+            (
+                Ok(LogType::Write),
+                Some(Request::Write(wire::WriteRequest { resource: Some(resource) })),
+            ) => self.write(resource, index),
+            (
+                Ok(LogType::Delete),
+                Some(Request::Delete(wire::DeleteRequest { id: Some(id), version })),
+            ) => {
+                if self.is_retired(id.r#type.as_ref()) {
+                    return Outcome::Deleted(Ok(()));
+                }
+                let deleted = self.contents.resources.delete(&id, &version, index);
+                Outcome::Deleted(deleted.map(|change| self.told.extend(change.map(Told::Change))))
+            }
+            (Ok(LogType::Write | LogType::Delete), _) => {
+                Outcome::Malformed("request without content".to_owned())
+            }
+            (Ok(LogType::Unspecified) | Err(_), _) => {
+                Outcome::Malformed(format!("unexpected request type: {}", log.r#type))
+            }
+        }
+    }
+
+    fn write(&mut self, resource: Resource, index: u64) -> Outcome {
+        if resource.id.is_none() {
+            return Outcome::Malformed("resource has no id".to_owned());
+        }
+        if self.is_retired(resource.resource_type()) {
+            return Outcome::Written(Ok(Arc::new(resource)));
+        }
+        let written = self.contents.resources.write(resource, index.to_string(), index);
+        Outcome::Written(written.map(|change| {
+            let stored = Arc::clone(&change.resource);
+            self.told.push(Told::Change(change));
+            stored
+        }))
+    }
+
+    fn is_retired(&self, ty: Option<&Type>) -> bool {
+        let retired = ty.filter(|ty| self.retired.contains(ty));
+        if let Some(ty) = retired {
+            tracing::warn!(r#type = %ty, "ignoring operation for retired type");
+        }
+        retired.is_some()
+    }
+}
