@@ -50,6 +50,10 @@ impl DriverKind for TerraformKind {
         "terraform"
     }
 
+    fn compatible_with(&self) -> Option<String> {
+        Some(format!("Terraform {}", crate::REQUIRED_VERSION))
+    }
+
     fn task_blocks(&self) -> &'static [&'static str] {
         &REFUSED
     }

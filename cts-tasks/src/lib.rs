@@ -28,7 +28,8 @@
 //! ```
 //!
 //! Features, all off by default: `api` serves the HTTP API (`ApiServer`),
-//! `client` is its typed client, `testing` brings a driver that records what it is told.
+//! `client` is its typed client, `program` is the whole command line of a program
+//! (`program::Program`), `testing` brings a driver that records what it is told.
 //!
 //! Source: Consul-Terraform-Sync 0.9 and its documentation.
 #![forbid(unsafe_code)]
@@ -37,6 +38,7 @@
 mod api;
 #[cfg(feature = "client")]
 pub mod client;
+mod cluster_kind;
 pub mod config;
 mod cron;
 mod daemon;
@@ -51,6 +53,8 @@ mod inputs;
 mod literal;
 mod measure;
 mod permit;
+#[cfg(feature = "program")]
+pub mod program;
 mod registration;
 mod stop;
 pub mod store;
@@ -63,6 +67,7 @@ pub mod wire;
 
 #[cfg(feature = "api")]
 pub use api::{ApiServer, Exposition};
+pub use cluster_kind::{ClusterKind, ClusterSettings};
 pub use config::{Config, ConfigValue, ConsulConfig, ProviderBlock};
 pub use cron::{Cron, InvalidCron};
 pub use daemon::{Daemon, DaemonOptions, Reloaded};
@@ -98,3 +103,8 @@ pub(crate) const PLAIN_TO_TLS: &str = "Client sent an HTTP request to an HTTPS s
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
+
+/// The code of the workspace's README, too.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct WorkspaceReadme;

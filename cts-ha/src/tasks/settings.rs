@@ -1,12 +1,13 @@
-use std::{net::Ipv6Addr, time::Duration};
+use std::{net::Ipv6Addr, sync::Arc, time::Duration};
 
 use consul_watch::GoDuration;
 use cts_tasks::{
-    Config, ConfigValue, Diagnostic, Place,
+    ClusterKind, ClusterSettings, Config, ConfigValue, DaemonOptions, Diagnostic, Place,
     config::{BlockKind, Entry, ValueKind},
 };
 use http::uri::Authority;
 
+use super::cluster::{ClusterOptions, CtsCluster};
 use crate::Timing;
 
 /// The block's name.
@@ -131,6 +132,27 @@ impl BlockKind for HighAvailabilityKind {
         let mut errors = Vec::new();
         read(body, &mut errors);
         errors
+    }
+}
+
+impl ClusterKind for HighAvailabilityKind {
+    fn is_configured(&self, config: &Config) -> Result<bool, Vec<Diagnostic>> {
+        HighAvailability::of(config).map(|settings| settings.is_some())
+    }
+
+    fn join(
+        &self,
+        config: &Config,
+        settings: ClusterSettings,
+        options: &mut DaemonOptions,
+    ) -> Result<(), Vec<Diagnostic>> {
+        let Some(block) = HighAvailability::of(config)? else { return Ok(()) };
+        let mut cluster = ClusterOptions::default();
+        cluster.reset_storage = settings.reset_storage;
+        let cluster = CtsCluster::new(config, block, cluster)
+            .map_err(|error| vec![Diagnostic::error(consul_watch::error_chain(&error))])?;
+        Arc::new(cluster).join(options);
+        Ok(())
     }
 }
 
