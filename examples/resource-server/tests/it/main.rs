@@ -1,6 +1,8 @@
 //! The built programs, as an operator uses them.
 #![expect(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
+#[path = "../../../consul-terraform-sync/tests/it/clock.rs"]
+mod clock;
 mod cluster_import;
 mod cluster_mistakes;
 mod durability;
