@@ -143,7 +143,8 @@ fn daemon_options(
     mode: Mode,
     reset_storage: bool,
 ) -> Result<DaemonOptions, Vec<Diagnostic>> {
-    let mut options = DaemonOptions { rules: Some(rules), ..DaemonOptions::default() };
+    let mut options = DaemonOptions::default();
+    options.rules = Some(rules);
     let cluster = match &program.cluster {
         Some(cluster) if cluster.is_configured(config)? => cluster,
         _ => {
@@ -168,7 +169,9 @@ fn daemon_options(
             ]);
         }
         Mode::Daemon => {
-            cluster.join(config, ClusterSettings { reset_storage }, &mut options)?;
+            let mut settings = ClusterSettings::default();
+            settings.reset_storage = reset_storage;
+            cluster.join(config, settings, &mut options)?;
         }
     }
     Ok(options)

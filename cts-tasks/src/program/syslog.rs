@@ -123,7 +123,10 @@ mod tests {
     use crate::program::log_format::Hclog;
 
     fn config(facility: &str, name: &str) -> SyslogConfig {
-        SyslogConfig { facility: facility.parse().unwrap(), name: name.to_owned() }
+        let mut config = SyslogConfig::default();
+        config.facility = facility.parse().unwrap();
+        config.name = name.to_owned();
+        config
     }
 
     fn daemon(path: &Path) -> UnixDatagram {
