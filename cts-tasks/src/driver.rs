@@ -108,6 +108,16 @@ pub trait DriverFactory: fmt::Debug + Send + Sync + 'static {
         Ok(())
     }
 
+    /// Checks what [`DriverFactory::start`] checks, without changing anything, and says what
+    /// was found: which tool, where. `None`, the default, where there is nothing to check.
+    ///
+    /// # Errors
+    ///
+    /// As [`DriverFactory::start`].
+    async fn check(&self) -> Result<Option<String>> {
+        Ok(None)
+    }
+
     /// Makes the driver of one task. Touches nothing outside.
     ///
     /// # Errors

@@ -58,6 +58,7 @@ pub mod program;
 mod registration;
 mod stop;
 pub mod store;
+mod stream_event;
 mod task;
 #[cfg(feature = "testing")]
 pub mod testing;
@@ -77,7 +78,9 @@ pub use driver::{
     Action, ApplyRequest, Changes, Driver, DriverFactory, DriverKind, DriverSettings, Notes,
     Outcome, Plan, PlanId, PlanPurpose, Progress, RunContext, Silent,
 };
-pub use engine::{Engine, EngineOptions, FirstRun, Inspection, ProgressLine, Retry};
+pub use engine::{
+    CurrentInputs, Engine, EngineOptions, FirstRun, Follower, Inspection, ProgressLine, Retry,
+};
 pub use error::{BoxError, Error, Result};
 pub use event::{Event, EventConfig, EventError, Status};
 pub use guard::{Guard, Objection, Waiting};
@@ -86,6 +89,7 @@ pub use literal::{InvalidNumber, Literal, NotLiteral, Number};
 pub use permit::{Cluster, Member, Permit, Role, Single};
 pub use stop::{Stop, StopReason};
 pub use store::{Change, Deletion, InputsDigest, MemoryStore, State, TaskStore};
+pub use stream_event::{StreamEvent, StreamEventKind};
 pub use task::{
     BufferPeriod, CatalogServicesSelection, Condition, InvalidTaskName, KvSelection,
     MatchingServices, ModuleInput, NamedService, ServiceSelection, Task, TaskName,

@@ -4,15 +4,18 @@
 mod arguments;
 mod completion;
 mod connection;
+mod doctor;
 mod exit;
 mod help;
 mod log_format;
 mod logging;
+mod look;
 mod metrics;
 mod output;
 mod reload;
 mod start;
 mod syslog;
+mod table;
 mod task;
 mod validate;
 
@@ -142,6 +145,8 @@ impl Program {
             Ok(Invocation::Start { flags, legacy }) => start::start(self, flags, legacy),
             Ok(Invocation::Validate(flags)) => validate::validate(self, &flags),
             Ok(Invocation::Task(command)) => task::run_command(self, &command),
+            Ok(Invocation::Status(flags)) => look::run_status(self, &flags),
+            Ok(Invocation::Doctor(flags)) => doctor::run_command(self, &flags),
             Ok(Invocation::InstallCompletion) => completion::install_for_user(self),
             Ok(Invocation::UninstallCompletion) => completion::uninstall_for_user(self),
             Err(refused) => {

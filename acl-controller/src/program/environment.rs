@@ -62,8 +62,8 @@ impl Environment {
     }
 
     pub(super) async fn aws(&self) -> Result<Aws, Failure> {
-        let mut settings = AwsSettings::default();
-        settings.region = Some(self.task.region(var("AWS_REGION").as_deref())?);
+        let region = Some(self.task.region(var("AWS_REGION").as_deref())?);
+        let settings = AwsSettings { region, ..AwsSettings::default() };
         Ok(Aws::connect(settings).await?)
     }
 }

@@ -147,8 +147,8 @@ impl ClusterKind for HighAvailabilityKind {
         options: &mut DaemonOptions,
     ) -> Result<(), Vec<Diagnostic>> {
         let Some(block) = HighAvailability::of(config)? else { return Ok(()) };
-        let mut cluster = ClusterOptions::default();
-        cluster.reset_storage = settings.reset_storage;
+        let cluster =
+            ClusterOptions { reset_storage: settings.reset_storage, ..ClusterOptions::default() };
         let cluster = CtsCluster::new(config, block, cluster)
             .map_err(|error| vec![Diagnostic::error(consul_watch::error_chain(&error))])?;
         Arc::new(cluster).join(options);

@@ -1,6 +1,7 @@
 //! The command line.
 
 mod connection;
+mod look;
 mod start;
 mod task;
 
@@ -12,6 +13,7 @@ use clap::{
 };
 
 pub(crate) use connection::ConnectionFlags;
+pub(crate) use look::{DoctorFlags, EventsFlags, LookFlags, LookTaskFlags};
 pub(crate) use start::{ConfigurationFlags, StartFlags};
 pub(crate) use task::{ApprovedFlags, CreateFlags, NamedFlags, TaskCommand};
 
@@ -29,6 +31,8 @@ pub(crate) enum Invocation {
     },
     Validate(ConfigurationFlags),
     Task(TaskCommand),
+    Status(LookFlags),
+    Doctor(DoctorFlags),
     InstallCompletion,
     UninstallCompletion,
 }
@@ -65,10 +69,19 @@ struct CommandLine {
 
 #[derive(Debug, Subcommand)]
 enum Subcommands {
+    /// Checks what start would need, and changes nothing: Consul, the rights of its token,
+    /// the driver's tool, the limits of this process.
+    #[command(args_override_self = true, override_usage = "doctor [options]")]
+    Doctor(DoctorFlags),
     /// Starts the daemon: watches Consul and runs the tasks of the configuration.
     #[command(args_override_self = true, override_usage = "start [options]")]
     Start(StartFlags),
-    /// Creates, deletes, enables, disables and runs tasks of a running daemon.
+    /// Shows health, role and tasks of a running daemon. Ends with 0 when all is well, 17
+    /// when a plan waits for approval, 18 when the last run of a task failed, and 19 when the
+    /// daemon is not healthy.
+    #[command(args_override_self = true, override_usage = "status [options]")]
+    Status(LookFlags),
+    /// Lists, shows, creates, deletes, enables, disables and runs tasks of a running daemon.
     #[command(subcommand, override_usage = "task <command> [options] [args]")]
     Task(TaskCommand),
     /// Checks a configuration and changes nothing. Every mistake is shown at once,
@@ -126,6 +139,10 @@ impl Invocation {
             Some(Subcommands::Validate(flags)) => Ok(Self::Validate(
                 flags.with_configuration(&arguments).ok_or_else(|| no_configuration(program))?,
             )),
+            Some(Subcommands::Doctor(flags)) => Ok(Self::Doctor(
+                flags.with_configuration(&arguments).ok_or_else(|| no_configuration(program))?,
+            )),
+            Some(Subcommands::Status(flags)) => Ok(Self::Status(flags)),
             Some(Subcommands::Task(command)) => command.checked(program).map(Self::Task),
             None => {
                 let flags = parsed.start.with_configuration(&arguments);

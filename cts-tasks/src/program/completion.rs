@@ -119,7 +119,7 @@ pub(crate) fn candidates(
         match path.as_slice() {
             ["task", "enable"] => tasks(Wanted::Disabled),
             ["task", "disable" | "run"] => tasks(Wanted::Enabled),
-            ["task", "delete"] => tasks(Wanted::All),
+            ["task", "delete" | "events" | "inputs" | "show"] => tasks(Wanted::All),
             ["task", "approve" | "discard" | "plan"] => tasks(Wanted::Waiting),
             _ => Vec::new(),
         }
@@ -162,9 +162,12 @@ mod tests {
 
     #[test]
     fn commands_are_completed() {
-        assert_eq!(complete("consul-terraform-sync "), ["start", "task", "validate"]);
-        assert_eq!(complete("consul-terraform-sync sta"), ["start"]);
-        assert_eq!(complete("/usr/bin/consul-terraform-sync task e"), ["enable"]);
+        assert_eq!(
+            complete("consul-terraform-sync "),
+            ["doctor", "start", "status", "task", "validate"]
+        );
+        assert_eq!(complete("consul-terraform-sync star"), ["start"]);
+        assert_eq!(complete("/usr/bin/consul-terraform-sync task e"), ["enable", "events"]);
         let below = complete("consul-terraform-sync task ");
         for name in ["create", "delete", "disable", "enable"] {
             assert!(below.contains(&name.to_owned()), "{below:?}");

@@ -20,6 +20,13 @@ pub(crate) enum Exit {
     Config = 15,
     /// The driver's tool cannot be used.
     DriverInstall = 16,
+    /// Nothing was applied, since a plan waits for approval. Not a code of upstream's.
+    Waiting = 17,
+    /// The last run of a task failed, as `status` found it. Not a code of upstream's.
+    TaskFailed = 18,
+    /// The instance is not healthy, as `status` found it, or `doctor` found what keeps it
+    /// from starting. Not a code of upstream's.
+    Unhealthy = 19,
     /// There is no such command.
     UnknownCommand = 127,
 }

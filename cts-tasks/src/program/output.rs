@@ -12,6 +12,8 @@ pub(crate) struct Terminal<'a> {
     pub(crate) input: &'a mut (dyn io::BufRead + Send),
     pub(crate) output: &'a mut (dyn Write + Send),
     pub(crate) errors: &'a mut (dyn Write + Send),
+    /// Whether somebody watches `errors`.
+    pub(crate) watched: bool,
 }
 
 /// What became of a question for approval.
@@ -41,6 +43,11 @@ impl Terminal<'_> {
         writeln!(self.output, "{text}")
     }
 
+    /// Shows what was written so far.
+    pub(crate) fn flush(&mut self) -> io::Result<()> {
+        self.output.flush()
+    }
+
     pub(crate) fn blank(&mut self) -> io::Result<()> {
         writeln!(self.output)
     }
@@ -63,6 +70,15 @@ impl Terminal<'_> {
     pub(crate) fn warn(&mut self, text: &str) -> io::Result<()> {
         let text = wrapped(&format!("Warning: {text}"), "    ");
         writeln!(self.errors, "==> {}", text.trim_start())
+    }
+
+    /// What goes on while a command waits: indented for who watches, else as a line of a log.
+    pub(crate) fn progress(&mut self, task: &str, line: &str) -> io::Result<()> {
+        if self.watched {
+            return writeln!(self.errors, "    {line}");
+        }
+        let time = chrono::Local::now().format("%Y-%m-%dT%H:%M:%S%.3f%z");
+        writeln!(self.errors, "{time} [INFO]  progress: task_name={task} {line}")
     }
 
     /// Asks for a `yes`; anything else is a no, and so is a line without text.
@@ -150,8 +166,12 @@ mod tests {
         ] {
             let (mut output, mut errors) = (Vec::new(), Vec::new());
             let mut input = answer.as_bytes();
-            let mut terminal =
-                Terminal { input: &mut input, output: &mut output, errors: &mut errors };
+            let mut terminal = Terminal {
+                input: &mut input,
+                output: &mut output,
+                errors: &mut errors,
+                watched: false,
+            };
             assert_eq!(terminal.approved().unwrap(), approved, "{answer:?}");
             let said = String::from_utf8(output).unwrap();
             assert!(said.contains("Only 'yes' will be accepted to approve"), "{said}");
@@ -163,11 +183,30 @@ mod tests {
     fn steps_have_an_arrow_and_what_follows_is_indented() {
         let (mut output, mut errors) = (Vec::new(), Vec::new());
         let mut input = &b""[..];
-        let mut terminal = Terminal { input: &mut input, output: &mut output, errors: &mut errors };
+        let mut terminal =
+            Terminal { input: &mut input, output: &mut output, errors: &mut errors, watched: true };
         terminal.info("Waiting").unwrap();
         terminal.say("more").unwrap();
         terminal.error("unable", "because").unwrap();
         assert_eq!(String::from_utf8(output).unwrap(), "==> Waiting\n    more\n");
         assert_eq!(String::from_utf8(errors).unwrap(), "==> Error: unable\n    because\n");
+    }
+
+    #[test]
+    fn progress_is_a_line_of_a_log_where_nobody_watches() {
+        for watched in [true, false] {
+            let (mut output, mut errors) = (Vec::new(), Vec::new());
+            let mut input = &b""[..];
+            let mut terminal =
+                Terminal { input: &mut input, output: &mut output, errors: &mut errors, watched };
+            terminal.progress("web", "create x: creating").unwrap();
+            let text = String::from_utf8(errors).unwrap();
+            if watched {
+                assert_eq!(text, "    create x: creating\n");
+            } else {
+                assert!(text.ends_with("[INFO]  progress: task_name=web create x: creating\n"));
+            }
+            assert!(output.is_empty());
+        }
     }
 }

@@ -143,8 +143,7 @@ fn daemon_options(
     mode: Mode,
     reset_storage: bool,
 ) -> Result<DaemonOptions, Vec<Diagnostic>> {
-    let mut options = DaemonOptions::default();
-    options.rules = Some(rules);
+    let mut options = DaemonOptions { rules: Some(rules), ..DaemonOptions::default() };
     let cluster = match &program.cluster {
         Some(cluster) if cluster.is_configured(config)? => cluster,
         _ => {
@@ -169,9 +168,7 @@ fn daemon_options(
             ]);
         }
         Mode::Daemon => {
-            let mut settings = ClusterSettings::default();
-            settings.reset_storage = reset_storage;
-            cluster.join(config, settings, &mut options)?;
+            cluster.join(config, ClusterSettings { reset_storage }, &mut options)?;
         }
     }
     Ok(options)

@@ -123,10 +123,7 @@ mod tests {
     use crate::program::log_format::Hclog;
 
     fn config(facility: &str, name: &str) -> SyslogConfig {
-        let mut config = SyslogConfig::default();
-        config.facility = facility.parse().unwrap();
-        config.name = name.to_owned();
-        config
+        SyslogConfig { facility: facility.parse().unwrap(), name: name.to_owned() }
     }
 
     fn daemon(path: &Path) -> UnixDatagram {

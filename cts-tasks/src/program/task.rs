@@ -7,27 +7,41 @@ mod enable;
 mod plan;
 mod run;
 
-use std::io;
+use std::{
+    io::{self, IsTerminal as _},
+    time::Duration,
+};
 
-use crate::client::{self, Client};
+use crate::{
+    StreamEventKind,
+    client::{self, Client, EventFilter},
+};
 
 use crate::program::{
     Program,
     arguments::{ConnectionFlags, TaskCommand},
     connection::{self, process_environment},
     exit::Exit,
+    look,
     output::{Approval, Terminal},
 };
 
 /// Runs a command to its end, on the terminal of the process.
 pub(crate) fn run_command(program: &Program, command: &TaskCommand) -> Exit {
+    on_terminal(async |terminal| execute(program, command, terminal).await)
+}
+
+/// Runs something to its end, on the terminal of the process.
+pub(crate) fn on_terminal(work: impl AsyncFnOnce(&mut Terminal<'_>) -> io::Result<Exit>) -> Exit {
     let (mut input, mut output, mut errors) =
         (io::BufReader::new(io::stdin()), io::stdout(), io::stderr());
-    let mut terminal = Terminal { input: &mut input, output: &mut output, errors: &mut errors };
+    let watched = errors.is_terminal();
+    let mut terminal =
+        Terminal { input: &mut input, output: &mut output, errors: &mut errors, watched };
     let ended = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .and_then(|runtime| runtime.block_on(execute(program, command, &mut terminal)));
+        .and_then(|runtime| runtime.block_on(work(&mut terminal)));
     // Whoever read the output has gone; so there is nobody to tell.
     ended.unwrap_or(Exit::Error)
 }
@@ -46,6 +60,9 @@ async fn execute(
         | TaskCommand::Discard(flags)
         | TaskCommand::Plan(flags)
         | TaskCommand::Run(flags) => &flags.connection,
+        TaskCommand::Events(flags) => &flags.look.named.connection,
+        TaskCommand::Inputs(flags) | TaskCommand::Show(flags) => &flags.named.connection,
+        TaskCommand::List(flags) => &flags.connection,
     };
     let client = match connect(program, connection, terminal)? {
         Ok(client) => client,
@@ -58,12 +75,16 @@ async fn execute(
         TaskCommand::Disable(flags) => disable::disable(flags, &client, terminal).await,
         TaskCommand::Discard(flags) => plan::discard(flags, &client, terminal).await,
         TaskCommand::Enable(flags) => enable::enable(program, flags, &client, terminal).await,
+        TaskCommand::Events(flags) => look::events(flags, &client, terminal).await,
+        TaskCommand::Inputs(flags) => look::inputs(flags, &client, terminal).await,
+        TaskCommand::List(flags) => look::list(flags, &client, terminal).await,
+        TaskCommand::Show(flags) => look::show(flags, &client, terminal).await,
         TaskCommand::Plan(flags) => plan::show(flags, &client, terminal).await,
         TaskCommand::Run(flags) => run::run(program, flags, &client, terminal).await,
     }
 }
 
-fn connect(
+pub(crate) fn connect(
     program: &Program,
     flags: &ConnectionFlags,
     terminal: &mut Terminal<'_>,
@@ -80,9 +101,38 @@ fn connect(
     }
 }
 
+/// Longest time to find out whether the daemon tells what goes on.
+const TO_FOLLOW: Duration = Duration::from_secs(2);
+
+/// Waits for an answer about a task, and shows meanwhile what its driver does.
+async fn with_progress<T: Send>(
+    name: &str,
+    client: &Client,
+    terminal: &mut Terminal<'_>,
+    answer: impl Future<Output = T> + Send,
+) -> io::Result<T> {
+    let mut following = client.follow(EventFilter::of_task(name));
+    // A daemon that does not tell answers all the same.
+    let begun = tokio::time::timeout(TO_FOLLOW, following.begin()).await;
+    let mut tells = matches!(begun, Ok(Ok(())));
+    tokio::pin!(answer);
+    loop {
+        let events = tokio::select! {
+            answer = &mut answer => return Ok(answer),
+            events = following.next(), if tells => events,
+        };
+        tells = events.is_ok();
+        for event in events.into_iter().flatten() {
+            if let StreamEventKind::Progress { line } = event.kind {
+                terminal.progress(name, &line)?;
+            }
+        }
+    }
+}
+
 /// Which of upstream's two ways of telling a refusal a command has.
 #[derive(Debug, Clone, Copy)]
-enum Wording {
+pub(crate) enum Wording {
     /// `request returned 404 status code with error: …`
     Update,
     /// `404 Not Found: …, see logs for more details (Request ID: …)`
@@ -90,7 +140,7 @@ enum Wording {
 }
 
 /// Tells what could not be done, why, and what helps.
-fn failed(
+pub(crate) fn failed(
     what: &str,
     error: &client::Error,
     wording: Wording,

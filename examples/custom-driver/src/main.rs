@@ -1,5 +1,5 @@
-//! A program of your own: for each task it keeps a file of HAProxy backends in line with what
-//! Consul knows to be healthy, and reloads HAProxy by a command.
+//! A program of your own: for each task it keeps a file of `HAProxy` backends in line with what
+//! Consul knows to be healthy, and reloads `HAProxy` by a command.
 
 use std::{path::PathBuf, process::ExitCode, sync::Arc};
 

@@ -98,6 +98,26 @@ impl Sync {
         }
     }
 
+    /// Gives it a command, and prints what that says.
+    pub(crate) async fn ask(&self, command: &[&str]) -> Result<(), Error> {
+        let port = self.port().ok_or("not served yet")?;
+        let output = Command::new(binary()?)
+            .args(command)
+            .env("CTS_ADDRESS", format!("http://127.0.0.1:{port}"))
+            .stdin(Stdio::null())
+            .output()
+            .await?;
+        println!("\n# consul-terraform-sync {}\n", command.join(" "));
+        for line in String::from_utf8(output.stdout)?.lines() {
+            println!("  {line}");
+        }
+        if output.status.success() {
+            return Ok(());
+        }
+        let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
+        Err(self.with_log(&format!("{}: {complaint}", output.status).into()))
+    }
+
     /// Asks it to end and waits for that.
     pub(crate) async fn stop(mut self) -> Result<(), Error> {
         let pid = self.child.id().ok_or("it has ended already")?;

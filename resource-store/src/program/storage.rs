@@ -113,9 +113,11 @@ async fn open_file(folder: &Path, options: &StorageOptions) -> Result<DurableBac
     }
     std::fs::create_dir_all(folder)
         .map_err(|error| format!("cannot make the folder {}: {error}", folder.display()))?;
-    let mut how = DurableOptions::default();
-    how.sync = options.sync;
-    how.cache_bytes = usize::try_from(options.cache)?.saturating_mul(1 << 20);
-    how.check_on_open = !options.no_check;
+    let how = DurableOptions {
+        sync: options.sync,
+        cache_bytes: usize::try_from(options.cache)?.saturating_mul(1 << 20),
+        check_on_open: !options.no_check,
+        ..DurableOptions::default()
+    };
     Ok(DurableBackend::open(folder.join(STORE_FILE), how).await?)
 }

@@ -2,7 +2,7 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Subcommand};
 
-use super::{ConnectionFlags, Refused, go_bool};
+use super::{ConnectionFlags, EventsFlags, LookFlags, LookTaskFlags, Refused, go_bool};
 use crate::program::{Program, exit::Exit};
 
 /// The commands below `task`.
@@ -32,12 +32,26 @@ pub(crate) enum TaskCommand {
     /// approved; then the task is enabled and run.
     #[command(args_override_self = true, override_usage = "task enable [options] <task name>")]
     Enable(ApprovedFlags),
+    /// Shows what happened to a task, the newest at the end: its last runs, and with -follow
+    /// what happens from now on.
+    #[command(args_override_self = true, override_usage = "task events [options] <task name>")]
+    Events(EventsFlags),
+    /// Shows what the module of a task would get now, and the difference from what was last
+    /// applied.
+    #[command(args_override_self = true, override_usage = "task inputs [options] <task name>")]
+    Inputs(LookTaskFlags),
+    /// Lists the tasks, with the state of each.
+    #[command(args_override_self = true, override_usage = "task list [options]")]
+    List(LookFlags),
     /// Shows the plan of a task that waits for approval.
     #[command(args_override_self = true, override_usage = "task plan [options] <task name>")]
     Plan(NamedFlags),
     /// Runs a task now, whether or not anything has changed, and waits for the end.
     #[command(args_override_self = true, override_usage = "task run [options] <task name>")]
     Run(NamedFlags),
+    /// Shows a task: its configuration, what it gets, its last runs, and the plan that waits.
+    #[command(args_override_self = true, override_usage = "task show [options] <task name>")]
+    Show(LookTaskFlags),
 }
 
 /// Whether the operator is asked.
@@ -111,7 +125,9 @@ impl TaskCommand {
                 );
                 return Err(Refused { message, exit: Exit::RequiredFlags });
             }
-            Self::Create(_) => {}
+            Self::Create(_) | Self::List(_) => {}
+            Self::Events(flags) => flags.look.named.check()?,
+            Self::Inputs(flags) | Self::Show(flags) => flags.named.check()?,
             Self::Approve(flags) | Self::Delete(flags) | Self::Enable(flags) => {
                 flags.named.check()?;
             }

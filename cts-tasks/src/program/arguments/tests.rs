@@ -120,6 +120,27 @@ fn a_file_without_its_flag_is_told_the_flag() {
 }
 
 #[test]
+fn a_look_takes_its_flags() {
+    let Invocation::Status(flags) = parse("status -json -http-addr=http://a:1").unwrap() else {
+        panic!("no status");
+    };
+    assert!(flags.output.json && flags.connection.http_addr.as_deref() == Some("http://a:1"));
+    let Invocation::Task(TaskCommand::Events(flags)) = parse("task events -follow web").unwrap()
+    else {
+        panic!("no events");
+    };
+    assert!(flags.follow && !flags.look.output.json && flags.look.named.name() == "web");
+    let Invocation::Doctor(flags) = parse("doctor -config-dir d -config-file=a.hcl").unwrap()
+    else {
+        panic!("no doctor");
+    };
+    assert_eq!(flags.configuration.paths, ["d", "a.hcl"].map(PathBuf::from));
+    for line in ["doctor", "task show", "task events", "task inputs"] {
+        assert_eq!(parse(line).unwrap_err().exit, Exit::RequiredFlags, "{line}");
+    }
+}
+
+#[test]
 fn version_and_help_are_no_mistakes() {
     for line in ["-version", "--version", "-v"] {
         assert_eq!(parse(line).unwrap(), Invocation::Version);
@@ -136,7 +157,10 @@ fn version_and_help_are_no_mistakes() {
 fn help_of_every_command_has_upstreams_form() {
     let usage = |line: &str| help(line).lines().next().unwrap_or_default().to_owned();
     let rest = "[options] <task name>";
-    for command in ["enable", "disable", "delete", "run", "plan", "approve", "discard"] {
+    for command in [
+        "enable", "disable", "delete", "run", "plan", "approve", "discard", "events", "inputs",
+        "show",
+    ] {
         let expected = format!("Usage: consul-terraform-sync task {command} {rest}");
         assert_eq!(usage(&format!("task {command} -help")), expected);
     }
@@ -144,6 +168,13 @@ fn help_of_every_command_has_upstreams_form() {
         usage("task create -h"),
         "Usage: consul-terraform-sync task create [options] --task-file=<task config>"
     );
+    for line in ["status -h", "doctor -h", "task list -h", "task events -h"] {
+        let text = help(line);
+        assert!(
+            text.contains("-json false") && text.lines().all(|line| line.len() <= 78),
+            "{text}"
+        );
+    }
     for command in ["create", "enable", "delete"] {
         let text = help(&format!("task {command} -h"));
         assert!(text.contains("auto-approve false"), "{text}");

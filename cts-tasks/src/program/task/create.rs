@@ -9,7 +9,7 @@ use crate::{
 
 use super::{
     Wording, approve_plan, failed, generating_plan, plan::tell_if_one_waits, show_plan,
-    unless_approved,
+    unless_approved, with_progress,
 };
 use crate::program::{Program, arguments::CreateFlags, exit::Exit, output::Terminal};
 
@@ -26,7 +26,8 @@ pub(super) async fn create(
     terminal.blank()?;
     terminal.say(&generating_plan(program))?;
     terminal.blank()?;
-    let inspected = match client.inspect_new_task(&task).await {
+    let inspecting = client.inspect_new_task(&task);
+    let inspected = match with_progress(name, client, terminal, inspecting).await? {
         Ok(inspected) => inspected,
         Err(error) => {
             let what = format!("unable to generate plan for '{name}'");
@@ -55,7 +56,8 @@ pub(super) async fn create(
     terminal
         .say("This may take some time. The daemon goes on with it, even if this command ends.")?;
     terminal.blank()?;
-    match client.create_task(&task, FirstRun::Now).await {
+    let creating = client.create_task(&task, FirstRun::Now);
+    match with_progress(name, client, terminal, creating).await? {
         Ok(created) => {
             terminal.info(&format!("Task '{name}' created"))?;
             terminal.say(&format!("Request ID: '{}'", id(created.request_id.as_deref())))?;

@@ -4,7 +4,7 @@ use crate::{FirstRun, client::Client};
 
 use super::{
     Wording, approve_plan, failed, generating_plan, plan::tell_if_one_waits, show_plan,
-    unless_approved,
+    unless_approved, with_progress,
 };
 use crate::program::{Program, arguments::ApprovedFlags, exit::Exit, output::Terminal};
 
@@ -20,7 +20,8 @@ pub(super) async fn enable(
     terminal.blank()?;
     terminal.say(&generating_plan(program))?;
     terminal.blank()?;
-    let inspected = match client.inspect_enabled(name, true).await {
+    let inspecting = client.inspect_enabled(name, true);
+    let inspected = match with_progress(name, client, terminal, inspecting).await? {
         Ok(inspected) => inspected.value,
         Err(error) => {
             let what = format!("unable to generate plan for '{name}'");
@@ -41,7 +42,8 @@ pub(super) async fn enable(
         terminal.blank()?;
         first_run = FirstRun::Now;
     }
-    match client.set_enabled(name, true, first_run).await {
+    let enabling = client.set_enabled(name, true, first_run);
+    match with_progress(name, client, terminal, enabling).await? {
         Ok(_) => {
             terminal.info(&format!("'{name}' enable complete!"))?;
             if first_run == FirstRun::Now {

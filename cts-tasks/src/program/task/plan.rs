@@ -4,7 +4,7 @@ use std::io;
 
 use crate::{client::Client, wire::PlanDocument};
 
-use super::{Wording, failed, unless_approved};
+use super::{Wording, failed, unless_approved, with_progress};
 use crate::program::{
     Program,
     arguments::{ApprovedFlags, NamedFlags},
@@ -44,7 +44,8 @@ pub(super) async fn approve(
     }
     terminal.info(&format!("Applying the plan of '{name}'..."))?;
     terminal.blank()?;
-    match client.approve_plan(name, &plan.id).await {
+    let approving = client.approve_plan(name, &plan.id);
+    match with_progress(name, client, terminal, approving).await? {
         Ok(_) => {
             terminal.info(&format!("'{name}' approve complete!"))?;
             Ok(Exit::Ok)

@@ -2,7 +2,7 @@ use std::io;
 
 use crate::client::Client;
 
-use super::{Wording, failed, plan::tell_waiting};
+use super::{Wording, failed, plan::tell_waiting, with_progress};
 use crate::program::{Program, arguments::NamedFlags, exit::Exit, output::Terminal};
 
 /// Runs a task now, whether or not anything has changed, and waits for the end.
@@ -15,7 +15,7 @@ pub(super) async fn run(
     let name = flags.name();
     terminal.info(&format!("Running '{name}'..."))?;
     terminal.blank()?;
-    match client.run_task(name).await {
+    match with_progress(name, client, terminal, client.run_task(name)).await? {
         Ok(ran) => match ran.value.waiting_plan {
             None => {
                 terminal.info(&format!("'{name}' run complete!"))?;
@@ -23,7 +23,7 @@ pub(super) async fn run(
             }
             Some(plan) => {
                 tell_waiting(program, name, plan.as_str(), terminal)?;
-                Ok(Exit::Error)
+                Ok(Exit::Waiting)
             }
         },
         Err(error) => failed(&format!("unable to run '{name}'"), &error, Wording::Update, terminal),

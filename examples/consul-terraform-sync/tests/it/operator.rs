@@ -255,7 +255,7 @@ async fn a_plan_that_waits_is_shown_approved_and_discarded_on_the_command_line()
     assert_eq!(discarded.code, Some(0), "{}", discarded.complained);
     assert!(discarded.said.contains("==> 'web' discard complete!"), "{}", discarded.said);
     let run = operate(&sync, folder, &["task", "run", "web"], "").await;
-    assert_eq!((run.code, run.said.as_str()), (Some(11), "==> Running 'web'...\n\n"));
+    assert_eq!((run.code, run.said.as_str()), (Some(17), "==> Running 'web'...\n\n"));
     assert!(run.complained.contains("a plan of 'web' waits for approval"), "{}", run.complained);
     assert_eq!(applied(folder, "web"), "web-1");
     let approved = operate(&sync, folder, &["task", "approve", "-auto-approve", "web"], "").await;

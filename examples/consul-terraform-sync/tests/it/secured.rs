@@ -14,13 +14,13 @@ use crate::{
 };
 
 /// A certificate authority, and the files that it has signed.
-struct Authority {
+pub(crate) struct Authority {
     folder: PathBuf,
     issuer: Issuer<'static, KeyPair>,
 }
 
 impl Authority {
-    fn new(folder: &Path) -> Self {
+    pub(crate) fn new(folder: &Path) -> Self {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -43,7 +43,7 @@ impl Authority {
     }
 
     /// Writes `<name>.pem` and `<name>.key`.
-    fn sign(&self, name: &str) {
+    pub(crate) fn sign(&self, name: &str) {
         let key = KeyPair::generate().unwrap();
         let params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
         let certificate = params.signed_by(&key, &self.issuer).unwrap();
@@ -54,7 +54,7 @@ impl Authority {
 
 /// A daemon without tasks and with these settings, on a double of Consul.
 /// Nothing of it needs Terraform but that there is one.
-async fn daemon(
+pub(crate) async fn daemon(
     folder: &Path,
     settings: &str,
 ) -> (SyncProcess, consul_watch::testing::ServedConsul) {

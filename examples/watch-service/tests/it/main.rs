@@ -36,7 +36,7 @@ async fn every_change_is_printed(address: &str, consul: Client) {
     };
     says("web: 0 passing").await;
     let mut instance = AgentServiceRegistration::new("web");
-    instance.address = "10.0.0.1".to_owned();
+    "10.0.0.1".clone_into(&mut instance.address);
     instance.port = 80;
     consul.agent_register_service(&instance).await.unwrap();
     says("web: 1 passing").await;

@@ -5,38 +5,20 @@
 //! `cargo run -p controller --bin controller-demo`.
 #![expect(clippy::print_stdout, reason = "that is what it is for")]
 
+mod greeter;
+
 use std::sync::Arc;
 
-use async_trait::async_trait;
 use futures::StreamExt as _;
+use greeter::Greeter;
 use resource_store::{
-    Code, LocalClient, Registry, ResourceClient as _, ResourceData as _, ResourceService,
+    LocalClient, Registry, ResourceClient as _, ResourceData as _, ResourceService,
     backend::{WatchEvent, memory::MemoryBackend},
-    controller::{BoxError, Controller, Manager, Outcome, Reconciler, Request, Runtime},
+    controller::{BoxError, Controller, Manager},
     demo::{self, v2::Artist},
     pb::WatchListRequest,
 };
 use tokio_util::sync::CancellationToken;
-
-#[derive(Debug)]
-struct Greeter;
-
-#[async_trait]
-impl Reconciler for Greeter {
-    async fn reconcile(&self, runtime: &Runtime, request: &Request) -> Result<Outcome, BoxError> {
-        let mut artist = match runtime.client.read(request.id.clone()).await {
-            Ok(artist) => artist,
-            Err(error) if error.code() == Code::NotFound => return Ok(Outcome::Done),
-            Err(error) => return Err(error.into()),
-        };
-        let greeting = format!("hello, {}", artist.name());
-        if artist.metadata.insert("greeting".to_owned(), greeting.clone()) != Some(greeting) {
-            // Conditional on the version that was read; who loses the race is asked again.
-            runtime.client.write(artist).await?;
-        }
-        Ok(Outcome::Done)
-    }
-}
 
 #[tokio::main]
 async fn main() -> Result<(), BoxError> {

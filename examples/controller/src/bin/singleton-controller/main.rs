@@ -11,26 +11,11 @@
 
 mod keeper;
 mod lease;
+mod member;
 
-use std::{process::ExitCode, sync::Arc};
+use std::process::ExitCode;
 
-use consul_watch::{Client, error_chain};
-use cts_ha::{Candidate, Consul, ConsulElector, ElectionOptions};
-use keeper::Keeper;
-use resource_store::{
-    GrpcClient, GrpcClientConfig, ResourceData as _,
-    controller::{BoxError, Controller, Leadership, Manager},
-    demo::v2::Artist,
-};
-use tokio_util::sync::CancellationToken;
-
-fn controller(name: &str) -> Controller {
-    let (starts, stops) = (name.to_owned(), name.to_owned());
-    Controller::new("keeper", Artist::resource_type())
-        .with_reconciler(Keeper::new(name))
-        .with_notify_start(move |_| println!("{starts} runs"))
-        .with_notify_stop(move |_| println!("{stops} runs no more"))
-}
+use consul_watch::error_chain;
 
 const USAGE: &str = "Usage: singleton-controller NAME [ADDRESS]
 
@@ -47,8 +32,8 @@ async fn main() -> ExitCode {
             println!("{USAGE}");
             Ok(())
         }
-        [name] if !name.starts_with('-') => run(name, "127.0.0.1:8502").await,
-        [name, address] if !name.starts_with('-') => run(name, address).await,
+        [name] if !name.starts_with('-') => member::run(name, "127.0.0.1:8502").await,
+        [name, address] if !name.starts_with('-') => member::run(name, address).await,
         _ => Err(USAGE.into()),
     };
     match ended {
@@ -58,37 +43,4 @@ async fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-async fn run(name: &str, address: &str) -> Result<(), BoxError> {
-    let client = GrpcClient::new(&GrpcClientConfig::new(&format!("http://{address}")))?;
-    let consul = Consul::new(Client::from_env()?);
-    let options = ElectionOptions::default();
-    let key = "singleton-controller/leader";
-    let elector = Arc::new(ConsulElector::new(&consul, key, Candidate::new(name), options)?);
-
-    let lease = Leadership::default();
-    let mut manager = Manager::new(client).with_lease(lease.clone());
-    manager.register(controller(name))?;
-    let (stop, give_up) = (CancellationToken::new(), CancellationToken::new());
-    println!("{name} waits");
-    let running = tokio::spawn(manager.run(stop.clone()));
-    let mut holding = tokio::spawn(lease::hold(Arc::clone(&elector), lease, give_up.clone()));
-    let early = tokio::select! {
-        ended = &mut holding => Some(ended),
-        interrupted = tokio::signal::ctrl_c() => {
-            interrupted?;
-            None
-        }
-    };
-    // The controllers end first, and only then may another process run them.
-    stop.cancel();
-    running.await??;
-    give_up.cancel();
-    match early {
-        Some(ended) => ended??,
-        None => holding.await??,
-    }
-    elector.farewell().await;
-    Ok(())
 }
