@@ -32,7 +32,7 @@ impl ResourceServer {
         demo::register(&mut registry).unwrap();
         let service = ResourceService::builder(registry, Arc::new(MemoryBackend::new())).build();
         let mut config = ServerConfig::default();
-        config.address = "127.0.0.1:0".to_owned();
+        "127.0.0.1:0".clone_into(&mut config.address);
         let server = Server::bind(service, config).await.unwrap();
         let address = server.local_addr().unwrap().to_string();
         let stop = CancellationToken::new();
