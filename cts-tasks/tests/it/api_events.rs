@@ -38,7 +38,7 @@ async fn running() -> (Scene, Api, Client) {
 /// Follows until there is an event that `wanted` takes; returns all until then.
 async fn until(
     following: &mut Following,
-    wanted: impl Fn(&StreamEvent) -> bool,
+    wanted: impl Fn(&StreamEvent) -> bool + Send + Sync,
 ) -> Vec<StreamEvent> {
     let mut all = Vec::new();
     let following = async {

@@ -74,18 +74,18 @@ impl Backends {
             return Ok(Outcome::Unchanged);
         }
         context.permit.check()?;
-        fs::write(&self.file, text).await.map_err(|error| self.failed(error))?;
+        fs::write(&self.file, text).await.map_err(|error| self.failed(&error))?;
         context.progress.report("the file is written, reloading");
         let mut reload = Command::new("sh");
         let failed = tokio::select! {
             done = reload.args(["-c", &self.reload]).kill_on_drop(true).output() => match done {
                 Ok(done) if done.status.success() => return Ok(Outcome::Applied(changes)),
-                Ok(done) => self.failed(String::from_utf8_lossy(&done.stderr)),
-                Err(error) => self.failed(error),
+                Ok(done) => self.failed(&String::from_utf8_lossy(&done.stderr)),
+                Err(error) => self.failed(&error),
             },
             reason = context.stop.stopped() => Error::Stopped { reason },
         };
-        fs::write(&self.file, before).await.map_err(|error| self.failed(error))?;
+        fs::write(&self.file, before).await.map_err(|error| self.failed(&error))?;
         Err(failed)
     }
 
@@ -97,7 +97,7 @@ impl Backends {
         changes
     }
 
-    fn failed(&self, why: impl ToString) -> Error {
+    fn failed(&self, why: &impl ToString) -> Error {
         let message = format!("{}: {}", self.file.display(), why.to_string().trim());
         Error::Driver { message, retryable: true, source: None }
     }

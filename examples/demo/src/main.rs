@@ -14,7 +14,7 @@ use std::process::ExitCode;
 
 use tokio::signal::unix::{SignalKind, signal};
 
-type Error = Box<dyn std::error::Error + Send + std::marker::Sync>;
+type Error = Box<dyn std::error::Error + Send + Sync>;
 
 #[tokio::main]
 async fn main() -> ExitCode {

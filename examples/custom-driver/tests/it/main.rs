@@ -118,7 +118,7 @@ impl Daemon {
         self.signal(Signal::SIGTERM);
         // What is not read must not hold it up.
         let drained = async { while let Ok(Some(_)) = self.log.next_line().await {} };
-        let (_, status) = tokio::join!(drained, self.child.wait());
+        let ((), status) = tokio::join!(drained, self.child.wait());
         assert!(status.unwrap().success());
     }
 }
