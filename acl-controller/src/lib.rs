@@ -12,6 +12,8 @@ mod error;
 pub mod login_tokens;
 mod mesh_task;
 mod outage;
+#[cfg(feature = "program")]
+pub mod program;
 mod reconciler;
 mod report;
 mod rules;

@@ -12,7 +12,7 @@ use tokio::task::AbortHandle;
 #[cfg(feature = "panos")]
 use crate::PanosCommit;
 use crate::{
-    CliOptions, Error, Handler, Patient, Settings, Terraform, TerraformCli, TerraformDriver,
+    CliOptions, Error, Handler, Patient, Settings, Terraform, TerraformCli, TerraformDriver, Tool,
     cli::check_supported, dynamic::ValueSource,
 };
 #[cfg(feature = "download")]
@@ -50,6 +50,10 @@ impl TerraformKind {
 impl DriverKind for TerraformKind {
     fn label(&self) -> &'static str {
         "terraform"
+    }
+
+    fn compatible_with(&self) -> Option<String> {
+        Some(format!("Terraform {}", crate::REQUIRED_VERSION))
     }
 
     fn task_blocks(&self) -> &'static [&'static str] {
@@ -173,6 +177,23 @@ impl TerraformFactory {
         Self { settings, terraform, handlers: Vec::new(), keeper }
     }
 
+    /// The tool, which is one that this driver supports.
+    async fn usable(&self) -> Result<Tool> {
+        let tool = self.terraform.version().await?;
+        check_supported(&tool, self.settings.supported_versions())?;
+        if self.settings.backend().label() == "pg" && !tool.version.at_least(0, 14) {
+            return Err(Error::Unsupported {
+                message: format!(
+                    "Consul-Terraform-Sync does not support pg backend in automation with \
+                     Terraform <= 0.13: {}",
+                    tool.version
+                ),
+            }
+            .into());
+        }
+        Ok(tool)
+    }
+
     /// Adds a handler for all drivers.
     #[must_use]
     pub fn with_handler(mut self, handler: Arc<dyn Handler>) -> Self {
@@ -203,19 +224,17 @@ impl Drop for Keeper {
 
 #[async_trait]
 impl DriverFactory for TerraformFactory {
-    async fn start(&self) -> Result<()> {
-        let tool = self.terraform.version().await?;
-        check_supported(&tool, self.settings.supported_versions())?;
-        if self.settings.backend().label() == "pg" && !tool.version.at_least(0, 14) {
-            return Err(Error::Unsupported {
-                message: format!(
-                    "Consul-Terraform-Sync does not support pg backend in automation with \
-                     Terraform <= 0.13: {}",
-                    tool.version
-                ),
-            }
-            .into());
+    async fn check(&self) -> Result<Option<String>> {
+        if self.settings.install() {
+            return Ok(Some("Terraform is installed at the start if it is missing".to_owned()));
         }
+        let tool = self.usable().await?;
+        self.settings.check_values().await?;
+        Ok(Some(format!("{} {}", tool.product, tool.version)))
+    }
+
+    async fn start(&self) -> Result<()> {
+        let tool = self.usable().await?;
         if let Some(wanted) = self.settings.version().filter(|wanted| **wanted != tool.version) {
             tracing::warn!(%wanted, found = %tool.version, "another version than configured is used");
         }

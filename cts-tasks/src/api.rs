@@ -7,7 +7,9 @@ mod answer;
 mod connections;
 mod create;
 mod document;
+mod events;
 mod every_request;
+mod inputs;
 mod limits;
 mod listener;
 mod metrics;
@@ -28,6 +30,7 @@ use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 use axum::{Router, middleware};
 use tokio::{net::TcpListener, sync::Semaphore};
 use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
 use tower_http::catch_panic::CatchPanicLayer;
 
 use access::Access;
@@ -55,6 +58,7 @@ const CLUSTER: &str = "/v1/status/cluster";
 /// | time of a connection without a request | 1 min |
 /// | head, body | 64 KiB, 4 MiB |
 /// | connections | a quarter of the process's soft limit of descriptors, at most 1024; half of them for one client |
+/// | clients that follow events | 64 |
 /// | requests answered at once | 256, of which 64 may change something; those for the health beyond that |
 ///
 /// Where there are too many connections, the one that has kept the server waiting
@@ -90,6 +94,10 @@ pub(crate) struct ApiState {
     /// Whether this instance serves https, as its cluster's others then do.
     https: bool,
     requests: Arc<Semaphore>,
+    /// For those who follow events.
+    streams: Arc<Semaphore>,
+    /// Ends their streams.
+    stopping: CancellationToken,
     writes: Arc<Semaphore>,
 }
 
@@ -141,6 +149,8 @@ impl ApiServer {
             exposition: None,
             https: false,
             requests: Arc::new(Semaphore::new(limits::REQUESTS)),
+            streams: Arc::new(Semaphore::new(limits::STREAMS)),
+            stopping: CancellationToken::new(),
             writes: Arc::new(Semaphore::new(limits::WRITES)),
         };
         Ok(Self { listener, tls: None, state })
@@ -225,7 +235,13 @@ impl ApiServer {
     pub async fn serve(self, stop: Stop) -> Result<()> {
         self.warn();
         let acceptor = self.tls.map(|tls| tls.acceptor);
+        let (stopping, stopped) = (self.state.stopping.clone(), stop.clone());
+        let ending = tokio::spawn(async move {
+            stopped.stopped().await;
+            stopping.cancel();
+        });
         connections::serve(self.listener, router(self.state), acceptor, &stop).await;
+        ending.abort();
         Ok(())
     }
 

@@ -40,6 +40,7 @@
 mod config;
 mod error;
 mod exchange;
+mod follow;
 
 use std::collections::BTreeMap;
 
@@ -49,12 +50,14 @@ pub use config::{ClientConfig, TlsConfig};
 pub use error::{Error, Result};
 pub use exchange::Answered;
 use exchange::{Call, Exchange};
+pub use follow::{EventFilter, Following};
 
 use crate::{
     FirstRun, PlanId, Status,
     wire::{
-        ClusterStatus, CreatedTask, OverallStatus, PlanDocument, PlanMessage, RanTask,
-        TaskDocument, TaskList, TaskMessage, TaskStatus, TaskUpdate, UpdatedTask,
+        ClusterStatus, CreatedTask, InputsDocument, InputsMessage, OverallStatus, PlanDocument,
+        PlanMessage, RanTask, TaskDocument, TaskList, TaskMessage, TaskStatus, TaskUpdate,
+        UpdatedTask,
     },
 };
 
@@ -257,6 +260,19 @@ impl Client {
     pub async fn run_task(&self, name: &str) -> Result<Answered<RanTask>> {
         let call = Call::new("run task", Method::POST, "/v1/tasks").segment(name).segment("run");
         self.exchange.send(call).await
+    }
+
+    /// What the module of a task would get now, and how that differs from what was last
+    /// applied.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Refused`] with status 404 if there is no such task, 409 of a disabled one;
+    /// else see [`Error`].
+    pub async fn task_inputs(&self, name: &str) -> Result<InputsDocument> {
+        let call = Call::new("get inputs", Method::GET, "/v1/tasks").segment(name);
+        let answered: Answered<InputsMessage> = self.exchange.send(call.segment("inputs")).await?;
+        Ok(answered.value.inputs)
     }
 
     /// The plan of a task that waits for approval.

@@ -50,6 +50,12 @@ pub trait DriverKind: fmt::Debug + Send + Sync + 'static {
         &[]
     }
 
+    /// What the driver works with, for `-version`: `Terraform >= 1.0`, say. `None`, the
+    /// default, for nothing that an operator chooses.
+    fn compatible_with(&self) -> Option<String> {
+        None
+    }
+
     /// Checks the configuration and makes the factory that it describes.
     ///
     /// Nothing outside the process is touched: no file, no network.
@@ -95,12 +101,24 @@ impl<'a> DriverSettings<'a> {
 #[async_trait]
 pub trait DriverFactory: fmt::Debug + Send + Sync + 'static {
     /// Checks what all tasks share before the first of them: that the tool is
-    /// there and usable, for example. Called once at start-up.
+    /// there and usable, for example; nothing by default. Called once at start-up.
     ///
     /// # Errors
     ///
     /// [`crate::Error::Driver`] that says what was looked for, where, and what to do.
-    async fn start(&self) -> Result<()>;
+    async fn start(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Checks what [`DriverFactory::start`] checks, without changing anything, and says what
+    /// was found: which tool, where. `None`, the default, where there is nothing to check.
+    ///
+    /// # Errors
+    ///
+    /// As [`DriverFactory::start`].
+    async fn check(&self) -> Result<Option<String>> {
+        Ok(None)
+    }
 
     /// Makes the driver of one task. Touches nothing outside.
     ///
@@ -119,13 +137,17 @@ pub trait DriverFactory: fmt::Debug + Send + Sync + 'static {
 #[async_trait]
 pub trait Driver: fmt::Debug + Send + Sync + 'static {
     /// Makes everything ready: files written, tool initialised, module validated.
+    /// Nothing by default.
     ///
     /// Twice is as good as once.
     ///
     /// # Errors
     ///
     /// [`crate::Error::Driver`] with the tool's diagnostics.
-    async fn prepare(&self, context: &RunContext) -> Result<()>;
+    async fn prepare(&self, context: &RunContext) -> Result<()> {
+        let _ = context;
+        Ok(())
+    }
 
     /// Finds out what an apply of `inputs` would change, and changes nothing.
     ///
@@ -190,8 +212,12 @@ pub trait Driver: fmt::Debug + Send + Sync + 'static {
     /// # Errors
     ///
     /// [`crate::Error::Driver`] with the tool's diagnostics. A driver whose
-    /// applies never wait answers with an error that no retry cures.
-    async fn follow(&self, ticket: &str, context: &RunContext) -> Result<Outcome>;
+    /// applies never wait answers, as by default, with an error that no retry cures.
+    async fn follow(&self, ticket: &str, context: &RunContext) -> Result<Outcome> {
+        let _ = (ticket, context);
+        let message = "no apply of this driver waits for a person elsewhere".to_owned();
+        Err(crate::Error::Driver { message, retryable: false, source: None })
+    }
 
     /// Destroys the infrastructure of the task, all of it.
     ///

@@ -9,6 +9,8 @@ mod feeds;
 mod grace;
 mod guarded;
 mod health;
+mod history;
+mod inputs;
 mod ledger;
 mod progress;
 mod removal;
@@ -33,6 +35,8 @@ use consul_watch::{Clock, SystemClock, Watcher};
 use tokio::sync::{Semaphore, mpsc, watch};
 
 pub use command::FirstRun;
+pub use history::Follower;
+pub use inputs::CurrentInputs;
 pub use progress::ProgressLine;
 pub use retry::Retry;
 
@@ -135,6 +139,7 @@ pub(crate) struct Shared {
     /// Whether every task has had its first run, while the engine runs.
     watching: watch::Sender<bool>,
     lines: Lines,
+    views: inputs::Views,
 }
 
 impl Shared {
@@ -169,6 +174,7 @@ impl Engine {
             orders: Mutex::new(None),
             watching: watch::Sender::new(false),
             lines: Lines::default(),
+            views: inputs::Views::default(),
             options,
         };
         Self { shared: Arc::new(shared), factory }

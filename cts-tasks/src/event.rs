@@ -101,6 +101,8 @@ pub enum Status {
     Errored,
     /// The newest run failed, and at least one more of the stored ones.
     Critical,
+    /// The newest run left a plan waiting for approval. Not a status of upstream's.
+    Waiting,
     /// No run is stored.
     Unknown,
 }
@@ -112,15 +114,26 @@ impl Status {
             Self::Successful => "successful",
             Self::Errored => "errored",
             Self::Critical => "critical",
+            Self::Waiting => "waiting",
             Self::Unknown => "unknown",
         }
     }
 
-    /// Tells the status from events, the newest first.
+    /// Tells the status from events, the newest first, and from the plan that waits for
+    /// approval, if there is one. A run that left a plan waiting is no failure: once the
+    /// plan waits no longer, only the other events count.
     ///
     /// Source: Consul-Terraform-Sync 0.9, status of a task.
-    pub fn of<'a>(newest_first: impl IntoIterator<Item = &'a Event>) -> Self {
-        let mut events = newest_first.into_iter();
+    pub fn of<'a>(
+        newest_first: impl IntoIterator<Item = &'a Event>,
+        waiting_plan: Option<&PlanId>,
+    ) -> Self {
+        let mut events = newest_first.into_iter().peekable();
+        let newest = events.peek().and_then(|event| event.waiting_plan.as_ref());
+        if newest.is_some() && newest == waiting_plan {
+            return Self::Waiting;
+        }
+        let mut events = events.filter(|event| event.waiting_plan.is_none());
         match events.next() {
             None => Self::Unknown,
             Some(newest) if newest.success => Self::Successful,
@@ -162,7 +175,26 @@ mod tests {
             (&[], Status::Unknown),
         ] {
             let events: Vec<Event> = newest_first.iter().map(|success| event(*success)).collect();
-            assert_eq!(Status::of(&events), expected, "{newest_first:?}");
+            assert_eq!(Status::of(&events, None), expected, "{newest_first:?}");
+        }
+    }
+
+    #[test]
+    fn a_plan_that_waits_is_no_failure() {
+        let waits = |plan: &str| Event { waiting_plan: Some(PlanId::new(plan)), ..event(false) };
+        let (one, two) = (PlanId::new("one"), PlanId::new("two"));
+        for (newest_first, waiting, expected) in [
+            (vec![waits("one"), event(true)], Some(&one), Status::Waiting),
+            (vec![waits("two"), waits("one"), event(false)], Some(&two), Status::Waiting),
+            // It was discarded, or it gave way to another one.
+            (vec![waits("one"), event(true)], None, Status::Successful),
+            (vec![waits("one")], None, Status::Unknown),
+            (vec![event(false), waits("one"), event(true)], None, Status::Errored),
+            (vec![event(false), waits("one"), event(false)], None, Status::Critical),
+            // What was approved failed, and can be approved again.
+            (vec![event(false), waits("one")], Some(&one), Status::Errored),
+        ] {
+            assert_eq!(Status::of(&newest_first, waiting), expected, "{newest_first:?}");
         }
     }
 }

@@ -28,7 +28,8 @@
 //! ```
 //!
 //! Features, all off by default: `api` serves the HTTP API (`ApiServer`),
-//! `client` is its typed client, `testing` brings a driver that records what it is told.
+//! `client` is its typed client, `program` is the whole command line of a program
+//! (`program::Program`), `testing` brings a driver that records what it is told.
 //!
 //! Source: Consul-Terraform-Sync 0.9 and its documentation.
 #![forbid(unsafe_code)]
@@ -37,6 +38,7 @@
 mod api;
 #[cfg(feature = "client")]
 pub mod client;
+mod cluster_kind;
 pub mod config;
 mod cron;
 mod daemon;
@@ -51,9 +53,12 @@ mod inputs;
 mod literal;
 mod measure;
 mod permit;
+#[cfg(feature = "program")]
+pub mod program;
 mod registration;
 mod stop;
 pub mod store;
+mod stream_event;
 mod task;
 #[cfg(feature = "testing")]
 pub mod testing;
@@ -63,6 +68,7 @@ pub mod wire;
 
 #[cfg(feature = "api")]
 pub use api::{ApiServer, Exposition};
+pub use cluster_kind::{ClusterKind, ClusterSettings};
 pub use config::{Config, ConfigValue, ConsulConfig, ProviderBlock};
 pub use cron::{Cron, InvalidCron};
 pub use daemon::{Daemon, DaemonOptions, Reloaded};
@@ -72,7 +78,9 @@ pub use driver::{
     Action, ApplyRequest, Changes, Driver, DriverFactory, DriverKind, DriverSettings, Notes,
     Outcome, Plan, PlanId, PlanPurpose, Progress, RunContext, Silent,
 };
-pub use engine::{Engine, EngineOptions, FirstRun, Inspection, ProgressLine, Retry};
+pub use engine::{
+    CurrentInputs, Engine, EngineOptions, FirstRun, Follower, Inspection, ProgressLine, Retry,
+};
 pub use error::{BoxError, Error, Result};
 pub use event::{Event, EventConfig, EventError, Status};
 pub use guard::{Guard, Objection, Waiting};
@@ -81,6 +89,7 @@ pub use literal::{InvalidNumber, Literal, NotLiteral, Number};
 pub use permit::{Cluster, Member, Permit, Role, Single};
 pub use stop::{Stop, StopReason};
 pub use store::{Change, Deletion, InputsDigest, MemoryStore, State, TaskStore};
+pub use stream_event::{StreamEvent, StreamEventKind};
 pub use task::{
     BufferPeriod, CatalogServicesSelection, Condition, InvalidTaskName, KvSelection,
     MatchingServices, ModuleInput, NamedService, ServiceSelection, Task, TaskName,
@@ -98,3 +107,8 @@ pub(crate) const PLAIN_TO_TLS: &str = "Client sent an HTTP request to an HTTPS s
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
+
+/// The code of the workspace's README, too.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct WorkspaceReadme;

@@ -5,6 +5,7 @@
 //! Source: Consul-Terraform-Sync 0.9, `api/openapi.yaml`.
 
 mod answer;
+mod inputs;
 mod plan;
 mod status;
 mod task;
@@ -12,6 +13,9 @@ mod task;
 pub use answer::{
     CreatedTask, ErrorDocument, ErrorMessage, InspectedTask, InspectedUpdate, TaskList,
     TaskMessage, TaskUpdate, UpdatedTask,
+};
+pub use inputs::{
+    Difference, InputsDocument, InputsMessage, InstanceDocument, KeyDocument, SinceApplied,
 };
 pub use plan::{PlanDocument, PlanMessage, RanTask};
 pub use status::{

@@ -15,6 +15,8 @@ pub mod login;
 pub mod mesh_init;
 pub mod metadata;
 pub mod net_dial;
+#[cfg(feature = "program")]
+pub mod program;
 pub mod redirect;
 pub mod registration;
 pub mod resolv_conf;

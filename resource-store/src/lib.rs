@@ -34,6 +34,8 @@ mod clock;
 mod code;
 #[cfg(any(feature = "grpc", feature = "client"))]
 mod codec;
+#[cfg(feature = "program")]
+pub mod command;
 pub mod controller;
 pub mod demo;
 mod equality;
@@ -48,6 +50,8 @@ mod json;
 pub mod metadata;
 mod name;
 pub mod pb;
+#[cfg(feature = "program")]
+pub mod program;
 mod references;
 pub mod registry;
 mod schema;

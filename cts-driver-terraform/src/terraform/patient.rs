@@ -74,6 +74,12 @@ macro_rules! patiently {
     }};
 }
 
+impl<T: Terraform> Patient<T> {
+    async fn apply_patiently(&self, options: &ApplyOptions, run: &Invocation) -> Result<Changes> {
+        patiently!(self, run, self.inner.apply(options, run))
+    }
+}
+
 #[async_trait]
 #[deny(clippy::missing_trait_methods)]
 impl<T: Terraform> Terraform for Patient<T> {
@@ -82,6 +88,7 @@ impl<T: Terraform> Terraform for Patient<T> {
     }
 
     async fn init(&self, run: &Invocation) -> Result<()> {
+        run.progress.report("initializing: backend, modules and providers");
         patiently!(self, run, self.inner.init(run))
     }
 
@@ -98,14 +105,21 @@ impl<T: Terraform> Terraform for Patient<T> {
     }
 
     async fn plan(&self, options: &PlanOptions, run: &Invocation) -> Result<bool> {
+        run.progress.report("planning");
         patiently!(self, run, self.inner.plan(options, run))
     }
 
     async fn apply(&self, options: &ApplyOptions, run: &Invocation) -> Result<Changes> {
-        patiently!(self, run, self.inner.apply(options, run))
+        run.progress.report("applying");
+        let changes = self.apply_patiently(options, run).await?;
+        let Changes { add, change, destroy, .. } = changes;
+        run.progress
+            .report(&format!("applied: {add} added, {change} changed, {destroy} destroyed"));
+        Ok(changes)
     }
 
     async fn destroy(&self, run: &Invocation) -> Result<Changes> {
+        run.progress.report("destroying");
         patiently!(self, run, self.inner.destroy(run))
     }
 

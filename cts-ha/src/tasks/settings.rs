@@ -1,14 +1,15 @@
 //! The block `high_availability` of a configuration, checked with positions and advice.
 
-use std::{net::Ipv6Addr, time::Duration};
+use std::{net::Ipv6Addr, sync::Arc, time::Duration};
 
 use consul_watch::GoDuration;
 use cts_tasks::{
-    Config, ConfigValue, Diagnostic, Place,
+    ClusterKind, ClusterSettings, Config, ConfigValue, DaemonOptions, Diagnostic, Place,
     config::{BlockKind, Entry, ValueKind},
 };
 use http::uri::Authority;
 
+use super::cluster::{ClusterOptions, CtsCluster};
 use crate::Timing;
 
 /// Name of the block.
@@ -133,6 +134,27 @@ impl BlockKind for HighAvailabilityKind {
         let mut errors = Vec::new();
         read(body, &mut errors);
         errors
+    }
+}
+
+impl ClusterKind for HighAvailabilityKind {
+    fn is_configured(&self, config: &Config) -> Result<bool, Vec<Diagnostic>> {
+        HighAvailability::of(config).map(|settings| settings.is_some())
+    }
+
+    fn join(
+        &self,
+        config: &Config,
+        settings: ClusterSettings,
+        options: &mut DaemonOptions,
+    ) -> Result<(), Vec<Diagnostic>> {
+        let Some(block) = HighAvailability::of(config)? else { return Ok(()) };
+        let cluster =
+            ClusterOptions { reset_storage: settings.reset_storage, ..ClusterOptions::default() };
+        let cluster = CtsCluster::new(config, block, cluster)
+            .map_err(|error| vec![Diagnostic::error(consul_watch::error_chain(&error))])?;
+        Arc::new(cluster).join(options);
+        Ok(())
     }
 }
 

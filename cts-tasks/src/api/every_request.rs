@@ -132,7 +132,9 @@ pub(crate) async fn only_leader(
     let is_below = |base: &str| {
         path.strip_prefix(base).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     };
-    let about_tasks = is_below("/v1/tasks") || is_below("/v1/status") && path != super::CLUSTER;
+    let about_tasks = is_below("/v1/tasks")
+        || path == "/v1/events"
+        || is_below("/v1/status") && path != super::CLUSTER;
     match state.cluster.role() {
         Role::Follower { leader, address } if about_tasks => {
             let mut message = "redirect requests to leader".to_owned();

@@ -34,6 +34,9 @@ pub(super) const REQUESTS: usize = 256;
 /// bodies take of memory.
 pub(super) const WRITES: usize = 64;
 
+/// Clients that follow events at once.
+pub(super) const STREAMS: usize = 64;
+
 /// Part of the descriptor limit that connections may use: one in four. The rest
 /// belongs to the work, whose runs need descriptors for files, pipes and Consul.
 const SHARE: u64 = 4;

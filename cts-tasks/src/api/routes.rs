@@ -11,7 +11,7 @@ use axum::{
 use super::{
     ApiState, CLUSTER, HEALTH,
     answer::{Failure, unsupported_method, unsupported_path},
-    create, document, metrics, patch, plans, status, tasks,
+    create, document, events, inputs, metrics, patch, plans, status, tasks,
 };
 
 /// One thing that the API can be asked.
@@ -40,6 +40,7 @@ impl Routes {
         routes.add("GET", HEALTH, status::health);
         routes.add("GET", CLUSTER, status::cluster);
         routes.add("GET", "/v1/openapi.json", document::document);
+        routes.add("GET", "/v1/events", events::events);
         routes.add("GET", "/v1/status", status::overall);
         routes.alias("GET", "/v1/status/", status::overall);
         routes.add("GET", "/v1/status/tasks", status::tasks);
@@ -54,6 +55,7 @@ impl Routes {
         routes.add("PATCH", "/v1/tasks/{name}", patch::update);
         routes.add("DELETE", "/v1/tasks/{name}", tasks::delete);
         routes.add("POST", "/v1/tasks/{name}/run", plans::run);
+        routes.add("GET", "/v1/tasks/{name}/inputs", inputs::inputs);
         routes.add("GET", "/v1/tasks/{name}/plan", plans::waiting);
         routes.add("DELETE", "/v1/tasks/{name}/plan/{id}", plans::discard);
         routes.add("POST", "/v1/tasks/{name}/plan/{id}/approve", plans::approve);
@@ -115,6 +117,7 @@ async fn other_method(State(state): State<ApiState>, method: Method, path: Match
         HEALTH => "The health API",
         "/metrics" => "The metrics API",
         "/v1/openapi.json" => "The OpenAPI document",
+        "/v1/events" => "The events API",
         path if path.starts_with("/v1/status/tasks") => "The task status API",
         _ => "The task API",
     };

@@ -37,10 +37,13 @@ pub(crate) async fn overall(Of(state): Of<ApiState>) -> Json<OverallStatus> {
     let mut summary = TaskSummary::default();
     state.engine.state(|state| {
         for task in &state.tasks {
-            *match Status::of(state.events.get(&task.name).into_iter().flatten()) {
+            let events = state.events.get(&task.name).into_iter().flatten();
+            let plan = state.plans.get(&task.name).map(|plan| &plan.id);
+            *match Status::of(events, plan) {
                 Status::Successful => &mut summary.status.successful,
                 Status::Errored => &mut summary.status.errored,
                 Status::Critical => &mut summary.status.critical,
+                Status::Waiting => &mut summary.status.waiting,
                 Status::Unknown => &mut summary.status.unknown,
             } += 1;
             *if task.enabled {
@@ -151,9 +154,10 @@ impl Wanted {
 
     fn show(&self, task: &Task, state: &State) -> TaskStatus {
         let events = state.events.get(&task.name).map_or(&[][..], Vec::as_slice);
+        let plan = state.plans.get(&task.name).map(|plan| &plan.id);
         TaskStatus {
             task_name: task.name.to_string(),
-            status: Status::of(events),
+            status: Status::of(events, plan),
             enabled: task.enabled,
             events_url: if events.is_empty() {
                 String::new()
@@ -161,7 +165,7 @@ impl Wanted {
                 format!("/v1/status/tasks/{}?include=events", task.name)
             },
             events: if self.events { events.to_vec() } else { Vec::new() },
-            waiting_plan: state.plans.get(&task.name).map(|plan| plan.id.clone()),
+            waiting_plan: plan.cloned(),
             drift: state.drift.get(&task.name).cloned(),
             providers: task.providers.clone(),
             services: task.listed_services(),
@@ -170,7 +174,7 @@ impl Wanted {
 }
 
 fn status_named(text: &str) -> Option<Status> {
-    [Status::Successful, Status::Errored, Status::Critical, Status::Unknown]
+    [Status::Successful, Status::Errored, Status::Critical, Status::Waiting, Status::Unknown]
         .into_iter()
         .find(|status| status.as_str().eq_ignore_ascii_case(text))
 }

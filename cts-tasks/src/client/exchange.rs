@@ -123,6 +123,19 @@ impl Exchange {
 
     pub(super) async fn send<T: DeserializeOwned>(&self, call: Call) -> Result<Answered<T>> {
         let operation = call.operation;
+        let answer = self.answer(call).await?;
+        let value = serde_json::from_slice(answer.body())
+            .map_err(|error| Error::answer(operation, error.to_string()))?;
+        Ok(Answered { value, request_id: request_id(&answer) })
+    }
+
+    /// The body of an answer, whatever it is.
+    pub(super) async fn fetch(&self, call: Call) -> Result<Bytes> {
+        Ok(self.answer(call).await?.into_body())
+    }
+
+    async fn answer(&self, call: Call) -> Result<Response<Bytes>> {
+        let operation = call.operation;
         let request = self.request(call)?;
         let answer = self.transport.exchange(request, self.limits).await;
         let answer = answer.map_err(|source| {
@@ -140,10 +153,7 @@ impl Exchange {
         if !answer.status().is_success() {
             return Err(self.refused(operation, &answer));
         }
-        let body = answer.body();
-        let value = serde_json::from_slice(body)
-            .map_err(|error| Error::answer(operation, error.to_string()))?;
-        Ok(Answered { value, request_id: request_id(&answer) })
+        Ok(answer)
     }
 
     fn request(&self, call: Call) -> Result<Request<Bytes>> {

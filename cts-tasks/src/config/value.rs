@@ -64,6 +64,21 @@ impl ConfigValue {
         Ok(read.fold_labels())
     }
 
+    /// Returns the value of a key of an object or a block's body, the last if it stands
+    /// more than once; `None` also of anything else.
+    pub fn get(&self, key: &str) -> Option<&Self> {
+        let entry = self.entries()?.iter().rfind(|entry| entry.key == key)?;
+        Some(&entry.value)
+    }
+
+    /// Returns a string; `None` of anything else.
+    pub fn as_str(&self) -> Option<&str> {
+        match &self.kind {
+            ValueKind::String(text) => Some(text),
+            _ => None,
+        }
+    }
+
     /// Its name in a message; the value itself may be a secret.
     pub(super) fn describe(&self) -> &'static str {
         match self.kind {

@@ -10,7 +10,7 @@ impl Shared {
     /// the options to end by itself and then tells it to; leadership that is
     /// lost gives none.
     pub(super) async fn with_grace<T, F: Future<Output = Result<T>> + Send>(
-        &self,
+        self: &Arc<Self>,
         name: &TaskName,
         stop: &Stop,
         work: impl FnOnce(RunContext) -> F + Send,
@@ -40,7 +40,7 @@ impl Shared {
     }
 
     /// What each call of a task's driver gets.
-    pub(super) fn context(&self, task: &TaskName, stop: &Stop) -> RunContext {
+    pub(super) fn context(self: &Arc<Self>, task: &TaskName, stop: &Stop) -> RunContext {
         RunContext::new(stop.clone())
             .with_permit(Arc::clone(&self.options.permit))
             .with_progress(self.progress_of(task))

@@ -8,6 +8,7 @@ use std::{
 use consul_watch::Backoff;
 use tokio::sync::Mutex;
 
+use super::history::History;
 use crate::{Change, Error, Result, State, Stop, Task, TaskStore, measure};
 
 /// The store with a copy of what it holds, so that readers never wait for it.
@@ -20,12 +21,19 @@ pub(crate) struct Ledger {
     /// Below it stored tasks without a working directory of their own have theirs.
     working_dir: Option<PathBuf>,
     committing: Mutex<()>,
+    pub(super) history: History,
     state: RwLock<State>,
 }
 
 impl Ledger {
     pub(crate) fn new(store: Arc<dyn TaskStore>, working_dir: Option<PathBuf>) -> Self {
-        Self { store, working_dir, committing: Mutex::new(()), state: RwLock::default() }
+        Self {
+            store,
+            working_dir,
+            committing: Mutex::new(()),
+            history: History::default(),
+            state: RwLock::default(),
+        }
     }
 
     /// Reads the store; tasks that it holds win over `configured`.
@@ -74,6 +82,8 @@ impl Ledger {
             state.apply(change);
         }
         measure::state(&state);
+        drop(state);
+        self.history.committed(batch);
         Ok(())
     }
 

@@ -1,13 +1,17 @@
 //! Progress that drivers report, on its way to subscribers.
 
-use std::{fmt, sync::Arc, time::SystemTime};
+use std::{
+    fmt,
+    sync::{Arc, Weak},
+    time::SystemTime,
+};
 
 use consul_watch::Clock;
 use futures::stream::{Stream, unfold};
 use tokio::sync::broadcast::{self, error::RecvError};
 
 use super::{Engine, Shared};
-use crate::{Progress, TaskName};
+use crate::{Progress, StreamEventKind, TaskName};
 
 /// Lines that a slow subscriber may lag behind before it loses the oldest.
 const LINES: usize = 256;
@@ -61,6 +65,7 @@ impl Engine {
 /// The sink of one task.
 struct OfTask {
     task: TaskName,
+    shared: Weak<Shared>,
     lines: broadcast::Sender<ProgressLine>,
     clock: Arc<dyn Clock>,
 }
@@ -74,6 +79,12 @@ impl fmt::Debug for OfTask {
 impl Progress for OfTask {
     fn report(&self, line: &str) {
         tracing::debug!(task.name = %self.task, line, "progress");
+        if let Some(shared) = self.shared.upgrade()
+            && shared.ledger.history.is_followed()
+        {
+            let kind = StreamEventKind::Progress { line: line.to_owned() };
+            shared.ledger.history.add(&self.task, kind);
+        }
         if self.lines.receiver_count() == 0 {
             return;
         }
@@ -85,14 +96,19 @@ impl Progress for OfTask {
     }
 
     fn is_heard(&self) -> bool {
-        self.lines.receiver_count() > 0 || tracing::enabled!(tracing::Level::DEBUG)
+        let followed = || {
+            let shared = self.shared.upgrade();
+            shared.is_some_and(|shared| shared.ledger.history.is_followed())
+        };
+        self.lines.receiver_count() > 0 || tracing::enabled!(tracing::Level::DEBUG) || followed()
     }
 }
 
 impl Shared {
-    pub(super) fn progress_of(&self, task: &TaskName) -> Arc<dyn Progress> {
+    pub(super) fn progress_of(self: &Arc<Self>, task: &TaskName) -> Arc<dyn Progress> {
         Arc::new(OfTask {
             task: task.clone(),
+            shared: Arc::downgrade(self),
             lines: self.lines.0.clone(),
             clock: Arc::clone(&self.options.clock),
         })
@@ -110,7 +126,7 @@ mod tests {
         let lines = Lines::default();
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let task: TaskName = "web".to_owned().try_into().unwrap();
-        let sink = OfTask { task, lines: lines.0.clone(), clock };
+        let sink = OfTask { task, shared: Weak::new(), lines: lines.0.clone(), clock };
         assert!(!sink.is_heard());
         let subscriber = lines.0.subscribe();
         assert!(sink.is_heard());

@@ -178,6 +178,7 @@ impl Run {
         }
         match result {
             Ok(End::Applied(_, digest)) => {
+                self.view().mark_applied(digest);
                 batch.push(Change::SetApplied(name.clone(), digest.clone()));
             }
             Ok(End::Waits(plan)) => batch.push(Change::PutPlan(name.clone(), plan.clone())),

@@ -36,6 +36,9 @@ pub(crate) struct View {
     /// `true` once everything wanted had been answered at some time.
     ready: bool,
     settling: Settling,
+    /// What the newest run took, and what was last applied of that.
+    taken: Option<(TaskInputs, InputsDigest)>,
+    applied: Option<(TaskInputs, InputsDigest)>,
 }
 
 type Latest = BTreeMap<Arc<Want>, Feed>;
@@ -232,7 +235,22 @@ impl View {
         let inputs = self.inputs()?;
         self.dirty = false;
         self.settling.run_begins();
+        // Instances are shared, so this copies a pointer for each.
+        self.taken = Some(inputs.clone());
         Some(inputs)
+    }
+
+    /// Notes that what has this digest was applied.
+    pub(crate) fn mark_applied(&mut self, digest: &InputsDigest) {
+        let taken = self.taken.as_ref().filter(|(_, taken)| taken == digest);
+        if let Some(applied) = taken {
+            self.applied = Some(applied.clone());
+        }
+    }
+
+    /// Returns what was last applied since this view began.
+    pub(crate) fn applied(&self) -> Option<&(TaskInputs, InputsDigest)> {
+        self.applied.as_ref()
     }
 
     /// Returns the inputs of the module, with their digest; `None` until everything was

@@ -164,10 +164,12 @@ impl Worker {
 
     fn with(task: Task, view: View, driver: Arc<dyn Driver>, shared: Arc<Shared>) -> Self {
         let feeds = Feeds::new(shared.watcher.clone(), Arc::clone(&shared.health));
+        let view = Arc::new(Mutex::new(view));
+        shared.views.put(&task.name, &view);
         Self {
             task,
             driver,
-            view: Arc::new(Mutex::new(view)),
+            view,
             feeds,
             shared,
             elsewhere: Arc::default(),

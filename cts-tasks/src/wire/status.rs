@@ -31,6 +31,14 @@ pub struct StatusCounts {
     pub critical: usize,
     /// See [`Status::Unknown`].
     pub unknown: usize,
+    /// See [`Status::Waiting`]; left out where there is none, as upstream has no such field.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub waiting: usize,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+fn is_zero(count: &usize) -> bool {
+    *count == 0
 }
 
 /// How many tasks are enabled, and how many are not.

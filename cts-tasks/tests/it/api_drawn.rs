@@ -66,7 +66,12 @@ impl Draw<'_> {
                 ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "PROPFIND"].map(str::as_bytes);
             method = Method::from_bytes(self.one_of(&others)).unwrap();
         }
-        let target = format!("{}{}", self.path(template), self.query(operation));
+        let mut target = format!("{}{}", self.path(template), self.query(operation));
+        if template == "/v1/events" {
+            // Else the answer has no end.
+            target.push(if target.contains('?') { '&' } else { '?' });
+            target.push_str("wait=false");
+        }
         let (body, mut headers) = self.body(operation);
         if self.rarely() {
             headers.push(*self.one_of(&[
@@ -100,7 +105,8 @@ impl Draw<'_> {
             let name = parameter["$ref"].as_str().map_or(parameter, |reference| {
                 self.document.pointer(reference.trim_start_matches('#')).unwrap()
             });
-            if name["in"] != "query" || self.random.bool() {
+            let endless = name["name"] == "wait";
+            if name["in"] != "query" || endless || self.random.bool() {
                 continue;
             }
             let name = name["name"].as_str().unwrap();

@@ -11,6 +11,7 @@ mod api;
 mod api_access;
 mod api_create;
 mod api_drawn;
+mod api_events;
 mod api_limits;
 mod api_on_consul;
 mod api_plans;

@@ -97,7 +97,9 @@ impl Scene {
     }
 
     pub(crate) fn status(&self, task: &str) -> Status {
-        Status::of(&self.events(task))
+        let name = TaskName::try_from(task.to_owned()).unwrap();
+        let plan = self.engine.state(|state| state.plans.get(&name).map(|plan| plan.id.clone()));
+        Status::of(&self.events(task), plan.as_ref())
     }
 }
 

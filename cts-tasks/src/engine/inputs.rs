@@ -1,0 +1,69 @@
+//! What the modules of tasks would get now, for those who look.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError, Weak},
+};
+
+use super::{Engine, view::View};
+use crate::{Error, InputsDigest, Result, TaskInputs, TaskName};
+
+/// The views of each task that has a worker; two while one definition replaces another.
+#[derive(Debug, Default)]
+pub(super) struct Views(Mutex<BTreeMap<TaskName, Vec<Weak<Mutex<View>>>>>);
+
+impl Views {
+    /// Notes a view of a task, which counts before any earlier one while it lives.
+    pub(super) fn put(&self, task: &TaskName, view: &Arc<Mutex<View>>) {
+        let mut views = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        views.retain(|_, views| {
+            views.retain(|view| view.strong_count() > 0);
+            !views.is_empty()
+        });
+        views.entry(task.clone()).or_default().push(Arc::downgrade(view));
+    }
+
+    fn get(&self, task: &TaskName) -> Option<Arc<Mutex<View>>> {
+        let views = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        views.get(task)?.iter().rev().find_map(Weak::upgrade)
+    }
+}
+
+/// What the module of a task would get now, and what it got when it was last applied.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CurrentInputs {
+    /// What it would get now, with its digest; `None` until Consul has answered everything
+    /// once, and of a disabled task.
+    pub now: Option<(TaskInputs, InputsDigest)>,
+    /// The digest of what was last applied; `None` when nothing was.
+    pub applied_digest: Option<InputsDigest>,
+    /// What was last applied; `None` also when an earlier process did.
+    pub applied: Option<TaskInputs>,
+}
+
+impl Engine {
+    /// Returns what the module of a task would get now.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSuchTask`].
+    pub fn inputs(&self, task: &TaskName) -> Result<CurrentInputs> {
+        let known = self.state(|state| {
+            let known = state.tasks.iter().any(|it| it.name == *task);
+            known.then(|| state.applied.get(task).cloned())
+        });
+        let Some(applied_digest) = known else {
+            return Err(Error::NoSuchTask { task: task.to_string() });
+        };
+        let view = self.shared.views.get(task);
+        let view = view.as_ref().map(|view| view.lock().unwrap_or_else(PoisonError::into_inner));
+        let applied = view.as_ref().and_then(|view| view.applied());
+        let applied = applied.filter(|(_, digest)| Some(digest) == applied_digest.as_ref());
+        Ok(CurrentInputs {
+            now: view.as_ref().and_then(|view| view.inputs()),
+            applied: applied.map(|(inputs, _)| inputs.clone()),
+            applied_digest,
+        })
+    }
+}

@@ -1,0 +1,61 @@
+//! Flags of the commands that look at a running daemon and change nothing.
+
+use std::ffi::OsString;
+
+use clap::ArgAction;
+
+use super::{ConfigurationFlags, ConnectionFlags, NamedFlags, go_bool};
+
+/// Whether the answer is for a program.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, clap::Args)]
+pub(crate) struct JsonFlag {
+    /// Prints one JSON document, for scripts.
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true",
+          default_value = "false", action = ArgAction::Set, value_parser = go_bool)]
+    pub(crate) json: bool,
+}
+
+/// Flags of `status` and `task list`.
+#[derive(Debug, Default, PartialEq, Eq, clap::Args)]
+pub(crate) struct LookFlags {
+    #[command(flatten)]
+    pub(crate) connection: ConnectionFlags,
+    #[command(flatten)]
+    pub(crate) output: JsonFlag,
+}
+
+/// Flags of `task show` and `task inputs`.
+#[derive(Debug, PartialEq, Eq, clap::Args)]
+pub(crate) struct LookTaskFlags {
+    #[command(flatten)]
+    pub(crate) named: NamedFlags,
+    #[command(flatten)]
+    pub(crate) output: JsonFlag,
+}
+
+/// Flags of `task events`.
+#[derive(Debug, PartialEq, Eq, clap::Args)]
+pub(crate) struct EventsFlags {
+    #[command(flatten)]
+    pub(crate) look: LookTaskFlags,
+    /// Goes on with what happens from now on, until it is interrupted.
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true",
+          default_value = "false", action = ArgAction::Set, value_parser = go_bool)]
+    pub(crate) follow: bool,
+}
+
+/// Flags of `doctor`.
+#[derive(Debug, Default, PartialEq, Eq, clap::Args)]
+pub(crate) struct DoctorFlags {
+    #[command(flatten)]
+    pub(crate) configuration: ConfigurationFlags,
+    #[command(flatten)]
+    pub(crate) output: JsonFlag,
+}
+
+impl DoctorFlags {
+    pub(super) fn with_configuration(self, arguments: &[OsString]) -> Option<Self> {
+        let configuration = self.configuration.with_configuration(arguments)?;
+        Some(Self { configuration, ..self })
+    }
+}

@@ -1,0 +1,213 @@
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use crate::{KvEntry, ServiceInstance, TaskInputs};
+
+/// `GET /v1/tasks/{name}/inputs`
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InputsMessage {
+    /// The inputs.
+    pub inputs: InputsDocument,
+}
+
+/// What the module of a task would get now. Values of keys may be secret and are not in it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InputsDocument {
+    /// Instances of services; left out where the task selects none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub services: Option<Vec<InstanceDocument>>,
+    /// Names of services with all their tags; left out where the task selects none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub catalog_services: Option<BTreeMap<String, Vec<String>>>,
+    /// Keys; left out where the task selects none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub consul_kv: Option<Vec<KeyDocument>>,
+    /// How that compares with what was last applied.
+    pub since_applied: SinceApplied,
+}
+
+/// One instance of a service.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InstanceDocument {
+    /// The service's name.
+    pub name: String,
+    /// The instance's id, unique on its node.
+    pub id: String,
+    /// Its node.
+    pub node: String,
+    /// Its address.
+    pub address: String,
+    /// Its port; 0 when there is none.
+    pub port: i64,
+    /// The worst of its checks.
+    pub status: String,
+    /// A digest of all that the module gets of it.
+    pub digest: String,
+}
+
+/// One key.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeyDocument {
+    /// The full key.
+    pub path: String,
+    /// Length of the value in bytes.
+    pub bytes: usize,
+    /// SHA-256 of the value, the first 16 hexadecimal digits.
+    pub digest: String,
+}
+
+/// How inputs compare with what was last applied.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "state", rename_all = "snake_case")]
+pub enum SinceApplied {
+    /// Nothing was applied yet.
+    Never,
+    /// They are the same.
+    Same,
+    /// They differ.
+    Differs {
+        /// How; left out when it was applied by an earlier process.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        difference: Option<Difference>,
+    },
+}
+
+/// What differs, each as [`InputsDocument::lines`] has it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Difference {
+    /// What came.
+    pub added: Vec<String>,
+    /// What is there as before, with other values; as it is now.
+    pub changed: Vec<String>,
+    /// What went.
+    pub removed: Vec<String>,
+}
+
+impl InputsDocument {
+    pub(crate) fn new(inputs: &TaskInputs, since_applied: SinceApplied) -> Self {
+        Self {
+            services: inputs
+                .services
+                .as_ref()
+                .map(|all| all.iter().map(|instance| InstanceDocument::of(instance)).collect()),
+            catalog_services: inputs.catalog_services.clone(),
+            consul_kv: inputs
+                .consul_kv
+                .as_ref()
+                .map(|all| all.iter().map(KeyDocument::of).collect()),
+            since_applied,
+        }
+    }
+
+    /// Returns one line for each thing that the module gets.
+    pub fn lines(&self) -> Vec<String> {
+        self.keyed().into_values().map(|(line, _)| line).collect()
+    }
+
+    /// Finds what differs from `before`.
+    pub(crate) fn difference(&self, before: &Self) -> Difference {
+        let (now, before) = (self.keyed(), before.keyed());
+        let mut difference = Difference::default();
+        for (key, (line, digest)) in &now {
+            match before.get(key) {
+                None => difference.added.push(line.clone()),
+                Some((_, earlier)) if earlier != digest => difference.changed.push(line.clone()),
+                Some(_) => {}
+            }
+        }
+        let gone = before.iter().filter(|(key, _)| !now.contains_key(*key));
+        difference.removed = gone.map(|(_, (line, _))| line.clone()).collect();
+        difference
+    }
+
+    /// Each thing by what identifies it, with its line and its digest.
+    fn keyed(&self) -> BTreeMap<String, (String, String)> {
+        let services = self.services.iter().flatten().map(|it| {
+            let key = format!("service {} {} {}", it.name, it.node, it.id);
+            let line = format!(
+                "service {}: {} at {}:{} on {} ({})",
+                it.name, it.id, it.address, it.port, it.node, it.status
+            );
+            (key, (line, it.digest.clone()))
+        });
+        let catalog = self.catalog_services.iter().flatten().map(|(name, tags)| {
+            let tags =
+                if tags.is_empty() { String::new() } else { format!(": {}", tags.join(", ")) };
+            (format!("catalog {name}"), (format!("catalog service {name}{tags}"), tags))
+        });
+        let keys = self.consul_kv.iter().flatten().map(|it| {
+            let line = format!("key {}: {} bytes, {}", it.path, it.bytes, it.digest);
+            (format!("key {}", it.path), (line, it.digest.clone()))
+        });
+        services.chain(catalog).chain(keys).collect()
+    }
+}
+
+impl InstanceDocument {
+    fn of(instance: &ServiceInstance) -> Self {
+        Self {
+            name: instance.name.clone(),
+            id: instance.id.clone(),
+            node: instance.node.clone(),
+            address: instance.address.clone(),
+            port: instance.port,
+            status: instance.status.clone(),
+            digest: digest(&serde_json::to_vec(instance).unwrap_or_default()),
+        }
+    }
+}
+
+impl KeyDocument {
+    fn of(entry: &KvEntry) -> Self {
+        Self { path: entry.path.clone(), bytes: entry.value.len(), digest: digest(&entry.value) }
+    }
+}
+
+fn digest(bytes: &[u8]) -> String {
+    let digest = Sha256::digest(bytes);
+    digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    fn inputs(instances: &[(&str, &str)]) -> InputsDocument {
+        let instance = |&(id, address): &(&str, &str)| {
+            Arc::new(ServiceInstance {
+                id: id.to_owned(),
+                name: "web".to_owned(),
+                address: address.to_owned(),
+                ..ServiceInstance::default()
+            })
+        };
+        let services = Some(instances.iter().map(instance).collect());
+        let inputs = TaskInputs { services, ..TaskInputs::default() };
+        InputsDocument::new(&inputs, SinceApplied::Never)
+    }
+
+    #[test]
+    fn what_came_changed_and_went_is_told_apart() {
+        let before = inputs(&[("a", "10.0.0.1"), ("b", "10.0.0.2"), ("c", "10.0.0.3")]);
+        let now = inputs(&[("a", "10.0.0.1"), ("b", "10.0.0.9"), ("d", "10.0.0.4")]);
+        let Difference { added, changed, removed } = now.difference(&before);
+        assert_eq!((added.len(), changed.len(), removed.len()), (1, 1, 1));
+        assert!(added[0].contains("d at 10.0.0.4") && changed[0].contains("b at 10.0.0.9"));
+        assert!(removed[0].contains("c at 10.0.0.3"));
+        assert_eq!(now.difference(&now.clone()), Difference::default());
+    }
+
+    #[test]
+    fn values_of_keys_are_not_shown() {
+        let entry = KvEntry { path: "app/password".to_owned(), value: b"hunter2".to_vec() };
+        let inputs = TaskInputs { consul_kv: Some(vec![entry]), ..TaskInputs::default() };
+        let document = InputsDocument::new(&inputs, SinceApplied::Never);
+        let text = serde_json::to_string(&document).unwrap() + &document.lines().concat();
+        assert!(text.contains("app/password") && text.contains("7 bytes"), "{text}");
+        assert!(!text.contains("hunter2") && !text.contains("104,117"), "{text}");
+    }
+}

@@ -1,0 +1,355 @@
+//! The commands that look at a running daemon: `status`, `task list`, `show`, `events` and
+//! `inputs`; and `doctor`, which looks at what `start` would need.
+
+use std::{fs, path::Path, process::Stdio};
+
+use consul_watch::{
+    Client, QueryOptions,
+    testing::{TestConsul, parts::Suite, real::Consul},
+    types::HealthStatus,
+};
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncBufReadExt as _, BufReader},
+    process::Command,
+    time::timeout,
+};
+
+use crate::{
+    end_to_end::{firewall_task, instance},
+    parts,
+    secured::{Authority, daemon},
+    sync::{PATIENCE, SyncProcess},
+    world::{Transcript, operate, operate_with},
+};
+
+async fn put(consul: &Client, service: &str, number: u16) {
+    consul.catalog_register(&instance(service, number, HealthStatus::Passing)).await.unwrap();
+}
+
+/// Asserts how a command ended, and returns what it said.
+fn ended(transcript: &Transcript, code: i32) -> &str {
+    let (said, complained) = (&transcript.said, &transcript.complained);
+    assert_eq!(transcript.code, Some(code), "{said}\n{complained}");
+    said
+}
+
+fn document(transcript: &Transcript, code: i32) -> Value {
+    serde_json::from_str(ended(transcript, code)).unwrap()
+}
+
+/// The line that begins with this word, with its columns one space apart.
+fn row(said: &str, name: &str) -> String {
+    let line = said.lines().find(|line| line.split_whitespace().next() == Some(name));
+    line.unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// A task that runs by itself, and one whose plans have to be approved.
+fn two_tasks(folder: &Path) -> String {
+    let guarded = firewall_task(folder, "guarded", &["web"]);
+    let guarded = guarded.replacen("task {\n", "task {\n  require_approval = true\n", 1);
+    firewall_task(folder, "free", &["web", "api"]) + &guarded
+}
+
+/// A daemon with a task that ran, and one whose first plan waits.
+async fn running(folder: &Path, consul: &Consul) -> SyncProcess {
+    put(&consul.client(), "web", 1).await;
+    let mut sync = SyncProcess::new(folder, &consul.address(), &two_tasks(folder));
+    sync.start();
+    sync.ran("free", 1).await;
+    sync.waits("guarded").await;
+    sync
+}
+
+#[tokio::test]
+async fn a_look_tells_the_state_of_each_task() {
+    let Some(consul) = parts::consul_and_terraform("look").await else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let mut sync = running(folder, &consul).await;
+
+    let status = operate(&sync, folder, &["status"], "").await;
+    let said = ended(&status, 17);
+    assert!(said.starts_with("Health    healthy\nRole      single instance\n"), "{said}");
+    let free = row(said, "free");
+    assert!(free.starts_with("free successful yes 20"), "{said}");
+    assert!(free.ends_with("services web, api"), "{said}");
+    let guarded = row(said, "guarded");
+    assert!(guarded.starts_with("guarded waiting yes 20"), "{said}");
+    assert!(guarded.ends_with("approval, see task plan guarded"), "{said}");
+
+    let status = document(&operate(&sync, folder, &["status", "-json"], "").await, 17);
+    assert_eq!((&status["healthy"], &status["role"]), (&json!(true), &json!("single")));
+    assert_eq!(status["tasks"][1]["status"], "waiting");
+    assert!(status["tasks"][0]["last_run"].is_string() && status["tasks"][1]["error"].is_null());
+    // Upstream's fields keep what upstream has, and the plan is counted by itself.
+    let summary = sync.get("/v1/status").await.unwrap();
+    let counts = json!({"successful": 1, "errored": 0, "critical": 0, "unknown": 0, "waiting": 1});
+    assert_eq!(summary["task_summary"]["status"], counts);
+
+    let list = operate(&sync, folder, &["task", "list"], "").await;
+    assert_eq!(row(ended(&list, 0), "free"), free);
+    let list = document(&operate(&sync, folder, &["task", "list", "-json"], "").await, 0);
+    assert_eq!(list[0]["name"], "free");
+
+    let shown = operate(&sync, folder, &["task", "show", "guarded"], "").await;
+    let said = ended(&shown, 0);
+    for part in [
+        "Task         guarded\n",
+        "Status       waiting, enabled\n",
+        "Guard        every plan with changes has to be approved\n",
+        "  service web: web-1 at 10.0.0.1:8001 on outside (passing)\n",
+        "  Nothing was applied yet.\n",
+        "waits because the task requires approval",
+        "rules",
+    ] {
+        assert!(said.contains(part), "{part} is missing in\n{said}");
+    }
+    let shown = document(&operate(&sync, folder, &["task", "show", "free", "-json"], "").await, 0);
+    assert_eq!(shown["task"]["name"], "free");
+    assert_eq!(shown["inputs"]["since_applied"]["state"], "same");
+    assert_eq!(shown["status"]["events"][0]["success"], true);
+
+    let none = operate(&sync, folder, &["task", "show", "none"], "").await;
+    ended(&none, 11);
+    assert!(none.complained.contains("unable to show 'none'"), "{}", none.complained);
+    assert!(none.complained.contains("404"), "{}", none.complained);
+    assert_eq!(sync.end("-TERM").await.code(), Some(0), "{}", sync.log());
+}
+
+#[tokio::test]
+async fn inputs_are_compared_with_what_was_applied() {
+    let Some(consul) = parts::consul_and_terraform("look").await else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let mut sync = running(folder, &consul).await;
+    let inputs = operate(&sync, folder, &["task", "inputs", "free"], "").await;
+    assert_eq!(
+        ended(&inputs, 0),
+        "  service web: web-1 at 10.0.0.1:8001 on outside (passing)\n  \
+         That is what was last applied.\n"
+    );
+    let approved =
+        operate(&sync, folder, &["task", "approve", "-auto-approve", "guarded"], "").await;
+    ended(&approved, 0);
+    // Without a terminal what goes on is told as a log does.
+    let progress = "[INFO]  progress: task_name=guarded";
+    assert!(approved.complained.contains(progress), "{}", approved.complained);
+
+    put(&consul.client(), "web", 2).await;
+    sync.waits("guarded").await;
+    let inputs = operate(&sync, folder, &["task", "inputs", "guarded"], "").await;
+    let said = ended(&inputs, 0);
+    assert_eq!(
+        said,
+        "  service web: web-1 at 10.0.0.1:8001 on outside (passing)\n\
+         + service web: web-2 at 10.0.0.2:8002 on outside (passing)\n  \
+         Since the last apply: 1 added, 0 changed, 0 removed.\n"
+    );
+    let inputs = operate(&sync, folder, &["task", "inputs", "-json", "guarded"], "").await;
+    let difference = &document(&inputs, 0)["since_applied"]["difference"];
+    assert_eq!(difference["added"].as_array().unwrap().len(), 1);
+
+    ended(&operate(&sync, folder, &["task", "disable", "guarded"], "").await, 0);
+    assert_eq!(sync.end("-TERM").await.code(), Some(0), "{}", sync.log());
+}
+
+#[tokio::test]
+async fn a_task_is_followed_while_it_changes() {
+    let Some(consul) = parts::consul_and_terraform("look").await else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let mut sync = running(folder, &consul).await;
+    let events = operate(&sync, folder, &["task", "events", "free"], "").await;
+    let said = ended(&events, 0);
+    assert_eq!(said.lines().count(), 1, "{said}");
+    assert!(said.contains("  successful in ") && said.contains("  +"), "{said}");
+    let events =
+        document(&operate(&sync, folder, &["task", "events", "free", "-json"], "").await, 0);
+    assert_eq!(events[0]["success"], true);
+
+    let mut following = Command::new(env!("CARGO_BIN_EXE_consul-terraform-sync"))
+        .args(["task", "events", "-follow", "-http-addr", &sync.address().unwrap(), "free"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(following.stdout.take().unwrap()).lines();
+    let mut next = async || {
+        let line = timeout(PATIENCE, lines.next_line()).await;
+        line.unwrap_or_else(|_late| panic!("nothing more\n{}", sync.log())).unwrap().unwrap()
+    };
+    assert!(next().await.contains("  successful in "));
+    put(&consul.client(), "api", 3).await;
+    // What the driver tells while it works, and then what the run came to.
+    let mut told = Vec::new();
+    while !told.last().is_some_and(|line: &String| line.contains("  successful in ")) {
+        told.push(next().await);
+    }
+    assert!(told.iter().any(|line| line.contains("applying")), "{told:?}");
+    following.kill().await.unwrap();
+    assert_eq!(sync.end("-TERM").await.code(), Some(0), "{}", sync.log());
+}
+
+/// Every command that looks, about a task that there is not.
+const COMMANDS: [&[&str]; 5] = [
+    &["status"],
+    &["task", "list"],
+    &["task", "show", "none"],
+    &["task", "events", "none"],
+    &["task", "inputs", "none"],
+];
+
+#[tokio::test]
+async fn every_look_takes_certificates() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let authority = Authority::new(folder);
+    authority.sign("server");
+    authority.sign("client");
+    let settings = "tls {\n  cert = \"server.pem\"\n  key = \"server.key\"\n  \
+                    verify_incoming = true\n  ca_cert = \"ca.pem\"\n}\n";
+    let (mut sync, _consul) = daemon(folder, settings).await;
+    let port = sync.address().unwrap().rsplit(':').next().unwrap().to_owned();
+    let address = format!("-http-addr=https://localhost:{port}");
+    for command in COMMANDS {
+        let bare = [command, &[address.as_str(), "-ca-cert=ca.pem"]].concat();
+        let refused = operate_with(folder, &bare, "", &[]).await;
+        ended(&refused, 11);
+        let complained = refused.complained.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(complained.contains("show a certificate with -client-cert"), "{complained}");
+        let full = [&bare[..], &["-client-cert=client.pem", "-client-key=client.key"]].concat();
+        let reached = operate_with(folder, &full, "", &[]).await;
+        match command.last() {
+            Some(&"none") => {
+                ended(&reached, 11);
+                assert!(reached.complained.contains("404"), "{}", reached.complained);
+            }
+            _ => assert!(ended(&reached, 0).contains("There are no tasks."), "{}", reached.said),
+        }
+    }
+    assert_eq!(sync.end("-TERM").await.code(), Some(0), "{}", sync.log());
+}
+
+#[tokio::test]
+async fn every_look_wants_the_right_token() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    fs::write(folder.join("token"), "pl4nted-t0ken\n").unwrap();
+    fs::write(folder.join("wrong"), "wr0ng-t0ken\n").unwrap();
+    let (mut sync, _consul) = daemon(folder, "api_token_file = \"token\"\n").await;
+    for command in COMMANDS {
+        for flags in [&[][..], &["-token-file=wrong"]] {
+            let refused = operate(&sync, folder, &[command, flags].concat(), "").await;
+            ended(&refused, 11);
+            assert!(refused.complained.contains("401"), "{}", refused.complained);
+            assert!(refused.complained.contains("-token-file"), "{}", refused.complained);
+        }
+        let given = [command, &["-token-file=token"]].concat();
+        let reached = operate(&sync, folder, &given, "").await;
+        ended(&reached, if command.last() == Some(&"none") { 11 } else { 0 });
+        assert!(!reached.complained.contains("401"), "{}", reached.complained);
+    }
+    assert_eq!(sync.end("-TERM").await.code(), Some(0), "{}", sync.log());
+}
+
+#[tokio::test]
+async fn no_daemon_is_told_with_what_to_do() {
+    let folder = tempfile::tempdir().unwrap();
+    for command in COMMANDS {
+        let nobody = [command, &["-http-addr=http://127.0.0.1:1"]].concat();
+        let refused = operate_with(folder.path(), &nobody, "", &[]).await;
+        ended(&refused, 11);
+        let complained = refused.complained.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(complained.contains("Is the daemon running"), "{complained}");
+        assert!(refused.said.is_empty(), "{}", refused.said);
+    }
+}
+
+/// Runs `doctor` on a configuration with one task, and with these lines for Consul.
+async fn doctor(folder: &Path, consul: &str, arguments: &[&str]) -> Transcript {
+    let task = firewall_task(folder, "web", &["web"]);
+    let text = format!("port = 0\nworking_dir = \"tasks\"\nconsul {{\n{consul}\n}}\n{task}");
+    fs::write(folder.join("sync.hcl"), text).unwrap();
+    let arguments = [&["doctor", "-config-file=sync.hcl"][..], arguments].concat();
+    operate_with(folder, &arguments, "", &[]).await
+}
+
+#[tokio::test]
+async fn the_doctor_finds_nothing_where_all_is_there_and_changes_nothing() {
+    let Some(consul) = parts::consul_and_terraform("doctor").await else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let found = doctor(folder, &format!("address = \"{}\"", consul.address()), &[]).await;
+    let said = ended(&found, 0);
+    for part in ["configuration", "consul", "permissions", "driver terraform", "module of task web"]
+    {
+        assert!(said.lines().any(|line| line.starts_with("ok") && line.contains(part)), "{said}");
+    }
+    assert!(!folder.join("tasks").exists());
+    assert!(consul.client().kv_list("", &QueryOptions::default()).await.unwrap().value.is_empty());
+}
+
+#[tokio::test]
+async fn the_doctor_names_what_the_token_may_not_do() {
+    const SUITE: Suite = Suite("doctor");
+    const ROOT: &str = "11111111-2222-3333-4444-555555555555";
+    for part in SUITE.parts("consul", "what the token may not do") {
+        let settings = json!({ "acl": {
+            "enabled": true, "default_policy": "deny", "tokens": { "master": ROOT, "agent": ROOT },
+        } });
+        let Ok(consul) = Consul::start_with(&part.path, settings).await else {
+            panic!("{} does not start", part.version);
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let address = format!("address = \"{}\"", consul.address());
+        let found = doctor(folder.path(), &address, &["-json"]).await;
+        let findings = document(&found, 19);
+        let missing: Vec<&str> = findings
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|finding| finding["result"] == "missing")
+            .filter_map(|finding| finding["detail"].as_str())
+            .collect();
+        for wanted in [
+            "service:read for \"web\"",
+            "service:write for \"consul-terraform-sync\"",
+            "key:write for \"consul-terraform-sync/terraform\"",
+        ] {
+            assert!(missing.iter().any(|it| it.contains(wanted)), "{wanted}: {findings}");
+        }
+        // Consul itself makes this token at its start.
+        let rooted = format!("{address}\ntoken = \"{ROOT}\"");
+        let found = doctor(folder.path(), &rooted, &[]).await;
+        let said = ended(&found, 0);
+        assert!(said.contains("the token may do all"), "{said}");
+    }
+}
+
+#[tokio::test]
+async fn the_doctor_names_what_does_not_answer_or_cannot_be_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let found = doctor(folder, "address = \"127.0.0.1:1\"", &[]).await;
+    let said = ended(&found, 19);
+    let consul = said.lines().find(|line| line.starts_with("missing  consul")).unwrap();
+    assert!(consul.contains("127.0.0.1:1"), "{said}");
+
+    let consul = TestConsul::new().serve().await.unwrap();
+    let address = format!("address = \"{}\"", consul.address());
+    let nothing =
+        operate_with(folder, &["doctor", "-config-file=sync.hcl"], "", &[("PATH", "/none")]);
+    let found = doctor(folder, &address, &[]).await;
+    let answers = |line: &str| line.starts_with("ok") && line.contains("consul");
+    assert!(found.said.lines().any(answers), "{}", found.said);
+    let said = nothing.await;
+    let without = ended(&said, 19);
+    assert!(without.lines().any(|line| line.starts_with("missing") && line.contains("driver")));
+
+    fs::write(folder.join("sync.hcl"), "task {\n").unwrap();
+    let found = operate_with(folder, &["doctor", "-config-file=sync.hcl"], "", &[]).await;
+    ended(&found, 15);
+    ended(&operate_with(folder, &["doctor"], "", &[]).await, 13);
+}
