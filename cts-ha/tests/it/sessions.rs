@@ -287,7 +287,7 @@ async fn a_holder_writes_again(place: &Place) {
     assert_eq!(after.text(), Some("y"));
 }
 
-/// Case HA22a: an equal value from the holder changes no index and wakes no blocked reader.
+/// Case `HA22a`: an equal value from the holder changes no index and wakes no blocked reader.
 async fn equal_writes_of_the_holder_change_nothing(place: &Place) {
     let (key, one) = (place.name("lock"), create(place, |_request| ()).await);
     assert!(acquire(place, &key, &one, "x").await);
@@ -311,7 +311,7 @@ async fn equal_writes_of_the_holder_change_nothing(place: &Place) {
     assert_eq!(after.value, before.value);
 }
 
-/// Case HA22b: a plain write keeps the session of a locked key, which still passes its check.
+/// Case `HA22b`: a plain write keeps the session of a locked key, which still passes its check.
 /// Case HA24: a plain or compare-and-set write changes a locked key's value and keeps its session.
 async fn plain_writes_leave_the_session(place: &Place) {
     use consul_watch::types::KvOp;
