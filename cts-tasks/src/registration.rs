@@ -136,8 +136,7 @@ mod tests {
     /// Spec: CTS83
     #[test]
     fn what_is_registered_is_what_upstream_registers() {
-        let mut config = Config::default();
-        config.id = "cts-01".into();
+        let mut config = Config { id: "cts-01".into(), ..Config::default() };
         let service = registration(&config, 8558, &["cts-cluster:a".to_owned()]);
         let expected = serde_json::json!({
             "ID": "cts-01", "Name": "consul-terraform-sync", "Tags": ["cts", "cts-cluster:a"],

@@ -200,7 +200,7 @@ mod tests {
     async fn what_is_kept_has_no_room_to_spare() {
         let consul = crate::testing::TestConsul::new();
         for id in ["web-1", "web-2"] {
-            consul.set_instance("web", id, "10.0.0.1", 80, crate::types::HealthStatus::Passing);
+            consul.set_instance("web", id, "10.0.0.1", 80, HealthStatus::Passing);
         }
         let query = HealthService::new("web");
         let answer = query.fetch(&consul.client(), &Position::Start, Duration::ZERO).await.unwrap();
