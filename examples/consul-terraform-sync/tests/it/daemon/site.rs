@@ -295,6 +295,8 @@ impl Site {
         let begun = Instant::now();
         loop {
             if self.sync.has_ended() {
+                // Permitted while the machine has nothing left, and worth a look in any case.
+                super::print(&format!("daemon: ended by itself:\n{}", self.last_lines(12)));
                 self.ends_by_itself += 1;
                 self.start();
             }
@@ -376,9 +378,14 @@ impl Site {
 
     /// The end of the daemon's log, without the requests by which this test waits.
     fn log(&self) -> String {
+        self.last_lines(150)
+    }
+
+    /// Returns the newest lines of the daemon's log, without those about requests to its API.
+    fn last_lines(&self, number: usize) -> String {
         let log = self.sync.log();
         let lines: Vec<&str> =
-            log.lines().rev().filter(|line| !line.contains(" api: re")).take(150).collect();
+            log.lines().rev().filter(|line| !line.contains(" api: re")).take(number).collect();
         lines.into_iter().rev().collect::<Vec<_>>().join("\n")
     }
 }
