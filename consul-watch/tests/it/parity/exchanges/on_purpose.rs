@@ -72,7 +72,6 @@ const ALL: &[OnPurpose] = &[
         "checks of nodes show a definition that depends on how they were registered",
     ),
     current("GET /v1/health/service/db?cached", "header ", "the double has no streaming backend"),
-    current("GET /v1/connect/ca/roots?pem", "header ", "the text of certificates tells no index"),
     current("PUT /v1/txn", "refusal's header x-consul-knownleader", UNREAD),
     current("GET /v1/catalog/node-services/", "body /Services/0/TaggedAddresses", VIRTUAL),
     current("PUT /v1/txn", "body /KnownLeader", UNREAD),
