@@ -59,12 +59,21 @@ async fn an_apply_tells_which_resources_it_changes() {
         let told = Told::default();
         let context = RunContext::default().with_progress(Arc::new(told.clone()));
         let rule = "module.test.terraform_data.rule[\"a.n\"]";
-        for (services, action) in [(services(&[("a", 80)]), "create"), (services(&[]), "delete")] {
+        let runs = [
+            (services(&[("a", 80)]), "create", "1 added, 0 changed, 0 destroyed"),
+            (services(&[]), "delete", "0 added, 0 changed, 1 destroyed"),
+        ];
+        for (services, action, counts) in runs {
             driver.apply(ApplyRequest::Inputs(&services), &context).await.unwrap();
             let lines = std::mem::take(&mut *told.0.lock().unwrap());
             assert_eq!(
                 lines,
-                [format!("{action} {rule}: started"), format!("{action} {rule}: done")],
+                [
+                    "applying".to_owned(),
+                    format!("{action} {rule}: started"),
+                    format!("{action} {rule}: done"),
+                    format!("applied: {counts}"),
+                ],
                 "{} {}",
                 tool.name,
                 tool.version
