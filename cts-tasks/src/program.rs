@@ -39,7 +39,7 @@ use crate::{
 /// # impl DriverKind for HaproxyKind {
 /// #     fn label(&self) -> &'static str { "haproxy" }
 /// #     fn configure(&self, _: DriverSettings<'_>, _: &mut Vec<Diagnostic>)
-/// #     -> Result<std::sync::Arc<dyn DriverFactory>, Vec<Diagnostic>> { unimplemented!() }
+/// #     -> Result<std::sync::Arc<dyn DriverFactory>, Vec<Diagnostic>> { Err(Vec::new()) }
 /// # }
 /// use cts_tasks::program::Program;
 ///
