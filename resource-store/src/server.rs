@@ -3,6 +3,7 @@
 mod accept;
 mod admission;
 mod config;
+mod direct;
 mod grpc;
 mod health;
 mod tls;
@@ -23,6 +24,7 @@ use tonic::{service::Routes, transport::Server as TonicServer};
 use self::{
     accept::{Acceptor, Limits},
     admission::{Admission, BodyMemory},
+    direct::Direct,
 };
 use crate::{
     pb::{FILE_DESCRIPTOR_SET, resource_service_server::ResourceServiceServer},
@@ -143,8 +145,9 @@ impl Server {
         );
         let _following = AbortOnDropHandle::new(tokio::spawn(following));
         let watches = Arc::new(Semaphore::new(config.max_watches.min(Semaphore::MAX_PERMITS)));
-        let routes = routes(&service, &config, &stop, &watches)?.add_service(health);
+        let routes = reflection()?.add_service(health);
         let routes = with_http(routes, &service, &config, &stop, &watches)?;
+        let resources = resources(&service, &config, &stop, &watches);
 
         let acceptor = Acceptor {
             listener,
@@ -164,7 +167,7 @@ impl Server {
         let draining = stop.child_token();
         let told = async move { draining.cancelled().await };
         let memory = BodyMemory::new(config.max_body_memory);
-        let admission = Admission { inner: routes.prepare(), memory };
+        let admission = Admission { inner: Direct { resources, others: routes.prepare() }, memory };
         let serving = transport(&config).serve_with_incoming_shutdown(admission, incoming, told);
         let too_late = async {
             stop.cancelled().await;
@@ -180,26 +183,28 @@ impl Server {
     }
 }
 
-fn routes(
+fn resources(
     service: &ResourceService,
     config: &ServerConfig,
     stop: &CancellationToken,
     watches: &Arc<Semaphore>,
-) -> Result<Routes, ServerError> {
+) -> ResourceServiceServer<GrpcService> {
+    let service =
+        GrpcService::new(service.clone(), stop.clone()).with_watch_permits(Arc::clone(watches));
+    // As upstream, which limits what it receives and not what it sends: a list
+    // that was stored in many writes has to come back in one answer.
+    ResourceServiceServer::new(service)
+        .max_decoding_message_size(config.max_message_bytes)
+        .max_encoding_message_size(usize::MAX)
+}
+
+fn reflection() -> Result<Routes, ServerError> {
     let reflection = || {
         tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
     };
-    let service =
-        GrpcService::new(service.clone(), stop.clone()).with_watch_permits(Arc::clone(watches));
-    // As upstream, which limits what it receives and not what it sends: a list
-    // that was stored in many writes has to come back in one answer.
-    let service = ResourceServiceServer::new(service)
-        .max_decoding_message_size(config.max_message_bytes)
-        .max_encoding_message_size(usize::MAX);
-    Ok(Routes::new(service)
-        .add_service(reflection().build_v1().map_err(set_up)?)
+    Ok(Routes::new(reflection().build_v1().map_err(set_up)?)
         .add_service(reflection().build_v1alpha().map_err(set_up)?))
 }
 

@@ -99,6 +99,12 @@ struct Inner {
 /// came of it (`rpc.code`). Tokens are never in it.
 pub const AUDIT: &str = "resource_store::audit";
 
+/// Returns `true` if somebody reads the audit log.
+#[cfg(any(feature = "grpc", feature = "http"))]
+pub(crate) fn audited() -> bool {
+    tracing::enabled!(target: AUDIT, tracing::Level::INFO)
+}
+
 /// Takes the place of one watch, or refuses it.
 #[cfg(any(feature = "grpc", feature = "http"))]
 pub(crate) fn watch_permit(
@@ -150,7 +156,7 @@ impl ResourceService {
         about: &str,
         failure: Option<&RpcError>,
     ) {
-        if !tracing::enabled!(target: AUDIT, tracing::Level::INFO) {
+        if !audited() {
             return;
         }
         let resolved = self.inner.authorization.resolve(context.token.as_ref(), None).await;

@@ -4,6 +4,8 @@
 //! A body counts from its first byte until the call is answered. Beyond the bound
 //! for all bodies, or a quarter of it for those from one address, the next bytes
 //! of a body are refused, and its call ends with `RESOURCE_EXHAUSTED`.
+//!
+//! The messages of answers go out in frames that need one system call together.
 
 use std::{
     collections::HashMap,
@@ -25,6 +27,15 @@ use super::accept::{Call, ConnectionInfo, block};
 
 /// Part of the bound that those from one address may take: a quarter.
 const SHARE: usize = 4;
+
+/// Length of the frames of a short message, in bytes. The HTTP/2 library copies frames
+/// of less than 1,024 bytes into its buffer, and sends head, message and trailers of an
+/// answer with one system call; after a longer one it sends what it has, so that an
+/// answer takes three, and wakes its client as often.
+const PIECE: usize = 1023;
+/// Length of a message, in bytes, from which on the system calls matter less than the
+/// number of frames.
+const SHORT: usize = 8 * 1024;
 
 /// The memory that the bodies of requests take.
 #[derive(Debug)]
@@ -124,6 +135,7 @@ where
     }
 
     fn call(&mut self, mut request: http::Request<Body>) -> Self::Future {
+        let in_pieces = request.version() == http::Version::HTTP_2;
         let info = request.extensions_mut().remove::<ConnectionInfo>();
         let call = info.as_ref().map(|info| info.connection.call());
         let address = info.as_ref().and_then(|info| info.tcp.remote_addr());
@@ -141,7 +153,10 @@ where
         Box::pin(async move {
             let answer = answered.await;
             drop(held);
-            answer.map(|answer| answer.map(|body| Answer { body: Box::pin(body), _call: call }))
+            answer.map(|answer| {
+                let rest = Bytes::new();
+                answer.map(|body| Answer { body: Box::pin(body), in_pieces, rest, _call: call })
+            })
         })
     }
 }
@@ -179,10 +194,14 @@ impl HttpBody for Counted {
     }
 }
 
-/// The body of an answer: until its end, the connection is at work.
+/// The body of an answer. Until its end, the connection is at work.
 #[derive(Debug)]
 pub(super) struct Answer<B> {
     body: Pin<Box<B>>,
+    /// Short messages are sent as several frames.
+    in_pieces: bool,
+    /// What is left of such a message.
+    rest: Bytes,
     _call: Option<Call>,
 }
 
@@ -194,15 +213,32 @@ impl<B: HttpBody<Data = Bytes>> HttpBody for Answer<B> {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
-        self.body.as_mut().poll_frame(cx)
+        if self.rest.is_empty() {
+            let Some(frame) = ready!(self.body.as_mut().poll_frame(cx)?) else {
+                return Poll::Ready(None);
+            };
+            match frame.into_data() {
+                Ok(data) if self.in_pieces && data.len() <= SHORT => self.rest = data,
+                Ok(data) => return Poll::Ready(Some(Ok(Frame::data(data)))),
+                Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
+            }
+        }
+        let piece = self.rest.len().min(PIECE);
+        Poll::Ready(Some(Ok(Frame::data(self.rest.split_to(piece)))))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.rest.is_empty() && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        let (hint, rest) = (self.body.size_hint(), self.rest.len() as u64);
+        let mut all = SizeHint::new();
+        if let Some(upper) = hint.upper() {
+            all.set_upper(upper.saturating_add(rest));
+        }
+        all.set_lower(hint.lower().saturating_add(rest));
+        all
     }
 }
 
@@ -233,5 +269,62 @@ mod tests {
         drop((second, third, fourth, fifth));
         let taken = memory.taken();
         assert!(taken.total == 0 && taken.by_address.is_empty(), "{taken:?}");
+    }
+
+    /// One message, and then trailers.
+    #[derive(Debug)]
+    struct Message(Option<Bytes>, bool);
+
+    impl HttpBody for Message {
+        type Data = Bytes;
+        type Error = Status;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+            let trailers = || Frame::trailers(http::HeaderMap::new());
+            let next = self.0.take().map(Frame::data);
+            let next = next.or_else(|| std::mem::take(&mut self.1).then(trailers));
+            Poll::Ready(next.map(Ok))
+        }
+
+        fn size_hint(&self) -> SizeHint {
+            SizeHint::with_exact(self.0.as_ref().map_or(0, Bytes::len) as u64)
+        }
+    }
+
+    /// Gives the lengths of the frames of data, and then whether trailers follow.
+    fn frames(length: usize, in_pieces: bool) -> (Vec<usize>, bool) {
+        let message: Bytes = (0..length).map(|at| u8::try_from(at % 251).unwrap()).collect();
+        let body = Box::pin(Message(Some(message.clone()), true));
+        let mut answer = Answer { body, in_pieces, rest: Bytes::new(), _call: None };
+        let (mut lengths, mut bytes) = (Vec::new(), Vec::new());
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        loop {
+            let left = answer.size_hint().exact().unwrap();
+            assert_eq!(left, (length - bytes.len()) as u64);
+            let Poll::Ready(frame) = Pin::new(&mut answer).poll_frame(&mut cx) else { panic!() };
+            match frame.unwrap().unwrap().into_data() {
+                Ok(data) => {
+                    lengths.push(data.len());
+                    bytes.extend_from_slice(&data);
+                }
+                Err(trailers) => {
+                    assert!(bytes == message, "bytes are lost or in another order");
+                    return (lengths, trailers.is_trailers());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn short_messages_are_sent_in_pieces_that_need_no_call_of_their_own() {
+        assert_eq!(frames(0, true), (vec![0], true));
+        assert_eq!(frames(PIECE, true), (vec![PIECE], true));
+        assert_eq!(frames(PIECE + 1, true), (vec![PIECE, 1], true));
+        assert_eq!(frames(SHORT, true).0.len(), SHORT.div_ceil(PIECE));
+        assert_eq!(frames(SHORT + 1, true), (vec![SHORT + 1], true));
+        assert_eq!(frames(5000, false), (vec![5000], true), "HTTP/1 has no frames");
     }
 }

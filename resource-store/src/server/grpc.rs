@@ -61,9 +61,10 @@ impl GrpcService {
     }
 }
 
-/// The resource or the query that a call is about, for the audit log.
+/// The resource or the query that a call is about, for the audit log; empty if nobody
+/// reads that.
 fn about<T: std::fmt::Display>(subject: Option<&T>) -> String {
-    subject.map(ToString::to_string).unwrap_or_default()
+    subject.filter(|_| service::audited()).map(ToString::to_string).unwrap_or_default()
 }
 
 /// Splits a request into its message and what came with it.

@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// Unwraps a message that a request has to have.
-pub(super) fn required<T>(value: Option<T>, field: &str) -> Result<T> {
+pub(super) fn required<T>(value: Option<T>, field: impl std::fmt::Display) -> Result<T> {
     value.ok_or_else(|| RpcError::invalid(format!("{field} is required")))
 }
 
@@ -21,7 +21,7 @@ pub(super) fn required<T>(value: Option<T>, field: &str) -> Result<T> {
 /// Upstream refuses those of more than 63 bytes, also to its reaper, so that
 /// what a resource of a long name owned is never deleted.
 pub(super) fn check_id(id: &mut Id, field: &str) -> Result<Type> {
-    let ty = required(id.r#type.clone(), &format!("{field}.type"))?;
+    let ty = required(id.r#type.clone(), format_args!("{field}.type"))?;
     let checked = check_name(&id.name, format_args!("{field}.name"));
     if checked.is_err() && !(name::is_valid_tombstone_name(&id.name) && ty == tombstone_type()) {
         checked?;

@@ -1,7 +1,7 @@
 //! Three nodes of `resource-server --raft` beside three of etcd: writes, reads
 //! and the time to another leader.
 //!
-//! `cargo bench -p resource-server --bench cluster`
+//! `cargo bench -p resource-server --bench cluster [-- LOAD]`
 //!
 //! Both run on this machine, at the same time, with their files in the same
 //! folder, and write each change to the disk before they acknowledge it. The
@@ -13,6 +13,7 @@
 //! `SECONDS` is how long one measurement takes (3), `ROUNDS` how many of each
 //! are made (3), `VALUE` the size of a value in bytes (1024), `FAILOVERS` how
 //! often the leader is killed (5). The newest etcd is taken that is there.
+//! `LOAD` selects the loads whose line contains it, such as `reads` or `writes 16`.
 //! `RESOURCES` values more are stored if it is given, and then the memory of the
 //! largest node is printed, and how long a follower takes that is killed and
 //! started again.
@@ -91,8 +92,13 @@ async fn main() {
         "etcd p50/p99 ms",
         "CPU us ours/etcd"
     );
+    let only = std::env::args().skip(1).find(|argument| !argument.starts_with('-'));
     for clients in CLIENTS {
         for work in [Work::Write, Work::StrongRead, Work::LocalRead] {
+            let line = format!("{} {clients} ", work.name());
+            if only.as_ref().is_some_and(|only| !line.contains(only)) {
+                continue;
+            }
             compare(&settings, &ours, &etcd, clients, work).await;
         }
     }

@@ -26,6 +26,9 @@ pub(crate) struct Node {
     pub(crate) environment: Vec<(&'static str, OsString)>,
     log: PathBuf,
     pub(super) process: Option<Child>,
+    /// Killed, and perhaps not gone yet: the system takes the longer to give its
+    /// port back the more memory it had.
+    dying: Option<Child>,
 }
 
 impl Node {
@@ -37,7 +40,7 @@ impl Node {
         log: PathBuf,
     ) -> Self {
         let (program, environment) = (program.into(), Vec::new());
-        Self { address, program, arguments, environment, log, process: None }
+        Self { address, program, arguments, environment, log, process: None, dying: None }
     }
 
     /// Starts it, with arguments of this time only.
@@ -62,6 +65,10 @@ impl Node {
 
     /// Starts it, and waits until it serves.
     pub(crate) async fn start(&mut self, more: &[&str]) {
+        self.kill();
+        if let Some(mut process) = self.dying.take() {
+            process.wait().await.unwrap();
+        }
         self.launch(more).serves().await;
     }
 
@@ -78,7 +85,9 @@ impl Node {
     /// Kills it at once, as a crash would.
     pub(crate) fn kill(&mut self) {
         self.signal(Signal::SIGKILL);
-        drop(self.process.take());
+        if let Some(process) = self.process.take() {
+            self.dying = Some(process);
+        }
     }
 
     /// Asks it to end, and waits for that.
