@@ -10,7 +10,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use consul_watch::{Client, error_chain, watch::WatcherBuilder};
+use consul_watch::{Client, Clock as _, SystemClock, error_chain, watch::WatcherBuilder};
 use nix::sys::resource::{Resource, getrlimit};
 
 use super::{
@@ -118,11 +118,11 @@ async fn consul(loaded: &Loaded, findings: &mut Findings) {
 
 /// Compares this machine's clock with Consul's.
 async fn clock(client: &Client, findings: &mut Findings) {
-    let before = SystemTime::now();
+    let before = SystemClock.now();
     let Ok(Ok(Some(there))) = tokio::time::timeout(PATIENCE, client.server_time()).await else {
         return findings.add("clock", Verdict::Unchecked, "Consul's answer does not tell the time");
     };
-    let (result, detail) = compared(before, there, SystemTime::now());
+    let (result, detail) = compared(before, there, SystemClock.now());
     findings.add("clock", result, detail);
 }
 
