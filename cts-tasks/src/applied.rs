@@ -149,4 +149,12 @@ mod tests {
         assert!(text.contains("key 0000: 7 bytes"), "{text}");
         assert!(!text.contains("hunter2"), "{text}");
     }
+
+    #[test]
+    fn the_document_of_earlier_versions_is_read() {
+        let digest = InputsDigest::of(&keys(1, 0));
+        let document = serde_json::json!({ "digest": digest });
+        let read: AppliedInputs = serde_json::from_value(document).unwrap();
+        assert_eq!(read, AppliedInputs::unknown(digest));
+    }
 }
