@@ -4,6 +4,8 @@ use bytes::Bytes;
 use http::{Response, StatusCode, header};
 use serde_json::{Value, json};
 
+use super::query;
+
 pub(super) type Answer = Response<Bytes>;
 
 fn answer(status: u16, body: impl Into<Bytes>) -> Answer {
@@ -22,6 +24,15 @@ pub(super) fn document(status: u16, body: &Value) -> Answer {
 
 pub(super) fn empty(status: u16) -> Answer {
     answer(status, Bytes::new())
+}
+
+/// Returns plain JSON, as Terraform's service discovery wants it.
+pub(super) fn plain_json(body: &Value) -> Answer {
+    let mut answer = document(200, body);
+    answer
+        .headers_mut()
+        .insert(header::CONTENT_TYPE, header::HeaderValue::from_static("application/json"));
+    answer
 }
 
 pub(super) fn bytes(body: Vec<u8>) -> Answer {
@@ -68,12 +79,10 @@ pub(super) fn redirect(target: &str) -> Answer {
 /// Returns one page of items, as the platform cuts lists.
 pub(super) fn page(items: &[Value], query: &str) -> Answer {
     let number = |name: &str, default: usize| {
-        let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
-        let mut found = pairs.filter(|(key, _)| *key == name);
-        found.find_map(|(_, value)| value.parse().ok()).unwrap_or(default).max(1)
+        let found = query::parameter(query, name).and_then(|value| value.parse().ok());
+        found.unwrap_or(default).max(1)
     };
-    // Brackets arrive escaped, as this crate's client sends them.
-    let (current, size) = (number("page%5Bnumber%5D", 1), number("page%5Bsize%5D", 20).min(100));
+    let (current, size) = (number("page[number]", 1), number("page[size]", 20).min(100));
     let pages = items.len().div_ceil(size).max(1);
     let shown: Vec<&Value> = items.iter().skip((current - 1) * size).take(size).collect();
     document(
