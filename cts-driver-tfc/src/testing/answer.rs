@@ -49,6 +49,14 @@ pub(super) fn not_found() -> Answer {
     document(404, &json!({"errors": [{"status": "404", "title": "not found"}]}))
 }
 
+/// Refuses what this double has no route for, which the platform may well have.
+pub(super) fn unserved(what: &str) -> Answer {
+    let detail = format!(
+        "this is the Terraform Cloud double of cts-driver-tfc, which does not serve {what}"
+    );
+    error(501, "not implemented", &detail)
+}
+
 pub(super) fn conflict(detail: &str) -> Answer {
     error(409, "transition not allowed", detail)
 }

@@ -34,7 +34,7 @@ pub(super) fn organization(tfc: &TestTfc, asked: &Asked<'_>, rest: &[&str]) -> A
         ("POST", ["agent-pools"]) => new_pool(tfc, asked),
         ("GET", ["projects"]) => projects(&tfc.state(), asked),
         ("POST", ["projects"]) => new_project(tfc, asked),
-        _ => answer::not_found(),
+        _ => answer::unserved(&format!("{} of an organization's {}", asked.method, rest.join("/"))),
     }
 }
 

@@ -188,7 +188,7 @@ impl TestTfc {
             ["configuration-versions" | "runs" | "plans" | "applies", ..] => {
                 run_routes::run(self, asked, rest)
             }
-            _ => answer::not_found(),
+            _ => answer::unserved(&format!("{} /api/v2/{}", asked.method, rest.join("/"))),
         }
     }
 }

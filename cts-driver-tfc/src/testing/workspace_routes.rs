@@ -215,7 +215,7 @@ fn tags(tfc: &TestTfc, asked: &Asked<'_>, id: &str) -> Answer {
     })
 }
 
-/// Answers with key-value tags, and tags as keys without a value.
+/// Answers with key-value tags, and binds those that are given.
 fn bindings(tfc: &TestTfc, asked: &Asked<'_>, id: &str) -> Answer {
     let given = bindings_in(asked.body.get("data"));
     tfc.change(|state| {
@@ -230,9 +230,7 @@ fn bindings(tfc: &TestTfc, asked: &Asked<'_>, id: &str) -> Answer {
         for (key, value) in given {
             bind(workspace, key, value);
         }
-        let bound = workspace.bindings.iter().map(|(key, value)| (key, Some(value)));
-        let all = bound.chain(workspace.tags.iter().map(|tag| (tag, None)));
-        let all = all.map(|(key, value)| {
+        let all = workspace.bindings.iter().map(|(key, value)| {
             json!({"id": format!("tb-{key}"), "type": "tag-bindings",
                 "attributes": {"key": key, "value": value}})
         });

@@ -241,3 +241,58 @@ async fn a_saved_plan_of_terraform_is_applied_as_it_is() {
     assert!(applied.contains("Apply complete! Resources: 1 added"), "{applied}");
     assert_eq!(project.done(&["output", "-raw", "word"]).await, "one");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn variables_of_the_workspace_reach_the_run_and_a_lock_keeps_others_out() {
+    for tool in tools("variables and locks hold") {
+        let project = Project::new(&tool, cloud("name = \"web\"")).await;
+        project.done(&["init", "-no-color"]).await;
+        project.tfc().add_variable(
+            "web",
+            &json!({"key": "word", "value": "given", "category": "terraform", "hcl": false,
+                    "sensitive": false}),
+        );
+        project.done(&["apply", "-auto-approve", "-no-color"]).await;
+        assert_eq!(project.done(&["output", "-raw", "word"]).await, "given");
+
+        // What a person pulled, changed and pushes back is the newest state, also of another serial.
+        let pulled = project.done(&["state", "pull"]).await;
+        let mut state: Value = serde_json::from_str(&pulled).unwrap();
+        let serial = state["serial"].as_u64().unwrap();
+        state["serial"] = json!(serial + 1);
+        state["outputs"]["word"]["value"] = json!("pushed");
+        let file = project.path().join("pushed.json");
+        fs::write(&file, state.to_string()).unwrap();
+        project.done(&["state", "push", file.to_str().unwrap()]).await;
+        assert_eq!(project.done(&["output", "-raw", "word"]).await, "pushed");
+        // A stale one is not.
+        fs::write(&file, pulled).unwrap();
+        let stale = project.refused(&["state", "push", file.to_str().unwrap()]).await;
+        assert!(stale.contains("serial"), "{stale}");
+
+        project.tfc().set_attribute("web", "locked", json!(true));
+        let locked = project.refused(&["state", "rm", "terraform_data.kept"]).await;
+        assert!(locked.to_lowercase().contains("lock"), "{locked}");
+    }
+}
+
+#[tokio::test]
+async fn what_the_double_does_not_serve_is_refused_by_its_name() {
+    let served = TestTfc::new().serve_tls().await.unwrap();
+    let authority = reqwest::Certificate::from_pem(served.authority().unwrap().as_bytes()).unwrap();
+    let client = reqwest::Client::builder().tls_certs_only([authority]).build().unwrap();
+    for path in ["registry-modules", "organizations/my-org/ssh-keys", "no-such-thing"] {
+        let url = format!("{}/api/v2/{path}", served.hostname());
+        let answer = client.get(url).bearer_auth(TestTfc::TOKEN).send().await.unwrap();
+        assert_eq!(answer.status(), 501, "{path}");
+        let text = answer.text().await.unwrap();
+        assert!(text.contains("double of cts-driver-tfc, which does not serve GET"), "{text}");
+    }
+    let discovered = client
+        .get(format!("{}/.well-known/terraform.json", served.hostname()))
+        .send()
+        .await
+        .unwrap();
+    let discovered: Value = serde_json::from_str(&discovered.text().await.unwrap()).unwrap();
+    assert_eq!(discovered["tfe.v2"], "/api/v2/");
+}
