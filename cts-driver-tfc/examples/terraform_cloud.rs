@@ -10,6 +10,8 @@
 //! path; without one, runs are made up. It ends, and its data with it, when its input ends or
 //! Ctrl-C is pressed.
 
+#![expect(clippy::print_stdout, reason = "a shell reads what it prints")]
+
 use std::error::Error;
 
 use cts_driver_tfc::testing::TestTfc;

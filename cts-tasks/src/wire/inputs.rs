@@ -89,6 +89,10 @@ pub struct Difference {
 }
 
 impl InputsDocument {
+    #[cfg_attr(
+        all(not(feature = "api"), not(test)),
+        expect(dead_code, reason = "the server alone makes documents")
+    )]
     pub(crate) fn new(inputs: &TaskInputs, since_applied: SinceApplied) -> Self {
         Self {
             services: inputs
@@ -110,6 +114,10 @@ impl InputsDocument {
     }
 
     /// Finds what differs from what was there `before`.
+    #[cfg_attr(
+        all(not(feature = "api"), not(test)),
+        expect(dead_code, reason = "the server alone makes documents")
+    )]
     pub(crate) fn difference(&self, before: &BTreeMap<String, InputSummary>) -> Difference {
         let now = self.keyed();
         let mut difference = Difference::default();
