@@ -118,9 +118,24 @@ impl<T: Send + Sync + 'static> Watch<T> {
         Some(Err(error.clone()))
     }
 
+    /// Returns a function that tells how the watch fails now, also after this subscriber is gone.
+    pub(super) fn failure_of(&self) -> impl Fn() -> Option<WatchError> + Send + Sync + 'static {
+        let receiver = self.receiver.clone();
+        move || {
+            if receiver.has_changed().is_err() {
+                return Some(Self::end_of(&receiver));
+            }
+            receiver.borrow().state.last_error.clone()
+        }
+    }
+
     /// The error that stands for the end.
     fn end(&self) -> WatchError {
-        let failure = self.receiver.borrow().failure.clone();
+        Self::end_of(&self.receiver)
+    }
+
+    fn end_of(receiver: &Receiver<Shared<T>>) -> WatchError {
+        let failure = receiver.borrow().failure.clone();
         failure
             .map(|(_number, error)| error)
             .filter(WatchError::is_fatal)
