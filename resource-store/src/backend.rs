@@ -73,7 +73,7 @@ impl Query {
     }
 }
 
-/// One event of a watch.
+/// An event of a watch.
 #[derive(Debug, Clone, PartialEq)]
 pub enum WatchEvent {
     /// Created or changed, or part of the snapshot that the watch begins with.

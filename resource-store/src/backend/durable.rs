@@ -33,9 +33,10 @@ use super::{
 };
 use crate::pb::{Id, Resource};
 
-/// How many changes may wait for the disk; more wait for their turn to wait.
+/// Number of changes that may wait for the disk; callers of further ones wait for a
+/// place.
 const QUEUE: usize = 1024;
-/// How many resources a restore brings at a time, and how many bytes about.
+/// Bounds of one step of a restore: number of resources, and approximate bytes.
 const STAGE: usize = 512;
 const STAGE_BYTES: usize = 4 << 20;
 
@@ -139,7 +140,7 @@ impl DurableBackend {
         Ok(Self { shared: Arc::new(Shared { view, topics, jobs, queue, restoring }) })
     }
 
-    /// How many resources are stored.
+    /// Returns the number of stored resources.
     ///
     /// # Errors
     ///
@@ -148,7 +149,7 @@ impl DurableBackend {
         self.shared.view.current().len()
     }
 
-    /// Whether nothing is stored.
+    /// Returns `true` if nothing is stored.
     ///
     /// # Errors
     ///

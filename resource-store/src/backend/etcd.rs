@@ -25,7 +25,7 @@ use super::{
 };
 use crate::pb::{Id, Resource};
 
-/// How often a watch begins anew because the store is being restored.
+/// Limit of restarts of a watch because the store is being restored.
 const WATCH_ATTEMPTS: usize = 5;
 
 /// Keeps resources in etcd, version 3.4 or newer.

@@ -90,7 +90,7 @@ impl Bimapper {
         items.filter_map(|key| state.items.get(key)).map(|(item, _)| item.to_id()).collect()
     }
 
-    /// What an item links to, in order.
+    /// Returns the items that an item links to, in order.
     pub fn links_of(&self, item: &Id) -> Vec<Reference> {
         let state = self.state();
         let found = state.items.get(&item.to_reference().key());

@@ -31,7 +31,7 @@ pub enum ControllerError {
     Index(#[from] CacheError),
 }
 
-/// Where a controller runs.
+/// The place where a controller runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Placement {
     /// In one process at a time: the one that holds the manager's lease.
@@ -55,7 +55,7 @@ impl fmt::Display for Placement {
 pub struct Event {
     /// Events of one key are the same work while they wait.
     pub key: String,
-    /// What happened, for the mapper.
+    /// The event itself, for the mapper.
     pub object: Arc<dyn Any + Send + Sync>,
 }
 

@@ -69,7 +69,7 @@ impl Following {
     }
 }
 
-/// What is followed already, or what is followed from now on.
+/// Returns the watch of etcd that is followed already, or begins to follow one.
 pub(super) async fn following(session: &Arc<Session>) -> Result<Arc<Following>> {
     if let Some(following) = current(session) {
         return Ok(following);
@@ -123,7 +123,7 @@ enum End {
     Broken(String),
     /// Log in again and go on.
     Denied(String),
-    /// What comes next cannot be told.
+    /// The next events are unknown, for this reason.
     Closed(String),
 }
 

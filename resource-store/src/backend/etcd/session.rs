@@ -13,10 +13,10 @@ use super::{
 };
 use crate::backend::{Consistency, Error, Result};
 
-/// How often an operation begins anew because the store is being restored.
+/// Limit of restarts of an operation because the store is being restored.
 const RESTARTS: usize = 16;
 
-/// What the operations of one backend share.
+/// State that the operations of one backend share.
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) cluster: Cluster,
@@ -29,7 +29,7 @@ pub(super) struct Session {
     pub(super) following: Mutex<Weak<Following>>,
 }
 
-/// What a guarded transaction gave.
+/// The result of a guarded transaction.
 pub(super) struct Guarded {
     pub(super) generation: Generation,
     pub(super) revision: i64,

@@ -62,8 +62,8 @@ fn no_majority() -> Error {
     inconsistent("no majority of the nodes answers")
 }
 
-/// What is committed and may be known, if a majority follows this node after
-/// that was looked up.
+/// Returns the index that is committed and may be known, if a majority follows this
+/// node after that was looked up.
 ///
 /// Nothing of it waits for a disk. Whatever the leader acknowledged was
 /// committed before, so the log knows of it; and what is not on its disk yet it

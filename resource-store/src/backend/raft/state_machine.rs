@@ -54,13 +54,13 @@ use crate::backend::{
 /// In how many stretches the bytes are kept that the log may have.
 pub(super) const STRETCHES: usize = 4;
 
-/// How many bytes of entries are applied on the executor, rather than handed to
-/// another thread: that takes less time than to hand them over.
+/// Bytes of entries up to which they are applied on the executor, rather than
+/// handed to another thread: that takes less time than to hand them over.
 const AT_ONCE_BYTES: usize = 256 << 10;
-/// How long to wait before a snapshot that could not be written is tried again.
+/// Delay before a snapshot that could not be written is tried again.
 const WRITE_AGAIN: Duration = Duration::from_secs(5);
 
-/// What a node holds. A clone is another handle.
+/// The contents of a node. A clone is another handle.
 #[derive(Debug, Clone)]
 pub(crate) struct StateMachine {
     shared: Arc<Shared>,
@@ -78,16 +78,16 @@ struct Shared {
     file: SnapshotFile,
     persisted: Persisted,
     since: SinceSnapshot,
-    /// How many bytes of entries make a stretch.
+    /// Bytes of entries that make a segment of the retained log.
     stretch_bytes: u64,
-    /// How many bytes of entries the stretch under way has.
+    /// Bytes of entries that the present segment has so far.
     stretch: AtomicU64,
     /// The last entry of the last stretch.
     stretch_end: watch::Sender<u64>,
     closed: Closed,
 }
 
-/// What was applied since the last snapshot was begun.
+/// The entries that were applied since the last snapshot was begun.
 #[derive(Debug)]
 struct SinceSnapshot {
     most_entries: u64,
@@ -95,7 +95,7 @@ struct SinceSnapshot {
     /// The entries before this index are in the last snapshot.
     first: AtomicU64,
     bytes: AtomicU64,
-    /// How large the last snapshot is.
+    /// Size of the last snapshot in bytes.
     snapshot_bytes: AtomicU64,
     due: Notify,
 }
@@ -157,12 +157,12 @@ impl StateMachine {
         Ok(Self { shared: Arc::new(shared), durable })
     }
 
-    /// What is there now.
+    /// Returns the present contents.
     pub(crate) fn current(&self) -> Arc<Contents> {
         self.shared.current.load_full()
     }
 
-    /// What is there now, for who reads.
+    /// Returns the present contents for a reader.
     ///
     /// # Errors
     ///

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::{backend::WatchEvent, pb::Resource};
 
-/// One change of a store.
+/// A change of a store.
 #[derive(Debug, Clone)]
 pub(crate) struct Change {
     /// The position of the change among all changes.

@@ -104,7 +104,8 @@ struct Kept<E> {
 struct Seat<S> {
     prefix: Box<[u8]>,
     place: Place,
-    /// What the log had no room for; all of it is older than what is there.
+    /// Events for which the log had no room; all of them are older than what is
+    /// there.
     spill: Option<Box<S>>,
     /// Size of what is spilled, in bytes.
     spilled: usize,
@@ -112,7 +113,7 @@ struct Seat<S> {
     spills: bool,
 }
 
-/// What a reader reads next.
+/// The next event of a reader.
 #[derive(Debug)]
 enum Place {
     /// The event of this position; if that is gone, the reader has lagged.

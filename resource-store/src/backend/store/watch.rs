@@ -60,7 +60,7 @@ impl Shown {
     }
 }
 
-/// What a watcher that catches up has missed in the topic.
+/// The changes that a watcher which catches up has missed in the topic.
 #[derive(Debug)]
 pub(crate) struct Missed {
     shown: Arc<Shown>,

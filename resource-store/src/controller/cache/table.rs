@@ -127,7 +127,8 @@ impl Column {
     }
 }
 
-/// Whether both have the same place in the store; the kind is that of the table.
+/// Returns `true` if both have the same place in the store; the kind is that of the
+/// table.
 fn same_name(a: &Resource, b: &Resource) -> bool {
     match (&a.id, &b.id) {
         (Some(a), Some(b)) => a.name == b.name && a.tenancy == b.tenancy,

@@ -33,7 +33,7 @@ use tokio::{
 
 use crate::backend::{raft::types::LogId, store::sync::lock};
 
-/// Where the log is, as far as the index cares.
+/// The state of the log, as far as the index needs it.
 #[derive(Debug, Clone, Default)]
 struct Disk {
     /// Entries before this index, made by this node as a leader, were
@@ -135,7 +135,7 @@ impl DurableIndex {
         self.disk.send_modify(|disk| disk.failed = true);
     }
 
-    /// Whether an entry may have effects now.
+    /// Returns `true` if an entry may have effects now.
     pub(crate) fn is_open(&self, index: u64) -> bool {
         open(&self.disk.borrow(), index)
     }

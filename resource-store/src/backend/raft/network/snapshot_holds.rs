@@ -17,17 +17,17 @@ use crate::backend::{
     store::sync::lock,
 };
 
-/// How long entries stay for a node that has got its snapshot and gets no entry.
+/// Time that entries stay for a node that has got its snapshot and gets no entry.
 const GRACE: Duration = Duration::from_mins(2);
 
-/// What a node needs.
+/// The entries that a node needs.
 #[derive(Debug)]
 struct Need {
     /// The last entry it has, or that is in the snapshot it gets.
     index: u64,
-    /// How often a snapshot is under way to it.
+    /// Number of snapshots under way to it.
     under_way: usize,
-    /// How many entries it lacked when it lacked the fewest.
+    /// Smallest number of entries that it has lacked so far.
     lack: u64,
     /// When it is given up, unless a snapshot is under way.
     until: Instant,
@@ -35,7 +35,7 @@ struct Need {
 
 type Needs = Mutex<HashMap<NodeId, Need>>;
 
-/// Which entries are needed after snapshots that were sent. A clone is the same.
+/// The entries that are needed after snapshots that were sent. A clone is the same.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SnapshotHolds {
     needs: Arc<Needs>,

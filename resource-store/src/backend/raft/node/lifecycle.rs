@@ -48,9 +48,9 @@ use crate::{
 
 const LOG_FOLDER: &str = "raft-log";
 const SNAPSHOT_FOLDER: &str = "raft-snapshots";
-/// What an earlier version kept in the folder of a node.
+/// Files of a node that an earlier version kept in its folder.
 const PREVIOUS_FILES: [&str; 2] = ["raft-log.redb", "raft-resources.redb"];
-/// How long calls of other nodes may go on after the node was told to stop.
+/// Time that calls of other nodes may go on after the node was stopped.
 const DRAIN: Duration = Duration::from_secs(2);
 
 /// Says when a node has stopped.

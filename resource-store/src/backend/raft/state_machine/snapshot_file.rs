@@ -53,7 +53,7 @@ struct Written {
     bytes: u64,
 }
 
-/// What is wrong with a file, and where.
+/// The damage of a file: its place and its kind.
 struct Damage {
     offset: u64,
     what: String,
@@ -88,7 +88,7 @@ impl SnapshotFile {
         Ok((Self { folder: folder.to_owned(), written, failure: Mutex::default() }, contents))
     }
 
-    /// How large the file is.
+    /// Returns the size of the file.
     pub(super) fn bytes(&self) -> u64 {
         lock(&self.written).bytes
     }
