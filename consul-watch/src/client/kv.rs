@@ -134,7 +134,8 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::txn`].
+    /// No answer came, or Consul answered with an error. A transaction that was rolled back is no
+    /// error but [`TxnOutcome::RolledBack`].
     pub async fn kv_transact(&self, ops: &[KvOp], options: &WriteOptions) -> Result<TxnOutcome> {
         let ops: Vec<TxnOp> = ops.iter().cloned().map(TxnOp::from).collect();
         let options = TxnOptions { write: options.clone(), ..TxnOptions::default() };

@@ -158,7 +158,7 @@ impl Request {
     }
 
     /// Takes this status as an answer too if the body is JSON. Consul says some
-    /// things with statuses that elsewhere mean a refusal, which is told in text.
+    /// things with statuses that elsewhere mean a refusal, which is worded in text.
     pub(super) fn accept_json(mut self, status: StatusCode) -> Self {
         self.accepted_json.push(status);
         self

@@ -57,7 +57,7 @@ impl TokenProvider for StaticToken {
     }
 }
 
-/// A token that the program sets, and may set anew at any time.
+/// A token that the program sets, and may set again at any time.
 ///
 /// Cheap to clone; clones share the token.
 ///

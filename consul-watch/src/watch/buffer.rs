@@ -16,7 +16,7 @@ use crate::watch::{Snapshot, Watch};
 /// Time for which changes are collected before they are acted on.
 ///
 /// The first change starts a quiet time of `min` and sets a deadline of `max`; each further
-/// change starts the quiet time anew, but never past the deadline.
+/// change starts the quiet time again, but never past the deadline.
 ///
 /// Source: hcat 0.2, buffer period; Consul-Terraform-Sync 0.9, `buffer_period`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

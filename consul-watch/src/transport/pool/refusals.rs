@@ -132,7 +132,7 @@ impl Open {
     /// those that are refused together gets this, a moment later; the others, and those that were
     /// not refused for a limit's sake, get `None`.
     ///
-    /// Dropping the future leaves a count that the next refusal begins anew.
+    /// Dropping the future leaves a count that the next refusal begins again.
     pub(super) async fn refused(&self, silent: bool) -> Option<usize> {
         self.ended.store(true, Ordering::Relaxed);
         let connections = &self.connections;

@@ -185,7 +185,7 @@ pub(super) struct Members {
     all: BTreeMap<u64, Member>,
     services: HashMap<String, HashMap<u64, Arc<Ticket>>>,
     joined: u64,
-    /// A change from now on will be told.
+    /// A change from now on will be signalled.
     settled: bool,
     failing: bool,
     /// The member that was read periodically last.
@@ -211,7 +211,7 @@ fn folded(name: &str) -> String {
 }
 
 impl Members {
-    /// Adds a watch. It is told to read at once if changes after that will be
+    /// Adds a watch. It gets the signal to read at once if changes after that will be
     /// told, else when this is so.
     pub(super) fn join(&mut self, scope: &Scope, repairs: Arc<Repairs>) -> (u64, Arc<Ticket>) {
         self.joined += 1;
