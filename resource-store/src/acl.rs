@@ -69,7 +69,7 @@ pub trait Authorizer: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     ///
-    /// [`AclError::Denied`], or [`AclError::Other`] if that cannot be told.
+    /// [`AclError::Denied`], or [`AclError::Other`] if that is unknown.
     fn operator_read(&self) -> Result<(), AclError>;
     /// May change what operators change.
     ///

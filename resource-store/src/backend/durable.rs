@@ -55,7 +55,7 @@ const STAGE_BYTES: usize = 4 << 20;
 /// own over its key and content, which is looked at when it is read; what is
 /// damaged is an error that names the file and the record, never an answer.
 /// When a commit fails, as on a full disk, the store can still be read, but
-/// refuses every change until it is opened anew. When damage within the file
+/// refuses every change until it is opened again. When damage within the file
 /// makes its storage fail, the store refuses everything; a process that is
 /// built to abort at a panic ends then.
 ///

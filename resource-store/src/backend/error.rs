@@ -22,13 +22,13 @@ pub enum Error {
     /// The stored uid differs from the one that the caller writes.
     #[error("write failed because the given uid doesn't match what is stored")]
     WrongUid,
-    /// No quorum or leader can be had now.
+    /// There is no quorum or leader now.
     #[error("cannot satisfy consistency requirements{}", detail(.reason))]
     Inconsistent {
         /// More about it; may be empty.
         reason: String,
     },
-    /// The watch fell behind, or the store was restored: start anew.
+    /// The watch fell behind, or the store was restored: start again.
     #[error("watch closed")]
     WatchClosed,
     /// The resource is stored with another version of its group.

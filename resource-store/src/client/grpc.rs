@@ -47,7 +47,7 @@ pub struct GrpcClientConfig {
     /// Time limit of connecting; 10 seconds if not set.
     pub connect_timeout: Option<Duration>,
     /// Time limit of a call, and of a watch until it begins; one minute if not
-    /// set. The server is told, so that it stops working on it, too.
+    /// set. The limit is sent to the server, so that it stops working on it, too.
     pub call_timeout: Option<Duration>,
     /// Interval of questions to the server whether it is there still, while
     /// nothing else comes from it, also between calls; 20 seconds if not set. Consul

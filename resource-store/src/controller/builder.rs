@@ -71,7 +71,7 @@ impl QueueItem for Event {
     }
 }
 
-/// Makes the events of a custom watch, anew at each start of the controller.
+/// Makes the events of a custom watch, again at each start of the controller.
 /// When the stream ends, the source is quiet.
 pub type EventSource = Arc<dyn Fn() -> BoxStream<'static, Event> + Send + Sync>;
 /// Turns an event of a custom watch into requests.

@@ -212,6 +212,7 @@ impl Cache {
     ) -> Result<T, CacheError> {
         let kind = ty.group_kind();
         let tables = self.shared.tables.read().unwrap_or_else(PoisonError::into_inner);
+        // The copy shares its content, and is read without the lock.
         let table = tables.get(&kind).cloned().ok_or(CacheError::UnknownType);
         drop(tables);
         table.and_then(|table| read(&table)).map_err(|source| of_kind(kind, source))

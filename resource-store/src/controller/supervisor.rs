@@ -53,6 +53,7 @@ pub(super) async fn supervise<F>(
             () = held.wait_for(true) => {}
             () = stop.cancelled() => return,
         }
+        // A child: the end of the lease cancels this task alone, a stop all of them.
         let cancel = stop.child_token();
         let started = Instant::now();
         let mut task = std::pin::pin!(start(cancel.clone()));

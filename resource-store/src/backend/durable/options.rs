@@ -21,7 +21,7 @@ pub enum SyncPolicy {
     /// This long after it was acknowledged at the latest.
     ///
     /// When the process is killed, or the machine stops, the changes of the
-    /// last such stretch are lost, though they were acknowledged, read and
+    /// last such interval are lost, though they were acknowledged, read and
     /// seen by watches; all up to some change stay. Nothing is lost when the
     /// store is closed.
     Within(Duration),
@@ -50,7 +50,7 @@ pub struct DurableOptions {
     /// found.
     pub check_on_open: bool,
     /// By how many changes of what they watch watchers may fall behind before
-    /// they have to start anew; 8192 by default. See
+    /// they have to start again; 8192 by default. See
     /// [`MemoryBackend::with_watch_buffer`](crate::backend::memory::MemoryBackend::with_watch_buffer).
     pub watch_buffer: usize,
 }

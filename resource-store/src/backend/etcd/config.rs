@@ -28,7 +28,7 @@ pub struct EtcdConfig {
     /// Time limit of an operation with all its attempts; 10 seconds by default.
     pub timeout: Duration,
     /// By how many changes the watchers of one kind, or of one kind in one
-    /// tenancy, may fall behind before they have to start anew; 8192 by
+    /// tenancy, may fall behind before they have to start again; 8192 by
     /// default.
     pub watch_buffer: usize,
 }

@@ -4,7 +4,7 @@
 //! order. It is there while somebody watches. When its connection breaks, it
 //! goes on on another member after the last revision that it knows to have seen
 //! whole; where etcd has compacted that, every watch closes, and whoever wants
-//! to know begins anew.
+//! to know begins again.
 
 use std::{
     sync::{
@@ -222,7 +222,7 @@ impl Follower {
         Ok(())
     }
 
-    /// An etcd that was set up anew would take this watch for one of the
+    /// An etcd that was set up again would take this watch for one of the
     /// future, and say nothing.
     async fn check_generation(&self) -> Result<(), End> {
         let read = self.session.read(Consistency::Strong, "watching etcd", |_| Vec::new()).await;

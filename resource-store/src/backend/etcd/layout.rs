@@ -41,7 +41,7 @@ impl Generation {
     }
 
     /// The version of what was written at a revision of etcd. Etcd counts
-    /// revisions anew when it is set up anew; the name tells those apart.
+    /// revisions from the start when it is set up again; the name tells those apart.
     pub(super) fn version_at(&self, revision: i64) -> Version {
         format!("{}.{revision}", self.0)
     }

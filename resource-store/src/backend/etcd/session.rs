@@ -183,7 +183,7 @@ impl Session {
         Err(restored_too_often())
     }
 
-    /// Etcd knows less than it did: it was set up anew, or from a backup. What
+    /// Etcd knows less than it did: it was set up again, or from a backup. What
     /// was known of it counts no more.
     pub(super) fn went_back(&self, from: i64, to: i64) {
         tracing::warn!(from, to, "etcd went back in time: was it restored from a backup?");

@@ -51,7 +51,7 @@ use crate::backend::{
     store::{sync::blocking, topics::Topics, watch::StoreWatch},
 };
 
-/// In how many stretches the bytes are kept that the log may have.
+/// Number of segments into which the bytes are divided that the log may have.
 pub(super) const STRETCHES: usize = 4;
 
 /// Bytes of entries up to which they are applied on the executor, rather than
@@ -82,7 +82,7 @@ struct Shared {
     stretch_bytes: u64,
     /// Bytes of entries that the present segment has so far.
     stretch: AtomicU64,
-    /// The last entry of the last stretch.
+    /// The last entry of the last segment.
     stretch_end: watch::Sender<u64>,
     closed: Closed,
 }
@@ -201,8 +201,8 @@ impl StateMachine {
         self.shared.since.due.notified().await;
     }
 
-    /// The last entry of each stretch of the log that has a fourth of the bytes
-    /// that it may have.
+    /// Returns the last entry of each segment of the log that has a fourth of the
+    /// bytes that it may have.
     pub(crate) fn stretch_end(&self) -> watch::Receiver<u64> {
         self.shared.stretch_end.subscribe()
     }
@@ -253,6 +253,7 @@ impl StateMachine {
             let contents = self.current();
             self.shared.since.begun(contents.end());
             let (shared, written) = (Arc::clone(&self.shared), Arc::clone(&contents));
+            // Before the write, so that a stop in between is not missed.
             let told = self.shared.closed.told.notified();
             let error = match blocking(move || shared.write(&written)).await {
                 Ok(()) => return Ok(contents),
@@ -275,6 +276,7 @@ impl StateMachine {
         let written = Arc::clone(&contents);
         blocking(move || shared.write(&written)).await?;
         self.shared.since.begun(end);
+        // Watches cannot follow from their state to this one: they end, and start again.
         self.shared.current.store(contents);
         self.shared.topics.close_all();
         self.shared.applied.send_replace(end);

@@ -225,7 +225,7 @@ pub(crate) fn leader_of(raft: &Raft) -> Option<(NodeId, Peer)> {
     Some((id, peer))
 }
 
-/// Nothing was done, because no majority or leader could be had.
+/// Nothing was done, because there was no majority or leader.
 pub(crate) fn inconsistent(reason: impl Into<String>) -> Error {
     Error::Inconsistent { reason: reason.into() }
 }

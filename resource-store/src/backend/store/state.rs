@@ -91,6 +91,7 @@ impl State {
     pub(crate) fn list(&self, query: &Query) -> Vec<Arc<Resource>> {
         let prefix = key::query_prefix(query);
         let matching = range(&self.resources, &prefix, None).map(|(_, resource)| resource);
+        // The prefix ends at the first wildcard; what comes after it is judged one by one.
         matching.filter(|resource| query.covers(resource)).cloned().collect()
     }
 
@@ -120,6 +121,7 @@ impl State {
 
     fn put(&mut self, key: Key, resource: &Arc<Resource>, old_owner: Option<&Id>) {
         if let Some(id) = &resource.id {
+            // An entry that stays would go on to list the resource under its old owner.
             if let Some(owner) = old_owner.filter(|owner| Some(*owner) != resource.owner.as_ref()) {
                 self.owned.remove(key::owned_key(owner, id).as_slice());
             }

@@ -182,6 +182,7 @@ where
                     return Poll::Ready(Some(Ok(change.into_event())));
                 }
                 this.caught_up();
+                // The topic was empty when this poll began, so what is in it now follows on the backlog.
                 this.poll_change(cx)
             }
             Stage::Changes => this.poll_change(cx),

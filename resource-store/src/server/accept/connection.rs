@@ -1,4 +1,4 @@
-//! A connection, which ends when it is told to or when its client takes nothing.
+//! A connection, which ends when it has to or when its client takes nothing.
 
 use std::{
     future::Future as _,

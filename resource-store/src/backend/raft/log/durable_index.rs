@@ -8,7 +8,7 @@
 //!
 //! - a follower does not acknowledge it to the leader, nor a message that comes
 //!   after it ([`server`](super::super::network::server));
-//! - a leader does not apply it, so that nobody reads or is told of it, and no
+//! - a leader does not apply it, so that nobody reads or watches it, and no
 //!   follower hears that it is committed, so that none applies it, either;
 //!   unless a majority of the others has it
 //!   ([`slow_disk`](super::super::node)).
@@ -117,7 +117,7 @@ impl DurableIndex {
         self.held_back.store(true, Ordering::Release);
     }
 
-    /// Waits until more may be told than was held back.
+    /// Waits until more may be sent than was held back.
     pub(crate) async fn opened(&self) {
         self.opened.notified().await;
     }

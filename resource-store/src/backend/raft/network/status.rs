@@ -1,7 +1,7 @@
 //! How results of the backend travel between follower and leader.
 //!
 //! Source: `internal/storage/raft/forwarding.go`, Consul 1.21.
-//! Deviation: errors are told apart by their kind, so that `Inconsistent` with
+//! Deviation: errors are distinguished by their kind, so that `Inconsistent` with
 //! a reason stays `Inconsistent`.
 
 use std::{sync::Arc, time::Duration};

@@ -229,7 +229,7 @@ async fn open_files(config: &RaftConfig) -> Result<(Log, StateMachine)> {
         let (log, snapshots) = (folder.join(LOG_FOLDER), folder.join(SNAPSHOT_FOLDER));
         let has_log = Log::exists(&log).map_err(|e| failed_at(&log, e))?;
         if is_there(&snapshots)? && !has_log {
-            // A node made anew could vote again in a term in which it has voted.
+            // A node made again could vote again in a term in which it has voted.
             let folder = folder.display();
             let text = format!(
                 "{LOG_FOLDER} is missing in {folder}, beside {SNAPSHOT_FOLDER}; {WHEN_DAMAGED}"
@@ -320,7 +320,7 @@ fn serve(
     }))
 }
 
-/// Watches over the node until it is told to stop, and then stops it.
+/// Watches over the node until it is to stop, and then stops it.
 async fn run(
     node: Arc<Node>,
     stop: CancellationToken,
