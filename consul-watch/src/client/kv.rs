@@ -20,7 +20,7 @@ pub trait KvStore: std::fmt::Debug + Send + Sync + 'static {
     /// No answer came, or Consul answered with an error ([`Client::send`]).
     async fn kv_get(&self, key: &str, options: &QueryOptions) -> Result<Answer<Option<KvPair>>>;
 
-    /// All keys that begin with `prefix`, in the order of their bytes.
+    /// Lists all keys that begin with `prefix`, in the order of their bytes.
     ///
     /// # Errors
     ///
@@ -158,7 +158,7 @@ impl Client {
         Ok(Answer::new(pairs.and_then(|pairs| pairs.into_iter().next()), response.into_meta()))
     }
 
-    /// All keys that begin with `prefix`, in the order of their bytes.
+    /// Lists all keys that begin with `prefix`, in the order of their bytes.
     ///
     /// # Errors
     ///

@@ -124,8 +124,8 @@ impl Run {
             Some(plan) => self.apply_approved(plan, &context).await,
             None => self.attempts(&context, &stop).await,
         };
-        // What was approved was made for other inputs than there are now: it plans again, and
-        // the answer says that the approval did not count.
+        // The approved plan is not the right one any more: the run plans again, and its answer
+        // says that the approval did not count.
         let out_of_date = matches!(result, Ok(End::OutOfDate));
         if out_of_date {
             result = self.attempts(&context, &stop).await;

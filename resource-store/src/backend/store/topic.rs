@@ -178,7 +178,7 @@ impl<E: Clone, S: Spill<E>> Topic<E, S> {
             while state.events.len() >= self.capacity
                 || !state.events.is_empty() && state.bytes.saturating_add(bytes) > MOST_BYTES
             {
-                // Past the oldest event no reader spills: going through all of them would be in vain.
+                // Otherwise no reader would spill the oldest event, and none needs to be visited.
                 if state.spills_from <= state.first {
                     state.spill();
                 }

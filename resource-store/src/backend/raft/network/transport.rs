@@ -102,7 +102,7 @@ impl Link {
         if !durable.is_open(committed.index) {
             durable.hold_back();
         }
-        // In this order: what got to the disk meanwhile is told now.
+        // In this order: what got to the disk meanwhile is sent now.
         durable.visible(committed).max(self.told)
     }
 
