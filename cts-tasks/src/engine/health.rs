@@ -154,6 +154,7 @@ impl Health {
     ///
     /// What cannot be read, for a person.
     pub(crate) fn check(&self) -> Result<(), String> {
+        // Copied, because each look locks a watch, which its task may hold for long.
         let probes: Vec<_> = self.lock().probes.values().map(Arc::clone).collect();
         probes.iter().find_map(|probe| probe.complaint()).map_or(Ok(()), Err)
     }

@@ -131,6 +131,7 @@ impl Follower {
     /// Nothing is lost when the future is dropped.
     pub async fn next(&mut self) -> Vec<StreamEvent> {
         loop {
+            // Before the look, so that an event which comes after it wakes the wait below.
             self.newest.mark_unchanged();
             let events = self.engine.shared.ledger.history.after(self.after);
             if let Some(last) = events.last() {

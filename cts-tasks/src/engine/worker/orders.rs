@@ -141,6 +141,7 @@ impl Worker {
             }
             Done::Replaced(worker, reply) => {
                 let result = worker.map(|worker| {
+                    // A deletion that was ordered meanwhile reaches this worker by the token of the old one.
                     let retired = std::mem::take(&mut self.retired);
                     *self = Self { retired, ..*worker };
                     settled = Settled::Replaced;

@@ -65,6 +65,7 @@ impl Members {
                 continue;
             }
             let _changing = self.changing.lock().await;
+            // Whoever held the lock may have ended it.
             if is_half_done() {
                 let nobody = ChangeMembers::AddVoterIds(BTreeSet::new());
                 match self.change(nobody, false).await {

@@ -66,6 +66,7 @@ impl SnapshotHolds {
             let (Some(need), Some(at)) = (needs.get_mut(node), at) else { continue };
             need.index = need.index.max(at.index);
             let lack = last.saturating_sub(need.index);
+            // Only progress prolongs the hold: one that keeps its distance for good would fill the disk.
             if lack < need.lack {
                 need.lack = lack;
                 need.until = Instant::now() + GRACE;
@@ -80,6 +81,7 @@ impl SnapshotHolds {
     pub(crate) fn first(&self) -> Option<u64> {
         let mut needs = lock(&self.needs);
         let now = Instant::now();
+        // A snapshot under way may take longer than any grace.
         needs.retain(|_, need| need.under_way > 0 || now < need.until);
         needs.values().map(|need| need.index).min()
     }
