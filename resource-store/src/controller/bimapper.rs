@@ -46,6 +46,7 @@ impl Bimapper {
         let item = item.to_reference();
         let key = item.key();
         let mut state = self.state();
+        // A link that this item alone had must go, or changes of it would still find the item.
         state.forget_item(&key);
         let right = links.iter().filter(|link| link.r#type.as_ref() == Some(&self.link_type));
         let mut keys = BTreeSet::new();

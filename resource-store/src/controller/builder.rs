@@ -243,6 +243,7 @@ impl Controller {
             }
             seen.push(ty);
         }
+        // Made for the check only: it finds indexes and queries of the same name.
         match self.new_cache() {
             Err(CacheError::DuplicateQuery(name)) => Err(ControllerError::DuplicateQuery(name)),
             Err(error) => Err(error.into()),

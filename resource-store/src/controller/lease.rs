@@ -92,6 +92,7 @@ impl Lease for Leadership {
             loop {
                 let state = *held.borrow_and_update();
                 let now = state.now();
+                // Renewals change the end of the lease and are no news.
                 if told != Some(now) {
                     return Some((now, (held, Some(now))));
                 }

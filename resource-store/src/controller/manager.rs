@@ -91,6 +91,7 @@ impl Manager {
             });
         }
         while let Some(ended) = tasks.join_next().await {
+            // A failed controller is started again by `supervise`; what gets here is a panic of ours.
             ended.map_err(|error| ManagerError::Task(error.into()))?;
         }
         Ok(())
