@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use serde::Serialize;
 
-/// What Consul knows that a task's module gets, at one moment.
+/// The data from Consul that a task's module gets, at one moment.
 ///
 /// A kind that the task does not select is `None`; one that it selects and
 /// that is empty is `Some` of nothing.
@@ -21,7 +21,7 @@ pub struct TaskInputs {
     pub consul_kv: Option<Vec<KvEntry>>,
 }
 
-/// One key with its value.
+/// A key with its value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct KvEntry {
     /// The full key.
@@ -30,7 +30,7 @@ pub struct KvEntry {
     pub value: Vec<u8>,
 }
 
-/// One instance of a service, as modules get it.
+/// An instance of a service, as modules get it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct ServiceInstance {
     /// The instance's id, unique on its node.

@@ -21,15 +21,15 @@ use crate::{
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct WatchState {
-    /// Says how far the data can be trusted to be current.
+    /// Degree to which the data can be trusted to be current.
     pub liveness: Liveness,
     /// Place of the watch in Consul's history.
     pub position: Position,
-    /// When Consul last answered, with or without a change.
+    /// Time at which Consul last answered, with or without a change.
     pub last_success: Option<SystemTime>,
     /// Failed attempts since then.
     pub consecutive_failures: u32,
-    /// Why the last attempt failed; stays until one succeeds.
+    /// Reason why the last attempt failed; stays until one succeeds.
     pub last_error: Option<WatchError>,
     /// Requests made so far.
     pub requests: u64,

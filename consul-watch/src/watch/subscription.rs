@@ -19,7 +19,7 @@ use crate::watch::{Snapshot, WatchError, WatchState, view::Shared};
 ///   Consul's index does.
 /// - A slow subscriber sees only the newest snapshot; nothing queues up.
 /// - Failures are items too and the stream goes on: data is kept, the watch
-///   retries for ever and recovers. A denied permission is told once. Only an
+///   retries for ever and recovers. A denied permission is reported once. Only an
 ///   error that no retry can cure ends the stream; see [`WatchError::is_fatal`].
 /// - Dropping the last watch of a query ends its request at once.
 ///
