@@ -257,7 +257,7 @@ async fn a_filter_is_honoured_on(consul: &Consul) {
         Condition::Services { services: ServiceSelection::Named(named), .. } => named.clone(),
         other => panic!("{other:?}"),
     };
-    named[0].filter = "Service.Port == 8002".to_owned();
+    "Service.Port == 8002".clone_into(&mut named[0].filter);
     // Every second; the last field is the year's.
     task.condition = Condition::Schedule { cron: "* * * * * * *".to_owned() };
     let keys = KvSelection {
