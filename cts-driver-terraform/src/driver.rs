@@ -507,6 +507,26 @@ impl Driver for TerraformDriver {
         self.validate(&run).await
     }
 
+    /// Initialises, selects no workspace, and validates: `init` reads the backend only, but
+    /// for `pg`, which is left out because it creates its schema.
+    async fn try_out(&self, context: &RunContext) -> TaskResult<Option<String>> {
+        let root = self.root_module().await?;
+        self.files().create_directory().await?;
+        let mut run = self.begin(&root, context).await?;
+        self.files().prepare(false).await?;
+        let backend = self.settings.backend();
+        if backend.label() == "pg" {
+            return Ok(None);
+        }
+        self.files().write_all(&root.files()).await?;
+        run.backend_config = backend.secret_attributes();
+        self.terraform.init(&run).await.in_task(Step::Init, &self.task)?;
+        run.backend_config = None;
+        self.validate(&run).await?;
+        let backend = backend.label();
+        Ok(Some(format!("module and providers are there, backend {backend} answers")))
+    }
+
     async fn plan(
         &self,
         inputs: &TaskInputs,

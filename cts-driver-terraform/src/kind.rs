@@ -3,9 +3,10 @@
 use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
+use consul_watch::error_chain;
 use cts_tasks::{
-    Diagnostic, Driver, DriverFactory, DriverKind, DriverSettings, Literal, ProviderBlock, Result,
-    Task,
+    Diagnostic, Driver, DriverFactory, DriverKind, DriverSettings, Finding, Literal, ProviderBlock,
+    Result, Task, Verdict,
 };
 use tokio::task::AbortHandle;
 
@@ -224,13 +225,23 @@ impl Drop for Keeper {
 
 #[async_trait]
 impl DriverFactory for TerraformFactory {
-    async fn check(&self) -> Result<Option<String>> {
+    async fn check(&self) -> Vec<Finding> {
+        let check = "driver terraform";
         if self.settings.install() {
-            return Ok(Some("Terraform is installed at the start if it is missing".to_owned()));
+            let detail = "Terraform is installed at the start if it is missing";
+            return vec![Finding::new(check, Verdict::Unchecked, detail)];
         }
-        let tool = self.usable().await?;
-        self.settings.check_values().await?;
-        Ok(Some(format!("{} {}", tool.product, tool.version)))
+        let tool = match self.usable().await {
+            Ok(tool) => tool,
+            Err(error) => return vec![Finding::new(check, Verdict::Missing, error_chain(&error))],
+        };
+        let found = format!("{} {}", tool.product, tool.version);
+        let mut findings = vec![Finding::new(check, Verdict::Ok, found)];
+        if let Err(error) = self.settings.check_values().await {
+            findings.push(Finding::new("dynamic values", Verdict::Missing, error_chain(&error)));
+        }
+        findings.extend(self.settings.findings());
+        findings
     }
 
     async fn start(&self) -> Result<()> {

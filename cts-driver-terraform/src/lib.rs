@@ -63,6 +63,8 @@ mod driver;
 pub mod dynamic;
 mod error;
 #[cfg(feature = "cli")]
+mod findings;
+#[cfg(feature = "cli")]
 mod handler;
 #[cfg(feature = "cli")]
 mod held;

@@ -262,6 +262,12 @@ impl Settings {
         dynamic::resolve(&self.providers, &*self.values).await.map(drop)
     }
 
+    /// Providers that every root module requires, by local name.
+    #[cfg(feature = "cli")]
+    pub(crate) fn required_providers(&self) -> &BTreeMap<String, Literal> {
+        &self.required_providers
+    }
+
     /// Returns the source of dynamic values.
     pub fn values(&self) -> &Arc<dyn ValueSource> {
         &self.values

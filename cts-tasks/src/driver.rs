@@ -11,8 +11,8 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ConfigValue, ConsulConfig, Diagnostic, Permit, ProviderBlock, Result, Stop, Task, TaskInputs,
-    Waiting,
+    ConfigValue, ConsulConfig, Diagnostic, Finding, Permit, ProviderBlock, Result, Stop, Task,
+    TaskInputs, Waiting,
     config::{TaskBlock, VaultConfig},
     permit::Single,
 };
@@ -110,14 +110,12 @@ pub trait DriverFactory: fmt::Debug + Send + Sync + 'static {
         Ok(())
     }
 
-    /// Checks what [`DriverFactory::start`] checks, without changing anything, and says what
-    /// was found: which tool, where. `None`, the default, where there is nothing to check.
+    /// Checks what [`DriverFactory::start`] checks, and what all tasks need besides, such as the
+    /// place of their state; nothing by default. Changes and downloads nothing.
     ///
-    /// # Errors
-    ///
-    /// As [`DriverFactory::start`].
-    async fn check(&self) -> Result<Option<String>> {
-        Ok(None)
+    /// Each finding is named after what was looked at: `driver terraform`, `backend local`.
+    async fn check(&self) -> Vec<Finding> {
+        Vec::new()
     }
 
     /// Makes the driver of one task. Touches nothing outside.
@@ -147,6 +145,18 @@ pub trait Driver: fmt::Debug + Send + Sync + 'static {
     async fn prepare(&self, context: &RunContext) -> Result<()> {
         let _ = context;
         Ok(())
+    }
+
+    /// Tries [`Driver::prepare`] in the task's working directory, which is an empty one made for
+    /// this, and says what worked. Changes nothing elsewhere; downloads may fill caches. `None`,
+    /// the default, where there is nothing to try.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error::Driver`] with what `prepare` would fail with.
+    async fn try_out(&self, context: &RunContext) -> Result<Option<String>> {
+        let _ = context;
+        Ok(None)
     }
 
     /// Finds out what an apply of `inputs` would change, and changes nothing.

@@ -19,6 +19,7 @@ mod run;
 mod schedule;
 mod settling;
 mod supervisor;
+mod under_way;
 mod update;
 mod view;
 mod want;
@@ -39,6 +40,7 @@ pub use history::Follower;
 pub use inputs::CurrentInputs;
 pub use progress::ProgressLine;
 pub use retry::Retry;
+pub use under_way::{UnderWay, WorkStep};
 
 use crate::{
     DriverFactory, Error, MemoryStore, Permit, Plan, Result, Single, State, Stop, Task, TaskName,
@@ -139,6 +141,7 @@ pub(crate) struct Shared {
     /// Whether every task has had its first run, while the engine runs.
     watching: watch::Sender<bool>,
     lines: Lines,
+    work: under_way::AllWork,
     views: inputs::Views,
 }
 
@@ -174,6 +177,7 @@ impl Engine {
             orders: Mutex::new(None),
             watching: watch::Sender::new(false),
             lines: Lines::default(),
+            work: under_way::AllWork::default(),
             views: inputs::Views::default(),
             options,
         };

@@ -36,6 +36,7 @@
 
 #[cfg(feature = "api")]
 mod api;
+mod applied;
 #[cfg(feature = "client")]
 pub mod client;
 mod cluster_kind;
@@ -48,6 +49,7 @@ mod driver;
 mod engine;
 mod error;
 mod event;
+mod finding;
 mod guard;
 mod inputs;
 mod literal;
@@ -68,6 +70,7 @@ pub mod wire;
 
 #[cfg(feature = "api")]
 pub use api::{ApiServer, Exposition};
+pub use applied::{AppliedInputs, InputSummary};
 pub use cluster_kind::{ClusterKind, ClusterSettings};
 pub use config::{Config, ConfigValue, ConsulConfig, ProviderBlock};
 pub use cron::{Cron, InvalidCron};
@@ -80,9 +83,11 @@ pub use driver::{
 };
 pub use engine::{
     CurrentInputs, Engine, EngineOptions, FirstRun, Follower, Inspection, ProgressLine, Retry,
+    UnderWay, WorkStep,
 };
 pub use error::{BoxError, Error, Result};
 pub use event::{Event, EventConfig, EventError, Status};
+pub use finding::{Finding, Verdict};
 pub use guard::{Guard, Objection, Waiting};
 pub use inputs::{KvEntry, ServiceInstance, TaskInputs};
 pub use literal::{InvalidNumber, Literal, NotLiteral, Number};

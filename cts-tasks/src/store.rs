@@ -10,7 +10,9 @@ use sha2::{Digest, Sha256};
 
 pub use memory::MemoryStore;
 
-use crate::{DriftCheck, Event, Plan, Result, ServiceInstance, Task, TaskInputs, TaskName};
+use crate::{
+    AppliedInputs, DriftCheck, Event, Plan, Result, ServiceInstance, Task, TaskInputs, TaskName,
+};
 
 /// How many events of a task are kept.
 ///
@@ -52,8 +54,8 @@ pub struct State {
     pub events: BTreeMap<TaskName, Vec<Event>>,
     /// Plans that wait for approval, at most one for each task.
     pub plans: BTreeMap<TaskName, Plan>,
-    /// Digests of the inputs last applied.
-    pub applied: BTreeMap<TaskName, InputsDigest>,
+    /// Inputs last applied.
+    pub applied: BTreeMap<TaskName, AppliedInputs>,
     /// What the last check for drift of each task found.
     #[serde(default)]
     pub drift: BTreeMap<TaskName, DriftCheck>,
@@ -87,7 +89,7 @@ pub enum Change {
     /// Removes the waiting plan.
     DeletePlan(TaskName),
     /// Notes what was applied last.
-    SetApplied(TaskName, InputsDigest),
+    SetApplied(TaskName, AppliedInputs),
     /// Notes what a check for drift found, in place of any earlier one.
     SetDrift(TaskName, Box<DriftCheck>),
     /// Notes that a task is to go; without effect on an unknown name.
@@ -151,8 +153,8 @@ impl State {
             Change::DeletePlan(name) => {
                 self.plans.remove(name);
             }
-            Change::SetApplied(name, digest) => {
-                self.applied.insert(name.clone(), digest.clone());
+            Change::SetApplied(name, applied) => {
+                self.applied.insert(name.clone(), applied.clone());
             }
             Change::SetDrift(name, check) => {
                 self.drift.insert(name.clone(), DriftCheck::clone(check));

@@ -20,6 +20,7 @@ pub use inputs::{
 pub use plan::{PlanDocument, PlanMessage, RanTask};
 pub use status::{
     ClusterStatus, EnabledCounts, OverallStatus, StatusCounts, TaskStatus, TaskSummary,
+    WorkDocument,
 };
 pub use task::{
     BufferPeriodDocument, CatalogServicesDocument, ConditionDocument, ConsulKvDocument,

@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use http::{HeaderMap, StatusCode, header};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
 use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, de::DeserializeOwned};
 
@@ -21,6 +21,7 @@ pub struct Response {
     operation: &'static str,
     status: StatusCode,
     meta: QueryMeta,
+    date: Option<HeaderValue>,
     body: Bytes,
 }
 
@@ -28,12 +29,19 @@ impl Response {
     pub(super) fn new(operation: &'static str, answer: http::Response<Bytes>) -> Result<Self> {
         let meta = QueryMeta::from_headers(answer.headers())
             .map_err(|problem| Error::Decode { operation, source: problem.into() })?;
-        Ok(Self { operation, status: answer.status(), meta, body: answer.into_body() })
+        let date = answer.headers().get(header::DATE).cloned();
+        Ok(Self { operation, status: answer.status(), meta, date, body: answer.into_body() })
     }
 
     /// The status: 2xx, or one that the request accepts.
     pub fn status(&self) -> StatusCode {
         self.status
+    }
+
+    /// Returns the time that the server gave the answer, to the second, by its own clock;
+    /// `None` if it does not tell.
+    pub fn date(&self) -> Option<SystemTime> {
+        http_date(self.date.as_ref()?.to_str().ok()?)
     }
 
     /// Returns the metadata from the headers.
@@ -141,10 +149,14 @@ fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     let wait = if let Ok(seconds) = text.parse() {
         Duration::from_secs(seconds)
     } else {
-        let date: SystemTime = chrono::DateTime::parse_from_rfc2822(text).ok()?.into();
-        date.duration_since(now).unwrap_or_default()
+        http_date(text)?.duration_since(now).unwrap_or_default()
     };
     Some(wait.min(RETRY_AFTER_LIMIT))
+}
+
+/// Reads a date of a header.
+fn http_date(text: &str) -> Option<SystemTime> {
+    chrono::DateTime::parse_from_rfc2822(text).ok().map(Into::into)
 }
 
 #[cfg(test)]

@@ -27,9 +27,6 @@ use crate::{
     },
 };
 
-/// Consul's own limit for each client address is 200, and other programs run there, too.
-const CONNECTIONS: usize = 160;
-
 /// Makes [`Watch`]es and lets those of the same query share one upstream read.
 ///
 /// Cheap to clone. Keep one for each [`Client`]: what is watched twice is then
@@ -126,7 +123,7 @@ impl Watcher {
             poll_interval: Duration::from_secs(15),
             linger: Duration::ZERO,
             max_stale: None,
-            connections: CONNECTIONS,
+            connections: WatcherBuilder::DEFAULT_CONNECTIONS.into(),
             seed: None,
             clock: Arc::new(SystemClock),
             stop: CancellationToken::new(),
@@ -265,6 +262,10 @@ pub struct WatcherBuilder {
 }
 
 impl WatcherBuilder {
+    /// Default of [`WatcherBuilder::connections`]: Consul's own limit for each client address is
+    /// 200, and other programs run there, too.
+    pub const DEFAULT_CONNECTIONS: u16 = 160;
+
     /// Sets the time for which Consul may hold a request. Default 60 s, which most proxies
     /// between let pass; Consul cuts it to 10 min and adds up to a sixteenth.
     pub fn wait(mut self, wait: Duration) -> Self {

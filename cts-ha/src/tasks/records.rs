@@ -154,7 +154,10 @@ pub(crate) struct PlanBody {
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct AppliedBody {
-    pub(crate) digest: cts_tasks::InputsDigest,
+    /// Its members, so that a document with the digest alone, as earlier versions wrote it,
+    /// is one of inputs that are not known one by one.
+    #[serde(flatten)]
+    pub(crate) applied: cts_tasks::AppliedInputs,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -323,7 +323,7 @@ impl KvTaskStore {
         }
         for (key, name) in names(Kind::Applied) {
             if let Some(record) = snapshot.read::<Record<AppliedBody>>(layout, &key)? {
-                committed.state.applied.insert(name, record.body.digest);
+                committed.state.applied.insert(name, record.body.applied);
             }
         }
         for (key, name) in names(Kind::Drift) {
@@ -358,7 +358,7 @@ impl KvTaskStore {
             let applied = state
                 .applied
                 .get(name)
-                .map(|digest| record(term, AppliedBody { digest: digest.clone() }));
+                .map(|applied| record(term, AppliedBody { applied: applied.clone() }));
             let drift =
                 state.drift.get(name).map(|drift| record(term, DriftBody { drift: drift.clone() }));
             for (kind, value) in Kind::ALL.into_iter().zip([task, events, plan, applied, drift]) {

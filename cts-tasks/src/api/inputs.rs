@@ -9,7 +9,7 @@ use super::{
     tasks::task_name,
 };
 use crate::{
-    InputsDigest, TaskInputs,
+    AppliedInputs, InputsDigest, TaskInputs,
     wire::{InputsDocument, InputsMessage, SinceApplied},
 };
 
@@ -27,22 +27,22 @@ pub(crate) async fn inputs(
         );
         return Err(Failure::new(StatusCode::CONFLICT, text));
     };
-    let applied = (current.applied_digest.as_ref(), current.applied.as_ref());
-    Ok(Answer::new(InputsMessage { inputs: document(&now, &digest, applied) }))
+    let document = document(&now, &digest, current.applied.as_ref());
+    Ok(Answer::new(InputsMessage { inputs: document }))
 }
 
 fn document(
     now: &TaskInputs,
     digest: &InputsDigest,
-    applied: (Option<&InputsDigest>, Option<&TaskInputs>),
+    applied: Option<&AppliedInputs>,
 ) -> InputsDocument {
     let mut document = InputsDocument::new(now, SinceApplied::Never);
     document.since_applied = match applied {
-        (None, _) => SinceApplied::Never,
-        (Some(applied), _) if applied == digest => SinceApplied::Same,
-        (Some(_), before) => {
-            let before = before.map(|before| InputsDocument::new(before, SinceApplied::Same));
-            SinceApplied::Differs { difference: before.map(|before| document.difference(&before)) }
+        None => SinceApplied::Never,
+        Some(applied) if applied.digest == *digest => SinceApplied::Same,
+        Some(applied) => {
+            let difference = applied.inputs.as_ref().map(|before| document.difference(before));
+            SinceApplied::Differs { difference }
         }
     };
     document

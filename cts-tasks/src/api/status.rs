@@ -14,8 +14,8 @@ use super::{
     answer::{Answer, Failure, unsupported_path},
 };
 use crate::{
-    Error, State, Status, Task,
-    wire::{ClusterStatus, OverallStatus, TaskStatus, TaskSummary},
+    Error, State, Status, Task, TaskName, UnderWay,
+    wire::{ClusterStatus, OverallStatus, TaskStatus, TaskSummary, WorkDocument},
 };
 
 #[derive(Serialize)]
@@ -77,8 +77,9 @@ pub(crate) async fn tasks(
     parameters: Parameters,
 ) -> Result<Json<Statuses>, Failure> {
     let wanted = Wanted::read(&parameters)?;
+    let work = state.engine.under_way();
     Ok(Json(state.engine.state(|state| {
-        let all = state.tasks.iter().map(|task| wanted.show(task, state));
+        let all = state.tasks.iter().map(|task| wanted.show(task, state, &work));
         all.filter(|shown| wanted.status.is_none_or(|status| status == shown.status))
             .map(|shown| (shown.task_name.clone(), shown))
             .collect()
@@ -95,9 +96,10 @@ pub(crate) async fn task(
         return Err(unsupported_path(&format!("/v1/status/tasks/{name}")));
     }
     let wanted = Wanted::read(&parameters)?;
+    let work = state.engine.under_way();
     let shown = state.engine.state(|state| {
         let task = state.tasks.iter().find(|task| task.name.as_str() == name)?;
-        let shown = wanted.show(task, state);
+        let shown = wanted.show(task, state, &work);
         let without_events = shown.events_url.is_empty();
         Some((shown, without_events))
     });
@@ -152,7 +154,7 @@ impl Wanted {
         Ok(Self { events, status })
     }
 
-    fn show(&self, task: &Task, state: &State) -> TaskStatus {
+    fn show(&self, task: &Task, state: &State, work: &BTreeMap<TaskName, UnderWay>) -> TaskStatus {
         let events = state.events.get(&task.name).map_or(&[][..], Vec::as_slice);
         let plan = state.plans.get(&task.name).map(|plan| &plan.id);
         TaskStatus {
@@ -166,11 +168,16 @@ impl Wanted {
             },
             events: if self.events { events.to_vec() } else { Vec::new() },
             waiting_plan: plan.cloned(),
+            under_way: work.get(&task.name).cloned().map(document),
             drift: state.drift.get(&task.name).cloned(),
             providers: task.providers.clone(),
             services: task.listed_services(),
         }
     }
+}
+
+fn document(UnderWay { since, step, progress }: UnderWay) -> WorkDocument {
+    WorkDocument { since, step, progress }
 }
 
 fn status_named(text: &str) -> Option<Status> {

@@ -57,6 +57,10 @@ impl Driver for Caught {
         caught(self.0.prepare(context)).await
     }
 
+    async fn try_out(&self, context: &RunContext) -> Result<Option<String>> {
+        caught(self.0.try_out(context)).await
+    }
+
     async fn plan(
         &self,
         inputs: &TaskInputs,

@@ -143,7 +143,8 @@ impl Run {
         if let Ok(End::Applied(_, inputs)) = &result
             && newest
         {
-            batch.push(Change::SetApplied(self.task.name.clone(), inputs.clone()));
+            let applied = self.view().mark_applied(inputs);
+            batch.push(Change::SetApplied(self.task.name.clone(), applied));
         }
         self.shared.ledger.commit(&batch, &stop).await?;
         self.report(result?);

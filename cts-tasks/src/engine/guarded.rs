@@ -3,7 +3,7 @@
 use super::run::{End, Run};
 use crate::{
     ApplyRequest, Change, Error, InputsDigest, Outcome, Plan, PlanId, PlanPurpose, Result,
-    RunContext, Stop, TaskInputs, Waiting,
+    RunContext, Stop, TaskInputs, Waiting, WorkStep,
 };
 
 /// How often a plan is made anew that was out of date before it could be applied.
@@ -73,6 +73,7 @@ impl Run {
         for _ in 0..PLANS {
             // Planning already takes the place of what waits elsewhere.
             let number = self.elsewhere.begin();
+            self.shared.work.step(&self.task.name, WorkStep::Plan);
             let mut plan = self.driver.plan(inputs, PlanPurpose::Apply, context).await?;
             if plan.changes.is_empty() {
                 discard(self, &plan.id, context).await;
@@ -83,6 +84,7 @@ impl Run {
                 plan.waiting = Some(Waiting::new(objection, digest));
                 return Ok(End::Waits(Box::new(plan)));
             }
+            self.shared.work.step(&self.task.name, WorkStep::Apply);
             let outcome = self.driver.apply(ApplyRequest::Plan(&plan.id), context).await?;
             if let Some(end) = self.end(number, outcome, digest.clone()) {
                 return Ok(end);

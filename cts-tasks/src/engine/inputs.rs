@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{Engine, view::View};
-use crate::{Error, InputsDigest, Result, TaskInputs, TaskName};
+use crate::{AppliedInputs, Error, InputsDigest, Result, TaskInputs, TaskName, applied::summaries};
 
 /// The views of each task that has a worker; two while one definition replaces another.
 #[derive(Debug, Default)]
@@ -36,10 +36,8 @@ pub struct CurrentInputs {
     /// What it would get now, with its digest; `None` until Consul has answered everything
     /// once, and of a disabled task.
     pub now: Option<(TaskInputs, InputsDigest)>,
-    /// The digest of what was last applied; `None` when nothing was.
-    pub applied_digest: Option<InputsDigest>,
-    /// What was last applied; `None` also when an earlier process did.
-    pub applied: Option<TaskInputs>,
+    /// What was last applied; `None` when nothing was, as far as the store knows.
+    pub applied: Option<AppliedInputs>,
 }
 
 impl Engine {
@@ -53,17 +51,19 @@ impl Engine {
             let known = state.tasks.iter().any(|it| it.name == *task);
             known.then(|| state.applied.get(task).cloned())
         });
-        let Some(applied_digest) = known else {
+        let Some(stored) = known else {
             return Err(Error::NoSuchTask { task: task.to_string() });
         };
         let view = self.shared.views.get(task);
         let view = view.as_ref().map(|view| view.lock().unwrap_or_else(PoisonError::into_inner));
-        let applied = view.as_ref().and_then(|view| view.applied());
-        let applied = applied.filter(|(_, digest)| Some(digest) == applied_digest.as_ref());
-        Ok(CurrentInputs {
-            now: view.as_ref().and_then(|view| view.inputs()),
-            applied: applied.map(|(inputs, _)| inputs.clone()),
-            applied_digest,
-        })
+        // This process knows all that it applied itself, however much that is.
+        let known = view.as_ref().and_then(|view| view.applied());
+        let applied = stored.map(|stored| match known {
+            Some((inputs, digest)) if *digest == stored.digest => {
+                AppliedInputs { inputs: Some(summaries(inputs)), ..stored }
+            }
+            _ => stored,
+        });
+        Ok(CurrentInputs { now: view.as_ref().and_then(|view| view.inputs()), applied })
     }
 }

@@ -79,7 +79,11 @@ impl fmt::Debug for OfTask {
 impl Progress for OfTask {
     fn report(&self, line: &str) {
         tracing::debug!(task.name = %self.task, line, "progress");
-        if let Some(shared) = self.shared.upgrade()
+        let shared = self.shared.upgrade();
+        if let Some(shared) = &shared {
+            shared.work.told(&self.task, line);
+        }
+        if let Some(shared) = shared
             && shared.ledger.history.is_followed()
         {
             let kind = StreamEventKind::Progress { line: line.to_owned() };

@@ -3,7 +3,7 @@
 use consul_watch::error_chain;
 
 use super::{guarded::discard, run::Run};
-use crate::{Change, Changes, Error, Outcome, Result, RunContext, Stop};
+use crate::{Change, Changes, Error, Outcome, Result, RunContext, Stop, WorkStep};
 
 /// What is done before a deleted task is forgotten.
 pub(super) struct Removal {
@@ -63,6 +63,7 @@ impl Removal {
 
 async fn destroy(run: &Run, context: &RunContext) -> Result<Changes> {
     let _turn = run.turn(&context.stop).await?;
+    let _working = run.shared.work.begin(&run.task.name, WorkStep::Destroy);
     let begun = run.driver.destroy(context).await?;
     match run.follow_to_end(begun, context).await? {
         Outcome::Applied(changes) => Ok(changes),

@@ -14,6 +14,7 @@ use uuid::Uuid;
 use super::{
     Shared,
     elsewhere::{Elsewhere, Waits},
+    under_way::WorkStep,
     view::View,
 };
 use crate::{
@@ -115,6 +116,8 @@ impl Run {
 
     async fn work(self, context: RunContext, stop: Stop) -> Result<()> {
         let _turn = self.turn(&stop).await?;
+        // The first step is set again where it is done.
+        let _working = self.shared.work.begin(&self.task.name, WorkStep::Apply);
         let (start_time, started) = (Local::now(), Instant::now());
         let mut result = match &self.approved {
             Some(plan) => self.apply_approved(plan, &context).await,
@@ -178,8 +181,8 @@ impl Run {
         }
         match result {
             Ok(End::Applied(_, digest)) => {
-                self.view().mark_applied(digest);
-                batch.push(Change::SetApplied(name.clone(), digest.clone()));
+                let applied = self.view().mark_applied(digest);
+                batch.push(Change::SetApplied(name.clone(), applied));
             }
             Ok(End::Waits(plan)) => batch.push(Change::PutPlan(name.clone(), plan.clone())),
             Ok(_) | Err(_) => {}
@@ -293,6 +296,7 @@ impl Run {
             return self.plan_first(&inputs, digest, context).await;
         }
         let number = self.elsewhere.begin();
+        self.shared.work.step(&self.task.name, WorkStep::Apply);
         let outcome = self.driver.apply(ApplyRequest::Inputs(&inputs), context).await?;
         self.end(number, outcome, digest).ok_or_else(superseded)
     }

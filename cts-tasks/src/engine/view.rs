@@ -14,9 +14,9 @@ use super::{
     want::{Feed, Want},
 };
 use crate::{
-    CatalogServicesSelection, Condition, InputsDigest, KvEntry, KvSelection, MatchingServices,
-    ModuleInput, NamedService, ServiceInstance, ServiceSelection, Task, TaskInputs,
-    store::InstanceDigest,
+    AppliedInputs, CatalogServicesSelection, Condition, InputsDigest, KvEntry, KvSelection,
+    MatchingServices, ModuleInput, NamedService, ServiceInstance, ServiceSelection, Task,
+    TaskInputs, store::InstanceDigest,
 };
 
 /// Knowledge of one task about Consul: it says what to watch, whether a change makes
@@ -240,11 +240,15 @@ impl View {
         Some(inputs)
     }
 
-    /// Notes that what has this digest was applied.
-    pub(crate) fn mark_applied(&mut self, digest: &InputsDigest) {
-        let taken = self.taken.as_ref().filter(|(_, taken)| taken == digest);
-        if let Some(applied) = taken {
-            self.applied = Some(applied.clone());
+    /// Notes that what has this digest was applied, and returns the record of it.
+    pub(crate) fn mark_applied(&mut self, digest: &InputsDigest) -> AppliedInputs {
+        match self.taken.as_ref().filter(|(_, taken)| taken == digest) {
+            Some(applied) => {
+                self.applied = Some(applied.clone());
+                AppliedInputs::new(&applied.0, digest.clone())
+            }
+            // Newer inputs were taken while this apply waited for a person elsewhere.
+            None => AppliedInputs::unknown(digest.clone()),
         }
     }
 

@@ -32,7 +32,7 @@ use super::{
 };
 use crate::{
     Driver, DriverFactory, Error, Plan, PlanPurpose, Result, Retry, RunContext, Stop, StopReason,
-    Task, TaskInputs, TaskName, measure,
+    Task, TaskInputs, TaskName, WorkStep, measure,
 };
 use orders::{Done, Settled};
 use readying::{Readying, Setback};
@@ -189,6 +189,7 @@ impl Worker {
             read = self.read_everything() => read?,
             reason = stop.stopped() => return Err(Error::Stopped { reason }),
         }
+        let _working = self.shared.work.begin(&self.task.name, WorkStep::Prepare);
         self.driver.prepare(&self.context(stop)).await?;
         self.ready = true;
         Ok(())
@@ -267,10 +268,12 @@ impl Worker {
         let name = &self.task.name;
         let is = self.shared.ledger.read(|state| {
             let newest = state.events.get(name).and_then(|events| events.first());
-            state.applied.get(name) == Some(&digest) && newest.is_some_and(|event| event.success)
+            let applied = state.applied.get(name).is_some_and(|applied| applied.digest == digest);
+            applied && newest.is_some_and(|event| event.success)
         });
         if is {
             drop(view.take_inputs());
+            drop(view.mark_applied(&digest));
         }
         is
     }

@@ -1,60 +1,47 @@
-//! `doctor`: checks what `start` would need, and changes nothing.
+//! `doctor`: checks what `start` would need, and changes nothing. With `-init` it also makes
+//! each task ready, in a folder that it deletes.
 
 mod permissions;
 
-use std::{fmt, io, net::TcpListener, path::Path, time::Duration};
+use std::{
+    io,
+    net::TcpListener,
+    path::Path,
+    time::{Duration, SystemTime},
+};
 
-use consul_watch::{Client, error_chain};
+use consul_watch::{Client, error_chain, watch::WatcherBuilder};
 use nix::sys::resource::{Resource, getrlimit};
-use serde::Serialize;
 
 use super::{
     Program, arguments::DoctorFlags, complain, exit::Exit, look::print_json, output::Terminal,
     table::aligned, task::on_terminal, validate,
 };
-use crate::{Task, config::Loaded};
+use crate::{Config, Finding, RunContext, Task, Verdict, config::Loaded};
 
 /// Longest time that one question to Consul or one look at the driver's tool may take.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Descriptors below which a run may lack some.
-const DESCRIPTORS: u64 = 1024;
+/// Longest time that making one task ready may take: providers may be large.
+const INIT_PATIENCE: Duration = Duration::from_mins(5);
 
-/// What came of one check.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-struct Finding {
-    check: String,
-    result: Verdict,
-    detail: String,
-}
+/// Difference of clocks that is mentioned. Consul's own leases and lock delays bear more;
+/// beyond it, times of events and of Consul's log are hard to lay beside each other.
+const CLOCK_SKEW: Duration = Duration::from_secs(5);
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-enum Verdict {
-    Ok,
-    /// It starts, and something may be missing later.
-    Warning,
-    /// It does not start, or a task cannot run.
-    Missing,
-}
+/// Descriptors that a daemon needs besides: for its API, its log and its files.
+const DESCRIPTORS: u64 = 256;
 
-impl fmt::Display for Verdict {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Ok => "ok",
-            Self::Warning => "warning",
-            Self::Missing => "missing",
-        })
-    }
-}
+/// Descriptors that a run of a task takes: pipes of the tool, its lock and files.
+const DESCRIPTORS_OF_A_TASK: u64 = 8;
 
 /// Everything that was found, in the order of the checks.
 #[derive(Debug, Default)]
 struct Findings(Vec<Finding>);
 
 impl Findings {
-    fn add(&mut self, check: impl Into<String>, result: Verdict, detail: impl Into<String>) {
-        self.0.push(Finding { check: check.into(), result, detail: detail.into() });
+    fn add(&mut self, check: impl Into<String>, result: Verdict, detail: impl AsRef<str>) {
+        self.0.push(Finding::new(check, result, detail));
     }
 }
 
@@ -70,19 +57,26 @@ pub(crate) fn run_command(program: &Program, flags: &DoctorFlags) -> Exit {
     for warning in &loaded.config.warnings {
         complain(&format!("{}\n", warning.render()));
     }
-    on_terminal(async |terminal| doctor(&loaded, flags.output.json, terminal).await)
+    on_terminal(async |terminal| doctor(&loaded, flags, terminal).await)
 }
 
-async fn doctor(loaded: &Loaded, json: bool, terminal: &mut Terminal<'_>) -> io::Result<Exit> {
+async fn doctor(
+    loaded: &Loaded,
+    flags: &DoctorFlags,
+    terminal: &mut Terminal<'_>,
+) -> io::Result<Exit> {
     let mut findings = Findings::default();
     let tasks = loaded.config.tasks.len();
     findings.add("configuration", Verdict::Ok, format!("valid, {tasks} tasks"));
     consul(loaded, &mut findings).await;
     driver(loaded, &mut findings).await;
+    if flags.init {
+        tasks_in_scratch(loaded, &mut findings).await;
+    }
     modules(&loaded.config.tasks, &mut findings);
     files(loaded, &mut findings);
-    limits(&mut findings);
-    if json {
+    limits(&loaded.config, &mut findings);
+    if flags.output.json {
         print_json(&findings.0, terminal)?;
     } else {
         let row = |it: &Finding| vec![it.result.to_string(), it.check.clone(), it.detail.clone()];
@@ -117,29 +111,111 @@ async fn consul(loaded: &Loaded, findings: &mut Findings) {
             return findings.add(check, Verdict::Missing, detail);
         }
     }
+    clock(&client, findings).await;
+    connections(&client, loaded.config.consul.watch_connections, findings).await;
     permissions::check(&client, &loaded.config, findings).await;
 }
 
-async fn driver(loaded: &Loaded, findings: &mut Findings) {
-    let check = format!("driver {}", loaded.config.driver.label);
-    match tokio::time::timeout(PATIENCE, loaded.driver.check()).await {
-        Ok(Ok(found)) => {
-            findings.add(
-                check,
-                Verdict::Ok,
-                found.unwrap_or_else(|| "nothing to check".to_owned()),
-            );
+/// Compares this machine's clock with Consul's.
+async fn clock(client: &Client, findings: &mut Findings) {
+    let before = SystemTime::now();
+    let Ok(Ok(Some(there))) = tokio::time::timeout(PATIENCE, client.server_time()).await else {
+        return findings.add("clock", Verdict::Unchecked, "Consul's answer does not tell the time");
+    };
+    let (result, detail) = compared(before, there, SystemTime::now());
+    findings.add("clock", result, detail);
+}
+
+/// Compares a time, cut off to the second, with the times between which it was asked for.
+fn compared(before: SystemTime, there: SystemTime, after: SystemTime) -> (Verdict, String) {
+    let ahead = before.duration_since(there + Duration::from_secs(1)).unwrap_or_default();
+    let behind = there.duration_since(after).unwrap_or_default();
+    let (apart, direction) = if ahead > behind { (ahead, "ahead of") } else { (behind, "behind") };
+    if apart > CLOCK_SKEW {
+        let detail = format!(
+            "this machine's clock is {} s {direction} Consul's: certificates, leases and times of \
+             events are judged by it; set it by NTP",
+            apart.as_secs()
+        );
+        return (Verdict::Warning, detail);
+    }
+    (Verdict::Ok, format!("within {} s of Consul's", apart.as_secs() + 1))
+}
+
+/// Compares the connections that the watches may use with those that the agent allows.
+async fn connections(client: &Client, configured: Option<u16>, findings: &mut Findings) {
+    let most = u64::from(configured.unwrap_or(WatcherBuilder::DEFAULT_CONNECTIONS));
+    let agent = tokio::time::timeout(PATIENCE, client.agent_self()).await;
+    let allowed = agent.ok().and_then(|agent| {
+        let settings = agent.ok()?.debug_config;
+        settings.get("HTTPMaxConnsPerClient")?.as_u64()
+    });
+    let (result, detail) = match allowed {
+        Some(allowed) if most > allowed && allowed > 0 => (
+            Verdict::Warning,
+            format!(
+                "watches may use {most}, and the agent allows {allowed} for each client address: \
+                 lower watch_connections, or raise limits.http_max_conns_per_client of Consul"
+            ),
+        ),
+        Some(0) => (Verdict::Ok, format!("watches use {most} at most, the agent has no limit")),
+        Some(allowed) => {
+            (Verdict::Ok, format!("watches use {most} at most, the agent allows {allowed}"))
         }
-        Ok(Err(error)) => findings.add(check, Verdict::Missing, error_chain(&error)),
+        None => (
+            Verdict::Unchecked,
+            format!(
+                "watches use {most} at most; the token may not read (agent:read) how many the \
+                 agent allows, 200 unless configured"
+            ),
+        ),
+    };
+    findings.add("connections", result, detail);
+}
+
+/// What the driver finds, and whether it takes the tasks.
+async fn driver(loaded: &Loaded, findings: &mut Findings) {
+    let label = &loaded.config.driver.label;
+    match tokio::time::timeout(PATIENCE, loaded.driver.check()).await {
+        Ok(found) => findings.0.extend(found),
         Err(_late) => {
             let detail = format!("its tool does not answer within {} s", PATIENCE.as_secs());
-            findings.add(check, Verdict::Missing, detail);
+            findings.add(format!("driver {label}"), Verdict::Missing, detail);
         }
     }
     for task in &loaded.config.tasks {
         if let Err(error) = loaded.driver.driver(task) {
             let check = format!("driver of task {}", task.name);
             findings.add(check, Verdict::Missing, error_chain(&error));
+        }
+    }
+}
+
+/// Makes each task ready, in a folder that is deleted afterwards.
+async fn tasks_in_scratch(loaded: &Loaded, findings: &mut Findings) {
+    let scratch = match tempfile::Builder::new().prefix("doctor-").tempdir() {
+        Ok(scratch) => scratch,
+        Err(error) => {
+            let detail = format!("no temporary folder can be made: {error}");
+            return findings.add("init", Verdict::Missing, detail);
+        }
+    };
+    for task in &loaded.config.tasks {
+        let check = format!("init of task {}", task.name);
+        let mut elsewhere = task.clone();
+        elsewhere.working_dir = scratch.path().join(task.name.as_str());
+        // A task that the driver refuses is named already.
+        let Ok(driver) = loaded.driver.driver(&elsewhere) else { continue };
+        match tokio::time::timeout(INIT_PATIENCE, driver.try_out(&RunContext::default())).await {
+            Ok(Ok(Some(done))) => findings.add(check, Verdict::Ok, done),
+            Ok(Ok(None)) => {
+                findings.add(check, Verdict::Unchecked, "this driver has nothing to try");
+            }
+            Ok(Err(error)) => findings.add(check, Verdict::Missing, error_chain(&error)),
+            Err(_late) => {
+                let detail = format!("not done within {} s", INIT_PATIENCE.as_secs());
+                findings.add(check, Verdict::Missing, detail);
+            }
         }
     }
 }
@@ -184,13 +260,47 @@ fn files(loaded: &Loaded, findings: &mut Findings) {
     }
 }
 
-fn limits(findings: &mut Findings) {
+/// Compares the open files that are needed with those that the system allows.
+fn limits(config: &Config, findings: &mut Findings) {
+    let watches =
+        u64::from(config.consul.watch_connections.unwrap_or(WatcherBuilder::DEFAULT_CONNECTIONS));
+    let needed = watches + DESCRIPTORS + DESCRIPTORS_OF_A_TASK * config.tasks.len() as u64;
     match getrlimit(Resource::RLIMIT_NOFILE) {
-        Ok((_, hard)) if hard < DESCRIPTORS => {
-            let detail = format!("{hard} open files at most; {DESCRIPTORS} or more are advised");
+        Ok((_, hard)) if hard < needed => {
+            let detail = format!(
+                "{hard} open files at most, {needed} may be needed: raise it (ulimit -Hn, or \
+                 LimitNOFILE= of systemd), or lower watch_connections"
+            );
             findings.add("limits", Verdict::Warning, detail);
         }
-        Ok((_, hard)) => findings.add("limits", Verdict::Ok, format!("{hard} open files at most")),
-        Err(error) => findings.add("limits", Verdict::Warning, error.to_string()),
+        Ok((_, hard)) => {
+            let detail = format!("{hard} open files at most, {needed} may be needed");
+            findings.add("limits", Verdict::Ok, detail);
+        }
+        Err(error) => findings.add("limits", Verdict::Unchecked, error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_is_compared_to_the_second() {
+        let at = |millis| SystemTime::UNIX_EPOCH + Duration::from_millis(millis);
+        // The answer says 100 s for everything up to 100.999 s.
+        let result = |before, after| compared(at(before), at(100_000), at(after));
+        assert_eq!(result(100_900, 101_000), (Verdict::Ok, "within 1 s of Consul's".to_owned()));
+        assert_eq!(result(99_990, 100_010).0, Verdict::Ok);
+        assert_eq!(result(95_000, 95_001).0, Verdict::Ok);
+        assert_eq!(result(106_000, 106_001).0, Verdict::Ok);
+        let (verdict, detail) = result(94_000, 94_001);
+        assert_eq!(verdict, Verdict::Warning);
+        assert!(detail.contains("5 s behind Consul's"), "{detail}");
+        let (verdict, detail) = result(111_000, 111_001);
+        assert_eq!(verdict, Verdict::Warning);
+        assert!(detail.contains("10 s ahead of Consul's"), "{detail}");
+        // An answer that took its time proves nothing.
+        assert_eq!(result(90_000, 110_000).0, Verdict::Ok);
     }
 }

@@ -20,8 +20,9 @@ use uuid::Uuid;
 
 use super::task;
 use crate::{
-    Change, Changes, Deletion, DriftCheck, Event, EventConfig, InputsDigest, Objection, Plan,
-    PlanId, State, Task, TaskInputs, TaskName, TaskStore, Waiting, store::EVENTS_PER_TASK,
+    AppliedInputs, Change, Changes, Deletion, DriftCheck, Event, EventConfig, InputsDigest,
+    Objection, Plan, PlanId, ServiceInstance, State, Task, TaskInputs, TaskName, TaskStore,
+    Waiting, store::EVENTS_PER_TASK,
 };
 
 /// An empty store loads as an empty state.
@@ -37,7 +38,7 @@ pub async fn what_was_committed_is_loaded(store: &dyn TaskStore) {
         put(&two),
         Change::AddEvent(Box::new(event(&one, 0))),
         Change::PutPlan(one.name.clone(), Box::new(plan())),
-        Change::SetApplied(one.name.clone(), digest()),
+        Change::SetApplied(one.name.clone(), applied()),
         Change::SetDrift(one.name.clone(), Box::new(drift())),
     ];
     commit_and_compare(store, &[&batch]).await;
@@ -88,7 +89,7 @@ pub async fn a_deleted_task_leaves_nothing(store: &dyn TaskStore) {
             put(task),
             Change::AddEvent(Box::new(event(task, 0))),
             Change::PutPlan(task.name.clone(), Box::new(plan())),
-            Change::SetApplied(task.name.clone(), digest()),
+            Change::SetApplied(task.name.clone(), applied()),
             Change::SetDrift(task.name.clone(), Box::new(drift())),
             Change::PutDeletion(task.name.clone(), Deletion { spare: true }),
         ];
@@ -188,4 +189,14 @@ fn drift() -> DriftCheck {
 
 fn digest() -> InputsDigest {
     InputsDigest::of(&TaskInputs::default())
+}
+
+fn applied() -> AppliedInputs {
+    let instance = ServiceInstance {
+        id: "web-1".to_owned(),
+        name: "web".to_owned(),
+        ..ServiceInstance::default()
+    };
+    let services = Some(vec![instance.into()]);
+    AppliedInputs::from(&TaskInputs { services, ..TaskInputs::default() })
 }

@@ -1,9 +1,11 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use sha2::{Digest as _, Sha256};
 
-use crate::{KvEntry, ServiceInstance, TaskInputs};
+use crate::{
+    InputSummary, KvEntry, ServiceInstance, TaskInputs,
+    applied::{digest_of_instance, digest_of_key},
+};
 
 /// `GET /v1/tasks/{name}/inputs`
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,13 +64,14 @@ pub struct KeyDocument {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum SinceApplied {
-    /// Nothing was applied yet.
+    /// Nothing was applied yet, as far as the store of this deployment knows.
     Never,
     /// They are the same.
     Same,
     /// They differ.
     Differs {
-        /// How; left out when it was applied by an earlier process.
+        /// How; left out when there were too many inputs to keep them one by one, and an earlier
+        /// process applied them.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         difference: Option<Difference>,
     },
@@ -103,44 +106,37 @@ impl InputsDocument {
 
     /// Returns one line for each thing that the module gets.
     pub fn lines(&self) -> Vec<String> {
-        self.keyed().into_values().map(|(line, _)| line).collect()
+        self.keyed().into_values().map(|it| it.line).collect()
     }
 
-    /// Finds what differs from `before`.
-    pub(crate) fn difference(&self, before: &Self) -> Difference {
-        let (now, before) = (self.keyed(), before.keyed());
+    /// Finds what differs from what was there `before`.
+    pub(crate) fn difference(&self, before: &BTreeMap<String, InputSummary>) -> Difference {
+        let now = self.keyed();
         let mut difference = Difference::default();
-        for (key, (line, digest)) in &now {
+        for (key, it) in &now {
             match before.get(key) {
-                None => difference.added.push(line.clone()),
-                Some((_, earlier)) if earlier != digest => difference.changed.push(line.clone()),
+                None => difference.added.push(it.line.clone()),
+                Some(earlier) if earlier.digest != it.digest => {
+                    difference.changed.push(it.line.clone());
+                }
                 Some(_) => {}
             }
         }
         let gone = before.iter().filter(|(key, _)| !now.contains_key(*key));
-        difference.removed = gone.map(|(_, (line, _))| line.clone()).collect();
+        difference.removed = gone.map(|(_, it)| it.line.clone()).collect();
         difference
     }
 
-    /// Each thing by what identifies it, with its line and its digest.
-    fn keyed(&self) -> BTreeMap<String, (String, String)> {
+    /// Each input by what identifies it.
+    fn keyed(&self) -> BTreeMap<String, InputSummary> {
         let services = self.services.iter().flatten().map(|it| {
-            let key = format!("service {} {} {}", it.name, it.node, it.id);
-            let line = format!(
-                "service {}: {} at {}:{} on {} ({})",
-                it.name, it.id, it.address, it.port, it.node, it.status
-            );
-            (key, (line, it.digest.clone()))
+            let texts = [&it.name, &it.node, &it.id, &it.address, &it.status];
+            InputSummary::of_service(texts.map(String::as_str), it.port, &it.digest)
         });
-        let catalog = self.catalog_services.iter().flatten().map(|(name, tags)| {
-            let tags =
-                if tags.is_empty() { String::new() } else { format!(": {}", tags.join(", ")) };
-            (format!("catalog {name}"), (format!("catalog service {name}{tags}"), tags))
-        });
-        let keys = self.consul_kv.iter().flatten().map(|it| {
-            let line = format!("key {}: {} bytes, {}", it.path, it.bytes, it.digest);
-            (format!("key {}", it.path), (line, it.digest.clone()))
-        });
+        let catalog = self.catalog_services.iter().flatten();
+        let catalog = catalog.map(|(name, tags)| InputSummary::of_catalog_service(name, tags));
+        let keys = self.consul_kv.iter().flatten();
+        let keys = keys.map(|it| InputSummary::of_key(&it.path, it.bytes, &it.digest));
         services.chain(catalog).chain(keys).collect()
     }
 }
@@ -154,20 +150,15 @@ impl InstanceDocument {
             address: instance.address.clone(),
             port: instance.port,
             status: instance.status.clone(),
-            digest: digest(&serde_json::to_vec(instance).unwrap_or_default()),
+            digest: digest_of_instance(instance),
         }
     }
 }
 
 impl KeyDocument {
     fn of(entry: &KvEntry) -> Self {
-        Self { path: entry.path.clone(), bytes: entry.value.len(), digest: digest(&entry.value) }
+        Self { path: entry.path.clone(), bytes: entry.value.len(), digest: digest_of_key(entry) }
     }
-}
-
-fn digest(bytes: &[u8]) -> String {
-    let digest = Sha256::digest(bytes);
-    digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().concat()
 }
 
 #[cfg(test)]
@@ -194,11 +185,11 @@ mod tests {
     fn what_came_changed_and_went_is_told_apart() {
         let before = inputs(&[("a", "10.0.0.1"), ("b", "10.0.0.2"), ("c", "10.0.0.3")]);
         let now = inputs(&[("a", "10.0.0.1"), ("b", "10.0.0.9"), ("d", "10.0.0.4")]);
-        let Difference { added, changed, removed } = now.difference(&before);
+        let Difference { added, changed, removed } = now.difference(&before.keyed());
         assert_eq!((added.len(), changed.len(), removed.len()), (1, 1, 1));
         assert!(added[0].contains("d at 10.0.0.4") && changed[0].contains("b at 10.0.0.9"));
         assert!(removed[0].contains("c at 10.0.0.3"));
-        assert_eq!(now.difference(&now.clone()), Difference::default());
+        assert_eq!(now.difference(&now.keyed()), Difference::default());
     }
 
     #[test]

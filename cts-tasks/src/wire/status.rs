@@ -1,8 +1,9 @@
 //! Answers about status, events and the cluster.
 
+use chrono::{DateTime, Local};
 use serde::{Deserialize, Serialize};
 
-use crate::{DriftCheck, Event, Member, PlanId, Status};
+use crate::{DriftCheck, Event, Member, PlanId, Status, WorkStep};
 
 /// `GET /v1/status`
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -69,6 +70,9 @@ pub struct TaskStatus {
     /// The plan that waits for approval, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting_plan: Option<PlanId>,
+    /// The work that is under way now, if there is some.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub under_way: Option<WorkDocument>,
     /// What the last check for drift found, if there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drift: Option<DriftCheck>,
@@ -78,6 +82,20 @@ pub struct TaskStatus {
     /// Names in the deprecated list of services; empty for a task without one.
     #[serde(default)]
     pub services: Vec<String>,
+}
+
+/// Work on a task that has begun and not ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkDocument {
+    /// Time at which it began.
+    #[serde(serialize_with = "crate::time::rfc3339")]
+    pub since: DateTime<Local>,
+    /// Step that the driver does now.
+    pub step: WorkStep,
+    /// The driver's last line of progress. Left out where it told none; it tells them while
+    /// somebody follows the events.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub progress: Option<String>,
 }
 
 /// `GET /v1/status/cluster`

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use cts_tasks::{
-    FirstRun, Single, Stop, StopReason, StreamEvent, StreamEventKind, TaskName,
+    FirstRun, Single, Stop, StopReason, StreamEvent, StreamEventKind, TaskName, WorkStep,
     client::{Client, ClientConfig, EventFilter, Following},
     wire::SinceApplied,
 };
@@ -159,4 +159,35 @@ async fn inputs_are_shown_with_what_differs_from_the_last_apply() {
     assert!(scene.engine.inputs(&name).is_err());
     let (_, summary) = api.get("/v1/status").await;
     assert_eq!(summary["task_summary"]["enabled"], json!({"true": 1, "false": 1}));
+}
+
+#[tokio::test]
+async fn a_run_under_way_is_told_with_its_step_and_the_time_since_when() {
+    let (scene, _api, client) = running().await;
+    assert_eq!(client.task_status("free", false).await.unwrap().under_way, None);
+    let gate = scene.driver.hold("free");
+    scene.put("web", 2);
+    let work = timeout(PATIENCE, async {
+        loop {
+            let status = client.task_status("free", false).await.unwrap();
+            if let Some(work) = status.under_way {
+                return work;
+            }
+            tokio::task::yield_now().await;
+        }
+    });
+    let work = work.await.expect("no work is under way");
+    assert_eq!(work.step, WorkStep::Apply);
+    assert!(work.since <= chrono::Local::now(), "{work:?}");
+    let all = client.task_statuses(false, None).await.unwrap();
+    assert_eq!(all["free"].under_way.as_ref(), Some(&work));
+    assert_eq!(all["guarded"].under_way, None);
+    drop(gate);
+    scene.wait_for_events("free", 2).await;
+    let ended = timeout(PATIENCE, async {
+        while client.task_status("free", false).await.unwrap().under_way.is_some() {
+            tokio::task::yield_now().await;
+        }
+    });
+    ended.await.expect("the work does not end");
 }

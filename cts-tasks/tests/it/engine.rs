@@ -492,7 +492,7 @@ async fn the_newest_five_events_and_the_digest_of_the_last_inputs_are_kept() {
     let events = &state.events[&"t".parse().unwrap()];
     assert_eq!(events.len(), 5);
     assert!(events.is_sorted_by(|newer, older| newer.start_time >= older.start_time));
-    assert_eq!(state.applied[&"t".parse().unwrap()], InputsDigest::of(&last));
+    assert_eq!(state.applied[&"t".parse().unwrap()].digest, InputsDigest::of(&last));
 }
 
 #[tokio::test(start_paused = true)]

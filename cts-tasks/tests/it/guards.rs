@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use consul_watch::Watcher;
 use cts_tasks::{
-    Engine, EngineOptions, Error, FirstRun, Plan, PlanId, Status, StopReason, Task, TaskName,
+    Engine, EngineOptions, Error, FirstRun, Plan, PlanId, Status, Stop, StopReason, Task, TaskName,
     TaskStore,
     testing::{Call, RecordingDriver},
 };
@@ -128,7 +128,7 @@ async fn a_plan_that_destroys_a_hundred_waits_until_it_is_approved_by_its_id() {
     let event = scene.events("t").remove(0);
     assert_eq!((event.success, event.changes.unwrap().destroy), (true, 100));
     let state = scene.store.load().await.unwrap();
-    assert_eq!(state.applied[&name()], plan.waiting.unwrap().inputs);
+    assert_eq!(state.applied[&name()].digest, plan.waiting.unwrap().inputs);
     let again = scene.engine.approve(&name(), &plan.id).await.unwrap_err();
     assert!(matches!(again, Error::NoSuchPlan { waiting: None, .. }), "{again}");
     scene.end(running).await;
@@ -276,7 +276,7 @@ async fn a_plan_that_waits_survives_a_restart_and_is_not_made_twice() {
     scene.end(running).await;
 
     let engine = restarted(&scene);
-    let stop = cts_tasks::Stop::new();
+    let stop = Stop::new();
     engine.load(Vec::new(), &stop).await.unwrap();
     let (clone, ended) = (engine.clone(), stop.clone());
     let running = tokio::spawn(async move { clone.run(&ended).await });
@@ -300,7 +300,7 @@ async fn a_plan_that_only_a_lost_instance_could_apply_is_made_anew() {
     scene.driver.lose_plans();
 
     let engine = restarted(&scene);
-    let stop = cts_tasks::Stop::new();
+    let stop = Stop::new();
     engine.load(Vec::new(), &stop).await.unwrap();
     engine.once(&stop).await.unwrap();
     let again = engine.waiting_plan(&name()).unwrap().unwrap();
@@ -320,7 +320,7 @@ async fn changes_made_while_no_engine_ran_replace_the_plan_that_waits() {
     scene.put("web", 2);
 
     let engine = restarted(&scene);
-    let stop = cts_tasks::Stop::new();
+    let stop = Stop::new();
     engine.load(Vec::new(), &stop).await.unwrap();
     engine.once(&stop).await.unwrap();
     let new = engine.waiting_plan(&name()).unwrap().unwrap();
@@ -379,4 +379,33 @@ async fn a_schedule_does_not_plan_again_what_waits_already() {
     assert_eq!(scene.engine.waiting_plan(&name()).unwrap().unwrap().id, plan.id);
     assert_eq!(scene.events("t").len(), 1);
     scene.end(running).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_differs_from_the_last_apply_is_known_after_a_restart() {
+    let scene = Scene::new();
+    put_many(&scene, 3);
+    let running = begin(&scene, at_most(0)).await;
+    scene.wait_for_events("t", 1).await;
+    scene.end(running).await;
+    scene.consul.remove_instance("web-1");
+
+    let (second, stop) = (restarted(&scene), Stop::new());
+    second.load(Vec::new(), &stop).await.unwrap();
+    let (engine, ended) = (second.clone(), stop.clone());
+    let running = tokio::spawn(async move { engine.run(&ended).await });
+    let now = loop {
+        sleep(Duration::from_millis(1)).await;
+        let inputs = second.inputs(&name()).unwrap();
+        if let Some(now) = inputs.now {
+            break (now, inputs.applied.unwrap());
+        }
+    };
+    let ((now, digest), applied) = now;
+    assert_eq!(ids(&now), ["web-2", "web-3"]);
+    assert_ne!(applied.digest, digest);
+    let before: Vec<String> = applied.inputs.unwrap().into_values().map(|it| it.line).collect();
+    assert!(before.len() == 3 && before[0].contains("web-1 at 10.0.0.1:8001"), "{before:?}");
+    stop.stop(StopReason::Shutdown);
+    running.await.unwrap().unwrap();
 }

@@ -6,6 +6,8 @@ use wiremock::matchers::{method, path};
 use super::*;
 use crate::{
     QueryOptions, WriteOptions,
+    client::AclAuthorization,
+    error_chain,
     types::{
         AclAuthMethod, AclBindingRule, AclLink, AclLogin, AclPolicy, AclRole, AclTokenRequest,
         BindType, JsonObject, NodeIdentity, ServiceIdentity,
@@ -37,6 +39,40 @@ async fn the_first_token() {
     assert_eq!(wire.sent().await, "PUT /v1/acl/bootstrap");
     wire.client.acl_bootstrap(Some(&"planted".into())).await.unwrap();
     assert_eq!(wire.sent().await, r#"PUT /v1/acl/bootstrap {"BootstrapSecret":"planted"}"#);
+}
+
+#[tokio::test]
+async fn what_a_token_may_do() {
+    let answer = r#"[{"Resource":"key","Access":"write","Segment":"a/","Allow":true},
+        {"Resource":"node","Access":"read","Segment":"","Allow":false}]"#;
+    let wire = Wire::new(200, answer).await;
+    let questions =
+        [AclAuthorization::new("key", "write", "a/"), AclAuthorization::new("node", "read", "")];
+    let allowed = wire.client.acl_authorize(&questions).await.unwrap();
+    assert_eq!(allowed, Some(vec![true, false]));
+    assert_eq!(
+        wire.sent().await,
+        r#"POST /v1/internal/acl/authorize [{"Resource":"key","Access":"write","Segment":"a/"},{"Resource":"node","Access":"read","Segment":""}]"#
+    );
+    let error = wire.client.acl_authorize(&questions[..1]).await.unwrap_err();
+    assert!(error_chain(&error).contains("2 answers to 1 questions"), "{error:?}");
+
+    let off = Wire::new(401, "ACL support disabled").await;
+    assert_eq!(off.client.acl_authorize(&questions).await.unwrap(), None);
+    let unknown = Wire::new(403, "ACL not found").await;
+    let error = unknown.client.acl_authorize(&questions).await.unwrap_err();
+    assert!(error.is_permission_denied());
+}
+
+#[tokio::test]
+async fn the_servers_clock() {
+    let date = "Sun, 06 Nov 1994 08:49:37 GMT";
+    let answer = ResponseTemplate::new(200).set_body_string("\"\"").insert_header("date", date);
+    let wire = Wire::answering(answer).await;
+    let time = wire.client.server_time().await.unwrap().unwrap();
+    let since = time.duration_since(std::time::SystemTime::UNIX_EPOCH).unwrap();
+    assert_eq!(since.as_secs(), 784_111_777);
+    assert_eq!(wire.sent().await, "GET /v1/status/leader");
 }
 
 /// Spec: CP50

@@ -9,7 +9,9 @@ use futures::future::{BoxFuture, FutureExt as _};
 use tokio::time::Instant;
 
 use super::{Due, Trigger, Worker, orders::Done};
-use crate::{Condition, Error, Result, Retry, Stop, StopReason, engine::command::Command};
+use crate::{
+    Condition, Error, Result, Retry, Stop, StopReason, WorkStep, engine::command::Command,
+};
 
 /// Longest pause between two tries of what only needs this machine.
 const LONGEST: Duration = Duration::from_mins(5);
@@ -115,6 +117,7 @@ impl Worker {
         Some(
             async move {
                 let begun = Local::now();
+                let _working = run.shared.work.begin(&run.task.name, WorkStep::Prepare);
                 let mut result = run.driver.prepare(&run.context(&own)).await;
                 if let Err(error) = &result
                     && !matches!(error, Error::Stopped { .. } | Error::NotPermitted { .. })

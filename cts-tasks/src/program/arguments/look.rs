@@ -49,6 +49,11 @@ pub(crate) struct EventsFlags {
 pub(crate) struct DoctorFlags {
     #[command(flatten)]
     pub(crate) configuration: ConfigurationFlags,
+    /// Also makes each task ready in a temporary folder: reaches the backend, and downloads
+    /// the providers and modules that no cache has.
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true",
+          default_value = "false", action = ArgAction::Set, value_parser = go_bool)]
+    pub(crate) init: bool,
     #[command(flatten)]
     pub(crate) output: JsonFlag,
 }

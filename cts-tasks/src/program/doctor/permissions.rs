@@ -1,53 +1,40 @@
 //! What the token has to be allowed in Consul, and whether it is.
 
-use consul_watch::{Client, client::Request, error_chain};
-use serde::{Deserialize, Serialize};
+use consul_watch::{Client, client::AclAuthorization, error_chain};
 
 use super::{Findings, PATIENCE, Verdict};
 use crate::{Condition, Config, KvSelection, ModuleInput, ServiceSelection, Task};
 
 /// One thing that is done with the token.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "PascalCase")]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Wanted {
-    resource: &'static str,
-    access: &'static str,
-    segment: String,
+    access: AclAuthorization,
     /// Who needs it.
-    #[serde(skip)]
     user: String,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct Decision {
-    allow: bool,
 }
 
 /// Asks Consul about everything that the deployment does there.
 pub(super) async fn check(client: &Client, config: &Config, findings: &mut Findings) {
     let wanted = wanted(config);
-    // Consul's own web page asks so; there is no other way to ask without trying.
-    let request = Request::post("acl.authorize", "/v1/internal/acl/authorize").json(&wanted);
-    let answer = match tokio::time::timeout(PATIENCE, client.send(request)).await {
-        Ok(Ok(answer)) => answer.json::<Vec<Decision>>(),
-        Ok(Err(error)) => Err(error),
+    let questions: Vec<_> = wanted.iter().map(|wanted| wanted.access.clone()).collect();
+    let answer = match tokio::time::timeout(PATIENCE, client.acl_authorize(&questions)).await {
+        Ok(answer) => answer,
         Err(_late) => {
             return findings.add("permissions", Verdict::Warning, "Consul does not tell in time");
         }
     };
     match answer {
-        Ok(decisions) => {
-            let refused = wanted.iter().zip(&decisions).filter(|(_, decision)| !decision.allow);
+        Ok(Some(allowed)) => {
+            let refused = wanted.iter().zip(&allowed).filter(|(_, allowed)| !**allowed);
             let mut all = true;
-            for (wanted, _) in refused {
+            for (Wanted { access, user }, _) in refused {
                 all = false;
                 findings.add(
-                    format!("permissions of {}", wanted.user),
+                    format!("permissions of {user}"),
                     Verdict::Missing,
                     format!(
                         "the token lacks {}:{} for {:?}",
-                        wanted.resource, wanted.access, wanted.segment
+                        access.resource, access.access, access.segment
                     ),
                 );
             }
@@ -56,9 +43,7 @@ pub(super) async fn check(client: &Client, config: &Config, findings: &mut Findi
                 findings.add("permissions", Verdict::Ok, detail);
             }
         }
-        Err(error) if error_chain(&error).contains("ACL support disabled") => {
-            findings.add("permissions", Verdict::Ok, "Consul's ACLs are off");
-        }
+        Ok(None) => findings.add("permissions", Verdict::Ok, "Consul's ACLs are off"),
         Err(error) if error.is_permission_denied() => {
             let detail = format!("Consul does not know the token: {}", error_chain(&error));
             findings.add("permissions", Verdict::Missing, detail);
@@ -72,9 +57,9 @@ pub(super) async fn check(client: &Client, config: &Config, findings: &mut Findi
 
 fn wanted(config: &Config) -> Vec<Wanted> {
     let mut all = Vec::new();
-    let mut add = |user: &str, resource, access, segment: &str| {
-        let (user, segment) = (user.to_owned(), segment.to_owned());
-        all.push(Wanted { resource, access, segment, user });
+    let mut add = |user: &str, resource: &str, access: &str, segment: &str| {
+        let access = AclAuthorization::new(resource, access, segment);
+        all.push(Wanted { access, user: user.to_owned() });
     };
     let registration = &config.consul.service_registration;
     if registration.enabled {
@@ -93,9 +78,7 @@ fn wanted(config: &Config) -> Vec<Wanted> {
         }
     }
     all.sort();
-    all.dedup_by(|one, other| {
-        (one.resource, one.access, &one.segment) == (other.resource, other.access, &other.segment)
-    });
+    all.dedup_by(|one, other| one.access == other.access);
     all
 }
 

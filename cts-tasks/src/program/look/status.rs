@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::{condition::condition, exit_of, print_json, seconds, time, took};
 use crate::{
-    PlanId, Status,
+    PlanId, Status, WorkStep,
     client::{self, Client},
     program::{
         Program,
@@ -17,7 +17,7 @@ use crate::{
         table::aligned,
         task::{Wording, connect, failed, on_terminal},
     },
-    wire::{ClusterStatus, TaskDocument, TaskStatus},
+    wire::{ClusterStatus, TaskDocument, TaskStatus, WorkDocument},
 };
 
 /// What `status -json` prints.
@@ -55,6 +55,9 @@ pub(super) struct Row {
     waits_for: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     waiting_plan: Option<PlanId>,
+    /// The work that is under way now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    under_way: Option<WorkDocument>,
     /// Of the last run.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
@@ -147,6 +150,7 @@ fn joined(documents: &[TaskDocument], mut statuses: BTreeMap<String, TaskStatus>
             waits_for,
             error: error.filter(|_| status.waiting_plan.is_none()).map(|it| it.message.clone()),
             waiting_plan: status.waiting_plan,
+            under_way: status.under_way,
         })
     };
     documents.iter().filter_map(row).collect()
@@ -180,6 +184,20 @@ fn print(report: &Report, terminal: &mut Terminal<'_>) -> io::Result<()> {
     Ok(())
 }
 
+/// What is done now, and for how long: `apply for 3.1s (aws_instance.web: Creating...)`.
+fn doing(work: &WorkDocument) -> String {
+    // Clocks of two machines may differ.
+    let taken = (Local::now() - work.since).to_std().unwrap_or_default();
+    let progress = work.progress.as_ref().map_or_else(String::new, |line| format!(" ({line})"));
+    let step = match work.step {
+        WorkStep::Prepare => "prepare",
+        WorkStep::Plan => "plan",
+        WorkStep::Apply => "apply",
+        WorkStep::Destroy => "destroy",
+    };
+    format!("{step} for {}{progress}", seconds(taken))
+}
+
 fn members(cluster: &ClusterStatus) -> String {
     let row = |member: &crate::Member| {
         vec![
@@ -203,13 +221,13 @@ pub(super) fn table(rows: &[Row]) -> String {
     let row = |row: &Row| {
         vec![
             row.name.clone(),
-            row.status.as_str().to_owned(),
+            if row.under_way.is_some() { "running" } else { row.status.as_str() }.to_owned(),
             if row.enabled { "yes" } else { "no" }.to_owned(),
             row.last_run.map_or_else(|| "never".to_owned(), time),
             row.duration_ms.map_or_else(String::new, |millis| {
                 seconds(std::time::Duration::from_millis(millis))
             }),
-            row.waits_for.clone(),
+            row.under_way.as_ref().map_or_else(|| row.waits_for.clone(), doing),
         ]
     };
     aligned(

@@ -1,7 +1,7 @@
 //! The commands that look at a running daemon: `status`, `task list`, `show`, `events` and
 //! `inputs`; and `doctor`, which looks at what `start` would need.
 
-use std::{fs, path::Path, process::Stdio};
+use std::{fs, path::Path, process::Stdio, time::Duration};
 
 use consul_watch::{
     Client, QueryOptions,
@@ -270,7 +270,12 @@ async fn no_daemon_is_told_with_what_to_do() {
 /// Runs `doctor` on a configuration with one task, and with these lines for Consul.
 async fn doctor(folder: &Path, consul: &str, arguments: &[&str]) -> Transcript {
     let task = firewall_task(folder, "web", &["web"]);
-    let text = format!("port = 0\nworking_dir = \"tasks\"\nconsul {{\n{consul}\n}}\n{task}");
+    doctor_of(folder, &format!("consul {{\n{consul}\n}}\n{task}"), arguments).await
+}
+
+/// Runs `doctor` on a configuration.
+async fn doctor_of(folder: &Path, text: &str, arguments: &[&str]) -> Transcript {
+    let text = format!("port = 0\nworking_dir = \"tasks\"\n{text}");
     fs::write(folder.join("sync.hcl"), text).unwrap();
     let arguments = [&["doctor", "-config-file=sync.hcl"][..], arguments].concat();
     operate_with(folder, &arguments, "", &[]).await
@@ -281,14 +286,135 @@ async fn the_doctor_finds_nothing_where_all_is_there_and_changes_nothing() {
     let Some(consul) = parts::consul_and_terraform("doctor").await else { return };
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
-    let found = doctor(folder, &format!("address = \"{}\"", consul.address()), &[]).await;
-    let said = ended(&found, 0);
-    for part in ["configuration", "consul", "permissions", "driver terraform", "module of task web"]
-    {
-        assert!(said.lines().any(|line| line.starts_with("ok") && line.contains(part)), "{said}");
+    let address = format!("address = \"{}\"", consul.address());
+    for (flags, more) in [(&[][..], &[][..]), (&["-init"], &["init of task web"])] {
+        let found = doctor(folder, &address, flags).await;
+        let said = ended(&found, 0);
+        let checks = [
+            "configuration",
+            "consul",
+            "clock",
+            "connections",
+            "permissions",
+            "driver terraform",
+            "backend consul",
+            "module of task web",
+            "working_dir",
+            "port",
+            "limits",
+        ];
+        for part in checks.iter().chain(more) {
+            let is_ok = |line: &str| line.starts_with("ok") && line.contains(part);
+            assert!(said.lines().any(is_ok), "{part}: {said}");
+        }
+        assert_eq!(said.lines().count(), 1 + checks.len() + more.len(), "{said}");
+        let mut left: Vec<_> =
+            fs::read_dir(folder).unwrap().map(|it| it.unwrap().file_name()).collect();
+        left.sort();
+        assert_eq!(left, ["sync.hcl", "web.tfvars"], "{flags:?}");
+        let keys = consul.client().kv_list("", &QueryOptions::default()).await.unwrap().value;
+        assert!(keys.is_empty(), "{keys:?}");
+        let sessions = consul.client().session_list(&QueryOptions::default()).await.unwrap().value;
+        assert!(sessions.is_empty(), "{sessions:?}");
     }
-    assert!(!folder.join("tasks").exists());
-    assert!(consul.client().kv_list("", &QueryOptions::default()).await.unwrap().value.is_empty());
+}
+
+#[tokio::test]
+async fn the_doctor_tries_providers_and_backend_only_when_it_is_asked_to() {
+    let Some(consul) = parts::consul_and_terraform("doctor").await else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    fs::write(folder.join("file"), "").unwrap();
+    let task = firewall_task(folder, "web", &["web"]);
+    let with = |driver: &str, task: &str| {
+        let consul = format!("consul {{\n  address = \"{}\"\n}}\n", consul.address());
+        format!("{consul}driver \"terraform\" {{\n{driver}\n}}\n{task}")
+    };
+    // Nobody listens there, so that nothing leaves the machine.
+    let nowhere = with(
+        "required_providers {\n  none = {\n    source = \"localhost:1/none/none\"\n    \
+         version = \"~> 1.2\"\n  }\n}",
+        &format!(
+            "terraform_provider \"none\" {{}}\n{}",
+            task.replacen("task {\n", "task {\n  providers = [\"none\"]\n", 1)
+        ),
+    );
+    let found = doctor_of(folder, &nowhere, &[]).await;
+    let providers = row_of(ended(&found, 0), "providers");
+    assert!(
+        providers.starts_with("unchecked providers localhost:1/none/none ~> 1.2"),
+        "{providers}"
+    );
+    let found = doctor_of(folder, &nowhere, &["-init"]).await;
+    let init = row_of(ended(&found, 19), "init of task web");
+    assert!(init.starts_with("missing") && init.contains("localhost:1/none/none"), "{init}");
+
+    let s3 = with("backend \"s3\" {\n  bucket = \"b\"\n  key = \"k\"\n  region = \"r\"\n}", &task);
+    let found = doctor_of(folder, &s3, &[]).await;
+    let backend = row_of(ended(&found, 0), "backend s3");
+    assert!(backend.starts_with("unchecked") && backend.ends_with("doctor -init tries it"));
+
+    let below_a_file = folder.join("file").join("states");
+    let local =
+        with(&format!("backend \"local\" {{\n  workspace_dir = {below_a_file:?}\n}}"), &task);
+    let found = doctor_of(folder, &local, &[]).await;
+    let backend = row_of(ended(&found, 19), "backend local");
+    assert!(backend.starts_with("missing") && backend.contains("is no folder"), "{backend}");
+}
+
+/// The line about this check, with its columns one space apart.
+fn row_of(said: &str, check: &str) -> String {
+    let line = said.lines().find(|line| line.contains(check));
+    line.unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[tokio::test]
+async fn a_run_under_way_is_in_the_status() {
+    let Some(consul) = parts::consul_and_terraform("look").await else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let module = folder.join("slow");
+    fs::create_dir(&module).unwrap();
+    // Ends once the test says so.
+    fs::write(
+        module.join("main.tf"),
+        format!(
+            "variable \"services\" {{\n  type = any\n}}\nresource \"terraform_data\" \"slow\" {{\n  \
+             provisioner \"local-exec\" {{\n    command = \"until [ -e {} ]; do sleep 0.05; done\"\n  \
+             }}\n}}\n",
+            folder.join("go").display()
+        ),
+    )
+    .unwrap();
+    let task = format!(
+        "task {{\n  name = \"slow\"\n  module = \"{}\"\n  condition \"services\" {{\n    \
+         names = [\"web\"]\n  }}\n}}\n",
+        module.display()
+    );
+    put(&consul.client(), "web", 1).await;
+    let mut sync = SyncProcess::new(folder, &consul.address(), &task);
+    sync.start();
+    let waited = timeout(PATIENCE, async {
+        loop {
+            if sync.address().is_none() {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                continue;
+            }
+            let status = operate(&sync, folder, &["status"], "").await;
+            let slow = row(&status.said, "slow");
+            if slow.starts_with("slow running yes") && slow.contains("apply for ") {
+                return document(&operate(&sync, folder, &["status", "-json"], "").await, 0);
+            }
+        }
+    });
+    let status = waited.await.expect("no run is under way");
+    assert_eq!(status["tasks"][0]["under_way"]["step"], "apply", "{status}");
+    assert_eq!(status["tasks"][0]["status"], "unknown", "{status}");
+    fs::write(folder.join("go"), "").unwrap();
+    sync.ran("slow", 1).await;
+    let status = document(&operate(&sync, folder, &["status", "-json"], "").await, 0);
+    assert!(status["tasks"][0]["under_way"].is_null(), "{status}");
+    assert_eq!(sync.end("-TERM").await.code(), Some(0), "{}", sync.log());
 }
 
 #[tokio::test]
