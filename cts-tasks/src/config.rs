@@ -15,6 +15,7 @@ mod consul;
 mod consul_client;
 mod cursor;
 mod decode;
+mod deserialize;
 mod dynamic;
 mod environment;
 mod files;
@@ -61,7 +62,7 @@ use crate::{BufferPeriod, Diagnostic, Task};
 /// The driver when no block names one.
 const DEFAULT_DRIVER: &str = "terraform";
 /// Where tasks' directories are when nothing says so.
-const DEFAULT_WORKING_DIR: &str = "sync-tasks";
+pub(crate) const DEFAULT_WORKING_DIR: &str = "sync-tasks";
 /// The API's port when nothing says so.
 const DEFAULT_PORT: u16 = 8558;
 

@@ -8,7 +8,7 @@ use std::{
 };
 
 use async_trait::async_trait;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{
     ConfigValue, ConsulConfig, Diagnostic, Finding, Permit, ProviderBlock, Result, Stop, Task,
@@ -28,6 +28,14 @@ pub trait DriverKind: fmt::Debug + Send + Sync + 'static {
 
     /// Names of the blocks in a `task` that belong to this driver.
     fn task_blocks(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// Returns what each task of this driver must have, besides a name: `module`,
+    /// `providers`, `version`, `description`, `condition`, `working_dir`, or one of
+    /// [`DriverKind::task_blocks`]. Nothing by default: a driver without modules has tasks
+    /// without one, and [`Task::module`] is empty.
+    fn required_in_tasks(&self) -> &'static [&'static str] {
         &[]
     }
 
@@ -87,13 +95,40 @@ pub struct DriverSettings<'a> {
     pub task_blocks: &'a [TaskBlock],
     /// Where relative paths of the configuration start: the process's working directory.
     pub base_dir: &'a Path,
+    /// The label of the block, for messages; empty outside of a configuration.
+    pub(crate) label: &'static str,
 }
 
 impl<'a> DriverSettings<'a> {
     /// Settings without a block of the driver's own, providers and Vault; set
     /// the fields for those.
     pub fn new(consul: &'a ConsulConfig, base_dir: &'a Path) -> Self {
-        Self { body: None, consul, providers: &[], vault: None, task_blocks: &[], base_dir }
+        Self {
+            body: None,
+            consul,
+            providers: &[],
+            vault: None,
+            task_blocks: &[],
+            base_dir,
+            label: "",
+        }
+    }
+
+    /// Reads the driver's block into a type of serde's, as
+    /// [`ConfigValue::deserialize_into`] does; without a block, as if it were empty.
+    ///
+    /// # Errors
+    ///
+    /// As there; messages name the driver and the key, as `driver.haproxy.reload`.
+    pub fn deserialize_into<T: DeserializeOwned>(&self) -> Result<T, Vec<Diagnostic>> {
+        let path = match self.label {
+            "" => "driver".to_owned(),
+            label => format!("driver.{label}"),
+        };
+        match self.body {
+            Some(body) => body.deserialize_at(&path),
+            None => ConfigValue::empty_block().deserialize_at(&path),
+        }
     }
 }
 

@@ -96,7 +96,7 @@ pub use stop::{Stop, StopReason};
 pub use store::{Change, Deletion, InputsDigest, MemoryStore, State, TaskStore};
 pub use stream_event::{StreamEvent, StreamEventKind};
 pub use task::{
-    BufferPeriod, CatalogServicesSelection, Condition, InvalidTaskName, KvSelection,
+    BufferPeriod, CatalogServicesSelection, Condition, InvalidRegexp, InvalidTaskName, KvSelection,
     MatchingServices, ModuleInput, NamedService, ServiceSelection, Task, TaskName,
 };
 

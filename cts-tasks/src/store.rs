@@ -113,6 +113,14 @@ impl InstanceDigest {
     }
 }
 
+/// A key as it goes into a digest, which must not change with the form in which people
+/// read it: stores keep digests.
+#[derive(Serialize)]
+struct HashedKey<'a> {
+    path: &'a str,
+    value: &'a [u8],
+}
+
 impl State {
     /// Applies one change. All stores share this meaning of it.
     pub fn apply(&mut self, change: &Change) {
@@ -180,7 +188,10 @@ impl InputsDigest {
         for instance in instances {
             hasher.update(instance.0);
         }
-        let rest = (&inputs.catalog_services, &inputs.consul_kv);
+        let keys = inputs.consul_kv.as_ref().map(|keys| {
+            keys.iter().map(|it| HashedKey { path: &it.path, value: &it.value }).collect::<Vec<_>>()
+        });
+        let rest = (&inputs.catalog_services, keys);
         hasher.update(serde_json::to_vec(&rest).unwrap_or_default());
         let digest = hasher.finalize();
         let halves = digest.iter().flat_map(|byte| [byte >> 4, byte & 0xf]);

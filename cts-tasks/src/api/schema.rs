@@ -37,7 +37,8 @@ const TASK: &[Field] = &[
     required("name", Shape::Text),
     optional("description", Shape::Text),
     optional("enabled", Shape::Flag),
-    required("module", Shape::Text),
+    // Where the driver requires one: see `task`.
+    optional("module", Shape::Text),
     optional("version", Shape::Text),
     optional("providers", Shape::Texts),
     optional("variables", Shape::TextMap),
@@ -108,12 +109,17 @@ const KV_INPUT: &[Field] = &[
 ];
 
 /// Takes the task out of a request, if its shape is right. Of `driver_keys`
-/// any value is taken: whoever reads it checks it.
+/// any value is taken: whoever reads it checks it. What the driver requires of a task is
+/// `required` here, too.
 ///
 /// # Errors
 ///
 /// The first mistake, and where it stands.
-pub(crate) fn task(request: Value, driver_keys: &[&str]) -> Result<Map<String, Value>, String> {
+pub(crate) fn task(
+    request: Value,
+    driver_keys: &[&str],
+    required: &[&str],
+) -> Result<Map<String, Value>, String> {
     let wrong = |(at, problem): Mistake| {
         format!("request body has an error: doesn't match schema: Error at \"{at}\": {problem}")
     };
@@ -126,6 +132,9 @@ pub(crate) fn task(request: Value, driver_keys: &[&str]) -> Result<Map<String, V
         task.ok_or_else(|| wrong(("/task".into(), "property \"task\" is missing".into())))?;
     let task = object("/task", task).map_err(wrong)?;
     check_fields("/task", &task, TASK, driver_keys).map_err(wrong)?;
+    if let Some(key) = required.iter().find(|key| !task.contains_key(**key)) {
+        return Err(wrong((format!("/task/{key}"), format!("property \"{key}\" is missing"))));
+    }
     Ok(task)
 }
 

@@ -13,7 +13,7 @@ use super::{
     raw::{RawConfig, RawConsul},
     registry::{DRIVER_KEYS, Registry},
     service, syslog,
-    tasks::{self, Shared, TaskBlock},
+    tasks::{self, Required, Shared, TaskBlock},
     vault,
 };
 use crate::{
@@ -50,6 +50,7 @@ pub(super) fn finalize(
         buffer_period,
         working_dir: &working_dir,
         task_blocks: kind.map_or(&[][..], |kind| kind.task_blocks()).to_vec(),
+        required: Required::by(kind),
     };
     service::check(shared.services, findings);
     let raw_tasks = raw.tasks.as_ref().map_or(&[][..], |tasks| &tasks.0);
@@ -101,6 +102,7 @@ pub(super) fn only_task(
         buffer_period: BufferPeriod::default(),
         working_dir: &working_dir,
         task_blocks: claimed.copied().collect(),
+        required: Required::by_all(&registry.drivers),
     };
     let raw_tasks = raw.tasks.as_ref().map_or(&[][..], |tasks| &tasks.0);
     tasks::finalize(raw_tasks, &shared, findings).tasks.into_iter().next()
@@ -232,6 +234,7 @@ fn configure(
 ) -> Option<Arc<dyn DriverFactory>> {
     let base_dir = surroundings.base_dir();
     let mut settings = DriverSettings::new(&config.consul, &base_dir);
+    settings.label = kind.label();
     settings.body = config.driver.body.as_ref();
     settings.providers = &config.providers;
     settings.vault = config.vault.as_ref();

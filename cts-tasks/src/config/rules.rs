@@ -11,7 +11,7 @@ use super::{
     environment::Surroundings,
     provider,
     registry::{DRIVER_KEYS, Registry},
-    tasks::{self, Shared},
+    tasks::{self, Required, Shared},
     unknown,
 };
 use crate::{ConfigValue, Diagnostic, DriverKind, DriverSettings, Task};
@@ -46,6 +46,12 @@ impl TaskRules {
     pub fn driver_keys(&self) -> Vec<&'static str> {
         let claimed = self.kind().map_or(&[][..], |kind| kind.task_blocks());
         claimed.iter().chain(DRIVER_KEYS).copied().collect()
+    }
+
+    /// Returns the keys that the driver in use requires of a task; see
+    /// [`DriverKind::required_in_tasks`].
+    pub fn required_keys(&self) -> &'static [&'static str] {
+        self.kind().map_or(&[], |kind| kind.required_in_tasks())
     }
 
     /// The JSON Schemas of the blocks in a task that belong to the driver in use, by name.
@@ -90,6 +96,7 @@ impl TaskRules {
             buffer_period: self.config.buffer_period,
             working_dir: &self.config.working_dir,
             task_blocks: self.kind().map_or(&[][..], |kind| kind.task_blocks()).to_vec(),
+            required: Required::by(self.kind()),
         };
         let raw = [raw];
         let finalized = tasks::finalize(&raw, &shared, &mut findings);
@@ -113,6 +120,7 @@ impl TaskRules {
     fn check_driver_blocks(&self, blocks: &[super::TaskBlock], findings: &mut Findings) {
         let Some(kind) = self.kind().filter(|_| !blocks.is_empty()) else { return };
         let mut settings = DriverSettings::new(&self.config.consul, &self.base_dir);
+        settings.label = kind.label();
         settings.body = self.config.driver.body.as_ref();
         settings.providers = &self.config.providers;
         settings.vault = self.config.vault.as_ref();
