@@ -30,6 +30,7 @@ mod redact;
 mod registry;
 mod rules;
 mod service;
+mod storage;
 mod syslog;
 mod tasks;
 mod triggers;
@@ -51,6 +52,7 @@ pub(crate) use mask::masked;
 pub use provider::{ProviderBlock, find_provider};
 pub use registry::{BlockKind, Registry};
 pub use rules::TaskRules;
+pub use storage::Storage;
 pub use syslog::{InvalidSyslogFacility, SyslogConfig, SyslogFacility};
 pub use tasks::TaskBlock;
 pub(crate) use tasks::{shared_auto_commit, shared_working_dir};
@@ -106,6 +108,9 @@ pub struct Config {
     pub shutdown_timeout: Duration,
     /// Whether the API serves the metrics of the process; default false.
     pub api_metrics: bool,
+    /// Where the state of a single instance outlives the process; `None`, the default, is
+    /// nowhere.
+    pub storage: Option<Storage>,
     /// Which driver runs the tasks.
     pub driver: DriverBlock,
     /// Providers of the Terraform language.
@@ -137,6 +142,7 @@ impl Default for Config {
             api_cors_origins: Vec::new(),
             shutdown_timeout: DEFAULT_SHUTDOWN_TIMEOUT,
             api_metrics: false,
+            storage: None,
             driver: DriverBlock::default(),
             providers: Vec::new(),
             tasks: Vec::new(),
@@ -199,13 +205,14 @@ impl fmt::Display for LogLevel {
 
 /// `driver "<label>" { … }`: its body belongs to the driver.
 #[derive(Clone)]
+#[non_exhaustive]
 pub struct DriverBlock {
     /// The label; `terraform` when there is no block.
     pub label: String,
     /// The body as the driver got it; `None` when there is no block.
     pub body: Option<ConfigValue>,
     /// What of the body must never be shown; see [`crate::DriverKind::secret_fields`].
-    pub secret_fields: &'static [&'static str],
+    pub(crate) secret_fields: &'static [&'static str],
 }
 
 impl Default for DriverBlock {
@@ -217,9 +224,10 @@ impl Default for DriverBlock {
 
 /// A block at the top of the configuration that a [`BlockKind`] has checked.
 #[derive(Clone)]
+#[non_exhaustive]
 pub struct ClaimedBlock {
     /// The body.
     pub body: ConfigValue,
     /// What of the body must never be shown; see [`BlockKind::secret_fields`].
-    pub secret_fields: &'static [&'static str],
+    pub(crate) secret_fields: &'static [&'static str],
 }

@@ -1,5 +1,6 @@
 //! Where tasks, events and plans are kept: the seam [`TaskStore`].
 
+mod file;
 mod memory;
 
 use std::{collections::BTreeMap, fmt};
@@ -8,6 +9,7 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+pub use file::FileStore;
 pub use memory::MemoryStore;
 
 use crate::{
@@ -121,6 +123,12 @@ struct HashedKey<'a> {
     value: &'a [u8],
 }
 
+/// Writes bytes as lower-case hexadecimal text.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    let halves = bytes.iter().flat_map(|byte| [byte >> 4, byte & 0xf]);
+    halves.filter_map(|half| char::from_digit(half.into(), 16)).collect()
+}
+
 impl State {
     /// Applies one change. All stores share this meaning of it.
     pub fn apply(&mut self, change: &Change) {
@@ -193,9 +201,7 @@ impl InputsDigest {
         });
         let rest = (&inputs.catalog_services, keys);
         hasher.update(serde_json::to_vec(&rest).unwrap_or_default());
-        let digest = hasher.finalize();
-        let halves = digest.iter().flat_map(|byte| [byte >> 4, byte & 0xf]);
-        Self(halves.filter_map(|half| char::from_digit(half.into(), 16)).collect())
+        Self(hex(&hasher.finalize()))
     }
 
     /// The digest as lower-case hexadecimal text.

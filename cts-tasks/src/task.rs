@@ -82,6 +82,11 @@ pub struct Task {
     pub description: String,
     /// A disabled task is prepared but never run.
     pub enabled: bool,
+    /// What the files of the deployment say of `enabled`; `None` for a task that stands in no
+    /// file, such as one that was made through the API. A store thereby knows which tasks go
+    /// when they leave the files, and whether somebody has enabled or disabled one since.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub configured_enabled: Option<bool>,
     /// The module's source, as written; empty where the driver requires none.
     pub module: String,
     /// The module's version, for modules of a registry.
@@ -152,6 +157,7 @@ impl Task {
         Self {
             description: String::new(),
             enabled: true,
+            configured_enabled: None,
             module: String::new(),
             version: None,
             providers: Vec::new(),

@@ -131,10 +131,7 @@ pub(crate) fn task(
     let task =
         task.ok_or_else(|| wrong(("/task".into(), "property \"task\" is missing".into())))?;
     let task = object("/task", task).map_err(wrong)?;
-    check_fields("/task", &task, TASK, driver_keys).map_err(wrong)?;
-    if let Some(key) = required.iter().find(|key| !task.contains_key(**key)) {
-        return Err(wrong((format!("/task/{key}"), format!("property \"{key}\" is missing"))));
-    }
+    check_fields("/task", &task, TASK, driver_keys, required).map_err(wrong)?;
     Ok(task)
 }
 
@@ -153,6 +150,7 @@ fn check_fields(
     members: &Map<String, Value>,
     fields: &[Field],
     others: &[&str],
+    also_required: &[&str],
 ) -> Result<(), Mistake> {
     for key in members.keys() {
         if !fields.iter().any(|field| field.name == key) && !others.contains(&key.as_str()) {
@@ -163,7 +161,7 @@ fn check_fields(
         let at = format!("{at}/{}", field.name);
         match members.get(field.name) {
             Some(value) => check(&at, value, field.shape)?,
-            None if field.required => {
+            None if field.required || also_required.contains(&field.name) => {
                 return Err((at, format!("property \"{}\" is missing", field.name)));
             }
             None => {}
@@ -189,7 +187,9 @@ fn check(at: &str, value: &Value, shape: Shape) -> Result<(), Mistake> {
             let mut given = members.iter().filter(|(_, value)| !value.is_null());
             given.try_for_each(|(key, value)| check(&format!("{at}/{key}"), value, Shape::Text))
         }
-        (Shape::Object(fields), Value::Object(members)) => check_fields(at, members, fields, &[]),
+        (Shape::Object(fields), Value::Object(members)) => {
+            check_fields(at, members, fields, &[], &[])
+        }
         (Shape::TextMap | Shape::Object(_), _) => wrong("an object"),
     }
 }

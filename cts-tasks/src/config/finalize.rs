@@ -12,7 +12,7 @@ use super::{
     provider,
     raw::{RawConfig, RawConsul},
     registry::{DRIVER_KEYS, Registry},
-    service, syslog,
+    service, storage, syslog,
     tasks::{self, Required, Shared, TaskBlock},
     vault,
 };
@@ -50,7 +50,7 @@ pub(super) fn finalize(
         buffer_period,
         working_dir: &working_dir,
         task_blocks: kind.map_or(&[][..], |kind| kind.task_blocks()).to_vec(),
-        required: Required::by(kind),
+        required: kind.map_or_else(|| Required::by_all(&registry.drivers), Required::by),
     };
     service::check(shared.services, findings);
     let raw_tasks = raw.tasks.as_ref().map_or(&[][..], |tasks| &tasks.0);
@@ -74,6 +74,7 @@ pub(super) fn finalize(
         api_cors_origins: api::cors_origins(raw, findings),
         shutdown_timeout: shutdown_timeout(raw, findings),
         api_metrics: raw.api_metrics.as_ref().is_some_and(|metrics| metrics.value),
+        storage: storage::finalize(raw.storage.as_ref(), surroundings, findings),
         driver: driver_block(raw, kind),
         providers: provider_blocks.blocks,
         tasks,

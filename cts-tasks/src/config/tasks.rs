@@ -76,12 +76,9 @@ pub(super) struct Required {
 }
 
 impl Required {
-    /// Returns what this driver requires, and nothing if there is none.
-    pub(super) fn by(kind: Option<&dyn DriverKind>) -> Self {
-        kind.map_or_else(Self::default, |kind| Self {
-            keys: kind.required_in_tasks().to_vec(),
-            driver: kind.label(),
-        })
+    /// Returns what this driver requires.
+    pub(super) fn by(kind: &dyn DriverKind) -> Self {
+        Self { keys: kind.required_in_tasks().to_vec(), driver: kind.label() }
     }
 
     /// Returns what all of these drivers require.
@@ -319,9 +316,11 @@ fn finalize_task(
     }
     let (name, module, condition) = (name?, module?, condition?);
     let working_dir = non_empty(raw.working_dir.as_ref()).map(PathBuf::from);
+    let enabled = raw.enabled.as_ref().is_none_or(|enabled| enabled.value);
     Some(Task {
+        configured_enabled: Some(enabled),
         description: non_empty(raw.description.as_ref()).unwrap_or_default(),
-        enabled: raw.enabled.as_ref().is_none_or(|enabled| enabled.value),
+        enabled,
         module,
         version: non_empty(raw.version.as_ref()),
         providers,
