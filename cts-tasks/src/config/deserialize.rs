@@ -183,7 +183,7 @@ impl<'v> Node<'v> {
             ValueKind::String(text) => text,
             _ => return Err(Mistake::expected(expected, value)),
         };
-        text.parse().map_err(|_: T::Err| Mistake::new(format!("expected {expected}")))
+        text.parse().map_err(|_may_be_secret: T::Err| Mistake::new(format!("expected {expected}")))
     }
 
     fn members(self, fields: Option<&'static [&'static str]>) -> Result<Members<'v>, Mistake> {
@@ -247,12 +247,10 @@ impl<'v> Deserializer<'v> for Node<'v> {
             ValueKind::String(text) => visitor.visit_str(text),
             ValueKind::Number(number) => {
                 let text = number.as_str();
-                if let Ok(number) = text.parse() {
-                    visitor.visit_u64(number)
-                } else if let Ok(number) = text.parse() {
-                    visitor.visit_i64(number)
-                } else {
-                    visitor.visit_f64(self.number("a number")?)
+                match (text.parse(), text.parse()) {
+                    (Ok(number), _) => visitor.visit_u64(number),
+                    (_, Ok(number)) => visitor.visit_i64(number),
+                    _ => visitor.visit_f64(self.number("a number")?),
                 }
             }
             ValueKind::List(_) => self.deserialize_seq(visitor),

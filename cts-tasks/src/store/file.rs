@@ -148,7 +148,9 @@ impl Inner {
         let held = self.hold()?;
         held.lock.check()?;
         let mut next = held.state.clone();
-        batch.iter().for_each(|change| next.apply(change));
+        for change in batch {
+            next.apply(change);
+        }
         let text = format::write(&next)
             .map_err(|error| Error::other("writing the state", error).permanent())?;
         replace(&*disk, &held.file, &text)?;

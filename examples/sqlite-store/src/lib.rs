@@ -83,7 +83,9 @@ impl TaskStore for SqliteStore {
         let batch = batch.to_vec();
         self.blocking("committing to the store", move |shared| {
             let mut next = shared.state.clone();
-            batch.iter().for_each(|change| next.apply(change));
+            for change in &batch {
+                next.apply(change);
+            }
             let (before, after) = (rows(&shared.state)?, rows(&next)?);
             let transaction = shared.database.transaction()?;
             for (section, name) in before.keys().filter(|row| !after.contains_key(*row)) {

@@ -33,7 +33,7 @@ pub fn follow(watcher: &Watcher, service: &str) -> watch::Receiver<Instances> {
                     newest.send_replace(Instances { passing: snapshot.data, problem: None });
                 }
                 Some(Err(error)) => {
-                    let problem = Some(error_chain(error.cause()).to_string());
+                    let problem = Some(error_chain(error.cause()));
                     newest.send_modify(|known| known.problem = problem);
                     if error.is_fatal() {
                         return;

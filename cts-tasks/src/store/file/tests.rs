@@ -227,7 +227,9 @@ fn survives(seed: u64, fault: Option<Fault>) -> Result<(), String> {
         loop {
             let batch = batch(&mut random);
             let mut next = possible[0].clone();
-            batch.iter().for_each(|change| next.apply(change));
+            for change in &batch {
+                next.apply(change);
+            }
             match store.commit(&batch) {
                 Ok(()) => possible = vec![next],
                 Err(error) => {
@@ -270,7 +272,9 @@ fn a_step_that_fails_changes_nothing_and_can_be_tried_again() {
         assert!(error.is_retryable(), "{error:?}");
         assert!(consul_watch::error_chain(&error).contains("no space left"), "{error:?}");
         store.commit(&batch).unwrap();
-        batch.iter().for_each(|change| expected.apply(change));
+        for change in &batch {
+            expected.apply(change);
+        }
         assert_eq!(store.load().unwrap(), expected);
     }
 }

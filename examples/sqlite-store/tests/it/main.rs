@@ -50,7 +50,7 @@ async fn what_an_engine_did_is_there_after_a_restart() {
     assert_eq!(state.events.len(), 1);
 
     let refused = SqliteStore::open(&path).unwrap_err();
-    assert!(consul_watch::error_chain(&refused).to_string().contains("locked"));
+    assert!(consul_watch::error_chain(&refused).contains("locked"));
     drop(engine);
     let again = SqliteStore::open(&path).unwrap();
     assert_eq!(again.load().await.unwrap(), state);
