@@ -25,13 +25,14 @@ use crate::{
 use arguments::Flags;
 use environment::Environment;
 
-/// Which controller, with what it was told.
+/// The controller to run: from the flags of the early versions, or from a
+/// configuration.
 enum Command {
     Early(Flags),
     Current(Box<Config>),
 }
 
-/// What it is to do.
+/// The work of a controller's process.
 #[derive(Clone, Copy)]
 enum Mode {
     Run,
@@ -64,7 +65,7 @@ impl From<crate::Error> for Failure {
     }
 }
 
-/// What a command ended with, in the log.
+/// Wraps the error that a command ended with, for the log.
 fn logged(error: &(dyn std::error::Error + 'static)) -> Failure {
     Failure::Logged(consul_watch::error_chain(error))
 }

@@ -87,7 +87,7 @@ pub enum Error {
     Input {
         /// The call, such as `kv.put`.
         operation: &'static str,
-        /// Says what is wrong and what would be right.
+        /// The problem, and what would be right.
         problem: String,
     },
     /// The client's configuration is wrong.
@@ -95,7 +95,7 @@ pub enum Error {
     Config {
         /// The variable or setting, such as `CONSUL_HTTP_ADDR`.
         setting: String,
-        /// Says what is wrong and what would be right.
+        /// The problem, and what would be right.
         problem: String,
     },
     /// A setting asks for what this program was built without.

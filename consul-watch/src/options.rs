@@ -9,12 +9,12 @@ use crate::{client::Request, query::Position};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Consistency {
-    /// By the leader, without a check that it still leads.
+    /// Answered by the leader, without a check that it still leads.
     #[default]
     Default,
-    /// By any server, however old its data.
+    /// Answered by any server, however old its data.
     Stale,
-    /// By the leader after it has confirmed that it leads.
+    /// Answered by the leader after it has confirmed that it leads.
     Consistent,
 }
 
@@ -82,7 +82,8 @@ impl QueryOptions {
         options
     }
 
-    /// Everything that changes the result, as one text that is equal for equal options.
+    /// Returns everything that changes the result, as one text that is equal for
+    /// equal options.
     pub(crate) fn canonical(&self) -> String {
         let still = Self { index: None, hash: None, wait: None, cached: None, ..self.clone() };
         let text = Request::get("", "").query(&still).target("").unwrap_or_default();

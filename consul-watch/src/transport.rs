@@ -78,7 +78,7 @@ impl ExchangeLimits {
     }
 }
 
-/// Why an exchange did not complete.
+/// The reasons why an exchange did not complete.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TransportError {

@@ -93,7 +93,8 @@ impl<T> Clone for Snapshot<T> {
     }
 }
 
-/// Why a watch has no newer data at the moment, or will have none any more.
+/// The reason why a watch has no newer data at the moment, or will have none any
+/// more.
 ///
 /// All subscribers of a read get the same error, so it is shared and cheap to clone.
 #[derive(Debug, Clone, thiserror::Error)]

@@ -73,7 +73,8 @@ impl TerraformDriver {
     ///
     /// # Errors
     ///
-    /// Those of [`Handler::check`].
+    /// The handler's own, when a block of its provider lacks what it needs ([`Handler::check`]); and
+    /// a task's root module that cannot be built.
     pub fn with_handler(mut self, handler: Arc<dyn Handler>) -> Result<Self> {
         let committed = self.settings.root_module(&self.task, None)?.committed();
         let mut own = committed.iter().filter(|block| block.name == handler.provider());

@@ -25,14 +25,14 @@ pub enum Error {
         /// The position of the first byte that is no text.
         source: std::str::Utf8Error,
     },
-    /// A dynamic value of a provider could not be had.
+    /// A dynamic value of a provider is not available.
     #[error("cannot read {reference}{}: {problem}", for_provider(provider.as_deref()))]
     Value {
         /// The reference, without its value.
         reference: String,
         /// The provider whose block asks for it.
         provider: Option<String>,
-        /// Why it could not be had, without its value.
+        /// The reason, without the value.
         problem: String,
         /// `true` if a later look-up may succeed.
         retryable: bool,
@@ -84,9 +84,9 @@ pub enum Error {
     Failed {
         /// The command.
         step: crate::Step,
-        /// Its diagnostics.
+        /// Diagnostics of the tool.
         diagnostics: Vec<crate::ToolDiagnostic>,
-        /// Its output, where it gave no diagnostics.
+        /// Output of the tool, where it gave no diagnostics.
         text: String,
     },
     /// A command could not be run.

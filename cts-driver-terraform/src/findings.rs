@@ -1,4 +1,4 @@
-//! What can be told of backend and providers without running the tool.
+//! Findings about backend and providers that need no run of the tool.
 
 use std::path::Path;
 

@@ -31,14 +31,14 @@ pub trait TerraformSource: Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// [`crate::Error::Install`] when that cannot be told.
+    /// [`crate::Error::Install`] when that is unknown.
     async fn newest(&self, constraint: &VersionConstraint) -> Result<Option<Version>>;
 
     /// The program itself, for this machine, after every check that the source knows.
     ///
     /// # Errors
     ///
-    /// [`crate::Error::Install`] when it cannot be had, or is not what it should be.
+    /// [`crate::Error::Install`] when it is not available, or is not what it should be.
     async fn program(&self, version: &Version) -> Result<Bytes>;
 }
 

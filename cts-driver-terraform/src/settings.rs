@@ -257,7 +257,7 @@ impl Settings {
     ///
     /// # Errors
     ///
-    /// [`crate::Error::Value`] for a value that cannot be had.
+    /// [`crate::Error::Value`] for a value that is not available.
     pub async fn check_values(&self) -> Result<()> {
         dynamic::resolve(&self.providers, &*self.values).await.map(drop)
     }
@@ -280,8 +280,8 @@ impl Settings {
     ///
     /// # Errors
     ///
-    /// Those of [`Settings::root_module`], and [`crate::Error::Value`] for a
-    /// value that cannot be had.
+    /// A root module that cannot be built ([`Settings::root_module`]), and
+    /// [`crate::Error::Value`] for a value that is not available.
     pub async fn current_root_module(
         &self,
         task: &Arc<Task>,

@@ -248,7 +248,7 @@ impl PlanOptions {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ApplyOptions {
-    /// A saved plan; without one the directory is planned anew.
+    /// A saved plan; without one the directory is planned again.
     pub plan: Option<PathBuf>,
 }
 

@@ -25,18 +25,29 @@
 //! ```
 
 mod answer;
+mod archive;
 mod check_routes;
+mod clock;
+mod documents;
 mod double;
 mod faults;
 mod life;
+mod organization_routes;
+mod query;
+mod redact;
 mod route;
+mod run_documents;
+mod run_events;
 mod run_routes;
 mod serve;
 mod state;
+mod state_versions;
+mod tls;
 mod tool;
+mod workspace_list;
 mod workspace_routes;
 
 pub use double::{TestTfc, TestTfcBuilder};
 pub use faults::Fault;
 pub use serve::ServedTfc;
-pub use state::{Hold, PolicyResult, Recorded, RunView};
+pub use state::{Hold, PolicyResult, Recorded, RunResult, RunView};

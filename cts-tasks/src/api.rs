@@ -73,7 +73,7 @@ pub struct ApiServer {
 #[derive(Clone)]
 struct Tls {
     acceptor: TlsAcceptor,
-    /// Whether clients show a certificate.
+    /// `true` if clients have to show a certificate.
     mutual: bool,
 }
 
@@ -91,7 +91,8 @@ pub(crate) struct ApiState {
     token: Option<TokenFile>,
     access: Access,
     exposition: Option<Exposition>,
-    /// Whether this instance serves https, as its cluster's others then do.
+    /// `true` if this instance serves https, and therefore expects the others of
+    /// its cluster to do so, too.
     https: bool,
     requests: Arc<Semaphore>,
     /// For those who follow events.
@@ -106,7 +107,7 @@ impl ApiServer {
     ///
     /// # Errors
     ///
-    /// [`Error::Other`] when the address cannot be had, with the address in it.
+    /// [`Error::Other`] when the address is not available, with the address in it.
     #[expect(clippy::unused_async, reason = "a socket needs a running runtime")]
     pub async fn bind(
         address: SocketAddr,
@@ -218,7 +219,8 @@ impl ApiServer {
         self
     }
 
-    /// Where it listens: the port that was given out for port 0.
+    /// Returns the address that it listens on, with the port that was given out for
+    /// port 0.
     ///
     /// # Errors
     ///

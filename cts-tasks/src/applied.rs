@@ -18,16 +18,16 @@ pub struct AppliedInputs {
     pub digest: InputsDigest,
     /// Each by what identifies it; `None` where there are more than
     /// [`AppliedInputs::MOST_INPUTS`], or their texts are longer than
-    /// [`AppliedInputs::MOST_BYTES`]: each apply writes them anew.
+    /// [`AppliedInputs::MOST_BYTES`]: each apply writes them again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inputs: Option<BTreeMap<String, InputSummary>>,
 }
 
-/// One instance, catalog service or key, in short.
+/// A short form of an input: an instance, a catalog service or a key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct InputSummary {
-    /// One line for a person.
+    /// The input in one line, for a person.
     pub line: String,
     /// Digest of all that the module gets of it.
     pub digest: String,
@@ -148,5 +148,13 @@ mod tests {
         let text = serde_json::to_string(&AppliedInputs::from(&keys(1, 0))).unwrap();
         assert!(text.contains("key 0000: 7 bytes"), "{text}");
         assert!(!text.contains("hunter2"), "{text}");
+    }
+
+    #[test]
+    fn the_document_of_earlier_versions_is_read() {
+        let digest = InputsDigest::of(&keys(1, 0));
+        let document = serde_json::json!({ "digest": digest });
+        let read: AppliedInputs = serde_json::from_value(document).unwrap();
+        assert_eq!(read, AppliedInputs::unknown(digest));
     }
 }

@@ -74,15 +74,15 @@ pub struct Client {
     exchange: Exchange,
 }
 
-/// What a run would do, as the driver tells it.
+/// A preview of a run, as the driver describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Inspected {
-    /// Whether anything would change.
+    /// `true` if the run would change anything.
     pub changes_present: bool,
     /// For people.
     pub plan: String,
-    /// Where a person can look at it.
+    /// URL of the plan, for a person.
     pub url: Option<String>,
 }
 
@@ -96,7 +96,7 @@ impl Client {
         Ok(Self { exchange: Exchange::new(config)? })
     }
 
-    /// Whether the instance is healthy.
+    /// Checks that the instance is healthy.
     ///
     /// # Errors
     ///
@@ -168,7 +168,7 @@ impl Client {
         Ok(list.tasks)
     }
 
-    /// One task, as configured.
+    /// Reads the configuration of a task.
     ///
     /// # Errors
     ///
@@ -199,7 +199,7 @@ impl Client {
         Ok(answered.map(|created| created.task))
     }
 
-    /// What the first run of a task would do that does not exist; it is not kept.
+    /// Previews the first run of a task that does not exist; the task is not kept.
     ///
     /// # Errors
     ///
@@ -236,7 +236,8 @@ impl Client {
         Ok(answered.map(drop))
     }
 
-    /// What a run would do if the task were enabled, or disabled; it stays as it is.
+    /// Previews a run with the task enabled, or disabled; the task itself stays as
+    /// it is.
     ///
     /// # Errors
     ///
@@ -262,8 +263,8 @@ impl Client {
         self.exchange.send(call).await
     }
 
-    /// What the module of a task would get now, and how that differs from what was last
-    /// applied.
+    /// Reads the current inputs of a task's module, and how they differ from those
+    /// that were last applied.
     ///
     /// # Errors
     ///

@@ -2,7 +2,8 @@
 
 use crate::{Config, DaemonOptions, Diagnostic, config::BlockKind};
 
-/// What a configuration says of a cluster, turned into what a [`crate::Daemon`] runs with.
+/// A block that configures a cluster, and that turns it into what a
+/// [`crate::Daemon`] runs with.
 pub trait ClusterKind: BlockKind {
     /// Returns `true` if the configuration asks for a cluster.
     ///
@@ -25,7 +26,7 @@ pub trait ClusterKind: BlockKind {
     ) -> Result<(), Vec<Diagnostic>>;
 }
 
-/// What the command line says of a cluster.
+/// The command line's settings of a cluster.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ClusterSettings {

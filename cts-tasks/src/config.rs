@@ -63,7 +63,7 @@ use crate::{BufferPeriod, Diagnostic, Task};
 
 /// The driver when no block names one.
 const DEFAULT_DRIVER: &str = "terraform";
-/// Where tasks' directories are when nothing says so.
+/// Folder of the tasks' directories unless the configuration names another.
 pub(crate) const DEFAULT_WORKING_DIR: &str = "sync-tasks";
 /// The API's port when nothing says so.
 const DEFAULT_PORT: u16 = 8558;
@@ -75,7 +75,7 @@ const DEFAULT_SHUTDOWN_TIMEOUT: Duration = Duration::from_mins(5);
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct Config {
-    /// How much is logged; default [`LogLevel::Info`].
+    /// Lowest level that is logged; default [`LogLevel::Info`].
     pub log_level: LogLevel,
     /// Port of the HTTP API, on all interfaces; default 8558, and 0 is any that is free.
     pub port: u16,
@@ -83,13 +83,13 @@ pub struct Config {
     pub id: String,
     /// Parent of the tasks' working directories; default `sync-tasks`.
     pub working_dir: PathBuf,
-    /// Where log lines also go; `None` if syslog is off.
+    /// Syslog as a second destination of log lines; `None` if it is off.
     pub syslog: Option<SyslogConfig>,
     /// For tasks without one of their own; default 5 s of quiet, at most 20 s.
     pub buffer_period: BufferPeriod,
-    /// How to reach Consul.
+    /// Connection settings for Consul.
     pub consul: ConsulConfig,
-    /// How to reach Vault; `None` if it is not configured.
+    /// Connection settings for Vault; `None` if it is not configured.
     pub vault: Option<VaultConfig>,
     /// TLS of the HTTP API; `None` if it is plain HTTP.
     pub tls: Option<ApiTls>,
@@ -106,12 +106,12 @@ pub struct Config {
     /// is killed; 5 minutes by default. Without running work a stop takes no longer
     /// than upstream's 10 s.
     pub shutdown_timeout: Duration,
-    /// Whether the API serves the metrics of the process; default false.
+    /// `true` if the API serves the metrics of the process; default false.
     pub api_metrics: bool,
     /// Where the state of a single instance outlives the process; `None`, the default, is
     /// nowhere.
     pub storage: Option<Storage>,
-    /// Which driver runs the tasks.
+    /// The driver that runs the tasks, with its block.
     pub driver: DriverBlock,
     /// Providers of the Terraform language.
     pub providers: Vec<ProviderBlock>,
@@ -119,7 +119,7 @@ pub struct Config {
     pub tasks: Vec<Task>,
     /// Blocks that a [`BlockKind`] claims and has checked, by name.
     pub blocks: BTreeMap<String, ClaimedBlock>,
-    /// What the operator should know: deprecated names, ignored settings.
+    /// Warnings for the operator: deprecated names, ignored settings.
     pub warnings: Vec<Diagnostic>,
 }
 
@@ -152,18 +152,18 @@ impl Default for Config {
     }
 }
 
-/// How much is logged.
+/// The lowest level of lines that are logged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LogLevel {
     /// Everything.
     Trace,
-    /// What a developer needs.
+    /// Details for developers.
     Debug,
-    /// What an operator needs.
+    /// State changes that matter to operators.
     Info,
-    /// What is out of the ordinary.
+    /// Degraded operation, and whatever else is out of the ordinary.
     Warn,
-    /// What failed.
+    /// Failures only.
     Error,
 }
 
@@ -211,7 +211,8 @@ pub struct DriverBlock {
     pub label: String,
     /// The body as the driver got it; `None` when there is no block.
     pub body: Option<ConfigValue>,
-    /// What of the body must never be shown; see [`crate::DriverKind::secret_fields`].
+    /// Keys of the body whose values must never be shown; see
+    /// [`crate::DriverKind::secret_fields`].
     pub(crate) secret_fields: &'static [&'static str],
 }
 
@@ -228,6 +229,7 @@ impl Default for DriverBlock {
 pub struct ClaimedBlock {
     /// The body.
     pub body: ConfigValue,
-    /// What of the body must never be shown; see [`BlockKind::secret_fields`].
+    /// Keys of the body whose values must never be shown; see
+    /// [`BlockKind::secret_fields`].
     pub(crate) secret_fields: &'static [&'static str],
 }

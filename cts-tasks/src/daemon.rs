@@ -36,7 +36,7 @@ pub struct Daemon {
     exposition: Option<crate::Exposition>,
 }
 
-/// What a [`Daemon`] can be told besides its configuration.
+/// Options of a [`Daemon`] beside its configuration.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct DaemonOptions {
@@ -44,11 +44,11 @@ pub struct DaemonOptions {
     pub engine: EngineOptions,
     /// The other instances; none by default.
     pub cluster: Arc<dyn Cluster>,
-    /// What a task must fulfil that is created through the API, from
-    /// [`crate::config::Loaded`]; without rules, the default, none can be.
+    /// Rules for tasks that are created through the API, from
+    /// [`crate::config::Loaded`]; without rules, the default, none can be created.
     pub rules: Option<TaskRules>,
-    /// What the API serves at `/metrics` if the configuration sets
-    /// `api_metrics`; nothing by default.
+    /// Metrics that the API serves at `/metrics` if the configuration sets
+    /// `api_metrics`; none by default.
     #[cfg(feature = "api")]
     pub exposition: Option<crate::Exposition>,
 }

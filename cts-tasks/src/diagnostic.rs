@@ -24,7 +24,7 @@ impl fmt::Debug for Source {
 pub struct Place {
     source: Arc<Source>,
     range: Range<usize>,
-    /// Whether the file holds values of variables, none of which is shown.
+    /// `true` if the file holds values of variables, none of which is shown.
     variables: bool,
 }
 
@@ -73,7 +73,7 @@ impl fmt::Debug for Place {
     }
 }
 
-/// How bad a [`Diagnostic`] is.
+/// The severity of a [`Diagnostic`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
     /// The configuration works, but the operator should know something.
@@ -82,22 +82,23 @@ pub enum Severity {
     Error,
 }
 
-/// One finding about the configuration: what, where, and what to do.
+/// A finding about the configuration: the problem, its place, and advice.
 ///
 /// Neither messages nor excerpts hold the value of a secret: in an excerpt only
 /// values under known keys that are no secrets' are shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Diagnostic {
-    /// How bad it is.
+    /// Error or warning.
     pub severity: Severity,
-    /// What is wrong, in the specified words where there are some.
+    /// The problem, in upstream's words where it has some.
     pub message: String,
-    /// Where; `None` when no file is to blame (a flag, the environment).
+    /// Place of the problem; `None` when no file is to blame (a flag, the
+    /// environment).
     pub place: Option<Place>,
     /// Further places of the same finding.
     pub also: Vec<Place>,
-    /// What to do about it.
+    /// Advice on how to mend it.
     pub help: Option<String>,
 }
 

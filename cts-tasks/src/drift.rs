@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::Changes;
 
-/// What the last check for drift of a task found: whether what is really there
-/// still is what was last applied.
+/// The result of a task's last check for drift, which compares what is really there
+/// with what was last applied.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct DriftCheck {
@@ -30,7 +30,7 @@ impl DriftCheck {
         Self { at: Local::now(), changes, error }
     }
 
-    /// Whether there are differences, as far as is known.
+    /// Returns `true` if there are differences, as far as is known.
     pub fn has_drifted(&self) -> bool {
         self.changes.as_ref().is_some_and(|changes| !changes.is_empty())
     }

@@ -241,8 +241,9 @@ pub trait DriverKind: fmt::Debug + Send + Sync + 'static {
         &[]
     }
 
-    /// What the driver works with, for `-version`: `Terraform >= 1.0`, say. `None`, the
-    /// default, for nothing that an operator chooses.
+    /// Returns the tool and the versions that the driver works with, for
+    /// `-version`: `Terraform >= 1.0`, say. `None`, the default, for nothing that
+    /// an operator chooses.
     fn compatible_with(&self) -> Option<String> {
         None
     }
@@ -262,21 +263,22 @@ pub trait DriverKind: fmt::Debug + Send + Sync + 'static {
     ) -> Result<Arc<dyn DriverFactory>, Vec<Diagnostic>>;
 }
 
-/// What a [`DriverKind`] gets to check.
+/// Settings that a [`DriverKind`] gets to check.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct DriverSettings<'a> {
     /// The body of its block; `None` when the configuration has none.
     pub body: Option<&'a ConfigValue>,
-    /// How to reach Consul, for drivers that keep state there.
+    /// Connection settings for Consul, for drivers that keep state there.
     pub consul: &'a ConsulConfig,
     /// All `terraform_provider` blocks.
     pub providers: &'a [ProviderBlock],
-    /// How to reach Vault, for dynamic values of providers.
+    /// Connection settings for Vault, for dynamic values of providers.
     pub vault: Option<&'a VaultConfig>,
     /// The blocks of tasks that [`DriverKind::task_blocks`] names.
     pub task_blocks: &'a [TaskBlock],
-    /// Where relative paths of the configuration start: the process's working directory.
+    /// Folder at which relative paths of the configuration start: the process's
+    /// working directory.
     pub base_dir: &'a Path,
     /// The label of the block, for messages; empty outside of a configuration.
     pub(crate) label: &'static str,
@@ -344,7 +346,7 @@ pub trait DriverFactory: fmt::Debug + Send + Sync + 'static {
     fn driver(&self, task: &Task) -> Result<Arc<dyn Driver>>;
 }
 
-/// Does for one task what it is told, once: it schedules and retries nothing.
+/// Carries out single operations for one task: it schedules and retries nothing.
 ///
 /// The engine never calls two methods of one driver at the same time, except
 /// [`Driver::follow`] and [`Driver::holds`]. Every method ends soon after `context.stop` is given,
@@ -413,16 +415,16 @@ pub trait Driver: fmt::Debug + Send + Sync + 'static {
     /// [`crate::Error::Driver`] with the tool's diagnostics.
     async fn apply(&self, request: ApplyRequest<'_>, context: &RunContext) -> Result<Outcome>;
 
-    /// Whether [`ApplyRequest::Plan`] could apply this plan now: it was made for
-    /// an apply, and neither applied nor discarded, and what belongs to it can
-    /// be had by this process. Looks, and changes nothing.
+    /// Returns `true` if [`ApplyRequest::Plan`] could apply this plan now: it was
+    /// made for an apply, it was neither applied nor discarded, and this process
+    /// can reach what belongs to it. Changes nothing.
     ///
     /// The engine asks after a restart or a change of leader, and makes the
-    /// plan anew when the answer is no. So the default, no, is always safe.
+    /// plan again when the answer is no. So the default, no, is always safe.
     ///
     /// # Errors
     ///
-    /// [`crate::Error::Driver`] when that cannot be told; taken for a no.
+    /// [`crate::Error::Driver`] when that is unknown; taken for a no.
     async fn holds(&self, plan: &PlanId, context: &RunContext) -> Result<bool> {
         let _ = (plan, context);
         Ok(false)
@@ -450,7 +452,7 @@ pub trait Driver: fmt::Debug + Send + Sync + 'static {
     /// Destroys the infrastructure of the task, all of it.
     ///
     /// Where nothing was ever applied, or everything is destroyed already, that
-    /// is [`Outcome::Unchanged`]. Afterwards the task can be applied anew.
+    /// is [`Outcome::Unchanged`]. Afterwards the task can be applied again.
     ///
     /// # Errors
     ///
@@ -458,7 +460,7 @@ pub trait Driver: fmt::Debug + Send + Sync + 'static {
     async fn destroy(&self, context: &RunContext) -> Result<Outcome>;
 }
 
-/// What every call of a driver gets besides its own parameters.
+/// The context of every call of a driver: stop, permit, progress and notes.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct RunContext {
@@ -466,9 +468,9 @@ pub struct RunContext {
     pub stop: Stop,
     /// Says whether this process may act.
     pub permit: Arc<dyn Permit>,
-    /// Where progress is told.
+    /// Receiver of progress lines.
     pub progress: Arc<dyn Progress>,
-    /// Where a driver tells what belongs into the event of the run.
+    /// Collector of lines that belong into the event of the run.
     pub notes: Notes,
 }
 
@@ -531,7 +533,7 @@ impl RunContext {
 
 /// Takes what a driver tells about its work while it goes on.
 pub trait Progress: fmt::Debug + Send + Sync + 'static {
-    /// One line for a person, without secrets.
+    /// Reports one line for a person, without secrets.
     fn report(&self, line: &str);
 
     /// Returns `false` while nobody would see a line, so that a driver can leave out work
@@ -553,7 +555,7 @@ impl Progress for Silent {
     }
 }
 
-/// What a plan is made for.
+/// The purpose of a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PlanPurpose {
@@ -602,19 +604,19 @@ impl fmt::Display for PlanId {
     }
 }
 
-/// What an apply would change.
+/// The changes that an apply would make, and the plan's identity.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Plan {
     /// Identifies it.
     pub id: PlanId,
-    /// How much it changes.
+    /// Counts and addresses of the changes.
     pub changes: Changes,
     /// For people, as the tool prints it.
     pub text: String,
-    /// Where a person can look at it.
+    /// URL of the plan, for a person.
     pub url: Option<String>,
-    /// Whether an instance other than the one that made it could apply it.
+    /// `true` if an instance other than the one that made the plan could apply it.
     pub portable: bool,
     /// Noted by the engine while the plan waits for approval; drivers leave it empty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -628,7 +630,7 @@ impl Plan {
     }
 }
 
-/// How much is changed: counts, and a bounded list of addresses.
+/// The size of a change: counts, and a bounded list of addresses.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Changes {
@@ -638,11 +640,11 @@ pub struct Changes {
     pub change: u64,
     /// Resources to destroy.
     pub destroy: u64,
-    /// Whether only output values differ.
+    /// `true` if only output values differ.
     pub outputs_only: bool,
     /// Addresses with their action, at most [`Changes::MAX_ADDRESSES`].
     pub addresses: BTreeMap<String, Action>,
-    /// How many addresses were left out.
+    /// Number of addresses that were left out.
     pub more: u64,
 }
 
@@ -650,7 +652,7 @@ impl Changes {
     /// The most addresses that are listed; the rest is a number.
     pub const MAX_ADDRESSES: usize = 100;
 
-    /// Whether there is anything to do.
+    /// Returns `true` if there is nothing to do.
     pub fn is_empty(&self) -> bool {
         self.add == 0 && self.change == 0 && self.destroy == 0 && !self.outputs_only
     }
@@ -674,7 +676,7 @@ impl Changes {
     }
 }
 
-/// What happens to one resource.
+/// The kinds of change to a resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -685,11 +687,11 @@ pub enum Action {
     Update,
     /// It is destroyed.
     Delete,
-    /// It is destroyed and made anew.
+    /// The resource is destroyed and created again.
     Replace,
 }
 
-/// What [`Driver::apply`] is to apply.
+/// The order for [`Driver::apply`]: inputs to apply, or a plan.
 #[derive(Debug, Clone, Copy)]
 pub enum ApplyRequest<'a> {
     /// Whatever these inputs call for.
@@ -698,7 +700,7 @@ pub enum ApplyRequest<'a> {
     Plan(&'a PlanId),
 }
 
-/// How an apply ended.
+/// The ways in which an apply ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Outcome {
@@ -710,9 +712,9 @@ pub enum Outcome {
     Superseded,
     /// A person has to act elsewhere; [`Driver::follow`] resumes with the ticket.
     Waiting {
-        /// What `follow` needs.
+        /// Token with which `follow` finds the apply again.
         ticket: String,
-        /// Where the person acts.
+        /// URL at which the person decides.
         url: Option<String>,
     },
 }

@@ -65,35 +65,35 @@ pub struct Engine {
     factory: Arc<dyn DriverFactory>,
 }
 
-/// What an [`Engine`] can be told besides its tasks.
+/// Options of an [`Engine`] beside its tasks.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct EngineOptions {
-    /// Where state is kept; in memory by default.
+    /// Store of the state; in memory by default.
     pub store: Arc<dyn TaskStore>,
-    /// Whether this process may act; always by default.
+    /// Permission of this process to act; always granted by default.
     pub permit: Arc<dyn Permit>,
-    /// How a failed run is tried again, after the first run of a task.
+    /// Retries of a failed run, after the first run of a task.
     pub retry: Retry,
-    /// How many tasks run at once; `None`, the default, sets no bound.
+    /// Limit of tasks that run at once; `None`, the default, sets no bound.
     pub concurrency: Option<usize>,
-    /// How long a run may go on after a stop before its driver is told to end
-    /// it; 5 seconds by default.
+    /// Time that a run may go on after a stop before its driver is asked to end it;
+    /// 5 seconds by default.
     pub stop_grace: Duration,
-    /// Whether a task whose first run fails is kept and the next one begun,
-    /// instead of ending the engine; off by default. One that cannot even be
-    /// made ready is tried again for ever, after growing pauses.
+    /// `true` if a task whose first run fails is kept and the next one begun,
+    /// instead of ending the engine; off by default. One that cannot even be made
+    /// ready is tried again for ever, after growing pauses.
     ///
     /// Source: Consul-Terraform-Sync 0.9, `controller/once.go` (`allowFail`).
     pub allow_failed_first_runs: bool,
-    /// Whether the first run of a task is left out when its inputs are those
-    /// last applied, and its newest event is a success; off by default.
+    /// `true` if the first run of a task is left out when its inputs are those last
+    /// applied, and its newest event is a success; off by default.
     pub skip_unchanged_first_runs: bool,
     /// Working directory of the deployment here: a stored task without one of
     /// its own gets its folder below it, whichever instance stored it. `None`,
     /// the default, leaves stored tasks as they are.
     pub working_dir: Option<PathBuf>,
-    /// Where schedules read the time; the system's clock by default.
+    /// Clock of the schedules; the system's by default.
     pub clock: Arc<dyn Clock>,
     /// Makes the random part of delays repeatable; `None`, the default, does not.
     pub seed: Option<u64>,
@@ -116,17 +116,17 @@ impl Default for EngineOptions {
     }
 }
 
-/// What one task's inspection found.
+/// The result of one task's inspection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Inspection {
     /// The task.
     pub task: TaskName,
-    /// What a run would change; `None` for a disabled task.
+    /// The plan of the next run; `None` for a disabled task.
     pub plan: Option<Plan>,
 }
 
-/// What the workers of one engine share.
+/// State that the workers of one engine share.
 pub(crate) struct Shared {
     watcher: Watcher,
     ledger: Ledger,
@@ -138,7 +138,7 @@ pub(crate) struct Shared {
     random: Mutex<fastrand::Rng>,
     /// To the supervisor, while the engine runs.
     orders: Mutex<Option<mpsc::Sender<Order>>>,
-    /// Whether every task has had its first run, while the engine runs.
+    /// `true` once every task has had its first run, while the engine runs.
     watching: watch::Sender<bool>,
     lines: Lines,
     work: under_way::AllWork,
@@ -210,7 +210,7 @@ impl Engine {
         self.shared.ledger.read(look)
     }
 
-    /// Whether everything that tasks need of Consul can be read.
+    /// Checks that everything that tasks need of Consul can be read.
     ///
     /// # Errors
     ///

@@ -10,18 +10,18 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 /// The result of everything in this crate that can fail.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What can go wrong while tasks are kept and run.
+/// The failures of keeping and running tasks.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// Consul could not be asked.
     #[error("unable to retrieve data from Consul: {what}")]
     Consul {
-        /// What was asked for.
+        /// The read or write that was attempted.
         what: String,
-        /// Whether asking again may help.
+        /// `true` if asking again may help.
         retryable: bool,
-        /// What the client or the watch reported.
+        /// Error of the client or of the watch.
         source: BoxError,
     },
     /// There is no such task.
@@ -81,9 +81,9 @@ pub enum Error {
     /// A driver's step failed: what the tool reported, ready for a person.
     #[error("{message}")]
     Driver {
-        /// Which step of which task, and the diagnostics.
+        /// The failed step, its task, and the diagnostics.
         message: String,
-        /// Whether the same step may succeed later with the same input.
+        /// `true` if the same step may succeed later with the same input.
         retryable: bool,
         /// The cause, if another error is behind it.
         source: Option<BoxError>,
@@ -91,11 +91,11 @@ pub enum Error {
     /// A file could not be read or written.
     #[error("{action} {}", path.display())]
     File {
-        /// What was tried, such as `cannot write`.
+        /// The attempt, such as `cannot write`.
         action: &'static str,
         /// The file.
         path: PathBuf,
-        /// What the system reported.
+        /// Error of the operating system.
         source: std::io::Error,
     },
     /// The step was stopped before it was done.
@@ -107,21 +107,21 @@ pub enum Error {
     /// This process may not act now; another one leads.
     #[error("not permitted to act: {reason}")]
     NotPermitted {
-        /// Who says so, and why.
+        /// The authority that refused, and why.
         reason: String,
     },
     /// The store refused a batch for good, because another process owns the data now.
     #[error("the store no longer accepts changes of this process: {reason}")]
     Fenced {
-        /// What the store said.
+        /// The store's reason.
         reason: String,
     },
     /// An implementation outside this crate failed.
     #[error("{operation} failed")]
     Other {
-        /// What was tried.
+        /// The operation that was attempted.
         operation: &'static str,
-        /// Whether trying again may help.
+        /// `true` if trying again may help.
         retryable: bool,
         /// The cause.
         source: BoxError,
@@ -178,7 +178,7 @@ impl Error {
         Self::Consul { what: what.into(), retryable: source.is_retryable(), source: source.into() }
     }
 
-    /// Whether the same call may succeed later with the same input.
+    /// Returns `true` if the same call may succeed later with the same input.
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Consul { retryable, .. }

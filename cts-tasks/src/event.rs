@@ -8,13 +8,13 @@ use uuid::Uuid;
 
 use crate::{Changes, PlanId, Task, TaskName};
 
-/// What one run of a task came to: rendering, applying and all retries together.
+/// The outcome of one run of a task: rendering, applying and all retries together.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Event {
     /// Identifies it.
     pub id: Uuid,
-    /// Whether the run succeeded.
+    /// `true` if the run succeeded.
     pub success: bool,
     /// When it began.
     #[serde(serialize_with = "crate::time::rfc3339")]
@@ -22,23 +22,23 @@ pub struct Event {
     /// When it ended.
     #[serde(serialize_with = "crate::time::rfc3339")]
     pub end_time: DateTime<Local>,
-    /// Whose run it was.
+    /// The task of the run.
     pub task_name: TaskName,
-    /// What went wrong.
+    /// The failure, if the run failed.
     pub error: Option<EventError>,
     /// The task at that time.
     pub config: EventConfig,
-    /// What was changed, where the driver can tell; for a plan that waits, what
-    /// it would change.
+    /// Changes that were made, where the driver can tell; for a plan that waits,
+    /// those that it would make.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub changes: Option<Changes>,
     /// The plan that the run left waiting for approval. Such a run has applied
     /// nothing, so it is no success.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting_plan: Option<PlanId>,
-    /// What the driver told of the run besides, one line each: estimated costs, the
-    /// outcomes of policies. Left out of the document where there is none, as upstream
-    /// has no such field.
+    /// Further lines from the driver about the run: estimated costs, the outcomes
+    /// of policies. Left out of the document where there is none, as upstream has
+    /// no such field.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }

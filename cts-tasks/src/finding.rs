@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 pub struct Finding {
     /// Name of the check, such as `driver terraform`.
     pub check: String,
-    /// Its outcome.
+    /// Outcome of the check.
     pub result: Verdict,
-    /// What was found, and what to do about it, in one line.
+    /// The finding, and advice, in one line.
     pub detail: String,
 }
 
@@ -25,7 +25,7 @@ impl Finding {
     }
 }
 
-/// What a [`Finding`] means for the start.
+/// The meaning of a [`Finding`] for the start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]

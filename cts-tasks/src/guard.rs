@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Changes, InputsDigest};
 
-/// What a plan has to keep to so that it is applied without a person.
+/// The limits that a plan has to keep to be applied without a person.
 ///
 /// A task with a guard is planned first, and what is applied is that plan. One
 /// that the guard objects to waits in the store until somebody approves it by
@@ -18,12 +18,12 @@ pub struct Guard {
     /// The most resources that one run may destroy, replacements included;
     /// `None`, the default, sets no bound.
     pub max_destroy: Option<u64>,
-    /// Whether every plan with changes has to be approved; false by default.
+    /// `true` if every plan with changes has to be approved; false by default.
     pub require_approval: bool,
 }
 
 impl Guard {
-    /// Whether it could object to anything at all.
+    /// Returns `true` if it could object to anything at all.
     pub fn is_set(&self) -> bool {
         self.max_destroy.is_some() || self.require_approval
     }
@@ -48,9 +48,9 @@ impl Guard {
 pub enum Objection {
     /// It destroys more than [`Guard::max_destroy`].
     TooManyDestroyed {
-        /// How many resources it destroys.
+        /// Number of resources that the plan destroys.
         planned: u64,
-        /// How many it may.
+        /// Number that it may destroy.
         limit: u64,
     },
     /// [`Guard::require_approval`].
@@ -68,7 +68,7 @@ impl fmt::Display for Objection {
     }
 }
 
-/// What the engine notes of a plan that waits for approval.
+/// The engine's note of a plan that waits for approval.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Waiting {

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt, sync::Arc};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 
-/// What Consul knows that a task's module gets, at one moment.
+/// The data from Consul that a task's module gets, at one moment.
 ///
 /// A kind that the task does not select is `None`; one that it selects and
 /// that is empty is `Some` of nothing.
@@ -42,7 +42,7 @@ pub struct TaskInputs {
     pub consul_kv: Option<Vec<KvEntry>>,
 }
 
-/// One key with its value. `Debug` shows the value's length only, since it may be secret.
+/// A key with its value. `Debug` shows the value's length only, since it may be secret.
 ///
 /// In serialised form the value is the text `value`, or `value_base64` where it is no text.
 #[derive(Clone, PartialEq, Eq)]
@@ -110,7 +110,7 @@ impl<'de> Deserialize<'de> for KvEntry {
     }
 }
 
-/// One instance of a service, as modules get it.
+/// An instance of a service, as modules get it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ServiceInstance {

@@ -29,7 +29,7 @@
 //!
 //! Features, all off by default: `api` serves the HTTP API (`ApiServer`),
 //! `client` is its typed client, `program` is the whole command line of a program
-//! (`program::Program`), `testing` brings a driver that records what it is told.
+//! (`program::Program`), `testing` brings a driver that records its calls.
 //!
 //! Source: Consul-Terraform-Sync 0.9 and its documentation.
 #![forbid(unsafe_code)]
@@ -106,7 +106,8 @@ pub use task::{
 #[cfg(any(feature = "api", feature = "client"))]
 pub(crate) const REQUEST_ID: &str = "x-request-id";
 
-/// What plain HTTP gets from a server that serves TLS, as Go's servers put it.
+/// Answer to plain HTTP from a server that serves TLS, in the words of Go's
+/// servers.
 #[cfg(any(feature = "api", feature = "client"))]
 pub(crate) const PLAIN_TO_TLS: &str = "Client sent an HTTP request to an HTTPS server";
 

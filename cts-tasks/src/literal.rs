@@ -128,7 +128,7 @@ impl FromStr for Number {
     }
 }
 
-/// Whether the text is a number as JSON writes it, of any size.
+/// Returns `true` if the text is a number as JSON writes it, of any size.
 fn is_number(text: &str) -> bool {
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     let text = text.strip_prefix('-').unwrap_or(text);

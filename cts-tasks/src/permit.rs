@@ -45,7 +45,7 @@ pub trait Permit: fmt::Debug + Send + Sync + 'static {
 /// Knows the other instances of a deployment.
 #[async_trait]
 pub trait Cluster: fmt::Debug + Send + Sync + 'static {
-    /// Who answers a request that reaches this process.
+    /// Reports who answers a request that reaches this process.
     fn role(&self) -> Role;
 
     /// The cluster's name; `None` for a single instance.
@@ -94,7 +94,7 @@ pub trait Cluster: fmt::Debug + Send + Sync + 'static {
     }
 }
 
-/// Who answers a request.
+/// The role of this process in answering requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Role {
@@ -104,12 +104,12 @@ pub enum Role {
     Follower {
         /// The leader's id.
         leader: Option<String>,
-        /// Where the leader's API answers, as `host:port`.
+        /// Address of the leader's API, as `host:port`.
         address: Option<String>,
     },
 }
 
-/// One instance of a cluster.
+/// An instance of a cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Member {
@@ -117,11 +117,11 @@ pub struct Member {
     pub id: String,
     /// The name that it is registered under in Consul.
     pub service_name: String,
-    /// Whether Consul takes it for healthy.
+    /// `true` if Consul takes it for healthy.
     pub healthy: bool,
-    /// Whether it leads.
+    /// `true` if it leads.
     pub leader: bool,
-    /// Where its API answers; only the leader's, and only if it is configured.
+    /// Address of its API; only the leader's, and only if it is configured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
 }

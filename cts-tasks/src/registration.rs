@@ -16,10 +16,10 @@ use crate::{Config, Retry, Stop};
 /// Source: Consul-Terraform-Sync 0.9, Consul API client.
 const RETRY: Retry = Retry { limit: Some(8) };
 
-/// How long the one attempt to deregister may hold up the end of the process.
+/// Limit of the one attempt to deregister, which holds up the end of the process.
 const LEAVE: Duration = Duration::from_secs(3);
 
-/// What this instance tells Consul about itself.
+/// Builds the registration of this instance with Consul.
 ///
 /// Source: Consul-Terraform-Sync 0.9, `registration`.
 fn registration(config: &Config, port: u16, tags: &[String]) -> AgentServiceRegistration {
@@ -62,7 +62,7 @@ fn check(config: &Config, port: u16) -> CheckSpec {
 
 /// Keeps this instance registered until the stop, and takes it away then.
 ///
-/// A failure is told in the log and ends nothing.
+/// A failure is logged and ends nothing.
 pub(crate) async fn keep_registered(
     consul: &dyn AgentApi,
     config: &Config,
@@ -88,7 +88,7 @@ pub(crate) async fn keep_registered(
     }
 }
 
-/// Whether Consul knows this instance now.
+/// Registers the service and returns `true` if Consul knows it now.
 async fn register(consul: &dyn AgentApi, service: &AgentServiceRegistration, stop: &Stop) -> bool {
     for attempt in 0.. {
         let registered = tokio::select! {

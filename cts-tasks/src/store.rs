@@ -16,7 +16,7 @@ use crate::{
     AppliedInputs, DriftCheck, Event, Plan, Result, ServiceInstance, Task, TaskInputs, TaskName,
 };
 
-/// How many events of a task are kept.
+/// Number of events of a task that are kept.
 ///
 /// Source: Consul-Terraform-Sync 0.9, event storage.
 pub const EVENTS_PER_TASK: usize = 5;
@@ -58,7 +58,7 @@ pub struct State {
     pub plans: BTreeMap<TaskName, Plan>,
     /// Inputs last applied.
     pub applied: BTreeMap<TaskName, AppliedInputs>,
-    /// What the last check for drift of each task found.
+    /// Result of each task's last check for drift.
     #[serde(default)]
     pub drift: BTreeMap<TaskName, DriftCheck>,
     /// Tasks that are to go as soon as nothing of them runs any more.
@@ -73,7 +73,7 @@ pub struct Deletion {
     pub spare: bool,
 }
 
-/// One change of a [`State`].
+/// A change of a [`State`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Change {

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Change, Event, PlanId, TaskName};
 
-/// One thing that happened to a task.
+/// An event in the life of a task, numbered.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct StreamEvent {
@@ -16,19 +16,19 @@ pub struct StreamEvent {
     pub time: DateTime<Local>,
     /// The task.
     pub task_name: TaskName,
-    /// What happened.
+    /// The kind of event.
     #[serde(flatten)]
     pub kind: StreamEventKind,
 }
 
-/// What happened to a task.
+/// The kinds of event in the life of a task.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum StreamEventKind {
     /// A run ended.
     Run {
-        /// What it came to.
+        /// Event of the run.
         event: Box<Event>,
     },
     /// A driver told what it does.
@@ -50,8 +50,8 @@ pub enum StreamEventKind {
 }
 
 impl StreamEventKind {
-    /// What a change of the state tells, and of which task; `None` for what only this
-    /// process needs to know.
+    /// Returns the event that a change of the state stands for, and its task;
+    /// `None` for what only this process needs to know.
     pub(crate) fn of(change: &Change) -> Option<(&TaskName, Self)> {
         Some(match change {
             Change::PutTask(task) => (&task.name, Self::TaskStored),

@@ -71,12 +71,12 @@ impl fmt::Display for TaskName {
     }
 }
 
-/// One task, checked: when to run which module with what.
+/// A checked task: the condition of its runs, its module, and the module's inputs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 #[expect(clippy::struct_excessive_bools, reason = "settings that do not depend on each other")]
 pub struct Task {
-    /// Its name, unique in a deployment.
+    /// Name, unique in a deployment.
     pub name: TaskName,
     /// For people; stands in the generated files.
     pub description: String,
@@ -95,24 +95,24 @@ pub struct Task {
     pub providers: Vec<String>,
     /// Input variables of the module besides those made from Consul.
     pub variables: BTreeMap<String, Literal>,
-    /// How long changes are collected before a run.
+    /// Time for which changes are collected before a run.
     pub buffer_period: BufferPeriod,
-    /// Whether the buffer period is the deployment's, and not the task's own.
+    /// `true` if the buffer period is the deployment's, and not the task's own.
     #[serde(default)]
     pub buffer_period_inherited: bool,
-    /// Where the driver keeps the task's files.
+    /// Folder in which the driver keeps the task's files.
     pub working_dir: PathBuf,
     /// `true` if `working_dir` is the deployment's, with the task's name, and
     /// not the task's own: each instance then has it below its own.
     #[serde(default)]
     pub working_dir_inherited: bool,
-    /// What makes the task run.
+    /// Condition that makes the task run.
     pub condition: Condition,
-    /// What the module gets besides the condition's own data.
+    /// Inputs of the module besides the condition's own data.
     pub module_inputs: Vec<ModuleInput>,
-    /// Whether the services come from the deprecated list `services`, which
-    /// generated files name before the condition. With another condition they
-    /// are the first of the module inputs.
+    /// `true` if the services come from the deprecated list `services`, which
+    /// generated files name before the condition. With another condition they are
+    /// the first of the module inputs.
     #[serde(default)]
     pub services_listed: bool,
     /// `true` if no condition is configured. The task runs once, and then whenever the
@@ -120,12 +120,12 @@ pub struct Task {
     /// without such an input.
     #[serde(default)]
     pub unconditional: bool,
-    /// What a plan has to keep to so that it is applied without a person.
+    /// Limits that a plan has to keep to be applied without a person.
     #[serde(default)]
     pub guard: Guard,
-    /// Whether the infrastructure is destroyed when somebody deletes the task;
-    /// false by default, as upstream. A task that only left the configuration
-    /// is not deleted in that sense.
+    /// `true` if the infrastructure is destroyed when somebody deletes the task;
+    /// false by default, as upstream. A task that only left the configuration is
+    /// not deleted in that sense.
     #[serde(default)]
     pub destroy_on_delete: bool,
     /// When to look for differences between what was last applied and what is
@@ -215,7 +215,8 @@ impl Task {
         self
     }
 
-    /// What the task selects of service instances, and whether its module gets them.
+    /// Returns the task's selection of service instances, and `true` if its module
+    /// gets them.
     pub fn service_selection(&self) -> Option<(&ServiceSelection, bool)> {
         if let Condition::Services { services, use_as_module_input } = &self.condition {
             return Some((services, *use_as_module_input));
@@ -242,7 +243,7 @@ impl Task {
     }
 }
 
-/// How long changes are collected before a run.
+/// The time for which changes are collected before a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum BufferPeriod {
     /// Every change runs the task at once.
@@ -265,29 +266,29 @@ impl From<BufferPeriod> for Buffer {
     }
 }
 
-/// What makes a task run.
+/// The conditions that make a task run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Condition {
     /// A change among service instances.
     Services {
-        /// Which instances.
+        /// Selected instances.
         services: ServiceSelection,
-        /// Whether the module gets them.
+        /// `true` if the module gets them.
         use_as_module_input: bool,
     },
     /// A change of the set of service names.
     CatalogServices {
-        /// Which names.
+        /// Selected names.
         services: CatalogServicesSelection,
-        /// Whether the module gets them.
+        /// `true` if the module gets them.
         use_as_module_input: bool,
     },
     /// A change of a key, or under a prefix.
     ConsulKv {
-        /// Which keys.
+        /// Selected keys.
         keys: KvSelection,
-        /// Whether the module gets them.
+        /// `true` if the module gets them.
         use_as_module_input: bool,
     },
     /// The clock.
@@ -343,17 +344,17 @@ pub enum ModuleInput {
     ConsulKv(KvSelection),
 }
 
-/// Which service instances.
+/// A selection of service instances.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum ServiceSelection {
-    /// Those of the services named, in this order after sorting by name.
+    /// Instances of the services named, in this order after sorting by name.
     Named(Vec<NamedService>),
-    /// Those of every service whose name matches.
+    /// Instances of every service whose name matches.
     Matching(MatchingServices),
 }
 
-/// One service by name, and what narrows its instances.
+/// A service by name, and what narrows its instances.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NamedService {
     /// The service's name in Consul.
@@ -446,7 +447,7 @@ impl MatchingServices {
     }
 }
 
-/// Which service names of the catalog.
+/// A selection of service names from the catalog.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CatalogServicesSelection {
     /// RE2 expression, matched anywhere in the name; checked to compile.
@@ -476,12 +477,12 @@ impl CatalogServicesSelection {
     }
 }
 
-/// Which keys.
+/// A selection of keys.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KvSelection {
     /// The key, or the prefix.
     pub path: String,
-    /// Whether `path` is a prefix.
+    /// `true` if `path` is a prefix.
     pub recurse: bool,
     /// Datacenter; empty is the agent's own.
     pub datacenter: String,

@@ -31,7 +31,7 @@ const REFUSAL_LIMIT: Duration = Duration::from_mins(1);
 /// Source: measured on consul-ecs 0.10, which reads the proxy's state a second later.
 const LEAST_CRITICAL: Duration = Duration::from_secs(1);
 
-/// One run of health-sync.
+/// A run of health-sync.
 ///
 /// A status is written when it differs from the last one written. In the current generation all
 /// changes of one tick are one write, and an unhealthy proxy or container makes the proxy's check

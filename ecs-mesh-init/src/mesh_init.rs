@@ -34,7 +34,7 @@ pub(crate) use server_watch::Refusal;
 pub use server_watch::connect_and_follow;
 pub use servers::connect;
 
-/// One run of mesh-init. It may be repeated: a second run registers nothing twice.
+/// A run of mesh-init. It may be repeated: a second run registers nothing twice.
 ///
 /// With a configuration of the early generation it registers with the agent in the task and writes
 /// `envoy-bootstrap.json`; with one of the current generation it registers with the servers and

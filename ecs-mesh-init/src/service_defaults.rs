@@ -16,7 +16,7 @@ use crate::{
 };
 
 const KIND: &str = "service-defaults";
-/// One attempt, and upstream's five retries.
+/// Number of attempts: one, and upstream's five retries.
 const ATTEMPTS: u32 = 6;
 
 /// Builds the passive health check of a configuration.

@@ -24,7 +24,7 @@ pub const ANONYMOUS_TOKEN: &str = "00000000-0000-0000-0000-000000000002";
 /// The id in logs of an authorizer that gives none.
 const NO_ACCESSOR: &str = "";
 
-/// What every text of a denied permission contains.
+/// The text that every denied permission contains.
 const DENIED: &str = "Permission denied";
 
 /// The end of a denial to the anonymous token, as Consul 1.19 words it.
@@ -55,7 +55,7 @@ impl AclError {
     }
 }
 
-/// What a token may do.
+/// The permissions of a token.
 ///
 /// The default hooks of a type ask for operator permissions, those of the demo
 /// types for key permissions.
@@ -69,7 +69,7 @@ pub trait Authorizer: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     ///
-    /// [`AclError::Denied`], or [`AclError::Other`] if that cannot be told.
+    /// [`AclError::Denied`], or [`AclError::Other`] if that is unknown.
     fn operator_read(&self) -> Result<(), AclError>;
     /// May change what operators change.
     ///
@@ -100,7 +100,7 @@ pub trait Authorizer: fmt::Debug + Send + Sync {
 /// A token that was looked up.
 #[derive(Debug, Clone)]
 pub struct Resolved {
-    /// What the token may do.
+    /// Permissions of the token.
     pub authorizer: Arc<dyn Authorizer>,
     /// The partition and namespace of the token, which requests without any
     /// take; empty means `default`.
@@ -110,7 +110,8 @@ pub struct Resolved {
 /// Looks tokens up.
 #[async_trait]
 pub trait Authorization: fmt::Debug + Send + Sync + 'static {
-    /// What `token` may do in `tenancy`; no token means the anonymous one.
+    /// Resolves `token` to its permissions in `tenancy`; no token means the
+    /// anonymous one.
     ///
     /// # Errors
     ///
@@ -174,7 +175,7 @@ impl Authorization for SameForAll {
     }
 }
 
-/// What a rule grants on keys; each grants what stands before it, too.
+/// The access that a rule grants on keys; each level grants those before it, too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Access {
     /// Nothing.

@@ -73,7 +73,7 @@ impl Query {
     }
 }
 
-/// One event of a watch.
+/// An event of a watch.
 #[derive(Debug, Clone, PartialEq)]
 pub enum WatchEvent {
     /// Created or changed, or part of the snapshot that the watch begins with.
@@ -109,7 +109,7 @@ pub type ResourceStream = BoxStream<'static, Result<Arc<Resource>>>;
 ///   in the order of the commits, and never go back. Where many
 ///   changes happen before the watcher has taken the whole snapshot, and what
 ///   piled up meanwhile, those may be left out that a later one undoes or
-///   replaces. A write in another version of the group is told as a delete of
+///   replaces. A write in another version of the group appears as a delete of
 ///   the old version, then an upsert of the new one.
 /// - **A read after an event**: once a watch got an upsert, an eventual read in
 ///   the same process gives that version or a newer one; once it got a delete,
@@ -144,8 +144,8 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// # Errors
     ///
     /// [`Error::WrongUid`] if there is one with another uid, checked before
-    /// [`Error::CasFailure`]; [`Error::Inconsistent`] if no quorum or leader
-    /// can be had, and so nothing was done; [`Error::Other`], not to be retried,
+    /// [`Error::CasFailure`]; [`Error::Inconsistent`] if there is no quorum or
+    /// leader, and so nothing was done; [`Error::Other`], not to be retried,
     /// if it is unknown what became of it.
     async fn write_cas(&self, resource: Resource) -> Result<Arc<Resource>>;
 
@@ -163,7 +163,7 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// [`Error::Inconsistent`] if a strong list cannot be had.
+    /// [`Error::Inconsistent`] if a strong list is not available.
     async fn list(&self, consistency: Consistency, query: &Query) -> Result<Vec<Arc<Resource>>>;
 
     /// Lists what names `owner`, uid included, as its owner: by group, kind,
@@ -221,7 +221,7 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// # Errors
     ///
     /// The reason why the next strong read or write would fail, as far as that
-    /// can be told before it is tried.
+    /// is known before it is tried.
     async fn ready(&self) -> Result<()> {
         Ok(())
     }

@@ -38,8 +38,8 @@ pub(crate) fn new_ulid(time: SystemTime) -> String {
     Ulid::from_parts(u64::try_from(millis).unwrap_or(0), fastrand::u128(..)).to_string()
 }
 
-/// Whether a text is a ULID in its strict form: 26 characters of Crockford's
-/// alphabet, of which the first is at most 7.
+/// Returns `true` if a text is a ULID in its strict form: 26 characters of
+/// Crockford's alphabet, of which the first is at most 7.
 pub(crate) fn is_strict_ulid(text: &str) -> bool {
     const ALPHABET: &[u8] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
     let bytes = text.as_bytes();

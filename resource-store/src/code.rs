@@ -23,7 +23,7 @@ pub enum Code {
     PermissionDenied = 7,
     /// A limit was reached.
     ResourceExhausted = 8,
-    /// What is stored forbids it, and repeating would not help.
+    /// The stored state forbids it, and repeating would not help.
     FailedPrecondition = 9,
     /// Someone else was faster; read again and repeat.
     Aborted = 10,

@@ -7,8 +7,8 @@
 
 use crate::pb::Status;
 
-/// Whether two statuses say the same: generation and conditions in order, not
-/// the time of writing.
+/// Returns `true` if two statuses are equal apart from the time of writing:
+/// generation, and conditions in order.
 ///
 /// Compare so before a status is written: each write triggers an event for the
 /// same resource.

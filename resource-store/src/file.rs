@@ -65,7 +65,7 @@ impl FileError {
         self.span
     }
 
-    /// What is wrong, without the place.
+    /// Returns the problem, without the place.
     pub fn message(&self) -> &str {
         &self.message
     }

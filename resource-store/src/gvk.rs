@@ -25,7 +25,7 @@ impl Type {
         GroupKind { group: self.group.clone(), kind: self.kind.clone() }
     }
 
-    /// Whether both belong to one group and kind, whatever the version.
+    /// Returns `true` if both belong to one group and kind, whatever the version.
     pub fn same_kind(&self, other: &Self) -> bool {
         self.group == other.group && self.kind == other.kind
     }

@@ -48,7 +48,7 @@ pub struct HttpApi {
     types: Arc<HashMap<String, Arc<Registration>>>,
     max_body: usize,
     stop: CancellationToken,
-    /// One for each watch that there may be still.
+    /// Permits of watches: one for each that may still begin.
     watches: Arc<Semaphore>,
 }
 
@@ -218,7 +218,7 @@ fn refused(error: &axum::Error) -> Failure {
     Failure::TooLarge
 }
 
-/// What a request is about.
+/// The subject of a request: its type, its parameters and its caller.
 struct Place<'a> {
     registration: &'a Arc<Registration>,
     params: Params,

@@ -46,7 +46,7 @@ impl Id {
         self.tenancy.as_ref().map_or("", |t| &t.namespace)
     }
 
-    /// Whether both have the same type, version included.
+    /// Returns `true` if both have the same type, version included.
     pub fn is_of_type(&self, ty: &Type) -> bool {
         self.r#type.as_ref() == Some(ty)
     }
@@ -80,8 +80,8 @@ impl Reference {
         reference_key(self.r#type.as_ref(), self.tenancy.as_ref(), &self.name)
     }
 
-    /// What references are ordered by: group, version, kind, partition,
-    /// namespace, name, section.
+    /// Returns the key by which references are ordered: group, version, kind,
+    /// partition, namespace, name, section.
     pub fn sort_key(&self) -> [&str; 7] {
         let ty = self.r#type.as_ref();
         let tenancy = self.tenancy.as_ref();
@@ -135,8 +135,8 @@ impl fmt::Display for Reference {
     }
 }
 
-/// Whether a reference names the same thing as an identity: type, tenancy and
-/// name. False if either is missing.
+/// Returns `true` if a reference names the same thing as an identity: type, tenancy
+/// and name. False if either is missing.
 ///
 /// Source: `internal/resource/equality.go`, Consul 1.21.
 pub fn reference_or_id_match(reference: Option<&Reference>, id: Option<&Id>) -> bool {

@@ -14,7 +14,8 @@ pub const DELETION_TIMESTAMP: &str = "deletionTimestamp";
 pub const FINALIZERS: &str = "finalizers";
 
 impl Resource {
-    /// Whether the resource is to be deleted once its finalizers are gone.
+    /// Returns `true` if the resource is to be deleted once its finalizers are
+    /// gone.
     pub fn is_marked_for_deletion(&self) -> bool {
         self.metadata.contains_key(DELETION_TIMESTAMP)
     }
@@ -27,12 +28,12 @@ impl Resource {
             .unwrap_or_default()
     }
 
-    /// Whether any finalizer holds the resource back.
+    /// Returns `true` if any finalizer holds the resource back.
     pub fn has_finalizers(&self) -> bool {
         !self.finalizers().is_empty()
     }
 
-    /// Whether the given finalizer holds the resource back.
+    /// Returns `true` if the given finalizer holds the resource back.
     pub fn has_finalizer(&self, name: &str) -> bool {
         self.finalizers().contains(name)
     }

@@ -5,7 +5,7 @@ const MAX_NAME: usize = 63;
 /// The length of a uid.
 const ULID_LENGTH: usize = 26;
 
-/// Whether `name` may name a resource, a partition or a namespace.
+/// Returns `true` if `name` may name a resource, a partition or a namespace.
 ///
 /// A lower-case RFC 1123 label of at most 63 bytes.
 ///
@@ -14,8 +14,8 @@ pub fn is_valid_name(name: &str) -> bool {
     is_label(name, MAX_NAME)
 }
 
-/// Whether `name` may name a tombstone: one of the service's, which consists of
-/// the name and the uid of what was deleted, so that it may be longer.
+/// Returns `true` if `name` may name a tombstone: one of the service's, which
+/// consists of the name and the uid of what was deleted, so that it may be longer.
 pub(crate) fn is_valid_tombstone_name(name: &str) -> bool {
     is_label(name, MAX_NAME + "tombstone--".len() + ULID_LENGTH)
 }
@@ -29,7 +29,7 @@ fn is_label(name: &str, longest: usize) -> bool {
         && bytes.iter().all(|&b| inner(b) || b == b'-')
 }
 
-/// What a caller with the invalid name `name` is told.
+/// Returns the message for a caller with the invalid name `name`.
 pub(crate) fn invalid_name_text(name: &str) -> String {
     format!(
         "a resource name must consist of lower case alphanumeric characters or '-', \
@@ -37,12 +37,12 @@ pub(crate) fn invalid_name_text(name: &str) -> String {
     )
 }
 
-/// Whether `prefix` may be asked for; a prefix such as `foo-` is fine.
+/// Returns `true` if `prefix` may be asked for; a prefix such as `foo-` is fine.
 pub(crate) fn is_valid_prefix(prefix: &str) -> bool {
     prefix == prefix.to_lowercase()
 }
 
-/// Whether `group` is in snake case, as a type's group must be.
+/// Returns `true` if `group` is in snake case, as a type's group must be.
 pub(crate) fn is_valid_group(group: &str) -> bool {
     let mut bytes = group.bytes();
     bytes.next().is_some_and(|b| b.is_ascii_lowercase())
@@ -50,7 +50,8 @@ pub(crate) fn is_valid_group(group: &str) -> bool {
         && bytes.all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
 }
 
-/// Whether `version` is lower case, starts with `v` and ends with a digit.
+/// Returns `true` if `version` is lower case, starts with `v` and ends with a
+/// digit.
 pub(crate) fn is_valid_group_version(version: &str) -> bool {
     version.strip_prefix('v').is_some_and(|rest| {
         rest.bytes().last().is_some_and(|b| b.is_ascii_digit())
@@ -58,7 +59,7 @@ pub(crate) fn is_valid_group_version(version: &str) -> bool {
     })
 }
 
-/// Whether `kind` is in Pascal case.
+/// Returns `true` if `kind` is in Pascal case.
 pub(crate) fn is_valid_kind(kind: &str) -> bool {
     let mut bytes = kind.bytes();
     bytes.next().is_some_and(|b| b.is_ascii_uppercase())

@@ -6,7 +6,7 @@ use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor};
 
 use crate::pb::{Any, FILE_DESCRIPTOR_SET};
 
-/// How every type URL begins that this crate writes.
+/// The beginning of every type URL that this crate writes.
 const URL_PREFIX: &str = "type.googleapis.com/";
 
 /// A set of descriptors is broken or lacks a message.
@@ -24,7 +24,7 @@ pub enum SchemaError {
     WrongMessage {
         /// The message of the schema.
         expected: String,
-        /// What the data says it is.
+        /// Name of the message that the data says it is.
         got: String,
     },
     /// The data are no such message.
@@ -32,7 +32,7 @@ pub enum SchemaError {
     Data {
         /// The message of the schema.
         message: String,
-        /// What is wrong.
+        /// The problem with the data.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
 }
@@ -71,7 +71,7 @@ impl Schema {
         format!("{URL_PREFIX}{}", self.message_name())
     }
 
-    /// Whether `url` names this message, as a URL or as a bare name.
+    /// Returns `true` if `url` names this message, as a URL or as a bare name.
     pub fn matches_url(&self, url: &str) -> bool {
         url_names(url, self.message_name())
     }
@@ -114,7 +114,7 @@ impl fmt::Debug for Schema {
     }
 }
 
-/// Whether a type URL names `message`.
+/// Returns `true` if a type URL names `message`.
 ///
 /// Source: section "field meanings": a bare full name without a slash, as the
 /// HCL decoder writes it, counts as well.

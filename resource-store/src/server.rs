@@ -117,7 +117,7 @@ impl Server {
         self.tls.clone()
     }
 
-    /// Where the server listens.
+    /// Returns the address that the server listens on.
     ///
     /// # Errors
     ///

@@ -30,12 +30,12 @@ use crate::{
     tenancy::{DEFAULT_UNIT, Scope, TenancyBridge, TenancyError},
 };
 
-/// What comes with a request besides its message.
+/// The context of a request besides its message.
 #[derive(Debug, Clone, Default)]
 pub struct RequestContext {
     /// The caller's token; none means the anonymous one.
     pub token: Option<SecretString>,
-    /// How fresh reads and lists have to be.
+    /// Required freshness of reads and lists.
     pub consistency: Consistency,
     /// The address that the request comes from, for the audit log.
     pub peer: Option<std::net::SocketAddr>,
@@ -131,7 +131,7 @@ impl ResourceService {
         &self.inner.registry
     }
 
-    /// Where the resources are kept.
+    /// Returns the backend that keeps the resources.
     pub fn backend(&self) -> &Arc<dyn Backend> {
         &self.inner.backend
     }

@@ -11,7 +11,7 @@ pub const WILDCARD: &str = "*";
 /// The partition and the namespace that requests without one mean.
 pub const DEFAULT_UNIT: &str = "default";
 
-/// Which tenancy units the resources of a type have.
+/// The tenancy units that the resources of a type have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Scope {
     /// Not stated: any units, none checked. Only tombstones are so.
@@ -71,8 +71,8 @@ impl Tenancy {
         Self { partition: partition.to_owned(), namespace: namespace.to_owned() }
     }
 
-    /// Whether a resource in `unit` belongs to this tenancy, in which each
-    /// unit may be [`WILDCARD`].
+    /// Returns `true` if a resource in `unit` belongs to this tenancy, in which
+    /// each unit may be [`WILDCARD`].
     pub fn covers(&self, partition: &str, namespace: &str) -> bool {
         (self.partition == WILDCARD || self.partition == partition)
             && (self.namespace == WILDCARD || self.namespace == namespace)
@@ -124,18 +124,20 @@ pub struct TenancyError(pub String);
 /// Every method may be asked about units that do not exist.
 #[async_trait]
 pub trait TenancyBridge: fmt::Debug + Send + Sync + 'static {
-    /// Whether there is such a partition.
+    /// Returns `true` if there is such a partition.
     async fn partition_exists(&self, partition: &str) -> Result<bool, TenancyError>;
-    /// Whether the partition is on its way out, so that nothing may be created.
+    /// Returns `true` if the partition is marked for deletion, so that nothing may
+    /// be created.
     async fn is_partition_marked_for_deletion(&self, partition: &str)
     -> Result<bool, TenancyError>;
-    /// Whether there is such a namespace in the partition.
+    /// Returns `true` if there is such a namespace in the partition.
     async fn namespace_exists(
         &self,
         partition: &str,
         namespace: &str,
     ) -> Result<bool, TenancyError>;
-    /// Whether the namespace is on its way out, so that nothing may be created.
+    /// Returns `true` if the namespace is marked for deletion, so that nothing may
+    /// be created.
     async fn is_namespace_marked_for_deletion(
         &self,
         partition: &str,
@@ -155,7 +157,7 @@ pub struct StaticTenancies {
 #[derive(Debug, Clone, Default)]
 struct Partition {
     marked: bool,
-    /// Whether each namespace is marked.
+    /// Namespaces, `true` if marked for deletion.
     namespaces: BTreeMap<String, bool>,
 }
 

@@ -58,19 +58,19 @@ const MAGIC: &[u8; 8] = b"RESOURCE";
 const FORMAT: u8 = 1;
 /// The length of the last frame.
 const END: u32 = u32::MAX;
-/// What comes before a payload.
+/// Bytes before a payload.
 const FRAME_HEAD: usize = 8;
 /// The most that one resource may have, encoded: 256 MiB.
 const MOST_BYTES: u32 = 256 << 20;
-/// How far the versions of imported resources are from any there were: more
-/// than a store counts between two of them.
+/// Distance of the versions of imported resources from any there were: more than a
+/// store counts between two of them.
 const MARGIN: u64 = 1 << 40;
 
-/// What a stream holds.
+/// The contents of a stream, in numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Summary {
-    /// How many resources.
+    /// Number of resources.
     pub resources: u64,
     /// The highest number among their versions.
     highest_version: u64,
@@ -93,19 +93,19 @@ pub enum Error {
     /// The stream ends too early.
     #[error("the export ends at byte {at}, after {resources} resources, before it is complete")]
     Truncated {
-        /// How long it is, in bytes.
+        /// Length of the stream in bytes.
         at: u64,
-        /// How many resources came before.
+        /// Number of resources before its end.
         resources: u64,
     },
     /// The stream is not what was exported.
     #[error("the export is damaged at byte {at}, after {resources} resources: {what}")]
     Damaged {
-        /// Where the bad frame begins, in bytes.
+        /// Offset of the bad frame in bytes.
         at: u64,
-        /// How many resources came before.
+        /// Number of resources before it.
         resources: u64,
-        /// What is wrong.
+        /// The damage.
         what: String,
     },
     /// The second reading gave something else than the first.
@@ -120,9 +120,9 @@ pub enum Error {
     /// A resource is too large for the format.
     #[error("{id} has {bytes} bytes, and {MOST_BYTES} is the most that can be exported")]
     TooLarge {
-        /// Which resource.
+        /// Id of the resource.
         id: String,
-        /// Its size, encoded.
+        /// Encoded size in bytes.
         bytes: usize,
     },
     /// The stream could not be read.

@@ -143,7 +143,7 @@ pub struct Resource<T> {
     pub generation: String,
     /// Free keys and values.
     pub metadata: BTreeMap<String, String>,
-    /// What controllers say, by key.
+    /// Statuses that controllers report, by key.
     pub status: BTreeMap<String, pb::Status>,
     /// The content.
     pub data: T,

@@ -22,14 +22,14 @@ use crate::{
     registry::HookError,
 };
 
-/// What can be wrong with a field by itself.
+/// The problems that a field can have by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Problem {
     /// It has to be set.
     #[error("missing required field")]
     Missing,
-    /// One of several has to be set.
+    /// None of several alternatives is set.
     #[error("missing one of the required fields")]
     MissingOneOf,
     /// It is set, but to nothing.
@@ -43,16 +43,16 @@ pub enum Problem {
     Unsupported,
 }
 
-/// Where in a resource something is wrong, and what.
+/// The place of a problem in a resource, and the problem.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ValidationError {
     /// A field.
     #[error("invalid \"{name}\" field: {source}")]
     Field {
-        /// Its name.
+        /// Name of the field.
         name: String,
-        /// What is wrong.
+        /// The problem.
         source: HookError,
     },
     /// Several fields together.
@@ -60,37 +60,37 @@ pub enum ValidationError {
     Fields {
         /// Their names.
         names: Vec<String>,
-        /// What is wrong.
+        /// The problem.
         source: HookError,
     },
-    /// One item of a list.
+    /// An item of a list.
     #[error("invalid element at index {index} of list \"{list}\": {source}")]
     Element {
         /// The name of the list.
         list: String,
-        /// Which item, from 0.
+        /// Index of the item, from 0.
         index: usize,
-        /// What is wrong.
+        /// The problem.
         source: HookError,
     },
-    /// One value of a map.
+    /// A value of a map.
     #[error("invalid value of key \"{key}\" within {map}: {source}")]
     MapValue {
         /// The name of the map.
         map: String,
-        /// Its key.
+        /// Key of the value.
         key: String,
-        /// What is wrong.
+        /// The problem.
         source: HookError,
     },
-    /// One key of a map.
+    /// A key of a map.
     #[error("map {map} contains an invalid key - \"{key}\": {source}")]
     MapKey {
         /// The name of the map.
         map: String,
         /// The key.
         key: String,
-        /// What is wrong.
+        /// The problem.
         source: HookError,
     },
     /// The owner is of a type that owns no such resources.
@@ -104,9 +104,9 @@ pub enum ValidationError {
     /// The owner is in a tenancy from which it cannot own the resource.
     #[error("{} cannot be owned by {}", place("resource", resource), place("a resource", owner))]
     OwnerTenancy {
-        /// Where the resource is.
+        /// Tenancy of the resource.
         resource: Tenancy,
-        /// Where the owner is.
+        /// Tenancy of the owner.
         owner: Tenancy,
     },
     /// A reference is to another type than it has to be.

@@ -1,9 +1,11 @@
+//! The flags of the early versions, from before the controller had a configuration.
+
 use std::ffi::OsString;
 
 use ecs_mesh_init::config::LogLevel;
 
-/// What stands behind a controller's name. Flags have one dash or two; their value follows or
-/// stands behind `=`.
+/// The flags after a controller's name. They have one dash or two; their value
+/// follows or stands behind `=`.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Flags {
     /// Of consul-ecs 0.2 to 0.4.
@@ -73,7 +75,7 @@ impl Flags {
         Ok(self)
     }
 
-    /// Whether tokens are made for services and kept in secrets.
+    /// Returns `true` if tokens are made for services and kept in secrets.
     pub(super) fn keeps_secrets(&self) -> bool {
         self.secret_prefix.is_some() || self.client_secret.is_some()
     }

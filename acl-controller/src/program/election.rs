@@ -1,3 +1,5 @@
+//! Leadership among several controllers: one works, the others stand by.
+
 use std::sync::Arc;
 
 use consul_watch::Client;

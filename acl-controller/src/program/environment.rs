@@ -1,3 +1,5 @@
+//! Settings from environment variables and the task's metadata.
+
 use std::{net::SocketAddr, time::Duration};
 
 use consul_watch::{Client, ClientConfig, GoDuration, error_chain};
@@ -17,7 +19,7 @@ use crate::{
 /// Names the cluster where there is no metadata, as for a clean-up from elsewhere.
 const CLUSTER: &str = "CONSUL_ECS_CLUSTER";
 
-/// What the environment and the task's metadata say.
+/// The settings from the environment and the task's metadata.
 pub(super) struct Environment {
     task: Task,
 }
@@ -84,7 +86,7 @@ pub(super) fn leader_key() -> Option<String> {
     var("CONSUL_ECS_LEADER_KEY")
 }
 
-/// Where metrics are served, if anywhere.
+/// Returns the address at which metrics are served, if anywhere.
 pub(super) fn metrics_address() -> Result<Option<SocketAddr>, Failure> {
     let name = "CONSUL_ECS_METRICS_ADDRESS";
     let Some(text) = var(name) else { return Ok(None) };

@@ -1,3 +1,5 @@
+//! The endpoint from which Prometheus reads the metrics of the process.
+
 use std::net::SocketAddr;
 
 use metrics_exporter_prometheus::PrometheusBuilder;

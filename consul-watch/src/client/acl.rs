@@ -79,7 +79,7 @@ pub trait AclApi: std::fmt::Debug + Send + Sync + 'static {
         options: &QueryOptions,
     ) -> Result<Answer<Option<AclPolicy>>>;
 
-    /// All policies, without their rules.
+    /// Lists all policies, without their rules.
     ///
     /// # Errors
     ///
@@ -126,7 +126,7 @@ pub trait AclApi: std::fmt::Debug + Send + Sync + 'static {
         options: &QueryOptions,
     ) -> Result<Answer<Option<AclRole>>>;
 
-    /// All roles.
+    /// Lists all roles.
     ///
     /// # Errors
     ///

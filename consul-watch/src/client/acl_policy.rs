@@ -36,7 +36,7 @@ impl Client {
         self.acl_find(request.query(options)).await
     }
 
-    /// All policies, without their rules. Blocks by index.
+    /// Lists all policies, without their rules. Blocks by index.
     ///
     /// # Errors
     ///
@@ -114,7 +114,7 @@ impl Client {
         self.acl_find(request.query(options)).await
     }
 
-    /// All roles. Blocks by index.
+    /// Lists all roles. Blocks by index.
     ///
     /// # Errors
     ///

@@ -14,13 +14,13 @@ use crate::{
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub struct AclTokenFilter {
-    /// Only those with the policy of this id.
+    /// Limits the list to tokens with the policy of this id.
     pub policy: Option<String>,
-    /// Only those with the role of this id.
+    /// Limits the list to tokens with the role of this id.
     pub role: Option<String>,
-    /// Only those with the identity of this service (Consul 1.17.1).
+    /// Limits the list to tokens with the identity of this service (Consul 1.17.1).
     pub service_name: Option<String>,
-    /// Only those made by logins through this auth method.
+    /// Limits the list to tokens made by logins through this auth method.
     pub auth_method: Option<String>,
 }
 

@@ -22,7 +22,7 @@ impl Client {
         self.acl_find(request.query(options)).await
     }
 
-    /// All auth methods, without their settings. Blocks by index.
+    /// Lists all auth methods, without their settings. Blocks by index.
     ///
     /// # Errors
     ///

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Client, Error, Result, client::Request};
 
-/// One question to [`Client::acl_authorize`].
+/// A question to [`Client::acl_authorize`].
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct AclAuthorization {
@@ -29,7 +29,7 @@ impl AclAuthorization {
     }
 }
 
-/// What the client's token may do.
+/// The permissions of the client's token.
 impl Client {
     /// Asks which of these things the client's token allows; the answers are in the order of the
     /// questions. `None` while ACLs are off, when everything is allowed.

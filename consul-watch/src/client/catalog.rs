@@ -36,7 +36,7 @@ pub trait CatalogApi: std::fmt::Debug + Send + Sync + 'static {
         options: &QueryOptions,
     ) -> Result<Answer<Vec<CatalogService>>>;
 
-    /// All nodes.
+    /// Lists all nodes.
     ///
     /// # Errors
     ///
@@ -167,7 +167,7 @@ impl Client {
         .await
     }
 
-    /// All nodes. Blocks by index.
+    /// Lists all nodes. Blocks by index.
     ///
     /// # Errors
     ///
@@ -190,7 +190,7 @@ impl Client {
             .await
     }
 
-    /// All datacenters, the nearest first. Does not block.
+    /// Lists all datacenters, the nearest first. Does not block.
     ///
     /// # Errors
     ///

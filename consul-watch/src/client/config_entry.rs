@@ -30,7 +30,7 @@ impl Client {
         Ok(Answer::new(present(&response)?, response.into_meta()))
     }
 
-    /// All entries of a kind. Blocks by index.
+    /// Lists all entries of a kind. Blocks by index.
     ///
     /// # Errors
     ///

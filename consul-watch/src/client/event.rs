@@ -10,11 +10,12 @@ use crate::{Answer, Client, QueryOptions, Result, client::Request, types::UserEv
 pub struct EventOptions {
     /// Datacenter; `None` is the client's own.
     pub datacenter: Option<String>,
-    /// Only agents whose node name matches this regular expression.
+    /// Regular expression that the node name of an agent has to match.
     pub node: Option<String>,
-    /// Only agents with a service that matches this regular expression.
+    /// Regular expression that a service of an agent has to match.
     pub service: Option<String>,
-    /// Only those whose matching service has a tag that matches this one. Needs `service`.
+    /// Regular expression that a tag of the matching service has to match. Needs
+    /// `service`.
     pub tag: Option<String>,
 }
 

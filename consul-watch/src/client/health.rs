@@ -10,9 +10,9 @@ use crate::{
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub struct HealthOptions {
-    /// Only instances whose checks are all passing.
+    /// `true` for instances whose checks are all passing only.
     pub passing: bool,
-    /// Only instances that have all of these tags.
+    /// Tags, all of which an instance needs to have.
     pub tags: Vec<String>,
     /// Options that every read takes.
     pub query: QueryOptions,

@@ -16,8 +16,8 @@ const EXACT: &str = "/v1/connect/intentions/exact";
 
 /// Intentions: which service may connect to which.
 impl Client {
-    /// All intentions; the one that decides comes before those that it overrules. Blocks by
-    /// index.
+    /// Lists all intentions; the one that decides comes before those that it
+    /// overrules. Blocks by index.
     ///
     /// # Errors
     ///

@@ -20,7 +20,7 @@ pub trait KvStore: std::fmt::Debug + Send + Sync + 'static {
     /// No answer came, or Consul answered with an error ([`Client::send`]).
     async fn kv_get(&self, key: &str, options: &QueryOptions) -> Result<Answer<Option<KvPair>>>;
 
-    /// All keys that begin with `prefix`, in the order of their bytes.
+    /// Lists all keys that begin with `prefix`, in the order of their bytes.
     ///
     /// # Errors
     ///
@@ -134,7 +134,8 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::txn`].
+    /// No answer came, or Consul answered with an error. A transaction that was rolled back is no
+    /// error but [`TxnOutcome::RolledBack`].
     pub async fn kv_transact(&self, ops: &[KvOp], options: &WriteOptions) -> Result<TxnOutcome> {
         let ops: Vec<TxnOp> = ops.iter().cloned().map(TxnOp::from).collect();
         let options = TxnOptions { write: options.clone(), ..TxnOptions::default() };
@@ -157,7 +158,7 @@ impl Client {
         Ok(Answer::new(pairs.and_then(|pairs| pairs.into_iter().next()), response.into_meta()))
     }
 
-    /// All keys that begin with `prefix`, in the order of their bytes.
+    /// Lists all keys that begin with `prefix`, in the order of their bytes.
     ///
     /// # Errors
     ///

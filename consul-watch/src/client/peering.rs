@@ -46,7 +46,7 @@ impl Client {
         Ok(Answer::new(present(&response)?, response.into_meta()))
     }
 
-    /// All peerings. Blocks by index.
+    /// Lists all peerings. Blocks by index.
     ///
     /// # Errors
     ///

@@ -17,7 +17,7 @@ const PATH: &str = "/v1/query";
 pub struct ExecuteOptions {
     /// At most so many instances; 0 is all.
     pub limit: u64,
-    /// Only what reaches the service through the mesh.
+    /// `true` for what reaches the service through the mesh only.
     pub connect: bool,
     /// Options that every read takes; it does not block.
     pub query: QueryOptions,
@@ -25,7 +25,7 @@ pub struct ExecuteOptions {
 
 /// Prepared queries. None of these calls blocks.
 impl Client {
-    /// All prepared queries that the token may see.
+    /// Lists all prepared queries that the token may see.
     ///
     /// # Errors
     ///

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::{Consistency, Error, QueryOptions, Result, WriteOptions};
 
-/// Everything but the unreserved characters of RFC 3986.
+/// Characters to encode: all but the unreserved ones of RFC 3986.
 const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 /// A key keeps its slashes.
 const KEY: &AsciiSet = &SEGMENT.remove(b'/');
@@ -42,7 +42,7 @@ pub struct Request {
     pub(super) accepted: Vec<StatusCode>,
     /// Statuses that are an answer when the body is JSON, and an error when it is text.
     accepted_json: Vec<StatusCode>,
-    /// Why this request cannot be sent.
+    /// Reason why this request cannot be sent.
     problem: Option<String>,
 }
 
@@ -158,7 +158,7 @@ impl Request {
     }
 
     /// Takes this status as an answer too if the body is JSON. Consul says some
-    /// things with statuses that elsewhere mean a refusal, which is told in text.
+    /// things with statuses that elsewhere mean a refusal, which is worded in text.
     pub(super) fn accept_json(mut self, status: StatusCode) -> Self {
         self.accepted_json.push(status);
         self

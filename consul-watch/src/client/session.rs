@@ -166,7 +166,7 @@ impl Client {
         .await
     }
 
-    /// All sessions. Blocks by index.
+    /// Lists all sessions. Blocks by index.
     ///
     /// # Errors
     ///

@@ -15,7 +15,7 @@ use crate::{
 /// but [`namespace`](Self::namespace).
 #[async_trait]
 pub trait TenancyApi: std::fmt::Debug + Send + Sync + 'static {
-    /// All namespaces of a partition.
+    /// Lists all namespaces of a partition.
     ///
     /// # Errors
     ///
@@ -55,7 +55,7 @@ pub trait TenancyApi: std::fmt::Debug + Send + Sync + 'static {
         options: &WriteOptions,
     ) -> Result<Namespace>;
 
-    /// All partitions.
+    /// Lists all partitions.
     ///
     /// # Errors
     ///
@@ -121,7 +121,7 @@ impl TenancyApi for Client {
 ///
 /// Source: Consul's HTTP API, `api/namespace.go` and `api/partition.go` at 1.21.
 impl Client {
-    /// All namespaces of a partition. Blocks by index.
+    /// Lists all namespaces of a partition. Blocks by index.
     ///
     /// # Errors
     ///
@@ -177,7 +177,7 @@ impl Client {
         self.read(request.json(namespace).write(options)).await.map(|answer| answer.value)
     }
 
-    /// All partitions. Blocks by index.
+    /// Lists all partitions. Blocks by index.
     ///
     /// # Errors
     ///

@@ -57,7 +57,7 @@ impl TokenProvider for StaticToken {
     }
 }
 
-/// A token that the program sets, and may set anew at any time.
+/// A token that the program sets, and may set again at any time.
 ///
 /// Cheap to clone; clones share the token.
 ///
@@ -285,7 +285,8 @@ fn trimmed(text: &str) -> Option<SecretString> {
     (!text.is_empty()).then(|| SecretString::from(text))
 }
 
-/// Tells when a client's token has become another one, from when it was made on.
+/// A watch of a client's token, which notices when it has become another one since
+/// the watch began.
 #[derive(Debug)]
 pub(crate) struct TokenWatch {
     provider: Arc<dyn TokenProvider>,

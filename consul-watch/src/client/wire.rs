@@ -40,7 +40,8 @@ impl Wire {
         Client::new(config).unwrap()
     }
 
-    /// Everything that was sent, oldest first: method, path with parameters, body.
+    /// Returns everything that was sent, oldest first: method, path with
+    /// parameters, body.
     async fn all_sent(&self) -> Vec<String> {
         let requests = self.server.received_requests().await.unwrap();
         let shown = requests.iter().map(|request| {

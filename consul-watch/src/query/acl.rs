@@ -37,12 +37,12 @@ pub struct AclTokens {
 }
 
 impl AclTokens {
-    /// All tokens.
+    /// Queries all tokens.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Only some of them.
+    /// Limits the query to some of the tokens.
     pub fn filter(mut self, filter: AclTokenFilter) -> Self {
         self.filter = filter;
         self
@@ -90,7 +90,7 @@ impl AclBindingRules {
         Self::default()
     }
 
-    /// Only those of an auth method.
+    /// Limits the query to the rules of an auth method.
     pub fn auth_method(mut self, name: impl Into<String>) -> Self {
         self.auth_method = Some(name.into());
         self

@@ -16,18 +16,20 @@ pub struct CatalogNodes {
 }
 
 impl CatalogNodes {
-    /// All nodes.
+    /// Queries all nodes.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Only nodes for which this expression holds; Consul evaluates it.
+    /// Limits the query to nodes for which this expression holds; Consul evaluates
+    /// it.
     pub fn filter(mut self, expression: impl Into<String>) -> Self {
         self.options.filter = Some(expression.into());
         self
     }
 
-    /// Only nodes with this metadata; several calls ask for all of it.
+    /// Limits the query to nodes with this metadata; several calls ask for all of
+    /// it.
     pub fn node_meta(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
         self.options.node_meta.push((key.into(), value.into()));
         self

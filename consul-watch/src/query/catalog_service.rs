@@ -18,12 +18,13 @@ pub struct CatalogService {
 }
 
 impl CatalogService {
-    /// All instances of a service.
+    /// Queries all instances of a service.
     pub fn new(name: impl Into<String>) -> Self {
         Self { name: name.into(), options: QueryOptions::default() }
     }
 
-    /// Only instances for which this expression holds; Consul evaluates it.
+    /// Limits the query to instances for which this expression holds; Consul
+    /// evaluates it.
     pub fn filter(mut self, expression: impl Into<String>) -> Self {
         self.options.filter = Some(expression.into());
         self

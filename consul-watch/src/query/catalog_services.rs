@@ -15,19 +15,20 @@ pub struct CatalogServices {
 }
 
 impl CatalogServices {
-    /// All services.
+    /// Queries all services.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Only services on nodes with this metadata; several calls ask for all of it.
+    /// Limits the query to services on nodes with this metadata; several calls ask
+    /// for all of it.
     pub fn node_meta(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
         self.options.node_meta.push((key.into(), value.into()));
         self
     }
 
-    /// Only services with an instance for which this expression holds; Consul evaluates it (1.14;
-    /// older servers ignore it).
+    /// Limits the query to services with an instance for which this expression
+    /// holds; Consul evaluates it (1.14; older servers ignore it).
     pub fn filter(mut self, expression: impl Into<String>) -> Self {
         self.options.filter = Some(expression.into());
         self

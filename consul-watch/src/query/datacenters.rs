@@ -21,7 +21,7 @@ impl Default for Datacenters {
 }
 
 impl Datacenters {
-    /// All datacenters, read every 15 s.
+    /// Queries all datacenters, read every 15 s.
     pub fn new() -> Self {
         Self::default()
     }

@@ -26,7 +26,7 @@ impl Events {
         Self::default()
     }
 
-    /// Only events with this name.
+    /// Queries events with this name only.
     pub fn named(name: impl Into<String>) -> Self {
         Self { name: Some(name.into()), ..Self::default() }
     }

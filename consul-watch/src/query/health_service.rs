@@ -28,7 +28,7 @@ pub struct HealthService {
 }
 
 impl HealthService {
-    /// All instances of a service, in whatever state.
+    /// Queries all instances of a service, in whatever state.
     pub fn new(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -46,19 +46,21 @@ impl HealthService {
         self
     }
 
-    /// Only instances whose checks are all passing.
+    /// Limits the query to instances whose checks are all passing.
     pub fn passing(mut self) -> Self {
         self.passing = true;
         self
     }
 
-    /// Only instances with this tag; several calls ask for all of them.
+    /// Limits the query to instances with this tag; several calls ask for all of
+    /// them.
     pub fn tag(mut self, tag: impl Into<String>) -> Self {
         self.tags.push(tag.into());
         self
     }
 
-    /// Only instances for which this expression holds; Consul evaluates it.
+    /// Limits the query to instances for which this expression holds; Consul
+    /// evaluates it.
     pub fn filter(mut self, expression: impl Into<String>) -> Self {
         self.options.filter = Some(expression.into());
         self

@@ -27,7 +27,8 @@ impl HealthState {
         Self { state: Some(state), ..Self::default() }
     }
 
-    /// Only checks for which this expression holds; Consul evaluates it.
+    /// Limits the query to checks for which this expression holds; Consul evaluates
+    /// it.
     pub fn filter(mut self, expression: impl Into<String>) -> Self {
         self.options.filter = Some(expression.into());
         self

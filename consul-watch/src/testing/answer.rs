@@ -8,13 +8,13 @@ use super::{
     state::{Refused, Seen},
 };
 
-/// What the double answers, before it is known whether it blocks first.
+/// An answer of the double, before it is known whether it blocks first.
 #[derive(Debug)]
 pub(super) struct Reply {
     pub(super) status: u16,
     pub(super) body: Bytes,
     pub(super) headers: Vec<(&'static str, String)>,
-    /// Where the read stands, if it can block.
+    /// Position of the read, if it can block.
     pub(super) seen: Option<Seen>,
     /// The hash of the content, for reads that block by it.
     pub(super) hash: Option<String>,

@@ -53,7 +53,7 @@ impl<Q: Query> Fixture<Q> {
         (self.change)(&self.consul, step);
     }
 
-    /// What a fresh read gives.
+    /// Reads the present value afresh.
     #[expect(clippy::expect_used, reason = "this is how a case fails")]
     async fn now(&self) -> Q::Value {
         let read = self.query.fetch(&self.consul.client(), &Position::Start, LIMIT).await;
@@ -191,7 +191,7 @@ pub async fn errors_keep_the_data_and_are_recovered_from<Q: Query>(fixture: Fixt
     assert_eq!(watch.state().liveness, Liveness::Live);
 }
 
-/// What changes while Consul is away is seen when it is back.
+/// Checks that a change while Consul is away is seen when it is back.
 ///
 /// # Panics
 ///

@@ -26,7 +26,7 @@ use crate::{
     types::{HealthCheck, HealthStatus},
 };
 
-/// How long a request waits for a leader before it fails.
+/// Time that a request waits for a leader before it fails.
 const LEADER_HOLD: Duration = Duration::from_secs(7);
 
 /// Consul's `http_max_conns_per_client`.
@@ -78,7 +78,7 @@ struct Inner {
     cut: watch::Sender<u64>,
 }
 
-/// What is going on at the moment.
+/// The connections and requests of the moment.
 #[derive(Debug, Clone, Copy, Default)]
 struct Traffic {
     requests: u64,
@@ -91,7 +91,7 @@ struct Traffic {
 #[error("the connection was cut")]
 pub(super) struct Cut;
 
-/// What a token may do where no rule of its policies says anything.
+/// The access of a token where no rule of its policies says anything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum DefaultPolicy {
     /// Everything but reading and writing ACLs.
@@ -112,7 +112,7 @@ pub struct TestConsulBuilder {
 }
 
 impl TestConsulBuilder {
-    /// Which servers to behave like. Default: current ones.
+    /// Sets the servers to behave like. Default: current ones.
     pub fn behaviour(mut self, behaviour: Behaviour) -> Self {
         self.behaviour = behaviour;
         self
@@ -387,7 +387,7 @@ impl TestConsul {
         });
     }
 
-    /// Cuts all connections and starts again with the data: session timers start anew.
+    /// Cuts all connections and starts again with the data: session timers start again.
     pub fn restart(&self) {
         self.change(State::restart_session_timers);
         self.inner.cut.send_modify(|count| *count += 1);
@@ -609,7 +609,7 @@ struct Held {
     until: Instant,
     epoch: Option<u64>,
     before: Option<Seen>,
-    /// What a read found that keeps it.
+    /// Body of a read that is held.
     found: Option<Bytes>,
 }
 

@@ -2,7 +2,7 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-/// What a [`TestConsul`](super::TestConsul) does to a request instead of answering it.
+/// A fault that a [`TestConsul`](super::TestConsul) answers a request with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {

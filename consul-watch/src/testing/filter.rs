@@ -18,7 +18,7 @@ use evaluate::Check;
 /// A selector, such as `Service.Meta.version`.
 type Selector = Vec<String>;
 
-/// What an expression says.
+/// A parsed filter expression.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Expression {
     And(Vec<Self>),

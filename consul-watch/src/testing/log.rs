@@ -3,7 +3,7 @@
 use std::{cell::RefCell, io, sync::Once};
 
 thread_local! {
-    /// What this thread logs, while somebody wants it.
+    /// Lines that this thread logs, while a test collects them.
     static LINES: RefCell<Option<Vec<u8>>> = const { RefCell::new(None) };
 }
 

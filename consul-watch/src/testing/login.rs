@@ -11,7 +11,8 @@ use crate::types::JsonObject;
 ///
 /// A closure over a [`LoginAttempt`] is a verifier.
 pub trait LoginVerifier: Send + Sync + 'static {
-    /// Who is behind the bearer token.
+    /// Verifies the bearer token and returns whom it identifies; the error is the
+    /// refusal's text.
     ///
     /// # Errors
     ///
@@ -34,21 +35,22 @@ where
 pub struct LoginAttempt<'a> {
     /// Name of the auth method.
     pub auth_method: &'a str,
-    /// Its kind, such as `aws-iam`.
+    /// Kind of the auth method, such as `aws-iam`.
     pub kind: &'a str,
-    /// Its settings, which may hold secrets.
+    /// Settings of the auth method, which may hold secrets.
     pub config: &'a JsonObject,
-    /// What the program shows.
+    /// Token that the program shows.
     pub bearer_token: &'a SecretString,
 }
 
-/// Who logged in: what the selectors and bind names of binding rules see.
+/// The identity of a login, as the selectors and bind names of binding rules see
+/// it.
 #[derive(Clone, PartialEq, Default)]
 pub struct LoginIdentity {
-    /// What selectors see at the top, and in groups such as `entity_tags`.
+    /// Fields for selectors, at the top and in groups such as `entity_tags`.
     texts: BTreeMap<String, String>,
     groups: BTreeMap<String, Map<String, Value>>,
-    /// What bind names see.
+    /// Variables for bind names.
     pub(super) variables: BTreeMap<String, String>,
     /// For `aws-iam`: what `BoundIAMPrincipalARNs` must name.
     pub(super) principal: Option<String>,
@@ -141,7 +143,7 @@ impl LoginIdentity {
         self
     }
 
-    /// What selectors see.
+    /// Returns the fields that selectors see.
     pub(super) fn fields(&self) -> Value {
         let texts = self.texts.iter().map(|(name, value)| (name.clone(), json!(value)));
         let groups = self.groups.iter().map(|(name, group)| (name.clone(), json!(group)));

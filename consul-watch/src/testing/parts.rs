@@ -26,11 +26,11 @@ use std::{
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Part {
-    /// Its name, such as `consul`.
+    /// Name of the program, such as `consul`.
     pub name: String,
-    /// Where it is.
+    /// Path of the program.
     pub path: PathBuf,
-    /// Its version, such as `1.8.7`; empty if it does not tell.
+    /// Version, such as `1.8.7`; empty if the program does not report it.
     pub version: String,
 }
 

@@ -24,12 +24,12 @@ use crate::{
     types::HealthStatus,
 };
 
-/// How long a server may take until it can be used.
+/// Time limit of a server's start.
 const START_LIMIT: Duration = Duration::from_mins(1);
-/// How long a server may take to stop by itself.
+/// Time limit of a server's own shutdown.
 const STOP_LIMIT: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(25);
-/// How long one question may take that is asked again.
+/// Time limit of one request that is repeated.
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 const NODE: &str = "real-consul";
 /// Each server puts the name of its folder into this header of its answers.
@@ -151,7 +151,8 @@ impl Consul {
         Ok(())
     }
 
-    /// What tells this server from all others on this machine.
+    /// Returns the mark in which this server differs from all others on this
+    /// machine.
     fn mark(&self) -> String {
         self.folder.path().file_name().unwrap_or_default().to_string_lossy().into_owned()
     }

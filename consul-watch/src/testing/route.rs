@@ -1,8 +1,8 @@
 //! Which part of the state a request reads or writes, and the JSON of it.
 //!
 //! Each group of endpoints has a file with its table of paths and its answers.
-//! Paths and methods are those of Consul; what a group does not answer is told
-//! with status 501.
+//! Paths and methods are those of Consul; what a group does not answer gets
+//! status 501.
 
 mod acl;
 mod agent;
@@ -37,7 +37,7 @@ use super::{
 
 pub(super) use call::Call;
 
-/// What the parts of the API know of a request.
+/// A request with the state that it is about.
 #[derive(Debug, Clone, Copy)]
 struct Ask<'a> {
     call: &'a Call,
@@ -203,7 +203,7 @@ pub(super) fn unserved(call: &Call) -> Reply {
     Reply::text(501, text)
 }
 
-/// Who asks. Some endpoints do not look at the token at all.
+/// Identifies the caller. Some endpoints do not look at the token at all.
 fn authorize(state: &State, call: &Call, path: &str) -> Result<Authorizer, Refused> {
     let open = match path {
         "agent/connect/ca/roots"
@@ -222,7 +222,7 @@ fn authorize(state: &State, call: &Call, path: &str) -> Result<Authorizer, Refus
     state.authorizer(state.agent.token_or_default(&call.token))
 }
 
-/// Where a read stands that is made up of several.
+/// Returns the position of a read that is made up of several.
 fn seen(index: u64, content: &impl std::hash::Hash) -> Seen {
     Seen::by_content(index, content)
 }

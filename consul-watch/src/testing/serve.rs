@@ -30,7 +30,7 @@ use crate::{Client, ClientConfig};
 /// Largest request that is read; Consul's own limit for values is far below.
 const BODY_LIMIT: usize = 8 * 1024 * 1024;
 
-/// How long a refused connection has to take its answer.
+/// Time that a refused connection has to take its answer.
 const REFUSAL_LIMIT: Duration = Duration::from_secs(1);
 const TOO_MANY: &str =
     "Your IP is issuing too many concurrent connections, please rate limit your calls\n";

@@ -49,7 +49,7 @@ pub(super) use query::{Execution, QueryBody};
 pub(super) use session::NewSession;
 pub(super) use txn::{TxnFound, TxnStep};
 
-/// Which servers the double behaves like where they differ.
+/// The servers that the double behaves like where they differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Behaviour {
@@ -315,7 +315,7 @@ impl State {
         sessions.into_iter().chain(others.into_iter().flatten()).min()
     }
 
-    /// What a transaction can change.
+    /// Returns the tables that a transaction can change.
     fn contents(&self) -> Contents {
         Contents {
             tables: self.tables,

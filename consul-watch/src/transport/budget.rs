@@ -45,11 +45,11 @@ struct Limit {
     now: usize,
     /// Parts that are lent and not to be lent again.
     debt: usize,
-    /// When it was lowered, or grew, last.
+    /// Time at which it was last lowered, or grew.
     changed: Instant,
     /// Time from then to the next growth.
     regrowth: Duration,
-    /// It grew after it was lowered last.
+    /// `true` if it grew after it was lowered last.
     grown: bool,
 }
 

@@ -90,7 +90,7 @@ impl Lost {
     }
 }
 
-/// Why there is no answer on a connection.
+/// The reason why there is no answer on a connection.
 struct Unanswered {
     error: TransportError,
     /// The other side closed it.

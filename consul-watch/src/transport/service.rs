@@ -16,7 +16,8 @@ use tower_service::Service;
 use super::{ExchangeLimits, Transport, TransportError};
 use crate::BoxError;
 
-/// For requests whose layers have dropped the limits: more than Consul holds one.
+/// Limits for requests whose layers have dropped theirs: more than Consul holds
+/// one.
 const WITHOUT_LIMITS: ExchangeLimits =
     ExchangeLimits { headers: Duration::from_mins(11), body_idle: Duration::from_secs(30) };
 

@@ -255,7 +255,7 @@ fn refused(problem: String) -> rustls::Error {
     rustls::Error::Other(OtherError(Arc::from(crate::BoxError::from(problem))))
 }
 
-/// Says which RSA key is too small, if the certificate has such a one.
+/// Describes the RSA key that is too small, if the certificate has such a one.
 fn weak_key(certificate: &CertificateDer<'_>) -> Option<String> {
     let (_rest, parsed) = X509Certificate::from_der(certificate).ok()?;
     let Ok(PublicKey::RSA(key)) = parsed.public_key().parsed() else { return None };

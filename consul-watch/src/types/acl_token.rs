@@ -42,16 +42,16 @@ pub struct AclToken {
     /// The token's policies made from templates (Consul 1.17).
     #[serde(default, deserialize_with = "nullable")]
     pub templated_policies: Vec<TemplatedPolicy>,
-    /// It holds in its own datacenter only.
+    /// `true` if the token holds in its own datacenter only.
     #[serde(default)]
     pub local: bool,
     /// The auth method whose login made it; empty for others.
     #[serde(default)]
     pub auth_method: String,
-    /// When Consul removes it.
+    /// Time at which Consul removes the token.
     #[serde(default, deserialize_with = "timestamp::read")]
     pub expiration_time: Option<SystemTime>,
-    /// When it was made.
+    /// Time at which the token was made.
     #[serde(default, deserialize_with = "timestamp::read")]
     pub create_time: Option<SystemTime>,
     /// Hash of its contents, in base64.
@@ -128,16 +128,16 @@ pub struct AclTokenEntry {
     /// The token's policies made from templates (Consul 1.17).
     #[serde(default, deserialize_with = "nullable")]
     pub templated_policies: Vec<TemplatedPolicy>,
-    /// It holds in its own datacenter only.
+    /// `true` if the token holds in its own datacenter only.
     #[serde(default)]
     pub local: bool,
     /// The auth method whose login made it; empty for others.
     #[serde(default)]
     pub auth_method: String,
-    /// When Consul removes it.
+    /// Time at which Consul removes the token.
     #[serde(default, deserialize_with = "timestamp::read")]
     pub expiration_time: Option<SystemTime>,
-    /// When it was made.
+    /// Time at which the token was made.
     #[serde(default, deserialize_with = "timestamp::read")]
     pub create_time: Option<SystemTime>,
     /// Hash of its contents, in base64.
@@ -211,10 +211,12 @@ pub struct AclTokenRequest {
     /// The token's policies made from templates (Consul 1.17).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub templated_policies: Vec<TemplatedPolicy>,
-    /// It is to hold in its own datacenter only. Cannot be changed later.
+    /// `true` if the token is to hold in its own datacenter only. Cannot be changed
+    /// later.
     #[serde(skip_serializing_if = "is_false")]
     pub local: bool,
-    /// When Consul is to remove it; excludes `expiration_ttl`. Cannot be changed later.
+    /// Time at which Consul is to remove the token; excludes `expiration_ttl`.
+    /// Cannot be changed later.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "timestamp::write")]
     pub expiration_time: Option<SystemTime>,
     /// Lifetime, 1 minute to 24 hours unless the servers say otherwise.

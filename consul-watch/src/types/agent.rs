@@ -157,7 +157,7 @@ impl AgentServiceRegistration {
 #[serde(rename_all = "PascalCase")]
 #[non_exhaustive]
 pub struct AgentConnect {
-    /// It speaks mutual TLS with the mesh's certificates itself.
+    /// `true` if it speaks mutual TLS with the mesh's certificates itself.
     #[serde(skip_serializing_if = "is_false")]
     pub native: bool,
     /// A sidecar proxy to register beside it; what is left empty is derived.

@@ -157,13 +157,13 @@ pub struct AclReplication {
     pub replicated_role_index: u64,
     /// Index of the copied tokens.
     pub replicated_token_index: u64,
-    /// When it last succeeded.
+    /// Time of the last success.
     #[serde(deserialize_with = "timestamp::read")]
     pub last_success: Option<SystemTime>,
-    /// When it last failed.
+    /// Time of the last failure.
     #[serde(deserialize_with = "timestamp::read")]
     pub last_error: Option<SystemTime>,
-    /// Why it last failed.
+    /// Reason of the last failure.
     #[serde(deserialize_with = "nullable")]
     pub last_error_message: String,
 }

@@ -30,7 +30,7 @@ pub struct ConfigEntry {
     /// Index of its last change.
     #[serde(default)]
     pub modify_index: u64,
-    /// Everything else.
+    /// The remaining fields.
     #[serde(flatten)]
     pub settings: JsonObject,
 }

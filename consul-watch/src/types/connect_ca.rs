@@ -193,7 +193,7 @@ impl AuthorizeRequest {
 pub struct Authorization {
     /// `true` if it may be made.
     pub authorized: bool,
-    /// Why, for people.
+    /// Reason of the decision, for people.
     #[serde(default)]
     pub reason: String,
 }

@@ -22,7 +22,8 @@ pub struct DiscoveryChain {
     /// Names what an override has changed; empty without.
     #[serde(default)]
     pub customization_hash: String,
-    /// Nothing is configured: connections simply go to the service (Consul 1.18).
+    /// `true` if nothing is configured: connections simply go to the service
+    /// (Consul 1.18).
     #[serde(default)]
     pub default: bool,
     /// `tcp`, `http`, `http2` or `grpc`.
@@ -100,7 +101,7 @@ pub struct GatewayService {
     /// Server name that a terminating gateway asks for.
     #[serde(default, rename = "SNI")]
     pub sni: String,
-    /// It is there because of a wildcard.
+    /// `true` if it is there because of a wildcard.
     #[serde(default)]
     pub from_wildcard: bool,
     /// Index of its creation.

@@ -9,9 +9,9 @@ use super::{JsonObject, nullable, timestamp, words};
 words! {
     /// Verdict of an intention on a connection.
     IntentionAction {
-        /// It may be made.
+        /// The connection may be made.
         Allow = "allow",
-        /// It may not be made.
+        /// The connection may not be made.
         Deny = "deny",
     }
 }
@@ -64,10 +64,10 @@ pub struct Intention {
     /// The intention with the largest number decides.
     #[serde(default, skip_serializing)]
     pub precedence: u32,
-    /// When it was made.
+    /// Time of creation.
     #[serde(default, deserialize_with = "timestamp::read", skip_serializing)]
     pub created_at: Option<SystemTime>,
-    /// When it was last changed.
+    /// Time of the last change.
     #[serde(default, deserialize_with = "timestamp::read", skip_serializing)]
     pub updated_at: Option<SystemTime>,
     /// Hash of its contents, in base64.

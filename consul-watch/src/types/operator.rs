@@ -33,13 +33,13 @@ pub struct RaftServer {
     /// `host:port` for the log.
     #[serde(default)]
     pub address: String,
-    /// It leads.
+    /// `true` if it leads.
     #[serde(default)]
     pub leader: bool,
     /// Version of the protocol.
     #[serde(default)]
     pub protocol_version: String,
-    /// It has a vote.
+    /// `true` if it has a vote.
     #[serde(default)]
     pub voter: bool,
     /// The server's last index (Consul 1.14).
@@ -52,7 +52,7 @@ pub struct RaftServer {
 #[serde(rename_all = "PascalCase")]
 #[non_exhaustive]
 pub struct AutopilotHealth {
-    /// All of them are in order.
+    /// `true` if all servers are in order.
     pub healthy: bool,
     /// Number of servers that can fail before Consul cannot write any more.
     #[serde(default)]
@@ -82,10 +82,10 @@ pub struct ServerHealth {
     /// The server's version.
     #[serde(default)]
     pub version: String,
-    /// It leads.
+    /// `true` if it leads.
     #[serde(default)]
     pub leader: bool,
-    /// When it last heard from the leader; `None` is just now, or never.
+    /// Time since it last heard from the leader; `None` is just now, or never.
     #[serde(default, deserialize_with = "from_go_text")]
     pub last_contact: Option<Duration>,
     /// Term of its last entry.
@@ -94,10 +94,10 @@ pub struct ServerHealth {
     /// Index of its last entry.
     #[serde(default)]
     pub last_index: u64,
-    /// It is in order.
+    /// `true` if it is in order.
     #[serde(default)]
     pub healthy: bool,
-    /// It has a vote.
+    /// `true` if it has a vote.
     #[serde(default)]
     pub voter: bool,
     /// Since when it has been so.

@@ -74,13 +74,13 @@ pub struct PeeringStreamStatus {
     /// Services that this cluster exports to the other one.
     #[serde(deserialize_with = "nullable")]
     pub exported_services: Vec<String>,
-    /// When the other cluster was last heard of.
+    /// Time at which the other cluster was last heard of.
     #[serde(deserialize_with = "timestamp::read")]
     pub last_heartbeat: Option<SystemTime>,
-    /// When something last came.
+    /// Time at which something last came.
     #[serde(deserialize_with = "timestamp::read")]
     pub last_receive: Option<SystemTime>,
-    /// When something was last sent.
+    /// Time at which something was last sent.
     #[serde(deserialize_with = "timestamp::read")]
     pub last_send: Option<SystemTime>,
 }

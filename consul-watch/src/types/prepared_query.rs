@@ -18,7 +18,7 @@ pub struct PreparedQuery {
     /// The query's name; with a template, the beginning of the names that it answers to.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub name: String,
-    /// It goes when this session ends.
+    /// Session with whose end the query goes.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub session: String,
     /// The token that it is carried out with; `None` is that of whoever asks.
@@ -41,7 +41,7 @@ pub struct PreparedQuery {
         skip_serializing_if = "Option::is_none"
     )]
     pub dns_ttl: Option<Duration>,
-    /// It answers to many names, as Consul takes it.
+    /// Template by which it answers to many names, as Consul takes it.
     #[serde(default, deserialize_with = "nullable", skip_serializing_if = "JsonObject::is_empty")]
     pub template: JsonObject,
     /// Index of its creation.
@@ -73,7 +73,8 @@ pub struct PreparedService {
     /// Further places to look when there is no instance.
     #[serde(deserialize_with = "nullable", skip_serializing_if = "Failover::is_empty")]
     pub failover: Failover,
-    /// Only instances whose checks are all passing; else warnings are fine too.
+    /// `true` for instances whose checks are all passing only; else warnings are
+    /// fine too.
     #[serde(skip_serializing_if = "is_false")]
     pub only_passing: bool,
     /// Checks that do not count.
@@ -95,7 +96,7 @@ pub struct PreparedService {
     /// Metadata that instances must have.
     #[serde(deserialize_with = "nullable", skip_serializing_if = "BTreeMap::is_empty")]
     pub service_meta: BTreeMap<String, String>,
-    /// Only what reaches the service through the mesh.
+    /// `true` for what reaches the service through the mesh only.
     #[serde(skip_serializing_if = "is_false")]
     pub connect: bool,
     /// Cluster peer that the service was imported from (Consul 1.14).

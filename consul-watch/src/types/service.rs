@@ -138,7 +138,7 @@ impl Default for Weights {
 #[serde(rename_all = "PascalCase")]
 #[non_exhaustive]
 pub struct ServiceConnect {
-    /// It speaks mutual TLS with the mesh's certificates itself.
+    /// `true` if it speaks mutual TLS with the mesh's certificates itself.
     #[serde(default, deserialize_with = "nullable", skip_serializing_if = "is_false")]
     pub native: bool,
 }

@@ -83,7 +83,8 @@ pub struct Session {
     /// Fate of its keys.
     #[serde(default)]
     pub behavior: SessionBehavior,
-    /// It ends between one and two of these after its last renewal; `None` is never.
+    /// Time to live: it ends between one and two of these after its last renewal;
+    /// `None` is never.
     #[serde(default, rename = "TTL", deserialize_with = "from_go_text")]
     pub ttl: Option<Duration>,
     /// Node checks that end it when they turn critical.

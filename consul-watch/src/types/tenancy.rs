@@ -31,7 +31,7 @@ pub struct Namespace {
     /// Index of its last change.
     #[serde(default, skip_serializing)]
     pub modify_index: u64,
-    /// Everything else, such as its metadata and its partition.
+    /// The remaining fields, such as its metadata and its partition.
     #[serde(flatten)]
     pub other: JsonObject,
 }

@@ -18,14 +18,14 @@ use super::{
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub enum TxnOp {
-    /// On a key.
+    /// An operation on a key.
     #[serde(rename = "KV")]
     Kv(KvOp),
-    /// On a node.
+    /// An operation on a node.
     Node(NodeOp),
-    /// On an instance of a service.
+    /// An operation on an instance of a service.
     Service(Box<ServiceOp>),
-    /// On a check.
+    /// An operation on a check.
     Check(Box<CheckOp>),
 }
 
@@ -250,7 +250,7 @@ pub struct CheckOp {
 pub enum TxnOutcome {
     /// Everything took effect, at one index.
     Committed(Vec<TxnResult>),
-    /// Nothing took effect; why, for each operation that could not.
+    /// Nothing took effect; the reasons, for each operation that could not.
     RolledBack(Vec<TxnFailure>),
 }
 
@@ -305,7 +305,7 @@ pub enum TxnResult {
     Other,
 }
 
-/// Why one operation of a transaction could not take effect.
+/// The reason why one operation of a transaction could not take effect.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 #[non_exhaustive]

@@ -42,11 +42,15 @@ pub enum AllEvent<T> {
 pub struct WatchAll<T> {
     streams: SelectAll<BoxStream<'static, (usize, Item<T>)>>,
     keys: Vec<QueryKey>,
+    /// Tell how the watches fail now.
+    failures: Vec<Failure>,
     /// The first snapshots, until all are there.
     waiting: Option<HashMap<usize, Snapshot<T>>>,
     /// Watches that have not ended.
     live: usize,
 }
+
+type Failure = Box<dyn Fn() -> Option<WatchError> + Send + Sync>;
 
 type Item<T> = Option<Result<Snapshot<T>, WatchError>>;
 
@@ -83,6 +87,7 @@ impl Watcher {
     /// Outside of a tokio runtime.
     pub fn watch_all<Q: Query>(&self, queries: impl IntoIterator<Item = Q>) -> WatchAll<Q::Value> {
         let (mut streams, mut keys) = (SelectAll::new(), Vec::new());
+        let mut failures = Vec::new();
         let mut known = std::collections::HashSet::new();
         for query in queries {
             let key = query.key();
@@ -92,15 +97,23 @@ impl Watcher {
             let number = keys.len();
             keys.push(key);
             let end = futures::stream::once(std::future::ready(None));
-            let items = self.watch(query).map(Some).chain(end);
+            let watch = self.watch(query);
+            failures.push(Box::new(watch.failure_of()) as Failure);
+            let items = watch.map(Some).chain(end);
             streams.push(items.map(move |item| (number, item)).boxed());
         }
         let live = keys.len();
-        WatchAll { streams, keys, waiting: Some(HashMap::new()), live }
+        WatchAll { streams, keys, failures, waiting: Some(HashMap::new()), live }
     }
 }
 
 impl<T> WatchAll<T> {
+    /// Returns a function that tells how the first watch that fails now does so.
+    pub(super) fn failure_of(&mut self) -> impl Fn() -> Option<WatchError> + Send + Sync + 'static {
+        let failures = std::mem::take(&mut self.failures);
+        move || failures.iter().find_map(|failure| failure())
+    }
+
     /// The event of readiness, if this is the moment.
     fn begin(&mut self) -> Option<AllEvent<T>> {
         let found = self.waiting.as_ref()?;

@@ -16,7 +16,7 @@ use crate::watch::{Snapshot, Watch};
 /// Time for which changes are collected before they are acted on.
 ///
 /// The first change starts a quiet time of `min` and sets a deadline of `max`; each further
-/// change starts the quiet time anew, but never past the deadline.
+/// change starts the quiet time again, but never past the deadline.
 ///
 /// Source: hcat 0.2, buffer period; Consul-Terraform-Sync 0.9, `buffer_period`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,7 +39,7 @@ impl Buffer {
         Self { min, max: min.saturating_mul(4) }
     }
 
-    /// Nothing is collected: every change is acted on at once.
+    /// Returns a buffer that collects nothing: every change is acted on at once.
     pub const fn none() -> Self {
         Self::new(Duration::ZERO, Duration::ZERO)
     }
@@ -76,7 +76,8 @@ impl BufferTimer {
         self.pending = Some(Pending { fires_at, deadline, cut_short });
     }
 
-    /// When the collected changes are to be acted on; `None` without any.
+    /// Returns the time at which the collected changes are to be acted on; `None`
+    /// without any.
     pub fn fires_at(&self) -> Option<Duration> {
         self.pending.map(|pending| pending.fires_at)
     }

@@ -240,7 +240,7 @@ impl Membership {
         }
     }
 
-    /// Returns the ticket on which the watch waits to be told to read.
+    /// Returns the ticket on which the watch waits for the signal to read.
     pub(super) fn ticket(&self) -> &Ticket {
         &self.ticket
     }

@@ -30,7 +30,7 @@ pub trait Items {
     /// An item.
     type Item: PartialEq + Clone + fmt::Debug + Send + 'static;
 
-    /// All items. Of two with the same key only the last one counts.
+    /// Returns all items. Of two with the same key only the last one counts.
     fn items(&self) -> Vec<(Self::Key, &Self::Item)>;
 }
 

@@ -32,7 +32,7 @@ impl Default for RateLimit {
     }
 }
 
-/// So many delays in a row are sustained churn.
+/// Number of delays in a row that are sustained churn.
 const SUSTAINED: u32 = 50;
 
 /// The state of one watch's [`RateLimit`]. Times count from the watch's start.
@@ -40,7 +40,7 @@ const SUSTAINED: u32 = 50;
 pub(super) struct Limiter {
     limit: RateLimit,
     interval: Duration,
-    /// When the bucket is full again.
+    /// Time at which the bucket is full again.
     full_at: Duration,
     delayed: u32,
 }

@@ -30,7 +30,7 @@ pub(super) enum Next {
     End,
 }
 
-/// When an attempt ran, counted from the watch's start.
+/// The time of an attempt, counted from the watch's start.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Timing {
     pub(super) started: Duration,

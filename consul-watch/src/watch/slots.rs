@@ -40,7 +40,8 @@ const HARMLESS: usize = 8;
 const HALF_LIFE: Duration = Duration::from_mins(1);
 /// A covered watch this busy may take the place of a quiet one: about two changes a minute.
 const BUSY: f64 = 3.0;
-/// It must be busier than the other one by this factor, so that they do not change places to and fro.
+/// Factor by which a watch must be busier than the other one, so that they do not
+/// change places to and fro.
 const BUSIER: f64 = 2.0;
 
 /// Recent changes of a watch: their sum, in which each halves in [`HALF_LIFE`].
@@ -65,9 +66,10 @@ impl Activity {
 /// Division of a budget of connections once the watches outnumber it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Shares {
-    /// All, which no moment exceeds.
+    /// Number of all connections, which no moment exceeds.
     pub(super) budget: usize,
-    /// All that are not for reads: each watch has its own until there are more.
+    /// Number of all connections that are not for reads: each watch has its own
+    /// until there are more.
     pub(super) total: usize,
     /// Watches that keep their own once there were more than `total`.
     pub(super) own: usize,
@@ -305,7 +307,8 @@ impl Slots {
         }
     }
 
-    /// Says whether one connection carries all requests: then the budget is one of streams.
+    /// Sets if one connection carries all requests: then the budget is one of
+    /// streams.
     pub(super) fn multiplex(&self, multiplexed: bool) {
         let mut state = self.state();
         if std::mem::replace(&mut state.multiplexed, multiplexed) == multiplexed {

@@ -21,15 +21,15 @@ use crate::{
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct WatchState {
-    /// Says how far the data can be trusted to be current.
+    /// Degree to which the data can be trusted to be current.
     pub liveness: Liveness,
     /// Place of the watch in Consul's history.
     pub position: Position,
-    /// When Consul last answered, with or without a change.
+    /// Time at which Consul last answered, with or without a change.
     pub last_success: Option<SystemTime>,
     /// Failed attempts since then.
     pub consecutive_failures: u32,
-    /// Why the last attempt failed; stays until one succeeds.
+    /// Reason why the last attempt failed; stays until one succeeds.
     pub last_error: Option<WatchError>,
     /// Requests made so far.
     pub requests: u64,
@@ -56,19 +56,21 @@ pub enum Liveness {
 pub(super) struct Repairs {
     count: AtomicU64,
     key: QueryKey,
+    /// The watch's, which the task that counts is not in.
+    span: tracing::Span,
     summary: Arc<Summary>,
 }
 
 impl Repairs {
-    pub(super) fn new(key: QueryKey, summary: Arc<Summary>) -> Self {
-        Self { count: AtomicU64::new(0), key, summary }
+    pub(super) fn new(key: QueryKey, span: tracing::Span, summary: Arc<Summary>) -> Self {
+        Self { count: AtomicU64::new(0), key, span, summary }
     }
 
     /// Counts one, also in the metrics, and logs it.
     pub(super) fn add(&self) {
         self.count.fetch_add(1, Ordering::Relaxed);
         telemetry::watch(&self.key, Happened::Repair);
-        self.summary.add(Occasion::Repaired, &self.key, None);
+        self.span.in_scope(|| self.summary.add(Occasion::Repaired, &self.key, None));
     }
 
     pub(super) fn count(&self) -> u64 {

@@ -19,7 +19,7 @@ use crate::watch::{Snapshot, WatchError, WatchState, view::Shared};
 ///   Consul's index does.
 /// - A slow subscriber sees only the newest snapshot; nothing queues up.
 /// - Failures are items too and the stream goes on: data is kept, the watch
-///   retries for ever and recovers. A denied permission is told once. Only an
+///   retries for ever and recovers. A denied permission is reported once. Only an
 ///   error that no retry can cure ends the stream; see [`WatchError::is_fatal`].
 /// - Dropping the last watch of a query ends its request at once.
 ///
@@ -118,9 +118,24 @@ impl<T: Send + Sync + 'static> Watch<T> {
         Some(Err(error.clone()))
     }
 
+    /// Returns a function that tells how the watch fails now, also after this subscriber is gone.
+    pub(super) fn failure_of(&self) -> impl Fn() -> Option<WatchError> + Send + Sync + 'static {
+        let receiver = self.receiver.clone();
+        move || {
+            if receiver.has_changed().is_err() {
+                return Some(Self::end_of(&receiver));
+            }
+            receiver.borrow().state.last_error.clone()
+        }
+    }
+
     /// The error that stands for the end.
     fn end(&self) -> WatchError {
-        let failure = self.receiver.borrow().failure.clone();
+        Self::end_of(&self.receiver)
+    }
+
+    fn end_of(receiver: &Receiver<Shared<T>>) -> WatchError {
+        let failure = receiver.borrow().failure.clone();
         failure
             .map(|(_number, error)| error)
             .filter(WatchError::is_fatal)

@@ -311,7 +311,7 @@ async fn abandoned<T: Send + Sync>(
 ) {
     loop {
         sender.closed().await;
-        // Whoever came since may have left again: the time runs anew.
+        // Whoever came since may have left again: the time starts again.
         if !watcher.linger.is_zero()
             && tokio::time::timeout(watcher.linger, came.notified()).await.is_ok()
         {

@@ -154,7 +154,9 @@ impl Watcher {
         }
         views.made += 1;
         let number = views.made;
-        let repairs = Repairs::new(id.1.clone(), Arc::clone(&self.inner.summary));
+        // Its requests are within it, and nothing of whoever happened to ask first.
+        let span = query.subject().span(&id.1);
+        let repairs = Repairs::new(id.1.clone(), span.clone(), Arc::clone(&self.inner.summary));
         let sender = Arc::new(watch::Sender::new(Shared::new(Arc::new(repairs))));
         let came = Arc::new(Notify::new());
         let watch = Watch::new(sender.subscribe());
@@ -164,8 +166,6 @@ impl Watcher {
             poll_interval: self.inner.poll_interval,
             seed: views.random.u64(..),
         };
-        // Its requests are within it, and nothing of whoever happened to ask first.
-        let span = query.subject().span(&id.1);
         let view = View::new(
             Arc::clone(&self.inner),
             query,

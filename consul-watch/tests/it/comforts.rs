@@ -9,12 +9,12 @@ use std::{
 };
 
 use consul_watch::{
-    Watcher,
+    Query as _, Watcher,
     client::Request,
     query::{CatalogServices, HealthService, KvGet, KvList, Polled},
     testing::{Fault, TestConsul},
     types::HealthStatus::{Critical, Passing},
-    watch::AllEvent,
+    watch::{AllEvent, Liveness},
 };
 use futures::StreamExt as _;
 
@@ -60,6 +60,73 @@ async fn a_store_keeps_what_did_not_change_and_outlives_failures() {
     while watcher.active() > 0 {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
+}
+
+/// A recovery without a change is no item of the watch.
+#[tokio::test(start_paused = true)]
+async fn a_store_is_current_again_when_its_watch_is() {
+    let consul = TestConsul::new();
+    consul.kv_put("a", "1");
+    let watcher = Watcher::new(consul.client());
+    let mut watch = watcher.watch(KvList::new(""));
+    let store = watch.clone().store();
+    store.ready().await.unwrap();
+    watch.changed().await.unwrap();
+    consul.inject(&Fault::Drop, 1);
+    assert!(watch.changed().await.is_err());
+    assert!(store.failure().is_some());
+    while watch.state().liveness != Liveness::Live {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    assert!(store.failure().is_none(), "{:?}", store.failure());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_of_many_watches_has_each_by_its_key() {
+    let consul = TestConsul::new();
+    consul.set_instance("web", "web-1", "10.0.0.7", 80, Passing);
+    let watcher = Watcher::new(consul.client());
+    let query = |name: &str| HealthService::new(name);
+    let mut api = watcher.watch(query("api"));
+    let store = watcher.watch_all(["web", "api"].map(query)).store();
+    assert!(!store.is_ready());
+    store.ready().await.unwrap();
+    let (web, before) = (store.get(&query("web").key()).unwrap(), store.contents());
+    assert_eq!((web.len(), store.len()), (1, 2));
+
+    api.changed().await.unwrap();
+    consul.set_instance("api", "api-1", "10.0.0.8", 80, Passing);
+    while store.get(&query("api").key()).unwrap().is_empty() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert!(before[&query("api").key()].is_empty(), "a moment stays as it was");
+    assert!(Arc::ptr_eq(&web, &store.get(&query("web").key()).unwrap()));
+
+    consul.inject(&Fault::Drop, 1);
+    while store.failure().is_none() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert!(store.failure().unwrap().key().is_some());
+    while store.failure().is_some() {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    drop((api, store));
+    while watcher.active() > 0 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_of_many_watches_says_which_can_never_be() {
+    let watcher = Watcher::new(TestConsul::new().client());
+    let store = watcher.watch_all([KvGet::new("a"), KvGet::new("/x")]).store();
+    let error = store.ready().await.unwrap_err();
+    assert!(error.is_fatal() && error.to_string().contains("/x"), "{error}");
+    while !store.is_ready() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert_eq!(store.len(), 1, "the others go on");
+    assert!(store.failure().unwrap().to_string().contains("/x"));
 }
 
 #[tokio::test(start_paused = true)]

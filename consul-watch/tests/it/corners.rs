@@ -120,6 +120,7 @@ async fn a_lost_signal_of_a_key_is_found_within_ten_minutes() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lost_signal_of_a_service_is_found_within_ten_minutes() {
+    let log = Log::start();
     let consul = TestConsul::new();
     let deaf = Deaf::new(consul.transport());
     let watcher = Watcher::builder(client(Arc::clone(&deaf) as _)).connections(12).build();
@@ -137,6 +138,12 @@ async fn a_lost_signal_of_a_service_is_found_within_ten_minutes() {
     assert!(lost.elapsed() <= Duration::from_mins(10), "shown after {:?}", lost.elapsed());
     sleep(Duration::from_mins(2)).await;
     assert_eq!(all[59].state().repairs, 1);
+    let lines = log.with("had missed a change");
+    let named = |line: &String| {
+        line.contains("service.name=\"s59\"")
+            && line.contains("consul.operation=\"health.service\"")
+    };
+    assert!(lines.len() == 1 && lines.iter().all(named), "{lines:#?}");
 }
 
 /// A query of a user's own, that panics when it is told to.

@@ -9,15 +9,17 @@
 mod proxy;
 mod stages;
 
-use std::time::Duration;
+use std::{ops::RangeInclusive, time::Duration};
 
 use async_trait::async_trait;
 use consul_watch::{
     Backoff, Client, QueryOptions, Watcher,
     client::PutOptions,
     query::{HealthService, KvGet, KvList},
+    testing::parts::Part,
     types::{CatalogDeregistration, CatalogRegistration, HealthCheck, HealthStatus, Service},
 };
+use futures::future::join_all;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::follower::{Follower, follow};
@@ -264,9 +266,12 @@ async fn faults_of_a_real_consul() {
         ..short
     };
     let (times, seeds) = if soak { (long, 1..=3) } else { (short, 1..=1) };
-    let Some(mut stage) = RealConsul::start("faults_of_a_real_consul", times.slack).await else {
-        return;
-    };
+    let parts = RealConsul::parts("faults_of_a_real_consul");
+    join_all(parts.iter().map(|part| faults_of(part, times, seeds.clone(), soak))).await;
+}
+
+async fn faults_of(part: &Part, times: Times, seeds: RangeInclusive<u64>, soak: bool) {
+    let mut stage = RealConsul::start(part, times.slack).await;
     for seed in seeds {
         for (at, fault) in FAULTS.into_iter().enumerate() {
             for budget in BUDGETS {
@@ -320,18 +325,25 @@ async fn a_slow_consumer_holds_nobody_up() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slow_consumer_holds_nobody_up_with_a_real_consul() {
     let case = "a_slow_consumer_holds_nobody_up_with_a_real_consul";
-    let Some(stage) = RealConsul::start(case, Duration::from_secs(10)).await else { return };
-    outrun_a_slow_consumer(&stage, Duration::from_secs(20)).await;
+    for part in RealConsul::parts(case) {
+        let stage = RealConsul::start(&part, Duration::from_secs(10)).await;
+        outrun_a_slow_consumer(&stage, Duration::from_secs(20)).await;
+    }
 }
 
 /// A crowd of answers at once opens no second crowd of connections, which would
 /// bring the sum past what Consul allows.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn answers_that_come_at_once_reuse_their_connections() {
+    for part in RealConsul::parts("answers_that_come_at_once_reuse_their_connections") {
+        let stage = RealConsul::start(&part, Duration::from_secs(10)).await;
+        a_crowd_of_answers(&stage).await;
+    }
+}
+
+async fn a_crowd_of_answers(stage: &RealConsul) {
     const VIEWS: u32 = 100;
     const BUDGET: usize = 104;
-    let case = "answers_that_come_at_once_reuse_their_connections";
-    let Some(stage) = RealConsul::start(case, Duration::from_secs(10)).await else { return };
     let writer = stage.writer();
     let watcher = Watcher::builder(stage.reader()).connections(BUDGET).build();
     // All wait for the same key, each in its own way.

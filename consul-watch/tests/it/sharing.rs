@@ -188,9 +188,10 @@ async fn a_wake_without_growth_does_not_answer_on_the_double() {
 async fn a_wake_without_growth_does_not_answer_on_a_real_server() {
     let suite = Suite("consul-watch sharing");
     let case = "a_wake_without_growth_does_not_answer_on_a_real_server";
-    let Some(part) = suite.part("consul", case) else { return };
-    let consul = Consul::start(&part.path).await.expect("a real Consul");
-    wakes_without_growth(&consul.client(), "k").await;
+    for part in suite.parts("consul", case) {
+        let consul = Consul::start(&part.path).await.expect("a real Consul");
+        wakes_without_growth(&consul.client(), "k").await;
+    }
 }
 
 /// 250 blocked reads with a connection each meet the limit of 200.
@@ -211,8 +212,9 @@ async fn many_connections(address: &str, silent: bool) {
             let ends = bare.iter_mut().map(|stream| {
                 Box::pin(async move {
                     let mut answer = Vec::new();
-                    let ended = stream.read_to_end(&mut answer).await;
-                    ended.map(|_| String::from_utf8_lossy(&answer).into_owned()).unwrap_or_default()
+                    // The server has not read the request: a reset may follow the answer.
+                    let _ended = stream.read_to_end(&mut answer).await;
+                    String::from_utf8_lossy(&answer).into_owned()
                 })
             });
             let (answer, at, _) = futures::future::select_all(ends).await;
@@ -265,11 +267,12 @@ async fn many_watches_stay_below_the_limit_of_the_double() {
 async fn many_watches_stay_below_the_limit_of_a_real_server() {
     let suite = Suite("consul-watch sharing");
     let case = "many_watches_stay_below_the_limit_of_a_real_server";
-    let Some(part) = suite.part("consul", case) else { return };
-    // Servers before 1.9 close without an answer.
-    let silent = part.major_minor() < (1, 9);
-    let flooded = Consul::start(&part.path).await.expect("a real Consul");
-    many_connections(&flooded.address(), silent).await;
-    let calm = Consul::start(&part.path).await.expect("a real Consul");
-    many_watches(&calm.client()).await;
+    for part in suite.parts("consul", case) {
+        // Servers before 1.9 close without an answer.
+        let silent = part.major_minor() < (1, 9);
+        let flooded = Consul::start(&part.path).await.expect("a real Consul");
+        many_connections(&flooded.address(), silent).await;
+        let calm = Consul::start(&part.path).await.expect("a real Consul");
+        many_watches(&calm.client()).await;
+    }
 }

@@ -25,7 +25,7 @@ const LOOK: Duration = Duration::from_millis(100);
 /// outlived the process that started it keeps the directory until it is done,
 /// and nobody runs into it. A command that another task starts at the moment
 /// has a copy of the lock too, from its fork to its exec: a turn may be over
-/// for an instant before it can be had again.
+/// for an instant before the next one can begin.
 #[derive(Debug, Clone)]
 pub(super) struct Turn(Arc<File>);
 

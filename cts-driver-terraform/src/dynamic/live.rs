@@ -30,7 +30,7 @@ const LIMIT: Duration = Duration::from_secs(5);
 /// index to wait for.
 const LOOKS: Duration = Duration::from_millis(100);
 
-/// Asks the environment, Consul and Vault themselves, anew at each call.
+/// Asks the environment, Consul and Vault themselves, again at each call.
 ///
 /// A key that is not there is waited for, at most 5 s. Clients are made at the
 /// first look-up that needs them.

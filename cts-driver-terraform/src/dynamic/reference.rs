@@ -56,7 +56,7 @@ pub trait ValueSource: Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// [`crate::Error::Value`] for the first that cannot be had.
+    /// [`crate::Error::Value`] for the first that is not available.
     async fn look_up(&self, wanted: &BTreeSet<Reference>) -> Result<Values>;
 
     /// Keeps alive what look-ups need, such as a token, for as long as the

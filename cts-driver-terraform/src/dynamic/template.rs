@@ -144,7 +144,7 @@ impl<'a> Parser<'a> {
 }
 
 /// Splits at the end of the action, which is not one inside a string. Where
-/// quotes are escaped, strings cannot be told, and the first end counts.
+/// quotes are escaped, strings are not recognised, and the first end counts.
 fn split_action(text: &str) -> Option<(&str, &str)> {
     outside_strings(text).or_else(|| text.split_once("}}"))
 }

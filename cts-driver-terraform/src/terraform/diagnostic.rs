@@ -34,7 +34,7 @@ pub struct Range {
     /// The file.
     #[serde(default)]
     pub filename: String,
-    /// Its beginning.
+    /// Beginning of the place.
     #[serde(default)]
     pub start: Position,
 }

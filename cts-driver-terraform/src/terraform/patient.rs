@@ -19,7 +19,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// A process that was killed leaves its lock behind: in Consul until the
 /// session's TTL of 15 s, which Consul may double, and the lock delay of 5 s
 /// are over. A command that found the state locked has done nothing, so it can
-/// be called again. The holder is told once for each call, and stands in the
+/// be called again. The holder is reported once for each call, and stands in the
 /// error when the limit is reached.
 ///
 /// Deviation: upstream fails at once. Terraform's own `-lock-timeout` does not

@@ -4,6 +4,8 @@ use bytes::Bytes;
 use http::{Response, StatusCode, header};
 use serde_json::{Value, json};
 
+use super::query;
+
 pub(super) type Answer = Response<Bytes>;
 
 fn answer(status: u16, body: impl Into<Bytes>) -> Answer {
@@ -24,6 +26,15 @@ pub(super) fn empty(status: u16) -> Answer {
     answer(status, Bytes::new())
 }
 
+/// Returns plain JSON, as Terraform's service discovery wants it.
+pub(super) fn plain_json(body: &Value) -> Answer {
+    let mut answer = document(200, body);
+    answer
+        .headers_mut()
+        .insert(header::CONTENT_TYPE, header::HeaderValue::from_static("application/json"));
+    answer
+}
+
 pub(super) fn bytes(body: Vec<u8>) -> Answer {
     answer(200, body)
 }
@@ -36,6 +47,14 @@ pub(super) fn error(status: u16, title: &str, detail: &str) -> Answer {
 
 pub(super) fn not_found() -> Answer {
     document(404, &json!({"errors": [{"status": "404", "title": "not found"}]}))
+}
+
+/// Refuses what this double has no route for, which the platform may well have.
+pub(super) fn unserved(what: &str) -> Answer {
+    let detail = format!(
+        "this is the Terraform Cloud double of cts-driver-tfc, which does not serve {what}"
+    );
+    error(501, "not implemented", &detail)
 }
 
 pub(super) fn conflict(detail: &str) -> Answer {
@@ -68,12 +87,10 @@ pub(super) fn redirect(target: &str) -> Answer {
 /// Returns one page of items, as the platform cuts lists.
 pub(super) fn page(items: &[Value], query: &str) -> Answer {
     let number = |name: &str, default: usize| {
-        let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
-        let mut found = pairs.filter(|(key, _)| *key == name);
-        found.find_map(|(_, value)| value.parse().ok()).unwrap_or(default).max(1)
+        let found = query::parameter(query, name).and_then(|value| value.parse().ok());
+        found.unwrap_or(default).max(1)
     };
-    // Brackets arrive escaped, as this crate's client sends them.
-    let (current, size) = (number("page%5Bnumber%5D", 1), number("page%5Bsize%5D", 20).min(100));
+    let (current, size) = (number("page[number]", 1), number("page[size]", 20).min(100));
     let pages = items.len().div_ceil(size).max(1);
     let shown: Vec<&Value> = items.iter().skip((current - 1) * size).take(size).collect();
     document(

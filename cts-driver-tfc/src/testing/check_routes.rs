@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{
+    TestTfc,
     answer::{self, Answer},
     route::Asked,
     state::{PolicyResult, Run, State},
@@ -26,6 +27,33 @@ pub(super) fn relationships(run: &Run, id: &str) -> [(&'static str, Value); 3] {
     ]
 }
 
+/// Returns the documents of the stages of a run.
+pub(super) fn stages(run: &Run, id: &str) -> Option<Value> {
+    let staged = run.findings.opa.is_some() || run.findings.run_task.is_some();
+    staged.then(|| stage(run, id))
+}
+
+/// Overrides the policy that holds a run up, by the id of its check or stage.
+pub(super) fn overridden(tfc: &TestTfc, id: &str) -> Answer {
+    let run = id.split_once('-').map(|(_, number)| format!("run-{number}")).unwrap_or_default();
+    if !tfc.state().runs.contains_key(&run) {
+        return answer::not_found();
+    }
+    if !tfc.override_policy(&run) {
+        return answer::conflict("no policy waits for an override");
+    }
+    let kind = if id.starts_with("ts-") { "task-stages" } else { "policy-checks" };
+    answer::document(200, &json!({"data": {"id": id, "type": kind, "attributes": {}}}))
+}
+
+fn task_result(run: &str, (name, status, message): &(String, String, String)) -> Value {
+    json!({"id": as_id(run, "taskrs"), "type": "task-results", "attributes": {
+        "task-name": name, "status": status, "message": message, "stage": "post_plan",
+        "url": "https://tasks.example.com/1", "is-speculative": false,
+        "workspace-task-enforcement-level": "mandatory",
+    }})
+}
+
 /// Answers about one run, or one of the findings about it.
 pub(super) fn found(state: &State, asked: &Asked<'_>, rest: &[&str], id: &str) -> Answer {
     let run_id = match id.split_once('-') {
@@ -40,10 +68,26 @@ pub(super) fn found(state: &State, asked: &Asked<'_>, rest: &[&str], id: &str) -
             answer::page(&checks, asked.query)
         }
         ["runs", _, "task-stages"] => {
-            let staged = run.findings.opa.is_some() || run.findings.run_task.is_some();
-            let stages: Vec<Value> = staged.then(|| stage(run, &run_id)).into_iter().collect();
+            let stages: Vec<Value> = stages(run, &run_id).into_iter().collect();
             answer::page(&stages, asked.query)
         }
+        ["task-stages", _] => match stages(run, &run_id) {
+            Some(stage) => {
+                let tasks = run.findings.run_task.iter().map(|task| task_result(&run_id, task));
+                let policies = run.findings.opa.iter().map(|found| evaluation(&run_id, *found));
+                let included: Vec<Value> = tasks.chain(policies).collect();
+                answer::document(200, &json!({"data": stage, "included": included}))
+            }
+            None => answer::not_found(),
+        },
+        ["policy-checks", _] => match run.sentinel {
+            Some(status) => answer::document(200, &json!({"data": check(&run_id, status)})),
+            None => answer::not_found(),
+        },
+        ["policy-checks", _, "output"] => match run.sentinel {
+            Some(status) => answer::bytes(format!("Sentinel Result: {status}\n").into_bytes()),
+            None => answer::not_found(),
+        },
         ["task-stages", _, "policy-evaluations"] => {
             let found: Vec<Value> =
                 run.findings.opa.iter().map(|result| evaluation(&run_id, *result)).collect();
@@ -62,14 +106,7 @@ pub(super) fn found(state: &State, asked: &Asked<'_>, rest: &[&str], id: &str) -
             None => answer::not_found(),
         },
         ["task-results", _] => match &run.findings.run_task {
-            Some((name, status, message)) => answer::document(
-                200,
-                &json!({"data": {"id": as_id(&run_id, "taskrs"), "type": "task-results", "attributes": {
-                    "task-name": name, "status": status, "message": message, "stage": "post_plan",
-                    "url": "https://tasks.example.com/1", "is-speculative": false,
-                    "workspace-task-enforcement-level": "mandatory",
-                }}}),
-            ),
+            Some(task) => answer::document(200, &json!({"data": task_result(&run_id, task)})),
             None => answer::not_found(),
         },
         _ => answer::not_found(),

@@ -5,18 +5,22 @@ use std::{
     fmt,
     path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use http::{Method, Request, Response};
 use serde_json::{Value, json};
-use tokio::sync::watch;
+use tokio::sync::{OnceCell, watch};
 
 use super::{
+    clock,
     faults::{ActiveFault, Fault},
+    run_routes,
     serve::ServedTfc,
-    state::{Hold, PolicyResult, Recorded, RunVariables, RunView, State, Workspace},
+    state::{Hold, PolicyResult, Recorded, RunResult, RunVariables, RunView, State, Workspace},
+    state_versions::made_up_state,
 };
 use crate::{Client, ClientOptions, ExchangeError, Platform};
 
@@ -35,6 +39,9 @@ pub(super) struct Shared {
     pub(super) folder: Option<tempfile::TempDir>,
     pub(super) limit: Option<u32>,
     pub(super) release: Option<String>,
+    force_cancel_after: Duration,
+    /// First lines of the tool's logs, which need its version.
+    pub(super) banner: OnceCell<String>,
 }
 
 /// Builder of a [`TestTfc`].
@@ -44,6 +51,7 @@ pub struct TestTfcBuilder {
     tool: Option<PathBuf>,
     limit: Option<u32>,
     release: Option<String>,
+    force_cancel_after: Duration,
 }
 
 impl TestTfcBuilder {
@@ -65,6 +73,12 @@ impl TestTfcBuilder {
         self
     }
 
+    /// Lets runs be ended by force this long after they were cancelled; at once by default.
+    pub fn force_cancel_after(mut self, cool_off: Duration) -> Self {
+        self.force_cancel_after = cool_off;
+        self
+    }
+
     /// Starts the double.
     ///
     /// # Panics
@@ -80,6 +94,8 @@ impl TestTfcBuilder {
             folder,
             limit: self.limit,
             release: self.release,
+            force_cancel_after: self.force_cancel_after,
+            banner: OnceCell::new(),
         };
         TestTfc { shared: Arc::new(shared) }
     }
@@ -139,6 +155,16 @@ impl TestTfc {
         ServedTfc::start(self.clone(), 0).await
     }
 
+    /// Serves it over TLS on a free port of `localhost`, with an authority of its own, as Terraform
+    /// itself needs it.
+    ///
+    /// # Errors
+    ///
+    /// The error of the system if there is no port, and one of the certificate's making.
+    pub async fn serve_tls(&self) -> std::io::Result<ServedTfc> {
+        ServedTfc::start_tls(self.clone()).await
+    }
+
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
         self.shared.state()
     }
@@ -194,6 +220,7 @@ impl TestTfc {
         self.change(|state| {
             let id = state.id("ws");
             let mut workspace = Workspace { name: name.to_owned(), ..Workspace::default() };
+            (workspace.created_at, workspace.updated_at) = (clock::now(), clock::now());
             workspace.tags = tags.iter().map(|tag| (*tag).to_owned()).collect();
             let resources = attributes.get("resource-count").and_then(Value::as_u64);
             workspace.resources = resources.unwrap_or_default();
@@ -251,7 +278,12 @@ impl TestTfc {
 
     /// Gives a workspace a state, as a person who uploads one would.
     pub fn add_state(&self, workspace: &str) {
-        self.with_workspace(workspace, |found| found.has_state = true);
+        self.change(|state| {
+            let found = state.workspace_named(workspace).map(|(id, _)| id.clone());
+            if let Some(id) = found {
+                state.add_state_version(&id, None, made_up_state(1, 0));
+            }
+        });
     }
 
     /// Gives a workspace a run that has ended, as somebody else would have left it.
@@ -268,6 +300,18 @@ impl TestTfc {
     /// Makes the next apply of a workspace fail, where runs are made up.
     pub fn fail_apply(&self, workspace: &str, message: &str) {
         self.with_workspace(workspace, |found| found.fail_apply.push_back(message.to_owned()));
+    }
+
+    /// Gives the next run of a workspace this result, where runs are made up.
+    pub fn give_result(&self, workspace: &str, result: RunResult) {
+        self.with_workspace(workspace, |found| found.results.push_back(result));
+    }
+
+    /// Returns the newest state of a workspace, as Terraform's own file.
+    pub fn current_state(&self, workspace: &str) -> Option<Bytes> {
+        let state = self.state();
+        let (id, _) = state.workspace_named(workspace)?;
+        state.current_state(id)
     }
 
     /// Deletes a workspace as a person would.
@@ -292,6 +336,14 @@ impl TestTfc {
     /// Refuses runs that have variables, as a release may that does not know them.
     pub fn refuse_run_variables(&self) {
         self.state().run_variables = RunVariables::Refused;
+    }
+
+    /// Returns the names of all workspaces, in alphabetical order.
+    pub fn workspaces(&self) -> Vec<String> {
+        let mut names: Vec<String> =
+            self.state().workspaces.values().map(|workspace| workspace.name.clone()).collect();
+        names.sort();
+        names
     }
 
     /// Returns an attribute of a workspace.
@@ -368,7 +420,7 @@ impl TestTfc {
     pub fn confirm(&self, run: &str) -> bool {
         self.change(|state| match state.runs.get_mut(run) {
             Some(run) if run.is_confirmable() => {
-                "confirmed".clone_into(&mut run.status);
+                run.set_status("confirmed");
                 true
             }
             _ => false,
@@ -379,7 +431,7 @@ impl TestTfc {
     pub fn discard(&self, run: &str) -> bool {
         self.change(|state| match state.runs.get_mut(run) {
             Some(run) if run.is_discardable() => {
-                "discarded".clone_into(&mut run.status);
+                run.set_status("discarded");
                 true
             }
             _ => false,
@@ -388,14 +440,7 @@ impl TestTfc {
 
     /// Cancels a run as a person would; returns `true` if it could be.
     pub fn cancel(&self, run: &str) -> bool {
-        self.change(|state| match state.runs.get_mut(run) {
-            Some(run) if run.is_cancelable() => {
-                // Only noted: the run ends itself at the next step, as the platform's do.
-                run.cancel_asked = true;
-                true
-            }
-            _ => false,
-        })
+        self.change(|state| run_routes::cancel(state, run, self.shared.force_cancel_after))
     }
 
     /// Overrides the policy that holds a run up, as a person would; returns `true` if one did.
@@ -403,12 +448,12 @@ impl TestTfc {
         self.change(|state| match state.runs.get_mut(run) {
             Some(run) if run.status == "policy_override" => {
                 run.sentinel = Some("overridden");
-                "policy_checked".clone_into(&mut run.status);
+                run.set_status("policy_checked");
                 true
             }
             Some(run) if run.status == "post_plan_awaiting_decision" => {
                 run.findings.opa = Some(PolicyResult::Overridden);
-                "post_plan_completed".clone_into(&mut run.status);
+                run.set_status("post_plan_completed");
                 true
             }
             _ => false,

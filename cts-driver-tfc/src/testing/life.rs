@@ -5,14 +5,17 @@ use std::{
     sync::{Arc, Weak},
 };
 
+use bytes::Bytes;
 use serde_json::json;
 
 use super::{
     TestTfc,
     double::Shared,
-    state::{Findings, Hold, PolicyResult, Run, State},
+    state::{Findings, Hold, PolicyResult, Run, RunResult, State},
+    state_versions::made_up_state,
     tool,
 };
+use crate::plan_json::{self, List};
 
 /// Result of a step of a run.
 pub(super) struct StepResult {
@@ -21,8 +24,10 @@ pub(super) struct StepResult {
     pub(super) counts: [u64; 3],
     pub(super) changes: bool,
     pub(super) json: Option<serde_json::Value>,
-    /// Number of resources in the state, after an apply.
-    pub(super) resources: Option<u64>,
+    /// Plan without secrets, for Terraform's own commands.
+    pub(super) redacted: Option<serde_json::Value>,
+    /// State after an apply, as Terraform's own file.
+    pub(super) state: Option<Bytes>,
 }
 
 /// Lets a run that was created go on by itself.
@@ -62,10 +67,11 @@ impl Life {
         self.with(|state, id| begin_step(state, id, false))?;
         self.held(Hold::Planning).await?;
         let planned = self.step(false).await?;
-        let (plan_only, changes) = (
-            self.with(|state, id| state.runs.get(id).is_some_and(|run| run.plan_only))?,
-            planned.changes,
-        );
+        let (plan_only, empty_apply) = self.with(|state, id| {
+            let run = state.runs.get(id);
+            run.map_or((false, false), |run| (run.plan_only, run.allow_empty_apply))
+        })?;
+        let changes = planned.changes || empty_apply;
         self.finish(&planned, false)?;
         if !planned.ok {
             return self.enter("errored");
@@ -89,22 +95,28 @@ impl Life {
         let (saved, by_itself) = self.with(|state, id| {
             state.runs.get(id).map_or((false, false), |run| (run.save_plan, run.auto_apply))
         })?;
-        if saved {
-            return self.enter("planned_and_saved");
-        }
-        if by_itself {
-            self.enter("confirmed")?;
-        } else {
-            self.enter("planned")?;
+        match (saved, by_itself) {
+            (true, _) => self.enter("planned_and_saved")?,
+            (false, true) => self.enter("confirmed")?,
+            (false, false) => self.enter("planned")?,
         }
         self.until(|state, id| has(state, id, "confirmed")).await?;
+        if saved {
+            // The plan was waiting without the workspace's lock, which an apply needs.
+            self.until(State::may_start).await?;
+        }
+        self.apply().await
+    }
+
+    async fn apply(&self) -> Result<(), RunEnded> {
         self.enter("apply_queued")?;
         self.enter("applying")?;
         self.with(|state, id| begin_step(state, id, true))?;
         self.held(Hold::Applying).await?;
         let applied = self.step(true).await?;
         self.finish(&applied, true)?;
-        self.enter(if applied.ok { "applied" } else { "errored" })
+        self.enter(if applied.ok { "applied" } else { "errored" })?;
+        self.with(discard_saved_plans)
     }
 
     /// Notes the findings about the run after its plan.
@@ -151,23 +163,26 @@ impl Life {
 
     /// Enters a state, unless somebody ended the run.
     fn enter(&self, status: &str) -> Result<(), RunEnded> {
-        let entered = self.with(|state, id| match state.runs.get_mut(id) {
-            // A cancellation takes effect here, between two states.
-            Some(run) if run.cancel_asked && !run.is_final() => {
-                "canceled".clone_into(&mut run.status);
-                for step in [&mut run.plan, &mut run.apply] {
-                    if step.status == "running" {
-                        step.end("canceled", "");
+        let entered =
+            self.with(|state, id| match (state.heeds_cancels(), state.runs.get_mut(id)) {
+                // A cancellation takes effect here, between two states.
+                (true, Some(run)) if run.cancel_asked && !run.is_final() => {
+                    run.set_status("canceled");
+                    for step in [&mut run.plan, &mut run.apply] {
+                        if step.status == "running" {
+                            step.end("canceled", "");
+                        }
                     }
+                    false
                 }
-                false
-            }
-            Some(run) if !run.is_final() => {
-                status.clone_into(&mut run.status);
-                true
-            }
-            _ => false,
-        })?;
+                (_, Some(run)) if !run.is_final() => {
+                    if run.status != status {
+                        run.set_status(status);
+                    }
+                    true
+                }
+                _ => false,
+            })?;
         self.shared()?.touch();
         if entered { Ok(()) } else { Err(RunEnded) }
     }
@@ -178,13 +193,16 @@ impl Life {
         let mut changed = self.shared()?.changed.subscribe();
         loop {
             let (over, cancelled) = self.with(|state, id| {
-                state.runs.get(id).map_or((true, false), |run| (run.is_final(), run.cancel_asked))
+                let heeds = state.heeds_cancels();
+                let run = state.runs.get(id);
+                run.map_or((true, false), |run| (run.is_final(), run.cancel_asked && heeds))
             })?;
             if over {
                 return Err(RunEnded);
             }
             if cancelled {
-                return self.enter("canceled");
+                self.enter("canceled")?;
+                return Err(RunEnded);
             }
             if self.with(|state, id| met(state, id))? {
                 return Ok(());
@@ -225,12 +243,18 @@ impl Life {
             if !apply {
                 run.has_changes = done.changes;
                 run.json.clone_from(&done.json);
+                run.redacted.clone_from(&done.redacted);
             }
             let workspace = run.workspace.clone();
-            if let (Some(resources), Some(workspace)) =
-                (done.resources, state.workspaces.get_mut(&workspace))
+            if let Some(left) = &done.state {
+                state.add_state_version(&workspace, Some(id), left.clone());
+            }
+            // Only now, so that a waiting upload of the same archive stays the current one.
+            if apply
+                && let Some(version) = state.runs.get(id).map(|run| run.version.clone())
+                && let Some(found) = state.workspaces.get_mut(&workspace)
             {
-                workspace.resources = resources;
+                found.current_version = Some(version);
             }
         })
     }
@@ -239,7 +263,32 @@ impl Life {
 fn begin_step(state: &mut State, id: &str, apply: bool) {
     if let Some(run) = state.runs.get_mut(id) {
         let step = if apply { &mut run.apply } else { &mut run.plan };
-        step.status = "running";
+        step.begin();
+    }
+}
+
+/// Discards the saved plans of the workspace of a run that was applied: they are stale.
+fn discard_saved_plans(state: &mut State, id: &str) {
+    let Some(workspace) = state.runs.get(id).map(|run| run.workspace.clone()) else { return };
+    for other in state.runs.values_mut() {
+        if other.workspace == workspace && other.status == "planned_and_saved" {
+            other.set_status("discarded");
+        }
+    }
+}
+
+/// Returns the step of a run whose result a test gives.
+fn given(result: &RunResult, apply: bool) -> StepResult {
+    let changes = plan_json::changes(&result.plan, List::Planned);
+    let left = apply && !result.state.is_null();
+    StepResult {
+        ok: true,
+        log: if apply { result.apply_log.clone() } else { result.plan_log.clone() },
+        counts: [changes.add, changes.change, changes.destroy],
+        changes: !changes.is_empty(),
+        json: Some(result.plan.clone()),
+        redacted: None,
+        state: left.then(|| result.state.to_string().into()),
     }
 }
 
@@ -255,9 +304,16 @@ fn made_up(state: &mut State, id: &str, apply: bool) -> StepResult {
         counts: [0; 3],
         changes: false,
         json: None,
-        resources: None,
+        redacted: None,
+        state: None,
     };
     let Some(run) = state.runs.get(id) else { return nothing };
+    if let Some(result) = &run.result {
+        return given(result, apply);
+    }
+    let serial = state
+        .current_state_version(&run.workspace)
+        .map_or(1, |id| state.stored.get(id).map_or(1, |version| version.serial + 1));
     let files = state.versions.get(&run.version).and_then(|version| version.content.clone());
     let wanted =
         if run.is_destroy { BTreeMap::new() } else { resources(run, &format!("{files:?}")) };
@@ -288,11 +344,13 @@ fn made_up(state: &mut State, id: &str, apply: bool) -> StepResult {
         workspace.resources = u64::try_from(wanted.len()).unwrap_or(u64::MAX);
         workspace.applied = wanted;
     }
+    let resources = workspace.resources;
     let [add, change, destroy] = counts;
     let log = format!("Plan: {add} to add, {change} to change, {destroy} to destroy.\n");
     let changes = !listed.is_empty();
     let json = Some(json!({ "resource_changes": listed }));
-    StepResult { ok: true, log, counts, changes, json, resources: None }
+    let left = apply.then(|| made_up_state(serial, resources));
+    StepResult { ok: true, log, counts, changes, json, redacted: None, state: left }
 }
 
 /// Returns one resource for each service instance; without services, one in all.

@@ -8,12 +8,16 @@ use tokio::time::Instant;
 use super::{
     TestTfc,
     answer::{self, Answer},
-    check_routes,
+    archive, check_routes,
     faults::Fault,
-    run_routes,
-    state::{Recorded, State},
-    workspace_routes,
+    organization_routes, run_events, run_routes,
+    state::Recorded,
+    state_versions, workspace_routes,
 };
+
+/// Mark of a request that came in over TLS.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct OverTls;
 
 /// Request, split into its parts.
 pub(super) struct Asked<'a> {
@@ -116,7 +120,6 @@ impl TestTfc {
     }
 
     fn routed(&self, request: &Request<Bytes>, path: &str, query: &str) -> Answer {
-        let headers = request.headers();
         let asked = Asked {
             method: request.method(),
             query,
@@ -125,51 +128,77 @@ impl TestTfc {
             base: base(request),
         };
         let segments: Vec<&str> = path.trim_matches('/').split('/').collect();
-        if let ["_archivist", rest @ ..] = segments.as_slice() {
-            // The secret is in the address; a token would leak here.
-            if headers.contains_key(header::AUTHORIZATION) {
-                return answer::error(400, "bad request", "a token was sent to the archive");
+        let rest = match segments.as_slice() {
+            [".well-known", "terraform.json"] => return discovery(),
+            ["_archivist", rest @ ..] => {
+                // Uploads and logs have their secret in the address, and a token would leak there.
+                // Downloads are redirects of one host here, which Terraform follows with its token.
+                let tolerated = request.method() == Method::GET && rest.first() != Some(&"log");
+                if request.headers().contains_key(header::AUTHORIZATION) && !tolerated {
+                    return answer::error(400, "bad request", "a token was sent to the archive");
+                }
+                return archive::archive(self, &asked, rest);
             }
-            return run_routes::archive(self, &asked, rest);
-        }
-        let ["api", "v2", rest @ ..] = segments.as_slice() else { return answer::not_found() };
+            ["api", "v2", rest @ ..] => rest,
+            _ => return answer::not_found(),
+        };
         // Before the token, which it does not need.
         if rest == ["ping"] {
             return answer::empty(204);
         }
-        if let Some(refused) = refused(request.method(), headers, &self.token()) {
+        if let Some(refused) = refused(request.method(), request.headers(), &self.token()) {
             return refused;
         }
+        self.routed_api(&asked, rest)
+    }
+
+    /// Answers a request of the API whose token holds.
+    fn routed_api(&self, asked: &Asked<'_>, rest: &[&str]) -> Answer {
         match rest {
+            ["account", "details"] => organization_routes::account(),
             ["organizations", organization, ..] if *organization != Self::ORGANIZATION => {
                 answer::not_found()
             }
-            ["organizations", organization] => answer::document(
-                200,
-                &json!({"data": {"id": organization, "type": "organizations", "attributes": {}}}),
-            ),
-            ["organizations", _, rest @ ..] => workspace_routes::organization(self, &asked, rest),
+            ["organizations", _, rest @ ..] => organization_routes::organization(self, asked, rest),
+            ["agent-pools", id] => organization_routes::pool(self, asked, id),
+            ["projects", id] => organization_routes::project(self, asked, id),
             ["workspaces", id, rest @ ..] => {
                 if !self.state().workspaces.contains_key(*id) {
                     return answer::not_found();
                 }
-                match rest {
-                    ["runs"] => run_routes::list(&self.state(), &asked, Some(id)),
-                    ["configuration-versions"] => run_routes::new_version(self, &asked, id),
-                    rest => workspace_routes::workspace(self, &asked, id, rest),
-                }
+                workspace_routes::workspace(self, asked, id, rest)
+            }
+            ["state-versions", rest @ ..] => state_versions::by_id(self, asked, rest),
+            ["state-version-outputs", id] => state_versions::output(&self.state(), id),
+            ["run-events" | "comments", id] => {
+                run_events::by_id(&self.state(), rest.first().copied().unwrap_or_default(), id)
+            }
+            ["runs", id, what @ ("run-events" | "comments")] => {
+                run_events::of_run(self, asked, id, what)
+            }
+            ["policy-checks" | "task-stages", id, "actions", "override"] => {
+                check_routes::overridden(self, id)
             }
             ["runs", id, "policy-checks" | "task-stages"]
-            | ["cost-estimates" | "task-results", id]
-            | ["task-stages", id, "policy-evaluations"] => {
-                check_routes::found(&self.state(), &asked, rest, id)
+            | ["cost-estimates" | "task-results" | "policy-checks" | "task-stages", id]
+            | ["task-stages", id, "policy-evaluations"]
+            | ["policy-checks" | "cost-estimates", id, "output"] => {
+                check_routes::found(&self.state(), asked, rest, id)
             }
             ["configuration-versions" | "runs" | "plans" | "applies", ..] => {
-                run_routes::run(self, &asked, rest)
+                run_routes::run(self, asked, rest)
             }
-            _ => answer::not_found(),
+            _ => answer::unserved(&format!("{} /api/v2/{}", asked.method, rest.join("/"))),
         }
     }
+}
+
+/// Answers Terraform's service discovery.
+fn discovery() -> Answer {
+    answer::plain_json(&json!({
+        "state.v2": "/api/v2/", "tfe.v2": "/api/v2/", "tfe.v2.1": "/api/v2/",
+        "tfe.v2.2": "/api/v2/",
+    }))
 }
 
 /// Refuses what the platform would before it looks at the request.
@@ -187,11 +216,12 @@ fn refused(method: &Method, headers: &HeaderMap, token: &str) -> Option<Answer> 
 
 fn base(request: &Request<Bytes>) -> String {
     let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
+    let scheme = if request.extensions().get::<OverTls>().is_some() { "https" } else { "http" };
     match (request.uri().authority(), host) {
         (Some(authority), _) => {
             format!("{}://{authority}", request.uri().scheme_str().unwrap_or("http"))
         }
-        (None, Some(host)) => format!("http://{host}"),
+        (None, Some(host)) => format!("{scheme}://{host}"),
         (None, None) => String::new(),
     }
 }
@@ -199,23 +229,4 @@ fn base(request: &Request<Bytes>) -> String {
 /// Returns the id of the object that a relationship of the request names.
 pub(super) fn related<'a>(body: &'a Value, name: &str) -> Option<&'a str> {
     body.pointer(&format!("/data/relationships/{name}/data/id"))?.as_str()
-}
-
-/// Returns the document of a workspace.
-pub(super) fn workspace_document(state: &State, id: &str) -> Value {
-    let Some(workspace) = state.workspaces.get(id) else { return Value::Null };
-    let mut attributes = workspace.attributes.clone();
-    attributes.insert("name".to_owned(), workspace.name.as_str().into());
-    attributes.insert("tag-names".to_owned(), json!(workspace.tags));
-    attributes.insert("resource-count".to_owned(), workspace.resources.into());
-    attributes.entry("vcs-repo").or_insert(Value::Null);
-    let link = |id: &Option<String>, kind: &str| {
-        id.as_ref().map_or(Value::Null, |id| json!({"id": id, "type": kind}))
-    };
-    json!({"id": id, "type": "workspaces", "attributes": attributes, "relationships": {
-        "current-run": {"data": link(&workspace.current_run, "runs")},
-        "agent-pool": {"data": link(&workspace.pool, "agent-pools")},
-        "current-configuration-version":
-            {"data": link(&workspace.current_version, "configuration-versions")},
-    }})
 }

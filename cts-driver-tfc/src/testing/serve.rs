@@ -1,6 +1,10 @@
 //! The double on a socket, which can go away and come back.
 
-use std::net::SocketAddr;
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    pin::Pin,
+};
 
 use axum::{
     Router,
@@ -8,9 +12,16 @@ use axum::{
     extract::{Request, State},
     response::Response,
 };
+use cts_driver_terraform::language::quote;
 use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
 
-use super::TestTfc;
+use super::{
+    TestTfc,
+    route::OverTls,
+    tls::{Certificate, TlsListener},
+};
+
+type BoxFuture = Pin<Box<dyn Future<Output = std::io::Result<()>> + Send>>;
 
 /// Largest request that is read, in bytes.
 const BODY_LIMIT: usize = 64 << 20;
@@ -20,27 +31,50 @@ const BODY_LIMIT: usize = 64 << 20;
 pub struct ServedTfc {
     tfc: TestTfc,
     address: SocketAddr,
+    certificate: Option<Certificate>,
     stop: watch::Sender<bool>,
     server: Option<JoinHandle<()>>,
 }
 
 impl ServedTfc {
     pub(super) async fn start(tfc: TestTfc, port: u16) -> std::io::Result<Self> {
+        Self::bind(tfc, port, None).await
+    }
+
+    pub(super) async fn start_tls(tfc: TestTfc) -> std::io::Result<Self> {
+        Self::bind(tfc, 0, Some(Certificate::generate()?)).await
+    }
+
+    async fn bind(
+        tfc: TestTfc,
+        port: u16,
+        certificate: Option<Certificate>,
+    ) -> std::io::Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", port)).await?;
         let address = listener.local_addr()?;
         let stop = watch::Sender::new(false);
-        let mut served = Self { tfc, address, stop, server: None };
-        served.accept(listener);
+        let mut served = Self { tfc, address, certificate, stop, server: None };
+        served.accept(listener)?;
         Ok(served)
     }
 
-    fn accept(&mut self, listener: TcpListener) {
+    fn accept(&mut self, listener: TcpListener) -> std::io::Result<()> {
         self.stop.send_replace(false);
-        let router =
-            Router::new().fallback(answer).with_state((self.tfc.clone(), self.stop.subscribe()));
+        let state = Served {
+            tfc: self.tfc.clone(),
+            stopped: self.stop.subscribe(),
+            tls: self.certificate.is_some(),
+        };
+        let router = Router::new().fallback(answer).with_state(state);
         let mut stop = self.stop.subscribe();
+        let served: BoxFuture = match &self.certificate {
+            None => Box::pin(axum::serve(listener, router).into_future()),
+            Some(certificate) => {
+                let listener = TlsListener::new(listener, certificate)?;
+                Box::pin(axum::serve(listener, router).into_future())
+            }
+        };
         self.server = Some(tokio::spawn(async move {
-            let served = axum::serve(listener, router).into_future();
             tokio::select! {
                 served = served => {
                     if let Err(error) = served {
@@ -50,6 +84,7 @@ impl ServedTfc {
                 _ = stop.wait_for(|stop| *stop) => {}
             }
         }));
+        Ok(())
     }
 
     /// Returns the platform behind the socket.
@@ -57,9 +92,50 @@ impl ServedTfc {
         &self.tfc
     }
 
-    /// Returns the value of `hostname`: `http://127.0.0.1:PORT`.
+    /// Returns the value of the driver's `hostname`: `http://127.0.0.1:PORT`, or
+    /// `https://localhost:PORT` over TLS.
     pub fn hostname(&self) -> String {
-        format!("http://{}", self.address)
+        match self.certificate {
+            None => format!("http://{}", self.address),
+            Some(_) => format!("https://{}", self.host()),
+        }
+    }
+
+    /// Returns the value of `hostname` in a `cloud` block: `localhost:PORT`.
+    pub fn host(&self) -> String {
+        format!("localhost:{}", self.address.port())
+    }
+
+    /// Returns the certificate of the authority to trust, as PEM, where it is served over TLS.
+    pub fn authority(&self) -> Option<&str> {
+        self.certificate.as_ref().map(|certificate| certificate.authority.as_str())
+    }
+
+    /// Writes what `terraform` or `tofu` needs to reach it into a folder, and returns the
+    /// environment in which to run them: the CLI configuration with the token, the authority to
+    /// trust, and no requests to anybody else for newer versions.
+    ///
+    /// The token is that of this moment; call it again after [`TestTfc::set_token`].
+    ///
+    /// # Errors
+    ///
+    /// The error of the system if a file cannot be written.
+    pub fn terraform_environment(
+        &self,
+        folder: &Path,
+    ) -> std::io::Result<Vec<(&'static str, PathBuf)>> {
+        let (config, authority) = (folder.join("terraform.tfrc"), folder.join("authority.pem"));
+        let (host, token) = (quote(&self.host()), quote(&self.tfc.token()));
+        let text =
+            format!("disable_checkpoint = true\ncredentials {host} {{\n  token = {token}\n}}\n");
+        std::fs::write(&config, text)?;
+        std::fs::write(&authority, self.authority().unwrap_or_default())?;
+        Ok(vec![
+            ("TF_CLI_CONFIG_FILE", config),
+            ("SSL_CERT_FILE", authority),
+            ("CHECKPOINT_DISABLE", "1".into()),
+            ("TF_IN_AUTOMATION", "1".into()),
+        ])
     }
 
     /// Accepts no connection until [`ServedTfc::resume`]; the double's data stays.
@@ -82,8 +158,7 @@ impl ServedTfc {
     /// The error of the system if somebody else has taken the port.
     pub async fn resume(&mut self) -> std::io::Result<()> {
         let listener = TcpListener::bind(self.address).await?;
-        self.accept(listener);
-        Ok(())
+        self.accept(listener)
     }
 }
 
@@ -95,20 +170,27 @@ impl Drop for ServedTfc {
     }
 }
 
-async fn answer(
-    State((tfc, stopped)): State<(TestTfc, watch::Receiver<bool>)>,
-    request: Request,
-) -> Response {
+#[derive(Debug, Clone)]
+struct Served {
+    tfc: TestTfc,
+    stopped: watch::Receiver<bool>,
+    tls: bool,
+}
+
+async fn answer(State(served): State<Served>, request: Request) -> Response {
     // Connections outlive the listener.
-    if *stopped.borrow() {
+    if *served.stopped.borrow() {
         let mut away = Response::new(Body::from("no healthy upstream"));
         *away.status_mut() = http::StatusCode::SERVICE_UNAVAILABLE;
         away.headers_mut()
             .insert(http::header::CONNECTION, http::HeaderValue::from_static("close"));
         return away;
     }
-    let (parts, body) = request.into_parts();
+    let (mut parts, body) = request.into_parts();
+    if served.tls {
+        parts.extensions.insert(OverTls);
+    }
     let body = to_bytes(body, BODY_LIMIT).await.unwrap_or_default();
-    let answer = tfc.handle(&http::Request::from_parts(parts, body));
+    let answer = served.tfc.handle(&http::Request::from_parts(parts, body));
     answer.map(Body::from)
 }

@@ -6,15 +6,23 @@ use bytes::Bytes;
 use serde_json::{Map, Value};
 use tokio::time::Instant;
 
-use super::faults::ActiveFault;
+use super::{clock, faults::ActiveFault, run_events::RunEvent, state_versions::StateVersion};
+
+/// Id of the project that every organization has.
+pub(super) const DEFAULT_PROJECT: &str = "prj-0000000000000000";
 
 /// Data of the double.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct State {
     counter: u64,
+    /// Moment at which the double was started.
+    pub(super) created_at: String,
     pub(super) workspaces: BTreeMap<String, Workspace>,
     pub(super) versions: BTreeMap<String, Version>,
     pub(super) runs: BTreeMap<String, Run>,
+    pub(super) stored: BTreeMap<String, StateVersion>,
+    /// Ids of projects with their names, besides the default one.
+    pub(super) projects: BTreeMap<String, String>,
     /// Names of agent pools with their ids.
     pub(super) pools: BTreeMap<String, String>,
     pub(super) requests: Vec<Recorded>,
@@ -28,6 +36,28 @@ pub(super) struct State {
     pub(super) run_variables: RunVariables,
     /// Token that it takes, if that was replaced.
     pub(super) token: Option<String>,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self {
+            counter: 0,
+            created_at: clock::now(),
+            workspaces: BTreeMap::new(),
+            versions: BTreeMap::new(),
+            runs: BTreeMap::new(),
+            stored: BTreeMap::new(),
+            projects: BTreeMap::new(),
+            pools: BTreeMap::new(),
+            requests: Vec::new(),
+            faults: Vec::new(),
+            holds: BTreeSet::new(),
+            run_lists: VecDeque::new(),
+            answered: VecDeque::new(),
+            run_variables: RunVariables::default(),
+            token: None,
+        }
+    }
 }
 
 /// Request that came in.
@@ -55,8 +85,23 @@ pub enum Hold {
     Planning,
     /// Runs stop while they are being applied.
     Applying,
+    /// Runs that are cancelled go on, as if Terraform did not heed the interrupt.
+    Cancels,
     /// The end of a step's log is not given out yet, as if the host of logs lagged behind.
     LogEnds,
+}
+
+/// Result of a run that a test gives, where runs are made up.
+#[derive(Debug, Clone, Default)]
+pub struct RunResult {
+    /// Log of the plan.
+    pub plan_log: String,
+    /// Plan in the form of `terraform show -json`; its `resource_changes` are counted.
+    pub plan: Value,
+    /// Log of the apply.
+    pub apply_log: String,
+    /// State after the apply, as Terraform's own file; null leaves the one before.
+    pub state: Value,
 }
 
 /// Treatment of the variables of a run.
@@ -96,6 +141,10 @@ pub(super) struct Findings {
 #[derive(Debug, Default)]
 pub(super) struct Workspace {
     pub(super) name: String,
+    pub(super) created_at: String,
+    pub(super) updated_at: String,
+    /// Id of its project, unless it is the default one.
+    pub(super) project: Option<String>,
     pub(super) attributes: Map<String, Value>,
     pub(super) tags: Vec<String>,
     pub(super) bindings: BTreeMap<String, String>,
@@ -105,8 +154,8 @@ pub(super) struct Workspace {
     pub(super) pool: Option<String>,
     pub(super) policy: PolicyResult,
     pub(super) findings: Findings,
-    /// `true` if it has a state, whatever that holds.
-    pub(super) has_state: bool,
+    /// Results of its next runs.
+    pub(super) results: VecDeque<RunResult>,
     pub(super) fail_plan: VecDeque<String>,
     pub(super) fail_apply: VecDeque<String>,
     /// Resources that were applied last, where runs are made up.
@@ -115,11 +164,16 @@ pub(super) struct Workspace {
 }
 
 #[derive(Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "the platform's own attributes")]
 pub(super) struct Version {
     pub(super) workspace: String,
     pub(super) content: Option<Bytes>,
     pub(super) speculative: bool,
+    pub(super) provisional: bool,
+    pub(super) auto_queue_runs: bool,
     pub(super) archived: bool,
+    pub(super) created_at: String,
+    pub(super) uploaded_at: Option<String>,
 }
 
 #[derive(Debug, Default)]
@@ -141,7 +195,20 @@ pub(super) struct Run {
     pub(super) variables: Vec<(String, String)>,
     /// Workspace's variables at its creation: key, value, hcl, env.
     pub(super) snapshot: Vec<VariableSnapshot>,
+    pub(super) target_addrs: Vec<String>,
+    pub(super) replace_addrs: Vec<String>,
+    pub(super) allow_empty_apply: bool,
+    pub(super) created_at: String,
+    /// Moments at which it entered its statuses, by name.
+    pub(super) timestamps: BTreeMap<String, String>,
+    pub(super) events: Vec<RunEvent>,
+    /// Ids and texts of comments.
+    pub(super) comments: Vec<(String, String)>,
+    /// Result that a test gives it.
+    pub(super) result: Option<RunResult>,
     pub(super) cancel_asked: bool,
+    /// Moment from which it may be ended by force, as time of the runtime and of the day.
+    pub(super) force_cancel: Option<(Instant, String)>,
     pub(super) plan: StepState,
     pub(super) apply: StepState,
     /// Findings after its plan.
@@ -150,6 +217,8 @@ pub(super) struct Run {
     pub(super) sentinel: Option<&'static str>,
     pub(super) has_changes: bool,
     pub(super) json: Option<Value>,
+    /// Plan without secrets, in the form that Terraform's own commands show.
+    pub(super) redacted: Option<Value>,
 }
 
 #[derive(Debug, Clone)]
@@ -163,6 +232,8 @@ pub(super) struct VariableSnapshot {
 #[derive(Debug, Default, Clone)]
 pub(super) struct StepState {
     pub(super) status: &'static str,
+    /// Moments of its beginning and end.
+    pub(super) timestamps: BTreeMap<&'static str, String>,
     /// Log with its marks.
     pub(super) log: Vec<u8>,
     /// Length of the log when the step ended.
@@ -179,9 +250,21 @@ impl StepState {
         self.log.extend_from_slice(text.as_bytes());
     }
 
+    /// Begins the step.
+    pub(super) fn begin(&mut self) {
+        self.status = "running";
+        self.timestamps.insert("started-at", clock::now());
+    }
+
     /// Ends the step, and its log with ETX.
     pub(super) fn end(&mut self, status: &'static str, text: &str) {
         self.status = status;
+        let name = match status {
+            "finished" => "finished-at",
+            "canceled" => "canceled-at",
+            _ => "errored-at",
+        };
+        self.timestamps.insert(name, clock::now());
         self.before_end = Some(self.log.len());
         self.write(text);
         self.log.push(0x03);
@@ -212,7 +295,7 @@ pub struct RunView {
     pub configuration_version: String,
 }
 
-const FINAL: [&str; 8] = [
+const FINAL: [&str; 7] = [
     "applied",
     "planned_and_finished",
     "policy_soft_failed",
@@ -220,7 +303,6 @@ const FINAL: [&str; 8] = [
     "canceled",
     "force_canceled",
     "errored",
-    "planned_and_saved",
 ];
 
 impl Run {
@@ -229,7 +311,19 @@ impl Run {
     }
 
     pub(super) fn is_confirmable(&self) -> bool {
-        self.status == "planned" && !self.plan_only
+        matches!(self.status.as_str(), "planned" | "planned_and_saved") && !self.plan_only
+    }
+
+    /// Returns `true` if it may be ended by force, because it did not heed a cancellation in time.
+    pub(super) fn is_force_cancelable(&self) -> bool {
+        let over = self.force_cancel.as_ref().is_some_and(|(at, _)| Instant::now() >= *at);
+        over && !self.is_final()
+    }
+
+    /// Returns `true` if it keeps others of its workspace waiting.
+    pub(super) fn occupies(&self) -> bool {
+        // A saved plan waits without the workspace's lock.
+        !self.plan_only && !self.is_final() && self.status != "planned_and_saved"
     }
 
     pub(super) fn is_discardable(&self) -> bool {
@@ -259,10 +353,27 @@ impl Run {
     }
 }
 
+impl Workspace {
+    /// Returns `true` if a person or Terraform has locked it.
+    pub(super) fn is_locked(&self) -> bool {
+        self.attributes.get("locked").and_then(Value::as_bool) == Some(true)
+    }
+
+    /// Returns `true` if it has this tag, or a key-value tag of this key.
+    pub(super) fn has_tag(&self, tag: &String) -> bool {
+        self.tags.contains(tag) || self.bindings.contains_key(tag)
+    }
+}
+
 impl State {
     pub(super) fn id(&mut self, prefix: &str) -> String {
         self.counter += 1;
         format!("{prefix}-{:016}", self.counter)
+    }
+
+    /// Returns `true` if cancelled runs end, which a test can keep them from.
+    pub(super) fn heeds_cancels(&self) -> bool {
+        !self.holds.contains(&Hold::Cancels)
     }
 
     pub(super) fn number(&self) -> u64 {
@@ -280,14 +391,9 @@ impl State {
         if run.plan_only {
             return true;
         }
-        let locked = self.workspaces.get(&run.workspace).is_none_or(|workspace| {
-            workspace.attributes.get("locked").and_then(Value::as_bool) == Some(true)
-        });
+        let locked = self.workspaces.get(&run.workspace).is_none_or(Workspace::is_locked);
         let behind = self.runs.values().any(|other| {
-            other.workspace == run.workspace
-                && !other.plan_only
-                && !other.is_final()
-                && other.number < run.number
+            other.workspace == run.workspace && other.occupies() && other.number < run.number
         });
         !locked && !behind
     }

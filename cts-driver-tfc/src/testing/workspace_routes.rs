@@ -5,36 +5,16 @@ use serde_json::{Map, Value, json};
 use super::{
     TestTfc,
     answer::{self, Answer},
-    route::{Asked, workspace_document},
+    clock,
+    documents::workspace_document,
+    route::{Asked, related},
     run_routes,
     state::{State, Workspace},
+    state_versions,
 };
 
 /// Largest value of a variable, in bytes.
 const LARGEST: usize = 256 * 1024;
-
-/// Answers for what is below an organization.
-pub(super) fn organization(tfc: &TestTfc, asked: &Asked<'_>, rest: &[&str]) -> Answer {
-    match (asked.method.as_str(), rest) {
-        ("GET", ["workspaces", name]) => {
-            let state = tfc.state();
-            match state.workspace_named(name) {
-                Some((id, _)) => shown(&state, 200, id),
-                None => answer::not_found(),
-            }
-        }
-        ("POST", ["workspaces"]) => create(tfc, asked),
-        ("GET", ["agent-pools"]) => {
-            let state = tfc.state();
-            let pools = state.pools.iter().map(|(name, id)| {
-                json!({"id": id, "type": "agent-pools", "attributes": {"name": name, "agent-count": 1}})
-            });
-            answer::page(&pools.collect::<Vec<_>>(), asked.query)
-        }
-        ("GET", ["runs"]) => run_routes::list(&tfc.state(), asked, None),
-        _ => answer::not_found(),
-    }
-}
 
 fn shown(state: &State, status: u16, id: &str) -> Answer {
     answer::document(status, &json!({"data": workspace_document(state, id)}))
@@ -45,18 +25,36 @@ fn attributes(asked: &Asked<'_>) -> Map<String, Value> {
     attributes.cloned().unwrap_or_default()
 }
 
-fn create(tfc: &TestTfc, asked: &Asked<'_>) -> Answer {
+/// Creates a workspace, with its tags and its project as relationships.
+pub(super) fn create(tfc: &TestTfc, asked: &Asked<'_>) -> Answer {
     let mut attributes = attributes(asked);
-    let Some(Value::String(name)) = attributes.remove("name") else {
+    let Some(Value::String(name)) = attributes.remove("name").filter(|name| *name != json!(""))
+    else {
         return answer::error(422, "invalid attribute", "Name can't be blank");
     };
+    if !name.chars().all(|letter| letter.is_ascii_alphanumeric() || "-_".contains(letter)) {
+        return answer::error(
+            422,
+            "invalid attribute",
+            "Name can only include letters, numbers, -, and _.",
+        );
+    }
     tfc.change(|state| {
         if state.workspace_named(&name).is_some() {
             return answer::error(422, "invalid attribute", "Name has already been taken");
         }
         let pool = attributes.remove("agent-pool-id");
         let mut workspace = Workspace { name, ..Workspace::default() };
+        (workspace.created_at, workspace.updated_at) = (clock::now(), clock::now());
         workspace.pool = pool.and_then(|pool| pool.as_str().map(str::to_owned));
+        workspace.project = related(&asked.body, "project").map(str::to_owned);
+        for tag in tags_in(asked.body.pointer("/data/relationships/tags/data")) {
+            add_tag(&mut workspace, tag);
+        }
+        for (key, value) in bindings_in(asked.body.pointer("/data/relationships/tag-bindings/data"))
+        {
+            bind(&mut workspace, key, value);
+        }
         workspace.attributes = attributes;
         workspace.attributes.entry("auto-apply").or_insert(false.into());
         workspace.attributes.entry("execution-mode").or_insert("remote".into());
@@ -71,48 +69,75 @@ fn create(tfc: &TestTfc, asked: &Asked<'_>) -> Answer {
 pub(super) fn workspace(tfc: &TestTfc, asked: &Asked<'_>, id: &str, rest: &[&str]) -> Answer {
     match (asked.method.as_str(), rest) {
         ("GET", []) => shown(&tfc.state(), 200, id),
-        ("PATCH", []) => tfc.change(|state| {
-            let mut changed = attributes(asked);
-            let pool = changed.remove("agent-pool-id");
-            if let Some(workspace) = state.workspaces.get_mut(id) {
-                if let Some(pool) = pool {
-                    workspace.pool = pool.as_str().map(str::to_owned);
-                }
-                workspace.attributes.extend(changed);
-            }
-            shown(state, 200, id)
-        }),
+        ("PATCH", []) => change(tfc, asked, id),
         ("DELETE", []) => tfc.change(|state| {
             state.workspaces.remove(id);
             answer::empty(204)
         }),
-        ("GET", ["current-state-version"]) => {
-            let state = tfc.state();
-            let has = state.workspaces.get(id).is_some_and(|found| {
-                found.has_state || found.resources > 0 || !found.applied.is_empty()
-            });
-            let found = json!({"id": id.replacen("ws", "sv", 1), "type": "state-versions",
-                "attributes": {"serial": 1, "status": "finalized", "resources-processed": true}});
-            if has { answer::document(200, &json!({"data": found})) } else { answer::not_found() }
+        ("GET", ["runs"]) => run_routes::list(&tfc.state(), asked, Some(id)),
+        ("POST", ["configuration-versions"]) => run_routes::new_version(tfc, asked, id),
+        ("GET", ["configuration-versions"]) => run_routes::versions(&tfc.state(), asked, id),
+        (_, ["state-versions" | "current-state-version" | "current-state-version-outputs", ..]) => {
+            state_versions::of_workspace(tfc, asked, id, rest)
         }
-        ("POST", ["actions", action]) => act(tfc, id, action),
+        ("POST", ["actions", action]) => act(tfc, asked, id, action),
         (_, ["relationships", "tags"]) => tags(tfc, asked, id),
         (_, ["tag-bindings" | "effective-tag-bindings"]) => bindings(tfc, asked, id),
         (_, ["vars", rest @ ..]) => variables(tfc, asked, id, rest),
+        ("GET", ["all-vars"]) => variables(tfc, asked, id, &[]),
         _ => answer::not_found(),
     }
 }
 
-fn act(tfc: &TestTfc, id: &str, action: &str) -> Answer {
+fn change(tfc: &TestTfc, asked: &Asked<'_>, id: &str) -> Answer {
     tfc.change(|state| {
-        let busy = state.runs.values().any(|run| run.workspace == id && !run.is_final());
+        let mut changed = attributes(asked);
+        let name = changed.remove("name").and_then(|name| name.as_str().map(str::to_owned));
+        let taken = name.as_deref().and_then(|name| state.workspace_named(name));
+        if taken.is_some_and(|(other, _)| other != id) {
+            return answer::error(422, "invalid attribute", "Name has already been taken");
+        }
+        let pool = changed.remove("agent-pool-id");
+        if let Some(workspace) = state.workspaces.get_mut(id) {
+            if let Some(pool) = pool {
+                workspace.pool = pool.as_str().map(str::to_owned);
+            }
+            if let Some(name) = name {
+                workspace.name = name;
+            }
+            if let Some(project) = related(&asked.body, "project") {
+                workspace.project = Some(project.to_owned());
+            }
+            workspace.attributes.extend(changed);
+            workspace.updated_at = clock::now();
+        }
+        shown(state, 200, id)
+    })
+}
+
+fn act(tfc: &TestTfc, asked: &Asked<'_>, id: &str, action: &str) -> Answer {
+    tfc.change(|state| {
+        let under_way = |run: &&super::state::Run| run.workspace == id && run.occupies();
+        let busy = state.runs.values().any(|run| under_way(&run));
+        let holder = state.runs.iter().find(|(_, run)| under_way(run) && run.status != "pending");
+        let holder = holder.map(|(id, _)| id.clone());
         let Some(workspace) = state.workspaces.get_mut(id) else { return answer::not_found() };
-        let locked = workspace.attributes.get("locked") == Some(&Value::Bool(true));
-        match (action, locked) {
-            ("lock", true) => return answer::conflict("is locked by User"),
-            ("unlock" | "force-unlock", false) => return answer::conflict("is not locked"),
+        match (action, workspace.is_locked()) {
+            ("lock", true) => return answer::conflict("is locked by User double"),
+            ("lock", false) if holder.is_some() => {
+                let holder = holder.unwrap_or_default();
+                return answer::conflict(&format!("is locked by Run {holder}"));
+            }
+            ("unlock" | "force-unlock", false) => {
+                // The run that goes on holds it, and lets go by itself.
+                let detail = holder.map(|run| format!("is locked by Run {run}"));
+                return answer::conflict(detail.as_deref().unwrap_or("is not locked"));
+            }
             ("lock" | "unlock" | "force-unlock", _) => {
+                let reason = asked.body.get("reason").filter(|_| action == "lock");
+                let reason = reason.cloned().unwrap_or_default();
                 workspace.attributes.insert("locked".to_owned(), (action == "lock").into());
+                workspace.attributes.insert("locked-reason".to_owned(), reason);
             }
             ("safe-delete", true) => return answer::conflict("the workspace is locked"),
             ("safe-delete", false) if workspace.resources > 0 => {
@@ -131,15 +156,42 @@ fn act(tfc: &TestTfc, id: &str, action: &str) -> Answer {
     })
 }
 
+/// Returns the names in a list of tags.
+fn tags_in(list: Option<&Value>) -> Vec<String> {
+    let all = list.and_then(Value::as_array).into_iter().flatten();
+    let named = all.filter_map(|tag| tag.pointer("/attributes/name")?.as_str());
+    named.map(str::to_owned).collect()
+}
+
+/// Returns the pairs in a list of key-value tags; one without a value is a tag.
+fn bindings_in(list: Option<&Value>) -> Vec<(String, String)> {
+    let all = list.and_then(Value::as_array).into_iter().flatten();
+    let pairs = all.map(|binding| {
+        let text = |name: &str| {
+            let value = binding.pointer(&format!("/attributes/{name}"));
+            value.and_then(Value::as_str).unwrap_or_default().to_owned()
+        };
+        (text("key"), text("value"))
+    });
+    pairs.filter(|(key, _)| !key.is_empty()).collect()
+}
+
+fn add_tag(workspace: &mut Workspace, tag: String) {
+    if !workspace.has_tag(&tag) {
+        workspace.tags.push(tag);
+    }
+}
+
+fn bind(workspace: &mut Workspace, key: String, value: String) {
+    if value.is_empty() {
+        add_tag(workspace, key);
+    } else {
+        workspace.bindings.insert(key, value);
+    }
+}
+
 fn tags(tfc: &TestTfc, asked: &Asked<'_>, id: &str) -> Answer {
-    let named: Vec<String> = asked
-        .body
-        .get("data")
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten()
-        .filter_map(|tag| tag.pointer("/attributes/name")?.as_str().map(str::to_owned))
-        .collect();
+    let named = tags_in(asked.body.get("data"));
     tfc.change(|state| {
         let Some(workspace) = state.workspaces.get_mut(id) else { return answer::not_found() };
         match asked.method.as_str() {
@@ -151,9 +203,7 @@ fn tags(tfc: &TestTfc, asked: &Asked<'_>, id: &str) -> Answer {
             }
             "POST" => {
                 for name in named {
-                    if !workspace.tags.contains(&name) {
-                        workspace.tags.push(name);
-                    }
+                    add_tag(workspace, name);
                 }
                 answer::empty(204)
             }
@@ -165,27 +215,26 @@ fn tags(tfc: &TestTfc, asked: &Asked<'_>, id: &str) -> Answer {
     })
 }
 
+/// Answers with key-value tags, and binds those that are given.
 fn bindings(tfc: &TestTfc, asked: &Asked<'_>, id: &str) -> Answer {
+    let given = bindings_in(asked.body.get("data"));
     tfc.change(|state| {
         let Some(workspace) = state.workspaces.get_mut(id) else { return answer::not_found() };
-        let given = asked.body.get("data").and_then(Value::as_array).cloned().unwrap_or_default();
-        let mut bindings = workspace.bindings.clone();
-        for binding in given {
-            let text = |name: &str| {
-                let value = binding.pointer(&format!("/attributes/{name}"));
-                value.and_then(Value::as_str).unwrap_or_default().to_owned()
-            };
-            bindings.insert(text("key"), text("value"));
-        }
-        if bindings.len() > 10 {
+        let mut keys: Vec<&String> = workspace.bindings.keys().collect();
+        keys.extend(given.iter().map(|(key, _)| key));
+        keys.sort();
+        keys.dedup();
+        if keys.len() > 10 {
             return answer::error(422, "invalid", "cannot exceed 10 bindings per resource");
         }
-        workspace.bindings = bindings;
-        let bindings = workspace.bindings.iter().map(|(key, value)| {
+        for (key, value) in given {
+            bind(workspace, key, value);
+        }
+        let all = workspace.bindings.iter().map(|(key, value)| {
             json!({"id": format!("tb-{key}"), "type": "tag-bindings",
                 "attributes": {"key": key, "value": value}})
         });
-        answer::document(200, &json!({"data": bindings.collect::<Vec<_>>()}))
+        answer::document(200, &json!({"data": all.collect::<Vec<_>>()}))
     })
 }
 
@@ -200,6 +249,12 @@ fn variables(tfc: &TestTfc, asked: &Asked<'_>, id: &str, rest: &[&str]) -> Answe
                 let all = known.iter().map(|(id, variable)| variable_document(id, variable));
                 answer::document(200, &json!({"data": all.collect::<Vec<_>>()}))
             }
+            ("GET", [id]) => match known.get(*id) {
+                Some(variable) => {
+                    answer::document(200, &json!({"data": variable_document(id, variable)}))
+                }
+                None => answer::not_found(),
+            },
             ("POST", []) => {
                 let same = known.values().any(|variable| {
                     variable.get("key") == given.get("key")
@@ -256,5 +311,9 @@ fn variable_document(id: &str, variable: &Map<String, Value>) -> Value {
         // Never given back, as the platform does with sensitive values.
         attributes.insert("value".to_owned(), Value::Null);
     }
+    for name in ["hcl", "sensitive"] {
+        attributes.entry(name).or_insert(false.into());
+    }
+    attributes.entry("description").or_insert("".into());
     json!({"id": id, "type": "vars", "attributes": attributes})
 }

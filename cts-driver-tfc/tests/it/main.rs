@@ -22,4 +22,5 @@ mod properties;
 mod scene;
 mod secrets;
 mod settings;
+mod terraform_cli;
 mod tls;

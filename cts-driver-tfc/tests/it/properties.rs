@@ -216,6 +216,8 @@ proptest! {
             .unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let answer = runtime.block_on(TestTfc::new().exchange(request)).unwrap();
-        prop_assert!(answer.status().as_u16() < 500);
+        let status = answer.status().as_u16();
+        // 501 says that the double has no such route.
+        prop_assert!(status < 500 || status == 501, "{status}");
     }
 }

@@ -52,7 +52,7 @@ impl Default for ClusterOptions {
     }
 }
 
-/// One instance's part in a cluster of Consul-Terraform-Sync.
+/// The part of one instance in a cluster of Consul-Terraform-Sync.
 ///
 /// It elects the leader, which alone runs tasks; keeps their state in Consul KV; lists the members;
 /// and checks that this instance could lead. [`CtsCluster::join`] puts it into the options of a

@@ -154,8 +154,9 @@ pub(crate) struct PlanBody {
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct AppliedBody {
-    /// Its members, so that a document with the digest alone, as earlier versions wrote it,
-    /// is one of inputs that are not known one by one.
+    /// Inputs that were applied. Their members stand here directly, so that a
+    /// document with the digest alone, as earlier versions wrote it, is one of
+    /// inputs that are not known one by one.
     #[serde(flatten)]
     pub(crate) applied: cts_tasks::AppliedInputs,
 }

@@ -30,7 +30,7 @@ pub(crate) struct Access {
     /// In lower case, without ports.
     hosts: Arc<BTreeSet<String>>,
     origins: Arc<BTreeSet<String>>,
-    /// Whether an address by any name is taken.
+    /// `true` if a request may address the server by any host name.
     pub(crate) any_host: bool,
 }
 

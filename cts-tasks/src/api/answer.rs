@@ -21,7 +21,8 @@ pub(crate) struct Failure {
     message: String,
 }
 
-/// What a [`Failure`] says, for the log.
+/// The message of a [`Failure`], carried to the log as an extension of the
+/// response.
 #[derive(Debug, Clone)]
 pub(crate) struct Said(pub(crate) String);
 
@@ -40,7 +41,7 @@ impl Failure {
 }
 
 impl From<Error> for Failure {
-    /// What failed in the engine: an unknown task, or anything else.
+    /// Maps a failure of the engine: an unknown task, or anything else.
     fn from(error: Error) -> Self {
         let status = match error {
             Error::NoSuchTask { .. } => StatusCode::NOT_FOUND,

@@ -123,7 +123,7 @@ async fn connection(
     }
 }
 
-/// Whether a client speaks HTTP where TLS is due: a method begins with a
+/// Returns `true` if a client speaks HTTP where TLS is due: a method begins with a
 /// letter, a TLS record does not.
 async fn is_plain(stream: &TcpStream) -> io::Result<bool> {
     let mut first = [0];

@@ -72,9 +72,11 @@ pub(crate) async fn identify(request: Request, next: Next) -> Response {
     response
 }
 
-/// Whether an operator who was sent to the log by a command's error finds the
-/// answer there, at any level of the log: what failed, and changes that were
-/// refused. Who has no token is told so, and could fill the log.
+/// Returns `true` if a response is logged at every log level.
+///
+/// An operator whom a command's error has sent to the log has to find the answer
+/// there: what failed, and changes that were refused. A client without a token is
+/// not logged so, because it could fill the log.
 fn is_told(status: StatusCode, method: &str) -> bool {
     let changes = !matches!(method, "GET" | "OPTIONS" | "other");
     status.is_server_error()

@@ -11,7 +11,7 @@ use nix::{
 };
 use tokio::net::{TcpListener, TcpSocket};
 
-/// How many connections may wait to be accepted.
+/// Number of connections that may wait to be accepted.
 const BACKLOG: u32 = 1024;
 
 /// Takes a port on every interface, for IPv6 and IPv4; for IPv4 alone on a

@@ -14,7 +14,7 @@ use tokio::{
 
 use super::limits::{HEAD, IDLE};
 
-/// Where a connection stands between two requests. Clones share it.
+/// The phase of a connection between two requests. Clones share it.
 #[derive(Debug, Clone)]
 pub(super) struct Phase(watch::Sender<At>);
 

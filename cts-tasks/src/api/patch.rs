@@ -57,7 +57,7 @@ pub(crate) async fn update(
     Ok(Json(UpdatedTask { inspect }))
 }
 
-/// What the body wants `enabled` to be, which is all that it may hold.
+/// Reads `enabled` from the body, which may hold nothing else.
 fn enabled(body: &[u8]) -> Result<bool, Failure> {
     if body.is_empty() {
         return Err(Failure::bad_request("error decoding the request: EOF"));

@@ -1,6 +1,6 @@
 //! Runs by hand, and plans that wait for approval.
 //!
-//! A state of the task that is in the way of a request is told by 409; the
+//! A state of the task that is in the way of a request is reported as 409; the
 //! older routes keep upstream's 500.
 
 use axum::{

@@ -28,7 +28,7 @@ pub(super) struct Roster {
 #[derive(Debug, Default)]
 struct Open {
     next: u64,
-    /// Those that have not been asked to give way.
+    /// Connections that have not been asked to give way, by number.
     listed: BTreeMap<u64, Listed>,
     /// Sockets that exist, with those that are giving way.
     sockets: usize,

@@ -14,7 +14,7 @@ use super::{
     create, document, events, inputs, metrics, patch, plans, status, tasks,
 };
 
-/// One thing that the API can be asked.
+/// An endpoint of the API: method, path and handler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Route {
     pub(crate) method: &'static str,

@@ -4,7 +4,7 @@
 
 use serde_json::{Map, Value};
 
-/// What may stand at one place.
+/// The shapes that a value may have in the schema.
 #[derive(Clone, Copy)]
 enum Shape {
     Text,
@@ -135,7 +135,7 @@ pub(crate) fn task(
     Ok(task)
 }
 
-/// Where, and what is wrong there.
+/// The place of a mistake, and its description.
 type Mistake = (String, String);
 
 fn object(at: &str, value: Value) -> Result<Map<String, Value>, Mistake> {

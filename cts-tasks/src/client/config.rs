@@ -4,14 +4,15 @@ use std::{path::PathBuf, time::Duration};
 
 use secrecy::SecretString;
 
-/// How to reach an instance. `Debug` shows no secret.
+/// Connection settings of a [`Client`](crate::client::Client): address, timeouts,
+/// TLS and token. `Debug` shows no secret.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ClientConfig {
     /// `http://host[:port]`, `https://host[:port]`, or `unix:///path` of a
     /// socket that a proxy listens on. Default `http://localhost:8558`.
     pub address: String,
-    /// Where TLS is used, what is trusted and shown.
+    /// Trusted authorities and the client's certificate, for https addresses.
     pub tls: TlsConfig,
     /// Sent as a bearer token. Default none.
     pub token: Option<SecretString>,
@@ -48,7 +49,7 @@ pub struct TlsConfig {
     pub client_key: Option<PathBuf>,
     /// DNS name that the server's certificate must have, instead of the address's host.
     pub server_name: Option<String>,
-    /// Whether the server's certificate is checked. Default true.
+    /// `true` if the server's certificate is checked. Default true.
     pub verify: bool,
 }
 

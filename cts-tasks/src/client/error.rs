@@ -16,29 +16,29 @@ pub enum Error {
     Config {
         /// The field of [`super::ClientConfig`], or of its TLS settings.
         setting: &'static str,
-        /// What is wrong with it.
+        /// The problem with the setting.
         problem: String,
     },
     /// No complete exchange took place. The request may have taken effect.
     #[error("{operation}: no answer from {address}{}", hint.map_or_else(String::new, |hint| format!(" ({hint})")))]
     Transport {
-        /// What was asked for.
+        /// The operation that was attempted.
         operation: &'static str,
-        /// Who was asked.
+        /// The address of the instance.
         address: String,
-        /// What is probably wrong.
+        /// The probable cause, with advice.
         hint: Option<&'static str>,
-        /// What happened.
+        /// The failure of the transport.
         source: BoxError,
     },
     /// The server answered outside 2xx.
     #[error("{operation}: request returned {status} with error: {message}")]
     Refused {
-        /// What was asked for.
+        /// The operation that was attempted.
         operation: &'static str,
         /// The status.
         status: StatusCode,
-        /// What the server says of it.
+        /// The server's reason.
         message: String,
         /// Names the request in the server's log.
         request_id: Option<String>,
@@ -46,9 +46,9 @@ pub enum Error {
     /// The answer is not one of this API.
     #[error("{operation}: the answer is not understood: {problem}")]
     Answer {
-        /// What was asked for.
+        /// The operation that was attempted.
         operation: &'static str,
-        /// What is wrong with it.
+        /// The problem with the answer.
         problem: String,
     },
 }
@@ -70,7 +70,7 @@ impl Error {
         }
     }
 
-    /// What names the request in the server's log.
+    /// Returns the id under which the server's log has the request.
     pub fn request_id(&self) -> Option<&str> {
         match self {
             Self::Refused { request_id, .. } => request_id.as_deref(),
@@ -78,8 +78,10 @@ impl Error {
         }
     }
 
-    /// Whether the same request may succeed later. Whether it has taken effect
-    /// already is another question, where it changes something.
+    /// Returns `true` if the same request may succeed later.
+    ///
+    /// A request that changes something may have taken effect nevertheless: this
+    /// answers nothing about that.
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Transport { .. } => true,

@@ -27,7 +27,7 @@ const TLS_EXPECTED: &str = "the server may serve https: use https:// in the addr
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Answered<T> {
-    /// What the server answered.
+    /// The body of the answer.
     pub value: T,
     /// Names the request in the server's log; upstream does not always tell it.
     pub request_id: Option<String>,
@@ -43,7 +43,7 @@ impl<T> Answered<T> {
     }
 }
 
-/// One request.
+/// A request to the API: method, path, query and body.
 #[derive(Debug)]
 pub(super) struct Call {
     operation: &'static str,
@@ -194,7 +194,7 @@ impl Exchange {
     }
 }
 
-/// What every target begins with. Over TLS the name that the server's
+/// Returns the beginning of every target. Over TLS the name that the server's
 /// certificate must have stands for the host, as the transport expects it.
 fn base(scheme: &str, rest: &str, server_name: Option<&str>) -> String {
     match (scheme, server_name) {

@@ -11,7 +11,7 @@ use crate::StreamEvent;
 
 const OPERATION: &str = "follow events";
 
-/// Which events are followed.
+/// The selection of events that are followed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct EventFilter {

@@ -18,9 +18,9 @@ use super::{
 pub struct ApiTls {
     /// The server's certificate chain, in PEM.
     pub cert: PathBuf,
-    /// Its key, in PEM.
+    /// The certificate's key, in PEM.
     pub key: PathBuf,
-    /// Whether clients must present a certificate; default false.
+    /// `true` if clients must present a certificate; default false.
     pub verify_incoming: bool,
     /// Bundle of authorities for client certificates.
     pub ca_cert: Option<PathBuf>,
@@ -118,7 +118,7 @@ fn check_loading(tls: &ApiTls, raw: &RawApiTls, findings: &mut Findings) {
     }
 }
 
-/// Whether the file holds what it should.
+/// Checks that the file holds PEM of the kind `kind`, and reports what it finds.
 fn check_pem(
     path: &Path,
     kind: &str,

@@ -10,7 +10,7 @@ use crate::BufferPeriod;
 
 /// When a minimum is needed and the parent has none.
 const DEFAULT_MIN: Duration = Duration::from_secs(5);
-/// How many minima the maximum is, unless it is set.
+/// The maximum as a multiple of the minimum, unless it is set.
 const MAX_FACTOR: u32 = 4;
 
 impl Default for BufferPeriod {
@@ -21,8 +21,8 @@ impl Default for BufferPeriod {
 }
 
 impl BufferPeriod {
-    /// What a block means under its parent: the task's under the global one,
-    /// the global one's under [`BufferPeriod::default`].
+    /// Completes a block from its parent: the task's from the global one, the
+    /// global one's from [`BufferPeriod::default`].
     ///
     /// A block that sets nothing takes the parent's. One that sets something
     /// is enabled unless it says otherwise; its `max` is four times `min`

@@ -14,7 +14,7 @@ use super::{
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ConsulTls {
-    /// Whether the server's certificate is checked; default true.
+    /// `true` if the server's certificate is checked; default true.
     pub verify: bool,
     /// Bundle of certificate authorities.
     pub ca_cert: Option<PathBuf>,
@@ -22,7 +22,7 @@ pub struct ConsulTls {
     pub ca_path: Option<PathBuf>,
     /// Client certificate; without a `key` the file holds both.
     pub cert: Option<PathBuf>,
-    /// Its key.
+    /// The client certificate's key.
     pub key: Option<PathBuf>,
     /// Name to check the server's certificate against.
     pub server_name: Option<String>,
@@ -52,9 +52,9 @@ pub struct ConsulTransport {
     pub dial_keep_alive: Duration,
     /// Limit for one connection attempt; default 30 s.
     pub dial_timeout: Duration,
-    /// One connection for each request; default false.
+    /// `true` if each request has a connection of its own; default false.
     pub disable_keep_alives: bool,
-    /// How long an idle connection is kept; default 5 s.
+    /// Time after which an idle connection is closed; default 5 s.
     pub idle_conn_timeout: Duration,
     /// Idle connections in all; 0, the default, is unlimited.
     pub max_idle_conns: u32,
@@ -122,7 +122,8 @@ pub(super) fn non_empty(configured: Option<&Spanned<String>>) -> Option<String> 
 const TLS_VARIABLES: [&str; 5] =
     ["CACERT", "CAPATH", "CLIENT_CERT", "CLIENT_KEY", "TLS_SERVER_NAME"];
 
-/// Whether the block turns TLS on: any key in it does, the environment does not.
+/// Returns `true` if the block turns TLS on: any key in it does, the environment
+/// does not.
 pub(super) fn is_tls_enabled(raw: &RawTls) -> bool {
     let given = raw.verify.is_some()
         || [&raw.ca_cert, &raw.ca_path, &raw.cert, &raw.key, &raw.server_name]

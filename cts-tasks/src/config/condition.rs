@@ -13,8 +13,8 @@ use crate::{
     NamedService, Place, ServiceSelection,
 };
 
-/// Whether a block is a condition or a module input, which differ in what
-/// they may hold and in how errors begin.
+/// The role of a block, condition or module input; they differ in the keys they may
+/// hold and in how errors begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Role {
     Condition,
@@ -284,7 +284,7 @@ fn consul_kv(
     })
 }
 
-/// How a cron expression is written.
+/// Advice on the syntax of cron expressions.
 pub(super) const CRON_HELP: &str =
     "five fields: minute hour day-of-month month day-of-week, such as \"0 3 * * *\"";
 

@@ -13,7 +13,7 @@ use super::{
     raw::{RawAuth, RawConsul, RawRegistration, RawTls},
 };
 
-/// How to reach Consul.
+/// Connection settings for Consul: address, token, TLS and transport.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ConsulConfig {
@@ -109,7 +109,7 @@ fn cleaned(path: &str) -> String {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ServiceRegistration {
-    /// Whether it registers itself; default true.
+    /// `true` if it registers itself; default true.
     pub enabled: bool,
     /// The service's name; default `consul-terraform-sync`.
     pub service_name: String,
@@ -117,9 +117,10 @@ pub struct ServiceRegistration {
     pub address: String,
     /// Enterprise namespace; empty is the default.
     pub namespace: String,
-    /// Whether it brings a health check; default true.
+    /// `true` if it brings a health check; default true.
     pub default_check_enabled: bool,
-    /// Where the check finds the HTTP API; empty is `localhost` with the API's port.
+    /// Address at which the check finds the HTTP API; empty is `localhost` with the
+    /// API's port.
     pub default_check_address: String,
 }
 

@@ -4,10 +4,10 @@ use std::{ops::Range, sync::Arc};
 
 use crate::{Diagnostic, Place, Source};
 
-/// How deep lists, objects and blocks may nest.
+/// Limit of the nesting of lists, objects and blocks.
 pub(super) const MAX_DEPTH: usize = 64;
 
-/// Where a text stops making sense, and why.
+/// A syntax error: the place at which the text stops making sense, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Fault {
     pub(super) range: Range<usize>,
@@ -54,12 +54,12 @@ impl<'a> Cursor<'a> {
         self.position
     }
 
-    /// What has not been read.
+    /// Returns the text that has not been read.
     pub(super) fn rest(&self) -> &'a str {
         self.text.get(self.position..).unwrap_or_default()
     }
 
-    /// What has been read since `start`.
+    /// Returns the text that has been read since `start`, a byte offset.
     pub(super) fn since(&self, start: usize) -> &'a str {
         self.text.get(start..self.position).unwrap_or_default()
     }

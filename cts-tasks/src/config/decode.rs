@@ -27,9 +27,10 @@ pub(super) struct Spanned<T> {
 pub(super) struct Findings {
     pub(super) errors: Vec<Diagnostic>,
     pub(super) warnings: Vec<Diagnostic>,
-    /// Whether deprecated names are errors instead of warnings.
+    /// `true` if deprecated names are errors instead of warnings.
     pub(super) refuse_deprecated: bool,
-    /// Whether a file could not be read, so that what seems missing may stand there.
+    /// `true` if a file could not be read, so that what seems missing may stand
+    /// there.
     pub(super) incomplete: bool,
 }
 
@@ -76,11 +77,12 @@ impl Findings {
 pub(super) struct UnknownKey {
     pub(super) path: String,
     pub(super) place: Option<Place>,
-    /// What to do about it.
+    /// Advice for the operator.
     pub(super) hint: Option<String>,
 }
 
-/// What decoding of one file needs and finds.
+/// The state of decoding one file: the kinds of blocks, the findings and the
+/// unknown keys so far.
 #[derive(Debug)]
 pub(super) struct Decoder<'a> {
     pub(super) registry: &'a Registry,
@@ -127,7 +129,8 @@ pub(super) struct Group<'e> {
 }
 
 impl Group<'_> {
-    /// Whether nothing but `null` stands here, which is as if the key were not there.
+    /// Returns `true` if nothing but `null` stands here, which is as if the key
+    /// were not there.
     fn is_null(&self) -> bool {
         self.entries.iter().all(|entry| entry.value.kind == ValueKind::Null)
     }

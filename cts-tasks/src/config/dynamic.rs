@@ -10,7 +10,7 @@ use super::{
     value::{ConfigValue, ValueKind},
 };
 
-/// Where a dynamic value of a `terraform_provider` block comes from.
+/// The source of a dynamic value in a `terraform_provider` block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Dynamic {
@@ -27,7 +27,7 @@ static TEMPLATE: LazyLock<Option<Regex>> =
     LazyLock::new(|| Regex::new(r#"\{\{\s*(env|key|with secret)\s+\\?".+\\?"\s*\}\}"#).ok());
 
 impl Dynamic {
-    /// Whether `text` is a template, and of which kind; the first counts.
+    /// Detects a template in `text`; the first one decides which kind it is.
     pub fn detect(text: &str) -> Option<Self> {
         // Nothing else needs the expression.
         if !text.contains("{{") {

@@ -8,8 +8,9 @@ use std::{
 type Variables = dyn Fn(&str) -> Option<String> + Send + Sync;
 type Hostname = dyn Fn() -> io::Result<String> + Send + Sync;
 
-/// What the configuration takes from the process and the machine; all of it
-/// can be replaced, so that a test touches neither.
+/// Inputs of the configuration from the process and the machine: environment
+/// variables, host name and base folder. All can be replaced, so that a test
+/// touches neither.
 pub(super) struct Surroundings {
     pub(super) variables: Box<Variables>,
     pub(super) hostname: Box<Hostname>,
@@ -37,7 +38,8 @@ impl Surroundings {
         self.base_dir = Some(base_dir);
     }
 
-    /// Where relative paths start: absolute, unless the working directory is gone.
+    /// Returns the folder at which relative paths start: absolute, unless the
+    /// working directory is gone.
     pub(super) fn base_dir(&self) -> PathBuf {
         let current = || std::env::current_dir().unwrap_or_else(|_gone| PathBuf::from("."));
         self.base_dir.clone().unwrap_or_else(current)

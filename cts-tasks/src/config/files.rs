@@ -27,7 +27,7 @@ pub(super) fn read_all(paths: &[PathBuf], errors: &mut Vec<Diagnostic>) -> Vec<A
     sources
 }
 
-/// Whether the path has one of the extensions that are read.
+/// Returns `true` if the path has one of the extensions that are read.
 pub(super) fn is_supported(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "hcl" || extension == "json")
 }
@@ -83,7 +83,7 @@ pub(super) fn read(path: &Path, errors: &mut Vec<Diagnostic>) -> Option<Arc<Sour
     }
 }
 
-/// What some editors put before the text.
+/// The mark that some editors put before the text.
 const BYTE_ORDER_MARK: char = '\u{feff}';
 
 /// The file's bytes as text, without a byte order mark.

@@ -34,7 +34,7 @@ struct Parser<'a> {
     range: Range<usize>,
 }
 
-/// One word before `=` or `{`.
+/// A word before `=` or `{`.
 struct Key {
     text: String,
     range: Range<usize>,

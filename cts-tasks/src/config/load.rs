@@ -42,9 +42,9 @@ pub struct Loader {
 pub struct Loaded {
     /// The configuration.
     pub config: Config,
-    /// What the driver's kind made of its block.
+    /// The factory that the driver's kind made of its block.
     pub driver: Arc<dyn DriverFactory>,
-    /// What a task must fulfil that is added later.
+    /// Rules that a task added later must fulfil.
     pub rules: TaskRules,
 }
 

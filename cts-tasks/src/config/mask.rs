@@ -24,7 +24,7 @@ pub(crate) fn masked(text: &str, variables: bool) -> Vec<Range<usize>> {
     if found.sound { found.ranges } else { Scan::strict(text).run().ranges }
 }
 
-/// What may be shown of an object.
+/// The rule for showing an object's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Within {
     /// Values under the keys of a block.
@@ -38,7 +38,7 @@ enum Within {
 }
 
 impl Within {
-    /// What may be shown of the value of `key`.
+    /// Returns the rule for the value of `key`.
     fn below(self, key: &str) -> Self {
         let path = has(&["api_token_file", "vault_agent_token_file"], key);
         match self {

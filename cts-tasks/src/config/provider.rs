@@ -20,15 +20,15 @@ pub struct ProviderBlock {
     pub name: String,
     /// Tells instances of one provider apart.
     pub alias: Option<String>,
-    /// Its arguments, without the meta arguments; they may hold secrets, and
-    /// templates that the driver resolves (see [`Dynamic`]).
+    /// Arguments without the meta arguments. They may hold secrets, and templates
+    /// that the driver resolves (see [`Dynamic`]).
     pub arguments: BTreeMap<String, Literal>,
     /// Environment of the tool's process, for tasks that use this provider;
     /// values may be templates.
     pub task_env: BTreeMap<String, SecretString>,
     /// `auto_commit`, for providers with a handler that knows it.
     pub auto_commit: bool,
-    /// Where the block begins.
+    /// Place at which the block begins.
     pub place: Option<Place>,
 }
 

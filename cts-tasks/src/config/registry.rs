@@ -19,7 +19,8 @@ pub trait BlockKind: fmt::Debug + Send + Sync + 'static {
     fn check(&self, body: &ConfigValue) -> Vec<Diagnostic>;
 }
 
-/// Who reads what this crate does not: the drivers, and blocks at the top.
+/// The readers of blocks that this crate does not know: drivers, and blocks at the
+/// top.
 #[derive(Debug, Clone, Default)]
 pub struct Registry {
     pub(super) drivers: Vec<Arc<dyn DriverKind>>,

@@ -5,7 +5,7 @@ use std::{fmt, str::FromStr};
 use super::{client::set, decode::Findings, raw::RawSyslog};
 use crate::Diagnostic;
 
-/// Where log lines also go.
+/// Settings of syslog as a second destination of log lines.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SyslogConfig {
@@ -21,7 +21,8 @@ impl Default for SyslogConfig {
     }
 }
 
-/// Which part of a system a log line comes from, as syslog sorts them.
+/// The facility of a log line: syslog's name for the part of a system that it comes
+/// from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SyslogFacility(u8);
 

@@ -32,9 +32,9 @@ pub struct TaskBlock {
     pub task: TaskName,
     /// The block's name.
     pub name: String,
-    /// Its body.
+    /// The block's body.
     pub body: ConfigValue,
-    /// Where it begins.
+    /// Place at which the block begins.
     pub place: Option<Place>,
 }
 
@@ -54,7 +54,7 @@ impl TaskBlock {
     }
 }
 
-/// What all tasks of a configuration share.
+/// Settings that all tasks of a configuration share.
 pub(super) struct Shared<'a> {
     pub(super) surroundings: &'a Surroundings,
     pub(super) services: &'a [RawService],
@@ -98,7 +98,7 @@ pub(super) struct Finalized {
     pub(super) blocks: Vec<TaskBlock>,
 }
 
-/// What no other task may have.
+/// The values of a task that no other task may have.
 pub(super) struct Claim<'a> {
     name: &'a str,
     working_dir: PathBuf,

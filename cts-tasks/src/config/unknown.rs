@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use super::decode::UnknownKey;
 use crate::Diagnostic;
 
-/// How many further places are shown.
+/// Limit of further places that a finding shows.
 const MAX_PLACES: usize = 20;
 
-/// One finding for all unknown keys of a file, or of a block in it.
+/// Returns a single finding for all unknown keys of a file, or of a block in it.
 pub(super) fn diagnostic(file: &str, unknown: &[UnknownKey]) -> Diagnostic {
     let keys: BTreeSet<&str> = unknown.iter().map(|key| key.path.as_str()).collect();
     let keys = keys.into_iter().collect::<Vec<_>>().join(", ");

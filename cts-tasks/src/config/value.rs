@@ -8,13 +8,14 @@ use crate::{Diagnostic, Literal, Place, Source};
 /// A raw value of a configuration file, with its place.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ConfigValue {
-    /// What it is.
+    /// The value itself.
     pub kind: ValueKind,
-    /// Where it stands; `None` when it comes from elsewhere (the environment, an API).
+    /// Place in a file; `None` when it comes from elsewhere (the environment, an
+    /// API).
     pub place: Option<Place>,
 }
 
-/// What a [`ConfigValue`] is.
+/// The kinds of a [`ConfigValue`].
 #[derive(Debug, Clone, PartialEq)]
 pub enum ValueKind {
     /// `null`, in JSON.
@@ -32,18 +33,18 @@ pub enum ValueKind {
     Object(Vec<Entry>),
 }
 
-/// One entry of an object or a block's body.
+/// An entry of an object or of a block's body.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Entry {
     /// The key.
     pub key: String,
-    /// Where the key stands.
+    /// Place of the key.
     pub key_place: Option<Place>,
     /// Labels between the key and the body of a block. Bodies that a
     /// [`crate::DriverKind`] gets have none: a label has become the only key
     /// of an object around the body, as in JSON.
     pub labels: Vec<String>,
-    /// Whether it is a block (`key { … }`) and not an attribute (`key = …`).
+    /// `true` if it is a block (`key { … }`) and not an attribute (`key = …`).
     pub block: bool,
     /// The value.
     pub value: ConfigValue,

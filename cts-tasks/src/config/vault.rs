@@ -11,7 +11,8 @@ use super::{
     raw::{RawTls, RawVault},
 };
 
-/// How to reach Vault, for dynamic values of `terraform_provider` blocks.
+/// Connection settings for Vault, for dynamic values of `terraform_provider`
+/// blocks.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct VaultConfig {
@@ -21,12 +22,12 @@ pub struct VaultConfig {
     pub namespace: String,
     /// The token; with an agent's file, what stood there when it was read.
     pub token: Option<SecretString>,
-    /// Where an agent keeps the token, which it replaces from time to time.
+    /// File in which an agent keeps the token, which it replaces from time to time.
     pub agent_token_file: Option<PathBuf>,
-    /// Whether the token is wrapped; default false.
+    /// `true` if the token is wrapped; default false.
     pub unwrap_token: bool,
-    /// Whether the token is to be renewed; default true, false without a
-    /// token or when an agent keeps it in a file.
+    /// `true` if the token is to be renewed; default true, false without a token or
+    /// when an agent keeps it in a file.
     pub renew_token: bool,
     /// TLS; `None` if it is switched off.
     pub tls: Option<ConsulTls>,

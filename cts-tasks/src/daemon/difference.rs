@@ -7,7 +7,7 @@ use serde_json::Value as Json;
 
 use crate::{Config, ConfigValue, Error, ProviderBlock, Task, TaskName, config::find_provider};
 
-/// What distinguishes the tasks of newly read files from those of before.
+/// The difference between the tasks of newly read files and those of before.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Difference {
     pub(crate) added: Vec<Task>,
@@ -19,8 +19,8 @@ pub(crate) struct Difference {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Changed {
     pub(crate) task: Task,
-    /// Whether the files now say something else about `enabled`. If not, what
-    /// somebody has told the running engine since stays.
+    /// `true` if the files have changed `enabled`. If not, what was set through the
+    /// API since then stays.
     pub(crate) sets_enabled: bool,
 }
 
@@ -50,7 +50,8 @@ impl Difference {
     }
 }
 
-/// What of a configuration differs besides its tasks, named as in the files.
+/// Returns the settings that differ apart from tasks, named as in the files: only a
+/// restart takes them over.
 pub(crate) fn needs_restart(before: &Config, now: &Config) -> Vec<String> {
     // What tasks inherit is part of the tasks.
     const OF_TASKS: [&str; 4] = ["task", "buffer_period", "working_dir", "terraform_provider"];

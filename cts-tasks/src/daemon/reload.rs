@@ -11,7 +11,7 @@ use crate::{
     config::{Loaded, shared_auto_commit, shared_working_dir},
 };
 
-/// What came of a reload; see [`crate::Daemon::reload`].
+/// The result of a reload; see [`crate::Daemon::reload`].
 #[derive(Debug, Default)]
 #[non_exhaustive]
 pub struct Reloaded {

@@ -1,4 +1,4 @@
-//! What a running engine can be told about its tasks.
+//! Orders to a running engine about its tasks, and commands to their workers.
 
 use std::sync::{
     Arc,
@@ -20,7 +20,8 @@ pub enum FirstRun {
     Now,
 }
 
-/// Where the outcome goes. Whoever asked may have gone away.
+/// The way back for a command's outcome. Its receiver may have been dropped
+/// meanwhile.
 pub(crate) type Reply<T> = oneshot::Sender<Result<T>>;
 
 /// For the supervisor of all tasks.
@@ -40,7 +41,7 @@ pub(crate) enum Command {
         first_run: FirstRun,
         reply: Reply<()>,
     },
-    /// What a run would change if the task were enabled, or not.
+    /// Previews a run with the task enabled, or not.
     Inspect {
         enabled: bool,
         reply: Reply<Inspection>,
@@ -86,7 +87,7 @@ pub(crate) fn answer<T>(reply: Reply<T>, result: Result<T>) {
     }
 }
 
-/// How many commands may wait for one worker, which takes them at once.
+/// Capacity of one worker's command queue; the worker takes commands at once.
 const COMMANDS: usize = 8;
 
 /// The supervisor's end of one worker.
@@ -107,7 +108,8 @@ pub(crate) struct Orders {
 }
 
 impl Orders {
-    /// Whether a deletion leaves the infrastructure alone, whatever the task says.
+    /// Returns `true` if a deletion leaves the infrastructure alone, whatever the
+    /// task's own setting.
     pub(crate) fn spares(&self) -> bool {
         self.spares.load(Ordering::Acquire)
     }

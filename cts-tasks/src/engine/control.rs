@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{Error, Plan, PlanId, Result, Task, TaskName};
 
-/// How many orders may wait; the supervisor takes them at once.
+/// Capacity of the supervisor's order queue; it takes orders at once.
 const ORDERS: usize = 64;
 
 /// Changes of the tasks of a running engine.
@@ -104,7 +104,7 @@ impl Engine {
         self.tell(&name, |reply| Command::Replace { task, factory, reply }).await
     }
 
-    /// Enables or disables a task. One that is enabled is prepared anew, and
+    /// Enables or disables a task. One that is enabled is prepared again, and
     /// with [`FirstRun::Now`] run; after an error it is as it was.
     ///
     /// # Errors
@@ -170,7 +170,7 @@ impl Engine {
         self.tell(name, |reply| Command::Approve { plan: plan.clone(), reply }).await
     }
 
-    /// Forgets the plan that waits, without applying it. The next run plans anew.
+    /// Forgets the plan that waits, without applying it. The next run plans again.
     ///
     /// # Errors
     ///

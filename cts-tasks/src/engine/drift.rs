@@ -13,6 +13,7 @@ use crate::{Change, DriftCheck, Error, PlanPurpose, Result, Stop};
 /// The store's, a stop, or a permit that is gone; what the driver fails with
 /// is noted.
 pub(super) async fn check_drift(run: Run, stop: &Stop) -> Result<()> {
+    // A look plans, and so counts among the tasks that run at once.
     let _turn = run.turn(stop).await?;
     let name = &run.task.name;
     let inputs = run.view().inputs().map(|(inputs, _digest)| inputs).unwrap_or_default();

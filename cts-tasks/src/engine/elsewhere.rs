@@ -11,7 +11,7 @@ use futures::{
 use super::run::{End, Run, superseded};
 use crate::{Change, Error, Event, InputsDigest, Outcome, Result, RunContext, Stop, StopReason};
 
-/// What one task's applies left waiting for a person elsewhere.
+/// Applies of one task that wait for a person outside this process.
 ///
 /// Runs add to it; the worker follows what they added.
 #[derive(Debug, Default)]
@@ -21,7 +21,7 @@ pub(crate) struct Elsewhere {
 
 #[derive(Debug, Default)]
 struct Known {
-    /// How many applies have begun; the last one's number.
+    /// Number of applies that have begun; the last one's number.
     applies: u64,
     /// The number of the apply that waits, unless a newer one has begun.
     open: Option<u64>,
@@ -50,7 +50,7 @@ impl Elsewhere {
         known.applies
     }
 
-    /// Whether what was applied last waits still.
+    /// Returns `true` if the newest apply waits still.
     pub(super) fn is_open(&self) -> bool {
         self.known().open.is_some()
     }
@@ -92,11 +92,11 @@ impl Following {
         }
     }
 
-    /// What following one came to; `None` when nothing is followed.
+    /// Waits for the result of the followed apply; `None` when nothing is followed.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future loses nothing.
+    /// Dropping the future loses nothing: the next call waits for the same applies.
     pub(super) async fn next(&mut self) -> Option<Result<()>> {
         self.applies.next().await
     }
@@ -108,6 +108,7 @@ impl Following {
         while let Some(result) = self.applies.next().await {
             ended.push(result);
         }
+        // The old one is spent; what is followed from now on needs another.
         self.stop = self.engine.child();
         ended
     }
@@ -125,6 +126,8 @@ impl Run {
         let followed = self.retrying(&stop, || self.follow_ticket(&waits.ticket, &context)).await;
         self.elsewhere.ended(waits.number);
         let newest = self.elsewhere.is_newest(waits.number);
+        // An apply that gave way to a newer one has not failed. Without a newer one, somebody
+        // has discarded it in the other system, and the task is not as it should be.
         let result = match followed {
             Ok(Outcome::Superseded) if newest => Err(superseded()),
             Ok(Outcome::Superseded) => Ok(End::Superseded),
@@ -140,6 +143,7 @@ impl Run {
         let event = self.event(waits.start_time, &result);
         let event = Event { notes: context.notes.lines(), ..event };
         let mut batch = vec![Change::AddEvent(Box::new(event))];
+        // An older apply that ends late does not say what was applied last.
         if let Ok(End::Applied(_, inputs)) = &result
             && newest
         {

@@ -44,11 +44,11 @@ struct Open {
     _probe: Followed,
 }
 
-/// One answer, or why there is none yet; the watch goes on by itself, or is
-/// opened again.
+/// An answer, or why there is none yet; the watch goes on by itself, or is opened
+/// again.
 pub(crate) type Answer = Result<Feed, WatchError>;
 
-/// How long a read that Consul refuses for good is left alone.
+/// Pause before a read that Consul has refused for good is tried again.
 const REOPEN: Duration = Duration::from_mins(1);
 
 impl Feeds {
@@ -63,6 +63,7 @@ impl Feeds {
         self.open.retain(|want, open| {
             let keep = wants.contains(want);
             if !keep {
+                // `SelectAll` has no way to take a stream out; an aborted one ends by itself.
                 open.stream.abort();
             }
             keep
@@ -85,6 +86,7 @@ impl Feeds {
             tokio::select! {
                 biased;
                 Some((want, answer)) = self.streams.next() => {
+                    // Such a watch has ended, but an operator may mend the cause: a token, a policy.
                     if answer.as_ref().is_err_and(WatchError::is_fatal) {
                         self.ended.insert(Arc::clone(&want), Instant::now() + REOPEN);
                     }
@@ -130,6 +132,7 @@ impl Feeds {
     }
 
     fn stream<Q: Query>(&mut self, want: Arc<Want>, query: Q, feed: fn(Arc<Q::Value>) -> Feed) {
+        // Shared with the probe, which looks at the watch between two polls of it.
         let watch = Arc::new(Mutex::new(self.watcher.watch(query)));
         let probe = self.health.follow(Probe::of(Arc::clone(&want), Arc::clone(&watch)));
         let named = Arc::clone(&want);

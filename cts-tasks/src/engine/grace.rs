@@ -16,6 +16,7 @@ impl Shared {
         work: impl FnOnce(RunContext) -> F + Send,
     ) -> Result<T> {
         let _working = Arc::clone(&self.working);
+        // The work sees a stop of its own, which comes only when its grace is over.
         let inner = Stop::new();
         let work = work(self.context(name, &inner));
         tokio::pin!(work);
@@ -24,6 +25,7 @@ impl Shared {
             reason = stop.stopped() => reason,
         };
         tracing::info!(task.name = %name, %reason, "waiting for the running task to end");
+        // No grace without leadership: the new leader may begin the same work at once.
         if reason != StopReason::LeadershipLost {
             tokio::select! {
                 done = &mut work => return done,
@@ -39,7 +41,7 @@ impl Shared {
         work.await
     }
 
-    /// What each call of a task's driver gets.
+    /// Builds the context of a call of a task's driver.
     pub(super) fn context(self: &Arc<Self>, task: &TaskName, stop: &Stop) -> RunContext {
         RunContext::new(stop.clone())
             .with_permit(Arc::clone(&self.options.permit))

@@ -6,7 +6,8 @@ use crate::{
     RunContext, Stop, TaskInputs, Waiting, WorkStep,
 };
 
-/// How often a plan is made anew that was out of date before it could be applied.
+/// Limit of plans for one run: a plan that was out of date before it could be
+/// applied is made again.
 const PLANS: usize = 3;
 
 /// The longest text of a plan that is kept while it waits, in bytes. A store
@@ -19,8 +20,8 @@ impl Run {
         self.shared.ledger.read(|state| state.plans.get(&self.task.name).cloned())
     }
 
-    /// Whether a plan waits that would do just what these inputs call for.
-    /// Any other that waits is discarded.
+    /// Returns `true` if a plan waits that would do just what these inputs call
+    /// for. Any other plan that waits is discarded.
     pub(super) async fn still_waits(&self, inputs: &InputsDigest, context: &RunContext) -> bool {
         let Some(plan) = self.waiting_plan() else { return false };
         let current = plan.waiting.as_ref().is_some_and(|waiting| waiting.inputs == *inputs);
@@ -33,7 +34,7 @@ impl Run {
         false
     }
 
-    /// Takes the plan that waits away, as somebody decided. The next run plans anew.
+    /// Takes the plan that waits away, as somebody decided. The next run plans again.
     ///
     /// # Errors
     ///
@@ -102,6 +103,7 @@ impl Run {
         let (_, digest) = self.take_inputs();
         let plan = self.waiting_plan().filter(|plan| plan.id == *id);
         let waiting = plan.and_then(|plan| plan.waiting);
+        // Approved were the changes for those inputs, and not whatever there is by now.
         if waiting.is_none_or(|waiting| waiting.inputs != digest) {
             return Ok(End::OutOfDate);
         }
@@ -111,7 +113,8 @@ impl Run {
     }
 }
 
-/// What is left behind of a plan that cannot be discarded hinders nothing.
+/// Discards a plan. A failure is logged only: the leftovers of a plan that cannot
+/// be discarded hinder nothing.
 pub(super) async fn discard(run: &Run, plan: &PlanId, context: &RunContext) {
     if let Err(error) = run.driver.discard(plan, context).await {
         tracing::warn!(

@@ -13,13 +13,13 @@ use consul_watch::{
 
 use super::want::Want;
 
-/// How many failures in a row upstream bears before it gives a dependency up.
-/// Ours never gives up, but says from then on that it is not healthy.
+/// Number of failures in a row that upstream bears before it gives a dependency up.
+/// This engine never gives up, but reports itself unhealthy from then on.
 ///
 /// Source: Consul-Terraform-Sync 0.9, retries 0 to 8 of a view.
 const BEARABLE: u32 = 9;
 
-/// Whether what tasks need of Consul can be read.
+/// The state of all reads that tasks need of Consul.
 ///
 /// It looks at the watches themselves; one that its task dropped is forgotten.
 #[derive(Debug, Default)]
@@ -64,7 +64,8 @@ const MANY: usize = 128;
 const MORE: usize = 50;
 
 impl Load {
-    /// Whether to tell now that there are `watched` different things.
+    /// Decides if the log mentions now that there are `watched` different things,
+    /// and notes the number if so.
     fn is_worth_a_word(&mut self, watched: usize) -> bool {
         if watched <= MANY {
             self.told = 0;
@@ -95,7 +96,7 @@ impl Probe {
         Self { want, state: Box::new(state) }
     }
 
-    /// What is wrong, for a person.
+    /// Describes the problem for a person; `None` if there is none.
     fn complaint(&self) -> Option<String> {
         let state = (self.state)();
         let error = error_chain(state.last_error.as_ref()?.cause());
@@ -153,6 +154,7 @@ impl Health {
     ///
     /// What cannot be read, for a person.
     pub(crate) fn check(&self) -> Result<(), String> {
+        // Copied, because each look locks a watch, which its task may hold for long.
         let probes: Vec<_> = self.lock().probes.values().map(Arc::clone).collect();
         probes.iter().find_map(|probe| probe.complaint()).map_or(Ok(()), Err)
     }

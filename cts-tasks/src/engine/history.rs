@@ -12,14 +12,15 @@ use tokio::{sync::watch, time::Instant};
 use super::Engine;
 use crate::{Change, StreamEvent, StreamEventKind, TaskName};
 
-/// How many are kept for those who come back after a while.
+/// Number of events that are kept for those who come back after a while.
 const KEPT: usize = 1024;
 
-/// How many bytes of text they hold at most, besides the newest: an error may be long.
+/// Limit of the text that kept events hold, in bytes, not counting the newest: an
+/// error may be long.
 const KEPT_TEXT: usize = 4 << 20;
 
-/// How long somebody who follows may be away between two requests, and still be taken for
-/// somebody who follows.
+/// Time for which somebody who follows may be away between two requests and still
+/// count as following.
 const AWAY: Duration = Duration::from_secs(10);
 
 /// The newest things that happened. Ids begin with the time of the process's start, so that
@@ -108,8 +109,8 @@ pub struct Follower {
 
 impl Engine {
     /// Follows what happens to tasks: runs that end, plans that wait, tasks that come and
-    /// go, progress. With `after`, the id of something earlier, what came since is told
-    /// first, as far as it is kept: the newest 1,024.
+    /// go, progress. With `after`, the id of something earlier, what came since is
+    /// given first, as far as it is kept: the newest 1,024.
     pub fn follow(&self, after: Option<u64>) -> Follower {
         let newest = self.shared.ledger.history.newest.subscribe();
         let after = after.unwrap_or_else(|| *newest.borrow());
@@ -130,6 +131,7 @@ impl Follower {
     /// Nothing is lost when the future is dropped.
     pub async fn next(&mut self) -> Vec<StreamEvent> {
         loop {
+            // Before the look, so that an event which comes after it wakes the wait below.
             self.newest.mark_unchanged();
             let events = self.engine.shared.ledger.history.after(self.after);
             if let Some(last) = events.last() {

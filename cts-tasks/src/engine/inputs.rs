@@ -29,14 +29,15 @@ impl Views {
     }
 }
 
-/// What the module of a task would get now, and what it got when it was last applied.
+/// The current inputs of a task's module, beside those that were last applied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CurrentInputs {
-    /// What it would get now, with its digest; `None` until Consul has answered everything
-    /// once, and of a disabled task.
+    /// Current inputs with their digest; `None` until Consul has answered
+    /// everything once, and of a disabled task.
     pub now: Option<(TaskInputs, InputsDigest)>,
-    /// What was last applied; `None` when nothing was, as far as the store knows.
+    /// Inputs that were last applied; `None` when nothing was, as far as the store
+    /// knows.
     pub applied: Option<AppliedInputs>,
 }
 

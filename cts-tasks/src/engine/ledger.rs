@@ -78,6 +78,7 @@ impl Ledger {
         if batch.is_empty() {
             return Ok(());
         }
+        // Batches in another order than the store's would make the copy differ from it.
         let _one_at_a_time = self.committing.lock().await;
         let mut backoff = Backoff::default();
         while let Err(error) = self.store.commit(batch).await {

@@ -5,10 +5,10 @@ use consul_watch::error_chain;
 use super::{guarded::discard, run::Run};
 use crate::{Change, Changes, Error, Outcome, Result, RunContext, Stop, WorkStep};
 
-/// What is done before a deleted task is forgotten.
+/// The steps before a deleted task is forgotten.
 pub(super) struct Removal {
     pub(super) run: Run,
-    /// Whether its infrastructure is destroyed, too.
+    /// `true` if the task's infrastructure is destroyed, too.
     pub(super) destroy: bool,
 }
 
@@ -16,7 +16,7 @@ impl Removal {
     /// Discards the plan that waits, and destroys what is to be destroyed.
     ///
     /// The task is disabled before the first resource goes, so that whatever
-    /// happens then, nothing makes it anew.
+    /// happens then, nothing creates it again.
     ///
     /// # Errors
     ///

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// How often a failed step is tried again, and after which delays.
+/// A limit of retries for a failed step.
 ///
 /// The delay before retry `n`, counted from 0, is `2^n` seconds and a random
 /// part of up to half of that, and never more than 15 minutes.
@@ -21,7 +21,7 @@ const LONGEST: Duration = Duration::from_mins(15);
 impl Retry {
     /// No second try.
     pub const NEVER: Self = Self { limit: Some(0) };
-    /// What a daemon grants a task: three tries in all.
+    /// The retries of a task in a daemon: three tries in all.
     pub const TASK: Self = Self { limit: Some(2) };
 
     /// The delay before retry `attempt`, counted from 0; `None` when there is

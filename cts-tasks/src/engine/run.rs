@@ -23,7 +23,7 @@ use crate::{
     TaskInputs, error::SUPERSEDED, measure,
 };
 
-/// One run of one task: apply with all retries, and the event that tells of it.
+/// A run of one task: apply with all retries, and the event that reports it.
 pub(crate) struct Run {
     pub(crate) task: Task,
     pub(crate) driver: Arc<dyn Driver>,
@@ -32,19 +32,19 @@ pub(crate) struct Run {
     pub(crate) retry: Retry,
     /// A run with nothing new is an event, but no apply.
     pub(crate) only_if_dirty: bool,
-    /// What is committed together with the event of a run that succeeds.
+    /// A change to commit together with the event of a run that succeeds.
     pub(crate) also_commit: Option<Change>,
-    /// Whether a run that fails is an event, too.
+    /// `true` if a run that fails is an event, too.
     pub(crate) record_failure: bool,
     /// Given when the task is deleted: what runs may end, nothing more begins.
     pub(crate) retired: CancellationToken,
     /// The plan that somebody approved; without it the newest inputs count.
     pub(crate) approved: Option<PlanId>,
-    /// What waits for a person elsewhere.
+    /// Applies that wait for a person outside this process.
     pub(crate) elsewhere: Arc<Elsewhere>,
 }
 
-/// How a run ended that did not fail.
+/// The ways in which a run ends that did not fail.
 #[derive(Debug)]
 pub(super) enum End {
     /// Real infrastructure is in line with the inputs of this digest.
@@ -59,7 +59,7 @@ pub(super) enum End {
     OutOfDate,
     /// A person has to act elsewhere; the number is the apply's.
     Elsewhere { number: u64, ticket: String, inputs: InputsDigest },
-    /// What waited for a person elsewhere gave way to something newer.
+    /// An apply that waited for a person elsewhere gave way to a newer one.
     Superseded,
 }
 
@@ -118,22 +118,28 @@ impl Run {
         let _turn = self.turn(&stop).await?;
         // The first step is set again where it is done.
         let _working = self.shared.work.begin(&self.task.name, WorkStep::Apply);
+        // After the turn: the wait for it is not part of the run's duration.
         let (start_time, started) = (Local::now(), Instant::now());
         let mut result = match &self.approved {
             Some(plan) => self.apply_approved(plan, &context).await,
             None => self.attempts(&context, &stop).await,
         };
+        // The approved plan is not the right one any more: the run plans again, and its answer
+        // says that the approval did not count.
         let out_of_date = matches!(result, Ok(End::OutOfDate));
         if out_of_date {
             result = self.attempts(&context, &stop).await;
         }
         measure::ran(&self.task.name, outcome(&result), started.elapsed());
         if result.is_err() {
+            // The inputs were taken and not applied, so the next trigger has to run with them.
             self.view().mark_dirty();
         }
+        // Cut off and not failed: no event, and whoever may act next runs the task.
         if let Err(Error::Stopped { .. } | Error::NotPermitted { .. }) = result {
             return result.map(drop);
         }
+        // Stored before anybody hears of the end, which a crash then cannot take back.
         let batch = self.batch(start_time, &result, &context).await;
         self.shared.ledger.commit(&batch, &stop).await?;
         match result? {
@@ -152,7 +158,8 @@ impl Run {
         }
     }
 
-    /// What the store is told of the run, all or nothing.
+    /// Collects the changes of the state that the run leads to, for a commit of all
+    /// or nothing.
     async fn batch(
         &self,
         start_time: DateTime<Local>,
@@ -310,8 +317,8 @@ impl Run {
         })
     }
 
-    /// What an apply came to; `None` if nothing was applied because the plan
-    /// is not the right one.
+    /// Judges the outcome of an apply; `None` if nothing was applied because the
+    /// plan is not the right one.
     pub(super) fn end(&self, number: u64, outcome: Outcome, inputs: InputsDigest) -> Option<End> {
         match outcome {
             Outcome::Superseded => None,
@@ -358,7 +365,7 @@ impl Run {
     }
 }
 
-/// Nothing was applied, though nothing newer is there; another try plans anew.
+/// Nothing was applied, though nothing newer is there; another try plans again.
 pub(super) fn superseded() -> Error {
     Error::Driver { message: SUPERSEDED.to_owned(), retryable: true, source: None }
 }
@@ -366,9 +373,9 @@ pub(super) fn superseded() -> Error {
 /// The failures of one step's tries.
 #[derive(Default)]
 struct Failures {
-    /// What the last try failed with, alone.
+    /// Failure of the last try, alone.
     last: Option<String>,
-    /// What all failed with, the newest first.
+    /// Failures of all tries, the newest first.
     all: String,
 }
 
@@ -390,7 +397,7 @@ impl Failures {
     }
 }
 
-/// How a run ended, as it is counted.
+/// Names the outcome of a run as metrics count it.
 fn outcome(result: &Result<End>) -> &'static str {
     match result {
         Ok(End::Applied(Outcome::Unchanged, _) | End::NothingNew) => "unchanged",

@@ -38,6 +38,7 @@ impl Settling {
     /// Expects instances of a read to come, or to go, within a second.
     pub(crate) fn expect(&mut self, want: Arc<Want>, instances: bool, now: Instant) {
         let until = now + SETTLE;
+        // Not moved by names that come later: the wait has to end.
         self.held_until.get_or_insert(until);
         self.expected.insert(want, Expected { instances, until, missed: false });
     }
@@ -53,6 +54,7 @@ impl Settling {
     /// Notes that a run takes what there is.
     pub(crate) fn run_begins(&mut self) {
         self.held_until = None;
+        // They stay expected: their answers within the second call for one more run.
         self.expected.values_mut().for_each(|expected| expected.missed = true);
     }
 

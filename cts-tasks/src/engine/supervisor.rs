@@ -29,12 +29,12 @@ pub(crate) struct Supervisor {
     /// The engine's own stop, which this ends itself after an error.
     stop: Stop,
     jobs: JoinSet<Done>,
-    /// Whose job each is.
+    /// Task names of the jobs, by job id.
     names: HashMap<Id, TaskName>,
     slots: BTreeMap<TaskName, Slot>,
     /// Tasks of the configuration or the store that have not run yet.
     first: VecDeque<Task>,
-    /// The one whose turn it is.
+    /// The first run that is under way; the others wait.
     first_running: Option<TaskName>,
     result: Result<()>,
 }
@@ -43,14 +43,14 @@ pub(crate) struct Supervisor {
 const REVIVAL: Duration = Duration::from_secs(1);
 
 enum Slot {
-    /// Its worker is being made, or it is only looked at.
+    /// The worker is being made, or the task is only inspected.
     Starting,
     Running(Handle),
-    /// Its worker has ended, and the store is told so.
+    /// The worker has ended, and the store is being informed.
     Leaving,
 }
 
-/// What a job came to.
+/// The results of jobs.
 enum Done {
     First { worker: Result<Box<Worker>> },
     Created { name: TaskName, worker: Result<Box<Worker>>, reply: Reply<()> },
@@ -91,6 +91,7 @@ impl Supervisor {
                 },
                 Some(order) = orders.recv(), if !stopping => self.obey(order),
                 _ = self.stop.stopped(), if !stopping => {}
+                // Only after the stop, when the last job has ended.
                 else => return self.result,
             }
         }
@@ -218,6 +219,7 @@ impl Supervisor {
                 self.end_with(result.map(drop));
             }
             Done::Deleted { name, result } => {
+                // A new task may have taken the name since the state no longer has this one.
                 if matches!(self.slots.get(&name), Some(Slot::Leaving)) {
                     self.slots.remove(&name);
                 }
@@ -306,6 +308,7 @@ impl Supervisor {
     /// Takes a name that no task has, nor one that is being made or deleted.
     fn reserve(&mut self, name: &TaskName) -> Result<()> {
         let kept = self.engine.state(|state| state.tasks.iter().any(|known| known.name == *name));
+        // A task that is leaving has its name until the state has forgotten it: `kept` tells.
         let free = matches!(self.slots.get(name), None | Some(Slot::Leaving));
         if kept || !free {
             return Err(Error::TaskExists { task: name.clone() });
@@ -323,7 +326,7 @@ impl Supervisor {
         }
     }
 
-    /// Stores that a task is to go before anybody is told so: whoever leads
+    /// Stores that a task is to go before that is acknowledged to anybody: whoever leads
     /// after a crash carries the deletion out.
     fn mark(&mut self, name: TaskName, spare: bool, reply: Reply<()>) {
         let (engine, stop) = (self.engine.clone(), self.stop.clone());
@@ -343,7 +346,10 @@ impl Supervisor {
                 let put = Change::PutTask(Box::new(task));
                 if first_run == FirstRun::Now && worker.is_enabled() {
                     let mut run = worker.run(Retry::NEVER, false);
+                    // In one commit with the event of its run: a task exists with its first success or
+                    // not at all.
                     run.also_commit = Some(put);
+                    // An event would outlive the task that was not created.
                     run.record_failure = false;
                     run.finish(&stop).await?;
                 } else {

@@ -23,7 +23,7 @@ pub struct UnderWay {
     pub progress: Option<String>,
 }
 
-/// What a driver is asked for.
+/// The step that a driver is working on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]

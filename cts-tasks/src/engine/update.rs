@@ -12,7 +12,7 @@ pub(crate) struct Update {
 }
 
 impl Update {
-    /// Prepares the task's driver anew if it was disabled, runs the task if
+    /// Prepares the task's driver again if it was disabled, runs the task if
     /// that is asked for, and then stores the change; so if either fails, the
     /// task stays as it was.
     ///

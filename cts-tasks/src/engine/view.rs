@@ -36,7 +36,7 @@ pub(crate) struct View {
     /// `true` once everything wanted had been answered at some time.
     ready: bool,
     settling: Settling,
-    /// What the newest run took, and what was last applied of that.
+    /// Inputs of the newest run; `applied` holds those that were applied last.
     taken: Option<(TaskInputs, InputsDigest)>,
     applied: Option<(TaskInputs, InputsDigest)>,
 }
@@ -52,7 +52,7 @@ pub(crate) struct Update {
     pub(crate) wants_changed: bool,
 }
 
-/// One selection of the task's.
+/// A selection of the task's, with the dependencies it consists of.
 #[derive(Debug)]
 struct Part {
     selection: Selection,
@@ -149,11 +149,13 @@ impl View {
 
     /// Takes an answer. What is no longer wanted afterwards is forgotten.
     pub(crate) fn update(&mut self, want: &Arc<Want>, feed: &Feed, now: Instant) -> Update {
+        // Only names begin or cease to match a regular expression.
         let wants_changed = matches!(feed, Feed::Names(_));
         let before = self.latest.insert(Arc::clone(want), feed.clone());
         self.missing.remove(want);
         let gone = if wants_changed { self.forget_unwanted() } else { Latest::new() };
         self.dirty = true;
+        // For good: a name that begins to match later must not hold up all runs.
         self.ready = self.ready || self.is_complete();
         for part in &mut self.parts {
             part.selection.keep(want, feed, &gone);

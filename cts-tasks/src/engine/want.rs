@@ -4,20 +4,20 @@ use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use consul_watch::types::{KvPair, ServiceEntry};
 
-/// One thing of Consul's that a task needs. Tasks that want the same share one watch.
+/// A dependency on Consul. Tasks with the same dependency share a watch.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Want {
     /// The instances of one service; with `passing` only those that are healthy.
     Instances { name: String, datacenter: String, namespace: String, filter: String, passing: bool },
     /// All service names with their tags.
     Names { datacenter: String, namespace: String, node_meta: BTreeMap<String, String> },
-    /// One key.
+    /// A key of the KV store.
     Key { path: String, datacenter: String, namespace: String },
     /// All keys with a prefix.
     Prefix { path: String, datacenter: String, namespace: String },
 }
 
-/// What Consul last answered to a [`Want`].
+/// Consul's last answer to a [`Want`].
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Feed {
     Instances(Arc<Vec<ServiceEntry>>),

@@ -53,7 +53,7 @@ pub(crate) struct Worker {
     setback: Option<Setback>,
 }
 
-/// What makes a task run.
+/// The causes of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Trigger {
     Change,
@@ -62,17 +62,17 @@ enum Trigger {
     Again,
 }
 
-/// How a worker's watch ended.
+/// The ways in which a worker's watch ends.
 pub(crate) enum Left {
     /// The engine stops; the task stays in the store.
     Stopped,
-    /// The task is deleted; the store has yet to be told.
+    /// The task is deleted; the store still has it.
     Deleted,
     /// The task was to be deleted and could not be; it is watched on.
     Stays(Box<Worker>),
 }
 
-/// What a worker does as soon as nothing runs.
+/// Work that is done as soon as nothing runs.
 #[derive(Default)]
 struct Due {
     replacement: Option<Replacement>,
@@ -80,7 +80,7 @@ struct Due {
     drift_check: bool,
 }
 
-/// What makes a worker do something by itself.
+/// The timers after which a worker acts by itself.
 struct Timers {
     started: Instant,
     buffer: BufferTimer,
@@ -260,8 +260,8 @@ impl Worker {
         self.run(Retry::NEVER, false).finish(stop).await
     }
 
-    /// Whether the last run succeeded, with the inputs that there are now. If
-    /// so, they are nothing new any more.
+    /// Returns `true` if the last run succeeded with the present inputs. If so,
+    /// they are taken, and call for no further run.
     fn is_as_applied(&self) -> bool {
         let mut view = self.view();
         let Some((_, digest)) = view.inputs() else { return false };
@@ -272,13 +272,14 @@ impl Worker {
             applied && newest.is_some_and(|event| event.success)
         });
         if is {
+            // Taken, so that nothing counts as new before Consul's next answer.
             drop(view.take_inputs());
             drop(view.mark_applied(&digest));
         }
         is
     }
 
-    /// What a run would change now.
+    /// Plans a run with the present inputs, without applying it.
     ///
     /// # Errors
     ///
@@ -304,7 +305,7 @@ impl Worker {
         self.task.enabled
     }
 
-    /// Runs the task whenever its condition says so, and does what it is told,
+    /// Runs the task whenever its condition says so, and handles commands,
     /// until the stop or until the task is deleted. What runs then may end.
     ///
     /// Changes that come in during a run lead to exactly one more. An apply
@@ -326,6 +327,7 @@ impl Worker {
         self.follow_wants();
         loop {
             if !busy {
+                // The run that has just ended may have left an apply that waits for a person.
                 following.take_up(&self.elsewhere, || self.run(self.shared.options.retry, false));
                 if self.retired.is_cancelled() {
                     self.abandon(&mut following, StopReason::TaskDeleted).await?;
@@ -349,6 +351,8 @@ impl Worker {
             let settled = due.trigger.and_then(|_| self.view().holds(Instant::now()));
             let again = self.again_at().filter(|_| !busy && due.trigger.is_none());
             tokio::select! {
+                // In this order: the end of a run and orders come before answers of Consul, of which
+                // there may always be another.
                 biased;
                 Some(done) = &mut running, if busy => {
                     busy = false;
@@ -361,11 +365,14 @@ impl Worker {
                         self.abandon(&mut following, StopReason::TaskChanged).await?;
                     }
                     if settled == Settled::Replaced {
+                        // Another configuration may call for a run though nothing in Consul has changed.
                         timers = Timers::of(&self);
                         due.trigger = Some(Trigger::Change);
                     }
                 }
                 Some(result) = following.next() => self.settle_run(result)?,
+                // What runs has its own grace after the stop, and the loop waits for it: see
+                // `Shared::with_grace`.
                 _ = stop.stopped(), if !busy => {}
                 () = orders.retired.cancelled(), if !busy || readying.is_undisturbed() => {
                     readying.interrupt(StopReason::TaskDeleted);
@@ -449,12 +456,14 @@ impl Worker {
         if self.take(want, &feed) {
             timers.change();
         }
+        // The next try to get ready could not begin without this answer: no need to wait for
+        // its pause.
         if !self.ready && !was_complete && self.view().is_complete() {
             due.trigger = Some(Trigger::Change);
         }
     }
 
-    /// Ends what waits for a person elsewhere; a task that goes on applies it anew.
+    /// Ends what waits for a person elsewhere; a task that goes on applies it again.
     async fn abandon(&mut self, following: &mut Following, reason: StopReason) -> Result<()> {
         for result in following.end(reason).await {
             self.settle_run(result)?;
@@ -470,6 +479,7 @@ impl Worker {
         timers: &mut Timers,
         stop: &Stop,
     ) -> Option<BoxFuture<'static, Done>> {
+        // First, for a run with the old configuration would be in vain.
         if let Some(replacement) = due.replacement.take() {
             return Some(replacement.finish(self.run(Retry::NEVER, false), stop.clone()).boxed());
         }
@@ -501,6 +511,8 @@ impl Worker {
                 if let Some(error) = error.concerning_all() {
                     return Err(error);
                 }
+                // What is left of the infrastructure must not be built up again before somebody
+                // deletes the task once more.
                 self.task.enabled = false;
                 Ok(Left::Stays(Box::new(self)))
             }
@@ -543,6 +555,7 @@ impl Worker {
 
     /// Takes an answer; returns whether it triggers.
     fn take(&mut self, want: &Arc<Want>, feed: &Feed) -> bool {
+        // A guard that borrows `self` would lock `feeds`, which change below.
         let view = Arc::clone(&self.view);
         let mut view = view.lock().unwrap_or_else(PoisonError::into_inner);
         let update = view.update(want, feed, Instant::now());

@@ -90,14 +90,15 @@ enum Subcommands {
     Validate(ConfigurationFlags),
 }
 
-/// What the parser knows of commands and flags, for help and completion.
+/// Builds the parser of commands and flags, from which help and completion are
+/// made.
 pub(crate) fn grammar(program: &Program) -> clap::Command {
     let mut grammar = CommandLine::command().name(program.name).about(program.about);
     grammar.build();
     grammar
 }
 
-/// What `-version` prints.
+/// Returns the text that `-version` prints.
 pub(crate) fn version(program: &Program) -> String {
     let mut text = format!("{} v{}", program.name, program.version);
     for compatible in &program.compatible {

@@ -16,7 +16,7 @@ use crate::program::{
     print,
 };
 
-/// Which tasks a command can be about.
+/// The tasks that a command can be about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wanted {
     All,
@@ -85,8 +85,8 @@ pub(crate) fn tasks(wanted: Wanted) -> Vec<String> {
     runtime.ok().and_then(|runtime| runtime.block_on(asked)).unwrap_or_default()
 }
 
-/// What the word at the end of `line` can become. `tasks` is asked for the
-/// names of tasks where one belongs.
+/// Returns the possible completions of the word at the end of `line`. `tasks` is
+/// asked for the names of tasks where one belongs.
 pub(crate) fn candidates(
     program: &Program,
     line: &str,
@@ -138,7 +138,7 @@ fn flags(command: &clap::Command) -> Vec<String> {
         .collect()
 }
 
-/// Whether the word after the flag `word` is its value.
+/// Returns `true` if the word after the flag `word` is its value.
 fn takes_value(command: &clap::Command, word: &str) -> bool {
     let name = word.trim_start_matches('-');
     command

@@ -10,7 +10,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use consul_watch::{Client, error_chain, watch::WatcherBuilder};
+use consul_watch::{Client, Clock as _, SystemClock, error_chain, watch::WatcherBuilder};
 use nix::sys::resource::{Resource, getrlimit};
 
 use super::{
@@ -87,7 +87,7 @@ async fn doctor(
     Ok(if missing { Exit::Unhealthy } else { Exit::Ok })
 }
 
-/// Whether Consul answers, and whether the token may do what is done with it.
+/// Checks that Consul answers, and that the token may do what is done with it.
 async fn consul(loaded: &Loaded, findings: &mut Findings) {
     let (check, address) = ("consul", &loaded.config.consul.address);
     let client = match Client::new(loaded.config.consul.client_config()) {
@@ -118,11 +118,11 @@ async fn consul(loaded: &Loaded, findings: &mut Findings) {
 
 /// Compares this machine's clock with Consul's.
 async fn clock(client: &Client, findings: &mut Findings) {
-    let before = SystemTime::now();
+    let before = SystemClock.now();
     let Ok(Ok(Some(there))) = tokio::time::timeout(PATIENCE, client.server_time()).await else {
         return findings.add("clock", Verdict::Unchecked, "Consul's answer does not tell the time");
     };
-    let (result, detail) = compared(before, there, SystemTime::now());
+    let (result, detail) = compared(before, there, SystemClock.now());
     findings.add("clock", result, detail);
 }
 
@@ -173,7 +173,7 @@ async fn connections(client: &Client, configured: Option<u16>, findings: &mut Fi
     findings.add("connections", result, detail);
 }
 
-/// What the driver finds, and whether it takes the tasks.
+/// Checks the driver, and that it accepts the tasks.
 async fn driver(loaded: &Loaded, findings: &mut Findings) {
     let label = &loaded.config.driver.label;
     match tokio::time::timeout(PATIENCE, loaded.driver.check()).await {
@@ -220,7 +220,7 @@ async fn tasks_in_scratch(loaded: &Loaded, findings: &mut Findings) {
     }
 }
 
-/// Whether modules that are folders are there.
+/// Checks that modules which are folders exist.
 fn modules(tasks: &[Task], findings: &mut Findings) {
     for task in tasks {
         let local = ["/", "./", "../"].iter().any(|start| task.module.starts_with(start));
@@ -236,7 +236,8 @@ fn modules(tasks: &[Task], findings: &mut Findings) {
     }
 }
 
-/// Whether the working directory can be made and written, and the port is free.
+/// Checks that the working directory can be made and written, and that the port is
+/// free.
 fn files(loaded: &Loaded, findings: &mut Findings) {
     let config = &loaded.config;
     let folder = config.working_dir.ancestors().find(|folder| folder.exists());

@@ -1,6 +1,9 @@
+//! The exit codes of the program: upstream's, and those of what upstream cannot do.
+//! Scripts decide by them, so that none may change its meaning.
+
 use std::process::ExitCode;
 
-/// How the process ends.
+/// The exit codes of the process.
 ///
 /// Source: Consul-Terraform-Sync 0.9, exit codes of `command`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

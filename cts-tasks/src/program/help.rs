@@ -23,7 +23,7 @@ pub(crate) fn of(program: &Program, arguments: &[OsString]) -> String {
     lines.join("\n")
 }
 
-/// How the command that `arguments` begin with is used, in two lines.
+/// Returns the usage of the command that `arguments` begin with, in two lines.
 pub(crate) fn hint(program: &Program, arguments: &[OsString]) -> String {
     let usage = usage(program, &mut addressed(program, arguments));
     format!("{usage}\nWith -help it shows its options.")
@@ -87,7 +87,7 @@ fn sentence(text: &str) -> String {
     format!("{}.", text.trim_end_matches('.'))
 }
 
-/// What stands for the value of a flag that takes one.
+/// Returns the placeholder of a flag's value, for a flag that takes one.
 fn placeholder(argument: &clap::Arg) -> String {
     if !argument.get_action().takes_values() {
         return String::new();

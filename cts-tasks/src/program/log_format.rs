@@ -1,3 +1,6 @@
+//! The two formats of log lines, upstream's text and JSON, and the spans' fields that
+//! both need.
+
 use std::fmt;
 
 use chrono::Local;
@@ -289,7 +292,7 @@ mod tests {
         String::from_utf8(sink.0.lock().unwrap().clone()).unwrap()
     }
 
-    /// What is logged, without the time.
+    /// Returns the logged text, without the time.
     fn logged(log: impl FnOnce()) -> String {
         let text = written(Hclog, log);
         let (time, rest) = text.split_once(' ').unwrap();

@@ -14,12 +14,12 @@ use crate::program::{
     syslog::Syslog,
 };
 
-/// What is logged, and how.
+/// The level, format and destinations of the log.
 pub(crate) struct LogOptions<'a> {
     pub(crate) level: LogLevel,
     /// The crates whose lines of that level are written.
     pub(crate) targets: &'a [String],
-    /// One JSON object on each line, rather than upstream's lines.
+    /// `true` for one JSON object on each line, rather than upstream's lines.
     pub(crate) json: bool,
     /// Lines go there too, always in upstream's form.
     pub(crate) syslog: Option<&'a SyslogConfig>,

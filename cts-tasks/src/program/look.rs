@@ -31,7 +31,7 @@ fn time(time: DateTime<Local>) -> String {
     time.format("%Y-%m-%d %H:%M:%S %z").to_string()
 }
 
-/// How long a run took.
+/// Returns the duration of a run.
 fn took(event: &Event) -> Duration {
     (event.end_time - event.start_time).to_std().unwrap_or_default()
 }
@@ -40,7 +40,7 @@ fn seconds(duration: Duration) -> String {
     format!("{:.1}s", duration.as_secs_f64())
 }
 
-/// What a run came to, in one word.
+/// Names the outcome of a run in one word.
 fn result(event: &Event) -> &'static str {
     match (event.success, &event.waiting_plan) {
         (true, _) => "successful",
@@ -49,7 +49,7 @@ fn result(event: &Event) -> &'static str {
     }
 }
 
-/// How much a run changed: `+2 ~0 -1`.
+/// Formats the counts of a run's changes: `+2 ~0 -1`.
 fn counted(changes: &Changes) -> String {
     format!("+{} ~{} -{}", changes.add, changes.change, changes.destroy)
 }

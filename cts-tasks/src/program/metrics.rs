@@ -7,7 +7,7 @@ use metrics::{describe_gauge, gauge};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use metrics_process::Collector;
 
-/// How often samples are summed up that nobody has asked for.
+/// Interval at which samples that nobody has asked for are summed up.
 const UPKEEP: Duration = Duration::from_mins(1);
 
 const BUILD_INFO: &str = "cts_build_info";
@@ -42,7 +42,7 @@ impl Metrics {
         Ok(Self(handle))
     }
 
-    /// What the API serves.
+    /// Returns the metrics that the API serves.
     pub(crate) fn exposition(&self) -> Exposition {
         let handle = self.0.clone();
         Exposition::new(move || {

@@ -7,16 +7,16 @@ use std::io::{self, Write};
 /// Source: Consul-Terraform-Sync 0.9, `command/meta.go`.
 const WIDTH: usize = 78;
 
-/// Where commands write to, and read answers from.
+/// The streams that commands write to, and read answers from.
 pub(crate) struct Terminal<'a> {
     pub(crate) input: &'a mut (dyn io::BufRead + Send),
     pub(crate) output: &'a mut (dyn Write + Send),
     pub(crate) errors: &'a mut (dyn Write + Send),
-    /// Whether somebody watches `errors`.
+    /// `true` if `errors` is a terminal that somebody watches.
     pub(crate) watched: bool,
 }
 
-/// What became of a question for approval.
+/// The result of a question for approval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Approval {
     /// The answer was `yes`.
@@ -72,7 +72,8 @@ impl Terminal<'_> {
         writeln!(self.errors, "==> {}", text.trim_start())
     }
 
-    /// What goes on while a command waits: indented for who watches, else as a line of a log.
+    /// Prints the progress of a waiting command: indented on a terminal, else as a
+    /// line of a log.
     pub(crate) fn progress(&mut self, task: &str, line: &str) -> io::Result<()> {
         if self.watched {
             return writeln!(self.errors, "    {line}");

@@ -116,10 +116,10 @@ pub(crate) fn start(program: &Program, flags: StartFlags, legacy: bool) -> Exit 
     exit
 }
 
-/// What the process is started for, as far as its cluster matters.
+/// The mode in which the process starts, as far as its cluster matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mode {
-    /// To run until it is told to stop.
+    /// To run until it is stopped.
     Daemon,
     /// To run every task once.
     Once,
@@ -127,7 +127,7 @@ enum Mode {
     Inspect,
 }
 
-/// What the daemon runs on besides its configuration.
+/// Collects the daemon's options beside its configuration.
 ///
 /// `reset_storage` is the flag of that name: stored tasks give way to those of
 /// the files.

@@ -12,7 +12,7 @@ use crate::config::SyslogConfig;
 use chrono::Local;
 use tracing_subscriber::fmt::MakeWriter;
 
-/// Where a system's log listens.
+/// Sockets on which a system's log listens.
 const SOCKETS: [&str; 3] = ["/dev/log", "/var/run/syslog", "/var/run/log"];
 
 /// The severity `NOTICE`, which every line has.
@@ -20,7 +20,8 @@ const SOCKETS: [&str; 3] = ["/dev/log", "/var/run/syslog", "/var/run/log"];
 /// Source: Consul-Terraform-Sync 0.9, `logging/logging.go`.
 const NOTICE: u8 = 5;
 
-/// What is longer is cut: a daemon refuses or cuts longer messages itself.
+/// Limit of a message in bytes; longer ones are cut, because a daemon refuses or
+/// cuts them itself.
 const MAX_MESSAGE: usize = 8 * 1024;
 
 /// The system's log. One datagram for each line, as in RFC 3164 on a local
@@ -74,7 +75,7 @@ impl Syslog {
         match socket.send(message.as_bytes()) {
             Ok(_) => Ok(()),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
-            // The daemon was started anew behind the same path.
+            // The daemon was started again behind the same path.
             Err(_) => {
                 *socket = connect(&self.path)?;
                 socket.send(message.as_bytes()).map(drop)

@@ -130,7 +130,7 @@ async fn with_progress<T: Send>(
     }
 }
 
-/// Which of upstream's two ways of telling a refusal a command has.
+/// The two ways in which upstream's commands word a refusal.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Wording {
     /// `request returned 404 status code with error: …`
@@ -169,7 +169,7 @@ fn reason(error: &client::Error, wording: Wording) -> String {
     }
 }
 
-/// What probably helps, if the error does not tell by itself.
+/// Returns advice on an error that does not give it by itself.
 fn help(error: &client::Error) -> Option<&'static str> {
     match error {
         client::Error::Transport { hint: None, .. } => Some(help_to_connect(error)),
@@ -222,7 +222,7 @@ fn unless_approved(
     }
 }
 
-/// What the plan is for, in upstream's words where the tool is Terraform.
+/// Announces a plan, in upstream's words where the tool is Terraform.
 fn generating_plan(program: &Program) -> String {
     let product = program.product;
     match program.tool {
@@ -231,7 +231,7 @@ fn generating_plan(program: &Program) -> String {
     }
 }
 
-/// What a run would do, as the driver tells it.
+/// Prints a preview of a run, as the driver describes it.
 fn show_plan(inspected: &client::Inspected, terminal: &mut Terminal<'_>) -> io::Result<()> {
     terminal.raw(inspected.plan.trim_matches('\n'))?;
     terminal.blank()?;

@@ -209,7 +209,7 @@ pub async fn a_plan_that_nobody_made_is_superseded(fixture: &dyn DriverFixture) 
     driver.discard(&unknown, &RunContext::default()).await.expect("an unknown id is no error");
 }
 
-/// What was discarded is gone.
+/// Checks that a plan which was discarded is gone.
 pub async fn a_plan_that_was_discarded_is_superseded(fixture: &dyn DriverFixture) {
     let driver = prepared(fixture).await;
     let planned = plan(&*driver, &fixture.inputs(1), PlanPurpose::Apply).await;
@@ -245,7 +245,7 @@ pub async fn a_plan_that_is_held_after_a_restart_can_be_applied(fixture: &dyn Dr
     }
 }
 
-/// Everything is destroyed, at most once, and can be made anew.
+/// Everything is destroyed, at most once, and can be created again.
 pub async fn what_was_destroyed_can_be_applied_anew(fixture: &dyn DriverFixture) {
     let driver = prepared(fixture).await;
     let context = RunContext::default();
@@ -279,7 +279,7 @@ pub async fn a_stop_ends_every_call_and_changes_nothing(fixture: &dyn DriverFixt
     assert!(changes.add >= 2, "{changes:?}");
 }
 
-/// Who may not act changes nothing outside.
+/// Checks that a driver without a permit changes nothing outside.
 pub async fn without_a_permit_nothing_is_changed(fixture: &dyn DriverFixture) {
     let driver = prepared(fixture).await;
     let denied = RunContext::default().with_permit(Arc::new(Denied));
@@ -298,7 +298,8 @@ pub async fn without_a_permit_nothing_is_changed(fixture: &dyn DriverFixture) {
     assert!(is_in_line(&*driver, &inputs).await);
 }
 
-/// What was changed behind the driver's back is told, and left alone.
+/// Checks that drift, a change behind the driver's back, is reported and left
+/// alone.
 pub async fn drift_is_found_and_not_repaired(fixture: &dyn DriverFixture) {
     let driver = prepared(fixture).await;
     let inputs = fixture.inputs(2);
@@ -348,7 +349,7 @@ async fn holds(driver: &dyn Driver, id: &PlanId) -> bool {
     driver.holds(id, &RunContext::default()).await.expect("it can tell what it holds")
 }
 
-/// What was changed, or `None` if nothing was.
+/// Applies `inputs` and returns the changes; `None` if nothing was changed.
 async fn apply(driver: &dyn Driver, inputs: &TaskInputs) -> Option<Changes> {
     let request = ApplyRequest::Inputs(inputs);
     let begun = driver.apply(request, &RunContext::default()).await.expect("it can apply");

@@ -58,7 +58,7 @@ struct Failure {
     retryable: bool,
 }
 
-/// One call of a driver.
+/// A recorded call of a driver.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Call {
@@ -165,7 +165,8 @@ impl RecordingDriver {
         lock(&self.shared.failures).entry(task.to_owned()).or_default().push_back(failure);
     }
 
-    /// How many failures of [`RecordingDriver::fail_next`] are still to come.
+    /// Returns the number of failures of [`RecordingDriver::fail_next`] that are
+    /// still to come.
     pub fn failures_left(&self, task: &str) -> usize {
         lock(&self.shared.failures).get(task).map_or(0, VecDeque::len)
     }
@@ -269,7 +270,8 @@ impl ForTask {
         }
     }
 
-    /// What [`RecordingDriver::fail_next`] asked for.
+    /// Returns the failure that [`RecordingDriver::fail_next`] has ordered, if one
+    /// is left.
     fn failure(&self) -> Result<()> {
         let failure = lock(&self.recording.shared.failures)
             .get_mut(self.name.as_str())

@@ -30,7 +30,7 @@ pub async fn nothing_is_loaded_at_first(store: &dyn TaskStore) {
     assert_eq!(load(store).await, State::default());
 }
 
-/// What was committed is loaded, of every kind.
+/// Checks that every kind of change that was committed is loaded.
 pub async fn what_was_committed_is_loaded(store: &dyn TaskStore) {
     let (one, two) = (task("one"), task("two"));
     let batch = [

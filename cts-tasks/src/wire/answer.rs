@@ -28,14 +28,14 @@ pub struct CreatedTask {
     pub run: Option<InspectedTask>,
 }
 
-/// What the first run of a task would do.
+/// A preview of the first run of a new task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InspectedTask {
     /// For people.
     pub plan: String,
-    /// Whether anything would change.
+    /// `true` if the run would change anything.
     pub changes_present: bool,
-    /// Where a person can look at it.
+    /// URL of the run in Terraform Cloud, for a person.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tfc_run_url: Option<String>,
 }
@@ -43,7 +43,7 @@ pub struct InspectedTask {
 /// The request `PATCH /v1/tasks/{name}`
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskUpdate {
-    /// What the task is to be.
+    /// State that the task is to have.
     pub enabled: bool,
 }
 
@@ -55,14 +55,14 @@ pub struct UpdatedTask {
     pub inspect: Option<InspectedUpdate>,
 }
 
-/// What a run after an update would do.
+/// A preview of a run after an update.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InspectedUpdate {
-    /// Whether anything would change.
+    /// `true` if the run would change anything.
     pub changes_present: bool,
     /// For people.
     pub plan: String,
-    /// Where a person can look at it.
+    /// URL of the plan, for a person.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
 }
@@ -70,7 +70,7 @@ pub struct InspectedUpdate {
 /// Every answer outside 2xx.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ErrorDocument {
-    /// What is wrong.
+    /// The error's message.
     pub error: ErrorMessage,
     /// Names the request in the server's log.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,3 +1,6 @@
+//! The current inputs of a task's module in the API. Values of keys stay out of it,
+//! because they may be secret: digests show that they differ.
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
@@ -14,7 +17,8 @@ pub struct InputsMessage {
     pub inputs: InputsDocument,
 }
 
-/// What the module of a task would get now. Values of keys may be secret and are not in it.
+/// The current inputs of a task's module. Values of keys may be secret and are not
+/// in it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InputsDocument {
     /// Instances of services; left out where the task selects none.
@@ -26,22 +30,22 @@ pub struct InputsDocument {
     /// Keys; left out where the task selects none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub consul_kv: Option<Vec<KeyDocument>>,
-    /// How that compares with what was last applied.
+    /// Comparison with the inputs that were last applied.
     pub since_applied: SinceApplied,
 }
 
-/// One instance of a service.
+/// An instance of a service.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InstanceDocument {
     /// The service's name.
     pub name: String,
     /// The instance's id, unique on its node.
     pub id: String,
-    /// Its node.
+    /// Name of the node.
     pub node: String,
-    /// Its address.
+    /// Address of the instance.
     pub address: String,
-    /// Its port; 0 when there is none.
+    /// Port of the instance; 0 when there is none.
     pub port: i64,
     /// The worst of its checks.
     pub status: String,
@@ -49,7 +53,7 @@ pub struct InstanceDocument {
     pub digest: String,
 }
 
-/// One key.
+/// A key, without its value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeyDocument {
     /// The full key.
@@ -60,35 +64,39 @@ pub struct KeyDocument {
     pub digest: String,
 }
 
-/// How inputs compare with what was last applied.
+/// The comparison of inputs with those that were last applied.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum SinceApplied {
     /// Nothing was applied yet, as far as the store of this deployment knows.
     Never,
-    /// They are the same.
+    /// The inputs are the same.
     Same,
-    /// They differ.
+    /// The inputs differ.
     Differs {
-        /// How; left out when there were too many inputs to keep them one by one, and an earlier
-        /// process applied them.
+        /// The differences; left out when there were too many inputs to keep them
+        /// one by one, and an earlier process applied them.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         difference: Option<Difference>,
     },
 }
 
-/// What differs, each as [`InputsDocument::lines`] has it.
+/// The differing inputs, each as [`InputsDocument::lines`] has it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Difference {
-    /// What came.
+    /// Inputs that are new.
     pub added: Vec<String>,
-    /// What is there as before, with other values; as it is now.
+    /// Inputs that are there as before, with other values; as they are now.
     pub changed: Vec<String>,
-    /// What went.
+    /// Inputs that are gone.
     pub removed: Vec<String>,
 }
 
 impl InputsDocument {
+    #[cfg_attr(
+        all(not(feature = "api"), not(test)),
+        expect(dead_code, reason = "the server alone makes documents")
+    )]
     pub(crate) fn new(inputs: &TaskInputs, since_applied: SinceApplied) -> Self {
         Self {
             services: inputs
@@ -110,6 +118,10 @@ impl InputsDocument {
     }
 
     /// Finds what differs from what was there `before`.
+    #[cfg_attr(
+        all(not(feature = "api"), not(test)),
+        expect(dead_code, reason = "the server alone makes documents")
+    )]
     pub(crate) fn difference(&self, before: &BTreeMap<String, InputSummary>) -> Difference {
         let now = self.keyed();
         let mut difference = Difference::default();

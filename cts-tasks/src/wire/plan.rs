@@ -17,11 +17,11 @@ pub struct PlanMessage {
 pub struct PlanDocument {
     /// Names it to whoever approves or discards it.
     pub id: PlanId,
-    /// What it would change.
+    /// Changes that the plan would make.
     pub changes: Changes,
     /// For people; a long one is cut.
     pub text: String,
-    /// Where a person can look at it.
+    /// URL of the plan, for a person.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
     /// Why it waits.

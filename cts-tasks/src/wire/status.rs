@@ -21,7 +21,7 @@ pub struct TaskSummary {
     pub enabled: EnabledCounts,
 }
 
-/// How many tasks have each status.
+/// Numbers of tasks by status.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StatusCounts {
     /// See [`Status::Successful`].
@@ -42,7 +42,7 @@ fn is_zero(count: &usize) -> bool {
     *count == 0
 }
 
-/// How many tasks are enabled, and how many are not.
+/// Numbers of tasks that are enabled, and that are not.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EnabledCounts {
     /// Enabled tasks.
@@ -53,16 +53,16 @@ pub struct EnabledCounts {
     pub disabled: usize,
 }
 
-/// One task in `GET /v1/status/tasks`
+/// A task in `GET /v1/status/tasks`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TaskStatus {
     /// The task's name.
     pub task_name: String,
     /// Told from the stored events.
     pub status: Status,
-    /// Whether it runs at all.
+    /// `true` if the task runs at all.
     pub enabled: bool,
-    /// Where its events are; empty while there are none.
+    /// Path of the task's events; empty while there are none.
     pub events_url: String,
     /// The newest first, at most five, and only if they were asked for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -73,7 +73,7 @@ pub struct TaskStatus {
     /// The work that is under way now, if there is some.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub under_way: Option<WorkDocument>,
-    /// What the last check for drift found, if there was one.
+    /// Result of the last check for drift, if there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drift: Option<DriftCheck>,
     /// Ids of its providers.

@@ -10,8 +10,7 @@ use crate::{
     ServiceSelection, Task,
 };
 
-/// One task, as configured: without what it only inherits, and without its
-/// directory.
+/// A task as configured: without what it only inherits, and without its directory.
 ///
 /// A request may leave out everything but `name`, `condition`, and what the driver requires
 /// of its tasks, such as a `module`.
@@ -22,7 +21,7 @@ pub struct TaskDocument {
     /// For people.
     #[serde(default)]
     pub description: String,
-    /// Whether it runs at all.
+    /// `true` if the task runs at all.
     #[serde(default = "yes")]
     pub enabled: bool,
     /// The module's source; empty where the driver requires none.
@@ -43,22 +42,22 @@ pub struct TaskDocument {
     /// When it runs; `None`, `{}` in JSON, for a task without a condition.
     #[serde(with = "condition")]
     pub condition: Option<ConditionDocument>,
-    /// What else its module gets; `{}` in JSON if that is nothing.
+    /// Further inputs of the task's module; `{}` in JSON if there are none.
     #[serde(default)]
     pub module_input: ModuleInputDocument,
     /// The most resources that one run may destroy without approval.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_destroy: Option<u64>,
-    /// Whether every plan with changes has to be approved.
+    /// `true` if every plan with changes has to be approved.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub require_approval: bool,
-    /// Whether its infrastructure is destroyed when it is deleted.
+    /// `true` if the task's infrastructure is destroyed when it is deleted.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub destroy_on_delete: bool,
     /// When to look for drift, as a cron expression.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drift_check: Option<String>,
-    /// What only the driver knows, such as `terraform_cloud_workspace`.
+    /// Blocks that only the driver knows, such as `terraform_cloud_workspace`.
     #[serde(flatten)]
     pub driver_blocks: BTreeMap<String, Literal>,
 }
@@ -95,11 +94,11 @@ fn yes() -> bool {
     true
 }
 
-/// How long changes are collected before a run. What is left out of a request
+/// Time for which changes are collected before a run. What is left out of a request
 /// is unset, as in a file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BufferPeriodDocument {
-    /// Whether changes are collected.
+    /// `true` if changes are collected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,
     /// The quiet time.
@@ -130,15 +129,15 @@ pub enum ConditionDocument {
 /// A condition's selection, and whether the module gets it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct UsedAsInput<T> {
-    /// What is watched.
+    /// Watched data.
     #[serde(flatten)]
     pub selection: T,
-    /// Whether the module gets it.
+    /// `true` if the module gets the data.
     #[serde(default = "yes")]
     pub use_as_module_input: bool,
 }
 
-/// What else a module gets.
+/// Further inputs of a module.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ModuleInputDocument {
     /// Instances of services.
@@ -155,7 +154,7 @@ pub struct ServicesDocument {
     /// Their names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub names: Option<Vec<String>>,
-    /// What their names match.
+    /// Regular expression that the names have to match.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub regexp: Option<String>,
     /// Empty is the agent's.
@@ -175,7 +174,7 @@ pub struct ServicesDocument {
 /// The names of services in the catalog.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CatalogServicesDocument {
-    /// What the names match.
+    /// Regular expression that the names have to match.
     pub regexp: String,
     /// Empty is the agent's.
     #[serde(default)]
@@ -193,7 +192,7 @@ pub struct CatalogServicesDocument {
 pub struct ConsulKvDocument {
     /// The key, or what the keys begin with.
     pub path: String,
-    /// Whether all keys below `path` are meant.
+    /// `true` if all keys below `path` are meant.
     #[serde(default)]
     pub recurse: bool,
     /// Empty is the agent's.

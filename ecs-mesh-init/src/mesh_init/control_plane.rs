@@ -39,7 +39,7 @@ const REQUEST_BYTES: usize = 4096;
 /// Largest number of simultaneous requests to the health endpoint. ECS makes one.
 const REQUESTS: usize = 16;
 
-/// One run of a task's control plane.
+/// A run of a task's control plane.
 ///
 /// It logs in once, registers the task, and writes into the volume all that consul-dataplane needs,
 /// with the token of its own login. Then its health endpoint answers 200, and it copies the health

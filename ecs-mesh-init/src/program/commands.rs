@@ -1,3 +1,5 @@
+//! The subcommands: each reads its settings, and runs until it is done or stopped.
+
 use std::{ffi::OsString, future::Future, path::PathBuf, sync::Arc, time::Duration};
 
 use crate::{
@@ -191,8 +193,8 @@ impl TaskMetadata for LateMetadata {
     }
 }
 
-/// Which containers belong to the mesh is a matter of the generation; without a configuration the
-/// current one is meant.
+/// Returns the generation, which decides which containers belong to the mesh;
+/// without a configuration the current one is meant.
 fn generation() -> Generation {
     let text = std::env::var(CONFIG_VARIABLE).unwrap_or_default();
     Config::parse(&text).map(|config| config.generation).unwrap_or_default()

@@ -1,3 +1,5 @@
+//! The ends of a command without success, and what the operator reads of them.
+
 use consul_watch::error_chain;
 
 /// Why a command ended without success, and how the operator learns of it.
@@ -13,7 +15,7 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// What a command ended with before there was a log.
+    /// Wraps the error that a command ended with before there was a log.
     pub fn early(error: &crate::Error) -> Self {
         Self::Early(error_chain(error))
     }

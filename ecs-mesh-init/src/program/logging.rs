@@ -1,3 +1,5 @@
+//! The log of the process, on standard error, where ECS collects it.
+
 use crate::config::LogLevel;
 use tracing_subscriber::{
     Layer as _,

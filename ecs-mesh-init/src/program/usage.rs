@@ -90,7 +90,7 @@ pub(crate) fn all(program: &Program) -> String {
     format!("{LIST}{more}\n\n`consul-ecs <command> -help` tells more of each.")
 }
 
-/// Whether an argument asks for help.
+/// Returns `true` if an argument asks for help.
 pub(crate) fn is_asked_for(argument: &str) -> bool {
     ["-h", "-help", "--help"].contains(&argument)
 }

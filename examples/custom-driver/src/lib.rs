@@ -127,7 +127,7 @@ impl Driver for Backends {
     }
 }
 
-/// One backend of the task's name, with a server for each instance.
+/// Renders a backend of the task's name, with a server for each instance.
 fn rendered(task: &str, inputs: &TaskInputs) -> String {
     let instances = inputs.services.iter().flatten();
     let servers: Vec<_> = instances

@@ -1,3 +1,5 @@
+//! The Consul of the demo: a real agent, or else the double.
+
 use consul_watch::{
     Client,
     testing::{ServedConsul, TestConsul, parts, real},

@@ -1,3 +1,5 @@
+//! The file that the demo's task writes, shown as differences.
+
 use std::{
     collections::BTreeSet,
     fs, io,

@@ -57,7 +57,7 @@ pub(crate) async fn show() -> Result<(), Error> {
     Ok(())
 }
 
-/// One change in Consul.
+/// A change in Consul.
 enum Step {
     Register(&'static str, u16),
     Fail(&'static str),

@@ -1,3 +1,5 @@
+//! The `consul-terraform-sync` of the demo, as a process of its own.
+
 use std::{
     fs::{self, File},
     path::{Path, PathBuf},

@@ -33,9 +33,10 @@ use super::{
 };
 use crate::pb::{Id, Resource};
 
-/// How many changes may wait for the disk; more wait for their turn to wait.
+/// Number of changes that may wait for the disk; callers of further ones wait for a
+/// place.
 const QUEUE: usize = 1024;
-/// How many resources a restore brings at a time, and how many bytes about.
+/// Bounds of one step of a restore: number of resources, and approximate bytes.
 const STAGE: usize = 512;
 const STAGE_BYTES: usize = 4 << 20;
 
@@ -54,7 +55,7 @@ const STAGE_BYTES: usize = 4 << 20;
 /// own over its key and content, which is looked at when it is read; what is
 /// damaged is an error that names the file and the record, never an answer.
 /// When a commit fails, as on a full disk, the store can still be read, but
-/// refuses every change until it is opened anew. When damage within the file
+/// refuses every change until it is opened again. When damage within the file
 /// makes its storage fail, the store refuses everything; a process that is
 /// built to abort at a panic ends then.
 ///
@@ -139,7 +140,7 @@ impl DurableBackend {
         Ok(Self { shared: Arc::new(Shared { view, topics, jobs, queue, restoring }) })
     }
 
-    /// How many resources are stored.
+    /// Returns the number of stored resources.
     ///
     /// # Errors
     ///
@@ -148,7 +149,7 @@ impl DurableBackend {
         self.shared.view.current().len()
     }
 
-    /// Whether nothing is stored.
+    /// Returns `true` if nothing is stored.
     ///
     /// # Errors
     ///

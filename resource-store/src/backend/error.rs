@@ -16,19 +16,19 @@ pub enum Error {
     /// There is no such resource, or only another incarnation.
     #[error("resource not found")]
     NotFound,
-    /// What is stored has another version than the caller expects.
+    /// The stored version differs from the one that the caller expects.
     #[error("CAS operation failed because the given version doesn't match what is stored")]
     CasFailure,
-    /// What is stored has another uid than the caller writes.
+    /// The stored uid differs from the one that the caller writes.
     #[error("write failed because the given uid doesn't match what is stored")]
     WrongUid,
-    /// No quorum or leader can be had now.
+    /// There is no quorum or leader now.
     #[error("cannot satisfy consistency requirements{}", detail(.reason))]
     Inconsistent {
         /// More about it; may be empty.
         reason: String,
     },
-    /// The watch fell behind, or the store was restored: start anew.
+    /// The watch fell behind, or the store was restored: start again.
     #[error("watch closed")]
     WatchClosed,
     /// The resource is stored with another version of its group.
@@ -37,9 +37,9 @@ pub enum Error {
         requested.group_version, stored_version(.stored)
     )]
     GroupVersionMismatch {
-        /// What was asked for.
+        /// Type that was asked for.
         requested: Box<Type>,
-        /// What is stored.
+        /// Resource that is stored.
         stored: Arc<Resource>,
     },
     /// A change may have taken place, may yet, or never.
@@ -55,7 +55,7 @@ pub enum Error {
     /// More is under way than the backend takes; nothing was done.
     #[error("too much is under way: {reason}; try again in {} ms", retry_after.as_millis())]
     Overloaded {
-        /// Which bound was reached.
+        /// The bound that was reached.
         reason: String,
         /// When to try again.
         retry_after: std::time::Duration,
@@ -63,11 +63,11 @@ pub enum Error {
     /// Something specific to the backend failed.
     #[error("{operation} failed: {source}")]
     Other {
-        /// What was attempted.
+        /// The operation that was attempted.
         operation: &'static str,
-        /// Whether the same call may succeed later.
+        /// `true` if the same call may succeed later.
         retryable: bool,
-        /// What went wrong.
+        /// The cause of the failure.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
 }
@@ -88,7 +88,7 @@ impl Error {
         Self::OutcomeUnknown { operation, reason: reason.to_owned() }
     }
 
-    /// Whether the same call may succeed later with the same input.
+    /// Returns `true` if the same call may succeed later with the same input.
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Inconsistent { .. } | Self::WatchClosed | Self::Overloaded { .. } => true,

@@ -25,7 +25,7 @@ use super::{
 };
 use crate::pb::{Id, Resource};
 
-/// How often a watch begins anew because the store is being restored.
+/// Limit of restarts of a watch because the store is being restored.
 const WATCH_ATTEMPTS: usize = 5;
 
 /// Keeps resources in etcd, version 3.4 or newer.
@@ -33,7 +33,7 @@ const WATCH_ATTEMPTS: usize = 5;
 /// - **Writes** are one transaction on the revision of what is stored. When the
 ///   answer is lost, the transaction is repeated on another member, which is
 ///   safe because only one can take effect; a mark in the record tells whose it
-///   was. Where that cannot be told any more, the write ends with
+///   was. Where that is no longer known, the write ends with
 ///   [`Error::Inconsistent`].
 /// - **Strong reads** are etcd's linearizable reads. **Eventual reads** are
 ///   answered by one member from what it knows; when that is older than what
@@ -42,13 +42,13 @@ const WATCH_ATTEMPTS: usize = 5;
 /// - **Watches** share one watch of etcd for all resources of the store, which
 ///   is there while anyone watches, and goes on after the last revision when its
 ///   connection breaks. When etcd has compacted that revision meanwhile, or was
-///   set up anew, every watch closes with [`Error::WatchClosed`].
+///   set up again, every watch closes with [`Error::WatchClosed`].
 /// - **A restore** is written aside and takes the place of the rest in one
 ///   transaction, so that etcd holds both for a while. One that is cut short
 ///   leaves what it wrote to the next one to remove.
 ///
 /// Versions are the name of the store and the revision of etcd; a store that
-/// was restored, or an etcd that was set up anew, has another name, so that an
+/// was restored, or an etcd that was set up again, has another name, so that an
 /// old version is never taken for a new one.
 ///
 /// One resource may take 1.5 MiB, unless etcd was started with another
@@ -112,7 +112,7 @@ impl Backend for EtcdBackend {
                 continue;
             }
             let index = u64::try_from(snapshot.revision).unwrap_or_default();
-            // What etcd compacts while it is read has to be read anew.
+            // What etcd compacts while it is read has to be read again.
             let resources = snapshot
                 .into_resources(Some(query.clone()))
                 .map_err(|error| if error.is_retryable() { Error::WatchClosed } else { error })

@@ -34,7 +34,7 @@ use crate::pb::{Id, Resource};
 /// Source: `internal/storage/inmem`, Consul 1.21.
 /// Deviation: a watch needs no cached snapshot, because states are shared
 /// anyway; changes go to bounded logs, and a watcher that falls behind by more
-/// than such a log is told to start again, where upstream's buffers grow; there
+/// than such a log has to start again, where upstream's buffers grow; there
 /// is no background task to run.
 #[derive(Debug, Clone)]
 pub struct MemoryBackend {

@@ -100,7 +100,7 @@ use crate::{
     pb::{Id, Resource},
 };
 
-/// One node of a cluster that keeps resources together.
+/// A node of a cluster that keeps resources together.
 ///
 /// Writes, and strong reads, need a majority of the nodes, and one of them as
 /// the leader; any node takes them, and asks the leader. Eventual reads and
@@ -160,12 +160,12 @@ impl RaftBackend {
         Ok(Self { node, listens, ended, _stop: Arc::new(stop) })
     }
 
-    /// Which node this is. It is made once and then kept in its files.
+    /// Returns the node's id, which is made once and then kept in its files.
     pub fn node_id(&self) -> u64 {
         self.node.id()
     }
 
-    /// Where the node listens for others.
+    /// Returns the address at which the node listens for others.
     pub fn local_addr(&self) -> SocketAddr {
         self.listens
     }
@@ -180,8 +180,8 @@ impl RaftBackend {
         self.members().into_iter().find(|member| member.leader)
     }
 
-    /// Whether this node leads: a [`Lease`](crate::controller::Lease) for
-    /// controllers that are to run once in the cluster. A majority promised not
+    /// Returns the leadership of this node: a [`Lease`](crate::controller::Lease)
+    /// for controllers that are to run once in the cluster. A majority promised not
     /// to elect another node before it ends. It ends by itself, if no majority
     /// renews that promise, after nine tenths of the longer
     /// [`RaftConfig::election`] time, counted from when the majority was asked.
@@ -268,7 +268,7 @@ impl RaftBackend {
         client::members_at(&Channels::new(tls), address).await
     }
 
-    /// Whether a strong read can be answered here; else the leader has to.
+    /// Returns `true` if a read can be answered here; else the leader has to.
     async fn is_current(&self, consistency: Consistency) -> Result<bool> {
         match consistency {
             Consistency::Eventual => Ok(true),

@@ -31,11 +31,11 @@ const CALL_TIMEOUT: Duration = Duration::from_mins(1);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(20);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How to reach a server.
+/// Connection settings of a client: address, time limit, token and TLS.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct GrpcClientConfig {
-    /// Where the server is: `http://host:port`, or `https://host:port` for TLS.
+    /// Address of the server: `http://host:port`, or `https://host:port` for TLS.
     pub url: String,
     /// The certificates that may sign the server's, in PEM. Without them no
     /// server is trusted over TLS.
@@ -44,10 +44,10 @@ pub struct GrpcClientConfig {
     pub server_name: Option<String>,
     /// The client's certificate and key, in PEM, for servers that ask.
     pub identity_pem: Option<(String, SecretString)>,
-    /// How long to try to connect; 10 seconds if not set.
+    /// Time limit of connecting; 10 seconds if not set.
     pub connect_timeout: Option<Duration>,
     /// Time limit of a call, and of a watch until it begins; one minute if not
-    /// set. The server is told, so that it stops working on it, too.
+    /// set. The limit is sent to the server, so that it stops working on it, too.
     pub call_timeout: Option<Duration>,
     /// Interval of questions to the server whether it is there still, while
     /// nothing else comes from it, also between calls; 20 seconds if not set. Consul

@@ -29,7 +29,7 @@ const LONGEST_DELAY: Duration = Duration::from_secs(10);
 /// [`ResourceClient::watch_list`]. After a lost connection, a restored store, or
 /// a server that lacks a leader it watches again, after a delay from 100 ms to
 /// 10 s, and tells what is different from what it told before. Of changes in
-/// between only the result is told: one upsert, one delete, or, where a resource
+/// between only the result appears: one upsert, one delete, or, where a resource
 /// was deleted and created again, a delete of the old incarnation and an upsert
 /// of the new one.
 ///

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 /// A flag that a command knows, and whether it stands without a value.
 pub(crate) type Known = (&'static str, bool);
 
-/// What every command knows.
+/// Flags that every command knows.
 pub(crate) const COMMON: [Known; 10] = [
     ("f", false),
     ("partition", false),
@@ -24,9 +24,9 @@ pub(crate) const COMMON: [Known; 10] = [
 #[derive(Debug, Default)]
 pub(crate) struct Arguments {
     values: BTreeMap<&'static str, String>,
-    /// What is no flag.
+    /// Arguments that are no flags.
     pub(crate) positional: Vec<String>,
-    /// Whether flags follow the positional ones.
+    /// `true` if flags follow the positional ones.
     pub(crate) flags_follow: bool,
 }
 

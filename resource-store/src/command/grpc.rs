@@ -19,7 +19,7 @@ const OWN: [Known; 2] = [("grpc-addr", false), ("grpc-tls", true)];
 /// Spaces for each level of JSON.
 const INDENT: usize = 2;
 
-/// What every command needs.
+/// Objects that every command needs.
 struct Context {
     arguments: Arguments,
     registry: Registry,
@@ -54,8 +54,8 @@ impl Context {
     }
 }
 
-/// Where the server is, and how it is reached: flags win over the environment,
-/// but cannot turn off the TLS that it turned on.
+/// Builds the client's settings: flags win over the environment, but cannot turn
+/// off the TLS that it turned on.
 ///
 /// Deviation: the certificate of a server is always verified, where Consul's
 /// command by default trusts any and sends it the token.

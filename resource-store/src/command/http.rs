@@ -17,7 +17,7 @@ const OWN: [Known; 3] = [("http-addr", false), ("tls-server-name", false), ("dat
 /// Spaces for each level of JSON.
 const INDENT: usize = 4;
 
-/// What every command needs.
+/// Objects that every command needs.
 struct Context {
     arguments: Arguments,
     registry: Registry,
@@ -109,8 +109,8 @@ fn parts(id: &Id) -> (String, Tenancy) {
     (path(&ty), id.tenancy.clone().unwrap_or_default())
 }
 
-/// What a write sends of a resource. Its version and uid stay out: the write is
-/// not conditional.
+/// Returns the body of a write. Version and uid of the resource stay out: the write
+/// is not conditional.
 fn body(resource: &Resource, registry: &Registry) -> Result<Value, String> {
     let ty = resource.resource_type().cloned().unwrap_or_default();
     let registration =

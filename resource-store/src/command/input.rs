@@ -83,7 +83,7 @@ pub(crate) fn load(file: &str, registry: &Registry) -> Result<Resource, String> 
         .map_err(|error| decode(format!("Failed to decode resource from input: {error}")))
 }
 
-/// How a resource is called in what a command says.
+/// Names a resource as messages of the command do.
 pub(crate) fn shown(id: &Id) -> String {
     let ty = id.r#type.clone().unwrap_or_default();
     format!("{ty}/{}", id.name)

@@ -46,6 +46,7 @@ impl Bimapper {
         let item = item.to_reference();
         let key = item.key();
         let mut state = self.state();
+        // A link that this item alone had must go, or changes of it would still find the item.
         state.forget_item(&key);
         let right = links.iter().filter(|link| link.r#type.as_ref() == Some(&self.link_type));
         let mut keys = BTreeSet::new();
@@ -90,7 +91,7 @@ impl Bimapper {
         items.filter_map(|key| state.items.get(key)).map(|(item, _)| item.to_id()).collect()
     }
 
-    /// What an item links to, in order.
+    /// Returns the items that an item links to, in order.
     pub fn links_of(&self, item: &Id) -> Vec<Reference> {
         let state = self.state();
         let found = state.items.get(&item.to_reference().key());

@@ -31,7 +31,7 @@ pub enum ControllerError {
     Index(#[from] CacheError),
 }
 
-/// Where a controller runs.
+/// The place where a controller runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Placement {
     /// In one process at a time: the one that holds the manager's lease.
@@ -55,7 +55,7 @@ impl fmt::Display for Placement {
 pub struct Event {
     /// Events of one key are the same work while they wait.
     pub key: String,
-    /// What happened, for the mapper.
+    /// The event itself, for the mapper.
     pub object: Arc<dyn Any + Send + Sync>,
 }
 
@@ -71,7 +71,7 @@ impl QueueItem for Event {
     }
 }
 
-/// Makes the events of a custom watch, anew at each start of the controller.
+/// Makes the events of a custom watch, again at each start of the controller.
 /// When the stream ends, the source is quiet.
 pub type EventSource = Arc<dyn Fn() -> BoxStream<'static, Event> + Send + Sync>;
 /// Turns an event of a custom watch into requests.
@@ -243,6 +243,7 @@ impl Controller {
             }
             seen.push(ty);
         }
+        // Made for the check only: it finds indexes and queries of the same name.
         match self.new_cache() {
             Err(CacheError::DuplicateQuery(name)) => Err(ControllerError::DuplicateQuery(name)),
             Err(error) => Err(error.into()),

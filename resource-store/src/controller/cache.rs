@@ -66,7 +66,7 @@ pub enum CacheError {
     Kind {
         /// The kind.
         kind: GroupKind,
-        /// What failed.
+        /// The failure.
         source: Box<Self>,
     },
 }
@@ -74,7 +74,7 @@ pub enum CacheError {
 /// A query that a controller registered by name.
 pub type NamedQuery = Arc<dyn Fn(&Cache, &Key) -> Result<Vec<Resource>, BoxError> + Send + Sync>;
 
-/// What a controller's watches saw, indexed.
+/// The resources that a controller's watches saw, indexed.
 ///
 /// The index `id` is always there. Resources come as copies; the `shared` forms
 /// give the cache's own objects, which are those of the store where it is in
@@ -212,6 +212,7 @@ impl Cache {
     ) -> Result<T, CacheError> {
         let kind = ty.group_kind();
         let tables = self.shared.tables.read().unwrap_or_else(PoisonError::into_inner);
+        // The copy shares its content, and is read without the lock.
         let table = tables.get(&kind).cloned().ok_or(CacheError::UnknownType);
         drop(tables);
         table.and_then(|table| read(&table)).map_err(|source| of_kind(kind, source))

@@ -11,8 +11,8 @@ use tokio::{sync::watch, time::Instant};
 /// that lost its lease from finishing what it does at that moment: uids and
 /// versions in writes keep that safe.
 pub trait Lease: fmt::Debug + Send + Sync + 'static {
-    /// Whether the lease is held: now, and then at each change. When the stream
-    /// ends, the last value stays.
+    /// Yields whether the lease is held: now, and then at each change. When the
+    /// stream ends, the last value stays.
     fn held(&self) -> BoxStream<'static, bool>;
 }
 
@@ -92,6 +92,7 @@ impl Lease for Leadership {
             loop {
                 let state = *held.borrow_and_update();
                 let now = state.now();
+                // Renewals change the end of the lease and are no news.
                 if told != Some(now) {
                     return Some((now, (held, Some(now))));
                 }

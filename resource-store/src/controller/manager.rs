@@ -19,13 +19,13 @@ use crate::client::ResourceClient;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ManagerError {
-    /// One of them is declared wrongly.
+    /// A controller is declared wrongly.
     #[error(transparent)]
     Controller(#[from] ControllerError),
     /// Two of them depend on each other.
     #[error(transparent)]
     Circular(#[from] CircularDependency),
-    /// One of them could not be run at all.
+    /// A controller could not be run at all.
     #[error("controller task failed")]
     Task(#[source] BoxError),
 }
@@ -64,7 +64,7 @@ impl Manager {
         Ok(())
     }
 
-    /// What depends on what.
+    /// Returns the types on which each controller depends.
     pub fn dependencies(&self) -> Dependencies {
         Dependencies::of(self.controllers.iter().map(|controller| &**controller))
     }
@@ -91,6 +91,7 @@ impl Manager {
             });
         }
         while let Some(ended) = tasks.join_next().await {
+            // A failed controller is started again by `supervise`; what gets here is a panic of ours.
             ended.map_err(|error| ManagerError::Task(error.into()))?;
         }
         Ok(())

@@ -155,7 +155,8 @@ fn failed(ty: &Type, index: &str, error: &super::CacheError) -> BoxError {
 pub type Transform =
     Arc<dyn Fn(&Runtime, &Resource) -> Result<Vec<Resource>, BoxError> + Send + Sync>;
 
-/// What the cache has under keys that begin with that of the resource.
+/// Maps a resource to those that the cache has under keys which begin with that of
+/// the resource.
 pub fn cache_list_transform(ty: Type, index: &'static str) -> Transform {
     Arc::new(move |runtime, resource| {
         let Some(id) = &resource.id else { return Ok(Vec::new()) };
@@ -163,7 +164,7 @@ pub fn cache_list_transform(ty: Type, index: &'static str) -> Transform {
     })
 }
 
-/// One transform after the other.
+/// Chains transforms: each is applied to the results of the one before.
 pub fn transform_chain(transforms: Vec<Transform>) -> Transform {
     Arc::new(move |runtime, resource| {
         let mut resources = vec![resource.clone()];

@@ -151,6 +151,7 @@ impl<T: QueueItem> State<T> {
     fn take(&mut self) -> Option<T> {
         let item = self.ready.pop_front()?;
         let key = item.key();
+        // What is added from here on is news: `done` makes the key ready once more.
         self.dirty.remove(&key);
         self.processing.insert(key);
         Some(item)

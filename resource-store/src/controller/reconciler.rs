@@ -33,7 +33,7 @@ impl QueueItem for Request {
     }
 }
 
-/// What came of a request that did not fail.
+/// The result of a request that did not fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     /// Nothing is left to do until something changes.
@@ -42,12 +42,12 @@ pub enum Outcome {
     RequeueAfter(Duration),
 }
 
-/// What user code gets to work with. Cheap to clone.
+/// The means of user code: the client and the cache. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Runtime {
     /// The resource service.
     pub client: Arc<dyn ResourceClient>,
-    /// What the controller's watches saw.
+    /// The resources that the controller's watches saw.
     pub cache: Cache,
 }
 

@@ -85,6 +85,7 @@ async fn notify(
 
 /// Fills the cache, then watches, maps and reconciles.
 async fn work(controller: &Controller, runtime: &Runtime) -> Result<(), BoxError> {
+    // All snapshots first: no mapper and no reconcile sees a cache that is filled in part.
     let types = std::iter::once(&controller.managed).chain(controller.watched_types());
     let primed =
         futures::future::try_join_all(types.map(|ty| prime(controller, runtime, ty))).await?;
@@ -97,6 +98,7 @@ async fn work(controller: &Controller, runtime: &Runtime) -> Result<(), BoxError
         tasks.push(follow_managed(runtime, managed, &requests).boxed());
     }
     for (watch, primed) in controller.watches.iter().zip(primed) {
+        // A queue for each watch: a mapper that fails holds up no other.
         let changes = Arc::new(WorkQueue::new(base, max));
         tasks.push(follow_dependency(runtime, primed, Arc::clone(&changes)).boxed());
         tasks.push(map_changes(controller, runtime, watch, changes, &requests).boxed());
@@ -174,6 +176,7 @@ async fn follow(
     let Primed { mut events, found } = primed;
     found.into_iter().for_each(&add);
     while let Some(event) = events.next().await {
+        // Into the cache first, where whoever handles the request looks for it.
         if let Some(resource) = apply(runtime, event?)? {
             add(resource);
         }
@@ -295,6 +298,7 @@ async fn reconcile_all(
                 requests.add_rate_limited(request.clone());
             }
         }
+        // And yields: a queue that is never empty would keep the rest of the join from running.
         requests.done(request);
         tokio::task::yield_now().await;
     }

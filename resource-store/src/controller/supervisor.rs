@@ -13,7 +13,7 @@ const LONG_RUN: Duration = Duration::from_secs(2);
 const FIRST_DELAY: Duration = Duration::from_millis(500);
 const LONGEST_DELAY: Duration = Duration::from_mins(1);
 
-/// Whether the lease is held, as far as was heard.
+/// The state of the lease, as far as it was heard.
 struct Held {
     changes: BoxStream<'static, bool>,
     now: bool,
@@ -53,6 +53,7 @@ pub(super) async fn supervise<F>(
             () = held.wait_for(true) => {}
             () = stop.cancelled() => return,
         }
+        // A child: the end of the lease cancels this task alone, a stop all of them.
         let cancel = stop.child_token();
         let started = Instant::now();
         let mut task = std::pin::pin!(start(cancel.clone()));

@@ -1,6 +1,6 @@
 //! Durations as Go writes them: `1m30s`.
 
-/// What one unit is in nanoseconds.
+/// The units of a duration, in nanoseconds.
 const UNITS: [(&str, i128); 8] = [
     ("ns", 1),
     ("us", 1_000),

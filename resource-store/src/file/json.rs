@@ -127,7 +127,7 @@ impl Reader<'_> {
         Ok(Any { type_url: schema.type_url(), value: prost::Message::encode_to_vec(&message) })
     }
 
-    /// Where a part of the text stands.
+    /// Returns the place of a part of the text.
     fn span(&self, part: &RawValue) -> Span {
         // The part borrows from the text, so this is where it begins.
         let start = (part.get().as_ptr().addr()).saturating_sub(self.text.as_ptr().addr());

@@ -2,7 +2,7 @@
 
 use std::{fmt, ops::Range};
 
-/// One place: line and column, both from 1; a column is one character.
+/// A place in a text: line and column, both from 1; a column is one character.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub struct Position {
@@ -21,7 +21,7 @@ pub struct Position {
 pub struct Span {
     /// The first character.
     pub start: Position,
-    /// What follows the last.
+    /// Position after the last character.
     pub end: Position,
 }
 

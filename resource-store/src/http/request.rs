@@ -15,7 +15,7 @@ use crate::{
     service::RequestContext,
 };
 
-/// What a path names: a type, and a resource of it.
+/// The target that a path names: a type, and a resource of it.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Target {
     /// `group/version/kind`.

@@ -59,7 +59,7 @@ pub(crate) struct AccessOptions {
     /// bits [default: 1024, or half of what --max-connections comes to]
     #[arg(long, value_name = "COUNT")]
     pub(crate) max_connections_per_address: Option<usize>,
-    /// How long a connection may have no call and no watch before it ends
+    /// Time without a call and a watch after which a connection ends
     #[arg(long, value_name = "TIME", default_value = "5m")]
     pub(crate) idle_timeout: GoDuration,
     /// Upper bound of the bodies of requests under way, in MiB, of which one

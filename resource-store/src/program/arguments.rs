@@ -25,7 +25,7 @@ pub(crate) struct CommandLine {
     pub(crate) command: Option<Command>,
 }
 
-/// What else there is to do.
+/// Commands besides serving.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Writes all resources to a file
@@ -73,7 +73,7 @@ pub(crate) struct ImportOptions {
     pub(crate) file: PathBuf,
 }
 
-/// How to serve.
+/// Settings of a server.
 #[derive(Debug, Args)]
 pub(crate) struct ServeOptions {
     /// The address to listen at [default: 127.0.0.1:8502]
@@ -82,7 +82,7 @@ pub(crate) struct ServeOptions {
     /// The address to listen at, too
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) listen: Option<String>,
-    /// What is logged to the standard error: off, error, warn, info, debug or
+    /// Level of the log on the standard error: off, error, warn, info, debug or
     /// trace
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     pub(crate) log_level: LevelFilter,
@@ -100,7 +100,7 @@ pub(crate) struct ServeOptions {
     pub(crate) raft: RaftOptions,
 }
 
-/// Where resources are kept.
+/// The storage of resources.
 #[derive(Debug, Args)]
 pub(crate) struct StorageOptions {
     /// The folder with the file resources.redb, which holds the resources; a
@@ -116,7 +116,7 @@ pub(crate) struct StorageOptions {
         requires = "data_dir"
     )]
     pub(crate) sync: SyncPolicy,
-    /// How much of the file is kept in memory at most, in MiB
+    /// Part of the file that is kept in memory at most, in MiB
     #[arg(long, value_name = "MIB", default_value_t = 64, requires = "data_dir")]
     pub(crate) cache: u32,
     #[command(flatten)]

@@ -125,7 +125,7 @@ impl ConsulAcl {
 /// The secret of the anonymous token.
 const ANONYMOUS: &str = "anonymous";
 
-/// Why a token cannot be told.
+/// The reasons why a token's permissions are unknown.
 enum Problem {
     /// Consul does not know it.
     Unknown,

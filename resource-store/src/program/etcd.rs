@@ -6,14 +6,14 @@ use crate::backend::etcd::{EtcdBackend, EtcdConfig, EtcdUser};
 use clap::Args;
 use consul_watch::BoxError;
 
-/// Which etcd, and where in it.
+/// The etcd to use, and the keys in it.
 #[derive(Debug, Args)]
 pub(crate) struct EtcdOptions {
     /// Keeps resources in the etcd at these addresses of members, separated by
     /// commas: host:port, http://host:port, or https://host:port
     #[arg(long, value_name = "ENDPOINT", value_delimiter = ',', conflicts_with = "data_dir")]
     pub(crate) etcd: Vec<String>,
-    /// What the keys in etcd begin with
+    /// Prefix of the keys in etcd
     #[arg(long, value_name = "PREFIX", default_value = "resource-store/", requires = "etcd")]
     pub(crate) etcd_prefix: String,
     /// The user of etcd, whose password is in the variable `ETCD_PASSWORD`

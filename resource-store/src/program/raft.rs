@@ -11,10 +11,10 @@ use consul_watch::BoxError;
 
 use super::arguments::StorageOptions;
 
-/// How long a node that starts waits to have what the others have. It serves
-/// then anyway, because the others may come later.
+/// Time that a node which starts waits to have what the others have. It serves then
+/// anyway, because the others may come later.
 const CATCH_UP: Duration = Duration::from_secs(10);
-/// How long another node may take to answer.
+/// Time limit of another node's answer.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Default, Args)]
@@ -42,8 +42,8 @@ pub(crate) struct RaftOptions {
     #[arg(long, value_name = "ENTRIES", requires = "raft",
         value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) raft_snapshot_threshold: Option<u64>,
-    /// How many entries of the log before a snapshot stay for nodes that are a
-    /// little behind; 10000 if not given
+    /// Entries of the log before a snapshot that stay for nodes that are a little
+    /// behind; 10000 if not given
     #[arg(long, value_name = "ENTRIES", requires = "raft")]
     pub(crate) raft_trailing_logs: Option<u64>,
     #[command(flatten)]

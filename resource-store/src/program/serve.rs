@@ -1,4 +1,4 @@
-//! Serving until it is told to stop.
+//! Serving until a signal to stop.
 
 use std::io;
 

@@ -51,8 +51,8 @@ impl Storage {
         }
     }
 
-    /// What decides where controllers run that are to run once, if this
-    /// process may not be the only one.
+    /// Returns the lease that decides where controllers run which are to run once,
+    /// if this process may not be the only one.
     pub(crate) fn leadership(&self) -> Option<Leadership> {
         match self {
             Self::Memory(_) | Self::Durable(_) | Self::Etcd(_) => None,
@@ -77,7 +77,7 @@ impl Storage {
         }
     }
 
-    /// Whether it lasts longer than this process.
+    /// Returns `true` if it lasts longer than this process.
     pub(crate) fn is_lasting(&self) -> bool {
         match self {
             Self::Memory(_) => false,
@@ -98,7 +98,8 @@ impl Storage {
 
 /// The file of a store in its folder.
 pub(crate) const STORE_FILE: &str = "resources.redb";
-/// What is in the folder of a node of a cluster, of this version or one before.
+/// Files by which the folder of a node of a cluster is recognised, of this version
+/// or one before.
 const NODE_FILES: [&str; 2] = ["raft-log", "raft-log.redb"];
 
 /// Returns `true` if a folder belongs to a node of a cluster.

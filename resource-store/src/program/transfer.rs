@@ -26,7 +26,7 @@ use super::{
     storage::{STORE_FILE, Storage, is_of_a_node},
 };
 
-/// How much of a file is read at a time, in bytes.
+/// Bytes of a file that are read at a time.
 const PIECE: usize = 1 << 16;
 
 pub(crate) async fn export(

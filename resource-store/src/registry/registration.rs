@@ -10,7 +10,7 @@ use crate::{
     typed::{Resource, ResourceData},
 };
 
-/// One type as it is registered: message, scope and hooks.
+/// A type as it is registered: message, scope and hooks.
 ///
 /// Without hooks, every resource whose data is of the message is valid, is
 /// stored as it came, and is the operator's to read and write.

@@ -71,7 +71,7 @@ pub(super) struct Acceptor {
     pub(super) listener: TcpListener,
     pub(super) tls: Option<CurrentTls>,
     pub(super) limits: Limits,
-    /// How long a client may take nothing of what is sent.
+    /// Time for which a client may take nothing of what is sent.
     pub(super) patience: Duration,
 }
 
@@ -194,7 +194,7 @@ impl Reserve {
     }
 }
 
-/// What there is to complain about.
+/// The limit about which the log complains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Complaint {
     Listener,

@@ -86,7 +86,7 @@ impl BodyMemory {
     }
 }
 
-/// What the body of one request has taken; dropping it gives it back.
+/// The bytes that the body of one request has taken; dropping it gives them back.
 #[derive(Debug)]
 struct Held {
     memory: Arc<BodyMemory>,
@@ -200,7 +200,7 @@ pub(super) struct Answer<B> {
     body: Pin<Box<B>>,
     /// Short messages are sent as several frames.
     in_pieces: bool,
-    /// What is left of such a message.
+    /// Remainder of such a message.
     rest: Bytes,
     _call: Option<Call>,
 }
@@ -271,7 +271,7 @@ mod tests {
         assert!(taken.total == 0 && taken.by_address.is_empty(), "{taken:?}");
     }
 
-    /// One message, and then trailers.
+    /// A body of one message, and then trailers.
     #[derive(Debug)]
     struct Message(Option<Bytes>, bool);
 

@@ -19,13 +19,13 @@ pub struct ServerConfig {
     pub tls: Option<ServerTls>,
     /// The largest message or body that is received; 50 MiB by default.
     pub max_message_bytes: usize,
-    /// How many calls and watches one connection may have at a time; 2048 by
+    /// Upper bound of the calls and watches of one connection at a time; 2048 by
     /// default.
     pub max_streams_per_connection: u32,
-    /// How long a call, or the beginning of a watch, may take; one minute by
-    /// default. What takes longer ends with `CANCELLED`.
+    /// Time limit of a call, or of the beginning of a watch; one minute by default.
+    /// What takes longer ends with `CANCELLED`.
     pub request_timeout: Duration,
-    /// How often an idle connection is checked; 30 seconds by default.
+    /// Interval at which an idle connection is checked; 30 seconds by default.
     pub keepalive_interval: Duration,
     /// Time limit of the answer to that, before the connection ends; 20
     /// seconds by default.
@@ -41,10 +41,10 @@ pub struct ServerConfig {
     /// Time limit of a new connection for TLS, and then the preface of HTTP/2 or
     /// the head of a request of HTTP/1; 10 seconds by default.
     pub handshake_timeout: Duration,
-    /// How long a connection may have no call and no watch under way before it
-    /// ends; 5 minutes by default.
+    /// Time for which a connection may have no call and no watch under way before
+    /// it ends; 5 minutes by default.
     pub idle_timeout: Duration,
-    /// How long a client may take no byte of what is sent to it before its
+    /// Time for which a client may take no byte of what is sent to it before its
     /// connection ends; 1 minute by default.
     pub write_timeout: Duration,
     /// Upper bound of the bytes that the bodies of all requests under way take;
@@ -61,8 +61,8 @@ pub struct ServerConfig {
     /// Serves beyond this machine's own addresses also without TLS, or with
     /// everything allowed to everybody; `false` by default.
     pub allow_insecure: bool,
-    /// How long calls may go on after the server was told to stop; 10 seconds
-    /// by default.
+    /// Time for which calls may go on after the server was stopped; 10 seconds by
+    /// default.
     pub drain_timeout: Duration,
 }
 

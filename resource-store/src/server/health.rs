@@ -20,7 +20,7 @@ const PATIENCE: u32 = 3;
 
 type Service = ResourceServiceServer<GrpcService>;
 
-/// Tells what can be told at once, so that nobody finds a service without health.
+/// Reports what is known at once, so that nobody finds a service without health.
 pub(super) async fn begin(reporter: &HealthReporter, backend: &dyn Backend) {
     match backend.ready().now_or_never() {
         Some(Ok(())) => reporter.set_serving::<Service>().await,

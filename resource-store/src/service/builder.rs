@@ -11,7 +11,7 @@ use crate::{
     tenancy::{StaticTenancies, TenancyBridge},
 };
 
-/// Whether the service mends what is known to be wrong in Consul's.
+/// The attitude to known mistakes of Consul's service: corrected, or as they are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Parity {
     /// A delete compares a version that is given; a write that names the uid of

@@ -58,8 +58,8 @@ pub(super) fn check_query(tenancy: &Tenancy, name_prefix: &str) -> Result<()> {
     )))
 }
 
-/// Whether wildcards are units of the request, and how its type is called in a
-/// message.
+/// The kind of request, which decides if wildcards are allowed and how its type is
+/// called in a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Units {
     /// Of one resource.

@@ -7,7 +7,7 @@ use crate::{
     code::{Code, RpcError},
 };
 
-/// How often a write without a version is attempted.
+/// Number of attempts of a write without a version.
 const ATTEMPTS: u32 = 5;
 const FIRST_DELAY: Duration = Duration::from_millis(75);
 const LONGEST_DELAY: Duration = Duration::from_secs(1);

@@ -31,7 +31,7 @@ impl ResourceService {
     /// # Errors
     ///
     /// As [`ResourceService::list`]. The stream ends with [`Code::Aborted`] if
-    /// the watcher was too slow, or the store was restored: start anew.
+    /// the watcher was too slow, or the store was restored: start again.
     pub async fn watch_list(
         &self,
         context: &RequestContext,

@@ -24,7 +24,7 @@ use crate::{
 pub(super) struct Prepared {
     pub(super) resource: Resource,
     pub(super) ty: Type,
-    /// Whether the tenancy is on its way out.
+    /// `true` if the tenancy is marked for deletion.
     pub(super) marked: bool,
 }
 
@@ -86,7 +86,7 @@ impl ResourceService {
         Ok(Prepared { resource, ty, marked })
     }
 
-    /// Whether nothing may be created in a tenancy any more.
+    /// Returns `true` if nothing may be created in a tenancy any more.
     async fn is_marked(&self, tenancy: &Tenancy, scope: Scope) -> Result<bool> {
         let failed = |e: TenancyError| {
             RpcError::internal(format!("failed tenancy marked for deletion check: {e}"))
@@ -122,7 +122,7 @@ impl ResourceService {
         Ok(self.inner.backend.write_cas(input).await?)
     }
 
-    /// What a write replaces, whatever the version of its group.
+    /// Reads the resource that a write replaces, whatever the version of its group.
     async fn stored(&self, id: &Id, version: &str) -> Result<Option<Arc<Resource>>, Failure> {
         let mut result = self.inner.backend.read(Consistency::Eventual, id).await;
         let stale_uid =

@@ -2,7 +2,7 @@
 
 use crate::{acl::AclError, acl::Authorizer, pb::Resource, registry::Registration};
 
-/// What a row of [`check_acls`] expects.
+/// The answer that a row of [`check_acls`] expects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expected {
     /// The hook allows it.
@@ -11,18 +11,18 @@ pub enum Expected {
     Deny,
 }
 
-/// One row: rules, and what they have to allow.
+/// A row: rules, and what they have to allow.
 #[derive(Debug)]
 pub struct AclCase<'a> {
-    /// What the row is about, for the message if it fails.
+    /// Name of the row, for the message if it fails.
     pub name: &'a str,
-    /// What the token may do.
+    /// Permissions of the token.
     pub rules: &'a dyn Authorizer,
-    /// Whether the resource may be read.
+    /// Expected answer to a read of the resource.
     pub read: Expected,
-    /// Whether it may be written.
+    /// Expected answer to a write.
     pub write: Expected,
-    /// Whether its type may be listed.
+    /// Expected answer to a list of its type.
     pub list: Expected,
 }
 

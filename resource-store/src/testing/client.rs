@@ -8,12 +8,12 @@ use crate::{
     pb::{DeleteRequest, Id, Resource},
 };
 
-/// How long [`TestClient`] waits for something to come true, by default.
+/// Time that [`TestClient`] waits for something to come true, by default.
 const TIMEOUT: Duration = Duration::from_secs(7);
-/// How often it looks.
+/// Interval at which it looks.
 const INTERVAL: Duration = Duration::from_millis(25);
 
-/// What a test expected did not come true.
+/// An expectation of a test that did not come true.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Unexpected(String);

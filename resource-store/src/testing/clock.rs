@@ -1,4 +1,4 @@
-//! A clock that stands still until it is told.
+//! A clock that stands still until a test moves it.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -7,7 +7,7 @@ use std::{
 
 use crate::clock::Clock;
 
-/// A clock that stands still until it is told. A clone is the same clock.
+/// A clock that stands still until a test moves it. A clone is the same clock.
 #[derive(Debug, Clone)]
 pub struct ManualClock {
     now: Arc<Mutex<SystemTime>>,

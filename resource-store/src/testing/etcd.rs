@@ -28,7 +28,7 @@ use crate::backend::etcd::pb::{
     watch_server::{Watch, WatchServer},
 };
 
-/// How many responses of a watch may wait for a slow reader.
+/// Number of responses of a watch that may wait for a slow reader.
 const WATCH_BUFFER: usize = 16;
 
 /// An etcd of one member in memory, for tests where there is no real one.
@@ -80,7 +80,7 @@ pub struct ServedEtcd {
 }
 
 impl ServedEtcd {
-    /// Where it listens: `http://127.0.0.1:port`.
+    /// Returns the address on which it listens: `http://127.0.0.1:port`.
     pub fn endpoint(&self) -> String {
         format!("http://{}", self.address)
     }
@@ -97,7 +97,7 @@ impl TestEtcd {
         self.store(Store::compact);
     }
 
-    /// How many keys there are.
+    /// Returns the number of keys.
     pub fn count(&self) -> usize {
         self.store(|store| store.count())
     }

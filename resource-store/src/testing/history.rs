@@ -19,17 +19,17 @@ pub use load::{Load, LoadNode, LoadOptions, LoadReport};
 pub use run::{HistoryOptions, run};
 pub use unsure::{Answer, Attempt, Sighting, settle};
 
-/// What is stored under one name: a version, or nothing.
+/// The stored version under one name; none if there is nothing.
 pub type Seen = Option<String>;
 
-/// What an operation did.
+/// The kinds of operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
     /// A conditional write or delete.
     Change {
         /// The version that it expected; none for a creation.
         expected: Seen,
-        /// What it left, or none for a delete.
+        /// Version that it left, or none for a delete.
         left: Seen,
     },
     /// A change that was refused because of its version.
@@ -41,7 +41,7 @@ pub enum Action {
     Read(Seen),
 }
 
-/// One operation on one name.
+/// An operation on one name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Operation {
     /// The name. All deletes of one name are made by one task, one after the
@@ -51,35 +51,35 @@ pub struct Operation {
     pub began: u64,
     /// When it ended.
     pub ended: u64,
-    /// What it did.
+    /// Kind of the operation, with its result.
     pub action: Action,
 }
 
-/// One event of a watch.
+/// An event of a watch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Observed {
     /// The name.
     pub name: String,
     /// The version that the event carried.
     pub version: String,
-    /// Whether that version was deleted.
+    /// `true` if that version was deleted.
     pub deleted: bool,
-    /// What an eventual read gave right after the event, if there was one.
+    /// Result of an eventual read right after the event, if there was one.
     pub read_after: Option<Seen>,
 }
 
-/// What one watch saw, from its snapshot to its end.
+/// The events that one watch saw, from its snapshot to its end.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct WatchLog {
     /// The snapshot: names and versions.
     pub snapshot: Vec<(String, String)>,
     /// The events after it.
     pub events: Vec<Observed>,
-    /// Whether it went on to the end of the run; else it fell behind.
+    /// `true` if it went on to the end of the run; else it fell behind.
     pub complete: bool,
 }
 
-/// What everyone did and saw.
+/// The operations and observations of all clients.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct History {
     /// Every operation, in no order.

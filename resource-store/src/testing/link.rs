@@ -12,20 +12,20 @@ use tokio_util::task::AbortOnDropHandle;
 
 const CHUNK: usize = 16 << 10;
 
-/// What a [`Link`] does to the bytes of one direction.
+/// The treatment of the bytes of one direction by a [`Link`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Flow {
-    /// They pass.
+    /// Bytes pass.
     #[default]
     Open,
-    /// They pass, up to 16 KiB at a time, each after this time.
+    /// Bytes pass, up to 16 KiB at a time, each after this time.
     Slow(Duration),
-    /// They wait until the direction is open again, as packets that a network
+    /// Bytes wait until the direction is open again, as packets that a network
     /// loses are sent again.
     Stopped,
 }
 
-/// What a [`Link`] does to the bytes of a connection.
+/// The treatment of a connection's bytes by a [`Link`], for each direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Flows {
     /// From the one who connects to the target. While it is stopped, no
@@ -91,7 +91,7 @@ impl Link {
         Ok(Self { address, flows, cuts, _serving: AbortOnDropHandle::new(serving) })
     }
 
-    /// Where to connect to instead of the target.
+    /// Returns the address to connect to instead of the target.
     pub fn address(&self) -> SocketAddr {
         self.address
     }

@@ -30,13 +30,13 @@ use crate::{
     pb::{Id, Resource},
 };
 
-/// What a backend may lack.
+/// The abilities that a backend may lack.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct Capabilities {
-    /// Whether lists can be strongly consistent.
+    /// `true` if lists can be strongly consistent.
     pub strong_list: bool,
-    /// Whether the end-of-snapshot mark comes after what was written before the
+    /// `true` if the end-of-snapshot mark comes after what was written before the
     /// watch began. Not so where the watched replica lags behind.
     pub complete_snapshots: bool,
 }
@@ -47,7 +47,7 @@ impl Default for Capabilities {
     }
 }
 
-/// How long the suite waits for what has to come.
+/// Time that the suite waits for what has to come.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Makes a test of every case of the suite.
@@ -129,7 +129,7 @@ async fn write(backend: &Arc<dyn Backend>, resource: Resource) -> Arc<Resource> 
     }
 }
 
-/// Whether a result is the given failure.
+/// Returns `true` if a result is the given failure.
 fn is<T>(result: &Result<T>, wanted: &Error) -> bool {
     matches!(result, Err(error) if std::mem::discriminant(error) == std::mem::discriminant(wanted))
 }

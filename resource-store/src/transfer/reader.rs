@@ -11,12 +11,12 @@ use crate::pb::Resource;
 /// The resources of a stream of bytes that may be cut anywhere.
 pub(super) struct Frames<S> {
     source: Pin<Box<S>>,
-    /// What was read, from `start` on not used yet.
+    /// Bytes that were read; those before `start` are used.
     buffer: Vec<u8>,
     start: usize,
     /// Over all that was used.
     hasher: crc32fast::Hasher,
-    /// How many bytes were used.
+    /// Number of bytes that were used.
     at: u64,
     resources: u64,
     began: bool,

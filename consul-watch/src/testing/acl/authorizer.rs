@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::{Access, Resource, Rules};
 use crate::testing::state::Refused;
 
-/// Who asks, and what they may do.
+/// The permissions of a caller, with its accessor for messages.
 #[derive(Debug, Clone)]
 pub(in crate::testing) struct Authorizer {
     /// Accessor of the token.
@@ -17,7 +17,7 @@ pub(in crate::testing) struct Authorizer {
     rules: BTreeMap<Resource, Named>,
 }
 
-/// How somebody asks.
+/// The kind of a caller's identity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Holder {
     /// ACLs are off: everything is allowed.
@@ -207,8 +207,8 @@ impl Authorizer {
     }
 }
 
-/// What may be done to the intentions of every service: reading needs one rule
-/// that allows it, writing no rule that forbids it.
+/// Decides on the intentions of every service: reading needs one rule that allows
+/// it, writing no rule that forbids it.
 fn all_intentions(named: &Named, wanted: Access) -> Option<Access> {
     let catch_all = named.prefix.get("").copied();
     if wanted == Access::Write {

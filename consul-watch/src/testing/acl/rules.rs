@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use super::hcl;
 
-/// What rules are about.
+/// The resources that rules are about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(in crate::testing) enum Resource {
     Acl,
@@ -42,7 +42,7 @@ impl Resource {
         }
     }
 
-    /// How the server's own type of such a rule is shown in errors.
+    /// Returns the server's own type of such a rule, as errors show it.
     fn shown(self) -> (&'static str, &'static str) {
         match self {
             Self::Agent => ("AgentRule", "Node"),
@@ -71,7 +71,7 @@ const NAMED: [Resource; 7] = [
 const PLAIN: [Resource; 5] =
     [Resource::Acl, Resource::Keyring, Resource::Mesh, Resource::Operator, Resource::Peering];
 
-/// What may be done; each level includes the ones before, and `Deny` is none.
+/// A level of access; each includes the ones before, and `Deny` is none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::testing) enum Access {
     Deny,
@@ -101,7 +101,7 @@ impl Access {
     }
 }
 
-/// One rule.
+/// A rule of a policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Rule {
     pub(super) resource: Resource,
@@ -140,7 +140,7 @@ impl Rules {
         Ok(Self(rules))
     }
 
-    /// What the identity of a service gives.
+    /// Returns the rules that a service's identity gives.
     pub(in crate::testing) fn of_service(name: &str) -> Self {
         let rule = |resource, name: String, prefix, access| Rule { resource, name, prefix, access };
         let own = |name: String| {
@@ -156,7 +156,7 @@ impl Rules {
         rules
     }
 
-    /// What the identity of a node gives.
+    /// Returns the rules that a node's identity gives.
     pub(in crate::testing) fn of_node(name: &str) -> Self {
         let mut rules = Self::finder();
         rules.0.push(Rule {

@@ -14,7 +14,7 @@ pub(super) enum Check {
     Match { selector: Selector, schema: Schema, operator: Operator, wanted: Wanted },
 }
 
-/// What a value is compared with.
+/// The value that a field is compared with.
 #[derive(Debug)]
 pub(super) enum Wanted {
     Nothing,

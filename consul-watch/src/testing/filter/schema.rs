@@ -11,7 +11,7 @@ pub(in crate::testing) enum Schema {
     List(Box<Self>),
     /// Any keys.
     Map(Box<Self>),
-    /// These fields only.
+    /// A record of exactly these fields.
     Record(BTreeMap<String, Self>),
 }
 

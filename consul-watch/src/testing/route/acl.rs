@@ -163,7 +163,7 @@ fn token(state: &mut State, ask: Ask<'_>, id: &str) -> Answered {
     }
 }
 
-/// What the copy of a token is to be called.
+/// The body of a request to copy a token.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 struct TokenCopy {

@@ -198,7 +198,7 @@ fn check_update(ask: Ask<'_>, verb: &str) -> Result<CheckUpdate, Refused> {
     Ok(CheckUpdate { status, output: note() })
 }
 
-/// What Go's `strconv.ParseBool` reads.
+/// Reads a boolean as Go's `strconv.ParseBool` does.
 pub(super) fn go_bool(text: &str) -> Option<bool> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),

@@ -78,7 +78,7 @@ fn agent(ask: Ask<'_>, access: Access) -> Result<(), Refused> {
     ask.who.require(Resource::Agent, NODE, access)
 }
 
-/// What comes out of the agent's cache.
+/// Adds the headers of an answer from the agent's cache.
 fn cached(reply: Reply) -> Reply {
     if reply.status == 200 {
         return reply.header("x-cache", "HIT").header("age", "0");

@@ -70,12 +70,12 @@ impl Ask<'_> {
     }
 }
 
-/// What is looked for under a service's name.
+/// The instances that a service's name stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Lookup {
-    /// Its instances.
+    /// Instances of the service.
     Service,
-    /// What reaches it through the mesh.
+    /// Instances that reach it through the mesh.
     Connect,
     /// The gateways that lead to it from outside the mesh.
     Ingress,

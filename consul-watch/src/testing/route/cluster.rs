@@ -14,7 +14,7 @@ use crate::{
 
 type Answered = Result<Reply, Refused>;
 
-/// Where the double says that its only server is.
+/// Address that the double reports for its only server.
 pub(super) const SERVER: &str = "127.0.0.1:8300";
 
 pub(super) const COORDINATES: &[Path] = &[

@@ -178,7 +178,7 @@ fn one(state: &mut State, ask: Ask<'_>, id: &str) -> Answered {
             let Some(found) = found else {
                 return Err(Refused::new(404, "Intention not found"));
             };
-            // Only blocking reads are told the index here.
+            // Only blocking reads get the index here.
             let reply = Reply::json(&found);
             Ok(if ask.call.index == 0 { reply } else { reply.at(seen) })
         }

@@ -61,7 +61,7 @@ pub(super) fn answer(state: &mut State, ask: Ask<'_>, rest: &str) -> Option<Repl
 fn list(state: &State, ask: Ask<'_>) -> Reply {
     let (found, index) = state.query_list(ask.who);
     let shown: Vec<Value> = found.iter().map(|query| state.query_shown(query, ask.who)).collect();
-    // The index is told, but nothing waits for it.
+    // The index is sent, but nothing waits for it.
     Reply::json(&json!(shown)).header("x-consul-index", index.to_string())
 }
 

@@ -17,7 +17,7 @@ pub(super) const PATHS: &[Path] = &[
     Path::new("acl/templated-policy/preview/", "POST").newer(),
 ];
 
-/// What the body of a preview may say.
+/// The variables in the body of a preview.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 struct Variables {

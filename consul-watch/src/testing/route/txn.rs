@@ -93,7 +93,7 @@ fn result(state: &State, found: &TxnFound) -> Value {
     }
 }
 
-/// What Go says of values that are no base64.
+/// Words the error as Go does for values that are no base64.
 fn of_go(text: &str) -> String {
     match text.strip_prefix("not base64: ").and_then(|rest| rest.rsplit_once("offset ")) {
         Some((_, offset)) => {

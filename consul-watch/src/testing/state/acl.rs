@@ -55,7 +55,7 @@ pub(in crate::testing) struct Acl {
     started: (SystemTime, Instant),
 }
 
-/// What judges logins, by the kind of the auth method.
+/// The judges of logins, by the kind of the auth method.
 #[derive(Clone, Default)]
 struct Verifiers(HashMap<String, Arc<dyn LoginVerifier>>);
 
@@ -165,7 +165,8 @@ impl Acl {
         self.tokens.values().filter_map(|token| token.expires).map(|(_, at)| at).min()
     }
 
-    /// What a token gives through its policies, its roles and its identities.
+    /// Collects the rules that a token gives through its policies, its roles and
+    /// its identities.
     fn rights(&self, token: &Token) -> Vec<Rules> {
         let here = |datacenters: &[String]| {
             datacenters.is_empty() || datacenters.iter().any(|name| name == DATACENTER)
@@ -291,7 +292,7 @@ impl State {
         self.acl.verifiers.0.insert(kind.to_owned(), verifier);
     }
 
-    /// Who asks with this secret. An unknown secret is refused.
+    /// Returns the caller with this secret. An unknown secret is refused.
     pub(in crate::testing) fn authorizer(&self, secret: &str) -> Result<Authorizer, Refused> {
         let acl = &self.acl;
         if !acl.enabled {
@@ -323,7 +324,7 @@ impl State {
         if self.is_1_8() { NAME_RULE } else { NAME_RULE_NOW }
     }
 
-    /// What an ACL read of something unknown gets.
+    /// Returns the answer to an ACL read of something unknown.
     pub(in crate::testing) fn acl_missing(&self, what: &str) -> Refused {
         match (self.is_1_8(), what) {
             (true, "token" | "policy") => Refused::new(403, "ACL not found"),
@@ -335,7 +336,8 @@ impl State {
         }
     }
 
-    /// What deleting something unknown gets: servers before 1.15 do not mind.
+    /// Returns the answer to deleting something unknown: servers before 1.15 do not
+    /// mind.
     fn acl_nothing_to_delete(&self, what: &str) -> Result<Value, Refused> {
         if self.is_1_8() {
             return Ok(Value::Bool(true));
@@ -351,7 +353,7 @@ impl State {
     }
 }
 
-/// Where an ACL table's reads stand.
+/// Returns the position of an ACL table's reads.
 fn seen(index: u64) -> Seen {
     Seen::by_index(index)
 }

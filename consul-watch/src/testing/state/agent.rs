@@ -28,7 +28,8 @@ const NODE_MAINTENANCE: &str = "Maintenance mode is enabled for this node, but n
 /// Longest output that an agent keeps.
 const OUTPUT_LIMIT: usize = 4096;
 
-/// What the local agent runs by itself; the catalog is brought in line with it at once.
+/// The services and checks of the local agent; the catalog is brought in line with
+/// it at once.
 #[derive(Default)]
 pub(in crate::testing) struct LocalAgent {
     services: BTreeMap<String, Service>,
@@ -260,7 +261,7 @@ impl LocalAgent {
         self.checks.get(check).map(|local| local.timing.clone())
     }
 
-    /// How many checks wait for reports.
+    /// Returns the number of checks that wait for reports.
     pub(in crate::testing) fn ttls(&self) -> usize {
         self.checks.values().filter(|local| local.ttl.is_some()).count()
     }

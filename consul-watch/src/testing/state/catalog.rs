@@ -100,7 +100,7 @@ fn check_registration(body: &Register, old: bool) -> Result<(), Refused> {
     Ok(())
 }
 
-/// Which checks a health read asks for.
+/// The checks that a health read asks for.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::testing) enum Checks<'a> {
     OfService(&'a str),
@@ -112,7 +112,7 @@ pub(in crate::testing) enum Checks<'a> {
 type WholeNode = (Node, Vec<Service>, Vec<HealthCheck>);
 
 impl State {
-    /// What a server registers by itself when it starts.
+    /// Registers what a server registers by itself when it starts.
     pub(super) fn boot(&mut self) {
         let node = Node {
             id: self.uuid(),

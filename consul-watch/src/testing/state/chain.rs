@@ -301,7 +301,8 @@ impl Compiler<'_> {
         json
     }
 
-    /// How a target is reached: servers before 1.9 tell it of other datacenters only.
+    /// Returns the gateway mode of a target: servers before 1.9 set it for other
+    /// datacenters only.
     fn gateway_mode(&mut self, target: &Target) -> Value {
         if self.state.is_1_8() && target.datacenter == self.datacenter {
             return json!({});
@@ -441,7 +442,8 @@ impl Node {
 }
 
 impl State {
-    /// How connections to a service are routed, split and resolved, seen from a datacenter.
+    /// Compiles the routes, splits and resolutions of connections to a service,
+    /// seen from a datacenter.
     pub(in crate::testing) fn discovery_chain(
         &self,
         service: &str,

@@ -10,7 +10,7 @@ use crate::types::{Coordinate, NodeCoordinate};
 /// Dimensions of every coordinate of a datacenter.
 const DIMENSIONS: usize = 8;
 
-/// Where gossip has placed the nodes.
+/// The coordinates of nodes, as gossip computes them.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Coordinates {
     /// By the nodes' names in lower case.

@@ -86,7 +86,7 @@ impl State {
     }
 }
 
-/// What Go says of an expression that cannot be read, where it is a frequent mistake.
+/// Words an error of an expression as Go does, where it is a frequent mistake.
 pub(in crate::testing) fn go_regexp_words(expression: &str, problem: &regex::Error) -> String {
     let text = problem.to_string();
     let words = if text.contains("unclosed group") {

@@ -31,7 +31,7 @@ struct Mapping {
     modified: u64,
 }
 
-/// What a gateway's configuration says of one service.
+/// A service in a gateway's configuration.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 struct Link {
@@ -341,8 +341,9 @@ impl State {
         }
     }
 
-    /// What a gateway stands for, with each service's name. An ingress gateway's
-    /// wildcard leaves out services that speak another protocol than its listener.
+    /// Returns the services that a gateway stands for, with their names. An ingress
+    /// gateway's wildcard leaves out services that speak another protocol than its
+    /// listener.
     pub(in crate::testing) fn gateway_services(
         &self,
         gateway: &str,

@@ -162,7 +162,7 @@ impl Record {
     }
 }
 
-/// What decides about a connection.
+/// The basis of the decision about a connection.
 #[derive(Debug)]
 pub(in crate::testing) enum Verdict {
     /// An intention, and how it is shown.

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::{KeyRecord, Refused, Seen, State};
 use crate::types::KvPair;
 
-/// What a KV write depends on.
+/// The condition of a KV write.
 #[derive(Debug, Clone, Default)]
 pub(in crate::testing) struct KvCondition {
     pub(in crate::testing) cas: Option<u64>,

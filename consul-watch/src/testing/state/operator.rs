@@ -56,7 +56,7 @@ impl AutopilotSettings {
     }
 }
 
-/// What the operator's calls keep.
+/// The state of the operator's endpoints.
 #[derive(Debug, Default)]
 pub(super) struct Operator {
     autopilot: AutopilotSettings,
@@ -103,17 +103,17 @@ impl State {
         }
     }
 
-    /// Where a read of what is never written stands.
+    /// Returns the position of a read of what is never written.
     pub(in crate::testing) fn never_written() -> Seen {
         Seen::by_index(1)
     }
 
-    /// Where a read of everything stands.
+    /// Returns the position of a read of everything.
     pub(in crate::testing) fn whole(&self) -> Seen {
         Seen::by_index(self.index)
     }
 
-    /// How many services, instances and nodes there are.
+    /// Counts services, instances and nodes.
     pub(in crate::testing) fn usage(&self) -> (Value, Seen) {
         let kinds = [
             ("api-gateway", ServiceKind::ApiGateway),
@@ -145,7 +145,7 @@ impl State {
         (usage, Seen::by_index(self.tables.nodes.max(self.tables.services)))
     }
 
-    /// What some answers say of themselves in their body.
+    /// Returns the fields in which some answers describe themselves in their body.
     pub(in crate::testing) fn query_meta(&self, index: u64) -> Vec<(String, Value)> {
         let mut meta = vec![
             ("Index".to_owned(), json!(index)),

@@ -15,7 +15,7 @@ use crate::{
 };
 use template::Template;
 
-/// What is shown in place of a query's token.
+/// Replacement of a query's token.
 const HIDDEN: &str = "<hidden>";
 
 /// A prepared query, as it comes and goes over the wire.
@@ -85,7 +85,7 @@ struct Dns {
     ttl: String,
 }
 
-/// What asks for a query's result besides its name.
+/// The parameters of a query's execution besides its name.
 #[derive(Debug)]
 pub(in crate::testing) struct Execution<'a> {
     pub(in crate::testing) limit: usize,
@@ -147,7 +147,7 @@ impl QueryBody {
         Ok(())
     }
 
-    /// What it is when it is asked for by this name.
+    /// Returns the query as it is when it is asked for by this name.
     fn rendered(&self, name: &str) -> Result<Self, Refused> {
         if !self.template.is_set() {
             return Ok(self.clone());
@@ -195,7 +195,8 @@ impl QueryBody {
     }
 }
 
-/// Who may change ACLs sees all queries, with their tokens.
+/// Returns `true` if the caller may change ACLs, and therefore sees all queries
+/// with their tokens.
 fn is_manager(who: &Authorizer) -> bool {
     who.allows(Resource::Acl, "", Access::Write)
 }
@@ -349,7 +350,7 @@ impl State {
         }
     }
 
-    /// What the query that answers to an id or a name is, its template filled.
+    /// Finds the query that answers to an id or a name, and fills its template.
     pub(in crate::testing) fn query_resolve(
         &self,
         asked: &str,
@@ -375,7 +376,7 @@ impl State {
         exact.or_else(longest).map(|query| query.rendered(asked)).transpose()
     }
 
-    /// Refuses a token that may not be told what such a query is.
+    /// Refuses a token that may not learn what such a query is.
     pub(in crate::testing) fn query_vet_explain(
         query: &QueryBody,
         who: &Authorizer,

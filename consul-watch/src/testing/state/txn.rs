@@ -27,7 +27,7 @@ pub(in crate::testing) struct TxnStep {
     check: Option<CheckStep>,
 }
 
-/// What a step has read or written.
+/// The result of a step: what it has read or written.
 #[derive(Debug)]
 pub(in crate::testing) enum TxnFound {
     Kv(KvPair),

@@ -19,8 +19,9 @@ const LONGEST_COUNT: Duration = Duration::from_millis(500);
 /// A server that stops ends its connections in any order: one that served before and ended within
 /// this time before a refusal says that it stops.
 const STOPPING: Duration = Duration::from_millis(100);
-/// For so long the server may count a connection that was closed on this side: within a request
-/// that blocks until the time of that is over, which is a second where many are closed at once.
+/// Time for which the server may count a connection that was closed on this side:
+/// within a request that blocks until the time of that is over, which is a second
+/// where many are closed at once.
 pub(super) const LINGERING: Duration = Duration::from_millis(1500);
 
 /// The open connections of a pool, and which of them the server refused.
@@ -41,9 +42,10 @@ struct State {
     /// Number of the connection that was opened last.
     latest: u64,
     open: usize,
-    /// When the server last ended a connection that had served.
+    /// Time at which the server last ended a connection that had served.
     ended: Option<Instant>,
-    /// When connections were closed on this side, the last one at the end.
+    /// Times at which connections were closed on this side, the last one at the
+    /// end.
     closed: VecDeque<Instant>,
     count: Option<Count>,
     /// Connections up to this number had their part in a count that is over.
@@ -54,7 +56,7 @@ struct State {
 #[derive(Debug)]
 struct Count {
     began: Instant,
-    /// When the last connection was refused or ended.
+    /// Time at which the last connection was refused or ended.
     last: Instant,
     /// Connections that were opened later do not belong to it.
     latest: u64,
@@ -70,7 +72,7 @@ pub(super) struct Open {
     connections: Arc<Connections>,
     number: u64,
     served: AtomicBool,
-    /// It is this side that ends it.
+    /// `true` if it is this side that ends it.
     given_up: AtomicBool,
     /// The server has ended it.
     ended: AtomicBool,
@@ -132,7 +134,7 @@ impl Open {
     /// those that are refused together gets this, a moment later; the others, and those that were
     /// not refused for a limit's sake, get `None`.
     ///
-    /// Dropping the future leaves a count that the next refusal begins anew.
+    /// Dropping the future leaves a count that the next refusal begins again.
     pub(super) async fn refused(&self, silent: bool) -> Option<usize> {
         self.ended.store(true, Ordering::Relaxed);
         let connections = &self.connections;

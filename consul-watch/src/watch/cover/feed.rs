@@ -41,7 +41,7 @@ pub(super) enum Kind {
 
 impl Kind {
     /// Returns `true` if a change can change what such a query shows. Those of single
-    /// services are told by name.
+    /// services are listed by name.
     pub(super) fn concerns(&self, scope: &Scope) -> bool {
         match self {
             Self::Checks => *scope == Scope::Checks,

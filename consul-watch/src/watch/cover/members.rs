@@ -44,7 +44,7 @@ pub(crate) struct Ticket {
 #[derive(Debug, Default)]
 struct State {
     signal: Option<Signal>,
-    /// When the signal that waits, or that is being obeyed, came first.
+    /// Time at which the signal that waits, or that is being handled, came first.
     told: Option<Instant>,
     /// The index of the last read.
     index: u64,
@@ -185,7 +185,7 @@ pub(super) struct Members {
     all: BTreeMap<u64, Member>,
     services: HashMap<String, HashMap<u64, Arc<Ticket>>>,
     joined: u64,
-    /// A change from now on will be told.
+    /// A change from now on will be signalled.
     settled: bool,
     failing: bool,
     /// The member that was read periodically last.
@@ -194,7 +194,7 @@ pub(super) struct Members {
     found: VecDeque<(Instant, u64)>,
     /// Members to read again when the floor has passed an index.
     again: BTreeSet<(u64, u64)>,
-    /// When a failure was reported last.
+    /// Time at which a failure was reported last.
     failed: Option<Instant>,
 }
 
@@ -211,7 +211,7 @@ fn folded(name: &str) -> String {
 }
 
 impl Members {
-    /// Adds a watch. It is told to read at once if changes after that will be
+    /// Adds a watch. It gets the signal to read at once if changes after that will be
     /// told, else when this is so.
     pub(super) fn join(&mut self, scope: &Scope, repairs: Arc<Repairs>) -> (u64, Arc<Ticket>) {
         self.joined += 1;
@@ -346,14 +346,14 @@ impl Members {
         }
     }
 
-    /// Tells all whose scope is one of those.
+    /// Signals all watches whose scope is one of those.
     pub(super) fn moved(&self, concerns: impl Fn(&Scope) -> bool) {
         for member in self.all.values().filter(|member| concerns(&member.scope)) {
             member.ticket.tell(Signal::Read { compare: false });
         }
     }
 
-    /// Tells the watches of services that may have changed.
+    /// Signals the watches of services that may have changed.
     pub(super) fn changed(&self, changes: &Changes) {
         if changes.all {
             return self.moved(|scope| matches!(scope, Scope::Service(_)));

@@ -398,7 +398,7 @@ impl Runner {
         }
     }
 
-    /// Begins anew with a broad query of each node.
+    /// Begins again with a broad query of each node.
     fn follow_nodes(&mut self) {
         self.start(Mode::Nodes);
         // What the lists left to read past an index is read when all nodes have been listed.
@@ -406,7 +406,7 @@ impl Runner {
         self.update_nodes(self.listed.clone(), self.listed_at);
     }
 
-    /// Begins anew with lists of everything.
+    /// Begins again with lists of everything.
     fn list_everything(&mut self) {
         self.settings.slots.reserve_nodes(0);
         self.start(Mode::Lists);
@@ -417,7 +417,7 @@ impl Runner {
         }
     }
 
-    /// Begins anew with one query of everything on all nodes.
+    /// Begins again with one query of everything on all nodes.
     fn follow_all_nodes(&mut self) {
         self.start(Mode::Dump);
         self.unit.floor.set(Some(0));
@@ -640,7 +640,7 @@ impl Runner {
     }
 
     /// A node is not there, and the answer that says so has no index: what was on it is read, and
-    /// if the list of nodes has it still, or again, its query begins anew.
+    /// if the list of nodes has it still, or again, its query begins again.
     fn node_gone(&mut self, name: &str) -> Move {
         let Some(node) = self.nodes.get_mut(name) else { return Move::Same };
         (node.failures, node.absent) = (0, node.absent + 1);

@@ -12,7 +12,11 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use consul_watch::{
     Client, ClientConfig, QueryOptions, Transport, WriteOptions,
-    testing::{TestConsul, parts::Suite, real},
+    testing::{
+        TestConsul,
+        parts::{Part, Suite},
+        real,
+    },
     transport::{ExchangeLimits, TransportError},
     types::{AclLink, AclPolicy, AclTokenRequest},
 };
@@ -144,8 +148,12 @@ const ROOT: &str = "5f1c8e4a-77aa-4d3b-9c21-0000000000f1";
 const TOKEN: &str = "5f1c8e4a-77aa-4d3b-9c21-0000000000f2";
 
 impl RealConsul {
-    pub(super) async fn start(case: &str, slack: Duration) -> Option<Self> {
-        let part = SUITE.part("consul", case)?;
+    /// The versions that there are.
+    pub(super) fn parts(case: &str) -> Vec<Part> {
+        SUITE.parts("consul", case)
+    }
+
+    pub(super) async fn start(part: &Part, slack: Duration) -> Self {
         let name = if part.major_minor() < (1, 11) { "master" } else { "initial_management" };
         let settings = json!({
             "acl": { "enabled": true, "default_policy": "deny", "tokens": { name: ROOT } },
@@ -172,7 +180,7 @@ impl RealConsul {
             broken: AtomicBool::new(false),
         };
         stage.grant().await;
-        Some(stage)
+        stage
     }
 
     /// The most connections of the reader that there were at once.

@@ -20,7 +20,7 @@ pub(super) struct Token {
 }
 
 impl Vault {
-    /// The token to send. An agent's file is read anew, because the agent
+    /// The token to send. An agent's file is read again, because the agent
     /// writes another token there whenever the old one ends.
     pub(super) async fn current_token(&self) -> Result<Option<SecretString>> {
         let token = match &self.config.agent_token_file {

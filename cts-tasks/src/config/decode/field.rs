@@ -8,7 +8,7 @@ use crate::{
     config::value::{ConfigValue, ValueKind},
 };
 
-/// What stands under one key of a body.
+/// A type that a body's value under one key decodes into.
 pub(in crate::config) trait Field: Sized {
     /// Decodes all entries of the key; `None` if that fails, which is reported.
     fn decode(path: &str, group: &Group<'_>, decoder: &mut Decoder<'_>) -> Option<Self>;
@@ -143,7 +143,7 @@ impl<B: Body> Field for Blocks<B> {
     }
 }
 
-/// One block whose label says what its body is.
+/// A block whose label decides how its body is decoded.
 #[derive(Debug, Clone)]
 pub(in crate::config) struct TypedBlock {
     pub(in crate::config) label: String,

@@ -12,13 +12,13 @@ use crate::config::value::{ConfigValue, ValueKind};
 ///
 /// Source: `mitchellh/mapstructure` v1.4 with weakly typed input.
 pub(in crate::config) trait Scalar: Sized {
-    /// What it is, in a message.
+    /// Name of the type in a message.
     const EXPECTED: &'static str;
 
     /// Reads the value.
     fn read(value: &ValueKind) -> Option<Self>;
 
-    /// What to do instead.
+    /// Advice that follows a message about a wrong type.
     const HELP: Option<&'static str> = None;
 }
 

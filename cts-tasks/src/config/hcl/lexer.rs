@@ -11,7 +11,7 @@ use super::{
 };
 use crate::Number;
 
-/// One word or mark of a file.
+/// A word or mark of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Token<'a> {
     Word(&'a str),
@@ -29,7 +29,7 @@ pub(super) enum Token<'a> {
 }
 
 impl Token<'_> {
-    /// Its name in a message.
+    /// Returns the token's name in a message.
     pub(super) fn describe(&self) -> String {
         match self {
             // A word may be a secret that lacks its quotes, and so may a number.

@@ -191,7 +191,7 @@ static DRIVER: Block = Block {
     blocks: &[("run", &DRIVER), ("tls", &TLS), ("workspaces", &DRIVER)],
 };
 
-/// What the cluster claims, and what stands in it.
+/// Blocks that the cluster claims, with the rules for their bodies.
 static CLUSTER: Block = Block {
     keys: &[&[
         "address",

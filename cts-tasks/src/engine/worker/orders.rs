@@ -15,7 +15,7 @@ use crate::{
     measure,
 };
 
-/// What a worker's work came to, and who waits for it.
+/// The result of a worker's job, and who waits for it.
 pub(super) enum Done {
     Readied(Result<()>),
     Ran(Result<()>),
@@ -25,13 +25,13 @@ pub(super) enum Done {
     Replaced(Result<Box<Worker>>, Reply<()>),
 }
 
-/// Whether the worker is what it was.
+/// The state of a worker after a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Settled {
     AsBefore,
-    /// Its task is disabled now.
+    /// The task was disabled.
     Disabled,
-    /// Its task is another one now.
+    /// The task was replaced by another version.
     Replaced,
 }
 
@@ -141,6 +141,7 @@ impl Worker {
             }
             Done::Replaced(worker, reply) => {
                 let result = worker.map(|worker| {
+                    // A deletion that was ordered meanwhile reaches this worker by the token of the old one.
                     let retired = std::mem::take(&mut self.retired);
                     *self = Self { retired, ..*worker };
                     settled = Settled::Replaced;

@@ -1,4 +1,4 @@
-//! Setbacks: a task that could not be made ready is tried again, and can be told
+//! Setbacks: a task that could not be made ready is tried again, and can receive
 //! everything meanwhile; so is a run that failed and may succeed later.
 
 use std::time::Duration;

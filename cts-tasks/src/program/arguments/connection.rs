@@ -1,10 +1,13 @@
+//! Flags and environment variables with which a command reaches a running daemon.
+
 use std::path::PathBuf;
 
 use clap::ArgAction;
 
 use super::go_bool;
 
-/// How to reach a running daemon; what is not given comes from the environment.
+/// Flags that say how to reach a running daemon; what is not given comes from the
+/// environment.
 #[expect(clippy::doc_markdown, reason = "the texts are shown as help")]
 #[derive(Debug, Default, Clone, PartialEq, Eq, clap::Args)]
 pub(crate) struct ConnectionFlags {
@@ -29,7 +32,7 @@ pub(crate) struct ConnectionFlags {
     /// Deprecated, use -http-addr: the port of the daemon's address.
     #[arg(long)]
     pub(crate) port: Option<u16>,
-    /// Whether the daemon's certificate must be valid; by default true. Environment:
+    /// Requires the daemon's certificate to be valid; by default true. Environment:
     /// CTS_SSL_VERIFY.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true,
           default_missing_value = "true", action = ArgAction::Set, value_parser = go_bool)]

@@ -6,7 +6,7 @@ use clap::ArgAction;
 
 use super::{ConfigurationFlags, ConnectionFlags, NamedFlags, go_bool};
 
-/// Whether the answer is for a program.
+/// The flag that asks for an answer in JSON, for a program.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, clap::Args)]
 pub(crate) struct JsonFlag {
     /// Prints one JSON document, for scripts.

@@ -1,10 +1,12 @@
+//! Flags of `start`, and those that name the files of the configuration.
+
 use std::{ffi::OsString, path::PathBuf};
 
 use clap::ArgAction;
 
 use super::go_bool;
 
-/// Which files are the configuration.
+/// Flags that name the configuration's files.
 #[derive(Debug, Default, Clone, PartialEq, Eq, clap::Args)]
 pub(crate) struct ConfigurationFlags {
     /// A directory of configuration files that end in .hcl or .json, taken in the order of

@@ -1,3 +1,5 @@
+//! The commands below `task`, with their flags.
+
 use std::path::PathBuf;
 
 use clap::{ArgAction, Subcommand};
@@ -54,7 +56,7 @@ pub(crate) enum TaskCommand {
     Show(LookTaskFlags),
 }
 
-/// Whether the operator is asked.
+/// The flag that leaves out the question for approval.
 #[derive(Debug, PartialEq, Eq, clap::Args)]
 pub(crate) struct ApprovalFlag {
     /// Goes on without asking.
@@ -114,7 +116,7 @@ impl NamedFlags {
 }
 
 impl TaskCommand {
-    /// What the parser cannot know to be wrong.
+    /// Checks what the parser cannot know to be wrong.
     pub(super) fn checked(self, program: &Program) -> Result<Self, Refused> {
         match &self {
             Self::Create(flags) if flags.task_file.is_none() => {

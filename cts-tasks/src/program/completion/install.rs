@@ -10,7 +10,7 @@ use std::{
 struct Shell {
     file: PathBuf,
     lines: Vec<String>,
-    /// Whether the file is made if it is not there.
+    /// `true` if the file is made where it does not exist.
     own: bool,
 }
 

@@ -5,11 +5,11 @@ use consul_watch::{Client, client::AclAuthorization, error_chain};
 use super::{Findings, PATIENCE, Verdict};
 use crate::{Condition, Config, KvSelection, ModuleInput, ServiceSelection, Task};
 
-/// One thing that is done with the token.
+/// A permission that the token needs.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Wanted {
     access: AclAuthorization,
-    /// Who needs it.
+    /// The part of the deployment that needs it.
     user: String,
 }
 

@@ -1,6 +1,8 @@
+//! A task's condition in a few words, for tables that people read.
+
 use crate::wire::{ConditionDocument, ServicesDocument, TaskDocument};
 
-/// What makes the task run, in a few words.
+/// Describes the task's condition in a few words.
 pub(super) fn condition(task: &TaskDocument) -> String {
     match &task.condition {
         None => "nothing; task run runs it".to_owned(),

@@ -63,7 +63,7 @@ pub(crate) async fn events(
     }
 }
 
-/// One line of JSON, or lines for a person.
+/// Prints an event as one line of JSON, or as lines for a person.
 fn print_event(event: &Event, json: bool, terminal: &mut Terminal<'_>) -> io::Result<()> {
     if json {
         return terminal.raw(&serde_json::to_string(event)?);

@@ -16,7 +16,7 @@ use crate::{
     wire::{InputsDocument, PlanDocument, TaskDocument, TaskStatus},
 };
 
-/// What `task show -json` prints.
+/// The JSON document of `task show -json`.
 #[derive(Debug, Serialize)]
 struct Report {
     task: TaskDocument,

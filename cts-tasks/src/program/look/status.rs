@@ -20,7 +20,7 @@ use crate::{
     wire::{ClusterStatus, TaskDocument, TaskStatus, WorkDocument},
 };
 
-/// What `status -json` prints.
+/// The JSON document of `status -json`.
 #[derive(Debug, Serialize)]
 struct Report {
     healthy: bool,
@@ -42,7 +42,7 @@ enum Role {
     Follower,
 }
 
-/// One task in `status` and `task list`.
+/// A task's line in `status` and `task list`.
 #[derive(Debug, Serialize)]
 pub(super) struct Row {
     pub(super) name: String,
@@ -51,7 +51,7 @@ pub(super) struct Row {
     #[serde(serialize_with = "rfc3339")]
     last_run: Option<DateTime<Local>>,
     duration_ms: Option<u64>,
-    /// What makes it run next.
+    /// Condition of the next run.
     waits_for: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     waiting_plan: Option<PlanId>,
@@ -184,7 +184,8 @@ fn print(report: &Report, terminal: &mut Terminal<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// What is done now, and for how long: `apply for 3.1s (aws_instance.web: Creating...)`.
+/// Describes the step under way and its duration: `apply for 3.1s
+/// (aws_instance.web: Creating...)`.
 fn doing(work: &WorkDocument) -> String {
     // Clocks of two machines may differ.
     let taken = (Local::now() - work.since).to_std().unwrap_or_default();

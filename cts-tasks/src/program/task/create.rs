@@ -1,3 +1,5 @@
+//! `task create`: shows what the first run would change, asks, and creates the task.
+
 use std::{io, path::Path};
 
 use crate::{
@@ -70,7 +72,7 @@ pub(super) async fn create(
     }
 }
 
-/// The task of the file; `None` if there is none that can be sent, which is told.
+/// The task of the file; `None` if there is none that can be sent, which is then reported.
 fn read(
     program: &Program,
     flags: &CreateFlags,

@@ -1,3 +1,5 @@
+//! `task delete`, after a question.
+
 use std::io;
 
 use crate::client::Client;

@@ -1,3 +1,5 @@
+//! `task disable`.
+
 use std::io;
 
 use crate::{FirstRun, client::Client};

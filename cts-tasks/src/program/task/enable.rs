@@ -1,3 +1,5 @@
+//! `task enable`: shows what a run would change and asks, if it would change anything.
+
 use std::io;
 
 use crate::{FirstRun, client::Client};

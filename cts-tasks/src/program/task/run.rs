@@ -1,3 +1,5 @@
+//! `task run`: runs a task at once and waits for the end.
+
 use std::io;
 
 use crate::client::Client;

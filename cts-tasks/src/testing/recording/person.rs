@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::TaskInputs;
 
-/// Who decides elsewhere on the applies of one task.
+/// A person who decides, outside the engine, on the applies of one task.
 #[derive(Debug, Default)]
 pub(super) struct Person {
     asked: u64,
@@ -14,7 +14,7 @@ pub(super) struct Person {
     waiting: Option<(String, TaskInputs)>,
 }
 
-/// What the person says.
+/// The decisions of a person.
 #[derive(Debug, Clone)]
 pub(super) enum Answer {
     /// Nothing yet.

@@ -7,11 +7,12 @@ use crate::{Action, Changes, InputsDigest, Plan, PlanId, PlanPurpose, TaskInputs
 /// The made-up resources of one task, and the plans that are kept for it.
 #[derive(Debug, Default)]
 pub(super) struct World {
-    /// What was applied last, and what that made.
+    /// Inputs that were applied last, and the resources made of them.
     state: Option<(TaskInputs, Resources)>,
-    /// What is really there.
+    /// Resources that really exist.
     real: Resources,
-    /// How often something was applied or destroyed: a plan fits only what it was made for.
+    /// Number of applies and destroys so far: a plan fits only the state that it
+    /// was made for.
     serial: u64,
     plans: BTreeMap<PlanId, Kept>,
 }
@@ -87,7 +88,7 @@ impl World {
     }
 }
 
-/// One resource for each thing that the module gets.
+/// Makes one resource for each thing that the module gets.
 fn resources(inputs: &TaskInputs) -> Resources {
     let instances = inputs.services.iter().flatten().map(|instance| {
         let at = format!("instance[{:?}]", format!("{}.{}", instance.id, instance.node));
@@ -100,7 +101,7 @@ fn resources(inputs: &TaskInputs) -> Resources {
     instances.chain(names).chain(keys).collect()
 }
 
-/// What leads from `before` to `after`.
+/// Returns the changes that lead from `before` to `after`.
 fn difference(before: &Resources, after: &Resources) -> Changes {
     let mut changes = Changes::default();
     for (address, content) in after {

@@ -11,7 +11,7 @@ use std::{
 use super::record::Damage;
 use crate::backend::{Error, Result};
 
-/// What went wrong with a store file.
+/// The failures of a store file.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::backend) enum Fault {
     #[error("{}: {what}: {source}", file.display())]
@@ -44,7 +44,7 @@ impl Fault {
 #[derive(Debug)]
 pub(in crate::backend) struct FileState {
     path: PathBuf,
-    /// What to do once it is damaged.
+    /// Advice for the operator once the file is damaged.
     advice: &'static str,
     /// Set once the state of the file or of its handle is not known any more.
     stopped: OnceLock<String>,
@@ -55,7 +55,7 @@ pub(in crate::backend) struct FileState {
     opened: OnceLock<Identity>,
 }
 
-/// What tells one file from another.
+/// The identity of a file, whatever its path.
 #[derive(Debug, PartialEq, Eq)]
 struct Identity {
     #[cfg(unix)]
@@ -140,7 +140,7 @@ impl FileState {
         Fault::Record { file: self.path.clone(), record: parts.join("/"), damage }
     }
 
-    /// What an error of the storage means.
+    /// Translates an error of the storage library; damage also stops the store.
     pub(in crate::backend) fn storage(&self, error: impl Into<redb::Error>) -> Fault {
         match error.into() {
             redb::Error::DatabaseAlreadyOpen => Fault::InUse { file: self.path.clone() },

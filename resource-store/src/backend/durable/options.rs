@@ -21,7 +21,7 @@ pub enum SyncPolicy {
     /// This long after it was acknowledged at the latest.
     ///
     /// When the process is killed, or the machine stops, the changes of the
-    /// last such stretch are lost, though they were acknowledged, read and
+    /// last such interval are lost, though they were acknowledged, read and
     /// seen by watches; all up to some change stay. Nothing is lost when the
     /// store is closed.
     Within(Duration),
@@ -33,24 +33,24 @@ pub enum SyncPolicy {
     Never,
 }
 
-/// How a durable store is opened.
+/// Settings with which a durable store is opened.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct DurableOptions {
     /// When changes reach the disk; before they are acknowledged by default.
     pub sync: SyncPolicy,
-    /// How much of the file is kept in memory at most, in bytes; 64 MiB by
-    /// default. Half or more of it serves reads, the rest a transaction.
+    /// Upper bound of the part of the file that is kept in memory, in bytes; 64 MiB
+    /// by default. Half or more of it serves reads, the rest a transaction.
     pub cache_bytes: usize,
-    /// Whether all of the file is checked when it is opened, which reads it
-    /// once; true by default. After a crash it costs nothing more, because the
-    /// file is read in any case. Damage to the file's inner pages that is not
-    /// found so, because it came later or this is off, shows only when they are
-    /// read, and may then hide records or make the store stop; damage to a
-    /// record is always found.
+    /// `true` if all of the file is checked when it is opened, which reads it once;
+    /// true by default. After a crash it costs nothing more, because the file is
+    /// read in any case. Damage to the file's inner pages that is not found so,
+    /// because it came later or this is off, shows only when they are read, and may
+    /// then hide records or make the store stop; damage to a record is always
+    /// found.
     pub check_on_open: bool,
     /// By how many changes of what they watch watchers may fall behind before
-    /// they have to start anew; 8192 by default. See
+    /// they have to start again; 8192 by default. See
     /// [`MemoryBackend::with_watch_buffer`](crate::backend::memory::MemoryBackend::with_watch_buffer).
     pub watch_buffer: usize,
 }

@@ -40,16 +40,16 @@ type Rows = ReadOnlyTable<&'static [u8], &'static [u8]>;
 pub(super) const RESOURCES: Definition = TableDefinition::new("resources");
 /// Empty records by [`key::owned_key`].
 pub(super) const OWNED: Definition = TableDefinition::new("owned");
-/// What else is to be kept with the resources.
+/// Further values that are kept beside the resources.
 pub(super) const META: Definition = TableDefinition::new("meta");
 
 /// A place for resources: those that everybody sees, or others that are to take
 /// the place of those.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// What everybody sees.
+    /// The resources that everybody sees.
     Shown,
-    /// What comes in, within this process.
+    /// Resources that come in, within this process.
     Incoming,
 }
 
@@ -69,20 +69,20 @@ pub(super) const INDEX: &[u8] = b"index";
 const FORMAT: &[u8] = b"format";
 const FORMAT_NOW: &[u8] = b"1";
 
-/// How many records are read at a time, and how many bytes of them at least.
+/// Bounds of one read: number of records, and least number of their bytes.
 const PAGE_RECORDS: usize = 256;
 const PAGE_BYTES: usize = 1 << 20;
 
-/// How a table is opened.
+/// Settings with which a table is opened.
 #[derive(Debug, Clone)]
 pub(crate) struct TableOptions {
-    /// How much of the file is kept in memory at most, in bytes.
+    /// Upper bound of the part of the file that is kept in memory, in bytes.
     pub(crate) cache_bytes: usize,
-    /// Whether every page is checked, which reads the whole file.
+    /// `true` if every page is checked, which reads the whole file.
     pub(crate) check: bool,
-    /// Whether commits reach the disk, or the operating system only.
+    /// `true` if commits reach the disk, and not the operating system only.
     pub(crate) synced: bool,
-    /// What to do once it is damaged.
+    /// Advice for the operator once the file is damaged.
     pub(crate) advice: &'static str,
 }
 
@@ -93,7 +93,7 @@ pub(crate) struct Table {
     view: Arc<TableView>,
 }
 
-/// What is to be seen of a table, also after it was closed.
+/// The readable side of a table, which outlives its being closed.
 #[derive(Debug)]
 pub(crate) struct TableView {
     file: Arc<FileState>,
@@ -126,7 +126,7 @@ impl Table {
         Ok(Self { database, view })
     }
 
-    /// What is to be seen of the table.
+    /// Returns the readable side of the table.
     pub(crate) fn view(&self) -> Arc<TableView> {
         Arc::clone(&self.view)
     }
@@ -301,7 +301,7 @@ impl std::fmt::Debug for TableSnapshot {
     }
 }
 
-/// Where a page begins.
+/// The beginning of a page.
 #[derive(Debug, Clone)]
 pub(crate) enum Page {
     Start,
@@ -333,7 +333,7 @@ impl TableSnapshot {
         self.index
     }
 
-    /// How many resources there are.
+    /// Returns the number of resources.
     pub(crate) fn len(&self) -> Result<u64> {
         self.reading(|| self.resources.len().map_err(|e| self.failed(e)))
     }
@@ -383,7 +383,7 @@ impl TableSnapshot {
         Ok(found)
     }
 
-    /// What was kept beside the resources.
+    /// Reads a value that was kept beside the resources.
     pub(crate) fn meta(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         self.reading(|| {
             let Some(record) = self.meta.get(key).map_err(|e| self.failed(e))? else {

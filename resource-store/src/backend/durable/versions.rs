@@ -3,7 +3,7 @@
 
 use crate::backend::{Error, Result};
 
-/// How many numbers are put aside at a time.
+/// Number of versions that are put aside at a time.
 const BLOCK: u64 = 1 << 20;
 /// With fewer left, more are put aside. No transaction takes as many.
 const LOW: u64 = 1 << 12;

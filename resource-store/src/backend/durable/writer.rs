@@ -31,26 +31,26 @@ use crate::{
 /// Up to which number versions may have been given.
 pub(super) const RESERVED: &[u8] = b"reserved";
 
-/// How many changes share a transaction at most, and how many bytes about.
+/// Upper bounds of one group commit: number of changes, and approximate bytes.
 const BATCH: usize = 512;
 const BATCH_BYTES: usize = 4 << 20;
 
 pub(super) type Reply<T> = oneshot::Sender<Result<T>>;
 
-/// What the thread is asked for.
+/// An order to the writer's thread.
 pub(super) enum Job {
     Change(Request, OwnedSemaphorePermit),
     Restore(Step, Reply<()>),
     Close(Reply<()>),
 }
 
-/// One change.
+/// A change to carry out.
 pub(super) enum Request {
     Write(Box<Resource>, Reply<Arc<Resource>>),
     Delete(Box<Id>, String, Reply<()>),
 }
 
-/// What a restore consists of.
+/// One step of a restore, in the order in which they are carried out.
 pub(super) enum Step {
     /// Throw away what was staged.
     Clear,

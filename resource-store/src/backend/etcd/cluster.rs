@@ -36,13 +36,13 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(5);
 const FIRST_DELAY: Duration = Duration::from_millis(20);
 const LONGEST_DELAY: Duration = Duration::from_millis(500);
-/// How often a login is tried anew for one call.
+/// Limit of logins for one call.
 const LOGINS: u32 = 3;
 
 /// The members of an etcd cluster, of which one is used at a time.
 pub(super) struct Cluster {
     members: Vec<Member>,
-    /// Which member is asked first.
+    /// Index of the member that is asked first.
     preferred: AtomicUsize,
     user: Option<EtcdUser>,
     token: Mutex<Option<MetadataValue<Ascii>>>,

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use secrecy::SecretString;
 
-/// How to reach an etcd, and where in it resources are kept.
+/// Connection settings of an etcd, and the keys under which resources are kept
+/// there.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct EtcdConfig {
@@ -12,23 +13,22 @@ pub struct EtcdConfig {
     /// for TLS, or `host:port`. One is used at a time, the next one when it
     /// fails.
     pub endpoints: Vec<String>,
-    /// What every key begins with; `resource-store/` by default. Stores with
-    /// different prefixes, of which none begins with another, are apart.
+    /// Prefix of every key; `resource-store/` by default. Stores with different
+    /// prefixes, of which none begins with another, are apart.
     pub prefix: String,
-    /// Who to be, where etcd asks; nobody by default.
+    /// User to log in as, where etcd asks for one; nobody by default.
     pub user: Option<EtcdUser>,
     /// Certificates, for endpoints with `https`.
     pub tls: EtcdTls,
-    /// How long to try to connect to one endpoint; 2 seconds by default.
+    /// Time limit of connecting to one endpoint; 2 seconds by default.
     pub connect_timeout: Duration,
-    /// How long one endpoint may take to answer, before the next is asked; 3
+    /// Time limit of one endpoint's answer, after which the next is asked; 3
     /// seconds by default.
     pub attempt_timeout: Duration,
-    /// How long to try in all before an operation fails; 10 seconds by
-    /// default.
+    /// Time limit of an operation with all its attempts; 10 seconds by default.
     pub timeout: Duration,
     /// By how many changes the watchers of one kind, or of one kind in one
-    /// tenancy, may fall behind before they have to start anew; 8192 by
+    /// tenancy, may fall behind before they have to start again; 8192 by
     /// default.
     pub watch_buffer: usize,
 }

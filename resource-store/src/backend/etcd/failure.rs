@@ -7,7 +7,7 @@ use crate::{
     error_chain::{causes, never_sent},
 };
 
-/// How long a text of etcd may be that goes into an error.
+/// Upper bound, in characters, of a text of etcd that goes into an error.
 const LONGEST_TEXT: usize = 300;
 
 /// Why etcd did not do what was asked.
@@ -56,7 +56,8 @@ impl Failure {
         }
     }
 
-    /// Whether the same request may succeed later, and what went wrong.
+    /// Returns `true` if the same request may succeed later, and a description of
+    /// the failure.
     fn describe(self) -> (bool, String) {
         match self {
             Self::Unreachable(reason) | Self::Unanswered(reason) => (true, reason),
@@ -78,7 +79,7 @@ impl Failure {
     }
 }
 
-/// What to do after an attempt that failed.
+/// The next step after an attempt that failed.
 #[derive(Debug)]
 pub(super) enum Verdict {
     /// Ask another member; and whether the request may have taken effect.
@@ -124,7 +125,7 @@ pub(super) fn judge(status: &Status) -> Verdict {
     }
 }
 
-/// What a member says, or what is behind it, in a bounded line.
+/// Returns the member's message with its causes, in a bounded line.
 pub(super) fn text(status: &Status) -> String {
     let mut text = status.message().to_owned();
     for cause in causes(status).skip(1).map(ToString::to_string) {

@@ -4,7 +4,7 @@
 //! order. It is there while somebody watches. When its connection breaks, it
 //! goes on on another member after the last revision that it knows to have seen
 //! whole; where etcd has compacted that, every watch closes, and whoever wants
-//! to know begins anew.
+//! to know begins again.
 
 use std::{
     sync::{
@@ -69,7 +69,7 @@ impl Following {
     }
 }
 
-/// What is followed already, or what is followed from now on.
+/// Returns the watch of etcd that is followed already, or begins to follow one.
 pub(super) async fn following(session: &Arc<Session>) -> Result<Arc<Following>> {
     if let Some(following) = current(session) {
         return Ok(following);
@@ -123,7 +123,7 @@ enum End {
     Broken(String),
     /// Log in again and go on.
     Denied(String),
-    /// What comes next cannot be told.
+    /// The next events are unknown, for this reason.
     Closed(String),
 }
 
@@ -222,7 +222,7 @@ impl Follower {
         Ok(())
     }
 
-    /// An etcd that was set up anew would take this watch for one of the
+    /// An etcd that was set up again would take this watch for one of the
     /// future, and say nothing.
     async fn check_generation(&self) -> Result<(), End> {
         let read = self.session.read(Consistency::Strong, "watching etcd", |_| Vec::new()).await;

@@ -41,7 +41,7 @@ impl Generation {
     }
 
     /// The version of what was written at a revision of etcd. Etcd counts
-    /// revisions anew when it is set up anew; the name tells those apart.
+    /// revisions from the start when it is set up again; the name tells those apart.
     pub(super) fn version_at(&self, revision: i64) -> Version {
         format!("{}.{revision}", self.0)
     }
@@ -131,7 +131,8 @@ impl Layout {
         self.resource_of_key(generation, &key::resource_key(id))
     }
 
-    /// Where the resource with such a key is, or those whose keys begin so.
+    /// Returns the key of the resource that has `key`, or the prefix of those whose
+    /// keys begin with it.
     pub(super) fn resource_of_key(&self, generation: &Generation, key: &[u8]) -> Vec<u8> {
         self.in_generation(generation, &[b"r/", key])
     }

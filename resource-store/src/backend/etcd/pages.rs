@@ -16,8 +16,8 @@ use crate::{
     pb::Resource,
 };
 
-/// How many keys the first page has, and how many a page has at least and at
-/// most; in between, what makes pages of about `PAGE_BYTES`.
+/// Sizes of pages in keys: the first, the smallest and the largest; in between, as
+/// many as make pages of about `PAGE_BYTES`.
 const FIRST_PAGE: usize = 64;
 const SMALLEST_PAGE: usize = 16;
 const LARGEST_PAGE: usize = 1024;
@@ -29,7 +29,7 @@ pub(super) struct Pages {
     pub(super) generation: Generation,
     pub(super) revision: i64,
     keys_only: bool,
-    /// Where the next page begins; nothing after the last one.
+    /// Keys from the next page on; nothing after the last one.
     rest: Option<KeyRange>,
     page: Vec<KeyValue>,
     operation: &'static str,
@@ -37,7 +37,7 @@ pub(super) struct Pages {
     page_size: usize,
 }
 
-/// What is to be read.
+/// The range, revision and size of a read by pages.
 pub(super) struct PagesRequest<F> {
     pub(super) consistency: Consistency,
     pub(super) operation: &'static str,

@@ -59,7 +59,7 @@ impl TxnRequest {
         Self { success: operations, ..Self::default() }
     }
 
-    /// Whether it may do more than read.
+    /// Returns `true` if it may do more than read.
     pub(crate) fn is_change(&self) -> bool {
         let reads = |operation: &RequestOp| matches!(operation.request, Some(Request::Range(_)));
         !self.success.iter().chain(&self.failure).all(reads)
@@ -83,7 +83,7 @@ impl TxnResponse {
         self.header.as_ref().map_or(0, |header| header.revision)
     }
 
-    /// What the ranges of the request found, in their order.
+    /// Returns the results of the request's ranges, in their order.
     pub(crate) fn into_ranges(self) -> impl Iterator<Item = RangeResponse> {
         self.responses.into_iter().filter_map(|operation| match operation.response {
             Some(Response::Range(range)) => Some(range),
@@ -91,7 +91,7 @@ impl TxnResponse {
         })
     }
 
-    /// What the range of the request found, if it has one.
+    /// Returns the result of the request's range, if it has one.
     pub(crate) fn into_range(self) -> RangeResponse {
         self.into_ranges().next().unwrap_or_default()
     }

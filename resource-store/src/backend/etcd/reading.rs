@@ -23,9 +23,9 @@ use crate::{
 const READING: &str = "reading from etcd";
 const LISTING: &str = "listing from etcd";
 const SNAPSHOT: &str = "reading a snapshot from etcd";
-/// How many resources one transaction reads; etcd takes 128 operations.
+/// Number of resources that one transaction reads; etcd takes 128 operations.
 const GETS: usize = 64;
-/// How often a list begins anew because etcd compacts what it reads.
+/// Limit of restarts of a list because etcd compacts what it reads.
 const ATTEMPTS: usize = 5;
 const DELAY: Duration = Duration::from_millis(20);
 
@@ -41,7 +41,7 @@ impl Session {
         Ok(resource)
     }
 
-    /// Where the resources are that a query may cover.
+    /// Returns the keys of the resources that a query may cover.
     fn range_of(&self, generation: &Generation, query: &Query) -> KeyRange {
         let prefix = key::query_prefix(query);
         KeyRange::of_prefix(self.layout.resource_of_key(generation, &prefix))

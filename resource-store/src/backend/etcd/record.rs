@@ -28,7 +28,7 @@ struct Record {
     attempt: u64,
 }
 
-/// What is stored under a key.
+/// The value that is stored under a key.
 #[derive(Debug, Clone)]
 pub(super) struct Stored {
     /// With its version.

@@ -27,10 +27,10 @@ use crate::{
 };
 
 const RESTORING: &str = "restoring to etcd";
-/// How many resources, and how many bytes of them, go into one transaction.
+/// Upper bounds of one transaction: number of resources, and their bytes.
 const BATCH: usize = 60;
 const BATCH_BYTES: usize = 512 << 10;
-/// How many keys are deleted at a time.
+/// Number of keys that are deleted at a time.
 const DELETES: i64 = 1000;
 const ATTEMPTS: usize = 5;
 
@@ -48,7 +48,7 @@ pub(super) async fn restore(session: &Arc<Session>, resources: ResourceStream) -
 
 struct Restore {
     session: Arc<Session>,
-    /// What is written aside.
+    /// Generation that is written aside.
     generation: Generation,
 }
 

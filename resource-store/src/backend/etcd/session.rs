@@ -13,10 +13,10 @@ use super::{
 };
 use crate::backend::{Consistency, Error, Result};
 
-/// How often an operation begins anew because the store is being restored.
+/// Limit of restarts of an operation because the store is being restored.
 const RESTARTS: usize = 16;
 
-/// What the operations of one backend share.
+/// State that the operations of one backend share.
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) cluster: Cluster,
@@ -29,7 +29,7 @@ pub(super) struct Session {
     pub(super) following: Mutex<Weak<Following>>,
 }
 
-/// What a guarded transaction gave.
+/// The result of a guarded transaction.
 pub(super) struct Guarded {
     pub(super) generation: Generation,
     pub(super) revision: i64,
@@ -183,7 +183,7 @@ impl Session {
         Err(restored_too_often())
     }
 
-    /// Etcd knows less than it did: it was set up anew, or from a backup. What
+    /// Etcd knows less than it did: it was set up again, or from a backup. What
     /// was known of it counts no more.
     pub(super) fn went_back(&self, from: i64, to: i64) {
         tracing::warn!(from, to, "etcd went back in time: was it restored from a backup?");

@@ -21,19 +21,18 @@ use crate::{
 
 const WRITING: &str = "writing to etcd";
 const DELETING: &str = "deleting from etcd";
-/// How often a change begins anew, because a restore or another writer came
-/// between.
+/// Limit of restarts of a change because a restore or another writer came between.
 const RESTARTS: usize = 16;
 
-/// What is under a key of a generation.
+/// The record under a key of a generation.
 struct Found {
     generation: Generation,
     stored: Option<Stored>,
-    /// Whether that is so, or was so some time ago, or is only supposed.
+    /// `true` if that is so now; it may else be old, or only supposed.
     certain: bool,
 }
 
-/// What became of a transaction.
+/// The result of a transaction.
 enum Outcome {
     /// It took place at this revision.
     Done(i64),
@@ -59,8 +58,8 @@ impl Session {
         Ok(Found { generation: guarded.generation, stored, certain })
     }
 
-    /// What to begin with. A version other than none tells what to expect, but
-    /// not its owner; what a member knows of it mostly does.
+    /// Returns the record to begin with. A version other than none tells what to
+    /// expect, but not its owner; a member's own state mostly does.
     async fn suppose(&self, id: &Id, version: &str) -> Result<Found> {
         if version.is_empty() {
             let generation = self.generation().await?;

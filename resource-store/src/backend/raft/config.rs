@@ -18,12 +18,12 @@ pub use self::faults::{Faults, HeldDisk};
 pub use self::retired::RetiredTypes;
 use crate::backend::{Error, Result, store::topics::DEFAULT_WATCH_BUFFER};
 
-/// What to do with a node whose file is damaged. A copy of it would be old, and
-/// the node would break its word.
+/// Advice for a node whose file is damaged. A copy of it would be old, and the node
+/// would break its word.
 pub(super) const WHEN_DAMAGED: &str =
     "remove this node from the cluster, empty its folder, and let it join again";
 
-/// How a node of a Raft cluster runs.
+/// Settings of a node of a Raft cluster.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct RaftConfig {
@@ -39,7 +39,7 @@ pub struct RaftConfig {
     /// Certificates for the connections between nodes; none by default, which
     /// means plain text and that whoever reaches the port is trusted.
     pub tls: Option<PeerTls>,
-    /// How often the leader shows that it is there; 100 ms by default.
+    /// Interval at which the leader shows that it is there; 100 ms by default.
     pub heartbeat: Duration,
     /// After how long without a leader others want to become one: a random time
     /// between the two, after a lease of the longer one; 300 to 600 ms by
@@ -47,40 +47,40 @@ pub struct RaftConfig {
     /// A leader whose disk is at one write for more than the longer one is
     /// replaced, too.
     pub election: (Duration, Duration),
-    /// How long a call waits for a leader, or for this node to catch up, before
-    /// it fails with `Inconsistent`; 5 seconds by default.
+    /// Time that a call waits for a leader, or for this node to catch up, before it
+    /// fails with `Inconsistent`; 5 seconds by default.
     pub patience: Duration,
-    /// How long a write waits for its end, once it may have an effect; after
-    /// that its outcome is unknown. A node that joins gives up after it, if it
-    /// comes no nearer meanwhile. 30 seconds by default.
+    /// Time that a write waits for its end, once it may have an effect; after that
+    /// its outcome is unknown. A node that joins gives up after it, if it comes no
+    /// nearer meanwhile. 30 seconds by default.
     pub write_timeout: Duration,
     /// After how many entries a snapshot is taken, so that the log before it
     /// can go; 20,000 by default.
     pub snapshot_after_entries: u64,
-    /// How many entries before a snapshot are kept for nodes that are a little
-    /// behind; 10,000 by default. A node that needs older ones gets a snapshot;
-    /// what comes after that is kept as long as the node comes nearer to it.
+    /// Number of entries before a snapshot that are kept for nodes a little behind;
+    /// 10,000 by default. A node that needs older ones gets a snapshot; what comes
+    /// after that is kept as long as the node comes nearer to it.
     pub keep_entries: u64,
-    /// How many bytes of entries the log keeps, about, if fewer entries than
+    /// Approximate bytes of entries that the log keeps, if fewer entries than
     /// `keep_entries` have so many; 256 MiB by default. A node that needs older
     /// ones gets a snapshot.
     pub keep_bytes: u64,
-    /// How large a file of the log is, in bytes, whose room is taken in advance;
-    /// 64 MiB by default. The log is cut off by whole files.
+    /// Size of a file of the log in bytes, whose room is taken in advance; 64 MiB
+    /// by default. The log is cut off by whole files.
     pub segment_bytes: u64,
-    /// How many bytes of changes a leader takes before they are done; 128 MiB by
+    /// Bytes of changes that a leader takes before they are done; 128 MiB by
     /// default. Beyond that a change is refused with
     /// [`Error::Overloaded`](crate::backend::Error::Overloaded), and not begun,
     /// unless it is the only one.
     pub max_pending_bytes: usize,
     /// The largest resource that is written, in bytes; 64 MiB by default.
     pub max_resource_bytes: usize,
-    /// How much of a restore goes into one entry of the log, in bytes, unless
-    /// one resource alone is more. 1 MiB less 4 KiB by default: with what is
-    /// around it, that fills a page of the log's file, whose sizes are powers
-    /// of two.
+    /// Size of the part of a restore that goes into one entry of the log, in bytes,
+    /// unless one resource alone is more. 1 MiB less 4 KiB by default: with what is
+    /// around it, that fills a page of the log's file, whose sizes are powers of
+    /// two.
     pub restore_part_bytes: usize,
-    /// How far watchers may fall behind, in changes; 8192 by default.
+    /// Number of changes that watchers may fall behind; 8192 by default.
     pub watch_buffer: usize,
     /// Types whose entries in the log have no effect. The same on all nodes.
     pub retired: RetiredTypes,
@@ -151,7 +151,7 @@ pub(super) fn check_address(address: &str) -> Result<()> {
     Err(Error::failed("start", text))
 }
 
-/// Whether it stands for all addresses of the machine.
+/// Returns `true` if `host` stands for all addresses of the machine.
 fn is_unspecified(host: &str) -> bool {
     let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
     host.parse::<IpAddr>().is_ok_and(|ip| ip.is_unspecified())
@@ -180,7 +180,7 @@ impl PeerTls {
     }
 }
 
-/// How a node comes to its cluster.
+/// The way in which a node comes to its cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Start {

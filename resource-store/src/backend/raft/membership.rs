@@ -26,13 +26,13 @@ use crate::{
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Member {
-    /// Which.
+    /// Id of the node.
     pub id: u64,
     /// The address for other nodes.
     pub address: String,
-    /// Whether it votes. A node that does not is about to be taken in.
+    /// `true` if it votes. A node that does not is about to be taken in.
     pub voter: bool,
-    /// Whether it leads.
+    /// `true` if it leads.
     pub leader: bool,
     /// Why it gave no answer, if it was asked, which only
     /// [`RaftBackend::members_at`](super::RaftBackend::members_at) does.
@@ -96,7 +96,8 @@ impl Members {
         membership.nodes().map(member).collect()
     }
 
-    /// What other nodes and operators are told: only what cannot be taken back.
+    /// Returns the membership for other nodes and operators: only what cannot be
+    /// taken back.
     pub(crate) async fn committed(&self) -> Result<peer::MembersResponse> {
         let membership = self
             .raft

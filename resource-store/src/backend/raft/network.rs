@@ -58,16 +58,16 @@ pub(crate) struct Network {
     pub(crate) durable: DurableIndex,
     pub(crate) timing: Timing,
     pub(crate) faults: Faults,
-    /// What must not be cut off the log.
+    /// Entries that must not be cut off the log.
     pub(crate) holds: SnapshotHolds,
-    /// Which nodes were said to be out of reach.
+    /// Nodes that were reported as out of reach.
     pub(crate) lost: Arc<Mutex<HashSet<NodeId>>>,
 }
 
-/// How long things may take between nodes.
+/// Time limits between nodes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Timing {
-    /// How often a leader shows that it is there.
+    /// Interval at which a leader shows that it is there.
     pub(crate) heartbeat: Duration,
     /// A leader whose disk is at one write for longer shows nothing any more.
     pub(crate) disk: Duration,

@@ -49,11 +49,11 @@ use crate::{
     },
 };
 
-/// How long to wait before a leader that refused is asked again, if nothing is
-/// heard of another one.
+/// Delay before a leader that refused is asked again, if nothing is heard of
+/// another one.
 const ASK_AGAIN: Duration = Duration::from_millis(25);
 
-/// One node of a cluster.
+/// A node of a cluster.
 pub(crate) struct Node {
     pub(crate) config: RaftConfig,
     pub(crate) raft: Raft,
@@ -151,7 +151,7 @@ fn outcome_unknown(reason: &str) -> Failure {
 }
 
 impl Node {
-    /// Which node this is.
+    /// Returns the node's id.
     pub(crate) fn id(&self) -> NodeId {
         self.network.node
     }

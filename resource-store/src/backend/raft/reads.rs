@@ -62,8 +62,8 @@ fn no_majority() -> Error {
     inconsistent("no majority of the nodes answers")
 }
 
-/// What is committed and may be known, if a majority follows this node after
-/// that was looked up.
+/// Returns the index that is committed and may be known, if a majority follows this
+/// node after that was looked up.
 ///
 /// Nothing of it waits for a disk. Whatever the leader acknowledged was
 /// committed before, so the log knows of it; and what is not on its disk yet it
@@ -82,6 +82,8 @@ async fn read_index(raft: &Raft, log: &Log, network: &Network, lease: &Lease) ->
     let committed = committed.ok_or_else(|| inconsistent("the leader has only been elected"))?;
     let index = log.durable().visible_end(committed.index);
 
+    // Only what a majority says after this proves that no other leader committed more
+    // before the read began.
     let (me, since) = (network.node, Instant::now());
     let voters: BTreeSet<_> = members.voter_ids().filter(|id| *id != me).collect();
     let ask = |id: NodeId| {
@@ -98,7 +100,7 @@ async fn read_index(raft: &Raft, log: &Log, network: &Network, lease: &Lease) ->
         Err(no_majority())
     };
     tokio::select! {
-        // Answers are told to it first.
+        // The lease learns of answers first.
         biased;
         leads = lease.confirmed_since(since, me, &vote, &members) => if leads {
             Ok(index)

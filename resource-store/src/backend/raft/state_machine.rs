@@ -51,16 +51,16 @@ use crate::backend::{
     store::{sync::blocking, topics::Topics, watch::StoreWatch},
 };
 
-/// In how many stretches the bytes are kept that the log may have.
+/// Number of segments into which the bytes are divided that the log may have.
 pub(super) const STRETCHES: usize = 4;
 
-/// How many bytes of entries are applied on the executor, rather than handed to
-/// another thread: that takes less time than to hand them over.
+/// Bytes of entries up to which they are applied on the executor, rather than
+/// handed to another thread: that takes less time than to hand them over.
 const AT_ONCE_BYTES: usize = 256 << 10;
-/// How long to wait before a snapshot that could not be written is tried again.
+/// Delay before a snapshot that could not be written is tried again.
 const WRITE_AGAIN: Duration = Duration::from_secs(5);
 
-/// What a node holds. A clone is another handle.
+/// The contents of a node. A clone is another handle.
 #[derive(Debug, Clone)]
 pub(crate) struct StateMachine {
     shared: Arc<Shared>,
@@ -78,16 +78,16 @@ struct Shared {
     file: SnapshotFile,
     persisted: Persisted,
     since: SinceSnapshot,
-    /// How many bytes of entries make a stretch.
+    /// Bytes of entries that make a segment of the retained log.
     stretch_bytes: u64,
-    /// How many bytes of entries the stretch under way has.
+    /// Bytes of entries that the present segment has so far.
     stretch: AtomicU64,
-    /// The last entry of the last stretch.
+    /// The last entry of the last segment.
     stretch_end: watch::Sender<u64>,
     closed: Closed,
 }
 
-/// What was applied since the last snapshot was begun.
+/// The entries that were applied since the last snapshot was begun.
 #[derive(Debug)]
 struct SinceSnapshot {
     most_entries: u64,
@@ -95,7 +95,7 @@ struct SinceSnapshot {
     /// The entries before this index are in the last snapshot.
     first: AtomicU64,
     bytes: AtomicU64,
-    /// How large the last snapshot is.
+    /// Size of the last snapshot in bytes.
     snapshot_bytes: AtomicU64,
     due: Notify,
 }
@@ -157,12 +157,12 @@ impl StateMachine {
         Ok(Self { shared: Arc::new(shared), durable })
     }
 
-    /// What is there now.
+    /// Returns the present contents.
     pub(crate) fn current(&self) -> Arc<Contents> {
         self.shared.current.load_full()
     }
 
-    /// What is there now, for who reads.
+    /// Returns the present contents for a reader.
     ///
     /// # Errors
     ///
@@ -201,8 +201,8 @@ impl StateMachine {
         self.shared.since.due.notified().await;
     }
 
-    /// The last entry of each stretch of the log that has a fourth of the bytes
-    /// that it may have.
+    /// Returns the last entry of each segment of the log that has a fourth of the
+    /// bytes that it may have.
     pub(crate) fn stretch_end(&self) -> watch::Receiver<u64> {
         self.shared.stretch_end.subscribe()
     }
@@ -253,6 +253,7 @@ impl StateMachine {
             let contents = self.current();
             self.shared.since.begun(contents.end());
             let (shared, written) = (Arc::clone(&self.shared), Arc::clone(&contents));
+            // Before the write, so that a stop in between is not missed.
             let told = self.shared.closed.told.notified();
             let error = match blocking(move || shared.write(&written)).await {
                 Ok(()) => return Ok(contents),
@@ -275,6 +276,7 @@ impl StateMachine {
         let written = Arc::clone(&contents);
         blocking(move || shared.write(&written)).await?;
         self.shared.since.begun(end);
+        // Watches cannot follow from their state to this one: they end, and start again.
         self.shared.current.store(contents);
         self.shared.topics.close_all();
         self.shared.applied.send_replace(end);

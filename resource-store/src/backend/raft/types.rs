@@ -25,7 +25,7 @@ use crate::{
 };
 
 openraft::declare_raft_types!(
-    /// How this crate uses the consensus library.
+    /// The types with which this crate uses the consensus library.
     pub(crate) Types:
         D = Proposal,
         R = Outcome,
@@ -47,13 +47,13 @@ pub(crate) type Snapshot = openraft::Snapshot<Types>;
 pub(crate) type StorageError = openraft::StorageError<NodeId>;
 pub(crate) type Raft = openraft::Raft<Types>;
 
-/// Where a node listens for other nodes: host and port.
+/// The address at which a node listens for other nodes: host and port.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Peer {
     pub(crate) address: String,
 }
 
-/// What a proposal holds, encoded.
+/// The encoded contents of a proposal.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum Content {
     /// A write or delete: a `Log`.
@@ -78,8 +78,8 @@ impl Content {
 #[derive(Clone)]
 pub(crate) struct Proposal {
     pub(crate) content: Content,
-    /// Whether it got into the log of this node. Until then it certainly has
-    /// no effect; after that only the end tells. Shared with whoever proposed.
+    /// `true` once it got into the log of this node. Until then it certainly has no
+    /// effect; after that only the end tells. Shared with whoever proposed.
     entered: Arc<AtomicBool>,
 }
 
@@ -104,9 +104,9 @@ impl fmt::Debug for Proposal {
     }
 }
 
-/// What is asked of entries here.
+/// The properties of entries that this crate needs.
 pub(crate) trait EntryExt {
-    /// How much of a message or of memory it takes, about.
+    /// Returns the approximate bytes that it takes of a message or of memory.
     fn bytes(&self) -> usize;
     /// Says that it got into the log of this node.
     fn mark_entered(&self);
@@ -146,7 +146,7 @@ pub(crate) enum Refused {
     Empty,
 }
 
-/// What an entry of the log led to.
+/// The result of applying an entry of the log.
 #[derive(Debug)]
 pub(crate) enum Outcome {
     /// It was no change of resources.
@@ -191,7 +191,7 @@ impl Outcome {
     }
 }
 
-/// What a state machine holds at one entry of the log. A clone shares all with
+/// The contents of a state machine at one entry of the log. A clone shares all with
 /// its original, and costs nothing to hold but what changes afterwards.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Contents {
@@ -201,11 +201,11 @@ pub(crate) struct Contents {
     /// By how much versions are larger than the index of their entry: a restore
     /// brings versions, and none of them may come again.
     pub(crate) version_offset: u64,
-    /// What everybody sees.
+    /// Resources that everybody sees.
     pub(crate) resources: State,
     /// The restore under way.
     pub(crate) restore: peer::RestoreUnderWay,
-    /// What that restore has brought.
+    /// Resources that the restore under way has brought.
     pub(crate) restoring: State,
 }
 
@@ -225,7 +225,7 @@ pub(crate) fn leader_of(raft: &Raft) -> Option<(NodeId, Peer)> {
     Some((id, peer))
 }
 
-/// Nothing was done, because no majority or leader could be had.
+/// Nothing was done, because there was no majority or leader.
 pub(crate) fn inconsistent(reason: impl Into<String>) -> Error {
     Error::Inconsistent { reason: reason.into() }
 }

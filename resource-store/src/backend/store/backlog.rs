@@ -189,7 +189,7 @@ mod tests {
 
     proptest! {
         /// However a watcher's pace and the changes mix, it ends up with what is
-        /// stored, is told in order, and never holds more than its bound.
+        /// stored, hears of it in order, and never holds more than its bound.
         #[test]
         fn a_backlog_leads_to_what_is_stored(
             before in prop::collection::vec((0_u8..4, 0_u8..3), 0..10),

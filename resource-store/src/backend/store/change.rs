@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::{backend::WatchEvent, pb::Resource};
 
-/// One change of a store.
+/// A change of a store.
 #[derive(Debug, Clone)]
 pub(crate) struct Change {
     /// The position of the change among all changes.
@@ -46,7 +46,7 @@ impl Change {
         Self { index, kind: ChangeKind::Delete, resource: stored, replaced: None, bytes: 0 }
     }
 
-    /// Splits the change into what watches are told.
+    /// Splits the change into the events of watches.
     ///
     /// A write in another version of the group is a delete of the old one and a
     /// creation of the new one: who watches one version only is never told of

@@ -17,7 +17,7 @@ use crate::{
     pb::{Id, Resource},
 };
 
-/// One state of the store. A clone shares everything with its original.
+/// A state of the store. A clone shares everything with its original.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct State {
     /// The position of the last change.
@@ -87,14 +87,16 @@ impl State {
         self.index = index;
     }
 
-    /// What a query matches, in the order of the keys.
+    /// Returns the resources that a query matches, in the order of the keys.
     pub(crate) fn list(&self, query: &Query) -> Vec<Arc<Resource>> {
         let prefix = key::query_prefix(query);
         let matching = range(&self.resources, &prefix, None).map(|(_, resource)| resource);
+        // The prefix ends at the first wildcard; what comes after it is judged one by one.
         matching.filter(|resource| query.covers(resource)).cloned().collect()
     }
 
-    /// What a query matches, page by page, so that it holds no borrow.
+    /// Returns the resources that a query matches, page by page, so that it holds
+    /// no borrow.
     pub(crate) fn pages(self: &Arc<Self>, query: &Query) -> Pages {
         let prefix = key::query_prefix(query);
         Pages {
@@ -106,7 +108,7 @@ impl State {
         }
     }
 
-    /// What an owner owns, in the order of the keys.
+    /// Returns the resources that an owner owns, in the order of the keys.
     pub(crate) fn list_by_owner(&self, owner: &Id) -> Vec<Arc<Resource>> {
         let prefix = key::owner_prefix(owner);
         range(&self.owned, &prefix, None).map(|(_, resource)| Arc::clone(resource)).collect()
@@ -119,6 +121,7 @@ impl State {
 
     fn put(&mut self, key: Key, resource: &Arc<Resource>, old_owner: Option<&Id>) {
         if let Some(id) = &resource.id {
+            // An entry that stays would go on to list the resource under its old owner.
             if let Some(owner) = old_owner.filter(|owner| Some(*owner) != resource.owner.as_ref()) {
                 self.owned.remove(key::owned_key(owner, id).as_slice());
             }
@@ -145,7 +148,7 @@ fn range<'a>(
     map.range::<_, [u8]>(bounds).take_while(move |(key, _)| key.starts_with(prefix))
 }
 
-/// How many resources are taken at a time.
+/// Number of resources that are taken at a time.
 const BATCH: usize = 64;
 
 /// The resources of a state that a query matches.
@@ -158,7 +161,7 @@ pub(crate) struct Pages {
     batch: VecDeque<Arc<Resource>>,
 }
 
-/// Where the next page begins.
+/// The beginning of the next page.
 #[derive(Debug)]
 enum Next {
     Start,

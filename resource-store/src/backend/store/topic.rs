@@ -104,7 +104,8 @@ struct Kept<E> {
 struct Seat<S> {
     prefix: Box<[u8]>,
     place: Place,
-    /// What the log had no room for; all of it is older than what is there.
+    /// Events for which the log had no room; all of them are older than what is
+    /// there.
     spill: Option<Box<S>>,
     /// Size of what is spilled, in bytes.
     spilled: usize,
@@ -112,7 +113,7 @@ struct Seat<S> {
     spills: bool,
 }
 
-/// What a reader reads next.
+/// The next event of a reader.
 #[derive(Debug)]
 enum Place {
     /// The event of this position; if that is gone, the reader has lagged.
@@ -148,6 +149,7 @@ impl<E: Clone, S: Spill<E>> Topic<E, S> {
     /// `prefix`. The reader may get others too.
     pub(crate) fn subscribe(self: &Arc<Self>, prefix: &[u8]) -> Reader<E, S> {
         let mut state = lock(&self.state);
+        // Behind, though it misses nothing: without a waker it cannot wait yet.
         let place = Place::Behind(state.head());
         state.behind += 1;
         let number = state.next;
@@ -176,6 +178,7 @@ impl<E: Clone, S: Spill<E>> Topic<E, S> {
             while state.events.len() >= self.capacity
                 || !state.events.is_empty() && state.bytes.saturating_add(bytes) > MOST_BYTES
             {
+                // Otherwise no reader would spill the oldest event, and none needs to be visited.
                 if state.spills_from <= state.first {
                     state.spill();
                 }
@@ -242,6 +245,7 @@ impl<E, S> State<E, S> {
     }
 
     fn take_wakers(&mut self, readers: &[u64], wakers: &mut Vec<Waker>) {
+        // The event that wakes them is not in the log yet: it will have this position.
         let head = self.head();
         for number in readers {
             let Some(seat) = self.readers.get_mut(number) else { continue };
@@ -280,6 +284,7 @@ impl<E, S> State<E, S> {
         };
         let others = self.waiting.get_mut(&seat.prefix)?;
         others.swap_remove(index);
+        // The last one has taken its index, and has to know.
         let moved = others.get(index).copied();
         if others.is_empty() {
             self.waiting.remove(&seat.prefix);
@@ -331,6 +336,7 @@ impl<E: Clone, S: Spill<E>> State<E, S> {
     /// Moves the oldest events that readers which spill have not read out of the
     /// log, so that they can be dropped.
     fn spill(&mut self) {
+        // Lowered below by each reader that may need to spill again.
         self.spills_from = self.head();
         for seat in self.readers.values_mut() {
             let (Place::Behind(position), Some(spill)) = (&mut seat.place, &mut seat.spill) else {

@@ -60,7 +60,7 @@ impl Shown {
     }
 }
 
-/// What a watcher that catches up has missed in the topic.
+/// The changes that a watcher which catches up has missed in the topic.
 #[derive(Debug)]
 pub(crate) struct Missed {
     shown: Arc<Shown>,
@@ -182,6 +182,7 @@ where
                     return Poll::Ready(Some(Ok(change.into_event())));
                 }
                 this.caught_up();
+                // The topic was empty when this poll began, so what is in it now follows on the backlog.
                 this.poll_change(cx)
             }
             Stage::Changes => this.poll_change(cx),

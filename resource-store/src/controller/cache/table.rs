@@ -42,6 +42,7 @@ impl Table {
 
     /// Inserts or replaces; on an error nothing is changed.
     pub(super) fn insert(&mut self, resource: &Arc<Resource>) -> Result<(), CacheError> {
+        // All keys before any change: an indexer is user code and may fail.
         let old = self.find(resource);
         let mut plan = Vec::with_capacity(self.columns.len());
         for column in &self.columns {
@@ -99,6 +100,7 @@ impl Table {
     /// Everything whose key `key` begins with.
     pub(super) fn parents(&self, index: &str, key: &Key) -> Result<Vec<Arc<Resource>>, CacheError> {
         let column = self.column(index)?;
+        // A look-up for each length costs less than going through all keys before this one.
         let prefixes = (0..=key.bytes().len()).filter_map(|end| key.bytes().get(..end));
         Ok(prefixes.filter_map(|prefix| column.entries.get(prefix)).flatten().cloned().collect())
     }
@@ -127,7 +129,8 @@ impl Column {
     }
 }
 
-/// Whether both have the same place in the store; the kind is that of the table.
+/// Returns `true` if both have the same place in the store; the kind is that of the
+/// table.
 fn same_name(a: &Resource, b: &Resource) -> bool {
     match (&a.id, &b.id) {
         (Some(a), Some(b)) => a.name == b.name && a.tenancy == b.tenancy,

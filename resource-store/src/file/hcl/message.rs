@@ -29,7 +29,7 @@ pub(super) struct Decoder<'a> {
     pub(super) types: DataTypes<'a>,
 }
 
-/// Where a value stands: the attribute that it is in, and the way from there.
+/// The place of a value: the attribute that it is in, and the way from there.
 #[derive(Clone)]
 struct At {
     bytes: Bytes,
@@ -49,7 +49,7 @@ struct Filling {
     chosen: BTreeMap<String, String>,
 }
 
-/// How a field is called in HCL.
+/// Returns the name of a field in HCL.
 fn hcl_name(field: &FieldDescriptor) -> String {
     let name = field.json_name();
     match name {
@@ -283,7 +283,7 @@ impl Decoder<'_> {
         Ok(())
     }
 
-    /// One value, be it a field, an item of a list, or a value of a map.
+    /// Decodes one value, be it a field, an item of a list, or a value of a map.
     fn single(
         &self,
         parent: &Filling,

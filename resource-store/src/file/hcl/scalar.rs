@@ -9,7 +9,7 @@ use serde_json::{Map, Value as Json};
 use super::value::{Number, Value};
 use crate::file::go_duration;
 
-/// Whether a message is written as an attribute that is no object.
+/// Returns `true` if a message is written as an attribute that is no object.
 pub(super) fn is_attribute(message: &MessageDescriptor) -> bool {
     matches!(
         message.full_name(),

@@ -11,7 +11,7 @@ use hcl_edit::{
 use super::Source;
 use crate::{file::FileError, pb::Type};
 
-/// What an expression comes to.
+/// The value of an expression.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Value {
     Null,
@@ -30,7 +30,7 @@ pub(super) enum Number {
 }
 
 impl Value {
-    /// What HCL calls the type.
+    /// Returns HCL's name of the type.
     pub(super) fn type_name(&self) -> &'static str {
         match self {
             Self::Null => "null",

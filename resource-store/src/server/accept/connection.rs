@@ -1,4 +1,4 @@
-//! A connection, which ends when it is told to or when its client takes nothing.
+//! A connection, which ends when it has to or when its client takes nothing.
 
 use std::{
     future::Future as _,
@@ -17,7 +17,7 @@ use tonic::transport::server::{Connected, TcpConnectInfo};
 
 use super::places::{Handle, Place};
 
-/// What HTTP/2 begins with.
+/// The beginning of an HTTP/2 connection.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -31,7 +31,7 @@ pub(in crate::server) struct Connection {
     /// something else came.
     greeting: Option<usize>,
     ended: Pin<Box<WaitForCancellationFutureOwned>>,
-    /// How long the client may take nothing of what is sent.
+    /// Time for which the client may take nothing of what is sent.
     patience: Duration,
     /// Running since the client takes nothing.
     stalled: Option<Pin<Box<Sleep>>>,
@@ -126,7 +126,7 @@ impl AsyncWrite for Connection {
     }
 }
 
-/// What requests know of their connection.
+/// The properties of a connection that its requests know.
 #[derive(Debug, Clone)]
 pub(in crate::server) struct ConnectionInfo {
     pub(in crate::server) tcp: TcpConnectInfo,

@@ -85,7 +85,7 @@ type Crowd = (usize, Reverse<Rank>, Option<IpAddr>);
 #[derive(Debug, Default)]
 struct OfAddress {
     count: usize,
-    /// Those that are not at work, in the order in which they make room.
+    /// Connections that are not at work, in the order in which they make room.
     waiting: BTreeMap<Rank, u64>,
 }
 

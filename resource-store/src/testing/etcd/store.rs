@@ -24,7 +24,8 @@ const LARGEST_REQUEST: usize = 3 << 19;
 pub(super) struct Store {
     revision: i64,
     compacted: i64,
-    /// What each key was from a revision on; nothing where it was deleted.
+    /// Values of each key by the revision from which it has them; nothing where it
+    /// was deleted.
     keys: BTreeMap<Vec<u8>, BTreeMap<i64, Option<KeyValue>>>,
 }
 
@@ -34,7 +35,7 @@ impl Default for Store {
     }
 }
 
-/// Whether a key is in a range as etcd gives them.
+/// Returns `true` if a key is in a range as etcd gives them.
 fn covers(start: &[u8], end: &[u8], key: &[u8]) -> bool {
     match end {
         [] => key == start,
@@ -188,8 +189,8 @@ impl Store {
         deleted
     }
 
-    /// What changed in a range from a revision on, or up to where that is
-    /// forgotten.
+    /// Returns the changes in a range from a revision on; the error is the revision
+    /// up to which they are forgotten.
     pub(super) fn changes(&self, start: &[u8], end: &[u8], from: i64) -> Result<Vec<Event>, i64> {
         if from <= self.compacted {
             return Err(self.compacted);

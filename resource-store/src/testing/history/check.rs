@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::{Action, History, Operation, Seen, WatchLog};
 
-/// What the contract rules out, in words.
+/// A violation of the contract, in words.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Violation(pub String);
@@ -24,7 +24,7 @@ struct Timeline<'a> {
     places: HashMap<&'a str, usize>,
 }
 
-/// One state and the operation that led to it; none at the start.
+/// A state and the operation that led to it; none at the start.
 struct State<'a> {
     version: Option<&'a str>,
     cause: Option<&'a Operation>,

@@ -34,10 +34,10 @@ use crate::{
 
 /// Marks what one attempt wrote.
 const MARK: &str = "attempt";
-/// What to do after a failure, so that nobody is asked in a tight loop.
+/// Pause after a failure, so that nobody is asked in a tight loop.
 const AFTER_FAILURE: Duration = Duration::from_millis(20);
 
-/// One server, as its clients reach it.
+/// A server, as its clients reach it.
 #[derive(Debug, Clone)]
 pub struct LoadNode {
     /// Makes eventual reads.
@@ -46,30 +46,30 @@ pub struct LoadNode {
     pub strong: Arc<dyn ResourceClient>,
 }
 
-/// What the clients do.
+/// The load that the clients make.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct LoadOptions {
-    /// What decides all choices; what the servers do, does the rest.
+    /// Seed of all choices; what the servers do, does the rest.
     pub seed: u64,
-    /// What all names begin with; another one for each history.
+    /// Prefix of all names; another one for each history.
     pub prefix: String,
     /// The type of the resources; it must take any without data. By default
     /// that of the demo type `Concept`.
     pub resource_type: Type,
-    /// How many tasks write and delete; 6 by default.
+    /// Number of tasks that write and delete; 6 by default.
     pub writers: usize,
-    /// How many tasks read; 4 by default.
+    /// Number of tasks that read; 4 by default.
     pub readers: usize,
-    /// How many tasks watch, on one server after the other; 3 by default.
+    /// Number of tasks that watch, on one server after the other; 3 by default.
     pub watchers: usize,
-    /// How many names are in use at a time; 5 by default.
+    /// Number of names in use at a time; 5 by default.
     pub names: usize,
-    /// How long a call may take; 3 seconds by default.
+    /// Time limit of a call; 3 seconds by default.
     pub call_timeout: Duration,
-    /// How long each task rests between two operations; 2 ms by default.
+    /// Pause of each task between two operations; 2 ms by default.
     pub rest: Duration,
-    /// How long the servers may take, when all is well again, until they answer;
+    /// Time that the servers may take, when all is well again, until they answer;
     /// 30 seconds by default.
     pub patience: Duration,
 }
@@ -92,23 +92,23 @@ impl LoadOptions {
     }
 }
 
-/// What clients did and saw.
+/// The operations and observations of the clients, with their numbers.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct LoadReport {
     /// To be checked.
     pub history: History,
-    /// How many changes were acknowledged.
+    /// Number of changes that were acknowledged.
     pub changed: usize,
-    /// How many were refused because of their version.
+    /// Number of changes that were refused because of their version.
     pub refused: usize,
-    /// How many got no answer that says what they did.
+    /// Number of changes whose outcome no answer tells.
     pub unknown: usize,
-    /// How many strong reads were answered.
+    /// Number of strong reads that were answered.
     pub reads: usize,
-    /// How many were not.
+    /// Number of strong reads that were not.
     pub failed_reads: usize,
-    /// How many events watches gave.
+    /// Number of events that watches gave.
     pub events: usize,
 }
 
@@ -125,7 +125,7 @@ struct Shared {
     nodes: Vec<LoadNode>,
     options: LoadOptions,
     clock: AtomicU64,
-    /// Which incarnation of each place is in use.
+    /// Incarnation in use, by place.
     current: Vec<AtomicU64>,
     /// Every name that was ever in use.
     used: Mutex<HashSet<String>>,
@@ -133,7 +133,7 @@ struct Shared {
     enough: CancellationToken,
 }
 
-/// What one task did and saw.
+/// The operations and observations of one task.
 #[derive(Debug, Default)]
 struct Log {
     attempts: Vec<Attempt>,

@@ -17,22 +17,22 @@ use crate::{
     pb::{Id, Resource, Tenancy, Type},
 };
 
-/// How a history is made.
+/// The size of a history, and the seed of its choices.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct HistoryOptions {
-    /// What decides all choices; the schedule of the threads does the rest.
+    /// Seed of all choices; the schedule of the threads does the rest.
     pub seed: u64,
-    /// How many tasks write and delete; 8 by default.
+    /// Number of tasks that write and delete; 8 by default.
     pub writers: usize,
-    /// How many tasks read; 8 by default.
+    /// Number of tasks that read; 8 by default.
     pub readers: usize,
-    /// How many tasks watch; 16 by default.
+    /// Number of tasks that watch; 16 by default.
     pub watchers: usize,
-    /// How many operations all writers and readers do together, half each;
-    /// 10,000 by default.
+    /// Number of operations of all writers and readers together, half each; 10,000
+    /// by default.
     pub operations: usize,
-    /// How many names there are; 10 by default.
+    /// Number of names; 10 by default.
     pub names: usize,
 }
 
@@ -60,7 +60,7 @@ impl Shared {
     }
 }
 
-/// Whether another operation is to be done.
+/// Takes one of the remaining operations; returns `false` if none is left.
 fn take_turn(left: &AtomicUsize) -> bool {
     left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok()
 }

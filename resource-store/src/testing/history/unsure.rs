@@ -15,7 +15,7 @@ pub struct Attempt {
     /// The name. All deletes of one name are attempted by one task, one after
     /// the other.
     pub name: String,
-    /// What tells the resource that this writes from all others; nothing for a
+    /// Mark that tells the resource of this write from all others; nothing for a
     /// delete.
     pub mark: Option<String>,
     /// The version that it expects; none for a creation.
@@ -24,16 +24,16 @@ pub struct Attempt {
     pub began: u64,
     /// When it ended.
     pub ended: u64,
-    /// What was answered.
+    /// Answer to the attempt.
     pub answer: Answer,
 }
 
-/// What was answered to an attempt.
+/// The answers to an attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
     /// It left this: a version, or nothing.
     Done(Seen),
-    /// Its version is not what is stored: nothing was done.
+    /// The expected version is not the stored one: nothing was done.
     Refused,
     /// It may have taken effect, or do so later.
     Unknown,
@@ -50,8 +50,8 @@ pub struct Sighting {
     pub mark: String,
 }
 
-/// What came of all attempts, given what everyone saw and what is stored in the
-/// end, which must have been read of every name.
+/// Decides the outcome of all attempts, given what everyone saw and what is stored
+/// in the end, which must have been read of every name.
 ///
 /// # Errors
 ///

@@ -156,8 +156,8 @@ pub async fn a_delete_of_another_uid_does_nothing(backend: Arc<dyn Backend>, _: 
     }
 }
 
-/// What an owner owns is listed until it is itself deleted, whatever becomes of
-/// the owner.
+/// Owned resources stay listed after their owner was deleted, until they are
+/// deleted themselves.
 ///
 /// Spec: RSC18, RSC19, RSC20, RSC21
 pub async fn owned_resources_are_listed_by_their_owner(backend: Arc<dyn Backend>, _: Capabilities) {

@@ -61,7 +61,7 @@ pub(super) async fn store(backend: &Arc<dyn Backend>) -> Vec<Arc<Resource>> {
     stored
 }
 
-/// One query, and which of the seeded resources it has to give.
+/// A query, and the seeded resources that it has to give.
 pub(super) struct Row {
     pub(super) query: Query,
     pub(super) expected: &'static [usize],

@@ -80,7 +80,7 @@ impl BindingRule {
     }
 }
 
-/// What current servers say of a name that nothing could be bound to.
+/// Words the refusal of current servers for a name that nothing could be bound to.
 fn no_bind_name(bind_type: &str, problem: &str) -> String {
     format!("invalid BindName or BindVars: failed to validate bindType {bind_type:?}: {problem}")
 }
@@ -246,7 +246,8 @@ impl State {
         }
     }
 
-    /// What the binding rules of an auth method give to somebody.
+    /// Builds the token that the binding rules of an auth method give to an
+    /// identity.
     fn bound(&self, method: &Method, identity: &LoginIdentity) -> Result<TokenBody, Refused> {
         let mut body = TokenBody::default();
         let (schema, fields) = (method.schema(), identity.fields());

@@ -137,7 +137,7 @@ pub(in crate::testing) struct BindingBody {
     pub(super) bind_name: String,
 }
 
-/// What a program shows to log in.
+/// The body of a login.
 #[derive(Clone, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default, deny_unknown_fields)]
 pub(in crate::testing) struct LoginBody {

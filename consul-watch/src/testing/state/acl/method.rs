@@ -39,7 +39,7 @@ fn is_set(config: &JsonObject, name: &str) -> bool {
 }
 
 impl Method {
-    /// What the selectors of its binding rules can look at.
+    /// Returns the fields that selectors of the method's binding rules can look at.
     pub(super) fn schema(&self) -> Schema {
         match self.body.kind.as_str() {
             AWS_IAM => {

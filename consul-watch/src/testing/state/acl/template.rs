@@ -17,7 +17,7 @@ pub(in crate::testing) struct Template {
     named: bool,
 }
 
-/// What the servers add to a synthetic policy's id: the hash of nothing.
+/// The part that servers add to a synthetic policy's id: the hash of nothing.
 const EMPTY_HASH: &str = "6c62272e07bb014262b821756295c58d";
 
 pub(in crate::testing) const TEMPLATES: &[Template] = &[

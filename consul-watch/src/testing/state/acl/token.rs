@@ -21,11 +21,11 @@ pub(super) const SHORTEST: Duration = Duration::from_mins(1);
 /// Of servers before 1.9 only; 1.19 takes two million hours.
 pub(super) const LONGEST: Duration = Duration::from_hours(24);
 const IDENTITY_RULE_NOW: &str = "Only lowercase alphanumeric characters, '-' and '_' are allowed";
-/// What stands in the place of a secret that the reader may not see.
+/// Replacement of a secret that the reader may not see.
 const HIDDEN: &str = "<hidden>";
 const RESERVED: &str = "00000000-0000-0000-0000-0000000000";
 
-/// Which tokens a list is to have.
+/// The selection of a list of tokens.
 #[derive(Debug, Clone, Copy, Default)]
 pub(in crate::testing) struct TokenFilter<'a> {
     pub(in crate::testing) policy: Option<&'a str>,

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::{GoDuration, testing::state::Refused, types::nullable};
 
-/// Where a route, a split, a redirect or a failover leads.
+/// The destination of a route, a split, a redirect or a failover.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub(super) struct Destination {
@@ -28,7 +28,7 @@ pub(super) struct Split {
     pub(super) to: Destination,
 }
 
-/// One rule of a router.
+/// A rule of a router.
 #[derive(Debug)]
 pub(super) struct Route {
     pub(super) destination: Destination,
@@ -75,7 +75,8 @@ impl Resolver {
         Ok(resolver)
     }
 
-    /// Where connections to a subset go when it has no instance, one after the other.
+    /// Returns the destinations of a subset's connections when it has no instance,
+    /// in order.
     pub(super) fn failover_of(&self, subset: &str) -> Vec<Destination> {
         let Some(failover) = self.failover.get(subset).or_else(|| self.failover.get("*")) else {
             return Vec::new();
@@ -89,7 +90,7 @@ impl Resolver {
     }
 }
 
-/// What a proxy's own settings change about a chain.
+/// The changes that a proxy's own settings make to a chain.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(in crate::testing) struct ChainOverride {

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::{testing::state::event::go_regexp_words, types::nullable};
 
-/// How a prepared query answers to many names.
+/// A template by which a prepared query answers to many names.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "PascalCase", default, deny_unknown_fields)]
 pub(super) struct Template {
@@ -51,7 +51,7 @@ fn text_of(group: Option<regex::Match<'_>>) -> &str {
     group.map_or("", |group| group.as_str())
 }
 
-/// What can stand in a template.
+/// The variables that can stand in a template.
 struct Names<'a> {
     prefix: &'a str,
     name: &'a str,

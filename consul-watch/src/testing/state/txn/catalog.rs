@@ -39,7 +39,7 @@ pub(super) struct CheckStep {
 
 const READ: &str = "get";
 
-/// What a server says of an instance that has an id and no name.
+/// Words a server's refusal of an instance that has an id and no name.
 pub(in crate::testing::state) const fn nameless(old: bool) -> &'static str {
     if old {
         "Must provide service name with ID"
@@ -117,7 +117,7 @@ impl CheckStep {
     }
 }
 
-/// What a verb comes to once it is known whether its object is there.
+/// The effect of a verb once it is known whether its object is there.
 enum Deed {
     Read,
     Write,

@@ -9,7 +9,7 @@ use std::{
 
 use crate::backend::{raft::types::NodeId, store::sync::lock};
 
-/// Who cannot call whom.
+/// Pairs of nodes of which the first cannot call the second.
 type Cuts = Mutex<HashSet<(NodeId, NodeId)>>;
 
 /// Faults of the network between nodes of one process, and of a node itself,
@@ -108,7 +108,7 @@ impl Faults {
 }
 
 impl Faults {
-    /// Whether a call gets through.
+    /// Fails if a call from one node does not get through to the other.
     pub(crate) fn check(&self, from: NodeId, to: NodeId) -> io::Result<()> {
         match &self.cuts {
             Some(cuts) if lock(cuts).contains(&(from, to)) => {

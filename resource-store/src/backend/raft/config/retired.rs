@@ -25,8 +25,9 @@ impl RetiredTypes {
         Self::new(|_| false)
     }
 
-    /// What Consul has retired: `hcp.v2`, and `v2beta1` of `auth`, `catalog`,
-    /// `mesh`, `multicluster` and `tenancy`. For a log that Consul wrote.
+    /// Returns the types that Consul has retired: `hcp.v2`, and `v2beta1` of
+    /// `auth`, `catalog`, `mesh`, `multicluster` and `tenancy`. For a log that
+    /// Consul wrote.
     ///
     /// Source: `agent/consul/fsm`, Consul 1.21.
     pub fn consul() -> Self {

@@ -96,6 +96,7 @@ impl Cache {
     }
 
     fn trim(&mut self) {
+        // What is not on the disk yet can be read nowhere else.
         while self.bytes > self.limit
             && self.entries.front().is_some_and(|entry| entry.log_id.index < self.flushed)
         {

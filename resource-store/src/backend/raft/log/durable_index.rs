@@ -8,7 +8,7 @@
 //!
 //! - a follower does not acknowledge it to the leader, nor a message that comes
 //!   after it ([`server`](super::super::network::server));
-//! - a leader does not apply it, so that nobody reads or is told of it, and no
+//! - a leader does not apply it, so that nobody reads or watches it, and no
 //!   follower hears that it is committed, so that none applies it, either;
 //!   unless a majority of the others has it
 //!   ([`slow_disk`](super::super::node)).
@@ -33,7 +33,7 @@ use tokio::{
 
 use crate::backend::{raft::types::LogId, store::sync::lock};
 
-/// Where the log is, as far as the index cares.
+/// The state of the log, as far as the index needs it.
 #[derive(Debug, Clone, Default)]
 struct Disk {
     /// Entries before this index, made by this node as a leader, were
@@ -117,7 +117,7 @@ impl DurableIndex {
         self.held_back.store(true, Ordering::Release);
     }
 
-    /// Waits until more may be told than was held back.
+    /// Waits until more may be sent than was held back.
     pub(crate) async fn opened(&self) {
         self.opened.notified().await;
     }
@@ -135,7 +135,7 @@ impl DurableIndex {
         self.disk.send_modify(|disk| disk.failed = true);
     }
 
-    /// Whether an entry may have effects now.
+    /// Returns `true` if an entry may have effects now.
     pub(crate) fn is_open(&self, index: u64) -> bool {
         open(&self.disk.borrow(), index)
     }

@@ -181,9 +181,11 @@ pub(super) fn create_segment(
         Some(spare) => spare,
         None => disk.create(SPARE, head.size)?,
     };
+    // Under another name until it is on the disk: a crash leaves a whole segment or none.
     file.write_at(&head.encode(), 0)?;
     file.sync()?;
     disk.rename(SPARE, &name(head.sequence))?;
+    // A crash could forget the new name, and with it entries that were acknowledged.
     disk.sync_names()?;
     Ok(Segment::new(head, file))
 }
@@ -280,6 +282,8 @@ impl<'s> Scanner<'s> {
         let Some(data_end) = self.data_end(end.at)? else { return Ok(Ok(None)) };
         let (seed, step) = (self.segment.seed, ALIGNMENT as u64);
         let mut at = end.at + step;
+        // A later record that counts this place as synced proves that it was written whole: what
+        // is there now is damage.
         while at < data_end {
             let header = Header::read(self.bytes(at, HEADER)?, seed, at);
             if header.is_some_and(|header| header.durable_end > end.at) {
@@ -290,6 +294,7 @@ impl<'s> Scanner<'s> {
             }
             at += step;
         }
+        // If the write was torn, the first record that is not valid lacks a sector.
         let size = end.bad_payload.unwrap_or(HEADER) as u64;
         let mut from = end.at;
         while from < end.at + size && from < self.segment.size {

@@ -21,10 +21,9 @@ use crate::{
 
 /// A node that lacks no more entries than this may vote.
 const NEARLY_THERE: u64 = 1000;
-/// How long the leader waits for a new node to come so far, before it is asked
-/// again.
+/// Time that the leader waits for a new node to catch up, before it is asked again.
 const CATCH_UP: Duration = Duration::from_secs(2);
-/// How soon a change of the membership that stands half done is gone on with.
+/// Delay after which a change of the membership that stands half done is continued.
 const GO_ON: Duration = Duration::from_secs(1);
 
 impl Members {
@@ -66,6 +65,7 @@ impl Members {
                 continue;
             }
             let _changing = self.changing.lock().await;
+            // Whoever held the lock may have ended it.
             if is_half_done() {
                 let nobody = ChangeMembers::AddVoterIds(BTreeSet::new());
                 match self.change(nobody, false).await {

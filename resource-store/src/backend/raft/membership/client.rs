@@ -22,12 +22,12 @@ use crate::{
     pb::generated::resource_store::peer::v1 as peer,
 };
 
-/// How often a node asks to be taken in.
+/// Interval at which a node asks to be taken in.
 const ASK_AGAIN: Duration = Duration::from_millis(200);
-/// How long a node may take to say that it is there.
+/// Time limit for a node to say that it is there.
 pub(super) const ANSWER: Duration = Duration::from_secs(2);
 
-/// What is told by whoever is asked.
+/// The answer of a node that was asked about the membership.
 enum Answer {
     Done,
     /// Nothing yet; the same node is to be asked again.
@@ -114,7 +114,7 @@ pub(crate) async fn join(members: &Members, through: &[String], is_member: bool)
     .await
 }
 
-/// What it means that a call failed.
+/// Translates the failure of a call into an answer.
 fn answer_of(status: &Status) -> Answer {
     let reason = match from_status(status) {
         Some(Error::Inconsistent { reason }) => reason,
@@ -148,8 +148,9 @@ pub(crate) async fn remove_through(
     .await
 }
 
-/// What the node at an address knows of its cluster, or why that is not known.
-/// It has to be a certain node, and of a certain cluster, unless they are 0.
+/// Asks the node at an address for what it knows of its cluster; the error says why
+/// that is not known. It has to be a certain node, and of a certain cluster, unless
+/// they are 0.
 pub(super) async fn ask_members(
     channels: &Channels,
     address: &str,

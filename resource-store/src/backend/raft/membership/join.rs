@@ -133,7 +133,7 @@ pub(crate) async fn removed(members: &Members) {
     }
 }
 
-/// Whether another node leads the cluster now, without this one.
+/// Returns `true` if another node leads the cluster now, without this one.
 async fn is_removed(members: &Members, leader: &Member) -> bool {
     let (route, channels) = (members.network.route(leader.id), &members.network.channels);
     let Ok(found) = ask_members(channels, &leader.address, route).await else { return false };

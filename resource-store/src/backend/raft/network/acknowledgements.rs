@@ -18,7 +18,7 @@ pub(crate) struct Acknowledgements {
     noted: watch::Sender<Noted>,
 }
 
-/// What is noted of one vote.
+/// The acknowledgements of one vote.
 #[derive(Debug, Default)]
 pub(crate) struct Noted {
     /// The highest vote that is known here; only messages under it count.
@@ -61,7 +61,7 @@ impl Acknowledgements {
         });
     }
 
-    /// What is noted now. Nothing is noted as long as this is held.
+    /// Returns what is noted now. Nothing is noted as long as this is held.
     pub(crate) fn noted(&self) -> watch::Ref<'_, Noted> {
         self.noted.borrow()
     }

@@ -38,8 +38,8 @@ use crate::{
     },
 };
 
-/// How many messages of a stream may be without an answer. There is one for
-/// each round of reads, and a node does not answer while it waits for its disk.
+/// Upper bound of the messages of a stream that have no answer yet. There is one
+/// for each round of reads, and a node does not answer while it waits for its disk.
 pub(crate) const MOST_UNANSWERED: usize = 1024;
 
 /// From how many bytes on a message goes through the other stream.
@@ -54,7 +54,7 @@ pub(crate) struct AppendStreams {
     open: Arc<Mutex<HashMap<Place, Stream>>>,
 }
 
-/// Where a stream goes to.
+/// The destination of a stream.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Place {
     address: String,
@@ -68,10 +68,10 @@ struct Stream {
     answers: Arc<Mutex<Answers>>,
 }
 
-/// What another node says, or else why it says nothing.
+/// Another node's answer, or the reason why there is none.
 type Answer = Result<peer::AppendResponse, String>;
 
-/// Who waits for an answer.
+/// Callers that wait for answers.
 #[derive(Debug, Default)]
 struct Answers {
     /// The number of the next message.

@@ -33,12 +33,14 @@ const KEEPALIVE: Duration = Duration::from_secs(5);
 /// Number of unanswered keepalive probes after which a connection is given up.
 const KEEPALIVES: u32 = 2;
 const SERVER_KEEPALIVE: Duration = Duration::from_secs(10);
-/// How much of one call may be under way, so that large messages are not slow.
+/// Flow control window of one call in bytes: enough that large messages are not
+/// slow.
 const WINDOW: u32 = 4 << 20;
-/// How much of all calls: one that nobody reads leaves room for the others.
+/// Flow control window of all calls of a connection: one that nobody reads leaves
+/// room for the others.
 const ALL_WINDOWS: u32 = 4 * WINDOW;
 
-/// One connection to each address. A clone shares them.
+/// Connections to other nodes, one for each address. A clone shares them.
 #[derive(Debug, Clone)]
 pub(crate) struct Channels {
     tls: Option<Arc<ClientTlsConfig>>,
@@ -113,7 +115,8 @@ pub(crate) fn reason(status: &Status) -> String {
     }
 }
 
-/// Whether another node said so in its own words that it will not be done.
+/// Returns `true` if another node itself said that it will not do what it was
+/// asked.
 pub(crate) fn is_final(status: &Status) -> bool {
     status.code() == Code::Internal && std::error::Error::source(status).is_none()
 }

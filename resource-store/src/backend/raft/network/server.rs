@@ -26,7 +26,7 @@ use crate::{
     pb::generated::resource_store::peer::v1::{self as peer, append_response},
 };
 
-/// Who may call.
+/// The callers that a request of another node may come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Caller {
     /// A leader; a node that belongs to no cluster yet takes its word.

@@ -17,17 +17,17 @@ use crate::backend::{
     store::sync::lock,
 };
 
-/// How long entries stay for a node that has got its snapshot and gets no entry.
+/// Time that entries stay for a node that has got its snapshot and gets no entry.
 const GRACE: Duration = Duration::from_mins(2);
 
-/// What a node needs.
+/// The entries that a node needs.
 #[derive(Debug)]
 struct Need {
     /// The last entry it has, or that is in the snapshot it gets.
     index: u64,
-    /// How often a snapshot is under way to it.
+    /// Number of snapshots under way to it.
     under_way: usize,
-    /// How many entries it lacked when it lacked the fewest.
+    /// Smallest number of entries that it has lacked so far.
     lack: u64,
     /// When it is given up, unless a snapshot is under way.
     until: Instant,
@@ -35,7 +35,7 @@ struct Need {
 
 type Needs = Mutex<HashMap<NodeId, Need>>;
 
-/// Which entries are needed after snapshots that were sent. A clone is the same.
+/// The entries that are needed after snapshots that were sent. A clone is the same.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SnapshotHolds {
     needs: Arc<Needs>,
@@ -66,6 +66,7 @@ impl SnapshotHolds {
             let (Some(need), Some(at)) = (needs.get_mut(node), at) else { continue };
             need.index = need.index.max(at.index);
             let lack = last.saturating_sub(need.index);
+            // Only progress prolongs the hold: one that keeps its distance for good would fill the disk.
             if lack < need.lack {
                 need.lack = lack;
                 need.until = Instant::now() + GRACE;
@@ -80,6 +81,7 @@ impl SnapshotHolds {
     pub(crate) fn first(&self) -> Option<u64> {
         let mut needs = lock(&self.needs);
         let now = Instant::now();
+        // A snapshot under way may take longer than any grace.
         needs.retain(|_, need| need.under_way > 0 || now < need.until);
         needs.values().map(|need| need.index).min()
     }

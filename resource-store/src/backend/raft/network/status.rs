@@ -1,7 +1,7 @@
 //! How results of the backend travel between follower and leader.
 //!
 //! Source: `internal/storage/raft/forwarding.go`, Consul 1.21.
-//! Deviation: errors are told apart by their kind, so that `Inconsistent` with
+//! Deviation: errors are distinguished by their kind, so that `Inconsistent` with
 //! a reason stays `Inconsistent`.
 
 use std::{sync::Arc, time::Duration};
@@ -31,7 +31,7 @@ const RETRY_AFTER: &str = "grpc-retry-pushback-ms";
 const MISMATCH_URL: &str = "type.googleapis.com/\
                             hashicorp.consul.internal.storage.raft.GroupVersionMismatchErrorDetails";
 
-/// What a follower is told.
+/// Translates an error into the answer that a follower gets.
 pub(crate) fn to_status(error: &Error) -> Status {
     let text = error.to_string();
     match error {
@@ -68,7 +68,7 @@ pub(crate) fn to_status(error: &Error) -> Status {
     }
 }
 
-/// What the leader said. Nothing if it is no answer of a leader, but of the
+/// Returns the leader's error. Nothing if it is no answer of a leader, but of the
 /// connection, or of a leader that does not know the outcome.
 pub(crate) fn from_status(status: &Status) -> Option<Error> {
     match status.code() {

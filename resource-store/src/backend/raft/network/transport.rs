@@ -35,12 +35,12 @@ use crate::{
     },
 };
 
-/// How long entries may take to get to the disk of a follower. The library
-/// gives up much earlier and asks again; then it is given the same attempt.
+/// Time limit for entries to get to the disk of a follower. The library gives up
+/// much earlier and asks again; then it is given the same attempt.
 const APPEND_TIMEOUT: Duration = Duration::from_mins(1);
-/// How long a snapshot may take without any progress of the receiver.
+/// Time that a snapshot may take without any progress of the receiver.
 const INSTALL_TIMEOUT: Duration = Duration::from_mins(10);
-/// How long to wait before a node that cannot be reached is tried again.
+/// Delay before a node that cannot be reached is tried again.
 const RETRY: Duration = Duration::from_millis(100);
 
 type AppendRequest = AppendEntriesRequest<Types>;
@@ -65,7 +65,7 @@ pub(crate) struct Link {
     network: Network,
     to: NodeId,
     address: Arc<str>,
-    /// What the node was last told to be committed.
+    /// Commit index that was last sent to the node.
     told: Option<LogId>,
     /// When it was last told anything.
     spoke: Option<Instant>,
@@ -93,16 +93,16 @@ impl Link {
         Ok(channels::peer_client(channel.map_err(|e| Unreachable::new(&e))?))
     }
 
-    /// What the other node may be told to be committed: only what is on the
-    /// disk here. No message waits for the disk; another one follows once more
-    /// may be told.
+    /// Returns the commit index that may be sent to the other node: only what is on
+    /// the disk here. No message waits for the disk; another one follows once more
+    /// may be sent.
     fn committed(&self, request: &AppendRequest) -> Option<LogId> {
         let committed = request.leader_commit?;
         let durable = &self.network.durable;
         if !durable.is_open(committed.index) {
             durable.hold_back();
         }
-        // In this order: what got to the disk meanwhile is told now.
+        // In this order: what got to the disk meanwhile is sent now.
         durable.visible(committed).max(self.told)
     }
 

@@ -30,7 +30,7 @@ use crate::{
     },
 };
 
-/// How long a call to a leader goes on after another one was elected.
+/// Time that a call to a leader goes on after another one was elected.
 const GRACE: Duration = Duration::from_secs(1);
 
 impl Node {
@@ -84,7 +84,7 @@ impl Node {
         answer.map(|resource| resource.map(Arc::new)).map_err(|s| self.not_changed(peer, &s))
     }
 
-    /// What it means that a forwarded change failed.
+    /// Translates the failure of a change that was forwarded.
     fn not_changed(&self, peer: &Peer, status: &Status) -> Failure {
         match from_status(status) {
             Some(Error::Inconsistent { reason }) => Failure::NotDone(reason),

@@ -48,9 +48,9 @@ use crate::{
 
 const LOG_FOLDER: &str = "raft-log";
 const SNAPSHOT_FOLDER: &str = "raft-snapshots";
-/// What an earlier version kept in the folder of a node.
+/// Files of a node that an earlier version kept in its folder.
 const PREVIOUS_FILES: [&str; 2] = ["raft-log.redb", "raft-resources.redb"];
-/// How long calls of other nodes may go on after the node was told to stop.
+/// Time that calls of other nodes may go on after the node was stopped.
 const DRAIN: Duration = Duration::from_secs(2);
 
 /// Says when a node has stopped.
@@ -229,7 +229,7 @@ async fn open_files(config: &RaftConfig) -> Result<(Log, StateMachine)> {
         let (log, snapshots) = (folder.join(LOG_FOLDER), folder.join(SNAPSHOT_FOLDER));
         let has_log = Log::exists(&log).map_err(|e| failed_at(&log, e))?;
         if is_there(&snapshots)? && !has_log {
-            // A node made anew could vote again in a term in which it has voted.
+            // A node made again could vote again in a term in which it has voted.
             let folder = folder.display();
             let text = format!(
                 "{LOG_FOLDER} is missing in {folder}, beside {SNAPSHOT_FOLDER}; {WHEN_DAMAGED}"
@@ -320,7 +320,7 @@ fn serve(
     }))
 }
 
-/// Watches over the node until it is told to stop, and then stops it.
+/// Watches over the node until it is to stop, and then stops it.
 async fn run(
     node: Arc<Node>,
     stop: CancellationToken,

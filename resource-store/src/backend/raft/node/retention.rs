@@ -9,7 +9,7 @@ use std::{collections::VecDeque, time::Duration};
 use super::Node;
 use crate::backend::raft::state_machine::STRETCHES;
 
-/// How soon it is noticed that entries need not stay any more.
+/// Delay after which it is noticed that entries need not stay any more.
 const TICK: Duration = Duration::from_secs(1);
 
 /// Takes snapshots when they are due, and cuts the log off, until the node

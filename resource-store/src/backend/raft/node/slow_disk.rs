@@ -11,8 +11,8 @@ use openraft::ServerState;
 use super::Node;
 use crate::backend::raft::types::{LogId, NodeId, Raft};
 
-/// How long a write of the own disk may take before this looks, and how often
-/// it looks then.
+/// Time that a write of the node's own disk may take before it is looked at, and
+/// interval of further looks.
 const TICK: Duration = Duration::from_millis(10);
 
 /// Tells the log what a majority has, as long as the node runs.

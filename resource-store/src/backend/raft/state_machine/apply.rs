@@ -27,7 +27,7 @@ use crate::{
     },
 };
 
-/// What watches are told.
+/// The messages to watches.
 #[derive(Debug)]
 pub(super) enum Told {
     Change(Change),
@@ -38,7 +38,7 @@ pub(super) enum Told {
 pub(super) struct Applying<'a> {
     pub(super) contents: Contents,
     pub(super) retired: &'a RetiredTypes,
-    /// What to tell once the contents can be read, in the order of the log.
+    /// Messages to send once the contents can be read, in the order of the log.
     pub(super) told: Vec<Told>,
 }
 

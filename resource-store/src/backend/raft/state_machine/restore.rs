@@ -25,7 +25,7 @@ use crate::{
 /// The highest version that a restore may bring, because later ones are larger.
 const HIGHEST_VERSION: u64 = u64::MAX / 2;
 
-/// What a step led to.
+/// The result of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Done {
     /// Nothing that anybody sees.

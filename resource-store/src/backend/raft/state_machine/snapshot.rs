@@ -23,13 +23,13 @@ use crate::{
     },
 };
 
-/// How many bytes of resources are sent at a time, about.
+/// Approximate bytes of resources that are sent at a time.
 pub(crate) const CHUNK_BYTES: usize = 512 << 10;
 /// No resource is larger; a frame that says so is broken.
 const MOST_RESOURCE_BYTES: usize = 256 << 20;
 const HEAD: usize = 8;
 
-/// What came is no part of a snapshot.
+/// A frame that is no part of a snapshot.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub(crate) enum BadFrame {
     #[error("a resource of {0} bytes")]
@@ -49,7 +49,7 @@ pub(crate) fn frame(resource: &Resource, into: &mut BytesMut) {
     into.extend_from_slice(&encoded);
 }
 
-/// What came is no snapshot.
+/// A stream that is no snapshot.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub(crate) enum BadSnapshot {
     #[error(transparent)]
@@ -202,7 +202,7 @@ impl Frames {
         Ok(found)
     }
 
-    /// Whether a resource is cut off.
+    /// Returns `true` if a resource is cut off.
     pub(crate) fn is_cut(&self) -> bool {
         !self.rest.is_empty()
     }

@@ -53,7 +53,7 @@ struct Written {
     bytes: u64,
 }
 
-/// What is wrong with a file, and where.
+/// The damage of a file: its place and its kind.
 struct Damage {
     offset: u64,
     what: String,
@@ -66,6 +66,7 @@ impl SnapshotFile {
             |path: &Path, e: io::Error| Error::failed("open", format!("{}: {e}", path.display()));
         fs::create_dir_all(folder).map_err(|e| failed(folder, e))?;
         let (path, new) = (folder.join(NAME), folder.join(NEW));
+        // A write that a crash cut short left it.
         match fs::remove_file(&new) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(failed(&new, e)),
             Ok(()) | Err(_) => {}
@@ -88,7 +89,7 @@ impl SnapshotFile {
         Ok((Self { folder: folder.to_owned(), written, failure: Mutex::default() }, contents))
     }
 
-    /// How large the file is.
+    /// Returns the size of the file.
     pub(super) fn bytes(&self) -> u64 {
         lock(&self.written).bytes
     }
@@ -97,6 +98,7 @@ impl SnapshotFile {
     /// Gives how large the file is. Blocks, until it is on the disk.
     pub(super) fn write(&self, contents: &Contents) -> Result<u64> {
         let mut written = lock(&self.written);
+        // Two may want to write: the one that was taken earlier may get here later.
         if written.bytes > 0 && written.end >= contents.end() {
             return Ok(written.bytes);
         }
@@ -148,6 +150,7 @@ impl SnapshotFile {
         file.sync_all()?;
         drop(file);
         fs::rename(&new, &path)?;
+        // Otherwise a crash could bring the old file back, whose log has been cut off since.
         File::open(&self.folder)?.sync_all()?;
         Ok(bytes)
     }
