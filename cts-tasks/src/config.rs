@@ -108,8 +108,8 @@ pub struct Config {
     pub shutdown_timeout: Duration,
     /// `true` if the API serves the metrics of the process; default false.
     pub api_metrics: bool,
-    /// Where the state of a single instance outlives the process; `None`, the default, is
-    /// nowhere.
+    /// Storage of a single instance, which outlives the process; `None`, the default, is
+    /// none. [`crate::DaemonOptions::of`] makes the store.
     pub storage: Option<Storage>,
     /// The driver that runs the tasks, with its block.
     pub driver: DriverBlock,

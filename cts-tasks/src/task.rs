@@ -82,7 +82,7 @@ pub struct Task {
     pub description: String,
     /// A disabled task is prepared but never run.
     pub enabled: bool,
-    /// What the files of the deployment say of `enabled`; `None` for a task that stands in no
+    /// Value of `enabled` in the files of the deployment; `None` for a task that stands in no
     /// file, such as one that was made through the API. A store thereby knows which tasks go
     /// when they leave the files, and whether somebody has enabled or disabled one since.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -81,7 +81,7 @@ struct Node<'v> {
     unknown: &'v RefCell<Vec<Diagnostic>>,
 }
 
-/// What stands there.
+/// The value or the entries of a [`Node`].
 enum Stands<'v> {
     Value(&'v ConfigValue),
     /// A key that stands more than once.
@@ -519,13 +519,13 @@ impl<'v> VariantAccess<'v> for Variant<'_, 'v> {
     }
 }
 
-/// What does not fit, and where.
+/// A value that does not fit, and its place.
 #[derive(Debug)]
 struct Mistake {
     message: String,
     help: Option<String>,
     place: Option<Place>,
-    /// Whether the message names the key.
+    /// `true` once the message names the key.
     located: bool,
 }
 

@@ -9,7 +9,7 @@ use super::{
     raw::{RawFileStorage, decode_typed},
 };
 
-/// Where the state of a single instance outlives the process.
+/// Storage of a single instance, which outlives the process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Storage {

@@ -63,7 +63,7 @@ pub(super) struct Shared<'a> {
     pub(super) working_dir: &'a Path,
     /// The blocks of a task that the driver in use claims.
     pub(super) task_blocks: Vec<&'static str>,
-    /// What a task must have, and the driver that says so.
+    /// The keys that a task must have, and the driver that says so.
     pub(super) required: Required,
 }
 

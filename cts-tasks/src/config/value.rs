@@ -65,7 +65,7 @@ impl ConfigValue {
         Ok(read.fold_labels())
     }
 
-    /// What a block without entries is.
+    /// Returns a block without entries.
     pub(crate) const fn empty_block() -> Self {
         Self { kind: ValueKind::Object(Vec::new()), place: None }
     }

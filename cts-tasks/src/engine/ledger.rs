@@ -111,8 +111,8 @@ impl Ledger {
     }
 }
 
-/// What changes when the tasks of `files` take the place of those that earlier files left in
-/// a store. Tasks that stand in no file stay.
+/// Returns the changes by which the tasks of `files` take the place of those that earlier
+/// files left in a store. Tasks that stand in no file stay.
 fn taken_over(stored: &[Task], files: Vec<Task>) -> Vec<Change> {
     let is_left = |task: &&Task| {
         task.configured_enabled.is_some() && files.iter().all(|file| file.name != task.name)

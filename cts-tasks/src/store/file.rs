@@ -101,12 +101,12 @@ struct Inner {
     held: Option<Held>,
 }
 
-/// What is known from the moment the lock is held.
+/// The lock with the state that it guards.
 struct Held {
     /// The file itself, where `path` is a symbolic link.
     file: PathBuf,
     lock: Box<dyn Lock>,
-    /// What was last acknowledged.
+    /// The state that was last acknowledged.
     state: State,
 }
 

@@ -23,7 +23,7 @@ pub struct SqliteStore {
 
 struct Shared {
     database: Connection,
-    /// What the database holds.
+    /// The state that the database holds.
     state: State,
 }
 
@@ -107,8 +107,8 @@ impl TaskStore for SqliteStore {
 /// A section of the state and what identifies an entry in it.
 type Row = (String, String);
 
-/// One row for each entry of each section, so that a commit writes only what changed. What
-/// sections there are is the state's own matter.
+/// Returns a row for each entry of each section, so that a commit writes only what changed.
+/// Which sections there are is the state's own matter.
 fn rows(state: &State) -> Result<BTreeMap<Row, String>, BoxError> {
     let Value::Object(sections) = serde_json::to_value(state)? else {
         return Err("the state is no object".into());

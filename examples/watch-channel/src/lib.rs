@@ -7,10 +7,10 @@ use consul_watch::{Watcher, error_chain, query::HealthService, types::ServiceEnt
 use futures::StreamExt as _;
 use tokio::sync::watch;
 
-/// What is known of a service.
+/// The known instances of a service.
 #[derive(Debug, Clone, Default)]
 pub struct Instances {
-    /// Those that pass their checks, as they were last seen; none before the first answer.
+    /// Instances that pass their checks, as they were last seen; none before the first answer.
     pub passing: Arc<Vec<ServiceEntry>>,
     /// Why they may be out of date; `None` while Consul answers.
     pub problem: Option<String>,

@@ -15,7 +15,7 @@ pub(super) trait Disk: fmt::Debug + Send + Sync + 'static {
     /// Makes the folder of `file` for its owner alone, if it is not there.
     fn make_folder(&self, file: &Path) -> io::Result<()>;
 
-    /// What a symbolic link points at, else the path itself.
+    /// Returns the file that a symbolic link points at, else the path itself.
     fn target(&self, file: &Path) -> PathBuf;
 
     /// Keeps other processes out.

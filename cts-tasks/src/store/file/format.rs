@@ -92,7 +92,7 @@ pub(super) fn read(text: &[u8]) -> Result<State, Mistake> {
     }
 }
 
-/// What is wrong with a file.
+/// A defect of a file, with its line.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Mistake {
     line: usize,

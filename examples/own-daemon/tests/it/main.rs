@@ -1,5 +1,5 @@
 //! The built program: reload, rules, Ctrl-C, and what its store keeps through `kill -9`.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
+#![expect(clippy::unwrap_used, reason = "tests")]
 
 use std::{
     collections::BTreeSet,

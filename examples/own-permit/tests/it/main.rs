@@ -1,5 +1,4 @@
 //! The built program while a person works on the machine, and after.
-#![expect(clippy::unwrap_used, reason = "tests")]
 
 use std::{fs, path::Path, process::Stdio, time::Duration};
 

@@ -1,5 +1,4 @@
 //! The suite for stores, and an engine that is started again.
-#![expect(clippy::unwrap_used, reason = "tests")]
 
 use std::sync::Arc;
 

@@ -1,5 +1,4 @@
 //! The channel over the double.
-#![expect(clippy::unwrap_used, reason = "tests")]
 
 use consul_watch::{Watcher, testing::TestConsul, types::HealthStatus};
 use watch_channel::follow;
