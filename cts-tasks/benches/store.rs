@@ -4,7 +4,7 @@
 //! is an event, as after each run. Printed are the file's size and the median of a commit with
 //! the syncs of this machine's disk, and, measured in turn with it, without them: in a folder
 //! in memory, where syncing costs nothing.
-#![expect(clippy::print_stdout, clippy::unwrap_used, missing_docs, reason = "a bench prints")]
+#![expect(clippy::print_stdout, clippy::unwrap_used, reason = "a bench prints")]
 
 use std::{path::Path, time::Duration};
 

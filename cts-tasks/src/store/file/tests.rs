@@ -1,4 +1,10 @@
 //! The file store on a disk that loses power, and on the real one.
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::string_slice,
+    reason = "fixtures of tests"
+)]
 
 use std::{
     collections::BTreeMap,
