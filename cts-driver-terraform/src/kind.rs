@@ -61,6 +61,10 @@ impl DriverKind for TerraformKind {
         &REFUSED
     }
 
+    fn required_in_tasks(&self) -> &'static [&'static str] {
+        &["module"]
+    }
+
     fn secret_fields(&self) -> &'static [&'static str] {
         &crate::backend::SECRET_FIELDS
     }

@@ -49,6 +49,10 @@ impl DriverKind for TfcKind {
         &["terraform_cloud_workspace", "terraform_version"]
     }
 
+    fn required_in_tasks(&self) -> &'static [&'static str] {
+        &["module"]
+    }
+
     fn task_block_schema(&self, block: &str) -> Option<serde_json::Value> {
         crate::task_block_schema(block)
     }

@@ -15,6 +15,7 @@ mod consul;
 mod consul_client;
 mod cursor;
 mod decode;
+mod deserialize;
 mod dynamic;
 mod environment;
 mod files;
@@ -29,6 +30,7 @@ mod redact;
 mod registry;
 mod rules;
 mod service;
+mod storage;
 mod syslog;
 mod tasks;
 mod triggers;
@@ -50,6 +52,7 @@ pub(crate) use mask::masked;
 pub use provider::{ProviderBlock, find_provider};
 pub use registry::{BlockKind, Registry};
 pub use rules::TaskRules;
+pub use storage::Storage;
 pub use syslog::{InvalidSyslogFacility, SyslogConfig, SyslogFacility};
 pub use tasks::TaskBlock;
 pub(crate) use tasks::{shared_auto_commit, shared_working_dir};
@@ -61,7 +64,7 @@ use crate::{BufferPeriod, Diagnostic, Task};
 /// The driver when no block names one.
 const DEFAULT_DRIVER: &str = "terraform";
 /// Folder of the tasks' directories unless the configuration names another.
-const DEFAULT_WORKING_DIR: &str = "sync-tasks";
+pub(crate) const DEFAULT_WORKING_DIR: &str = "sync-tasks";
 /// The API's port when nothing says so.
 const DEFAULT_PORT: u16 = 8558;
 
@@ -105,6 +108,9 @@ pub struct Config {
     pub shutdown_timeout: Duration,
     /// `true` if the API serves the metrics of the process; default false.
     pub api_metrics: bool,
+    /// Place in which the state of a single instance outlives the process; `None`, the
+    /// default, is nowhere.
+    pub storage: Option<Storage>,
     /// The driver that runs the tasks, with its block.
     pub driver: DriverBlock,
     /// Providers of the Terraform language.
@@ -136,6 +142,7 @@ impl Default for Config {
             api_cors_origins: Vec::new(),
             shutdown_timeout: DEFAULT_SHUTDOWN_TIMEOUT,
             api_metrics: false,
+            storage: None,
             driver: DriverBlock::default(),
             providers: Vec::new(),
             tasks: Vec::new(),
@@ -198,6 +205,7 @@ impl fmt::Display for LogLevel {
 
 /// `driver "<label>" { … }`: its body belongs to the driver.
 #[derive(Clone)]
+#[non_exhaustive]
 pub struct DriverBlock {
     /// The label; `terraform` when there is no block.
     pub label: String,
@@ -205,7 +213,7 @@ pub struct DriverBlock {
     pub body: Option<ConfigValue>,
     /// Keys of the body whose values must never be shown; see
     /// [`crate::DriverKind::secret_fields`].
-    pub secret_fields: &'static [&'static str],
+    pub(crate) secret_fields: &'static [&'static str],
 }
 
 impl Default for DriverBlock {
@@ -217,10 +225,11 @@ impl Default for DriverBlock {
 
 /// A block at the top of the configuration that a [`BlockKind`] has checked.
 #[derive(Clone)]
+#[non_exhaustive]
 pub struct ClaimedBlock {
     /// The body.
     pub body: ConfigValue,
     /// Keys of the body whose values must never be shown; see
     /// [`BlockKind::secret_fields`].
-    pub secret_fields: &'static [&'static str],
+    pub(crate) secret_fields: &'static [&'static str],
 }

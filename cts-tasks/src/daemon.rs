@@ -3,15 +3,17 @@
 mod difference;
 mod reload;
 
-use std::{sync::Arc, time::Duration};
+use std::{path::Path, sync::Arc, time::Duration};
 
 use consul_watch::{Client, Watcher};
 
 pub use reload::Reloaded;
 
 use crate::{
-    Cluster, Config, DriverFactory, Engine, EngineOptions, Error, Inspection, Result, Single, Stop,
-    StopReason, Task, TaskName, config::TaskRules, registration::keep_registered,
+    Cluster, Config, DriverFactory, Engine, EngineOptions, Error, FileStore, Inspection, Result,
+    Single, Stop, StopReason, Task, TaskName,
+    config::{Loaded, Storage, TaskRules, shared_auto_commit, shared_working_dir},
+    registration::keep_registered,
 };
 
 /// Starts and runs a deployment: checks Consul and the driver, serves the API,
@@ -51,6 +53,19 @@ pub struct DaemonOptions {
     pub exposition: Option<crate::Exposition>,
 }
 
+impl DaemonOptions {
+    /// Returns what a configuration says of them: the rules for tasks made through the API,
+    /// and the store of its block `storage`.
+    pub fn of(loaded: &Loaded) -> Self {
+        let mut options = Self { rules: Some(loaded.rules.clone()), ..Self::default() };
+        options.engine.store = match &loaded.config.storage {
+            Some(Storage::File { path }) => Arc::new(FileStore::new(path)),
+            None => options.engine.store,
+        };
+        options
+    }
+}
+
 impl Default for DaemonOptions {
     fn default() -> Self {
         Self {
@@ -75,6 +90,16 @@ const LEADER_WAITS: [Duration; 5] = [
 ];
 
 impl Daemon {
+    /// Puts together what a configuration describes, with [`DaemonOptions::of`] it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Daemon::new`].
+    pub fn of(loaded: Loaded) -> Result<Self> {
+        let options = DaemonOptions::of(&loaded);
+        Self::new(loaded.config, loaded.driver, options)
+    }
+
     /// Puts a deployment together; nothing outside the process is touched.
     ///
     /// # Errors
@@ -180,6 +205,17 @@ impl Daemon {
             started = self.factory.start() => started,
             reason = stop.stopped() => Err(Error::Stopped { reason }),
         }
+    }
+
+    /// Checks what must be there before the first task: [`Daemon::check_consul`], then
+    /// [`Daemon::start_driver`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub async fn check(&self, stop: &Stop) -> Result<()> {
+        self.check_consul(stop).await?;
+        self.start_driver(stop).await
     }
 
     /// Says what a run of each task would change; see [`Engine::inspect`].
@@ -331,7 +367,14 @@ impl Daemon {
     }
 
     async fn load(&self, stop: &Stop) -> Result<()> {
-        self.engine.load(self.config.tasks.clone(), stop).await
+        self.engine.load_files(self.config.tasks.clone(), stop).await?;
+        let tasks = self.engine.state(|state| state.tasks.clone());
+        let shared = shared_auto_commit(&tasks, &self.config.providers)
+            .or_else(|| shared_working_dir(&tasks, Path::new("")));
+        // The files were checked by themselves, and stored tasks beside earlier files.
+        shared.map_or(Ok(()), |reason| {
+            Err(Error::other("taking stored tasks over", reason).permanent())
+        })
     }
 }
 

@@ -8,7 +8,8 @@ use std::{
 };
 
 use async_trait::async_trait;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use sha2::{Digest as _, Sha256};
 
 use crate::{
     ConfigValue, ConsulConfig, Diagnostic, Finding, Permit, ProviderBlock, Result, Stop, Task,
@@ -22,12 +23,202 @@ use crate::{
 /// Configuration keeps the body of a driver's block, and of a task's blocks
 /// that only this driver understands, as raw values with places. The kind
 /// checks them, so that `cts-tasks` knows no driver.
+///
+/// # A complete driver
+///
+/// For each task this one keeps a file with a line for each instance. `main` judges it by
+/// the conformance suite of the feature `testing`; with the feature `program`,
+/// `Program::new("hosts-sync", "1.0.0").driver(HostsKind).run()` is a whole program.
+///
+/// ```
+/// use std::{collections::BTreeSet, path::PathBuf, sync::Arc};
+///
+/// use async_trait::async_trait;
+/// use cts_tasks::{
+///     Action, ApplyRequest, Changes, Diagnostic, Driver, DriverFactory, DriverKind,
+///     DriverSettings, Error, Outcome, Plan, PlanId, PlanPurpose, Result, RunContext, Task,
+///     TaskInputs,
+/// };
+/// use tokio::{fs, sync::Mutex};
+///
+/// /// Claims `driver "hosts" { folder = "/etc/hosts.d" }`.
+/// #[derive(Debug)]
+/// struct HostsKind;
+///
+/// #[derive(Debug, serde::Deserialize)]
+/// struct Settings {
+///     folder: PathBuf,
+///     #[serde(default)]
+///     suffix: String,
+/// }
+///
+/// impl DriverKind for HostsKind {
+///     fn label(&self) -> &'static str {
+///         "hosts"
+///     }
+///
+///     fn configure(
+///         &self,
+///         settings: DriverSettings<'_>,
+///         _warnings: &mut Vec<Diagnostic>,
+///     ) -> Result<Arc<dyn DriverFactory>, Vec<Diagnostic>> {
+///         let mut read: Settings = settings.deserialize_into()?;
+///         read.folder = settings.base_dir.join(read.folder);
+///         Ok(Arc::new(Hosts(read)))
+///     }
+/// }
+///
+/// #[derive(Debug)]
+/// struct Hosts(Settings);
+///
+/// impl DriverFactory for Hosts {
+///     fn driver(&self, task: &Task) -> Result<Arc<dyn Driver>> {
+///         let file = self.0.folder.join(task.name.as_str());
+///         Ok(Arc::new(HostsFile { file, suffix: self.0.suffix.clone(), kept: Mutex::default() }))
+///     }
+/// }
+///
+/// /// Addresses with their names.
+/// type Lines = BTreeSet<String>;
+///
+/// #[derive(Debug)]
+/// struct HostsFile {
+///     file: PathBuf,
+///     suffix: String,
+///     /// The plan that waits for its apply: what was in the file, and what is to be.
+///     kept: Mutex<Option<(PlanId, Lines, Lines)>>,
+/// }
+///
+/// impl HostsFile {
+///     async fn present(&self) -> Result<Lines> {
+///         match fs::read_to_string(&self.file).await {
+///             Ok(text) => Ok(text.lines().map(str::to_owned).collect()),
+///             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Lines::new()),
+///             Err(error) => Err(self.failed("cannot read", error)),
+///         }
+///     }
+///
+///     fn wanted(&self, inputs: &TaskInputs) -> Lines {
+///         let instances = inputs.services.iter().flatten();
+///         instances.map(|it| format!("{} {}{}", it.address, it.id, self.suffix)).collect()
+///     }
+///
+///     fn failed(&self, action: &str, error: std::io::Error) -> Error {
+///         Error::driver(format!("{action} {}", self.file.display())).caused_by(error)
+///     }
+///
+///     /// Brings the file in line, whole or not at all.
+///     async fn put(&self, before: &Lines, after: &Lines, context: &RunContext) -> Result<Outcome> {
+///         let changes = changes(before, after);
+///         if changes.is_empty() {
+///             return Ok(Outcome::Unchanged);
+///         }
+///         context.permit.check()?;
+///         let text: String = after.iter().map(|line| format!("{line}\n")).collect();
+///         let new = self.file.with_extension("new");
+///         fs::write(&new, text).await.map_err(|error| self.failed("cannot write", error))?;
+///         let renamed = fs::rename(&new, &self.file).await;
+///         renamed.map_err(|error| self.failed("cannot replace", error))?;
+///         Ok(Outcome::Applied(changes))
+///     }
+/// }
+///
+/// fn changes(before: &Lines, after: &Lines) -> Changes {
+///     let mut changes = Changes::default();
+///     after.difference(before).for_each(|line| changes.record(line, Action::Create));
+///     before.difference(after).for_each(|line| changes.record(line, Action::Delete));
+///     changes
+/// }
+///
+/// #[async_trait]
+/// impl Driver for HostsFile {
+///     async fn prepare(&self, context: &RunContext) -> Result<()> {
+///         context.stop.check()
+///     }
+///
+///     async fn plan(
+///         &self,
+///         inputs: &TaskInputs,
+///         purpose: PlanPurpose,
+///         context: &RunContext,
+///     ) -> Result<Plan> {
+///         context.stop.check()?;
+///         let (before, after) = (self.present().await?, self.wanted(inputs));
+///         // The same plan has the same id.
+///         let id = PlanId::of(&(&before, &after));
+///         let changes = changes(&before, &after);
+///         let text = format!("{} new, {} gone", changes.add, changes.destroy);
+///         if purpose == PlanPurpose::Apply {
+///             *self.kept.lock().await = Some((id.clone(), before, after));
+///         }
+///         Ok(Plan::new(id, changes, text))
+///     }
+///
+///     async fn apply(&self, request: ApplyRequest<'_>, context: &RunContext) -> Result<Outcome> {
+///         context.stop.check()?;
+///         let present = self.present().await?;
+///         match request {
+///             ApplyRequest::Inputs(inputs) => {
+///                 self.put(&present, &self.wanted(inputs), context).await
+///             }
+///             ApplyRequest::Plan(id) => match self.kept.lock().await.take() {
+///                 Some((kept, before, after)) if kept == *id && before == present => {
+///                     self.put(&before, &after, context).await
+///                 }
+///                 _ => Ok(Outcome::Superseded),
+///             },
+///         }
+///     }
+///
+///     async fn holds(&self, plan: &PlanId, _: &RunContext) -> Result<bool> {
+///         Ok(self.kept.lock().await.as_ref().is_some_and(|(kept, ..)| kept == plan))
+///     }
+///
+///     async fn discard(&self, _: &PlanId, _: &RunContext) -> Result<()> {
+///         *self.kept.lock().await = None;
+///         Ok(())
+///     }
+///
+///     async fn destroy(&self, context: &RunContext) -> Result<Outcome> {
+///         context.stop.check()?;
+///         let present = self.present().await?;
+///         self.put(&present, &Lines::new(), context).await
+///     }
+/// }
+///
+/// # #[cfg(feature = "testing")]
+/// #[tokio::main]
+/// async fn main() {
+///     use cts_tasks::testing::{driver, task};
+///
+///     struct Fixture(tempfile::TempDir);
+///
+///     impl driver::DriverFixture for Fixture {
+///         fn driver(&self) -> Arc<dyn Driver> {
+///             let settings = Settings { folder: self.0.path().into(), suffix: ".local".into() };
+///             Hosts(settings).driver(&task("web")).unwrap()
+///         }
+///     }
+///
+///     driver::every_case(|| Fixture(tempfile::tempdir().unwrap())).await;
+/// }
+/// # #[cfg(not(feature = "testing"))]
+/// # fn main() {}
+/// ```
 pub trait DriverKind: fmt::Debug + Send + Sync + 'static {
     /// The label that it claims, such as `terraform`.
     fn label(&self) -> &'static str;
 
     /// Names of the blocks in a `task` that belong to this driver.
     fn task_blocks(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// Returns what each task of this driver must have, besides a name: `module`,
+    /// `providers`, `version`, `description`, `condition`, `working_dir`, or one of
+    /// [`DriverKind::task_blocks`]. Nothing by default: a driver without modules has tasks
+    /// without one, and [`Task::module`] is empty.
+    fn required_in_tasks(&self) -> &'static [&'static str] {
         &[]
     }
 
@@ -89,13 +280,40 @@ pub struct DriverSettings<'a> {
     /// Folder at which relative paths of the configuration start: the process's
     /// working directory.
     pub base_dir: &'a Path,
+    /// The label of the block, for messages; empty outside of a configuration.
+    pub(crate) label: &'static str,
 }
 
 impl<'a> DriverSettings<'a> {
     /// Settings without a block of the driver's own, providers and Vault; set
     /// the fields for those.
     pub fn new(consul: &'a ConsulConfig, base_dir: &'a Path) -> Self {
-        Self { body: None, consul, providers: &[], vault: None, task_blocks: &[], base_dir }
+        Self {
+            body: None,
+            consul,
+            providers: &[],
+            vault: None,
+            task_blocks: &[],
+            base_dir,
+            label: "",
+        }
+    }
+
+    /// Reads the driver's block into a type of serde's, as
+    /// [`ConfigValue::deserialize_into`] does; without a block, as if it were empty.
+    ///
+    /// # Errors
+    ///
+    /// As there; messages name the driver and the key, as `driver.haproxy.reload`.
+    pub fn deserialize_into<T: DeserializeOwned>(&self) -> Result<T, Vec<Diagnostic>> {
+        let path = match self.label {
+            "" => "driver".to_owned(),
+            label => format!("driver.{label}"),
+        };
+        match self.body {
+            Some(body) => body.deserialize_at(&path),
+            None => ConfigValue::empty_block().deserialize_at(&path),
+        }
     }
 }
 
@@ -358,6 +576,20 @@ impl PlanId {
     /// Takes a digest as an id.
     pub fn new(digest: impl Into<String>) -> Self {
         Self(digest.into())
+    }
+
+    /// Digests what a plan is made of: what is there, and what is to be. Equal values have
+    /// equal ids, also in another process.
+    ///
+    /// ```
+    /// use cts_tasks::PlanId;
+    ///
+    /// assert_eq!(PlanId::of(&("before", "after")), PlanId::of(&("before", "after")));
+    /// assert_ne!(PlanId::of(&("before", "after")), PlanId::of(&("before", "other")));
+    /// ```
+    pub fn of(parts: &impl Serialize) -> Self {
+        let written = serde_json::to_vec(parts).unwrap_or_default();
+        Self(crate::store::hex(&Sha256::digest(written)))
     }
 
     /// The id as text.

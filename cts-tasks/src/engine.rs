@@ -193,6 +193,18 @@ impl Engine {
         self.shared.ledger.open(configured, stop).await
     }
 
+    /// Reads the store, and takes over the tasks of `files`: they win over those that earlier
+    /// files left in the store, and tasks of earlier files that are gone are forgotten, their
+    /// infrastructure left as it is. Tasks that stand in no file, such as those made through
+    /// the API, stay; see [`Task::configured_enabled`].
+    ///
+    /// # Errors
+    ///
+    /// The store's, or a stop.
+    pub async fn load_files(&self, files: Vec<Task>, stop: &Stop) -> Result<()> {
+        self.shared.ledger.open_beside(files, stop).await
+    }
+
     /// Looks at tasks, events and plans as they stand.
     pub fn state<T>(&self, look: impl FnOnce(&State) -> T) -> T {
         self.shared.ledger.read(look)

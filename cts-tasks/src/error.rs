@@ -129,6 +129,50 @@ pub enum Error {
 }
 
 impl Error {
+    /// Creates an error of a driver, which a later try with the same input may cure. The
+    /// message says which step failed and what to do, and holds no secrets.
+    ///
+    /// ```
+    /// use cts_tasks::Error;
+    ///
+    /// let busy = Error::driver("reload: another reload runs");
+    /// assert!(busy.is_retryable());
+    /// let missing = std::io::Error::from(std::io::ErrorKind::NotFound);
+    /// let refused = Error::driver("reload: haproxy is not installed").permanent().caused_by(missing);
+    /// assert!(!refused.is_retryable());
+    /// ```
+    pub fn driver(message: impl Into<String>) -> Self {
+        Self::Driver { message: message.into(), retryable: true, source: None }
+    }
+
+    /// Creates an error of a store, a cluster or a permit outside this crate, which a later
+    /// try may cure; `operation` is what was tried, such as `reading the state`.
+    pub fn other(operation: &'static str, source: impl Into<BoxError>) -> Self {
+        Self::Other { operation, retryable: true, source: source.into() }
+    }
+
+    /// Says of an error of a driver, of [`Error::other`] or of Consul that no retry cures it.
+    /// Without effect on the rest, whose kind tells that.
+    #[must_use]
+    pub fn permanent(mut self) -> Self {
+        if let Self::Consul { retryable, .. }
+        | Self::Driver { retryable, .. }
+        | Self::Other { retryable, .. } = &mut self
+        {
+            *retryable = false;
+        }
+        self
+    }
+
+    /// Adds the cause to an error of a driver; without effect on others.
+    #[must_use]
+    pub fn caused_by(mut self, cause: impl Into<BoxError>) -> Self {
+        if let Self::Driver { source, .. } = &mut self {
+            *source = Some(cause.into());
+        }
+        self
+    }
+
     /// Consul could not be asked for `what`.
     pub(crate) fn consul(what: impl Into<String>, source: consul_watch::Error) -> Self {
         Self::Consul { what: what.into(), retryable: source.is_retryable(), source: source.into() }

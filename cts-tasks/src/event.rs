@@ -57,7 +57,7 @@ pub struct EventConfig {
     pub providers: Vec<String>,
     /// Names in the deprecated list of services; empty for a task without one.
     pub services: Vec<String>,
-    /// The module's source; of a local module its absolute path.
+    /// The module's source; of a local module its absolute path, and empty for a task without one.
     pub source: String,
 }
 

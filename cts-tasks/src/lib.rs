@@ -59,7 +59,7 @@ mod permit;
 pub mod program;
 mod registration;
 mod stop;
-pub mod store;
+mod store;
 mod stream_event;
 mod task;
 #[cfg(feature = "testing")]
@@ -93,10 +93,12 @@ pub use inputs::{KvEntry, ServiceInstance, TaskInputs};
 pub use literal::{InvalidNumber, Literal, NotLiteral, Number};
 pub use permit::{Cluster, Member, Permit, Role, Single};
 pub use stop::{Stop, StopReason};
-pub use store::{Change, Deletion, InputsDigest, MemoryStore, State, TaskStore};
+pub use store::{
+    Change, Deletion, EVENTS_PER_TASK, FileStore, InputsDigest, MemoryStore, State, TaskStore,
+};
 pub use stream_event::{StreamEvent, StreamEventKind};
 pub use task::{
-    BufferPeriod, CatalogServicesSelection, Condition, InvalidTaskName, KvSelection,
+    BufferPeriod, CatalogServicesSelection, Condition, InvalidRegexp, InvalidTaskName, KvSelection,
     MatchingServices, ModuleInput, NamedService, ServiceSelection, Task, TaskName,
 };
 

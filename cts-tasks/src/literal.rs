@@ -36,6 +36,30 @@ impl From<&str> for Literal {
     }
 }
 
+impl From<String> for Literal {
+    fn from(text: String) -> Self {
+        Self::String(text)
+    }
+}
+
+impl From<bool> for Literal {
+    fn from(value: bool) -> Self {
+        Self::Bool(value)
+    }
+}
+
+impl From<i64> for Literal {
+    fn from(value: i64) -> Self {
+        Self::Number(value.into())
+    }
+}
+
+impl<T: Into<Self>> From<Vec<T>> for Literal {
+    fn from(items: Vec<T>) -> Self {
+        Self::List(items.into_iter().map(Into::into).collect())
+    }
+}
+
 impl From<Json> for Literal {
     fn from(json: Json) -> Self {
         match json {

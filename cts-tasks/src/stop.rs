@@ -123,6 +123,15 @@ impl Stop {
         self.chain.iter().find_map(|reason| reason.get().copied())
     }
 
+    /// Ends a step of a driver with `?`, once the signal was given.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error::Stopped`] with the reason.
+    pub fn check(&self) -> crate::Result<()> {
+        self.reason().map_or(Ok(()), |reason| Err(crate::Error::Stopped { reason }))
+    }
+
     /// Waits for the signal and returns its reason.
     ///
     /// # Cancel safety

@@ -1,5 +1,6 @@
 //! Where tasks, events and plans are kept: the seam [`TaskStore`].
 
+mod file;
 mod memory;
 
 use std::{collections::BTreeMap, fmt};
@@ -8,6 +9,7 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+pub use file::FileStore;
 pub use memory::MemoryStore;
 
 use crate::{
@@ -113,6 +115,20 @@ impl InstanceDigest {
     }
 }
 
+/// A key as it goes into a digest, which must not change with the form in which people
+/// read it: stores keep digests.
+#[derive(Serialize)]
+struct HashedKey<'a> {
+    path: &'a str,
+    value: &'a [u8],
+}
+
+/// Writes bytes as lower-case hexadecimal text.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    let halves = bytes.iter().flat_map(|byte| [byte >> 4, byte & 0xf]);
+    halves.filter_map(|half| char::from_digit(half.into(), 16)).collect()
+}
+
 impl State {
     /// Applies one change. All stores share this meaning of it.
     pub fn apply(&mut self, change: &Change) {
@@ -180,11 +196,12 @@ impl InputsDigest {
         for instance in instances {
             hasher.update(instance.0);
         }
-        let rest = (&inputs.catalog_services, &inputs.consul_kv);
+        let keys = inputs.consul_kv.as_ref().map(|keys| {
+            keys.iter().map(|it| HashedKey { path: &it.path, value: &it.value }).collect::<Vec<_>>()
+        });
+        let rest = (&inputs.catalog_services, keys);
         hasher.update(serde_json::to_vec(&rest).unwrap_or_default());
-        let digest = hasher.finalize();
-        let halves = digest.iter().flat_map(|byte| [byte >> 4, byte & 0xf]);
-        Self(halves.filter_map(|half| char::from_digit(half.into(), 16)).collect())
+        Self(hex(&hasher.finalize()))
     }
 
     /// The digest as lower-case hexadecimal text.

@@ -11,7 +11,7 @@ use std::{
 use consul_watch::watch::Buffer;
 use serde::{Deserialize, Serialize};
 
-use crate::{Guard, Literal};
+use crate::{Cron, Guard, InvalidCron, Literal};
 
 /// The name of a task: a letter or `_`, then letters, digits, `_` and `-`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -82,7 +82,12 @@ pub struct Task {
     pub description: String,
     /// A disabled task is prepared but never run.
     pub enabled: bool,
-    /// The module's source, as written.
+    /// What the files of the deployment say of `enabled`; `None` for a task that stands in no
+    /// file, such as one that was made through the API. A store thereby knows which tasks go
+    /// when they leave the files, and whether somebody has enabled or disabled one since.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub configured_enabled: Option<bool>,
+    /// The module's source, as written; empty where the driver requires none.
     pub module: String,
     /// The module's version, for modules of a registry.
     pub version: Option<String>,
@@ -132,6 +137,75 @@ pub struct Task {
 }
 
 impl Task {
+    /// Creates an enabled task without module, guard and inputs of its own. Its buffer period
+    /// is [`BufferPeriod::default`], and none for a schedule; its working directory is below
+    /// the deployment's. Everything else is a field to set.
+    ///
+    /// ```
+    /// use cts_tasks::{BufferPeriod, Condition, KvSelection, ModuleInput, Task};
+    ///
+    /// let mut task = Task::new("web".parse()?, Condition::services(["web", "api"]))
+    ///     .with_module("./modules/haproxy")
+    ///     .with_input(ModuleInput::ConsulKv(KvSelection::below("haproxy/")))
+    ///     .with_variable("port", 8080);
+    /// task.buffer_period = BufferPeriod::Disabled;
+    /// assert_eq!(task.service_names(), ["web", "api"]);
+    /// # Ok::<(), cts_tasks::InvalidTaskName>(())
+    /// ```
+    pub fn new(name: TaskName, condition: Condition) -> Self {
+        let scheduled = matches!(condition, Condition::Schedule { .. });
+        Self {
+            description: String::new(),
+            enabled: true,
+            configured_enabled: None,
+            module: String::new(),
+            version: None,
+            providers: Vec::new(),
+            variables: BTreeMap::new(),
+            buffer_period: if scheduled { BufferPeriod::Disabled } else { BufferPeriod::default() },
+            buffer_period_inherited: true,
+            working_dir: Path::new(crate::config::DEFAULT_WORKING_DIR).join(name.as_str()),
+            working_dir_inherited: true,
+            condition,
+            module_inputs: Vec::new(),
+            services_listed: false,
+            unconditional: false,
+            guard: Guard::default(),
+            destroy_on_delete: false,
+            drift_check: None,
+            driver_blocks: BTreeMap::new(),
+            name,
+        }
+    }
+
+    /// Sets the module's source, such as a local path.
+    #[must_use]
+    pub fn with_module(mut self, source: impl Into<String>) -> Self {
+        self.module = source.into();
+        self
+    }
+
+    /// Sets one of the module's variables.
+    #[must_use]
+    pub fn with_variable(mut self, name: impl Into<String>, value: impl Into<Literal>) -> Self {
+        self.variables.insert(name.into(), value.into());
+        self
+    }
+
+    /// Adds what the module gets besides the condition's own data.
+    #[must_use]
+    pub fn with_input(mut self, input: ModuleInput) -> Self {
+        self.module_inputs.push(input);
+        self
+    }
+
+    /// Sets a block that belongs to the driver.
+    #[must_use]
+    pub fn with_driver_block(mut self, name: impl Into<String>, body: impl Into<Literal>) -> Self {
+        self.driver_blocks.insert(name.into(), body.into());
+        self
+    }
+
     /// Gives a task without a working directory of its own one below `deployment`.
     #[must_use]
     pub fn resolved(mut self, deployment: &Path) -> Self {
@@ -224,6 +298,42 @@ pub enum Condition {
     },
 }
 
+impl Condition {
+    /// Returns the condition that instances of services change, by the services' names. The
+    /// module gets them.
+    pub fn services<S: Into<NamedService>>(services: impl IntoIterator<Item = S>) -> Self {
+        let named = services.into_iter().map(Into::into).collect();
+        Self::Services { services: ServiceSelection::Named(named), use_as_module_input: true }
+    }
+
+    /// Returns the condition that instances of any service change whose name matches. The
+    /// module gets them.
+    pub fn services_matching(services: MatchingServices) -> Self {
+        Self::Services { services: ServiceSelection::Matching(services), use_as_module_input: true }
+    }
+
+    /// Returns the condition that services come and go. The module gets their names.
+    pub fn catalog_services(services: CatalogServicesSelection) -> Self {
+        Self::CatalogServices { services, use_as_module_input: true }
+    }
+
+    /// Returns the condition that keys change. The module gets them.
+    pub fn consul_kv(keys: KvSelection) -> Self {
+        Self::ConsulKv { keys, use_as_module_input: true }
+    }
+
+    /// Returns the condition that a time comes, by a cron expression such as `@hourly`.
+    ///
+    /// # Errors
+    ///
+    /// When `cron` is no such expression.
+    pub fn schedule(cron: impl Into<String>) -> Result<Self, InvalidCron> {
+        let cron = cron.into();
+        cron.parse::<Cron>()?;
+        Ok(Self::Schedule { cron })
+    }
+}
+
 /// Data that a task's module gets without it making the task run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
@@ -259,6 +369,51 @@ pub struct NamedService {
     pub cts_user_defined_meta: BTreeMap<String, String>,
 }
 
+impl NamedService {
+    /// Selects all healthy instances of a service in the agent's datacenter. What narrows
+    /// them is set by struct update:
+    ///
+    /// ```
+    /// use cts_tasks::NamedService;
+    ///
+    /// let web = NamedService { filter: "Node.Meta.rack == a".into(), ..NamedService::new("web") };
+    /// ```
+    pub fn new(name: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            datacenter: String::new(),
+            namespace: String::new(),
+            filter: String::new(),
+            cts_user_defined_meta: BTreeMap::new(),
+        }
+    }
+}
+
+impl From<&str> for NamedService {
+    fn from(name: &str) -> Self {
+        Self::new(name)
+    }
+}
+
+impl From<String> for NamedService {
+    fn from(name: String) -> Self {
+        Self::new(name)
+    }
+}
+
+/// A text that is no regular expression, with what is wrong.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("not a regular expression: {0}")]
+pub struct InvalidRegexp(String);
+
+/// Checks that an expression compiles.
+fn checked_regexp(regexp: String) -> Result<String, InvalidRegexp> {
+    match regex::Regex::new(&regexp) {
+        Ok(_) => Ok(regexp),
+        Err(error) => Err(InvalidRegexp(error.to_string())),
+    }
+}
+
 /// All services whose name matches.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MatchingServices {
@@ -274,6 +429,24 @@ pub struct MatchingServices {
     pub cts_user_defined_meta: BTreeMap<String, String>,
 }
 
+impl MatchingServices {
+    /// Selects the services whose name `regexp` matches anywhere. The other fields are set
+    /// by struct update.
+    ///
+    /// # Errors
+    ///
+    /// When `regexp` does not compile.
+    pub fn new(regexp: impl Into<String>) -> Result<Self, InvalidRegexp> {
+        Ok(Self {
+            regexp: checked_regexp(regexp.into())?,
+            datacenter: String::new(),
+            namespace: String::new(),
+            filter: String::new(),
+            cts_user_defined_meta: BTreeMap::new(),
+        })
+    }
+}
+
 /// A selection of service names from the catalog.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CatalogServicesSelection {
@@ -287,6 +460,23 @@ pub struct CatalogServicesSelection {
     pub node_meta: BTreeMap<String, String>,
 }
 
+impl CatalogServicesSelection {
+    /// Selects the names that `regexp` matches anywhere. The other fields are set by struct
+    /// update.
+    ///
+    /// # Errors
+    ///
+    /// When `regexp` does not compile.
+    pub fn new(regexp: impl Into<String>) -> Result<Self, InvalidRegexp> {
+        Ok(Self {
+            regexp: checked_regexp(regexp.into())?,
+            datacenter: String::new(),
+            namespace: String::new(),
+            node_meta: BTreeMap::new(),
+        })
+    }
+}
+
 /// A selection of keys.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KvSelection {
@@ -298,4 +488,21 @@ pub struct KvSelection {
     pub datacenter: String,
     /// Enterprise namespace; empty is the default.
     pub namespace: String,
+}
+
+impl KvSelection {
+    /// Selects one key.
+    pub fn key(path: impl Into<String>) -> Self {
+        Self {
+            path: path.into(),
+            recurse: false,
+            datacenter: String::new(),
+            namespace: String::new(),
+        }
+    }
+
+    /// Selects every key that begins with `prefix`.
+    pub fn below(prefix: impl Into<String>) -> Self {
+        Self { recurse: true, ..Self::key(prefix) }
+    }
 }

@@ -83,7 +83,8 @@ fn checked(body: &[u8], rules: &TaskRules, running: &[Task]) -> Result<Task, Fai
     }
     let request: Value = serde_json::from_slice(body)
         .map_err(|error| Failure::bad_request(format!("error decoding the request: {error}")))?;
-    let task = schema::task(request, &rules.driver_keys()).map_err(Failure::bad_request)?;
+    let task = schema::task(request, &rules.driver_keys(), rules.required_keys())
+        .map_err(Failure::bad_request)?;
     rules.check_among(&ConfigValue::from(as_in_a_file(task)), running).map_err(|mistakes| {
         let mistakes: Vec<String> = mistakes.into_iter().map(|mistake| mistake.message).collect();
         Failure::bad_request(format!("error with task configuration: {}", mistakes.join("; ")))

@@ -16,8 +16,17 @@ pub(crate) async fn document(State(state): State<ApiState>) -> Result<Json<Value
     })?;
     if let Some(rules) = &state.rules {
         add_driver_blocks(&mut document, &rules.block_schemas());
+        add_required_keys(&mut document, rules.required_keys());
     }
     Ok(Json(document))
+}
+
+/// A request also must have what the driver requires of a task.
+fn add_required_keys(document: &mut Value, keys: &[&str]) {
+    let required = document.pointer_mut("/components/schemas/TaskRequest/required");
+    if let Some(Value::Array(required)) = required {
+        required.extend(keys.iter().map(|key| Value::from(*key)));
+    }
 }
 
 /// A task also has the blocks that its driver claims.

@@ -37,7 +37,8 @@ const TASK: &[Field] = &[
     required("name", Shape::Text),
     optional("description", Shape::Text),
     optional("enabled", Shape::Flag),
-    required("module", Shape::Text),
+    // Where the driver requires one: see `task`.
+    optional("module", Shape::Text),
     optional("version", Shape::Text),
     optional("providers", Shape::Texts),
     optional("variables", Shape::TextMap),
@@ -108,12 +109,17 @@ const KV_INPUT: &[Field] = &[
 ];
 
 /// Takes the task out of a request, if its shape is right. Of `driver_keys`
-/// any value is taken: whoever reads it checks it.
+/// any value is taken: whoever reads it checks it. What the driver requires of a task is
+/// `required` here, too.
 ///
 /// # Errors
 ///
 /// The first mistake, and where it stands.
-pub(crate) fn task(request: Value, driver_keys: &[&str]) -> Result<Map<String, Value>, String> {
+pub(crate) fn task(
+    request: Value,
+    driver_keys: &[&str],
+    required: &[&str],
+) -> Result<Map<String, Value>, String> {
     let wrong = |(at, problem): Mistake| {
         format!("request body has an error: doesn't match schema: Error at \"{at}\": {problem}")
     };
@@ -125,7 +131,7 @@ pub(crate) fn task(request: Value, driver_keys: &[&str]) -> Result<Map<String, V
     let task =
         task.ok_or_else(|| wrong(("/task".into(), "property \"task\" is missing".into())))?;
     let task = object("/task", task).map_err(wrong)?;
-    check_fields("/task", &task, TASK, driver_keys).map_err(wrong)?;
+    check_fields("/task", &task, TASK, driver_keys, required).map_err(wrong)?;
     Ok(task)
 }
 
@@ -144,6 +150,7 @@ fn check_fields(
     members: &Map<String, Value>,
     fields: &[Field],
     others: &[&str],
+    also_required: &[&str],
 ) -> Result<(), Mistake> {
     for key in members.keys() {
         if !fields.iter().any(|field| field.name == key) && !others.contains(&key.as_str()) {
@@ -154,7 +161,7 @@ fn check_fields(
         let at = format!("{at}/{}", field.name);
         match members.get(field.name) {
             Some(value) => check(&at, value, field.shape)?,
-            None if field.required => {
+            None if field.required || also_required.contains(&field.name) => {
                 return Err((at, format!("property \"{}\" is missing", field.name)));
             }
             None => {}
@@ -180,7 +187,9 @@ fn check(at: &str, value: &Value, shape: Shape) -> Result<(), Mistake> {
             let mut given = members.iter().filter(|(_, value)| !value.is_null());
             given.try_for_each(|(key, value)| check(&format!("{at}/{key}"), value, Shape::Text))
         }
-        (Shape::Object(fields), Value::Object(members)) => check_fields(at, members, fields, &[]),
+        (Shape::Object(fields), Value::Object(members)) => {
+            check_fields(at, members, fields, &[], &[])
+        }
         (Shape::TextMap | Shape::Object(_), _) => wrong("an object"),
     }
 }

@@ -142,7 +142,10 @@ pub(super) fn group(entries: &[Entry]) -> Vec<Group<'_>> {
 }
 
 /// As [`group`], with each key as `named` says that it is called.
-fn group_by<'e>(entries: &'e [Entry], named: impl Fn(&'e str) -> &'e str) -> Vec<Group<'e>> {
+pub(super) fn group_by<'e>(
+    entries: impl IntoIterator<Item = &'e Entry>,
+    named: impl Fn(&'e str) -> &'e str,
+) -> Vec<Group<'e>> {
     let mut positions: BTreeMap<&str, usize> = BTreeMap::new();
     let mut groups: Vec<Group<'_>> = Vec::new();
     for entry in entries {
@@ -304,7 +307,7 @@ pub(super) fn decode_body<B: Body>(
 }
 
 /// The known key that differs by at most two letters from `key`.
-fn similar(key: &str, known: &[&'static str]) -> Option<&'static str> {
+pub(super) fn similar(key: &str, known: &[&'static str]) -> Option<&'static str> {
     known
         .iter()
         .map(|candidate| (distance(key, candidate), *candidate))

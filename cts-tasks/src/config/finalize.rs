@@ -12,8 +12,8 @@ use super::{
     provider,
     raw::{RawConfig, RawConsul},
     registry::{DRIVER_KEYS, Registry},
-    service, syslog,
-    tasks::{self, Shared, TaskBlock},
+    service, storage, syslog,
+    tasks::{self, Required, Shared, TaskBlock},
     vault,
 };
 use crate::{
@@ -50,6 +50,7 @@ pub(super) fn finalize(
         buffer_period,
         working_dir: &working_dir,
         task_blocks: kind.map_or(&[][..], |kind| kind.task_blocks()).to_vec(),
+        required: kind.map_or_else(|| Required::by_all(&registry.drivers), Required::by),
     };
     service::check(shared.services, findings);
     let raw_tasks = raw.tasks.as_ref().map_or(&[][..], |tasks| &tasks.0);
@@ -73,6 +74,7 @@ pub(super) fn finalize(
         api_cors_origins: api::cors_origins(raw, findings),
         shutdown_timeout: shutdown_timeout(raw, findings),
         api_metrics: raw.api_metrics.as_ref().is_some_and(|metrics| metrics.value),
+        storage: storage::finalize(raw.storage.as_ref(), surroundings, findings),
         driver: driver_block(raw, kind),
         providers: provider_blocks.blocks,
         tasks,
@@ -101,6 +103,7 @@ pub(super) fn only_task(
         buffer_period: BufferPeriod::default(),
         working_dir: &working_dir,
         task_blocks: claimed.copied().collect(),
+        required: Required::by_all(&registry.drivers),
     };
     let raw_tasks = raw.tasks.as_ref().map_or(&[][..], |tasks| &tasks.0);
     tasks::finalize(raw_tasks, &shared, findings).tasks.into_iter().next()
@@ -232,6 +235,7 @@ fn configure(
 ) -> Option<Arc<dyn DriverFactory>> {
     let base_dir = surroundings.base_dir();
     let mut settings = DriverSettings::new(&config.consul, &base_dir);
+    settings.label = kind.label();
     settings.body = config.driver.body.as_ref();
     settings.providers = &config.providers;
     settings.vault = config.vault.as_ref();

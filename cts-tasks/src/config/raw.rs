@@ -28,11 +28,19 @@ body! {
         api_cors_origins: Strings = "api_cors_origins",
         api_metrics: Spanned<bool> = "api_metrics",
         shutdown_timeout: Spanned<SignedDuration> = "shutdown_timeout",
+        storage: TypedBlocks = "storage",
         tasks: Blocks<RawTask> = "task",
         services: Blocks<RawService> = "service",
         providers: RawProviders = "terraform_provider",
         license: RawLicense = "license",
         license_path: Spanned<String> = "license_path",
+    }
+}
+
+body! {
+    /// `storage "file" { … }`
+    RawFileStorage {
+        path: Spanned<String> = "path",
     }
 }
 

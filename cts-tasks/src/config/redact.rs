@@ -6,7 +6,8 @@ use consul_watch::GoDuration;
 use serde_json::{Map, Value as Json, json};
 
 use super::{
-    ApiTls, ClaimedBlock, Config, ConsulConfig, ConsulTls, DriverBlock, ProviderBlock, VaultConfig,
+    ApiTls, ClaimedBlock, Config, ConsulConfig, ConsulTls, DriverBlock, ProviderBlock, Storage,
+    VaultConfig,
 };
 use crate::{BufferPeriod, ConfigValue, Literal, Task};
 
@@ -50,6 +51,9 @@ impl Config {
             "api_cors_origins": self.api_cors_origins,
             "api_metrics": self.api_metrics,
             "shutdown_timeout": duration(self.shutdown_timeout),
+            "storage": self.storage.as_ref().map(|storage| match storage {
+                Storage::File { path } => json!({ "file": { "path": path } }),
+            }),
             "driver": { self.driver.label.as_str(): self.driver.to_json() },
             "terraform_provider": self.providers.iter().map(provider).collect::<Vec<_>>(),
             "task": self.tasks.iter().map(task).collect::<Vec<_>>(),

@@ -10,8 +10,8 @@ use super::{
     decode::{Decoder, Findings, decode_body},
     environment::Surroundings,
     provider,
-    registry::{DRIVER_KEYS, Registry},
-    tasks::{self, Shared},
+    registry::Registry,
+    tasks::{self, Required, Shared},
     unknown,
 };
 use crate::{ConfigValue, Diagnostic, DriverKind, DriverSettings, Task};
@@ -43,13 +43,22 @@ impl TaskRules {
     }
 
     /// Names in a task's body that belong to a driver, whichever is in use.
-    pub fn driver_keys(&self) -> Vec<&'static str> {
+    #[cfg(feature = "api")]
+    pub(crate) fn driver_keys(&self) -> Vec<&'static str> {
         let claimed = self.kind().map_or(&[][..], |kind| kind.task_blocks());
-        claimed.iter().chain(DRIVER_KEYS).copied().collect()
+        claimed.iter().chain(super::registry::DRIVER_KEYS).copied().collect()
+    }
+
+    /// Returns the keys that the driver in use requires of a task; see
+    /// [`DriverKind::required_in_tasks`].
+    #[cfg(feature = "api")]
+    pub(crate) fn required_keys(&self) -> &'static [&'static str] {
+        self.kind().map_or(&[], |kind| kind.required_in_tasks())
     }
 
     /// The JSON Schemas of the blocks in a task that belong to the driver in use, by name.
-    pub fn block_schemas(&self) -> Vec<(String, serde_json::Value)> {
+    #[cfg(feature = "api")]
+    pub(crate) fn block_schemas(&self) -> Vec<(String, serde_json::Value)> {
         let Some(kind) = self.kind() else { return Vec::new() };
         let schema = |block: &&str| kind.task_block_schema(block).unwrap_or(true.into());
         kind.task_blocks().iter().map(|block| ((*block).to_owned(), schema(block))).collect()
@@ -69,7 +78,7 @@ impl TaskRules {
     /// # Errors
     ///
     /// Every mistake found.
-    pub fn check_among(
+    pub(crate) fn check_among(
         &self,
         task: &ConfigValue,
         others: &[Task],
@@ -90,6 +99,7 @@ impl TaskRules {
             buffer_period: self.config.buffer_period,
             working_dir: &self.config.working_dir,
             task_blocks: self.kind().map_or(&[][..], |kind| kind.task_blocks()).to_vec(),
+            required: self.kind().map(Required::by).unwrap_or_default(),
         };
         let raw = [raw];
         let finalized = tasks::finalize(&raw, &shared, &mut findings);
@@ -103,7 +113,11 @@ impl TaskRules {
             tasks::check_working_dirs(&all, &self.base_dir, |_| None, &mut findings);
         }
         match finalized.tasks.into_iter().next() {
-            Some(task) if findings.errors.is_empty() => Ok(task),
+            Some(mut task) if findings.errors.is_empty() => {
+                // No file says anything of it.
+                task.configured_enabled = None;
+                Ok(task)
+            }
             _ => Err(findings.errors),
         }
     }
@@ -113,6 +127,7 @@ impl TaskRules {
     fn check_driver_blocks(&self, blocks: &[super::TaskBlock], findings: &mut Findings) {
         let Some(kind) = self.kind().filter(|_| !blocks.is_empty()) else { return };
         let mut settings = DriverSettings::new(&self.config.consul, &self.base_dir);
+        settings.label = kind.label();
         settings.body = self.config.driver.body.as_ref();
         settings.providers = &self.config.providers;
         settings.vault = self.config.vault.as_ref();

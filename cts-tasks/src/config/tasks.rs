@@ -3,7 +3,10 @@
 use std::{
     collections::BTreeMap,
     path::{Component, Path, PathBuf},
+    sync::Arc,
 };
+
+use serde::de::DeserializeOwned;
 
 use super::{
     buffer_period,
@@ -16,7 +19,10 @@ use super::{
     registry::DRIVER_KEYS,
     triggers, variables,
 };
-use crate::{BufferPeriod, Condition, ConfigValue, Cron, Guard, Literal, Place, Task, TaskName};
+use crate::{
+    BufferPeriod, Condition, ConfigValue, Cron, Diagnostic, DriverKind, Guard, Literal, Place,
+    Task, TaskName,
+};
 
 /// A block of a task that belongs to the driver.
 #[derive(Debug, Clone)]
@@ -37,6 +43,15 @@ impl TaskBlock {
     pub fn new(task: TaskName, name: impl Into<String>, body: ConfigValue) -> Self {
         Self { task, name: name.into(), body, place: None }
     }
+
+    /// Reads the body into a type of serde's, as [`ConfigValue::deserialize_into`].
+    ///
+    /// # Errors
+    ///
+    /// As there; messages name the task and the block.
+    pub fn deserialize_into<T: DeserializeOwned>(&self) -> Result<T, Vec<Diagnostic>> {
+        self.body.deserialize_at(&format!("task \"{}\".{}", self.task, self.name))
+    }
 }
 
 /// Settings that all tasks of a configuration share.
@@ -48,6 +63,31 @@ pub(super) struct Shared<'a> {
     pub(super) working_dir: &'a Path,
     /// The blocks of a task that the driver in use claims.
     pub(super) task_blocks: Vec<&'static str>,
+    /// What a task must have, and the driver that says so.
+    pub(super) required: Required,
+}
+
+/// The keys that a driver requires of each of its tasks.
+#[derive(Debug, Default)]
+pub(super) struct Required {
+    pub(super) keys: Vec<&'static str>,
+    /// The driver's label; empty if it is not known which one is meant.
+    pub(super) driver: &'static str,
+}
+
+impl Required {
+    /// Returns what this driver requires.
+    pub(super) fn by(kind: &dyn DriverKind) -> Self {
+        Self { keys: kind.required_in_tasks().to_vec(), driver: kind.label() }
+    }
+
+    /// Returns what all of these drivers require.
+    pub(super) fn by_all(kinds: &[Arc<dyn DriverKind>]) -> Self {
+        let Some((first, others)) = kinds.split_first() else { return Self::default() };
+        let mut keys = first.required_in_tasks().to_vec();
+        keys.retain(|key| others.iter().all(|kind| kind.required_in_tasks().contains(key)));
+        Self { keys, driver: "" }
+    }
 }
 
 /// The checked tasks, with the blocks that their driver has yet to check.
@@ -257,7 +297,7 @@ fn finalize_task(
 ) -> Option<Task> {
     let before = findings.errors.len();
     let name = task_name(raw, findings);
-    let module = module(raw, findings);
+    let module = module(raw, &shared.required, findings);
     let providers = providers(raw, findings);
     let variables = variables::finalize(raw, shared.surroundings, findings);
     let (condition, module_inputs) = triggers::finalize(raw, shared.services, findings).unzip();
@@ -270,14 +310,17 @@ fn finalize_task(
         TaskName::refused(raw.name.as_ref().map_or("", |name| name.value.as_str()))
     });
     let driver_blocks = driver_blocks(raw, &named, &shared.task_blocks, blocks, findings);
+    check_required(raw, &shared.required, findings);
     if findings.errors.len() > before || !raw.invalid.is_empty() {
         return None;
     }
     let (name, module, condition) = (name?, module?, condition?);
     let working_dir = non_empty(raw.working_dir.as_ref()).map(PathBuf::from);
+    let enabled = raw.enabled.as_ref().is_none_or(|enabled| enabled.value);
     Some(Task {
+        configured_enabled: Some(enabled),
         description: non_empty(raw.description.as_ref()).unwrap_or_default(),
-        enabled: raw.enabled.as_ref().is_none_or(|enabled| enabled.value),
+        enabled,
         module,
         version: non_empty(raw.version.as_ref()),
         providers,
@@ -327,7 +370,34 @@ fn place_of(field: Option<&Spanned<String>>, raw: &RawTask) -> Option<Place> {
     field.and_then(|field| field.place.clone()).or_else(|| raw.place.clone())
 }
 
-fn module(raw: &RawTask, findings: &mut Findings) -> Option<String> {
+/// Checks that everything is there that the driver requires besides a module.
+fn check_required(raw: &RawTask, required: &Required, findings: &mut Findings) {
+    for key in &required.keys {
+        let set = match *key {
+            "module" => true,
+            "description" => non_empty(raw.description.as_ref()).is_some(),
+            "version" => non_empty(raw.version.as_ref()).is_some(),
+            "providers" => raw.providers.as_ref().is_some_and(|list| !list.items.is_empty()),
+            "condition" => raw.condition.is_some(),
+            "working_dir" => non_empty(raw.working_dir.as_ref()).is_some(),
+            _ => raw.rest.iter().any(|entry| entry.key == *key),
+        };
+        if !set && !raw.invalid.contains(key) {
+            let by = match required.driver {
+                "" => "the driver".to_owned(),
+                label => format!("driver \"{label}\""),
+            };
+            findings.error_help(
+                format!("{key} is required of a task by {by}"),
+                raw.place.clone(),
+                format!("add {key} to the task"),
+            );
+        }
+    }
+}
+
+/// The module; empty where the driver requires none.
+fn module(raw: &RawTask, required: &Required, findings: &mut Findings) -> Option<String> {
     if let Some(source) = &raw.source {
         let help = if raw.module.is_some() {
             "module is set as well and counts; remove source"
@@ -341,6 +411,9 @@ fn module(raw: &RawTask, findings: &mut Findings) -> Option<String> {
         return None;
     }
     let given = non_empty(module);
+    if !required.keys.contains(&"module") {
+        return Some(given.unwrap_or_default());
+    }
     if given.is_none() {
         findings.error_help(
             "module for the task is required",

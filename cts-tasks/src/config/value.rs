@@ -65,11 +65,23 @@ impl ConfigValue {
         Ok(read.fold_labels())
     }
 
+    /// What a block without entries is.
+    pub(crate) const fn empty_block() -> Self {
+        Self { kind: ValueKind::Object(Vec::new()), place: None }
+    }
+
     /// Returns the value of a key of an object or a block's body, the last if it stands
     /// more than once; `None` also of anything else.
     pub fn get(&self, key: &str) -> Option<&Self> {
         let entry = self.entries()?.iter().rfind(|entry| entry.key == key)?;
         Some(&entry.value)
+    }
+
+    /// Returns the value of every entry of a key, in the order of the file: one for each
+    /// block of that name. None of anything else than an object.
+    pub fn get_all<'v>(&'v self, key: &'v str) -> impl Iterator<Item = &'v Self> {
+        let entries = self.entries().unwrap_or_default().iter();
+        entries.filter(move |entry| entry.key == key).map(|entry| &entry.value)
     }
 
     /// Returns a string; `None` of anything else.
@@ -80,8 +92,46 @@ impl ConfigValue {
         }
     }
 
-    /// Returns the kind's name for a message; the value itself may be a secret.
-    pub(super) fn describe(&self) -> &'static str {
+    /// Returns a boolean; `None` of anything else, also of `"true"` and `1`.
+    pub fn as_bool(&self) -> Option<bool> {
+        match self.kind {
+            ValueKind::Bool(value) => Some(value),
+            _ => None,
+        }
+    }
+
+    /// Returns a whole number; `None` of anything else, also of one out of range.
+    pub fn as_i64(&self) -> Option<i64> {
+        match &self.kind {
+            ValueKind::Number(number) => number.as_str().parse().ok(),
+            _ => None,
+        }
+    }
+
+    /// Returns a number, rounded; `None` of anything else.
+    pub fn as_f64(&self) -> Option<f64> {
+        match &self.kind {
+            ValueKind::Number(number) => number.as_str().parse().ok(),
+            _ => None,
+        }
+    }
+
+    /// Returns the items of a list; `None` of anything else.
+    pub fn as_list(&self) -> Option<&[Self]> {
+        match &self.kind {
+            ValueKind::List(items) => Some(items),
+            _ => None,
+        }
+    }
+
+    /// Makes an error that points at this value. The message must not hold the value, which
+    /// may be a secret.
+    pub fn error(&self, message: impl Into<String>) -> Diagnostic {
+        Diagnostic::error(message).at(self.place.clone())
+    }
+
+    /// Returns the kind's name for a message, such as `a string`; the value itself may be a secret.
+    pub fn describe(&self) -> &'static str {
         match self.kind {
             ValueKind::Null => "null",
             ValueKind::Bool(_) => "a boolean",
@@ -92,8 +142,8 @@ impl ConfigValue {
         }
     }
 
-    /// The entries of an object.
-    pub(super) fn entries(&self) -> Option<&[Entry]> {
+    /// Returns the entries of an object or a block's body; `None` of anything else.
+    pub fn entries(&self) -> Option<&[Entry]> {
         match &self.kind {
             ValueKind::Object(entries) => Some(entries),
             _ => None,

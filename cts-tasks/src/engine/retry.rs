@@ -26,7 +26,7 @@ impl Retry {
 
     /// The delay before retry `attempt`, counted from 0; `None` when there is
     /// none. `random` is taken from [0, 1).
-    pub fn delay(self, attempt: u32, random: f64) -> Option<Duration> {
+    pub(crate) fn delay(self, attempt: u32, random: f64) -> Option<Duration> {
         if self.limit.is_some_and(|limit| attempt >= limit) {
             return None;
         }

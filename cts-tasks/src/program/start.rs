@@ -1,11 +1,11 @@
 //! The daemon: its start, its signals and its end.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use crate::{
-    ClusterSettings, Daemon, DaemonOptions, Diagnostic, Engine, Error, Inspection, Stop,
-    StopReason, TaskName,
-    config::{Config, Loaded, TaskRules},
+    ClusterSettings, Daemon, DaemonOptions, Diagnostic, Engine, Error, Inspection, MemoryStore,
+    Stop, StopReason, TaskName,
+    config::{Config, Loaded},
 };
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::{
@@ -71,14 +71,13 @@ pub(crate) fn start(program: &Program, flags: StartFlags, legacy: bool) -> Exit 
             return Exit::Config;
         }
     };
-    let rules = loaded.rules.clone();
     let mode = match (flags.inspect(), flags.once) {
         (true, _) => Mode::Inspect,
         (false, true) => Mode::Once,
         (false, false) => Mode::Daemon,
     };
     let reset = flags.reset_storage;
-    let mut daemon_options = match daemon_options(program, &loaded.config, rules, mode, reset) {
+    let mut daemon_options = match daemon_options(program, &loaded, mode, reset) {
         Ok(daemon_options) => daemon_options,
         Err(findings) => {
             validate::refuse(&findings);
@@ -138,12 +137,16 @@ enum Mode {
 /// When flags and configuration do not go together.
 fn daemon_options(
     program: &Program,
-    config: &Config,
-    rules: TaskRules,
+    loaded: &Loaded,
     mode: Mode,
     reset_storage: bool,
 ) -> Result<DaemonOptions, Vec<Diagnostic>> {
-    let mut options = DaemonOptions { rules: Some(rules), ..DaemonOptions::default() };
+    let mut options = DaemonOptions::of(loaded);
+    let config = &loaded.config;
+    if mode == Mode::Inspect {
+        // A running daemon has the store; what is only looked at is kept nowhere.
+        options.engine.store = Arc::new(MemoryStore::default());
+    }
     let cluster = match &program.cluster {
         Some(cluster) if cluster.is_configured(config)? => cluster,
         _ => {
@@ -160,6 +163,12 @@ fn daemon_options(
         }
     };
     match mode {
+        _ if config.storage.is_some() => {
+            return Err(vec![
+                Diagnostic::error("storage and high_availability cannot be used together")
+                    .help("leave out one of the blocks: a cluster keeps its state in Consul"),
+            ]);
+        }
         Mode::Inspect => {}
         Mode::Once => {
             return Err(vec![

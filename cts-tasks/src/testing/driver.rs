@@ -87,7 +87,10 @@ pub fn instances_of_web(count: usize) -> TaskInputs {
 #[macro_export]
 macro_rules! driver_conformance {
     ($fixture:expr) => {
-        $crate::driver_conformance!(@each $fixture;
+        $crate::driver_conformance!(@all $fixture, each);
+    };
+    (@all $fixture:expr, $kind:ident) => {
+        $crate::driver_conformance!(@$kind $fixture;
             preparing_twice_is_as_good_as_once
             a_plan_changes_nothing
             what_is_applied_is_in_line_until_the_inputs_change
@@ -105,6 +108,12 @@ macro_rules! driver_conformance {
             drift_is_found_and_not_repaired
         );
     };
+    (@in_turn $fixture:expr; $($case:ident)*) => {
+        $(
+            let fixture = $fixture;
+            $crate::testing::driver::$case(&fixture).await;
+        )*
+    };
     (@each $fixture:expr; $($case:ident)*) => {
         $(
             #[tokio::test]
@@ -114,6 +123,12 @@ macro_rules! driver_conformance {
             }
         )*
     };
+}
+
+/// Runs every case of the suite one after the other, where no tests can be made, as in an
+/// example; `fixture` makes a fresh one for each.
+pub async fn every_case<F: DriverFixture>(fixture: impl Fn() -> F) {
+    driver_conformance!(@all fixture(), in_turn);
 }
 
 /// Twice is as good as once, also by another process.

@@ -3,7 +3,7 @@
 use chrono::{DateTime, Local};
 use serde::{Deserialize, Serialize};
 
-use crate::{Changes, Plan, PlanId};
+use crate::{Changes, PlanId};
 
 /// `GET /v1/tasks/{name}/plan`
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,9 +31,10 @@ pub struct PlanDocument {
     pub since: DateTime<Local>,
 }
 
+#[cfg(feature = "api")]
 impl PlanDocument {
     /// The plan as it is shown; `None` if it does not wait for approval.
-    pub fn of(plan: Plan) -> Option<Self> {
+    pub(crate) fn of(plan: crate::Plan) -> Option<Self> {
         let waiting = plan.waiting?;
         Some(Self {
             id: plan.id,

@@ -12,7 +12,8 @@ use crate::{
 
 /// A task as configured: without what it only inherits, and without its directory.
 ///
-/// A request may leave out everything but `name`, `module` and `condition`.
+/// A request may leave out everything but `name`, `condition`, and what the driver requires
+/// of its tasks, such as a `module`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TaskDocument {
     /// Names the task.
@@ -23,7 +24,8 @@ pub struct TaskDocument {
     /// `true` if the task runs at all.
     #[serde(default = "yes")]
     pub enabled: bool,
-    /// The module's source.
+    /// The module's source; empty where the driver requires none.
+    #[serde(default)]
     pub module: String,
     /// The module's version; empty is the latest.
     #[serde(default)]

@@ -1,5 +1,6 @@
 //! Configuration: every case of the specification, and bad input of every kind.
 
+mod deserialize;
 mod loading;
 mod mistakes;
 mod properties;
@@ -7,6 +8,7 @@ mod rendering;
 mod secrets;
 mod settings;
 mod shapes;
+mod storage;
 pub(crate) mod support;
 mod tasks;
 mod triggers;

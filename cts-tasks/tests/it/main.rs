@@ -31,6 +31,7 @@ mod drivers;
 mod elsewhere;
 mod engine;
 mod guards;
+mod inputs;
 mod measures;
 mod registration;
 mod reload;

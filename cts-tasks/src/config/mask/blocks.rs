@@ -4,8 +4,9 @@ use super::super::{
     decode::Body as _,
     raw::{
         RawApiTls, RawAuth, RawAutoRetrieval, RawBufferPeriod, RawCatalogCondition, RawConfig,
-        RawConsul, RawDefaultCheck, RawKvCondition, RawLicense, RawRegistration, RawSchedule,
-        RawService, RawServicesCondition, RawSyslog, RawTask, RawTls, RawTransport, RawVault,
+        RawConsul, RawDefaultCheck, RawFileStorage, RawKvCondition, RawLicense, RawRegistration,
+        RawSchedule, RawService, RawServicesCondition, RawSyslog, RawTask, RawTls, RawTransport,
+        RawVault,
     },
 };
 
@@ -51,6 +52,7 @@ pub(super) const CHOSEN: &[&str] = &["cts_user_defined_meta", "node_meta", "requ
 
 const EVERY: &[&Block] = &[
     &FILE,
+    &STORAGE,
     &SYSLOG,
     &BUFFER_PERIOD,
     &CONSUL,
@@ -75,6 +77,7 @@ static NOTHING: Block = Block { keys: &[], blocks: &[] };
 pub(super) static FILE: Block = Block {
     keys: &[RawConfig::KEYS, &["high_availability"]],
     blocks: &[
+        ("storage", &STORAGE),
         ("syslog", &SYSLOG),
         ("buffer_period", &BUFFER_PERIOD),
         ("consul", &CONSUL),
@@ -88,6 +91,7 @@ pub(super) static FILE: Block = Block {
     ],
 };
 
+static STORAGE: Block = Block { keys: &[RawFileStorage::KEYS], blocks: &[] };
 static SYSLOG: Block = Block { keys: &[RawSyslog::KEYS], blocks: &[] };
 static BUFFER_PERIOD: Block = Block { keys: &[RawBufferPeriod::KEYS], blocks: &[] };
 

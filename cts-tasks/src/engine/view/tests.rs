@@ -9,27 +9,11 @@ use super::*;
 use crate::{BufferPeriod, TaskName};
 
 fn task(condition: Condition, module_inputs: Vec<ModuleInput>) -> Task {
-    Task {
-        name: TaskName::try_from("t".to_owned()).unwrap(),
-        description: String::new(),
-        enabled: true,
-        module: "m".into(),
-        version: None,
-        providers: Vec::new(),
-        variables: BTreeMap::new(),
-        buffer_period: BufferPeriod::Disabled,
-        buffer_period_inherited: true,
-        working_dir: "t".into(),
-        working_dir_inherited: false,
-        condition,
-        module_inputs,
-        guard: crate::Guard::default(),
-        unconditional: false,
-        services_listed: false,
-        destroy_on_delete: false,
-        drift_check: None,
-        driver_blocks: BTreeMap::new(),
-    }
+    let name = TaskName::try_from("t".to_owned()).unwrap();
+    let mut task = Task::new(name, condition).with_module("m");
+    task.buffer_period = BufferPeriod::Disabled;
+    task.module_inputs = module_inputs;
+    task
 }
 
 fn view(condition: Condition, module_inputs: Vec<ModuleInput>) -> View {

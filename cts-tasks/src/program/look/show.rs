@@ -71,7 +71,9 @@ fn print(report: &Report, terminal: &mut Terminal<'_>) -> io::Result<()> {
     terminal.raw(&format!("Status       {}, {enabled}", report.status.status.as_str()))?;
     let version =
         if task.version.is_empty() { String::new() } else { format!(" {}", task.version) };
-    terminal.raw(&format!("Module       {}{version}", task.module))?;
+    if !task.module.is_empty() {
+        terminal.raw(&format!("Module       {}{version}", task.module))?;
+    }
     if !task.providers.is_empty() {
         terminal.raw(&format!("Providers    {}", task.providers.join(", ")))?;
     }

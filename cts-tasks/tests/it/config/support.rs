@@ -14,6 +14,7 @@ use cts_tasks::{
 pub(crate) struct AnyDriver {
     label: &'static str,
     task_blocks: &'static [&'static str],
+    required: &'static [&'static str],
     seen: Mutex<Seen>,
 }
 
@@ -26,7 +27,15 @@ pub(crate) struct Seen {
 
 impl AnyDriver {
     pub(crate) fn new(label: &'static str, task_blocks: &'static [&'static str]) -> Arc<Self> {
-        Arc::new(Self { label, task_blocks, seen: Mutex::default() })
+        Self::requiring(label, task_blocks, &["module"])
+    }
+
+    pub(crate) fn requiring(
+        label: &'static str,
+        task_blocks: &'static [&'static str],
+        required: &'static [&'static str],
+    ) -> Arc<Self> {
+        Arc::new(Self { label, task_blocks, required, seen: Mutex::default() })
     }
 
     pub(crate) fn seen(&self) -> Seen {
@@ -41,6 +50,10 @@ impl DriverKind for AnyDriver {
 
     fn task_blocks(&self) -> &'static [&'static str] {
         self.task_blocks
+    }
+
+    fn required_in_tasks(&self) -> &'static [&'static str] {
+        self.required
     }
 
     fn secret_fields(&self) -> &'static [&'static str] {

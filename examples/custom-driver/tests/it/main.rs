@@ -134,7 +134,7 @@ fn program(folder: &Path) -> Command {
 
 fn task(name: &str, service: &str) -> String {
     format!(
-        "task {{\n  name = \"{name}\"\n  module = \"haproxy\"\n  condition \"services\" {{\n    \
+        "task {{\n  name = \"{name}\"\n  condition \"services\" {{\n    \
          names = [\"{service}\"]\n  }}\n}}\n"
     )
 }
@@ -225,7 +225,9 @@ async fn what_the_driver_needs_is_asked_for_with_its_exit_code() {
     let refused = program(folder.path()).args(["validate", "-config-file", "sync.hcl"]).output();
     let refused = timeout(PATIENCE, refused).await.unwrap().unwrap();
     assert_eq!(refused.status.code(), Some(15));
-    assert!(text(&refused.stderr).contains("needs a folder and a reload command"));
+    let said = text(&refused.stderr);
+    assert!(said.contains("driver.haproxy: reload is required"), "{said}");
+    assert!(said.contains("sync.hcl:1:18"), "{said}");
     let version = timeout(PATIENCE, program(folder.path()).arg("-version").output());
     let version = text(&version.await.unwrap().unwrap().stdout);
     assert_eq!(version, format!("haproxy-sync v{}\n", env!("CARGO_PKG_VERSION")));
