@@ -1,13 +1,13 @@
 //! The backend that keeps the state of tasks: what of it stands in `main.tf`,
 //! what is secret, and which attributes say where the state is.
 
-use std::{
-    collections::BTreeMap,
-    fmt,
-    path::{Path, PathBuf},
-};
+#[cfg(feature = "settings")]
+use std::path::{Path, PathBuf};
+use std::{collections::BTreeMap, fmt};
 
-use cts_tasks::{ConsulConfig, Literal};
+#[cfg(feature = "settings")]
+use cts_tasks::ConsulConfig;
+use cts_tasks::Literal;
 use secrecy::SecretString;
 
 use crate::{Result, language::Text};
@@ -123,6 +123,7 @@ impl Backend {
     ///
     /// Deviation: relative paths of certificates are made absolute from
     /// `base_dir`, because Terraform runs in another directory.
+    #[cfg(feature = "settings")]
     pub fn consul(consul: &ConsulConfig, base_dir: &Path) -> Self {
         let mut attributes = BTreeMap::from([
             ("address".to_owned(), consul.address.as_str().into()),
@@ -300,6 +301,7 @@ pub(crate) fn unsupported(label: &str) -> String {
 ///
 /// Deviation: basic authentication and `verify = false` reach Terraform too,
 /// and relative paths are made absolute from `base_dir`.
+#[cfg(feature = "settings")]
 pub(crate) fn consul_environment(
     consul: &ConsulConfig,
     base_dir: &Path,

@@ -24,4 +24,4 @@ mod vault;
 pub use live::LiveValues;
 pub use reference::{Reference, ValueSource, Values};
 pub(crate) use resolve::problems;
-pub use resolve::{is_dynamic, resolve};
+pub use resolve::resolve;

@@ -27,6 +27,7 @@ pub enum Error {
     },
     /// A dynamic value of a provider is not available.
     #[error("cannot read {reference}{}: {problem}", for_provider(provider.as_deref()))]
+    #[cfg(feature = "settings")]
     Value {
         /// The reference, without its value.
         reference: String,
@@ -186,6 +187,7 @@ impl Error {
     }
 
     /// Says which provider a value is for.
+    #[cfg(feature = "settings")]
     pub(crate) fn of_provider(self, id: &str) -> Self {
         match self {
             Self::Value { reference, problem, retryable, .. } => {
@@ -230,6 +232,7 @@ impl Error {
         match self {
             Self::Invalid { .. } | Self::NotText { .. } => false,
             Self::File { .. } => true,
+            #[cfg(feature = "settings")]
             Self::Value { retryable, .. } => *retryable,
             #[cfg(feature = "download")]
             Self::Install { retryable, .. } => *retryable,
@@ -260,6 +263,7 @@ fn reported(diagnostics: &[crate::ToolDiagnostic], text: &str) -> String {
     diagnostics.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
 
+#[cfg(feature = "settings")]
 fn for_provider(provider: Option<&str>) -> String {
     provider.map(|id| format!(" for provider {id}")).unwrap_or_default()
 }

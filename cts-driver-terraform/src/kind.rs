@@ -14,7 +14,9 @@ use tokio::task::AbortHandle;
 use crate::PanosCommit;
 use crate::{
     CliOptions, Error, Handler, Patient, Settings, Terraform, TerraformCli, TerraformDriver, Tool,
-    cli::check_supported, dynamic::ValueSource,
+    cli::check_supported,
+    dynamic::ValueSource,
+    files_kind::{LABEL, REFUSED},
 };
 #[cfg(feature = "download")]
 use crate::{Installer, ReleaseMirror};
@@ -36,10 +38,6 @@ pub struct TerraformKind {
     options: CliOptions,
 }
 
-/// Blocks of a task that only another driver understands; they are claimed
-/// here to be refused with the specified words.
-const REFUSED: [&str; 2] = ["terraform_cloud_workspace", "terraform_version"];
-
 impl TerraformKind {
     /// A kind whose commands run with these options. What the configuration
     /// sets (`path`, `log`, `persist_log`) stands over them.
@@ -50,7 +48,7 @@ impl TerraformKind {
 
 impl DriverKind for TerraformKind {
     fn label(&self) -> &'static str {
-        "terraform"
+        LABEL
     }
 
     fn compatible_with(&self) -> Option<String> {

@@ -16,8 +16,10 @@ mod text;
 mod types;
 
 pub use layout::format;
-pub use literal::{key, literal};
+pub(crate) use literal::key;
+pub use literal::literal;
+pub(crate) use quote::is_identifier;
 pub(crate) use quote::push_quoted;
-pub use quote::{is_identifier, quote};
+pub use quote::quote;
 pub(crate) use text::Text;
-pub use types::type_of;
+pub(crate) use types::type_of;

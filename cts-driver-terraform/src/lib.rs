@@ -37,13 +37,18 @@
 //! # Features
 //!
 //! - `cli` (default): the seam `Terraform`, its implementation over the
-//!   command, and the driver on it. Without it only what is pure remains.
+//!   command, and the driver on it. It brings `settings`.
+//! - `settings`: the block `driver "terraform"` as [`Settings`], a [`FilesKind`] with
+//!   which a loader takes it, and the dynamic values of providers.
 //! - `download`: installs a missing Terraform from a release server, where the
 //!   configuration says `install = true`.
 //! - `panos`: commits on a Palo Alto Networks firewall after an apply, for
 //!   providers with `auto_commit = true`.
 //! - `testing`: a tool that follows a script.
 //! - `vault`: dynamic values of providers from Vault, or from `OpenBao`.
+//!
+//! Without any only the root module remains: its files as text, and
+//! [`RootModule::write`], which puts them in place.
 //!
 //! # What it promises
 //!
@@ -60,8 +65,11 @@ mod backend;
 mod cli;
 #[cfg(feature = "cli")]
 mod driver;
+#[cfg(feature = "settings")]
 pub mod dynamic;
 mod error;
+#[cfg(feature = "settings")]
+mod files_kind;
 #[cfg(feature = "cli")]
 mod findings;
 #[cfg(feature = "cli")]
@@ -76,7 +84,10 @@ mod install;
 mod kind;
 pub mod language;
 mod provider;
+#[cfg(unix)]
+mod replace;
 mod root_module;
+#[cfg(feature = "settings")]
 mod settings;
 #[cfg(feature = "cli")]
 mod terraform;
@@ -90,6 +101,8 @@ pub use cli::{CliOptions, TerraformCli};
 #[cfg(feature = "cli")]
 pub use driver::TerraformDriver;
 pub use error::{Error, Result};
+#[cfg(feature = "settings")]
+pub use files_kind::FilesKind;
 #[cfg(feature = "cli")]
 pub use handler::Handler;
 #[cfg(feature = "panos")]
@@ -101,6 +114,7 @@ pub use install::{Installer, ReleaseMirror, TerraformSource};
 #[cfg(feature = "cli")]
 pub use kind::{TerraformFactory, TerraformKind};
 pub use root_module::{GeneratedFile, REQUIRED_VERSION, RootModule, RootModuleBuilder};
+#[cfg(feature = "settings")]
 pub use settings::Settings;
 #[cfg(feature = "cli")]
 pub use terraform::{

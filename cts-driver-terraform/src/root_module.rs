@@ -10,15 +10,20 @@ mod tfvars;
 mod tfvars_template;
 mod variables;
 
+#[cfg(unix)]
+use std::path::Path;
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
 use cts_tasks::{Literal, Task, TaskInputs};
 use secrecy::SecretString;
 
 pub use builder::RootModuleBuilder;
+#[cfg(feature = "settings")]
 pub(crate) use check::{provider_argument, provider_name};
 pub use file::GeneratedFile;
 
+#[cfg(unix)]
+use crate::replace;
 use crate::{Backend, Result, provider::Provider, version::Version};
 
 /// Name of the file with the values that come from Consul.
@@ -99,12 +104,12 @@ impl RootModule {
     }
 
     /// `main.tf`: versions, the backend, providers, and the task's module.
-    pub fn main(&self) -> GeneratedFile {
+    pub(crate) fn main(&self) -> GeneratedFile {
         GeneratedFile::public("main.tf", main_tf::render(self))
     }
 
     /// `providers.auto.tfvars`: the arguments of the task's providers.
-    pub fn provider_values(&self) -> GeneratedFile {
+    pub(crate) fn provider_values(&self) -> GeneratedFile {
         GeneratedFile::secret("providers.auto.tfvars", providers::values(self))
     }
 
@@ -127,13 +132,47 @@ impl RootModule {
     /// # Errors
     ///
     /// As [`RootModule::tfvars`], and those of `take`.
-    #[cfg(feature = "cli")]
+    #[cfg(unix)]
     pub(crate) fn tfvars_pieces(
         &self,
         inputs: &TaskInputs,
         take: impl FnMut(&str) -> Result<()>,
     ) -> Result<()> {
         tfvars::render(self, inputs, take)
+    }
+
+    /// Checks the root module and writes all of it into `directory`: [`RootModule::files`] and
+    /// [`RootModule::tfvars`]. `terraform` or `tofu` can be run there.
+    ///
+    /// The directory is made where it is missing. Each file is replaced in one step, and only
+    /// where its content changed; those that can hold secrets have mode 0600. Files of
+    /// variables that the task has no more are removed, and nothing else is touched. It blocks
+    /// until the files are on disk.
+    ///
+    /// ```
+    /// use cts_driver_terraform::{Backend, RootModule};
+    /// use cts_tasks::{Condition, Task, TaskInputs};
+    ///
+    /// # let folder = tempfile::tempdir()?;
+    /// # let directory = folder.path().join("web");
+    /// let task = Task::new("web".parse()?, Condition::services(["web"])).with_module("org/web/aws");
+    /// let backend = Backend::new("local", Default::default())?;
+    /// RootModule::builder(&task).backend(backend).build().write(&directory, &TaskInputs::default())?;
+    /// assert!(directory.join("main.tf").exists() && directory.join("terraform.tfvars").exists());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of [`RootModule::check`], before anything is written; those of
+    /// [`RootModule::tfvars`]; and [`crate::Error::File`] with the file that cannot be written.
+    #[cfg(unix)]
+    pub fn write(&self, directory: impl AsRef<Path>, inputs: &TaskInputs) -> Result<()> {
+        self.check()?;
+        let directory = directory.as_ref();
+        replace::create_directory(directory)?;
+        replace::write_all(directory, &self.files())?;
+        replace::write_inputs(directory, self, inputs)
     }
 
     /// Returns the variables that come from Consul, each with its value as

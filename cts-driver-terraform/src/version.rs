@@ -10,7 +10,7 @@ pub struct Version(semver::Version);
 
 impl Version {
     /// Returns `true` for this release line and later ones.
-    pub fn at_least(&self, major: u64, minor: u64) -> bool {
+    pub(crate) fn at_least(&self, major: u64, minor: u64) -> bool {
         (self.0.major, self.0.minor) >= (major, minor)
     }
 

@@ -49,7 +49,7 @@ pub(crate) use decode::read_flag;
 pub use dynamic::Dynamic;
 pub use load::{Loaded, Loader};
 pub(crate) use mask::masked;
-pub use provider::{ProviderBlock, find_provider};
+pub use provider::find_provider;
 pub use registry::{BlockKind, Registry};
 pub use rules::TaskRules;
 pub use storage::Storage;
@@ -59,12 +59,10 @@ pub(crate) use tasks::{shared_auto_commit, shared_working_dir};
 pub use value::{ConfigValue, Entry, ValueKind};
 pub use vault::VaultConfig;
 
-use crate::{BufferPeriod, Diagnostic, Task};
+use crate::{BufferPeriod, Diagnostic, ProviderBlock, Task, task::DEFAULT_WORKING_DIR};
 
 /// The driver when no block names one.
 const DEFAULT_DRIVER: &str = "terraform";
-/// Folder of the tasks' directories unless the configuration names another.
-pub(crate) const DEFAULT_WORKING_DIR: &str = "sync-tasks";
 /// The API's port when nothing says so.
 const DEFAULT_PORT: u16 = 8558;
 

@@ -1,77 +1,8 @@
 //! Findings about the configuration, and how they are shown.
 
-use std::{fmt, ops::Range, path::PathBuf, sync::Arc};
+use std::{fmt, ops::Range};
 
-/// The text of one configuration file, kept so that a diagnostic can point into it.
-///
-/// `Debug` leaves out the text, which may hold secrets.
-#[derive(PartialEq, Eq)]
-pub struct Source {
-    /// The path as it was given.
-    pub path: PathBuf,
-    /// The whole text.
-    pub text: String,
-}
-
-impl fmt::Debug for Source {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Source").field("path", &self.path).finish_non_exhaustive()
-    }
-}
-
-/// A range of a configuration file.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Place {
-    source: Arc<Source>,
-    range: Range<usize>,
-    /// `true` if the file holds values of variables, none of which is shown.
-    variables: bool,
-}
-
-impl Place {
-    /// Points at the bytes `range` of `source`; a range past the end is cut.
-    pub fn new(source: Arc<Source>, range: Range<usize>) -> Self {
-        let end = range.end.min(source.text.len());
-        Self { range: range.start.min(end)..end, source, variables: false }
-    }
-
-    /// Points into a file of variables.
-    pub(crate) fn of_variables(mut self) -> Self {
-        self.variables = true;
-        self
-    }
-
-    /// The file.
-    pub fn source(&self) -> &Arc<Source> {
-        &self.source
-    }
-
-    /// The bytes of the file's text.
-    pub fn range(&self) -> Range<usize> {
-        self.range.clone()
-    }
-
-    /// Line and column of the start, counted from 1; columns count characters.
-    pub fn line_column(&self) -> (usize, usize) {
-        let before = self.source.text.get(..self.range.start).unwrap_or(&self.source.text);
-        let line = before.matches('\n').count() + 1;
-        let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
-        (line, column)
-    }
-}
-
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (line, column) = self.line_column();
-        write!(f, "{}:{line}:{column}", self.source.path.display())
-    }
-}
-
-impl fmt::Debug for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Place({self})")
-    }
-}
+use crate::Place;
 
 /// The severity of a [`Diagnostic`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -185,9 +116,9 @@ struct Line {
 }
 
 fn shown_line(place: &Place) -> Line {
-    let text = place.source.text.as_str();
-    let masked = crate::config::masked(text, place.variables);
-    let begin = text.get(..place.range.start).and_then(|before| before.rfind('\n'));
+    let (text, range) = (place.source().text.as_str(), place.range());
+    let masked = crate::config::masked(text, place.is_of_variables());
+    let begin = text.get(..range.start).and_then(|before| before.rfind('\n'));
     let begin = begin.map_or(0, |newline| newline + 1);
     let mut shown = Line { text: String::new(), marked: 0..0 };
     let (mut column, mut start, mut end) = (0, None, 0);
@@ -204,7 +135,7 @@ fn shown_line(place: &Place) -> Line {
             Some(_) => 0,
             None => 1,
         };
-        if at >= place.range.start && start.is_none() {
+        if at >= range.start && start.is_none() {
             // Within a mask, what is meant is the mask.
             start = Some(if width == 0 { column - MASK.len() } else { column });
         }
@@ -215,7 +146,7 @@ fn shown_line(place: &Place) -> Line {
             None => shown.text.push(if c.is_control() { ' ' } else { c }),
         }
         column += width;
-        if at < place.range.end {
+        if at < range.end {
             end = column;
         }
     }

@@ -27,7 +27,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Features, all off by default: `api` serves the HTTP API (`ApiServer`),
+//! The feature `engine`, on by default, is all of that. Without it only the model of a task
+//! remains ([`Task`], [`TaskInputs`], [`Literal`], [`ProviderBlock`]), with few dependencies, for
+//! crates that generate or read. Off by default are: `api` serves the HTTP API (`ApiServer`),
 //! `client` is its typed client, `program` is the whole command line of a program
 //! (`program::Program`), `testing` brings a driver that records its calls.
 //!
@@ -36,66 +38,109 @@
 
 #[cfg(feature = "api")]
 mod api;
+#[cfg(feature = "engine")]
 mod applied;
 #[cfg(feature = "client")]
 pub mod client;
+#[cfg(feature = "engine")]
 mod cluster_kind;
+#[cfg(feature = "engine")]
 pub mod config;
 mod cron;
+#[cfg(feature = "engine")]
 mod daemon;
+#[cfg(feature = "engine")]
 mod diagnostic;
+#[cfg(feature = "engine")]
 mod drift;
+#[cfg(feature = "engine")]
 mod driver;
+#[cfg(feature = "engine")]
 mod engine;
+#[cfg(feature = "engine")]
 mod error;
+#[cfg(feature = "engine")]
 mod event;
+#[cfg(feature = "engine")]
 mod finding;
 mod guard;
 mod inputs;
 mod literal;
+#[cfg(feature = "engine")]
 mod measure;
+#[cfg(feature = "engine")]
+mod objection;
+#[cfg(feature = "engine")]
 mod permit;
+mod place;
 #[cfg(feature = "program")]
 pub mod program;
+mod provider;
+#[cfg(feature = "engine")]
 mod registration;
+#[cfg(feature = "engine")]
 mod stop;
+#[cfg(feature = "engine")]
 mod store;
+#[cfg(feature = "engine")]
 mod stream_event;
 mod task;
 #[cfg(feature = "testing")]
 pub mod testing;
+#[cfg(feature = "engine")]
 mod time;
 #[cfg(any(feature = "api", feature = "client"))]
 pub mod wire;
 
 #[cfg(feature = "api")]
 pub use api::{ApiServer, Exposition};
+#[cfg(feature = "engine")]
 pub use applied::{AppliedInputs, InputSummary};
+#[cfg(feature = "engine")]
 pub use cluster_kind::{ClusterKind, ClusterSettings};
-pub use config::{Config, ConfigValue, ConsulConfig, ProviderBlock};
+#[cfg(feature = "engine")]
+pub use config::{Config, ConfigValue, ConsulConfig};
 pub use cron::{Cron, InvalidCron};
+#[cfg(feature = "engine")]
 pub use daemon::{Daemon, DaemonOptions, Reloaded};
-pub use diagnostic::{Diagnostic, Place, Severity, Source};
+#[cfg(feature = "engine")]
+pub use diagnostic::{Diagnostic, Severity};
+#[cfg(feature = "engine")]
 pub use drift::DriftCheck;
+#[cfg(feature = "engine")]
 pub use driver::{
     Action, ApplyRequest, Changes, Driver, DriverFactory, DriverKind, DriverSettings, Notes,
     Outcome, Plan, PlanId, PlanPurpose, Progress, RunContext, Silent,
 };
+#[cfg(feature = "engine")]
 pub use engine::{
     CurrentInputs, Engine, EngineOptions, FirstRun, Follower, Inspection, ProgressLine, Retry,
     UnderWay, WorkStep,
 };
+#[cfg(feature = "engine")]
 pub use error::{BoxError, Error, Result};
+#[cfg(feature = "engine")]
 pub use event::{Event, EventConfig, EventError, Status};
+#[cfg(feature = "engine")]
 pub use finding::{Finding, Verdict};
-pub use guard::{Guard, Objection, Waiting};
+pub use guard::Guard;
 pub use inputs::{KvEntry, ServiceInstance, TaskInputs};
-pub use literal::{InvalidNumber, Literal, NotLiteral, Number};
+#[cfg(feature = "engine")]
+pub use literal::NotLiteral;
+pub use literal::{InvalidNumber, Literal, Number};
+#[cfg(feature = "engine")]
+pub use objection::{Objection, Waiting};
+#[cfg(feature = "engine")]
 pub use permit::{Cluster, Member, Permit, Role, Single};
+pub use place::{Place, Source};
+pub use provider::ProviderBlock;
+#[cfg(feature = "engine")]
 pub use stop::{Stop, StopReason};
+#[cfg(feature = "engine")]
 pub use store::{
     Change, Deletion, EVENTS_PER_TASK, FileStore, InputsDigest, MemoryStore, State, TaskStore,
 };
+#[cfg(feature = "engine")]
 pub use stream_event::{StreamEvent, StreamEventKind};
 pub use task::{
     BufferPeriod, CatalogServicesSelection, Condition, InvalidRegexp, InvalidTaskName, KvSelection,

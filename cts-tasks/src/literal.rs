@@ -1,9 +1,11 @@
 //! Values of the Terraform language without expressions.
 
+#[cfg(feature = "engine")]
 mod expression;
 
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
+#[cfg(feature = "engine")]
 pub use expression::NotLiteral;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use serde_json::Value as Json;

@@ -8,10 +8,18 @@ use std::{
     time::Duration,
 };
 
+#[cfg(feature = "engine")]
 use consul_watch::watch::Buffer;
 use serde::{Deserialize, Serialize};
 
 use crate::{Cron, Guard, InvalidCron, Literal};
+
+/// Folder of the tasks' directories unless the configuration names another.
+pub(crate) const DEFAULT_WORKING_DIR: &str = "sync-tasks";
+/// Quiet time of a buffer period that has none of its own.
+pub(crate) const DEFAULT_MIN: Duration = Duration::from_secs(5);
+/// The maximum as a multiple of the minimum, unless it is set.
+pub(crate) const MAX_FACTOR: u32 = 4;
 
 /// The name of a task: a letter or `_`, then letters, digits, `_` and `-`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -27,6 +35,7 @@ pub struct InvalidTaskName(String);
 
 impl TaskName {
     /// A name that was refused, for what is reported about its task beside that.
+    #[cfg(feature = "engine")]
     pub(crate) fn refused(text: &str) -> Self {
         Self(text.to_owned())
     }
@@ -164,7 +173,7 @@ impl Task {
             variables: BTreeMap::new(),
             buffer_period: if scheduled { BufferPeriod::Disabled } else { BufferPeriod::default() },
             buffer_period_inherited: true,
-            working_dir: Path::new(crate::config::DEFAULT_WORKING_DIR).join(name.as_str()),
+            working_dir: Path::new(DEFAULT_WORKING_DIR).join(name.as_str()),
             working_dir_inherited: true,
             condition,
             module_inputs: Vec::new(),
@@ -257,6 +266,14 @@ pub enum BufferPeriod {
     },
 }
 
+impl Default for BufferPeriod {
+    /// 5 s of quiet, at most 20 s.
+    fn default() -> Self {
+        Self::Enabled { min: DEFAULT_MIN, max: DEFAULT_MIN * MAX_FACTOR }
+    }
+}
+
+#[cfg(feature = "engine")]
 impl From<BufferPeriod> for Buffer {
     fn from(period: BufferPeriod) -> Self {
         match period {

@@ -3,12 +3,11 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
-    sync::Arc,
     time::Duration,
 };
 
 use async_trait::async_trait;
-use consul_watch::{ClientConfig, QueryOptions, client::KvStore, error_chain};
+use consul_watch::{Client, ClientConfig, QueryOptions, error_chain};
 use cts_tasks::DriverSettings;
 use futures::future::try_join_all;
 use secrecy::SecretString;
@@ -41,7 +40,7 @@ const LOOKS: Duration = Duration::from_millis(100);
 pub struct LiveValues {
     environment: BTreeMap<String, String>,
     consul: ClientConfig,
-    kv: OnceCell<Arc<dyn KvStore>>,
+    kv: OnceCell<Client>,
     #[cfg(feature = "vault")]
     vault: Option<super::vault::Vault>,
     limit: Duration,
@@ -70,13 +69,6 @@ impl LiveValues {
         self
     }
 
-    /// Replaces Consul.
-    #[must_use]
-    pub fn with_kv(mut self, kv: Arc<dyn KvStore>) -> Self {
-        self.kv = OnceCell::new_with(Some(kv));
-        self
-    }
-
     /// Sets the longest wait for a key or a secret; 5 s by default.
     #[must_use]
     pub fn with_limit(mut self, limit: Duration) -> Self {
@@ -84,12 +76,11 @@ impl LiveValues {
         self
     }
 
-    async fn kv(&self) -> Result<&Arc<dyn KvStore>> {
+    async fn kv(&self) -> Result<&Client> {
         self.kv
             .get_or_try_init(|| async {
-                let client = consul_watch::Client::new(self.consul.clone());
-                let client = client.map_err(|error| failure("Consul", &error, false))?;
-                Ok(Arc::new(client) as Arc<dyn KvStore>)
+                let client = Client::new(self.consul.clone());
+                client.map_err(|error| failure("Consul", &error, false))
             })
             .await
     }

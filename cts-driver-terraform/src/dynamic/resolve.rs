@@ -9,13 +9,6 @@ use secrecy::{ExposeSecret as _, SecretString};
 use super::{Reference, ValueSource, Values, template::Template};
 use crate::{Error, Result};
 
-/// Returns `true` if a block has templates.
-pub fn is_dynamic(block: &ProviderBlock) -> bool {
-    let mut found = false;
-    each(block, &mut |_, text| found |= Template::parse(text).is_some());
-    found
-}
-
 /// The blocks with every template replaced by its value; all blocks are looked
 /// up at the same time.
 ///
@@ -113,7 +106,7 @@ mod tests {
 
     use super::{
         BTreeSet, Error, Literal, ProviderBlock, Reference, Result, ValueSource, Values,
-        is_dynamic, resolve,
+        references, resolve,
     };
 
     /// Answers each reference with its own description.
@@ -157,7 +150,7 @@ mod tests {
         let token = &blocks[0].task_env["TOKEN"];
         assert_eq!(token.expose_secret(), "the environment variable \"T\"");
         assert_eq!(source.calls.load(Ordering::SeqCst), 1, "the plain block asks for nothing");
-        assert!(is_dynamic(&block()) && !is_dynamic(&blocks[0]));
+        assert!(!references(&block()).is_empty() && references(&blocks[0]).is_empty());
     }
 
     #[tokio::test]

@@ -19,7 +19,7 @@ pub fn literal(value: &Literal) -> String {
 ///
 /// Deviation: `for` is quoted, because as the first key of an object it would
 /// begin an expression.
-pub fn key(text: &str) -> String {
+pub(crate) fn key(text: &str) -> String {
     if is_identifier(text) && text != "for" { text.to_owned() } else { quote(text) }
 }
 

@@ -48,7 +48,7 @@ pub(crate) fn push_quoted(quoted: &mut String, text: &str) {
 
 /// Returns `true` if the text can stand as a bare name: a letter or `_`, then letters,
 /// digits, `_` and `-`, all of ASCII.
-pub fn is_identifier(text: &str) -> bool {
+pub(crate) fn is_identifier(text: &str) -> bool {
     let mut bytes = text.bytes();
     bytes.next().is_some_and(|first| first == b'_' || first.is_ascii_alphabetic())
         && bytes.all(|byte| byte == b'_' || byte == b'-' || byte.is_ascii_alphanumeric())

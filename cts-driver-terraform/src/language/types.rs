@@ -12,7 +12,7 @@ use super::key;
 ///
 /// Deviation: `any` for `null` and for an object with a key that is no
 /// identifier, where upstream writes what Terraform refuses.
-pub fn type_of(value: &Literal) -> String {
+pub(crate) fn type_of(value: &Literal) -> String {
     match value {
         Literal::Bool(_) => "bool".to_owned(),
         Literal::Number(_) => "number".to_owned(),

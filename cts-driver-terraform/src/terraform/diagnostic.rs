@@ -21,43 +21,40 @@ pub struct ToolDiagnostic {
     pub detail: String,
     /// Place in a file, where there is one.
     #[serde(default)]
-    pub range: Option<Range>,
+    range: Option<Range>,
     /// The text there.
     #[serde(default)]
-    pub snippet: Option<Snippet>,
+    snippet: Option<Snippet>,
 }
 
 /// A place in one of the files.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
-#[non_exhaustive]
-pub struct Range {
+struct Range {
     /// The file.
     #[serde(default)]
-    pub filename: String,
+    filename: String,
     /// Beginning of the place.
     #[serde(default)]
-    pub start: Position,
+    start: Position,
 }
 
 /// A position in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
-#[non_exhaustive]
-pub struct Position {
+struct Position {
     /// The line, counted from 1.
     #[serde(default)]
-    pub line: u64,
+    line: u64,
 }
 
 /// The text that a finding is about.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
-#[non_exhaustive]
-pub struct Snippet {
+struct Snippet {
     /// The block that it stands in.
     #[serde(default)]
-    pub context: Option<String>,
+    context: Option<String>,
     /// The code.
     #[serde(default)]
-    pub code: String,
+    code: String,
 }
 
 impl ToolDiagnostic {
@@ -69,6 +66,11 @@ impl ToolDiagnostic {
             detail: detail.into(),
             ..Self::default()
         }
+    }
+
+    /// Returns the file and the line, counted from 1, that it points at, where it points at one.
+    pub fn place(&self) -> Option<(&str, u64)> {
+        self.range.as_ref().map(|range| (range.filename.as_str(), range.start.line))
     }
 
     /// Returns `true` for an error, `false` for a warning.

@@ -17,6 +17,8 @@ mod consul;
 mod crash;
 #[cfg(all(feature = "vault", feature = "testing"))]
 mod dynamic;
+#[cfg(feature = "settings")]
+mod files_only;
 mod fixtures;
 mod golden;
 #[cfg(feature = "cli")]

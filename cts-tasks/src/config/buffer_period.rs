@@ -6,19 +6,10 @@ use super::{
     decode::{Findings, SignedDuration, Spanned},
     raw::RawBufferPeriod,
 };
-use crate::BufferPeriod;
-
-/// When a minimum is needed and the parent has none.
-const DEFAULT_MIN: Duration = Duration::from_secs(5);
-/// The maximum as a multiple of the minimum, unless it is set.
-const MAX_FACTOR: u32 = 4;
-
-impl Default for BufferPeriod {
-    /// 5 s of quiet, at most 20 s.
-    fn default() -> Self {
-        Self::Enabled { min: DEFAULT_MIN, max: DEFAULT_MIN * MAX_FACTOR }
-    }
-}
+use crate::{
+    BufferPeriod,
+    task::{DEFAULT_MIN, MAX_FACTOR},
+};
 
 impl BufferPeriod {
     /// Completes a block from its parent: the task's from the global one, the

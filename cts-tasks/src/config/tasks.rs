@@ -14,14 +14,14 @@ use super::{
     condition::CRON_HELP,
     decode::{Findings, Spanned, Strings, group},
     environment::Surroundings,
-    provider::{self, ProviderBlock, find_provider},
+    provider::{self, find_provider},
     raw::{RawService, RawTask},
     registry::DRIVER_KEYS,
     triggers, variables,
 };
 use crate::{
     BufferPeriod, Condition, ConfigValue, Cron, Diagnostic, DriverKind, Guard, Literal, Place,
-    Task, TaskName,
+    ProviderBlock, Task, TaskName,
 };
 
 /// A block of a task that belongs to the driver.

@@ -130,7 +130,7 @@ impl ConfigValue {
         Diagnostic::error(message).at(self.place.clone())
     }
 
-    /// Names its type in a message: `a string`, `a list`.
+    /// Returns the kind's name for a message, such as `a string`; the value itself may be a secret.
     pub fn describe(&self) -> &'static str {
         match self.kind {
             ValueKind::Null => "null",
