@@ -58,8 +58,7 @@ async fn write(node: &Node, name: &str) {
     let id = pb::Id::new(ty, pb::Tenancy::new("default", "default"), name);
     let client = node.client(Consistency::Strong);
     let written = tokio::time::timeout(PATIENCE, async {
-        while let Err(error) = client.write(pb::Resource::new(id.clone())).await {
-            eprintln!("{name}: {error}");
+        while client.write(pb::Resource::new(id.clone())).await.is_err() {
             sleep(Duration::from_millis(100)).await;
         }
     });
