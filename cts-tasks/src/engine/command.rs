@@ -138,6 +138,11 @@ impl Handle {
         }
     }
 
+    /// Returns `true` if the worker has ended.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.commands.is_closed()
+    }
+
     /// Returns `true` if the task is marked as deleted.
     pub(crate) fn is_retired(&self) -> bool {
         self.retired.is_cancelled()

@@ -152,6 +152,11 @@ impl Supervisor {
         let found =
             self.engine.state(|state| state.tasks.iter().find(|task| task.name == name).cloned());
         tracing::error!(task.name = %name, error = error_chain(&error), "task has failed");
+        // An order about the task panicked beside its worker, which goes on. Another one would
+        // drive the same infrastructure.
+        if matches!(self.slots.get(&name), Some(Slot::Running(handle)) if !handle.is_gone()) {
+            return;
+        }
         match found {
             Some(task) => {
                 self.slots.insert(name.clone(), Slot::Starting);

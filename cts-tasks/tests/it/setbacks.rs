@@ -476,6 +476,7 @@ impl TaskStore for Panicking {
     async fn commit(&self, batch: &[Change]) -> Result<()> {
         let of_bad = |change: &Change| match change {
             Change::AddEvent(event) => event.task_name == bad(),
+            Change::PutDeletion(name, _) => *name == bad(),
             _ => false,
         };
         if batch.iter().any(of_bad)
@@ -512,6 +513,24 @@ async fn a_panic_in_the_work_on_one_task_ends_no_other() {
         event.error.as_ref().is_some_and(|error| error.message.contains("a defect of the store"))
     };
     assert!(trial.scene.events("bad").iter().any(panicked));
+    trial.scene.end(running).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_of_an_order_about_a_task_starts_no_second_worker() {
+    let store = Arc::new(Panicking::default());
+    let trial = Trial::on(Arc::clone(&store) as Arc<dyn TaskStore>);
+    let running = trial.start().await;
+    store.panics.store(1, Ordering::Relaxed);
+    // The mark of the deletion is an order of its own, beside the worker.
+    trial.scene.engine.delete(&bad()).await.unwrap_err();
+    // Long enough for another worker to be there.
+    sleep(Duration::from_secs(10)).await;
+    let before = trial.scene.driver.applies("bad").len();
+    trial.scene.put("web", 2);
+    sleep(Duration::from_secs(10)).await;
+    assert_eq!(trial.scene.driver.applies("bad").len(), before + 1, "each change runs once");
+    trial.scene.engine.delete(&bad()).await.unwrap();
     trial.scene.end(running).await;
 }
 
