@@ -4,13 +4,17 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use consul_watch::error_chain;
 use cts_tasks::{
-    Diagnostic, Driver, DriverFactory, DriverKind, DriverSettings, Error as TaskError, Result, Task,
+    Diagnostic, Driver, DriverFactory, DriverKind, DriverSettings, Error as TaskError, Finding,
+    Result, Task, Verdict,
 };
 
 use secrecy::SecretString;
 
-use crate::{Client, Platform, Settings, TfcDriver, TokenSource, connection::Connection};
+use crate::{
+    Client, Platform, Settings, TfcDriver, TokenSource, connection::Connection, types::Server,
+};
 
 /// Driver kind that claims `driver "terraform-cloud"`: runs tasks in HCP Terraform or Terraform
 /// Enterprise.
@@ -100,10 +104,9 @@ impl TfcFactory {
     }
 }
 
-#[async_trait]
-impl DriverFactory for TfcFactory {
-    /// Checks that the platform can be reached, and the organization with this token.
-    async fn start(&self) -> Result<()> {
+impl TfcFactory {
+    /// Connects to the platform, and finds the organization there.
+    async fn reach(&self) -> Result<(Client, Server)> {
         let settings = &self.connection.settings;
         let (options, token) = (settings.client_options(), settings.current_token().await?);
         let client = match &self.platform {
@@ -130,9 +133,30 @@ impl DriverFactory for TfcFactory {
         if let Some(message) = problem {
             return Err(TaskError::Driver { message, retryable: false, source: None });
         }
+        Ok((client, server))
+    }
+}
+
+#[async_trait]
+impl DriverFactory for TfcFactory {
+    /// Asks what a start asks: the platform, and the organization with this token.
+    async fn check(&self) -> Vec<Finding> {
+        let organization = self.connection.settings.organization();
+        let (verdict, detail) = match self.reach().await {
+            Ok((client, server)) => {
+                let (host, product) = (client.host(), server.product);
+                (Verdict::Ok, format!("{product} at {host} has the organization {organization}"))
+            }
+            Err(error) => (Verdict::Missing, error_chain(&error)),
+        };
+        vec![Finding::new("driver terraform-cloud", verdict, detail)]
+    }
+
+    async fn start(&self) -> Result<()> {
+        let (client, server) = self.reach().await?;
         tracing::info!(
             host = %client.host(),
-            organization,
+            organization = self.connection.settings.organization(),
             product = server.product,
             api = server.api_version,
             "connected to the platform"

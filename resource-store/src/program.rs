@@ -3,8 +3,10 @@
 
 mod access;
 mod arguments;
+mod cluster;
 mod consul_acl;
 mod etcd;
+mod files;
 mod logging;
 mod raft;
 mod serve;
@@ -98,8 +100,9 @@ impl ServerProgram {
             None => serve::serve(self, command_line.serve).await,
             Some(Command::Export(options)) => transfer::export(self, &options).await,
             Some(Command::Import(options)) => transfer::import(&options).await,
-            Some(Command::Members(options)) => raft::members(&options).await,
-            Some(Command::RemoveMember(options)) => raft::remove_member(&options).await,
+            Some(Command::Cluster(command)) => cluster::run(&command).await,
+            Some(Command::Members(options)) => cluster::members(&options).await,
+            Some(Command::RemoveMember(options)) => cluster::remove_member(&options).await,
         }
     }
 

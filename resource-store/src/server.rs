@@ -13,6 +13,8 @@ use std::{net::SocketAddr, sync::Arc};
 pub use config::{ServerConfig, ServerTls};
 pub use grpc::GrpcService;
 pub use tls::TlsHandle;
+#[cfg(feature = "raft")]
+pub(crate) use tls::configuration as rustls_config;
 use tokio::{
     net::TcpListener,
     sync::{Semaphore, mpsc},

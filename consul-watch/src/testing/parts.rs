@@ -147,6 +147,27 @@ impl Suite {
         parts
     }
 
+    /// One version of the program, another one from test to test: for suites of many tests,
+    /// which so run on every version in the time of one. The name of the test decides, so that a
+    /// test has the same version each time; it is taken from the thread.
+    ///
+    /// # Panics
+    ///
+    /// Without the program, when `REAL_PARTS=required`.
+    pub fn part_in_turn(self, name: &str, case: &str) -> Option<Part> {
+        let mut parts = find_all(name);
+        if parts.is_empty() {
+            self.missing(name, case, NOT_THERE);
+            return None;
+        }
+        let thread = std::thread::current();
+        let test = thread.name().unwrap_or(case);
+        let turn = test.bytes().fold(0_usize, |sum, byte| sum.wrapping_add(byte.into()));
+        let part = parts.swap_remove(turn % parts.len());
+        self.uses(&part);
+        Some(part)
+    }
+
     fn uses(self, part: &Part) {
         let version = if part.version.is_empty() { "unknown" } else { &part.version };
         record(&["used", &part.name, version, self.0]);

@@ -233,16 +233,17 @@ async fn consul_takes_its_token_from_the_block() {
 #[tokio::test]
 async fn a_namespace_of_the_state_reaches_the_tool() {
     let case = "a_namespace_of_the_state_reaches_the_tool";
-    let Some(part) = SUITE.part("consul", case) else { return };
-    let consul = Consul::start(&part.path).await.unwrap();
-    for tool in tools(case) {
-        let path = format!("p{}/terraform", tool.version);
-        let mut site = site(&tool, &json!({"consul": {"path": path}}));
-        site.consul.address = consul.address();
-        assert_runs(&site).await;
-        site.consul.kv_namespace = "team".to_owned();
-        let error = apply(&site, 81).await.unwrap_err().to_string();
-        assert!(error.contains("\"ns\"") && error.contains("Enterprise"), "{error}");
+    for part in SUITE.parts("consul", case) {
+        let consul = Consul::start(&part.path).await.unwrap();
+        for tool in tools(case) {
+            let path = format!("p{}/terraform", tool.version);
+            let mut site = site(&tool, &json!({"consul": {"path": path}}));
+            site.consul.address = consul.address();
+            assert_runs(&site).await;
+            site.consul.kv_namespace = "team".to_owned();
+            let error = apply(&site, 81).await.unwrap_err().to_string();
+            assert!(error.contains("\"ns\"") && error.contains("Enterprise"), "{error}");
+        }
     }
 }
 

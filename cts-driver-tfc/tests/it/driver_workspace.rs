@@ -9,7 +9,7 @@ use cts_driver_tfc::{
     types::NewConfigurationVersion,
 };
 use cts_tasks::{
-    ApplyRequest, DriverFactory as _, Literal, Outcome, ProviderBlock, RunContext, Task,
+    ApplyRequest, DriverFactory as _, Literal, Outcome, ProviderBlock, RunContext, Task, Verdict,
 };
 use http::{Method, Request, Response};
 use serde_json::{Value, json};
@@ -331,7 +331,22 @@ async fn a_wrong_token_or_organization_is_reported_at_the_start() {
         let factory = TfcFactory::new(settings, Some(Arc::new(tfc)));
         let error = factory.start().await.unwrap_err();
         assert!(error.to_string().contains(part) && !error.is_retryable(), "{error}");
+        let [found] = factory.check().await.try_into().unwrap();
+        assert_eq!(found.result, Verdict::Missing);
+        assert!(found.detail.contains(part), "{}", found.detail);
     }
+}
+
+/// `doctor` asks what a start asks, and leaves everything as it is.
+#[tokio::test(start_paused = true)]
+async fn a_check_asks_for_the_organization_and_changes_nothing() {
+    let (settings, _) = read(&json!({}), &[]).unwrap();
+    let tfc = TestTfc::new();
+    let factory = TfcFactory::new(settings, Some(Arc::new(tfc.clone())));
+    let [found] = factory.check().await.try_into().unwrap();
+    assert_eq!(found.result, Verdict::Ok, "{}", found.detail);
+    assert!(found.detail.ends_with("has the organization my-org"), "{}", found.detail);
+    assert!(tfc.requests().iter().all(|request| request.method == "GET"));
 }
 
 /// Case TFC24: an upload to a bad address, of a path that is no folder, or of none is an error

@@ -464,7 +464,7 @@ async fn one_run(part: Part, count: usize, seed: u64) {
 
 /// A run on a real Consul in which every process makes this mistake.
 async fn planted(case: &str, plant: Plant) -> Option<Run> {
-    let part = SUITE.part("consul", case)?;
+    let part = SUITE.part_in_turn("consul", case)?;
     let consul = Consul::start_with(&part.path, quick()).await.unwrap();
     Some(Run::start(consul, Some(plant)).await)
 }
@@ -592,7 +592,7 @@ async fn ha39_a_leader_that_stood_still_comes_back_as_a_follower() {
 #[expect(clippy::print_stdout, reason = "the figures are for who runs it")]
 async fn a_leader_that_is_stopped_is_followed_within_a_second() {
     let case = "faults::a_leader_that_is_stopped_is_followed_within_a_second";
-    let Some(part) = SUITE.part("consul", case) else { return };
+    let Some(part) = SUITE.part_in_turn("consul", case) else { return };
     let consul = Consul::start_with(&part.path, quick()).await.unwrap();
     let mut run = Run::start(consul, None).await;
     // So that the others wait for the lock.

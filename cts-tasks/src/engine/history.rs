@@ -70,7 +70,7 @@ impl History {
             kept.text -= text(&oldest.kind);
         }
         kept.events.push_back(StreamEvent { id, time, task_name: task.clone(), kind });
-        drop(kept);
+        // Under the lock, so that of two writers the greater id stays.
         self.newest.send_replace(id);
     }
 

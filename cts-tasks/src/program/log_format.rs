@@ -58,13 +58,20 @@ where
     found
 }
 
-/// Writes log lines as upstream does:
-/// `2022-08-23T09:25:09.501-0700 [INFO]  tasksmanager: executing task: task_name=foo`.
-///
-/// Values of several lines follow below, each line after a `|`.
-pub(crate) struct Hclog;
+/// Form of log lines.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum LogFormat {
+    /// As upstream writes them:
+    /// `2022-08-23T09:25:09.501-0700 [INFO]  tasksmanager: executing task: task_name=foo`.
+    ///
+    /// Values of several lines follow below, each line after a `|`.
+    Hclog,
+    /// One JSON object a line, with the keys that upstream's logging library uses:
+    /// `@timestamp`, `@level`, `@module`, `@message`, and the fields.
+    Json,
+}
 
-impl<S, N> FormatEvent<S, N> for Hclog
+impl<S, N> FormatEvent<S, N> for LogFormat
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
     N: for<'a> FormatFields<'a> + 'static,
@@ -72,69 +79,70 @@ where
     fn format_event(
         &self,
         context: &FmtContext<'_, S, N>,
-        mut writer: Writer<'_>,
+        writer: Writer<'_>,
         event: &Event<'_>,
     ) -> fmt::Result {
-        let mut line = Line::default();
-        event.record(&mut line);
-        line.surround(surroundings(context));
-        let metadata = event.metadata();
-        let time = Local::now().format("%Y-%m-%dT%H:%M:%S%.3f%z");
-        let (level, name) = (level(*metadata.level()), name(metadata.target()));
-        write!(writer, "{time} {level} {name}:")?;
-        if !line.message.is_empty() {
-            write!(writer, " {}", line.message)?;
-            if !(line.fields.is_empty() && line.blocks.is_empty()) {
-                writer.write_char(':')?;
-            }
+        let around = surroundings(context);
+        match self {
+            Self::Hclog => write_hclog(around, writer, event),
+            Self::Json => write_json(around, writer, event),
         }
-        for (key, value) in &line.fields {
-            let quoted = value.is_empty()
-                || value.contains(|c: char| c.is_whitespace() || c == '"' || c == '=');
-            if quoted {
-                write!(writer, " {key}={value:?}")?;
-            } else {
-                write!(writer, " {key}={value}")?;
-            }
-        }
-        for (key, block) in &line.blocks {
-            write!(writer, "\n  {key}=")?;
-            for line in block.lines() {
-                write!(writer, "\n  | {line}")?;
-            }
-        }
-        writeln!(writer)
     }
 }
 
-/// Writes each line as one JSON object, with the keys that upstream's
-/// logging library uses: `@timestamp`, `@level`, `@module`, `@message`, and the fields.
-pub(crate) struct Json;
-
-impl<S, N> FormatEvent<S, N> for Json
-where
-    S: Subscriber + for<'a> LookupSpan<'a>,
-    N: for<'a> FormatFields<'a> + 'static,
-{
-    fn format_event(
-        &self,
-        context: &FmtContext<'_, S, N>,
-        mut writer: Writer<'_>,
-        event: &Event<'_>,
-    ) -> fmt::Result {
-        // The event's own fields win over those of the spans around it.
-        let mut fields = Fields(surroundings(context));
-        event.record(&mut fields);
-        let metadata = event.metadata();
-        let time = Local::now().format("%Y-%m-%dT%H:%M:%S%.6f%:z").to_string();
-        let mut object = fields.0;
-        let message = object.remove("message").unwrap_or_default();
-        object.insert("@message".to_owned(), message);
-        object.insert("@timestamp".to_owned(), time.into());
-        object.insert("@level".to_owned(), metadata.level().to_string().to_lowercase().into());
-        object.insert("@module".to_owned(), name(metadata.target()).into());
-        writeln!(writer, "{}", Value::Object(object))
+fn write_hclog(
+    around: Map<String, Value>,
+    mut writer: Writer<'_>,
+    event: &Event<'_>,
+) -> fmt::Result {
+    let mut line = Line::default();
+    event.record(&mut line);
+    line.surround(around);
+    let metadata = event.metadata();
+    let time = Local::now().format("%Y-%m-%dT%H:%M:%S%.3f%z");
+    let (level, name) = (level(*metadata.level()), name(metadata.target()));
+    write!(writer, "{time} {level} {name}:")?;
+    if !line.message.is_empty() {
+        write!(writer, " {}", line.message)?;
+        if !(line.fields.is_empty() && line.blocks.is_empty()) {
+            writer.write_char(':')?;
+        }
     }
+    for (key, value) in &line.fields {
+        let quoted =
+            value.is_empty() || value.contains(|c: char| c.is_whitespace() || c == '"' || c == '=');
+        if quoted {
+            write!(writer, " {key}={value:?}")?;
+        } else {
+            write!(writer, " {key}={value}")?;
+        }
+    }
+    for (key, block) in &line.blocks {
+        write!(writer, "\n  {key}=")?;
+        for line in block.lines() {
+            write!(writer, "\n  | {line}")?;
+        }
+    }
+    writeln!(writer)
+}
+
+fn write_json(
+    around: Map<String, Value>,
+    mut writer: Writer<'_>,
+    event: &Event<'_>,
+) -> fmt::Result {
+    // The event's own fields win over those of the spans around it.
+    let mut fields = Fields(around);
+    event.record(&mut fields);
+    let metadata = event.metadata();
+    let time = Local::now().format("%Y-%m-%dT%H:%M:%S%.6f%:z").to_string();
+    let mut object = fields.0;
+    let message = object.remove("message").unwrap_or_default();
+    object.insert("@message".to_owned(), message);
+    object.insert("@timestamp".to_owned(), time.into());
+    object.insert("@level".to_owned(), metadata.level().to_string().to_lowercase().into());
+    object.insert("@module".to_owned(), name(metadata.target()).into());
+    writeln!(writer, "{}", Value::Object(object))
 }
 
 fn level(level: Level) -> &'static str {
@@ -294,7 +302,7 @@ mod tests {
 
     /// Returns the logged text, without the time.
     fn logged(log: impl FnOnce()) -> String {
-        let text = written(Hclog, log);
+        let text = written(LogFormat::Hclog, log);
         let (time, rest) = text.split_once(' ').unwrap();
         assert!(
             chrono::DateTime::parse_from_str(time, "%Y-%m-%dT%H:%M:%S%.3f%z").is_ok(),
@@ -349,7 +357,7 @@ mod tests {
             tracing::info!(target: "cts_tasks", { task.name = "own" }, "hello");
         };
         assert_eq!(logged(log), "[INFO]  ctrl: hello: task_name=own attempt=2 late=\"a b\"\n");
-        let line: Value = serde_json::from_str(&written(Json, log)).unwrap();
+        let line: Value = serde_json::from_str(&written(LogFormat::Json, log)).unwrap();
         assert_eq!((&line["task_name"], &line["attempt"]), (&"own".into(), &2.into()));
     }
 
@@ -375,7 +383,7 @@ mod tests {
 
     #[test]
     fn each_line_about_a_watch_says_which_one() {
-        let text = written(Hclog, follow_nobody);
+        let text = written(LogFormat::Hclog, follow_nobody);
         let lines: Vec<_> = text.lines().filter(|line| line.contains(" hcat: ")).collect();
         assert!(lines.iter().any(|line| line.contains("[WARN]")), "{text}");
         for line in lines {
@@ -386,7 +394,7 @@ mod tests {
                 line.contains("kv_path=app/color") && line.contains("consul_operation=kv.get");
             assert!(line.contains("watch_key=") && (service || path), "{line}");
         }
-        let text = written(Json, follow_nobody);
+        let text = written(LogFormat::Json, follow_nobody);
         let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
         let lines: Vec<_> = lines.filter(|line| line["@module"] == "hcat").collect();
         assert!(lines.iter().any(|line| line["@level"] == "warn"), "{text}");
@@ -401,7 +409,7 @@ mod tests {
 
     #[test]
     fn json_has_one_object_on_each_line_and_keeps_types() {
-        let text = written(Json, || {
+        let text = written(LogFormat::Json, || {
             tracing::warn!(
                 target: "cts_tasks::api",
                 { task.name = "web", attempt = 3, retried = true, plan = "a\nb\"c" },

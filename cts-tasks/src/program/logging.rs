@@ -10,7 +10,7 @@ use tracing_subscriber::{
 };
 
 use crate::program::{
-    log_format::{Hclog, Json, SpanFields},
+    log_format::{LogFormat, SpanFields},
     syslog::Syslog,
 };
 
@@ -35,14 +35,12 @@ pub(crate) fn start(options: &LogOptions<'_>) -> Result<(), String> {
     let lines = fmt::layer().with_writer(std::io::stderr);
     let targets = targets(options.level, options.targets);
     layers.push(SpanFields.with_filter(targets.clone()).boxed());
-    layers.push(if options.json {
-        lines.event_format(Json).with_filter(targets.clone()).boxed()
-    } else {
-        lines.event_format(Hclog).with_filter(targets.clone()).boxed()
-    });
+    let format = if options.json { LogFormat::Json } else { LogFormat::Hclog };
+    layers.push(lines.event_format(format).with_filter(targets.clone()).boxed());
     if let Some(config) = options.syslog {
         let syslog = Syslog::open(config)?;
-        let lines = fmt::layer().with_ansi(false).event_format(Hclog).with_writer(syslog);
+        let lines =
+            fmt::layer().with_ansi(false).event_format(LogFormat::Hclog).with_writer(syslog);
         layers.push(lines.with_filter(targets).boxed());
     }
     tracing_subscriber::registry().with(layers).init();

@@ -121,7 +121,7 @@ mod tests {
     use tracing_subscriber::layer::SubscriberExt as _;
 
     use super::*;
-    use crate::program::log_format::Hclog;
+    use crate::program::log_format::LogFormat;
 
     fn config(facility: &str, name: &str) -> SyslogConfig {
         SyslogConfig { facility: facility.parse().unwrap(), name: name.to_owned() }
@@ -146,7 +146,8 @@ mod tests {
         let daemon = daemon(&path);
         let nowhere = folder.path().join("none");
         let syslog = Syslog::open_one_of(&[&nowhere, &path], &config("local2", "sync")).unwrap();
-        let layer = tracing_subscriber::fmt::layer().event_format(Hclog).with_writer(syslog);
+        let layer =
+            tracing_subscriber::fmt::layer().event_format(LogFormat::Hclog).with_writer(syslog);
         tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || {
             tracing::error!(target: "cts_tasks::engine", { plan = "a\nb" }, "sorry");
         });

@@ -7,7 +7,7 @@
 use consul_watch::{Client, Watcher, error_chain, query::HealthService};
 use futures::StreamExt;
 
-#[tokio::main]
+#[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let service = std::env::args().nth(1).ok_or("usage: watch-service NAME")?;
     let watcher = Watcher::new(Client::from_env()?);

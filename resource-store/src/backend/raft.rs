@@ -11,10 +11,10 @@
 //! | `config` | settings; `config::retired`: types without effect; `config::faults`: faults that tests ask for | all |
 //! | `log` | entries, vote and identity on the disk; `log::durable_index`: what of the log is there; `log::persisted`: what a snapshot has instead | network, reads, node |
 //! | `state_machine` | applies entries, in memory; `state_machine::snapshot`: snapshots as they are sent and stored; `state_machine::restore`: steps of a restore | network, node |
-//! | `network` | `channels`: connections and TLS; `append_stream`: streams of entries; `transport`: what the library sends; `server`: what it takes; `acknowledgements`: who followed the leader, since when; `snapshot_holds`: the log that nodes need which get a snapshot; `status`: errors on the way | reads, membership, node |
+//! | `network` | `channels`: connections; `certificates`: TLS, and whose certificate it is; `append_stream`: streams of entries; `transport`: what the library sends; `server`: what it takes; `acknowledgements`: who followed the leader, since when; `snapshot_holds`: the log that nodes need which get a snapshot; `status`: errors on the way | reads, membership, node |
 //! | `reads` | the read index; `reads::lease`: how long this node leads; `reads::batch`: reads that share a round | node |
 //! | `membership` | who belongs to the cluster; `change`: the leader's part; `client`: calls about it; `join`: how a node comes and finds out that it was removed | node |
-//! | `node` | ties them: proposes and forwards (`forward`), starts and stops (`lifecycle`), cuts the log off (`retention`), sends restores (`restore`), answers others (`service`) | `RaftBackend` |
+//! | `node` | ties them: proposes and forwards (`forward`), starts and stops (`lifecycle`), cuts the log off (`retention`), sends restores (`restore`), hands the leadership over (`transfer`), says how it is (`status`), makes and reads backups (`backup`), answers others (`service`) | `RaftBackend` |
 //!
 //! # A write
 //!
@@ -75,20 +75,21 @@ mod state_machine;
 mod tests;
 mod types;
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 #[cfg(any(test, feature = "testing"))]
 pub use config::{Faults, HeldDisk};
 pub use config::{PeerTls, RaftConfig, RetiredTypes, Start};
-pub use membership::Member;
+pub use membership::{Alarm, DiskLatency, Follower, Member, NodeStatus};
+pub use node::backup::{Backup, Founded, Remains};
 use tokio_util::sync::DropGuard;
 
 use self::{
     membership::client,
     network::channels::Channels,
     node::{
-        Change, Node,
+        Change, Node, backup,
         lifecycle::{self, Ended, Started},
         restore,
     },
@@ -189,6 +190,18 @@ impl RaftBackend {
         self.node.leadership.clone()
     }
 
+    /// Shows other certificates to other nodes from now on, where the node was started with
+    /// some. Connections are made again; calls under way go on. The name that certificates have
+    /// to have stays what it was.
+    ///
+    /// # Errors
+    ///
+    /// If a certificate or the key is malformed, they do not belong together, or the node was
+    /// started without TLS. What was there stays then.
+    pub fn replace_tls(&self, tls: &PeerTls) -> Result<()> {
+        self.node.replace_tls(tls)
+    }
+
     /// Waits until this node cannot go on, and gives why: a file failed or is
     /// damaged, or the node was removed from its cluster, which it finds out
     /// within about [`RaftConfig::patience`] where it can ask the others. Writes
@@ -266,6 +279,83 @@ impl RaftBackend {
     /// If that node does not answer.
     pub async fn members_at(address: &str, tls: Option<&PeerTls>) -> Result<Vec<Member>> {
         client::members_at(&Channels::new(tls), address).await
+    }
+
+    /// How the node at `address` is, of a cluster that this process is no part of.
+    ///
+    /// # Errors
+    ///
+    /// If it does not answer within two seconds.
+    pub async fn status_at(address: &str, tls: Option<&PeerTls>) -> Result<NodeStatus> {
+        client::status_at(&Channels::new(tls), address).await
+    }
+
+    /// Has another node lead a cluster, through the node at `address`: `to`, or else the one
+    /// that has the most of the log. Gives which one leads then. Changes and strong reads wait
+    /// meanwhile, about as long as the longer [`RaftConfig::election`] time; none fails for it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Inconsistent`] if it was not done within `patience`; another one if there is no
+    /// such node that votes.
+    pub async fn move_leader_at(
+        address: &str,
+        tls: Option<&PeerTls>,
+        to: Option<u64>,
+        patience: Duration,
+    ) -> Result<u64> {
+        let channels = Channels::new(tls);
+        client::move_leader_through(&channels, address, to.unwrap_or(0), patience).await
+    }
+
+    /// Writes all that a cluster holds to a file, through the node at `address`, while it runs:
+    /// everything that was acknowledged before this was called, as of one entry of the log. With
+    /// `stale` it is what that node holds, also without a majority. The file is there once it is
+    /// complete, readable by its owner only, and checked by its checksums when it is read.
+    ///
+    /// # Errors
+    ///
+    /// If the node does not answer or goes away, has no leader, or the file cannot be written.
+    pub async fn backup_at(
+        address: &str,
+        tls: Option<&PeerTls>,
+        stale: bool,
+        file: &Path,
+    ) -> Result<Backup> {
+        backup::save(&Channels::new(tls), address, stale, file).await
+    }
+
+    /// Founds a new cluster, with an id of its own, of one node and what a backup holds; the
+    /// node is started afterwards with [`Start::Resume`]. Resources keep their versions, and
+    /// later ones are larger.
+    ///
+    /// # Errors
+    ///
+    /// If the backup is damaged or incomplete, `config.data_dir` is not empty, or the node cannot
+    /// be started. The folder is then what it was.
+    pub async fn restore_backup(file: &Path, config: RaftConfig) -> Result<Founded> {
+        backup::restore_backup(file, config).await
+    }
+
+    /// Reads what a node is left with that is not running, of a cluster which has lost its
+    /// majority for good.
+    ///
+    /// # Errors
+    ///
+    /// If its files are damaged, or the node is running.
+    pub async fn remains(config: &RaftConfig) -> Result<Remains> {
+        backup::remains(config).await
+    }
+
+    /// Founds a new cluster, as [`Self::restore_backup`] does, with what a node is left with.
+    /// Writes that only other nodes had are lost, and ones that nobody acknowledged may have an
+    /// effect. The other nodes belong to the old cluster for ever.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::restore_backup`].
+    pub async fn recover(remains: &Remains, config: RaftConfig) -> Result<Founded> {
+        backup::found(Arc::clone(&remains.contents), config).await
     }
 
     /// Returns `true` if a read can be answered here; else the leader has to.

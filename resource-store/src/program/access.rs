@@ -6,7 +6,6 @@
 use std::{
     path::{Path, PathBuf},
     sync::{Arc, PoisonError, RwLock},
-    time::Duration,
 };
 
 use crate::{
@@ -21,12 +20,13 @@ use consul_watch::{BoxError, GoDuration};
 use secrecy::SecretString;
 use tokio_util::sync::CancellationToken;
 
-use super::consul_acl::ConsulAcl;
+use super::{
+    consul_acl::ConsulAcl,
+    files::{self, read, told},
+};
 
 /// Number of descriptors that are kept for other things than connections.
 const OTHER_DESCRIPTORS: usize = 128;
-/// Interval between two looks at the files.
-const LOOK: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Args)]
 pub(crate) struct AccessOptions {
@@ -141,18 +141,9 @@ impl AccessOptions {
         tokens: Option<Arc<Tokens>>,
         stop: CancellationToken,
     ) {
-        let mut shown = self.stamps();
-        let mut looks = tokio::time::interval(LOOK);
-        loop {
-            tokio::select! {
-                _ = looks.tick() => {}
-                () = stop.cancelled() => return,
-            }
-            let now = self.stamps();
-            if now == shown {
-                continue;
-            }
-            shown = now;
+        let named = [&self.cert, &self.key, &self.client_ca, &self.tokens];
+        let named = named.into_iter().flatten().cloned().collect();
+        let read_again = || {
             if let Some(handle) = &tls {
                 let replaced = self.read_tls().and_then(|tls| match tls {
                     Some(tls) => Ok(handle.replace(&tls)?),
@@ -163,33 +154,9 @@ impl AccessOptions {
             if let Some(tokens) = &tokens {
                 told("tokens", tokens.read_again());
             }
-        }
-    }
-
-    /// Gives time and length of each file, which tell a changed one.
-    fn stamps(&self) -> Vec<Option<(std::time::SystemTime, u64)>> {
-        let files = [&self.cert, &self.key, &self.client_ca, &self.tokens];
-        let stamp = |path: &Path| {
-            let metadata = std::fs::metadata(path).ok()?;
-            Some((metadata.modified().ok()?, metadata.len()))
         };
-        files.into_iter().map(|path| path.as_deref().and_then(stamp)).collect()
+        files::follow(named, stop, read_again).await;
     }
-}
-
-fn told(what: &str, replaced: Result<(), BoxError>) {
-    match replaced {
-        Ok(()) => tracing::info!("{what} were read again"),
-        Err(error) => tracing::error!(
-            error = &*error as &dyn std::error::Error,
-            "{what} cannot be used; what was read before stays in use"
-        ),
-    }
-}
-
-fn read(path: &Path) -> Result<String, BoxError> {
-    let text = std::fs::read_to_string(path);
-    Ok(text.map_err(|error| format!("{} cannot be read: {error}", path.display()))?)
 }
 
 /// The tokens of a file.

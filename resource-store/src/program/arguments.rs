@@ -9,8 +9,9 @@ use tracing_subscriber::filter::LevelFilter;
 
 use super::{
     access::AccessOptions,
+    cluster::{ClusterCommand, MembersOptions, RemoveMemberOptions},
     etcd::EtcdOptions,
-    raft::{MembersOptions, RaftOptions, RemoveMemberOptions},
+    raft::RaftOptions,
 };
 
 /// Serves resources over gRPC, and over HTTP under /api.
@@ -36,10 +37,14 @@ pub(crate) enum Command {
     /// Replaces what a store holds by the resources of an exported file
     ///
     /// Nothing is changed if the file is not sound and complete.
-    Import(ImportOptions),
-    /// Lists the nodes of a cluster
+    Import(Box<ImportOptions>),
+    /// Looks after a cluster: members, status, alarms, backup, restore and more
+    #[command(subcommand)]
+    Cluster(ClusterCommand),
+    /// Lists the nodes of a cluster; the same as cluster members
     Members(MembersOptions),
-    /// Removes a node from a cluster, before or after it is stopped
+    /// Removes a node from a cluster, before or after it is stopped; the same as
+    /// cluster remove
     RemoveMember(RemoveMemberOptions),
 }
 

@@ -1,21 +1,21 @@
 //! One node of a cluster: its options, and commands about the others.
 
-use std::{
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{path::PathBuf, time::Duration};
 
 use crate::backend::raft::{PeerTls, RaftBackend, RaftConfig, Start};
 use clap::Args;
 use consul_watch::BoxError;
 
-use super::arguments::StorageOptions;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    arguments::StorageOptions,
+    files::{self, read},
+};
 
 /// Time that a node which starts waits to have what the others have. It serves then
 /// anyway, because the others may come later.
 const CATCH_UP: Duration = Duration::from_secs(10);
-/// Time limit of another node's answer.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Default, Args)]
 pub(crate) struct RaftOptions {
@@ -35,6 +35,10 @@ pub(crate) struct RaftOptions {
     /// belong to one
     #[arg(long, value_name = "PEER_ADDRESS", requires = "raft")]
     pub(crate) join: Option<String>,
+    /// The dead node whose place it takes, as the command members shows it: that
+    /// is removed when this one may vote, and may have had the same address
+    #[arg(long, value_name = "NODE", requires = "join", value_parser = node_id)]
+    pub(crate) replaces: Option<u64>,
     /// The address at which other nodes reach this one, if it is another
     #[arg(long, value_name = "PEER_ADDRESS", requires = "raft")]
     pub(crate) advertise: Option<String>,
@@ -48,9 +52,14 @@ pub(crate) struct RaftOptions {
     pub(crate) raft_trailing_logs: Option<u64>,
     #[command(flatten)]
     pub(crate) tls: TlsOptions,
+    /// Listens for other nodes beyond this machine also without certificates:
+    /// whoever reaches the port can read and write everything
+    #[arg(long, requires = "raft", conflicts_with = "tls_cert")]
+    pub(crate) allow_plaintext: bool,
 }
 
-/// Certificates between nodes, all or none.
+/// Certificates between nodes, all or none. A server reads them again when the
+/// files change.
 #[derive(Debug, Default, Args)]
 #[expect(clippy::struct_field_names, reason = "the options have these names")]
 pub(crate) struct TlsOptions {
@@ -63,45 +72,45 @@ pub(crate) struct TlsOptions {
     /// The key of this node, in PEM
     #[arg(long, value_name = "FILE", requires_all = ["tls_ca", "tls_cert"])]
     pub(crate) tls_key: Option<PathBuf>,
-    /// The name in the certificates of the nodes, if it is not the host of
-    /// their addresses
+    /// The name that the certificates of all nodes and operators have to have;
+    /// without it, the host of the address of the node
     #[arg(long, value_name = "NAME", requires = "tls_ca")]
     pub(crate) tls_name: Option<String>,
 }
 
-#[derive(Debug, Args)]
-pub(crate) struct MembersOptions {
-    /// The address of any node for other nodes
-    pub(crate) peer: String,
-    #[command(flatten)]
-    pub(crate) tls: TlsOptions,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct RemoveMemberOptions {
-    /// The address of any node for other nodes
-    pub(crate) peer: String,
-    /// The node to remove, as the command members shows it
-    #[arg(value_parser = |text: &str| u64::from_str_radix(text, 16))]
-    pub(crate) node: u64,
-    #[command(flatten)]
-    pub(crate) tls: TlsOptions,
+/// Reads the id of a node as the commands show it.
+pub(super) fn node_id(text: &str) -> Result<u64, String> {
+    u64::from_str_radix(text, 16)
+        .map_err(|error| format!("{error}; an id is expected, as the command members shows it"))
 }
 
 impl TlsOptions {
-    fn read(&self) -> Result<Option<PeerTls>, BoxError> {
+    pub(super) fn read(&self) -> Result<Option<PeerTls>, BoxError> {
         let (Some(ca), Some(certificate), Some(key)) =
             (&self.tls_ca, &self.tls_cert, &self.tls_key)
         else {
             return Ok(None);
         };
-        let read = |path: &Path| {
-            let text = std::fs::read_to_string(path);
-            text.map_err(|error| format!("{} cannot be read: {error}", path.display()))
-        };
         let mut tls = PeerTls::new(read(ca)?, read(certificate)?, read(key)?.into());
         tls.server_name.clone_from(&self.tls_name);
         Ok(Some(tls))
+    }
+
+    /// Has a node show other certificates when the files change, until `stop`.
+    pub(crate) async fn follow(&self, node: &RaftBackend, stop: CancellationToken) {
+        let named = [&self.tls_ca, &self.tls_cert, &self.tls_key];
+        let named: Vec<_> = named.into_iter().flatten().cloned().collect();
+        if named.is_empty() {
+            return;
+        }
+        let read_again = || {
+            let replaced = self.read().and_then(|tls| match tls {
+                Some(tls) => Ok(node.replace_tls(&tls)?),
+                None => Ok(()),
+            });
+            files::told("certificates between nodes", replaced);
+        };
+        files::follow(named, stop, read_again).await;
     }
 }
 
@@ -116,6 +125,7 @@ impl RaftOptions {
         };
         let mut config = RaftConfig::new(data_dir, address);
         config.advertise.clone_from(&self.advertise);
+        config.replaces = self.replaces;
         if let Some(entries) = self.raft_snapshot_threshold {
             config.snapshot_after_entries = entries;
         }
@@ -123,6 +133,7 @@ impl RaftOptions {
             config.keep_entries = entries;
         }
         config.tls = self.tls.read()?;
+        config.allow_plaintext = self.allow_plaintext;
         let start = match &self.join {
             Some(other) => Start::Join(other.clone()),
             None if self.bootstrap => Start::Bootstrap,
@@ -134,36 +145,4 @@ impl RaftOptions {
         }
         Ok(Some(node))
     }
-}
-
-/// Lists the nodes of a cluster.
-#[expect(clippy::print_stdout, reason = "the answer to a command")]
-pub(crate) async fn members(options: &MembersOptions) -> Result<(), BoxError> {
-    let tls = options.tls.read()?;
-    let members = RaftBackend::members_at(&options.peer, tls.as_ref()).await?;
-    for member in &members {
-        let votes = if member.voter { "votes" } else { "joins" };
-        let leads = if member.leader { " leads" } else { "" };
-        let silent = member.silent.as_ref().map(|why| format!(" silent ({why})"));
-        let silent = silent.unwrap_or_default();
-        println!("{:016x} {} {votes}{leads}{silent}", member.id, member.address);
-    }
-    if !members.iter().any(|member| member.leader) {
-        println!("{} knows no leader", options.peer);
-    }
-    Ok(())
-}
-
-/// Removes a node from a cluster.
-#[expect(clippy::print_stdout, reason = "the answer to a command")]
-pub(crate) async fn remove_member(options: &RemoveMemberOptions) -> Result<(), BoxError> {
-    let tls = options.tls.read()?;
-    let members = RaftBackend::members_at(&options.peer, tls.as_ref()).await?;
-    if !members.iter().any(|member| member.id == options.node) {
-        let text = format!("the cluster of {} has no node {:016x}", options.peer, options.node);
-        return Err(text.into());
-    }
-    RaftBackend::remove_member_at(&options.peer, tls.as_ref(), options.node, PATIENCE).await?;
-    println!("{:016x} removed", options.node);
-    Ok(())
 }

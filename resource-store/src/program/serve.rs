@@ -57,6 +57,12 @@ async fn serve_over(
 
     let files = options.access.follow_files(server.tls_handle(), tokens, stop.child_token());
     let files = tokio::spawn(files);
+    let (node, tls, ends) = (storage.node(), options.raft.tls, stop.child_token());
+    let peer_files = tokio::spawn(async move {
+        if let Some(node) = node {
+            tls.follow(&node, ends).await;
+        }
+    });
     let mut manager = Manager::new(LocalClient::new(own));
     if let Some(leadership) = storage.leadership() {
         manager = manager.with_lease(leadership);
@@ -81,6 +87,7 @@ async fn serve_over(
     };
     stop.cancel();
     files.await?;
+    peer_files.await?;
     let Some(reason) = failed else { return Ok(controllers.await??) };
     // What else fails now, fails for the same reason.
     drop((serving.await, controllers.await));

@@ -60,6 +60,14 @@ impl Storage {
         }
     }
 
+    /// The node of a cluster that it is, if it is one.
+    pub(crate) fn node(&self) -> Option<RaftBackend> {
+        match self {
+            Self::Raft(backend) => Some(backend.clone()),
+            Self::Memory(_) | Self::Durable(_) | Self::Etcd(_) => None,
+        }
+    }
+
     pub(crate) fn backend(&self) -> Arc<dyn Backend> {
         match self {
             Self::Memory(backend) => Arc::new(backend.clone()),

@@ -42,7 +42,8 @@ impl TlsHandle {
     }
 }
 
-fn configuration(tls: &ServerTls) -> Result<rustls::ServerConfig, ServerError> {
+/// What a listener needs to speak TLS.
+pub(crate) fn configuration(tls: &ServerTls) -> Result<rustls::ServerConfig, ServerError> {
     let provider = Arc::new(aws_lc_rs::default_provider());
     let builder = rustls::ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()

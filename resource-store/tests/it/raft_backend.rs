@@ -8,6 +8,7 @@ mod growing;
 mod membership;
 mod restoring;
 mod secured;
+mod telemetry;
 
 use std::{sync::Arc, time::Duration};
 

@@ -18,7 +18,7 @@ use tokio::{
 use crate::{
     end_to_end::{firewall_task, instance},
     parts,
-    secured::{Authority, daemon},
+    secured::{daemon, mutual_daemon},
     sync::{PATIENCE, SyncProcess},
     world::{Transcript, operate, operate_with},
 };
@@ -154,6 +154,38 @@ async fn inputs_are_compared_with_what_was_applied() {
     assert_eq!(sync.end("-TERM").await.code(), Some(0), "{}", sync.log());
 }
 
+/// A cluster's store says after a restart what differs from what was applied before it.
+#[tokio::test]
+async fn inputs_are_compared_with_what_an_earlier_process_applied() {
+    let Some(consul) = parts::consul_and_terraform("look").await else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    put(&consul.client(), "web", 1).await;
+    let guarded = firewall_task(folder, "guarded", &["web"]);
+    let guarded = guarded.replacen("task {\n", "task {\n  require_approval = true\n", 1);
+    let cluster = "high_availability {\n  cluster {\n    name = \"one\"\n    storage \"consul\" {\n      \
+                   session_ttl = \"10s\"\n    }\n  }\n}\n";
+    let mut sync = SyncProcess::new(folder, &consul.address(), &format!("{cluster}{guarded}"));
+    sync.start();
+    sync.waits("guarded").await;
+    let approve = ["task", "approve", "-auto-approve", "guarded"];
+    ended(&operate(&sync, folder, &approve, "").await, 0);
+    assert_eq!(sync.end("-TERM").await.code(), Some(0), "{}", sync.log());
+
+    put(&consul.client(), "web", 2).await;
+    fs::remove_file(folder.join("sync.log")).unwrap();
+    sync.start();
+    sync.waits("guarded").await;
+    let inputs = operate(&sync, folder, &["task", "inputs", "guarded"], "").await;
+    assert_eq!(
+        ended(&inputs, 0),
+        "  service web: web-1 at 10.0.0.1:8001 on outside (passing)\n\
+         + service web: web-2 at 10.0.0.2:8002 on outside (passing)\n  \
+         Since the last apply: 1 added, 0 changed, 0 removed.\n"
+    );
+    assert_eq!(sync.end("-TERM").await.code(), Some(0), "{}", sync.log());
+}
+
 #[tokio::test]
 async fn a_task_is_followed_while_it_changes() {
     let Some(consul) = parts::consul_and_terraform("look").await else { return };
@@ -192,8 +224,21 @@ async fn a_task_is_followed_while_it_changes() {
     assert_eq!(sync.end("-TERM").await.code(), Some(0), "{}", sync.log());
 }
 
+/// Every command that changes something, about a task that there is not; `task create` is given
+/// one that the daemon refuses.
+const CHANGES: [&[&str]; 8] = [
+    &["task", "run", "none"],
+    &["task", "plan", "none"],
+    &["task", "approve", "-auto-approve", "none"],
+    &["task", "discard", "none"],
+    &["task", "enable", "-auto-approve", "none"],
+    &["task", "disable", "none"],
+    &["task", "delete", "-auto-approve", "none"],
+    &["task", "create", "-auto-approve", "-task-file=none.hcl"],
+];
+
 /// Every command that looks, about a task that there is not.
-const COMMANDS: [&[&str]; 5] = [
+const LOOKS: [&[&str]; 5] = [
     &["status"],
     &["task", "list"],
     &["task", "show", "none"],
@@ -201,19 +246,22 @@ const COMMANDS: [&[&str]; 5] = [
     &["task", "inputs", "none"],
 ];
 
+/// Writes the file of a task whose provider has no block of its alias.
+fn refused_task(folder: &Path) {
+    let task = firewall_task(folder, "refused", &["web"]);
+    let task = task.replacen("task {\n", "task {\n  providers = [\"aws.b\"]\n", 1);
+    fs::write(folder.join("none.hcl"), task).unwrap();
+}
+
 #[tokio::test]
-async fn every_look_takes_certificates() {
+async fn every_command_takes_certificates() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
-    let authority = Authority::new(folder);
-    authority.sign("server");
-    authority.sign("client");
-    let settings = "tls {\n  cert = \"server.pem\"\n  key = \"server.key\"\n  \
-                    verify_incoming = true\n  ca_cert = \"ca.pem\"\n}\n";
-    let (mut sync, _consul) = daemon(folder, settings).await;
+    refused_task(folder);
+    let (mut sync, _consul) = mutual_daemon(folder).await;
     let port = sync.address().unwrap().rsplit(':').next().unwrap().to_owned();
     let address = format!("-http-addr=https://localhost:{port}");
-    for command in COMMANDS {
+    for command in CHANGES.into_iter().chain(LOOKS) {
         let bare = [command, &[address.as_str(), "-ca-cert=ca.pem"]].concat();
         let refused = operate_with(folder, &bare, "", &[]).await;
         ended(&refused, 11);
@@ -222,6 +270,10 @@ async fn every_look_takes_certificates() {
         let full = [&bare[..], &["-client-cert=client.pem", "-client-key=client.key"]].concat();
         let reached = operate_with(folder, &full, "", &[]).await;
         match command.last() {
+            Some(&"-task-file=none.hcl") => {
+                ended(&reached, 11);
+                assert!(reached.complained.contains("400"), "{}", reached.complained);
+            }
             Some(&"none") => {
                 ended(&reached, 11);
                 assert!(reached.complained.contains("404"), "{}", reached.complained);
@@ -233,13 +285,14 @@ async fn every_look_takes_certificates() {
 }
 
 #[tokio::test]
-async fn every_look_wants_the_right_token() {
+async fn every_command_wants_the_right_token() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
+    refused_task(folder);
     fs::write(folder.join("token"), "pl4nted-t0ken\n").unwrap();
     fs::write(folder.join("wrong"), "wr0ng-t0ken\n").unwrap();
     let (mut sync, _consul) = daemon(folder, "api_token_file = \"token\"\n").await;
-    for command in COMMANDS {
+    for command in CHANGES.into_iter().chain(LOOKS) {
         for flags in [&[][..], &["-token-file=wrong"]] {
             let refused = operate(&sync, folder, &[command, flags].concat(), "").await;
             ended(&refused, 11);
@@ -248,7 +301,8 @@ async fn every_look_wants_the_right_token() {
         }
         let given = [command, &["-token-file=token"]].concat();
         let reached = operate(&sync, folder, &given, "").await;
-        ended(&reached, if command.last() == Some(&"none") { 11 } else { 0 });
+        let about_none = command.last().is_some_and(|last| last.contains("none"));
+        ended(&reached, if about_none { 11 } else { 0 });
         assert!(!reached.complained.contains("401"), "{}", reached.complained);
     }
     assert_eq!(sync.end("-TERM").await.code(), Some(0), "{}", sync.log());
@@ -257,13 +311,16 @@ async fn every_look_wants_the_right_token() {
 #[tokio::test]
 async fn no_daemon_is_told_with_what_to_do() {
     let folder = tempfile::tempdir().unwrap();
-    for command in COMMANDS {
+    refused_task(folder.path());
+    for command in CHANGES.into_iter().chain(LOOKS) {
         let nobody = [command, &["-http-addr=http://127.0.0.1:1"]].concat();
         let refused = operate_with(folder.path(), &nobody, "", &[]).await;
         ended(&refused, 11);
         let complained = refused.complained.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(complained.contains("Is the daemon running"), "{complained}");
-        assert!(refused.said.is_empty(), "{}", refused.said);
+        if LOOKS.contains(&command) {
+            assert!(refused.said.is_empty(), "{}", refused.said);
+        }
     }
 }
 

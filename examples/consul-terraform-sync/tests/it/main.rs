@@ -14,6 +14,7 @@ mod look;
 mod network;
 mod operator;
 mod parts;
+mod readme;
 mod reload;
 mod secured;
 mod shutdown;

@@ -67,6 +67,18 @@ pub(crate) async fn daemon(
     (sync, consul)
 }
 
+/// A daemon that shows `server.pem` and wants a certificate of its clients; `client.pem` is one.
+pub(crate) async fn mutual_daemon(
+    folder: &Path,
+) -> (SyncProcess, consul_watch::testing::ServedConsul) {
+    let authority = Authority::new(folder);
+    authority.sign("server");
+    authority.sign("client");
+    let settings = "tls {\n  cert = \"server.pem\"\n  key = \"server.key\"\n  \
+                    verify_incoming = true\n  ca_cert = \"ca.pem\"\n}\n";
+    daemon(folder, settings).await
+}
+
 /// Disables a task that there is not: a daemon that was reached says 404.
 async fn reach(sync: &SyncProcess, folder: &Path, scheme: &str, flags: &[&str]) -> String {
     let port = sync.address().unwrap().rsplit(':').next().unwrap().to_owned();
@@ -104,12 +116,7 @@ async fn a_daemon_with_tls_is_reached_by_who_trusts_it() {
 async fn a_daemon_that_verifies_its_clients_wants_a_certificate() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
-    let authority = Authority::new(folder);
-    authority.sign("server");
-    authority.sign("client");
-    let settings = "tls {\n  cert = \"server.pem\"\n  key = \"server.key\"\n  \
-                    verify_incoming = true\n  ca_cert = \"ca.pem\"\n}\n";
-    let (mut sync, _consul) = daemon(folder, settings).await;
+    let (mut sync, _consul) = mutual_daemon(folder).await;
     let told = reach(&sync, folder, "https", &["-ca-cert=ca.pem"]).await;
     assert!(told.contains("show a certificate with -client-cert"), "{told}");
     let flags = ["-ca-cert=ca.pem", "-client-cert=client.pem", "-client-key=client.key"];

@@ -61,7 +61,7 @@ impl Scene {
             Some(_) => suite.part("tofu", "all")?,
             None => suite.part("terraform", "all")?,
         };
-        let consul = suite.part("consul", "all")?;
+        let consul = suite.part_in_turn("consul", "all")?;
         let consul = Consul::start(&consul.path).await.unwrap();
         let tfc = TestTfc::builder().tool(tool.path).build();
         let served = tfc.serve().await.unwrap();

@@ -13,7 +13,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 /// A real Consul server whose sessions may be short, if there is one; if not,
 /// the report says that `case` did not run.
 pub(crate) async fn real_consul(suite: Suite, case: &str) -> Option<Consul> {
-    let part = suite.part("consul", case)?;
+    let part = suite.part_in_turn("consul", case)?;
     let settings = serde_json::json!({ "session_ttl_min": "1s" });
     Some(Consul::start_with(&part.path, settings).await.unwrap())
 }

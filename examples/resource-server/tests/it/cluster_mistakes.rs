@@ -12,11 +12,11 @@ use tokio::net::TcpListener;
 
 use crate::{resource_server::called, store_cluster::node::Node};
 
-fn free_address() -> String {
+pub(crate) fn free_address() -> String {
     format!("127.0.0.1:{}", free_port().unwrap())
 }
 
-async fn said(arguments: &[&str]) -> String {
+pub(crate) async fn said(arguments: &[&str]) -> String {
     let output = called(arguments).await;
     assert_eq!(output.status.code(), Some(1), "{arguments:?}");
     String::from_utf8(output.stderr).unwrap()
@@ -24,7 +24,7 @@ async fn said(arguments: &[&str]) -> String {
 
 /// A node that is not started yet, with its files in a folder, which has a log
 /// of that name, too.
-fn node(folder: &Path, name: &str) -> (Node, String, String) {
+pub(crate) fn node(folder: &Path, name: &str) -> (Node, String, String) {
     let (data, peer) = (folder.join(name).to_str().unwrap().to_owned(), free_address());
     let arguments = ["--data-dir", &data, "--raft", &peer].map(str::to_owned).to_vec();
     let server = env!("CARGO_BIN_EXE_resource-server");
@@ -32,7 +32,7 @@ fn node(folder: &Path, name: &str) -> (Node, String, String) {
     (Node::new(server, free_address(), arguments, log), data, peer)
 }
 
-async fn printed(arguments: &[&str]) -> String {
+pub(crate) async fn printed(arguments: &[&str]) -> String {
     let output = called(arguments).await;
     assert!(output.status.success(), "{arguments:?}: {output:?}");
     String::from_utf8(output.stdout).unwrap()

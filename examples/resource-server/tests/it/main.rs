@@ -3,8 +3,11 @@
 
 #[path = "../../../consul-terraform-sync/tests/it/clock.rs"]
 mod clock;
+mod cluster_disk_full;
+mod cluster_identity;
 mod cluster_import;
 mod cluster_mistakes;
+mod cluster_operation;
 mod durability;
 #[path = "../../../../resource-store/tests/it/etcd/server.rs"]
 mod etcd_server;

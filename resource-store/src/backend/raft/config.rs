@@ -36,9 +36,17 @@ pub struct RaftConfig {
     /// The address at which other nodes reach this one, if it is not the one it
     /// listens at.
     pub advertise: Option<String>,
+    /// The dead node whose place this one takes, if it joins: it is removed by the same change of
+    /// the membership that lets this one vote, and may have had the same address.
+    pub replaces: Option<u64>,
     /// Certificates for the connections between nodes; none by default, which
-    /// means plain text and that whoever reaches the port is trusted.
+    /// means plain text and that whoever reaches the port is trusted: then the
+    /// node listens at addresses of this machine only, unless `allow_plaintext`.
     pub tls: Option<PeerTls>,
+    /// Listens beyond this machine's own addresses also without certificates;
+    /// `false` by default. Whoever reaches the port can read and write
+    /// everything then.
+    pub allow_plaintext: bool,
     /// Interval at which the leader shows that it is there; 100 ms by default.
     pub heartbeat: Duration,
     /// After how long without a leader others want to become one: a random time
@@ -96,7 +104,9 @@ impl RaftConfig {
             data_dir: data_dir.into(),
             listen: listen.to_owned(),
             advertise: None,
+            replaces: None,
             tls: None,
+            allow_plaintext: false,
             heartbeat: Duration::from_millis(100),
             election: (Duration::from_millis(300), Duration::from_millis(600)),
             patience: Duration::from_secs(5),
@@ -161,15 +171,15 @@ fn is_unspecified(host: &str) -> bool {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct PeerTls {
-    /// The certificates that sign those of the nodes. Whoever has a certificate
-    /// that they signed is a node: sign nothing else with them.
+    /// The certificates that sign those of the nodes.
     pub ca_pem: String,
     /// The certificate of this node, followed by those between it and the root.
     pub certificate_pem: String,
     /// The key of this node.
     pub key_pem: SecretString,
-    /// The name in the certificates of the nodes, if it is not the host of
-    /// their addresses.
+    /// The name that the certificate of each node, and of each operator, has to
+    /// have. Without one, that of a node has to have the host of its address,
+    /// and that of an operator the host of any node.
     pub server_name: Option<String>,
 }
 

@@ -40,6 +40,7 @@ mod persisted;
 mod record;
 mod recovery;
 mod segment;
+mod sync_times;
 #[cfg(test)]
 mod tests;
 mod wal;
@@ -68,9 +69,10 @@ use self::{
     hard_state::HardState,
     record::{HEADER, Header},
     segment::Segment,
+    sync_times::SyncTimes,
     writer::{Done, Work, Writer},
 };
-pub(crate) use self::{durable_index::DurableIndex, persisted::Persisted};
+pub(crate) use self::{durable_index::DurableIndex, persisted::Persisted, sync_times::Summary};
 use super::{
     config::Faults,
     types::{Entry, EntryExt as _, LogId, NodeId, StorageError, Types, Vote},
@@ -224,6 +226,7 @@ impl Log {
             hard_state: Mutex::new(hard_state),
             failure: OnceLock::new(),
             disk_full: watch::Sender::new(!wal.has_spare()),
+            sync_times: SyncTimes::default(),
         });
         let writer = Writer::start(wal, Arc::clone(&thread), faults)?;
         let node = hard_state.node;
@@ -283,6 +286,11 @@ impl Log {
     /// segment that it has reserved is full, so whoever accepts writes has to stop before.
     pub(crate) fn disk_full(&self) -> watch::Receiver<bool> {
         self.shared.thread.disk_full.subscribe()
+    }
+
+    /// How long the disk takes.
+    pub(crate) fn sync_times(&self) -> Summary {
+        self.shared.thread.sync_times.summary()
     }
 
     /// Keeps entries from now on until the table has them on the disk.

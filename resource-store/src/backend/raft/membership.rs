@@ -2,14 +2,17 @@
 //!
 //! - [`change`]: adds, moves and removes nodes, as the leader;
 //! - [`client`]: asks other nodes for such changes, and who their members are;
+//! - [`node_status`]: how a node is, as operators see it;
 //! - [`join`]: a node comes to its cluster, and finds out that it was removed.
 
 mod change;
 pub(crate) mod client;
 pub(crate) mod join;
+mod node_status;
 
 use std::{collections::BTreeSet, sync::atomic::Ordering, time::Duration};
 
+pub use node_status::{Alarm, DiskLatency, Follower, NodeStatus};
 use tokio::sync::Mutex;
 
 use super::{
@@ -49,8 +52,10 @@ pub(crate) struct Members {
     write_timeout: Duration,
     patience: Duration,
     data_dir: std::path::PathBuf,
+    /// The dead node whose place this one takes; 0 if it takes none.
+    replaces: NodeId,
     /// Held while the leader changes the membership.
-    pub(super) changing: Mutex<()>,
+    pub(in crate::backend::raft) changing: Mutex<()>,
 }
 
 impl Members {
@@ -71,6 +76,7 @@ impl Members {
             write_timeout: config.write_timeout,
             patience: config.patience,
             data_dir: config.data_dir.clone(),
+            replaces: config.replaces.unwrap_or(0),
             changing: Mutex::default(),
         }
     }
@@ -119,7 +125,7 @@ impl Members {
     }
 
     /// The leader, if it is another node.
-    fn another_leader(&self) -> Result<Option<peer::Node>> {
+    pub(crate) fn another_leader(&self) -> Result<Option<peer::Node>> {
         match leader_of(&self.raft) {
             Some((id, _)) if id == self.id() => Ok(None),
             Some((id, peer)) => Ok(Some(proto::from_node(id, &peer))),

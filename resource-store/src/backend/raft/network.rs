@@ -1,6 +1,7 @@
 //! Calls between nodes.
 //!
-//! - [`channels`]: connections, and TLS;
+//! - [`channels`]: connections to other nodes;
+//! - [`certificates`]: TLS of those that others make, and whose certificate it is;
 //! - [`append_stream`]: streams of entries and of messages without entries;
 //! - [`transport`]: sends what the consensus library asks for;
 //! - [`server`]: takes what the transport of another node sends;
@@ -10,6 +11,7 @@
 
 pub(crate) mod acknowledgements;
 pub(crate) mod append_stream;
+pub(crate) mod certificates;
 pub(crate) mod channels;
 pub(crate) mod server;
 pub(crate) mod snapshot_holds;
@@ -20,7 +22,7 @@ use std::{
     collections::HashSet,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -60,6 +62,9 @@ pub(crate) struct Network {
     pub(crate) faults: Faults,
     /// Entries that must not be cut off the log.
     pub(crate) holds: SnapshotHolds,
+    /// Set while another node is to lead: this one shows nothing any more, so that the promise
+    /// of the others to elect nobody else ends.
+    pub(crate) silent: Arc<AtomicBool>,
     /// Nodes that were reported as out of reach.
     pub(crate) lost: Arc<Mutex<HashSet<NodeId>>>,
 }
@@ -73,6 +78,11 @@ pub(crate) struct Timing {
     pub(crate) disk: Duration,
 }
 
+/// Another node is to lead.
+#[derive(Debug, Clone, Copy, thiserror::Error)]
+#[error("the leadership is on its way to another node")]
+struct Moves;
+
 /// The own disk does not go on, so another node should lead.
 #[derive(Debug, Clone, Copy, thiserror::Error)]
 #[error("the disk of this node hangs")]
@@ -81,8 +91,10 @@ struct DiskHangs;
 impl Network {
     /// Returns an error if nothing is to be sent as a leader any more, so that
     /// other nodes elect another one.
-    fn check_disk(&self) -> Result<(), Unreachable> {
-        if self.durable.hangs(self.timing.disk) {
+    fn check_leads(&self) -> Result<(), Unreachable> {
+        if self.silent.load(Ordering::Acquire) {
+            Err(Unreachable::new(&Moves))
+        } else if self.durable.hangs(self.timing.disk) {
             Err(Unreachable::new(&DiskHangs))
         } else {
             Ok(())
@@ -94,7 +106,7 @@ impl Network {
         address: &str,
         message: peer::AppendRequest,
     ) -> Result<AppendAnswer, Failure> {
-        self.check_disk()?;
+        self.check_leads()?;
         append(&self.streams, address, message).await
     }
 

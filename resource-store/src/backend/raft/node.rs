@@ -2,25 +2,34 @@
 //! membership together.
 //!
 //! - [`lifecycle`]: starts and stops a node, and watches over it;
+//! - [`backup`]: backups, and new clusters from them or from a node that is left;
 //! - [`forward`]: calls of a node to the leader;
 //! - [`pending`]: bounds the changes under way;
 //! - [`slow_disk`]: lets through what a majority has while the own disk is slow;
 //! - [`restore`]: sends a restore through the log;
 //! - [`retention`]: takes snapshots, and cuts the log off;
+//! - [`status`]: how a node is, for operators and as metrics;
+//! - [`transfer`]: hands the leadership over;
 //! - [`service`]: what a node answers to other nodes.
 
-mod forward;
+pub(super) mod backup;
+pub(super) mod forward;
 pub(super) mod lifecycle;
 pub(super) mod pending;
 pub(super) mod restore;
 mod retention;
 mod service;
 mod slow_disk;
+mod status;
+mod transfer;
 
 use std::{
     fmt,
     future::Future,
-    sync::{Arc, atomic::Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -30,10 +39,10 @@ use tokio::{sync::watch, time::Instant};
 
 use self::pending::Pending;
 use super::{
-    config::RaftConfig,
+    config::{PeerTls, RaftConfig},
     log::Log,
     membership::Members,
-    network::{Network, channels::Channels, server::RaftServer},
+    network::{Network, certificates::Certificates, channels::Channels, server::RaftServer},
     reads::{Reads, batch::ReadBatch},
     state_machine::StateMachine,
     types::{Content, NodeId, Outcome, Peer, Proposal, Raft, Refused, inconsistent, leader_of},
@@ -69,7 +78,11 @@ pub(crate) struct Node {
     pub(crate) pending: Pending,
     /// Connections for forwarded calls, which close with each change of leader.
     pub(crate) forwarding: Channels,
+    /// What is shown to those who connect; none without TLS.
+    pub(crate) certificates: Option<Certificates>,
     pub(crate) leadership: Leadership,
+    /// Set while another node is to lead: changes wait.
+    moves: AtomicBool,
     /// Why the node cannot go on.
     pub(crate) failure: watch::Sender<Option<String>>,
 }
@@ -154,6 +167,18 @@ impl Node {
     /// Returns the node's id.
     pub(crate) fn id(&self) -> NodeId {
         self.network.node
+    }
+
+    /// Shows other certificates from now on, to those who connect and to those it connects to.
+    pub(crate) fn replace_tls(&self, tls: &PeerTls) -> Result<()> {
+        let Some(certificates) = &self.certificates else {
+            return Err(Error::failed("replace certificates", "the node was started without TLS"));
+        };
+        certificates.replace(tls)?;
+        self.network.channels.replace_tls(tls);
+        self.network.streams.close_all();
+        self.forwarding.replace_tls(tls);
+        Ok(())
     }
 
     fn deadline(&self) -> Instant {
@@ -259,6 +284,12 @@ impl Node {
     /// Proposes a change, as the leader, and waits for its end.
     async fn propose(&self, content: Content) -> Result<Outcome, Failure> {
         let room = self.pending.take(content.len())?;
+        // After it counts as under way, or a handover would not wait for it.
+        if self.moves.load(Ordering::SeqCst) {
+            return Err(Failure::NotDone(
+                "the leadership is on its way to another node".to_owned(),
+            ));
+        }
         if *self.log.disk_full().borrow() {
             return Err(Failure::Failed(disk_full(&self.config)));
         }
@@ -279,6 +310,8 @@ impl Node {
             }
             Err(_too_long) => return Err(outcome_unknown("no majority confirmed it in time")),
         };
+        let outcome = if written.is_ok() { "committed" } else { "failed" };
+        metrics::counter!("resource_store_raft_proposals_total", "outcome" => outcome).increment(1);
         match written {
             Ok(response) => Ok(response.data),
             Err(_) if entered.load(Ordering::Acquire) => {

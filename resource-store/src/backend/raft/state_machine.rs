@@ -18,7 +18,7 @@
 mod apply;
 pub(crate) mod restore;
 pub(crate) mod snapshot;
-mod snapshot_file;
+pub(crate) mod snapshot_file;
 
 use std::{
     path::Path,
@@ -181,6 +181,11 @@ impl StateMachine {
         blocking(move || shared.file.ready()).await
     }
 
+    /// How large the newest snapshot on the disk is, in bytes.
+    pub(crate) fn snapshot_bytes(&self) -> u64 {
+        self.shared.since.snapshot_bytes.load(Ordering::Relaxed)
+    }
+
     /// By how much versions are larger than the index of their entry, now.
     pub(crate) fn version_offset(&self) -> u64 {
         self.shared.current.load().version_offset
@@ -320,6 +325,8 @@ impl Shared {
     /// Brings a snapshot to the disk. Blocks.
     fn write(&self, contents: &Arc<Contents>) -> Result<()> {
         let bytes = self.file.write(contents)?;
+        #[expect(clippy::cast_precision_loss, reason = "a histogram need not be that exact")]
+        metrics::histogram!("resource_store_raft_snapshot_bytes").record(bytes as f64);
         self.since.snapshot_bytes.store(bytes, Ordering::Relaxed);
         self.persisted.reached(contents.end());
         Ok(())

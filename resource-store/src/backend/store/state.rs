@@ -115,6 +115,12 @@ impl State {
     }
 
     /// All resources, in the order of the keys.
+    /// How many there are.
+    #[cfg(feature = "raft")]
+    pub(crate) fn len(&self) -> usize {
+        self.resources.len()
+    }
+
     pub(crate) fn resources(&self) -> OrdMap<Key, Arc<Resource>> {
         self.resources.clone()
     }

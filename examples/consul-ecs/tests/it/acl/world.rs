@@ -56,7 +56,7 @@ pub(super) struct World {
 impl World {
     /// On the real parts; `None` when one is missing, which is reported.
     pub(super) async fn start(case: &str, seed: u64) -> Option<Self> {
-        let consul = SUITE.part("consul", case)?;
+        let consul = SUITE.part_in_turn("consul", case)?;
         Self::start_on(&consul, case, seed).await
     }
 

@@ -81,7 +81,7 @@ impl Site {
     pub(super) async fn new(case: &str, wrapper: Wrapper) -> Option<Self> {
         let tool = if find("terraform").is_some() { "terraform" } else { "tofu" };
         let tool = SUITE.part(tool, case)?;
-        let part = SUITE.part("consul", case)?;
+        let part = SUITE.part_in_turn("consul", case)?;
         let folder = tempfile::tempdir().unwrap();
         let place = folder.path().canonicalize().unwrap();
         let clocks = Clocks::find(SUITE, case, &place)?;

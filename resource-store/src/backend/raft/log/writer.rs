@@ -11,7 +11,10 @@ use std::{
 };
 
 use openraft::storage::LogFlushed;
-use tokio::sync::{oneshot, watch};
+use tokio::{
+    sync::{oneshot, watch},
+    time::Instant,
+};
 
 use super::{
     cache::Cache,
@@ -19,6 +22,7 @@ use super::{
     error::LogError,
     hard_state::HardState,
     record::{self, Kind},
+    sync_times::SyncTimes,
     wal::{SPARE_RETRY, Wal},
 };
 use crate::backend::{
@@ -72,6 +76,7 @@ pub(super) struct Shared {
     pub(super) failure: OnceLock<String>,
     /// `true` while the disk has no room for another segment.
     pub(super) disk_full: watch::Sender<bool>,
+    pub(super) sync_times: SyncTimes,
 }
 
 impl Shared {
@@ -221,6 +226,7 @@ impl Thread {
     fn finish(&mut self) {
         let mut batch = std::mem::take(&mut self.batch);
         self.shared.durable.writes(true);
+        let begun = Instant::now();
         self.faults.disk();
         let result = match self.shared.stopped(&self.wal.folder()) {
             Some(stopped) => Err(stopped),
@@ -228,6 +234,7 @@ impl Thread {
         };
         self.batch.closing = batch.closing.take();
         self.shared.durable.writes(false);
+        self.shared.sync_times.record(begun.elapsed());
         match &result {
             Ok(()) => {
                 if let Some(last) = batch.last {

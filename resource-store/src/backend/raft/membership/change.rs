@@ -9,7 +9,7 @@ use openraft::{
 };
 use tokio::time::timeout;
 
-use super::{Member, Members};
+use super::{Member, Members, client::ask_members};
 use crate::{
     backend::{
         Error, Result,
@@ -82,6 +82,7 @@ impl Members {
         &self,
         joiner: peer::Node,
         is_member: bool,
+        replaces: NodeId,
     ) -> Result<peer::JoinResponse> {
         if let Some(leader) = self.another_leader()? {
             return Ok(peer::JoinResponse { cluster: 0, leader: Some(leader) });
@@ -99,13 +100,20 @@ impl Members {
                 joiner.id
             ));
         }
-        let here = |member: &&Member| member.address == joiner.address;
+        let replaced = members.iter().find(|member| member.id == replaces);
+        if known.is_none()
+            && let Some(replaced) = replaced
+        {
+            self.is_dead(replaced).await?;
+        }
+        let here = |member: &&Member| member.address == joiner.address && member.id != replaces;
         if known.is_none()
             && let Some(other) = members.iter().find(here)
         {
             // Of two nodes at one address one is lost, and would count as a voter.
             return refused(format!(
-                "node {:016x} of this cluster has the address {}: if it is no more, remove it first",
+                "node {:016x} of this cluster has the address {}: if it is no more, remove it, or \
+                 take its place with --replaces",
                 other.id, other.address
             ));
         }
@@ -132,10 +140,49 @@ impl Members {
                 }
                 return Ok(peer::JoinResponse { cluster: 0, leader: None });
             }
-            self.change(ChangeMembers::AddVoterIds([joiner.id].into()), true).await?;
+            self.let_vote(joiner.id, &members, replaced).await?;
         }
         let cluster = self.network.cluster.load(Ordering::Acquire);
         Ok(peer::JoinResponse { cluster, leader: None })
+    }
+
+    /// Refuses to give the place of a node away that is there.
+    async fn is_dead(&self, replaced: &Member) -> Result<()> {
+        let Member { id, address, .. } = replaced;
+        let route = self.network.route(*id);
+        let refused = |text: String| Err(Error::failed("replace", text));
+        if *id == self.id() {
+            return refused(format!("node {id:016x} leads the cluster"));
+        }
+        match ask_members(&self.network.channels, address, route).await {
+            Ok(_) => refused(format!(
+                "node {id:016x} still answers at {address}; stop it first, so that its place can \
+                 be given to another"
+            )),
+            Err(_) => Ok(()),
+        }
+    }
+
+    /// Lets a node vote, and removes the one whose place it takes by the same change: the
+    /// majority never counts both.
+    async fn let_vote(
+        &self,
+        joiner: NodeId,
+        members: &[Member],
+        replaced: Option<&Member>,
+    ) -> Result<()> {
+        let Some(replaced) = replaced else {
+            return self.change(ChangeMembers::AddVoterIds([joiner].into()), true).await;
+        };
+        let voters = members.iter().filter(|member| member.voter && member.id != replaced.id);
+        let voters = voters.map(|member| member.id).chain([joiner]).collect();
+        self.change(ChangeMembers::ReplaceAllVoters(voters), false).await?;
+        if !replaced.voter {
+            self.change(ChangeMembers::RemoveNodes([replaced.id].into()), false).await?;
+        }
+        let (id, place) = (format!("{joiner:016x}"), format!("{:016x}", replaced.id));
+        tracing::info!(node = id, replaced = place, "a node has taken the place of another");
+        Ok(())
     }
 
     async fn caught_up(&self, joiner: NodeId) -> bool {

@@ -1,12 +1,16 @@
 //! Calls to other nodes about who belongs to the cluster.
 
-use std::{future::Future, time::Duration};
+use std::{
+    future::Future,
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
 
 use futures::future::join_all;
 use tokio::time::{Instant, timeout};
 use tonic::Status;
 
-use super::{Member, Members};
+use super::{Member, Members, NodeStatus};
 use crate::{
     backend::{
         Error, Result,
@@ -91,6 +95,7 @@ pub(crate) async fn join(members: &Members, through: &[String], is_member: bool)
             route: Some(members.network.route(0)),
             node: Some(peer::Node { id: members.id(), address: members.address.clone() }),
             member: is_member,
+            replaces: members.replaces,
         };
         let channel = match members.network.channels.to(&address) {
             Ok(channel) => channel,
@@ -180,4 +185,50 @@ pub(crate) async fn members_at(channels: &Channels, address: &str) -> Result<Vec
         Member { id, address, voter: member.voter, leader: member.leader, silent }
     };
     Ok(join_all(members.into_iter().map(member)).await)
+}
+
+/// How the node at an address is.
+pub(crate) async fn status_at(channels: &Channels, address: &str) -> Result<NodeStatus> {
+    let silent = |reason: String| inconsistent(format!("{address} does not answer: {reason}"));
+    let channel = channels.to(address).map_err(|e| silent(error_chain(&e)))?;
+    let request = peer::StatusRequest { route: Some(peer::Route::default()) };
+    match timeout(ANSWER, channels::peer_client(channel).status(request)).await {
+        Ok(Ok(answer)) => Ok(answer.into_inner().into()),
+        Ok(Err(status)) => Err(silent(channels::reason(&status))),
+        Err(_too_long) => Err(silent(format!("no answer within {} s", ANSWER.as_secs()))),
+    }
+}
+
+/// Has another node lead, through any node. Gives which one leads then.
+pub(crate) async fn move_leader_through(
+    channels: &Channels,
+    address: &str,
+    to: NodeId,
+    patience: Duration,
+) -> Result<NodeId> {
+    let moved = AtomicU64::new(0);
+    ask(&[address.to_owned()], patience, |address| {
+        let moved = &moved;
+        async move {
+            let request = peer::MoveLeaderRequest { route: Some(peer::Route::default()), to };
+            let channel = match channels.to(&address) {
+                Ok(channel) => channel,
+                Err(error) => return Answer::Again(error_chain(&error)),
+            };
+            match channels::peer_client(channel).move_leader(request).await {
+                Ok(answer) => match answer.into_inner() {
+                    peer::MoveLeaderResponse { ask: Some(leader), .. } => {
+                        Answer::Ask(leader.address)
+                    }
+                    peer::MoveLeaderResponse { ask: None, leader } => {
+                        moved.store(leader, Ordering::Release);
+                        Answer::Done
+                    }
+                },
+                Err(status) => answer_of(&status),
+            }
+        }
+    })
+    .await?;
+    Ok(moved.into_inner())
 }

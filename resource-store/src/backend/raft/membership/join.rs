@@ -81,7 +81,7 @@ async fn announce(members: Arc<Members>) {
 async fn announce_once(members: &Members) -> Result<()> {
     // If it leads, it cannot call itself where nobody finds it yet.
     let own = proto::from_node(members.id(), &Peer { address: members.address.clone() });
-    let here = members.add(own, true).await;
+    let here = members.add(own, true, 0).await;
     if !matches!(here, Ok(peer::JoinResponse { cluster: 1.., .. })) {
         let others = members.known().into_iter().filter(|member| member.id != members.id());
         let others: Vec<_> = others.map(|member| member.address).collect();

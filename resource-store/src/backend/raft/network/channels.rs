@@ -6,12 +6,10 @@ use std::{
     time::Duration,
 };
 
-use secrecy::ExposeSecret as _;
+use arc_swap::ArcSwapOption;
 use tonic::{
     Code, Status,
-    transport::{
-        Certificate, Channel, ClientTlsConfig, Endpoint, Identity, Server, ServerTlsConfig,
-    },
+    transport::{Channel, ClientTlsConfig, Endpoint, Server},
 };
 
 use crate::{
@@ -43,14 +41,21 @@ const ALL_WINDOWS: u32 = 4 * WINDOW;
 /// Connections to other nodes, one for each address. A clone shares them.
 #[derive(Debug, Clone)]
 pub(crate) struct Channels {
-    tls: Option<Arc<ClientTlsConfig>>,
+    tls: Arc<ArcSwapOption<ClientTlsConfig>>,
     open: Arc<Mutex<HashMap<String, Channel>>>,
 }
 
 impl Channels {
     pub(crate) fn new(tls: Option<&PeerTls>) -> Self {
-        let tls = tls.map(tls_of).map(Arc::new);
+        let tls = Arc::new(ArcSwapOption::from(tls.map(tls_of).map(Arc::new)));
         Self { tls, open: Arc::default() }
+    }
+
+    /// Shows other certificates from now on, and closes the connections that there are, once
+    /// their calls are over: they would show the old ones when they are made again.
+    pub(crate) fn replace_tls(&self, tls: &PeerTls) {
+        self.tls.store(Some(Arc::new(tls_of(tls))));
+        self.close_all();
     }
 
     /// The connection to an address, made when it is first used, and again when
@@ -59,7 +64,8 @@ impl Channels {
         if let Some(channel) = lock(&self.open).get(address) {
             return Ok(channel.clone());
         }
-        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        let tls = self.tls.load_full();
+        let scheme = if tls.is_some() { "https" } else { "http" };
         let mut endpoint = Endpoint::from_shared(format!("{scheme}://{address}"))?
             .connect_timeout(CONNECT_TIMEOUT)
             .tcp_nodelay(true)
@@ -72,8 +78,8 @@ impl Channels {
             .keep_alive_while_idle(true)
             .initial_stream_window_size(WINDOW)
             .initial_connection_window_size(ALL_WINDOWS);
-        if let Some(tls) = &self.tls {
-            endpoint = endpoint.tls_config(ClientTlsConfig::clone(tls))?;
+        if let Some(tls) = tls {
+            endpoint = endpoint.tls_config(ClientTlsConfig::clone(&tls))?;
         }
         let channel = endpoint.connect_lazy();
         lock(&self.open).insert(address.to_owned(), channel.clone());
@@ -118,7 +124,8 @@ pub(crate) fn reason(status: &Status) -> String {
 /// Returns `true` if another node itself said that it will not do what it was
 /// asked.
 pub(crate) fn is_final(status: &Status) -> bool {
-    status.code() == Code::Internal && std::error::Error::source(status).is_none()
+    matches!(status.code(), Code::Internal | Code::PermissionDenied)
+        && std::error::Error::source(status).is_none()
 }
 
 fn tls_of(tls: &PeerTls) -> ClientTlsConfig {
@@ -132,10 +139,4 @@ pub(crate) fn server() -> Server {
         .initial_stream_window_size(WINDOW)
         .initial_connection_window_size(ALL_WINDOWS)
         .http2_keepalive_interval(Some(SERVER_KEEPALIVE))
-}
-
-pub(crate) fn server_tls(tls: &PeerTls) -> ServerTlsConfig {
-    ServerTlsConfig::new()
-        .identity(Identity::from_pem(&tls.certificate_pem, tls.key_pem.expose_secret()))
-        .client_ca_root(Certificate::from_pem(&tls.ca_pem))
 }

@@ -1,24 +1,33 @@
 //! Takes what the transport of another node sends: entries, votes, snapshots.
 
-use std::sync::{Arc, atomic::Ordering};
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
 
 use futures::{Stream, StreamExt as _};
-use openraft::{RaftLogReader as _, raft::AppendEntriesResponse};
+use openraft::{EntryPayload, RaftLogReader as _, raft::AppendEntriesResponse};
 use tokio::sync::Mutex;
 use tonic::{Status, Streaming};
 
-use super::{Network, append_stream::MOST_UNANSWERED, status::to_status};
+use super::{
+    Network,
+    append_stream::MOST_UNANSWERED,
+    certificates::{Shown, host, is_for},
+    status::to_status,
+};
 use crate::{
     backend::{
         Error,
         raft::{
+            config::PeerTls,
             log::Log,
             state_machine::{
                 StateMachine,
                 snapshot::{Assembly, BadSnapshot},
             },
             types::{
-                Raft, Snapshot, SnapshotMeta, Types, Vote,
+                Entry, NodeId, Raft, Snapshot, SnapshotMeta, Types, Vote,
                 proto::{self, Malformed},
             },
         },
@@ -35,6 +44,29 @@ pub(crate) enum Caller {
     Node,
     /// Also who does not say which cluster is meant.
     Anyone,
+    /// A node that may belong to no cluster yet.
+    Joiner,
+}
+
+/// Which name the certificate of a caller has to have.
+#[derive(Debug, Clone)]
+pub(crate) enum Names {
+    /// None: there is no TLS.
+    None,
+    /// This one.
+    One(Arc<str>),
+    /// The host of the node.
+    Hosts,
+}
+
+impl Names {
+    pub(crate) fn of(tls: Option<&PeerTls>) -> Self {
+        match tls.map(|tls| &tls.server_name) {
+            None => Self::None,
+            Some(Some(name)) => Self::One(name.as_str().into()),
+            Some(None) => Self::Hosts,
+        }
+    }
 }
 
 /// Answers what the consensus library of other nodes asks.
@@ -44,6 +76,7 @@ pub(crate) struct RaftServer {
     log: Log,
     state_machine: StateMachine,
     raft: Raft,
+    names: Names,
     /// Held while a snapshot comes in.
     receiving: Arc<Mutex<()>>,
 }
@@ -63,16 +96,88 @@ pub(crate) fn status(error: Error) -> Status {
 }
 
 impl RaftServer {
-    pub(crate) fn new(network: Network, log: Log, state_machine: StateMachine, raft: Raft) -> Self {
-        Self { network, log, state_machine, raft, receiving: Arc::default() }
+    pub(crate) fn new(
+        network: Network,
+        log: Log,
+        state_machine: StateMachine,
+        raft: Raft,
+        names: Names,
+    ) -> Self {
+        Self { network, log, state_machine, raft, names, receiving: Arc::default() }
     }
 
-    /// Refuses what is for another node or cluster.
+    /// Refuses a caller whose certificate is not that of the node that it says it is; 0 is an
+    /// operator, who has a certificate of any node.
+    ///
+    /// Without a name for all, nothing can be said of a node that this one does not know: it
+    /// may have joined while this one was behind.
+    fn check_name(&self, from: NodeId, shown: &Shown) -> Result<(), Status> {
+        let shown = shown.as_ref().map_or(&[][..], |shown| shown.as_slice());
+        let refused = |whose: String, name: &str| {
+            let text = format!(
+                "the certificate that {whose} shows has not the name {name}; give it one that has"
+            );
+            Err(Status::permission_denied(text))
+        };
+        let whose =
+            || if from == 0 { "the caller".to_owned() } else { format!("node {from:016x}") };
+        match &self.names {
+            Names::None => Ok(()),
+            Names::One(name) if is_for(shown, name) => Ok(()),
+            Names::One(name) => refused(whose(), name),
+            Names::Hosts => {
+                let metrics = self.raft.metrics();
+                let metrics = metrics.borrow();
+                let membership = metrics.membership_config.membership();
+                if from != 0 {
+                    return match membership.get_node(&from) {
+                        Some(peer) if !is_for(shown, host(&peer.address)) => {
+                            refused(whose(), host(&peer.address))
+                        }
+                        Some(_) | None => Ok(()),
+                    };
+                }
+                let mut nodes = membership.nodes().peekable();
+                if nodes.peek().is_none()
+                    || nodes.any(|(_, peer)| is_for(shown, host(&peer.address)))
+                {
+                    return Ok(());
+                }
+                refused(whose(), "of any node of the cluster")
+            }
+        }
+    }
+
+    /// Refuses a node to join whose certificate is not for the address where it says it is.
+    pub(crate) fn check_joiner(&self, address: &str, shown: &Shown) -> Result<(), Status> {
+        let shown = shown.as_ref().map_or(&[][..], |shown| shown.as_slice());
+        if matches!(self.names, Names::Hosts) && !is_for(shown, host(address)) {
+            let text = format!(
+                "the node at {address} shows a certificate that has not the name {}; give it one \
+                 that has, or a name for all nodes (--tls-name)",
+                host(address)
+            );
+            return Err(Status::permission_denied(text));
+        }
+        Ok(())
+    }
+
+    /// Refuses what is for another node or cluster, or not from whom it says.
     pub(crate) async fn check(
         &self,
         route: Option<&peer::Route>,
         from: Caller,
+        shown: &Shown,
     ) -> Result<(), Status> {
+        // A node that joins is not known yet, and is checked by its address.
+        if from != Caller::Joiner {
+            self.check_name(route.map_or(0, |route| route.from), shown)?;
+        }
+        self.check_route(route, from).await
+    }
+
+    /// Refuses what is for another node or cluster.
+    async fn check_route(&self, route: Option<&peer::Route>, from: Caller) -> Result<(), Status> {
         let route = route.ok_or_else(|| malformed(Malformed("no route")))?;
         if route.to != 0 && route.to != self.network.node {
             let text = format!("this is node {:x}, not {:x}", self.network.node, route.to);
@@ -84,7 +189,7 @@ impl RaftServer {
             .map_err(|cut| Status::unavailable(cut.to_string()))?;
         let mine = self.network.cluster.load(Ordering::Acquire);
         match (mine, route.cluster) {
-            (_, 0) if from == Caller::Anyone => Ok(()),
+            (_, 0) if matches!(from, Caller::Anyone | Caller::Joiner) => Ok(()),
             (0, cluster) if from == Caller::Leader && cluster != 0 => {
                 self.network.adopt_cluster(&self.log, cluster).await.map_err(status)
             }
@@ -127,10 +232,23 @@ impl RaftServer {
     async fn take_entries(
         &self,
         request: peer::AppendRequest,
+        shown: &Shown,
+        known: &AtomicU64,
     ) -> Result<append_response::Result, Status> {
-        self.check(request.route.as_ref(), Caller::Leader).await?;
+        let from = request.route.map_or(0, |route| route.from);
+        // Once for each stream, not for each message.
+        if from == 0 || known.load(Ordering::Relaxed) != from {
+            self.check_name(from, shown)?;
+            known.store(from, Ordering::Relaxed);
+        }
+        self.check_route(request.route.as_ref(), Caller::Leader).await?;
         let request = proto::append(request).map_err(malformed)?;
         self.check_history(&request).await?;
+        let changes = |entry: &Entry| matches!(entry.payload, EntryPayload::Normal(_));
+        if *self.log.disk_full().borrow() && request.entries.iter().any(changes) {
+            // What room the log has left is for votes and members; the leader asks again.
+            return Err(Status::resource_exhausted("there is no room left on its disk"));
+        }
         let upto = request.entries.last().map(|entry| entry.log_id).or(request.prev_log_id);
         let vote = request.vote;
         match self.raft.append_entries(request).await {
@@ -170,8 +288,9 @@ impl RaftServer {
         &self,
         head: peer::SnapshotHead,
         parts: Streaming<peer::SnapshotPart>,
+        shown: &Shown,
     ) -> Result<Vote, Status> {
-        self.check(head.route.as_ref(), Caller::Leader).await?;
+        self.check(head.route.as_ref(), Caller::Leader, shown).await?;
         let vote = proto::vote(head.vote).map_err(malformed)?;
         let from = head.route.map_or(0, |route| route.from);
         let assembly = Assembly::new(head).map_err(malformed)?;
@@ -226,17 +345,20 @@ impl RaftServer {
     pub(crate) fn append(
         &self,
         requests: Streaming<peer::AppendRequest>,
+        shown: Shown,
     ) -> impl Stream<Item = Result<peer::AppendResponse, Status>> + Send + 'static {
-        let server = self.clone();
+        let caller = Arc::new((self.clone(), shown, AtomicU64::new(0)));
         let answers = requests.map(move |request| {
-            let server = server.clone();
+            let caller = Arc::clone(&caller);
             async move {
+                let (server, shown, known) = &*caller;
                 let request = request?;
                 let number = request.number;
                 server.network.faults.latency().await;
-                let result = server.take_entries(request).await.unwrap_or_else(|status| {
-                    append_response::Result::Refused(status.message().to_owned())
-                });
+                let result =
+                    server.take_entries(request, shown, known).await.unwrap_or_else(|status| {
+                        append_response::Result::Refused(status.message().to_owned())
+                    });
                 Ok(peer::AppendResponse { number, result: Some(result) })
             }
         });
@@ -247,8 +369,9 @@ impl RaftServer {
     pub(crate) async fn vote(
         &self,
         request: peer::VoteRequest,
+        shown: &Shown,
     ) -> Result<peer::VoteResponse, Status> {
-        self.check(request.route.as_ref(), Caller::Node).await?;
+        self.check(request.route.as_ref(), Caller::Node, shown).await?;
         let vote = proto::vote(request.vote).map_err(malformed)?;
         let last = proto::optional_log_id(request.last).map_err(malformed)?;
         if vote.committed {

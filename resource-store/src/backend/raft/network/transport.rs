@@ -203,7 +203,7 @@ impl RaftNetwork<Types> for Link {
         request: AppendRequest,
         _: RPCOption,
     ) -> Result<AppendAnswer, Failure> {
-        self.network.check_disk()?;
+        self.network.check_leads()?;
         let answer = self.exchange(request).await;
         self.tell_if_lost(&answer);
         answer

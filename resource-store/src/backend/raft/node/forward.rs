@@ -1,10 +1,6 @@
 //! Calls of a node to the leader: changes, reads and the read index.
 
-use std::{
-    future::Future,
-    sync::{Arc, atomic::Ordering},
-    time::Duration,
-};
+use std::{future::Future, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use tonic::{Status, transport::Channel};
@@ -64,7 +60,7 @@ impl Node {
             match change {
                 Change::Write(resource) => {
                     let resource = Some(resource.as_ref().clone());
-                    let request = self.request(forwarded::WriteRequest { resource });
+                    let request = self.request(id, forwarded::WriteRequest { resource });
                     Ok(client.write(request).await?.into_inner().resource)
                 }
                 Change::Delete(resource, version) => {
@@ -72,7 +68,7 @@ impl Node {
                         id: Some(resource.clone()),
                         version: version.clone(),
                     };
-                    client.delete(self.request(request)).await?;
+                    client.delete(self.request(id, request)).await?;
                     Ok(None)
                 }
             }
@@ -122,14 +118,14 @@ impl Node {
         self.channel(id, peer).map(channels::forwarding_client)
     }
 
-    /// A forwarded call with what it is for, so that a node of another cluster
+    /// A forwarded call with what it is for, so that another node, or one of another cluster,
     /// that got the address refuses it.
-    fn request<T>(&self, message: T) -> tonic::Request<T> {
+    pub(crate) fn request<T>(&self, to: NodeId, message: T) -> tonic::Request<T> {
         let mut request = tonic::Request::new(message);
         request.set_timeout(self.config.write_timeout);
-        let cluster = format!("{:016x}", self.network.cluster.load(Ordering::Acquire));
-        if let Ok(value) = cluster.parse() {
-            request.metadata_mut().insert(CLUSTER_HEADER, value);
+        let peer::Route { cluster, to, from } = self.network.route(to);
+        if let Ok(value) = format!("{cluster:016x}-{to:016x}-{from:016x}").parse() {
+            request.metadata_mut().insert(ROUTE_HEADER, value);
         }
         request
     }
@@ -174,7 +170,7 @@ impl Node {
             }
             let mut client = self.forwarding_client(id, &peer)?;
             let request = forwarded::ReadRequest { id: Some(resource.clone()) };
-            let answer = client.read(self.request(request)).await.map_err(read_failure)?;
+            let answer = client.read(self.request(id, request)).await.map_err(read_failure)?;
             let found = answer.into_inner().resource;
             found.map(Arc::new).ok_or_else(|| Failure::NotDone("an empty answer".to_owned()))
         })
@@ -193,15 +189,24 @@ impl Node {
                 tenancy: Some(query.tenancy.clone()),
                 name_prefix: query.name_prefix.clone(),
             };
-            let answer = client.list(self.request(request)).await.map_err(read_failure)?;
+            let answer = client.list(self.request(id, request)).await.map_err(read_failure)?;
             Ok(answer.into_inner().resources.into_iter().map(Arc::new).collect())
         })
         .await
     }
 }
 
-/// The metadata that says for which cluster a forwarded call is.
-pub(crate) const CLUSTER_HEADER: &str = "x-resource-store-cluster";
+/// The metadata that says for which cluster a forwarded call is, for which node, and from which:
+/// three hexadecimal numbers. The messages are Consul's and have no place for it. It is the same
+/// for all calls to a leader, so that HTTP/2 sends it once.
+pub(crate) const ROUTE_HEADER: &str = "x-resource-store-route";
+
+pub(super) fn parse_route(text: &str) -> Option<peer::Route> {
+    let mut numbers = text.split('-').map(|number| u64::from_str_radix(number, 16).ok());
+    let route =
+        peer::Route { cluster: numbers.next()??, to: numbers.next()??, from: numbers.next()?? };
+    numbers.next().is_none().then_some(route)
+}
 
 #[expect(clippy::needless_pass_by_value, reason = "it stands in `map_err`")]
 fn read_failure(status: Status) -> Failure {

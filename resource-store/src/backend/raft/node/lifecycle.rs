@@ -3,7 +3,10 @@
 use std::{
     net::SocketAddr,
     path::Path,
-    sync::{Arc, atomic::AtomicU64},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64},
+    },
     time::Duration,
 };
 
@@ -29,8 +32,9 @@ use crate::{
                 Network, Timing,
                 acknowledgements::Acknowledgements,
                 append_stream::AppendStreams,
+                certificates::Certificates,
                 channels::{self, Channels, MAX_MESSAGE},
-                server::RaftServer,
+                server::{Names, RaftServer},
                 snapshot_holds::SnapshotHolds,
             },
             reads::{Reads, batch::ReadBatch, lease::Lease},
@@ -46,7 +50,7 @@ use crate::{
     },
 };
 
-const LOG_FOLDER: &str = "raft-log";
+pub(super) const LOG_FOLDER: &str = "raft-log";
 const SNAPSHOT_FOLDER: &str = "raft-snapshots";
 /// Files of a node that an earlier version kept in its folder.
 const PREVIOUS_FILES: [&str; 2] = ["raft-log.redb", "raft-resources.redb"];
@@ -105,6 +109,8 @@ pub(crate) async fn start(config: RaftConfig, start: Start) -> Result<Started> {
     let listens = listener.local_addr().map_err(|e| Error::failed("listen", e))?;
     let address = config.advertise.clone().unwrap_or_else(|| listens.to_string());
     check_address(&address)?;
+    check_plaintext(&config, listens)?;
+    let certificates = config.tls.as_ref().map(Certificates::new).transpose()?;
     let (log, state_machine) = open_files(&config).await?;
     let identity = log.identity();
     if start == Start::Resume && identity.cluster == 0 {
@@ -137,7 +143,9 @@ pub(crate) async fn start(config: RaftConfig, start: Start) -> Result<Started> {
         leadership.clone(),
         &config,
     );
-    let server = RaftServer::new(network.clone(), log.clone(), state_machine.clone(), raft.clone());
+    let names = Names::of(config.tls.as_ref());
+    let server =
+        RaftServer::new(network.clone(), log.clone(), state_machine.clone(), raft.clone(), names);
     let node = Arc::new(Node {
         server,
         members: Arc::new(members),
@@ -145,23 +153,19 @@ pub(crate) async fn start(config: RaftConfig, start: Start) -> Result<Started> {
         follower_reads: ReadBatch::default(),
         pending: Pending::new(config.max_pending_bytes),
         forwarding: Channels::new(config.tls.as_ref()),
+        certificates,
         config,
         raft,
         log,
         state_machine,
         network,
         leadership,
+        moves: AtomicBool::new(false),
         failure: watch::Sender::default(),
     });
 
     let stop = CancellationToken::new();
-    let serving = match serve(&node, listener, stop.child_token()) {
-        Ok(serving) => serving,
-        Err(error) => {
-            stop_consensus(&node.raft).await;
-            return Err(given_up(&node.log, &node.state_machine, error).await);
-        }
-    };
+    let serving = serve(&node, listener, stop.child_token());
     let (tell_end, ended) = watch::channel(false);
     let ended = Ended { stop: stop.clone(), ended };
     let (tell_entered, entered) = oneshot::channel();
@@ -194,6 +198,7 @@ fn network_of(config: &RaftConfig, log: &Log) -> (Network, Lease, Leadership) {
         timing: Timing { heartbeat: config.heartbeat, disk: config.election.1 },
         faults: config.faults(),
         holds: SnapshotHolds::default(),
+        silent: Arc::default(),
         lost: Arc::default(),
     };
     (network, lease, leadership)
@@ -212,7 +217,7 @@ async fn stop_consensus(raft: &Raft) {
     }
 }
 
-async fn open_files(config: &RaftConfig) -> Result<(Log, StateMachine)> {
+pub(super) async fn open_files(config: &RaftConfig) -> Result<(Log, StateMachine)> {
     let options = config.clone();
     let log = blocking(move || {
         let folder = &options.data_dir;
@@ -277,18 +282,22 @@ fn open_state_machine(config: &RaftConfig, log: &Log) -> Result<StateMachine> {
     Ok(state_machine)
 }
 
-fn serve(
-    node: &Arc<Node>,
-    listener: TcpListener,
-    stop: CancellationToken,
-) -> Result<JoinHandle<()>> {
-    let mut server = channels::server();
-    if let Some(tls) = &node.config.tls {
-        let tls = channels::server_tls(tls);
-        server = server.tls_config(tls).map_err(|e| Error::failed("configure TLS", e))?;
+/// Without certificates whoever reaches the port is trusted.
+fn check_plaintext(config: &RaftConfig, listens: SocketAddr) -> Result<()> {
+    if config.tls.is_some() || config.allow_plaintext || listens.ip().is_loopback() {
+        return Ok(());
     }
+    let text = format!(
+        "without TLS the node would take everybody who reaches {listens} for a node of its \
+         cluster: give it certificates (--tls-ca, --tls-cert and --tls-key), or have it listen \
+         at 127.0.0.1, or allow it with --allow-plaintext"
+    );
+    Err(Error::failed("listen", text))
+}
+
+fn serve(node: &Arc<Node>, listener: TcpListener, stop: CancellationToken) -> JoinHandle<()> {
     let answers = PeerServer { node: Arc::clone(node), stop: stop.clone() };
-    let router = server
+    let router = channels::server()
         .add_service(
             PeerServiceServer::new(answers.clone())
                 .max_decoding_message_size(MAX_MESSAGE)
@@ -299,14 +308,22 @@ fn serve(
                 .max_decoding_message_size(MAX_MESSAGE)
                 .max_encoding_message_size(MAX_MESSAGE),
         );
-    let incoming = TcpListenerStream::new(listener).map(|socket| {
-        let socket = socket?;
-        socket.set_nodelay(true)?;
-        Ok::<_, std::io::Error>(socket)
-    });
-    Ok(tokio::spawn(async move {
-        let stopped = stop.clone();
-        let serving = router.serve_with_incoming_shutdown(incoming, stop.cancelled_owned());
+    let (certificates, stopped) = (node.certificates.clone(), stop.clone());
+    tokio::spawn(async move {
+        let end = stop.clone().cancelled_owned();
+        let serving = async {
+            if let Some(certificates) = certificates {
+                let incoming = certificates.accept(listener, stop);
+                router.serve_with_incoming_shutdown(incoming, end).await
+            } else {
+                let incoming = TcpListenerStream::new(listener).map(|socket| {
+                    let socket = socket?;
+                    socket.set_nodelay(true)?;
+                    Ok::<_, std::io::Error>(socket)
+                });
+                router.serve_with_incoming_shutdown(incoming, end).await
+            }
+        };
         let too_late = async {
             stopped.cancelled().await;
             tokio::time::sleep(DRAIN).await;
@@ -317,7 +334,7 @@ fn serve(
             },
             () = too_late => tracing::debug!("calls of other nodes are cut off"),
         }
-    }))
+    })
 }
 
 /// Watches over the node until it is to stop, and then stops it.
@@ -404,11 +421,13 @@ async fn follow_leader(node: &Node) -> String {
         };
         let members = metrics.borrow().membership_config.membership().clone();
         let held = leads.is_some_and(|vote| lease.hold(length, node.id(), &vote, &members));
+        node.measure();
         if !held {
             node.leadership.set(false);
         }
         if now_leader != leader {
             leader = now_leader;
+            metrics::counter!("resource_store_raft_leader_changes_total").increment(1);
             node.forwarding.close_all();
             let leads = leader.map(|leader| format!("{leader:016x}")).unwrap_or_default();
             let id = format!("{:016x}", node.id());

@@ -26,6 +26,11 @@ impl Pending {
         Self { bytes: Arc::default(), most }
     }
 
+    /// How many bytes of changes are under way.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Acquire)
+    }
+
     /// Takes room for a change, until what is returned is dropped.
     ///
     /// # Errors

@@ -129,31 +129,70 @@ impl SnapshotFile {
 
     fn replace(&self, contents: &Contents) -> io::Result<u64> {
         let (path, new) = (self.folder.join(NAME), self.folder.join(NEW));
-        let mut open = OpenOptions::new();
-        open.write(true).create(true).truncate(true);
-        // What it holds is for its owner only.
-        #[cfg(unix)]
-        std::os::unix::fs::OpenOptionsExt::mode(&mut open, 0o600);
-        let mut file = open.open(&new)?;
-        file.write_all(FORMAT)?;
-        let (mut bytes, mut unsynced) = (FORMAT.len() as u64, 0);
+        let mut file = NewFile::create(&new)?;
         for part in parts(head(contents), contents) {
-            let record = record(&part)?;
-            file.write_all(&record)?;
-            bytes += record.len() as u64;
-            unsynced += record.len() as u64;
-            if unsynced >= SYNC_BYTES {
-                file.sync_data()?;
-                unsynced = 0;
-            }
+            file.put(&part)?;
         }
-        file.sync_all()?;
-        drop(file);
+        let bytes = file.sync()?;
         fs::rename(&new, &path)?;
         // Otherwise a crash could bring the old file back, whose log has been cut off since.
         File::open(&self.folder)?.sync_all()?;
         Ok(bytes)
     }
+}
+
+/// A file of a snapshot that is being written.
+#[derive(Debug)]
+pub(crate) struct NewFile {
+    file: File,
+    bytes: u64,
+    unsynced: u64,
+}
+
+impl NewFile {
+    /// Makes the file, or makes it empty.
+    pub(crate) fn create(path: &Path) -> io::Result<Self> {
+        let mut open = OpenOptions::new();
+        open.write(true).create(true).truncate(true);
+        // What it holds is for its owner only.
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut open, 0o600);
+        let mut file = open.open(path)?;
+        file.write_all(FORMAT)?;
+        Ok(Self { file, bytes: FORMAT.len() as u64, unsynced: 0 })
+    }
+
+    pub(crate) fn put(&mut self, part: &peer::SnapshotPart) -> io::Result<()> {
+        let record = record(part)?;
+        self.file.write_all(&record)?;
+        self.bytes += record.len() as u64;
+        self.unsynced += record.len() as u64;
+        if self.unsynced >= SYNC_BYTES {
+            self.file.sync_data()?;
+            self.unsynced = 0;
+        }
+        Ok(())
+    }
+
+    /// Brings all to the disk. Gives how large it is.
+    pub(crate) fn sync(self) -> io::Result<u64> {
+        self.file.sync_all()?;
+        Ok(self.bytes)
+    }
+}
+
+/// Reads a backup, which is a snapshot in a file of any name. Blocks.
+///
+/// # Errors
+///
+/// If it cannot be read, or is damaged or incomplete; the text says where.
+pub(crate) fn read_backup(path: &Path) -> Result<Contents> {
+    let shown = path.display();
+    let failed = |text: String| Error::failed("read the backup", text);
+    let file = File::open(path).map_err(|e| failed(format!("{shown}: {e}")))?;
+    read(file).map_err(|Damage { offset, what }| {
+        failed(format!("{shown} is damaged at byte {offset}: {what}; use another backup"))
+    })
 }
 
 fn checksum(length: [u8; 4], part: &[u8]) -> u32 {

@@ -118,6 +118,36 @@ impl PeerService for &'static Follower {
     ) -> Result<Response<peer::MembersResponse>, Status> {
         Err(Status::unimplemented(""))
     }
+
+    type BackupStream = BoxStream<'static, Result<peer::SnapshotPart, Status>>;
+
+    async fn status(
+        &self,
+        _: Request<peer::StatusRequest>,
+    ) -> Result<Response<peer::StatusResponse>, Status> {
+        Err(Status::unimplemented(""))
+    }
+
+    async fn move_leader(
+        &self,
+        _: Request<peer::MoveLeaderRequest>,
+    ) -> Result<Response<peer::MoveLeaderResponse>, Status> {
+        Err(Status::unimplemented(""))
+    }
+
+    async fn campaign(
+        &self,
+        _: Request<peer::CampaignRequest>,
+    ) -> Result<Response<peer::CampaignResponse>, Status> {
+        Err(Status::unimplemented(""))
+    }
+
+    async fn backup(
+        &self,
+        _: Request<peer::BackupRequest>,
+    ) -> Result<Response<Self::BackupStream>, Status> {
+        Err(Status::unimplemented(""))
+    }
 }
 
 /// Answers the last message first, each with what it had committed as the term

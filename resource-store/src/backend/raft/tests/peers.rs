@@ -11,6 +11,7 @@ use crate::{
         raft::{
             RaftBackend, RaftConfig, Start,
             network::channels::{self, Channels},
+            node::forward::ROUTE_HEADER,
         },
     },
     demo,
@@ -60,6 +61,11 @@ fn peers(node: &RaftBackend) -> PeerServiceClient<Channel> {
     channels::peer_client(channel(node))
 }
 
+/// A message as a node forwards it to another one.
+fn from<T>(sender: &RaftBackend, to: &RaftBackend, message: T) -> tonic::Request<T> {
+    sender.node.request(to.node_id(), message)
+}
+
 fn artist() -> Resource {
     let mut artist = demo::artist("korn").encode();
     artist.id.as_mut().unwrap().uid = "u".to_owned();
@@ -74,20 +80,39 @@ async fn forwarded_calls_are_answered_by_the_leader_and_never_forwarded_again() 
     let nodes = nodes().await;
     let mut leader = forwarding(&nodes.leader);
     let write = forwarded::WriteRequest { resource: Some(artist()) };
-    let stored = leader.write(write.clone()).await.unwrap().into_inner().resource.unwrap();
-    let again = leader.write(write.clone()).await.unwrap_err();
+    let stored = leader
+        .write(from(&nodes.follower, &nodes.leader, write.clone()))
+        .await
+        .unwrap()
+        .into_inner()
+        .resource
+        .unwrap();
+    let again =
+        leader.write(from(&nodes.follower, &nodes.leader, write.clone())).await.unwrap_err();
     assert_eq!(again.code(), Code::Aborted);
     let mut other = artist();
     other.id.as_mut().unwrap().uid = "v".to_owned();
     let other = forwarded::WriteRequest { resource: Some(other) };
-    assert_eq!(leader.write(other).await.unwrap_err().code(), Code::AlreadyExists);
+    assert_eq!(
+        leader.write(from(&nodes.follower, &nodes.leader, other)).await.unwrap_err().code(),
+        Code::AlreadyExists
+    );
 
     let read = forwarded::ReadRequest { id: artist().id };
-    let found = leader.read(read.clone()).await.unwrap().into_inner().resource.unwrap();
+    let found = leader
+        .read(from(&nodes.follower, &nodes.leader, read.clone()))
+        .await
+        .unwrap()
+        .into_inner()
+        .resource
+        .unwrap();
     assert_eq!(found, stored);
     let mut v1 = artist().id.unwrap();
     v1.r#type.as_mut().unwrap().group_version = "v1".to_owned();
-    let mismatch = leader.read(forwarded::ReadRequest { id: Some(v1) }).await.unwrap_err();
+    let mismatch = leader
+        .read(from(&nodes.follower, &nodes.leader, forwarded::ReadRequest { id: Some(v1) }))
+        .await
+        .unwrap_err();
     assert_eq!(mismatch.code(), Code::OutOfRange);
     assert!(!mismatch.details().is_empty());
 
@@ -98,23 +123,66 @@ async fn forwarded_calls_are_answered_by_the_leader_and_never_forwarded_again() 
         tenancy: Some(Tenancy::new("*", "*")),
         name_prefix: "k".to_owned(),
     };
-    let listed = leader.list(list.clone()).await.unwrap().into_inner().resources;
+    let listed = leader
+        .list(from(&nodes.follower, &nodes.leader, list.clone()))
+        .await
+        .unwrap()
+        .into_inner()
+        .resources;
     assert_eq!(listed, std::slice::from_ref(&stored));
 
     let delete = forwarded::DeleteRequest { id: stored.id.clone(), version: stored.version };
     let mut follower = forwarding(&nodes.follower);
     let refused = [
-        follower.write(write).await.map(drop).unwrap_err(),
-        follower.read(read.clone()).await.map(drop).unwrap_err(),
-        follower.list(list).await.map(drop).unwrap_err(),
-        follower.delete(delete.clone()).await.map(drop).unwrap_err(),
+        follower.write(from(&nodes.leader, &nodes.follower, write)).await.map(drop).unwrap_err(),
+        follower
+            .read(from(&nodes.leader, &nodes.follower, read.clone()))
+            .await
+            .map(drop)
+            .unwrap_err(),
+        follower.list(from(&nodes.leader, &nodes.follower, list)).await.map(drop).unwrap_err(),
+        follower
+            .delete(from(&nodes.leader, &nodes.follower, delete.clone()))
+            .await
+            .map(drop)
+            .unwrap_err(),
     ];
     for status in refused {
         assert_eq!(status.code(), Code::FailedPrecondition, "{status}");
         assert!(status.message().starts_with("cannot satisfy consistency requirements"));
     }
-    leader.delete(delete).await.unwrap();
-    assert_eq!(leader.read(read).await.unwrap_err().code(), Code::NotFound);
+    leader.delete(from(&nodes.follower, &nodes.leader, delete)).await.unwrap();
+    assert_eq!(
+        leader.read(from(&nodes.follower, &nodes.leader, read)).await.unwrap_err().code(),
+        Code::NotFound
+    );
+}
+
+/// Only a node of the cluster may have the leader do something for it.
+#[tokio::test]
+async fn a_forwarded_call_that_names_no_cluster_or_another_one_has_no_effect() {
+    let nodes = nodes().await;
+    let mut leader = forwarding(&nodes.leader);
+    let write = || forwarded::WriteRequest { resource: Some(artist()) };
+    let cluster = nodes.leader.node.network.cluster.load(Ordering::Acquire);
+    let (to, me) = (nodes.leader.node_id(), nodes.follower.node_id());
+    let routes = [
+        None,
+        Some("nonsense".to_owned()),
+        Some(format!("{:016x}-{to:016x}-{me:016x}", cluster ^ 1)),
+        Some(format!("{:016x}-{to:016x}-{me:016x}", 0)),
+        Some(format!("{cluster:016x}-{:016x}-{me:016x}", to ^ 1)),
+    ];
+    for route in routes {
+        let mut request = tonic::Request::new(write());
+        if let Some(route) = &route {
+            request.metadata_mut().insert(ROUTE_HEADER, route.parse().unwrap());
+        }
+        let refused = leader.write(request).await.unwrap_err();
+        assert_eq!(refused.code(), Code::FailedPrecondition, "{route:?}");
+    }
+    let right = from(&nodes.follower, &nodes.leader, write());
+    leader.write(right).await.unwrap();
 }
 
 /// A node that is far behind has the leader answer strong reads.
@@ -243,7 +311,10 @@ async fn malformed_calls_are_refused_and_the_node_goes_on() {
     for joiner in [None, Some(peer::Node::default())] {
         let mut leader = peers(&nodes.leader);
         let route = Some(peer::Route::default());
-        leader.join(peer::JoinRequest { route, node: joiner, member: false }).await.unwrap_err();
+        leader
+            .join(peer::JoinRequest { route, node: joiner, member: false, replaces: 0 })
+            .await
+            .unwrap_err();
     }
     let restore = peer::RestoreRequest {
         route: Some(peer::Route { to: nodes.leader.node_id(), ..plain_route }),
