@@ -503,9 +503,13 @@ async fn a_lock_that_a_killed_apply_left_is_named_and_given_back() {
 async fn a_folder_belongs_to_one_task() {
     for tool in tools("a_folder_belongs_to_one_task") {
         let mut site = Site::new(&tool);
-        site.driver_block = json!({"backend": {"local": {}}, "lock_timeout": "0s"});
+        // Commands that other tests start hold this process's files for a moment, between fork
+        // and exec, so that whoever is to get the folder has to wait.
+        let patient = json!({"backend": {"local": {}}, "lock_timeout": "10s"});
+        site.driver_block = patient.clone();
         let first = site.driver(&json!({}));
         first.prepare(&context()).await.unwrap();
+        site.driver_block = json!({"backend": {"local": {}}, "lock_timeout": "0s"});
         let second = site.driver(&json!({"name": "other"}));
         let error = second.prepare(&context()).await.unwrap_err();
         let told = error.to_string();
@@ -513,6 +517,7 @@ async fn a_folder_belongs_to_one_task() {
         assert!(told.contains(&holder), "{told}");
         assert!(error.is_retryable());
         // A daemon that was started twice has the same task; they take turns.
+        site.driver_block = patient;
         let twin = site.driver(&json!({}));
         twin.prepare(&context()).await.unwrap();
         let inputs = services(&[("a", 80)]);
@@ -522,7 +527,6 @@ async fn a_folder_belongs_to_one_task() {
             Outcome::Unchanged
         );
         drop((first, twin));
-        site.driver_block = json!({"backend": {"local": {}}, "lock_timeout": "10s"});
         site.driver(&json!({"name": "other"})).prepare(&context()).await.unwrap();
     }
 }
