@@ -3,6 +3,7 @@
 mod errors;
 mod files;
 mod left_state;
+mod local_state;
 mod owner;
 mod plans;
 mod relocation;
@@ -117,7 +118,8 @@ impl TerraformDriver {
     }
 
     /// Waits until nothing else works in the directory, which belongs to this
-    /// task from then on, and gives a lock back that a killed command left.
+    /// task from then on, and gives a lock back that a killed command left, and
+    /// restores a state that it cut short.
     async fn begin(&self, root: &RootModule, context: &RunContext) -> Result<Invocation> {
         let (limit, name) = (self.settings.lock_timeout(), &self.task.name);
         self.owner
@@ -134,6 +136,10 @@ impl TerraformDriver {
             progress: Arc::clone(&context.progress),
         };
         self.give_back_own_lock(&run, context).await;
+        let state = local_state::path(&self.directory, self.settings.backend(), name);
+        if let Some(state) = state {
+            local_state::restore(state, name).await?;
+        }
         Ok(run)
     }
 

@@ -25,21 +25,21 @@ use std::{
     fs::{self, DirBuilder},
     io,
     os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
-    path::{Component, Path, PathBuf},
+    path::{Path, PathBuf},
 };
 
 use cts_tasks::{Literal, TaskName};
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
 
-use super::files::blocking;
+use super::{
+    files::blocking,
+    local_state::{self, LOCAL_STATES, resolved},
+};
 use crate::{Backend, Error, Invocation, Result, Terraform};
 
 /// The tool's file with the backend of a directory.
 const REMEMBERED: &str = ".terraform/terraform.tfstate";
-
-/// The directory in which the local backend keeps workspaces by default.
-const LOCAL_STATES: &str = "terraform.tfstate.d";
 
 /// The directory below the task's that is used for a move, and removed.
 const SCRATCH: &str = ".cts-move";
@@ -114,6 +114,9 @@ impl Relocation<'_> {
             tracing::info!(task.name = %self.task, "the new place has the state of the task already");
             return Ok(());
         }
+        if let Some(state) = local_state::path(self.directory, old, self.task) {
+            local_state::restore(state, self.task).await?;
+        }
         let from = self.open("old", old, run).await?;
         match self.terraform.select_workspace(name, &from).await {
             Ok(()) => {}
@@ -163,7 +166,7 @@ impl Relocation<'_> {
             Literal::String(path)
                 if label == "local" && matches!(name, "workspace_dir" | "path") =>
             {
-                self.resolved(path).to_string_lossy().into()
+                resolved(self.directory, path).to_string_lossy().into()
             }
             value => escaped(&json!(value)),
         }
@@ -189,38 +192,20 @@ impl Relocation<'_> {
             config.retain(|_, value| *value != Literal::Null);
             return Backend::new(saved.label, config).ok();
         }
-        let own = self.directory.join(LOCAL_STATES).join(self.task.as_str());
-        let local = || Backend::new("local", BTreeMap::new()).ok();
-        own.join("terraform.tfstate").is_file().then(local)?
+        let local = Backend::new("local", BTreeMap::new()).ok()?;
+        let own = local_state::path(self.directory, &local, self.task)?;
+        own.is_file().then_some(local)
     }
 
     /// The place of a backend, to be compared.
     fn place_of(&self, backend: &Backend) -> (String, BTreeMap<&'static str, Literal>) {
         let mut place = backend.place();
         if backend.label() == "local" {
-            let states = match place.get("workspace_dir") {
-                Some(Literal::String(states)) => states,
-                _ => LOCAL_STATES,
-            };
-            let states = self.resolved(states).to_string_lossy().into_owned();
+            let states = local_state::workspaces(self.directory, backend);
+            let states = states.to_string_lossy().into_owned();
             place.insert("workspace_dir", Literal::String(states));
         }
         (backend.label().to_owned(), place)
-    }
-
-    /// A path as the tool resolves it, from the task's directory.
-    fn resolved(&self, path: &str) -> PathBuf {
-        let mut resolved = PathBuf::new();
-        for component in self.directory.join(path).components() {
-            match component {
-                Component::ParentDir => {
-                    resolved.pop();
-                }
-                Component::CurDir => {}
-                other => resolved.push(other),
-            }
-        }
-        resolved
     }
 
     /// Renames states of the default local backend that are no more in use: the

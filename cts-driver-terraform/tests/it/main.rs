@@ -15,6 +15,7 @@ mod conformance;
 mod consul;
 #[cfg(feature = "cli")]
 mod crash;
+mod cut_state;
 #[cfg(all(feature = "vault", feature = "testing"))]
 mod dynamic;
 #[cfg(feature = "settings")]
