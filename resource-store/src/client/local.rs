@@ -12,6 +12,7 @@ use crate::{
         DeleteRequest, Id, ListByOwnerRequest, ListRequest, MutateAndValidateRequest, ReadRequest,
         Resource, WatchListRequest, WriteRequest, WriteStatusRequest,
     },
+    registry::Registry,
     service::{EventStream, RequestContext, ResourceService},
 };
 
@@ -79,6 +80,10 @@ impl ResourceClient for LocalClient {
 
     async fn watch_list(&self, request: WatchListRequest) -> Result<EventStream, RpcError> {
         self.service.watch_list(&self.context, request).await
+    }
+
+    fn registry(&self) -> Option<&Registry> {
+        Some(self.service.registry())
     }
 
     async fn mutate_and_validate(&self, resource: Resource) -> Result<Resource, RpcError> {

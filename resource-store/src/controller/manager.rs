@@ -57,9 +57,23 @@ impl Manager {
     ///
     /// # Errors
     ///
-    /// If it is declared wrongly.
+    /// If it is declared wrongly, if another one of its name is registered, and if
+    /// it manages or watches a type that the service does not know. The last is
+    /// known here only of a service in the same process; a controller over the
+    /// network fails at its start, with an error in the log, and is started again.
     pub fn register(&mut self, controller: Controller) -> Result<(), ControllerError> {
         controller.check()?;
+        if self.controllers.iter().any(|other| other.name == controller.name) {
+            return Err(ControllerError::DuplicateController(controller.name));
+        }
+        if let Some(registry) = self.client.registry() {
+            let mut types = std::iter::once(&controller.managed).chain(controller.watched_types());
+            let unknown = types.find(|ty| registry.resolve(ty).is_none()).cloned();
+            drop(types);
+            if let Some(ty) = unknown {
+                return Err(ControllerError::UnregisteredType { controller: controller.name, ty });
+            }
+        }
         self.controllers.push(Arc::new(controller));
         Ok(())
     }

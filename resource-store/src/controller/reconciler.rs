@@ -31,6 +31,12 @@ impl QueueItem for Request {
         let (partition, namespace) = (self.id.partition(), self.id.namespace());
         format!("part={partition:?},ns={namespace:?},name={name:?},uid={uid:?}")
     }
+
+    /// The resource, whichever its incarnation.
+    fn subject(&self) -> String {
+        let (partition, namespace) = (self.id.partition(), self.id.namespace());
+        format!("part={partition:?},ns={namespace:?},name={:?}", self.id.name)
+    }
 }
 
 /// The result of a request that did not fail.
@@ -53,7 +59,9 @@ pub struct Runtime {
 
 /// Brings the world in line with one resource.
 ///
-/// Called for one request at a time. The resource may be gone, or have changed
+/// Called for one request at a time, or for as many as
+/// [`Controller::with_concurrency`](super::Controller::with_concurrency) allows, but never for two
+/// of one resource. The resource may be gone, or have changed
 /// since the request was made: read it first. An error, and a panic, has the
 /// request repeated with growing delays.
 #[async_trait]
@@ -98,5 +106,7 @@ mod tests {
         let key = |uid: &str| Request::new(id.clone().with_uid(uid)).key();
         assert_eq!(key("u"), "part=\"default\",ns=\"default\",name=\"korn\",uid=\"u\"");
         assert_ne!(key("u"), key(""));
+        let subject = |uid: &str| Request::new(id.clone().with_uid(uid)).subject();
+        assert_eq!(subject("u"), subject(""), "and about one resource");
     }
 }

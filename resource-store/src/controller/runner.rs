@@ -6,11 +6,13 @@
 use std::{any::Any, future::Future, panic::AssertUnwindSafe, sync::Arc};
 
 use futures::{FutureExt as _, StreamExt as _, future::BoxFuture};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{
     builder::{Controller, CustomWatch, DependencyWatch, Event, Notify},
-    queue::{QueueItem, WorkQueue},
+    measure,
+    queue::{Priority, QueueItem, WorkQueue},
     reconciler::{BoxError, Outcome, Request, Runtime},
 };
 use crate::{
@@ -24,13 +26,34 @@ use crate::{
 
 /// A changed resource on its way to a mapper.
 #[derive(Debug, Clone)]
-struct Changed(Arc<Resource>);
+struct Changed {
+    /// The version that came first of those that wait. Upstream maps this one alone.
+    first: Arc<Resource>,
+    last: Arc<Resource>,
+}
+
+impl Changed {
+    fn new(resource: Arc<Resource>) -> Self {
+        Self { first: Arc::clone(&resource), last: resource }
+    }
+
+    /// The versions to be mapped: what the first one referred to has to know as well as what
+    /// the last one refers to.
+    fn versions(&self) -> impl Iterator<Item = &Resource> {
+        let first = (!Arc::ptr_eq(&self.first, &self.last)).then_some(&*self.first);
+        first.into_iter().chain([&*self.last])
+    }
+}
 
 impl QueueItem for Changed {
     fn key(&self) -> String {
-        let id = self.0.id.clone().unwrap_or_default();
+        let id = self.last.id.clone().unwrap_or_default();
         let ty = id.r#type.as_ref().map(ToString::to_string).unwrap_or_default();
         format!("type={ty:?},{}", Request::new(id).key())
+    }
+
+    fn merge(&mut self, newer: Self) {
+        self.last = newer.last;
     }
 }
 
@@ -108,7 +131,9 @@ async fn work(controller: &Controller, runtime: &Runtime) -> Result<(), BoxError
         tasks.push(follow_custom(watch, Arc::clone(&events)).boxed());
         tasks.push(map_events(controller, runtime, watch, events, &requests).boxed());
     }
-    tasks.push(reconcile_all(controller, runtime, &requests).boxed());
+    for _ in 0..controller.concurrency.get() {
+        tasks.push(reconcile_all(controller, runtime, &requests).boxed());
+    }
     futures::future::try_join_all(tasks).await?;
     Ok(())
 }
@@ -167,18 +192,20 @@ fn apply(runtime: &Runtime, event: WatchEvent) -> Result<Option<Arc<Resource>>, 
     })
 }
 
-/// Calls `add` for all that a watch found and goes on to find.
+/// Calls `add` for all that a watch found, of low priority, and goes on to find.
 async fn follow(
     runtime: &Runtime,
     primed: Primed,
-    add: impl Fn(Arc<Resource>),
+    add: impl Fn(Arc<Resource>, Priority),
 ) -> Result<(), BoxError> {
     let Primed { mut events, found } = primed;
-    found.into_iter().for_each(&add);
+    for resource in found {
+        add(resource, Priority::Low);
+    }
     while let Some(event) = events.next().await {
         // Into the cache first, where whoever handles the request looks for it.
         if let Some(resource) = apply(runtime, event?)? {
-            add(resource);
+            add(resource, Priority::Normal);
         }
     }
     Err("watch ended".into())
@@ -189,8 +216,8 @@ async fn follow_managed(
     primed: Primed,
     requests: &WorkQueue<Request>,
 ) -> Result<(), BoxError> {
-    let add = |resource: Arc<Resource>| {
-        requests.add(Request::new(resource.id.clone().unwrap_or_default()));
+    let add = |resource: Arc<Resource>, priority| {
+        requests.add_with(Request::new(resource.id.clone().unwrap_or_default()), priority);
     };
     follow(runtime, primed, add).await
 }
@@ -200,7 +227,8 @@ async fn follow_dependency(
     primed: Primed,
     changes: Arc<WorkQueue<Changed>>,
 ) -> Result<(), BoxError> {
-    follow(runtime, primed, |resource| changes.add(Changed(resource))).await
+    follow(runtime, primed, |resource, priority| changes.add_with(Changed::new(resource), priority))
+        .await
 }
 
 async fn follow_custom(watch: &CustomWatch, queue: Arc<WorkQueue<Event>>) -> Result<(), BoxError> {
@@ -219,7 +247,11 @@ async fn map_changes(
     requests: &WorkQueue<Request>,
 ) -> Result<(), BoxError> {
     map_all(controller, &queue, requests, |changed: Changed| async move {
-        watch.mapper.map(runtime, &changed.0).await
+        let mut mapped = Vec::new();
+        for resource in changed.versions() {
+            mapped.extend(watch.mapper.map(runtime, resource).await?);
+        }
+        Ok(mapped)
     })
     .await
 }
@@ -257,7 +289,7 @@ where
                 queue.add_rate_limited(item.clone());
             }
         }
-        queue.done(item);
+        queue.done(&item);
         tokio::task::yield_now().await;
     }
     Ok(())
@@ -275,7 +307,7 @@ fn add_request(controller: &Controller, requests: &WorkQueue<Request>, request: 
     }
 }
 
-/// The one worker that reconciles.
+/// One worker that reconciles.
 async fn reconcile_all(
     controller: &Controller,
     runtime: &Runtime,
@@ -283,7 +315,10 @@ async fn reconcile_all(
 ) -> Result<(), BoxError> {
     let Some(reconciler) = &controller.reconciler else { return Ok(()) };
     while let Some(request) = requests.get().await {
-        match contained(controller, || reconciler.reconcile(runtime, &request)).await {
+        let started = Instant::now();
+        let result = contained(controller, || reconciler.reconcile(runtime, &request)).await;
+        measure::reconciled(&controller.name, requests.len(), started.elapsed(), result.is_ok());
+        match result {
             Ok(Outcome::Done) => {
                 requests.forget(&request);
                 force_later(controller, runtime, requests, &request).await;
@@ -299,7 +334,7 @@ async fn reconcile_all(
             }
         }
         // And yields: a queue that is never empty would keep the rest of the join from running.
-        requests.done(request);
+        requests.done(&request);
         tokio::task::yield_now().await;
     }
     Ok(())
@@ -317,11 +352,7 @@ async fn force_later(
     match runtime.client.read(request.id.clone()).await {
         Ok(_) => {
             let earlier = controller.force_every.mul_f64(fastrand::f64() / 5.0);
-            requests.add_after(
-                request.clone(),
-                controller.force_every.saturating_sub(earlier),
-                true,
-            );
+            requests.add_low_after(request.clone(), controller.force_every.saturating_sub(earlier));
         }
         Err(error) if error.code() == Code::NotFound => {}
         Err(error) => {

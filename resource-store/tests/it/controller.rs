@@ -3,3 +3,4 @@
 mod demo;
 mod reaper;
 mod running;
+mod soak;

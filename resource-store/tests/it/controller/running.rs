@@ -456,3 +456,21 @@ async fn a_panic_anywhere_is_contained() {
         assert!(!running.task.is_finished(), "{place:?}");
     }
 }
+
+#[tokio::test]
+async fn one_name_twice_and_types_that_the_service_lacks_are_refused() {
+    let mut manager = Manager::new(LocalClient::new(service()));
+    manager.register(artists(recorder(Vec::new()).0)).unwrap();
+    let twice = manager.register(artists(recorder(Vec::new()).0)).unwrap_err();
+    assert_eq!(twice.to_string(), "controller \"artists\" is already registered");
+    let unknown = pb::Type::new("net", "v1", "Port");
+    let error = manager.register(
+        Controller::new("ports", Artist::resource_type())
+            .with_watch(unknown, mapper::owner(), Vec::new())
+            .with_reconciler(recorder(Vec::new()).0),
+    );
+    assert_eq!(
+        error.unwrap_err().to_string(),
+        "controller \"ports\" watches resource type net.v1.Port, which is not registered with the service"
+    );
+}
