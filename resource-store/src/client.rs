@@ -6,7 +6,7 @@ mod grpc;
 mod local;
 mod resume;
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 use async_trait::async_trait;
 pub use finalizer::remove_finalizer;
@@ -18,6 +18,7 @@ pub use resume::resuming_watch;
 use crate::{
     code::RpcError,
     pb::{DeleteRequest, Id, ListRequest, Resource, WatchListRequest, WriteStatusRequest},
+    registry::Registry,
     service::EventStream,
 };
 
@@ -86,10 +87,61 @@ pub trait ResourceClient: fmt::Debug + Send + Sync + 'static {
     /// As [`ResourceService::watch_list`](crate::ResourceService::watch_list).
     async fn watch_list(&self, request: WatchListRequest) -> Result<EventStream, RpcError>;
 
+    /// Returns the types that the service knows, where that is known without a call:
+    /// of a service in the same process.
+    fn registry(&self) -> Option<&Registry> {
+        None
+    }
+
     /// Says what a write would store.
     ///
     /// # Errors
     ///
     /// As [`ResourceService::mutate_and_validate`](crate::ResourceService::mutate_and_validate).
     async fn mutate_and_validate(&self, resource: Resource) -> Result<Resource, RpcError>;
+}
+
+/// A client that is shared.
+#[async_trait]
+#[deny(clippy::missing_trait_methods)]
+impl<C: ResourceClient + ?Sized> ResourceClient for Arc<C> {
+    async fn read(&self, id: Id) -> Result<Resource, RpcError> {
+        (**self).read(id).await
+    }
+
+    async fn read_strong(&self, id: Id) -> Result<Resource, RpcError> {
+        (**self).read_strong(id).await
+    }
+
+    async fn write(&self, resource: Resource) -> Result<Resource, RpcError> {
+        (**self).write(resource).await
+    }
+
+    async fn write_status(&self, request: WriteStatusRequest) -> Result<Resource, RpcError> {
+        (**self).write_status(request).await
+    }
+
+    async fn list(&self, request: ListRequest) -> Result<Vec<Resource>, RpcError> {
+        (**self).list(request).await
+    }
+
+    async fn list_by_owner(&self, owner: Id) -> Result<Vec<Resource>, RpcError> {
+        (**self).list_by_owner(owner).await
+    }
+
+    async fn delete(&self, request: DeleteRequest) -> Result<(), RpcError> {
+        (**self).delete(request).await
+    }
+
+    async fn watch_list(&self, request: WatchListRequest) -> Result<EventStream, RpcError> {
+        (**self).watch_list(request).await
+    }
+
+    fn registry(&self) -> Option<&Registry> {
+        (**self).registry()
+    }
+
+    async fn mutate_and_validate(&self, resource: Resource) -> Result<Resource, RpcError> {
+        (**self).mutate_and_validate(resource).await
+    }
 }

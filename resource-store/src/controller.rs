@@ -5,8 +5,9 @@
 //! controllers where their [`Lease`] is held, and starts them again when they
 //! fail.
 //!
-//! Each controller reconciles one request at a time, from a queue that holds
-//! each resource once. It reads a [cache](Cache) that its watches keep, which
+//! Each controller reconciles one request at a time, or several of different
+//! resources ([`Controller::with_concurrency`]), from a queue that holds each
+//! resource once and gives changes before what a watch found at its start. It reads a [cache](Cache) that its watches keep, which
 //! is complete before the first request.
 //!
 //! Source: `internal/controller`, `docs/v2-architecture/controller-architecture`,
@@ -20,11 +21,13 @@ mod dependencies;
 mod lease;
 mod manager;
 pub mod mapper;
+mod measure;
 mod queue;
 pub mod reaper;
 mod reconciler;
 mod runner;
 mod supervisor;
+mod typed;
 
 pub use bimapper::Bimapper;
 pub use builder::{Controller, ControllerError, Event, EventMapper, EventSource, Placement};
@@ -33,5 +36,6 @@ pub use dependencies::{CircularDependency, Dependencies};
 pub use lease::{AlwaysHeld, Leadership, Lease};
 pub use manager::{Manager, ManagerError};
 pub use mapper::DependencyMapper;
-pub use queue::{QueueItem, WorkQueue};
+pub use queue::{Priority, QueueItem, WorkQueue};
 pub use reconciler::{BoxError, Initializer, Outcome, Reconciler, Request, Runtime};
+pub use typed::reconcile_with;

@@ -26,6 +26,7 @@
 #![forbid(unsafe_code)]
 
 pub mod acl;
+mod api;
 pub mod backend;
 pub mod client;
 #[cfg(any(feature = "client", feature = "etcd", feature = "raft"))]
@@ -67,6 +68,7 @@ pub mod validation;
 #[cfg(any(feature = "grpc", feature = "client"))]
 mod wire;
 
+pub use api::{Api, ApiError, ApiEvent, Store};
 #[cfg(feature = "client")]
 pub use client::{GrpcClient, GrpcClientConfig};
 pub use client::{LocalClient, ResourceClient, remove_finalizer, resuming_watch};

@@ -1,6 +1,6 @@
 //! Declaring a controller.
 
-use std::{any::Any, fmt, sync::Arc, time::Duration};
+use std::{any::Any, fmt, num::NonZeroUsize, sync::Arc, time::Duration};
 
 use futures::{future::BoxFuture, stream::BoxStream};
 
@@ -11,7 +11,7 @@ use super::{
     queue::QueueItem,
     reconciler::{BoxError, Initializer, Reconciler, Request, Runtime},
 };
-use crate::{gvk::GroupKind, pb::Type};
+use crate::{gvk::GroupKind, pb::Type, typed::ResourceData};
 
 /// A controller is declared wrongly.
 #[derive(Debug, thiserror::Error)]
@@ -26,6 +26,19 @@ pub enum ControllerError {
     /// Two queries of one name.
     #[error("a predefined cache query with name \"{0}\" already exists")]
     DuplicateQuery(String),
+    /// Another controller of that name is registered.
+    #[error("controller \"{0}\" is already registered")]
+    DuplicateController(String),
+    /// The service does not know a type.
+    #[error(
+        "controller \"{controller}\" watches resource type {ty}, which is not registered with the service"
+    )]
+    UnregisteredType {
+        /// The name of the controller.
+        controller: String,
+        /// The type.
+        ty: Type,
+    },
     /// Two indexes of one name on a type, or one without a name.
     #[error(transparent)]
     Index(#[from] CacheError),
@@ -112,6 +125,7 @@ pub struct Controller {
     pub(super) backoff: (Duration, Duration),
     pub(super) placement: Placement,
     pub(super) force_every: Duration,
+    pub(super) concurrency: NonZeroUsize,
     pub(super) on_start: Option<Notify>,
     pub(super) on_stop: Option<Notify>,
 }
@@ -132,9 +146,22 @@ impl Controller {
             backoff: (Duration::from_millis(5), Duration::from_secs(1000)),
             placement: Placement::default(),
             force_every: Duration::from_hours(8),
+            concurrency: NonZeroUsize::MIN,
             on_start: None,
             on_stop: None,
         }
+    }
+
+    /// A controller of a Rust type, as [`Controller::new`].
+    pub fn of<K: ResourceData>(name: &str) -> Self {
+        Self::new(name, K::resource_type())
+    }
+
+    /// Watches a type that the managed type owns: a change of one of its resources
+    /// has its owner reconciled.
+    pub fn with_owned<K: ResourceData>(self) -> Self {
+        let owner = super::mapper::owner_of_type(self.managed.clone());
+        self.with_watch(K::resource_type(), owner, Vec::new())
     }
 
     /// Sets what reconciles; required.
@@ -200,6 +227,19 @@ impl Controller {
     /// fifth earlier.
     pub fn with_force_reconcile_every(mut self, every: Duration) -> Self {
         self.force_every = every;
+        self
+    }
+
+    /// Sets how many resources are reconciled at the same time, one by default. Two
+    /// reconciles of one resource never overlap.
+    ///
+    /// They take turns on one task of the runtime, each while the others wait; what
+    /// computes for long belongs on a thread of its own
+    /// ([`tokio::task::spawn_blocking`]).
+    ///
+    /// Deviation: upstream's controllers have one worker each.
+    pub fn with_concurrency(mut self, reconciles: NonZeroUsize) -> Self {
+        self.concurrency = reconciles;
         self
     }
 
@@ -302,7 +342,6 @@ mod tests {
     use crate::{
         controller::{mapper, reconciler::Outcome},
         demo::v2,
-        typed::ResourceData as _,
     };
 
     #[derive(Debug)]

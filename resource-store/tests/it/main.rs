@@ -10,6 +10,7 @@
     reason = "tests panic to fail, and their fixtures, which the exemption of tests misses, do so, too"
 )]
 
+mod api;
 mod controller;
 #[cfg(feature = "durable")]
 mod durable_backend;
