@@ -102,7 +102,7 @@ pub struct Load {
     /// Reads that broad queries stand in for.
     pub covered: usize,
     /// Reads that share a few connections in turn.
-    pub in_turn: usize,
+    pub round_robin: usize,
     /// Broad queries, each on its connection.
     pub broad: usize,
 }
@@ -188,8 +188,8 @@ impl Watcher {
 
     /// Returns how many reads wait for changes in which way.
     pub fn load(&self) -> Load {
-        let (own, covered, in_turn) = self.inner.slots.figures();
-        Load { own, covered, in_turn, broad: self.inner.broad_queries.broad() }
+        let (own, covered, round_robin) = self.inner.slots.figures();
+        Load { own, covered, round_robin, broad: self.inner.broad_queries.broad() }
     }
 
     /// Ends all watches and waits until their requests are gone. Watches made
