@@ -52,7 +52,7 @@ fn boot_time() -> Duration {
     clock_gettime(ClockId::CLOCK_BOOTTIME).map_or(Duration::ZERO, Duration::from)
 }
 
-/// Elsewhere the monotonic clock is what there is; on macOS it counts suspend.
+/// On other systems the monotonic clock is what there is; on macOS it counts suspend.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 fn boot_time() -> Duration {
     use nix::time::{ClockId, clock_gettime};

@@ -32,13 +32,13 @@
 //! [`Watcher::load`] says how many watches wait in which way.
 
 mod all;
+mod broad_queries;
 mod buffer;
-mod cover;
 mod diff;
 mod limiter;
 mod part;
 mod plan;
-mod seat;
+mod scheduler;
 mod slots;
 mod state;
 mod store;

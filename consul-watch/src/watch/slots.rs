@@ -107,7 +107,7 @@ pub(super) enum Place {
     /// For a broad query to say that something changed.
     Covered,
     /// For its turn on one of a few connections.
-    Turn,
+    RoundRobin,
 }
 
 impl Place {
@@ -115,7 +115,7 @@ impl Place {
         match self {
             Self::Own => "own",
             Self::Covered => "covered",
-            Self::Turn => "turn",
+            Self::RoundRobin => "turn",
         }
     }
 }
@@ -279,7 +279,7 @@ impl Slots {
             (Place::Covered, CancellationToken::new())
         } else {
             state.turning += 1;
-            (Place::Turn, CancellationToken::new())
+            (Place::RoundRobin, CancellationToken::new())
         };
         self.turning.store(state.turning, Ordering::Relaxed);
         drop(state);
@@ -439,7 +439,7 @@ impl Claim {
     pub(super) fn changed(&mut self) {
         let now = Instant::now();
         self.activity.changed(now);
-        if self.place == Place::Turn
+        if self.place == Place::RoundRobin
             || (self.place == Place::Covered && self.activity.at(now) < BUSY)
         {
             return;
@@ -538,7 +538,7 @@ impl Slots {
                 state.busy.remove(&number);
                 state.covered = state.covered.saturating_sub(1);
             }
-            Place::Turn => state.turning = state.turning.saturating_sub(1),
+            Place::RoundRobin => state.turning = state.turning.saturating_sub(1),
         }
         state.crowded &= state.covered + state.turning > 0;
         self.turning.store(state.turning, Ordering::Relaxed);

@@ -20,7 +20,7 @@ use crate::{
     watch::{
         Snapshot, WatchError,
         plan::{Next, Plan, Publish, Settings, Timing},
-        seat::{Seat, Turn},
+        scheduler::{NextAction, Scheduler},
         state::{Liveness, Repairs, WatchState},
         summary::Occasion,
         watcher::Inner,
@@ -51,7 +51,7 @@ pub(super) struct View<Q: Query> {
     number: u64,
     sender: Arc<watch::Sender<Shared<Q::Value>>>,
     plan: Plan,
-    seat: Seat,
+    scheduler: Scheduler,
     came: Arc<Notify>,
     started: Instant,
     failures: u64,
@@ -70,9 +70,11 @@ impl<Q: Query> View<Q> {
         settings: &Settings,
     ) -> Self {
         let plan = Plan::new(query.mode(), settings);
-        let (slots, cover) = (Arc::clone(&watcher.slots), Arc::clone(&watcher.cover));
+        let (slots, broad_queries) =
+            (Arc::clone(&watcher.slots), Arc::clone(&watcher.broad_queries));
         let repairs = Arc::clone(&sender.borrow().repairs);
-        let seat = Seat::new(slots, cover, query.scope(), query.mode(), number, repairs);
+        let scheduler =
+            Scheduler::new(slots, broad_queries, query.scope(), query.mode(), number, repairs);
         Self {
             watcher,
             query,
@@ -80,7 +82,7 @@ impl<Q: Query> View<Q> {
             number,
             sender,
             plan,
-            seat,
+            scheduler,
             came,
             started: Instant::now(),
             failures: 0,
@@ -122,10 +124,10 @@ impl<Q: Query> View<Q> {
 
     async fn follow(&mut self) {
         loop {
-            let turn = self.seat.turn(self.plan.position(), self.watcher.wait).await;
+            let turn = self.scheduler.next_action(self.plan.position(), self.watcher.wait).await;
             let next = match turn {
-                Turn::Failed(error) => self.failed(error),
-                Turn::Block(wait, revoked, permit) => {
+                NextAction::Failed(error) => self.failed(error),
+                NextAction::Block(wait, revoked, permit) => {
                     // On the heap: whatever passes a future on keeps room for it again.
                     let attempt = Box::pin(self.attempt(wait, self.block(wait)));
                     let Some((outcome, timing)) = revoked.run_until_cancelled(attempt).await else {
@@ -134,18 +136,18 @@ impl<Q: Query> View<Q> {
                     drop(permit);
                     self.ended(outcome, timing)
                 }
-                Turn::Read { compare, permit } => {
+                NextAction::Read { compare, permit } => {
                     if compare {
                         self.plan.restart();
                     }
-                    self.seat.begin();
+                    self.scheduler.begin();
                     let (outcome, timing) =
                         Box::pin(self.attempt(Duration::ZERO, self.read(compare))).await;
                     drop(permit);
                     // An answer without an index may show anything.
                     let index = outcome.as_ref().map(|it| it.meta.index.unwrap_or(u64::MAX)).ok();
                     let next = self.ended(outcome, timing);
-                    let told_for = self.seat.end(index, self.published);
+                    let told_for = self.scheduler.end(index, self.published);
                     if let Some(took) = told_for {
                         telemetry::delay(&self.id.1, took);
                     }
@@ -228,7 +230,7 @@ impl<Q: Query> View<Q> {
         }
         self.published = step.publish == Publish::Data;
         if self.published {
-            self.seat.changed();
+            self.scheduler.changed();
             telemetry::watch(&self.id.1, Happened::Update);
         } else if timing.is_early() {
             telemetry::watch(&self.id.1, Happened::Unchanged);

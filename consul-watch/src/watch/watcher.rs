@@ -18,7 +18,7 @@ use crate::{
     transport::Budget,
     watch::{
         RateLimit, Watch,
-        cover::{self, Cover},
+        broad_queries::{self, BroadQueries},
         plan::Settings,
         slots::Slots,
         state::Repairs,
@@ -67,7 +67,7 @@ pub(super) struct Inner {
     pub(super) confirmed: Client,
     pub(super) budget: Budget,
     pub(super) slots: Arc<Slots>,
-    pub(super) cover: Arc<Cover>,
+    pub(super) broad_queries: Arc<BroadQueries>,
     pub(super) summary: Arc<Summary>,
     rate_limit: RateLimit,
     backoff: Backoff,
@@ -102,7 +102,7 @@ pub struct Load {
     /// Reads that broad queries stand in for.
     pub covered: usize,
     /// Reads that share a few connections in turn.
-    pub in_turn: usize,
+    pub round_robin: usize,
     /// Broad queries, each on its connection.
     pub broad: usize,
 }
@@ -188,8 +188,8 @@ impl Watcher {
 
     /// Returns how many reads wait for changes in which way.
     pub fn load(&self) -> Load {
-        let (own, covered, in_turn) = self.inner.slots.figures();
-        Load { own, covered, in_turn, broad: self.inner.cover.broad() }
+        let (own, covered, round_robin) = self.inner.slots.figures();
+        Load { own, covered, round_robin, broad: self.inner.broad_queries.broad() }
     }
 
     /// Ends all watches and waits until their requests are gone. Watches made
@@ -363,7 +363,7 @@ impl WatcherBuilder {
         let tasks = TaskTracker::new();
         let summary = Arc::new(Summary::new(tasks.clone(), self.stop.clone()));
         let mut random = self.seed.map_or_else(fastrand::Rng::new, fastrand::Rng::with_seed);
-        let settings = cover::Settings {
+        let settings = broad_queries::Settings {
             client: ordered.clone(),
             summary: Arc::clone(&summary),
             seed: random.fork().u64(..),
@@ -374,7 +374,7 @@ impl WatcherBuilder {
             prefixes: slots.shares.prefixes,
             slots: Arc::clone(&slots),
         };
-        let cover = Arc::new(Cover::new(settings, tasks.clone(), self.stop.clone()));
+        let broad_queries = Arc::new(BroadQueries::new(settings, tasks.clone(), self.stop.clone()));
         Watcher {
             inner: Arc::new(Inner {
                 client: self.client,
@@ -392,7 +392,7 @@ impl WatcherBuilder {
                 confirmed,
                 budget,
                 slots,
-                cover,
+                broad_queries,
                 summary,
                 views: Mutex::new(Views { random, ..Views::default() }),
             }),

@@ -146,9 +146,9 @@ async fn churn(
                 follower.settle(writer, limit).await;
             }
             let load = watcher.load();
-            assert_eq!(load.own + load.covered + load.in_turn, all.len(), "{load:?}");
+            assert_eq!(load.own + load.covered + load.round_robin, all.len(), "{load:?}");
             assert!(load.covered > 0 && load.broad > 2, "{load:?}");
-            assert!(budget != BUDGET || load.in_turn > 0, "{load:?}");
+            assert!(budget != BUDGET || load.round_robin > 0, "{load:?}");
             // A query for each node, the list of them, and those of prefixes.
             assert!(budget == BUDGET || load.broad > 10, "nodes are not followed: {load:?}");
         }

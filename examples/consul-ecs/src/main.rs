@@ -1,7 +1,7 @@
 //! The containers of an ECS task that is in a Consul service mesh.
 //!
 //! A drop-in for upstream's binary: same subcommands, flags, exit codes and texts. It runs inside a
-//! task, where ECS gives it the metadata and `CONSUL_ECS_CONFIG_JSON` says what to do. Elsewhere
+//! task, where ECS gives it the metadata and `CONSUL_ECS_CONFIG_JSON` says what to do. Outside of one
 //! `cargo run -p consul-ecs -- net-dial 127.0.0.1:8500` works.
 //!
 //! With the feature `acl-controller` it is also the controller of their ACL tokens.

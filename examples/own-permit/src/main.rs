@@ -54,7 +54,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
     });
 
-    // Without a permit the engine ends; it begins anew, with every task, when there is one.
+    // Without a permit the engine ends; it starts again, with every task, when there is one.
     while stop.reason().is_none() {
         engine.load(loaded.config.tasks.clone(), &stop).await?;
         match engine.run(&stop).await {

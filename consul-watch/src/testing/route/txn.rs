@@ -60,7 +60,7 @@ fn transact(state: &mut State, ask: Ask<'_>) -> Reply {
     let denied: Vec<(usize, String)> = steps
         .iter()
         .enumerate()
-        .filter_map(|(at, step)| step.vet(who, old).err().map(|refused| (at, refused.text)))
+        .filter_map(|(at, step)| step.validate(who, old).err().map(|refused| (at, refused.text)))
         .collect();
     let outcome = if denied.is_empty() { state.transact(&steps, now) } else { Err(denied) };
     match outcome {

@@ -299,7 +299,7 @@ impl State {
         check_service(&service)?;
         check_proxy(&service, self.is_1_8())?;
         for check in new.check.iter().chain(&new.checks) {
-            check.vet(true, self.is_1_8())?;
+            check.validate(true, self.is_1_8())?;
         }
         // The agent has an address of its own in each form that others may ask for.
         if service.address.parse::<std::net::Ipv4Addr>().is_ok() {
@@ -412,7 +412,7 @@ impl State {
         if new.name.is_empty() {
             return Err(Refused::new(400, "Missing check name"));
         }
-        new.vet(false, self.is_1_8())?;
+        new.validate(false, self.is_1_8())?;
         self.put_local_check(new, false, now)?;
         self.refresh_aliases(now);
         Ok(())
@@ -769,7 +769,7 @@ fn check_service(service: &Service) -> Result<(), Refused> {
 
 impl NewCheck {
     /// Refuses a check that could not be carried out.
-    fn vet(&self, with_service: bool, old: bool) -> Result<(), Refused> {
+    fn validate(&self, with_service: bool, old: bool) -> Result<(), Refused> {
         let bad = |text: &str| Err(Refused::new(400, text));
         let probes = [&self.http, &self.tcp, &self.grpc, &self.udp, &self.h2ping];
         let probes = probes.into_iter().any(|target| !target.is_empty()) || !self.args.is_empty();

@@ -64,12 +64,12 @@ impl TxnStep {
 
     /// Refuses what makes no sense, and what the token may not do. Reads are
     /// not refused: their results are left out.
-    pub(in crate::testing) fn vet(&self, who: &Authorizer, old: bool) -> Result<(), Refused> {
+    pub(in crate::testing) fn validate(&self, who: &Authorizer, old: bool) -> Result<(), Refused> {
         match self {
-            Self { kv: Some(step), .. } => step.vet(who),
-            Self { node: Some(step), .. } => step.vet(who),
-            Self { service: Some(step), .. } => step.vet(who, old),
-            Self { check: Some(step), .. } => step.vet(who),
+            Self { kv: Some(step), .. } => step.validate(who),
+            Self { node: Some(step), .. } => step.validate(who),
+            Self { service: Some(step), .. } => step.validate(who, old),
+            Self { check: Some(step), .. } => step.validate(who),
             Self { .. } => Ok(()),
         }
     }

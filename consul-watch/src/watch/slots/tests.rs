@@ -12,7 +12,7 @@ fn places(claims: &[Claim]) -> [usize; 3] {
     let count = |place| {
         claims.iter().filter(move |claim| claim.place() == place && !claim.revoked().is_cancelled())
     };
-    [Place::Own, Place::Covered, Place::Turn].map(|place| count(place).count())
+    [Place::Own, Place::Covered, Place::RoundRobin].map(|place| count(place).count())
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn the_first_past_the_budget_makes_the_others_give_way() {
     assert!(claims[56..60].iter().all(|claim| claim.revoked().is_cancelled()));
     // One that nothing can stand in for waits its turn, unless a coverable one can give way.
     claims.push(claimed(&slots, 65, false));
-    assert_eq!(claims[61].place(), Place::Turn);
+    assert_eq!(claims[61].place(), Place::RoundRobin);
     let slots = Arc::new(Slots::new(64));
     let claims: Vec<Claim> = (0..61).map(|number| claimed(&slots, number, true)).collect();
     assert_eq!(claimed(&slots, 65, false).place(), Place::Own);
@@ -129,7 +129,7 @@ fn free_connections_go_to_those_in_turn_first() {
     let held = slots.figures().0;
     let mut turn = claimed(&slots, 20, false);
     let mut covered = claimed(&slots, 21, true);
-    assert_eq!((turn.place(), covered.place()), (Place::Turn, Place::Covered));
+    assert_eq!((turn.place(), covered.place()), (Place::RoundRobin, Place::Covered));
     assert_eq!(held, slots.shares.own);
     drop(opaque);
     assert!(!covered.upgrade());

@@ -58,7 +58,7 @@ impl NodeStep {
         self.verb == READ
     }
 
-    pub(super) fn vet(&self, who: &Authorizer) -> Result<(), Refused> {
+    pub(super) fn validate(&self, who: &Authorizer) -> Result<(), Refused> {
         if self.verb == READ {
             return Ok(());
         }
@@ -83,7 +83,7 @@ impl ServiceStep {
         }
     }
 
-    pub(super) fn vet(&self, who: &Authorizer, old: bool) -> Result<(), Refused> {
+    pub(super) fn validate(&self, who: &Authorizer, old: bool) -> Result<(), Refused> {
         if self.verb == READ {
             return Ok(());
         }
@@ -104,7 +104,7 @@ impl CheckStep {
         if check.check_id.is_empty() && self.verb != READ { &check.name } else { &check.check_id }
     }
 
-    pub(super) fn vet(&self, who: &Authorizer) -> Result<(), Refused> {
+    pub(super) fn validate(&self, who: &Authorizer) -> Result<(), Refused> {
         if self.verb == READ {
             return Ok(());
         }

@@ -38,7 +38,7 @@ pub(super) struct KvStep {
 impl KvStep {
     /// Refuses what the token may not do. Reads of values are not refused:
     /// their results are left out.
-    pub(super) fn vet(&self, who: &Authorizer) -> Result<(), Refused> {
+    pub(super) fn validate(&self, who: &Authorizer) -> Result<(), Refused> {
         match self.verb.as_str() {
             "get" | "get-or-empty" | "get-tree" => Ok(()),
             "delete-tree" => who.require_tree(&self.key),

@@ -36,7 +36,7 @@ pub(crate) enum Signal {
 
 /// Mailbox of a covered watch for signals.
 #[derive(Debug, Default)]
-pub(crate) struct Ticket {
+pub(crate) struct RefreshSignal {
     state: Mutex<State>,
     told: Notify,
 }
@@ -92,7 +92,7 @@ pub(super) enum After {
     Again(u64),
 }
 
-impl Ticket {
+impl RefreshSignal {
     fn state(&self) -> MutexGuard<'_, State> {
         // Nothing that holds the lock can leave the state half changed.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -183,7 +183,7 @@ impl Ticket {
 #[derive(Debug, Default)]
 pub(super) struct Members {
     all: BTreeMap<u64, Member>,
-    services: HashMap<String, HashMap<u64, Arc<Ticket>>>,
+    services: HashMap<String, HashMap<u64, Arc<RefreshSignal>>>,
     joined: u64,
     /// A change from now on will be signalled.
     settled: bool,
@@ -201,7 +201,7 @@ pub(super) struct Members {
 #[derive(Debug)]
 struct Member {
     scope: Scope,
-    ticket: Arc<Ticket>,
+    refresh_signal: Arc<RefreshSignal>,
     repairs: Arc<Repairs>,
 }
 
@@ -213,19 +213,24 @@ fn folded(name: &str) -> String {
 impl Members {
     /// Adds a watch. It gets the signal to read at once if changes after that will be
     /// told, else when this is so.
-    pub(super) fn join(&mut self, scope: &Scope, repairs: Arc<Repairs>) -> (u64, Arc<Ticket>) {
+    pub(super) fn join(
+        &mut self,
+        scope: &Scope,
+        repairs: Arc<Repairs>,
+    ) -> (u64, Arc<RefreshSignal>) {
         self.joined += 1;
-        let ticket = Arc::new(Ticket::default());
+        let refresh_signal = Arc::new(RefreshSignal::default());
         if self.settled || self.failing {
-            ticket.tell(Signal::Read { compare: true });
+            refresh_signal.tell(Signal::Read { compare: true });
         }
         if let Scope::Service(name) = scope {
             let of_service = self.services.entry(folded(name)).or_default();
-            of_service.insert(self.joined, Arc::clone(&ticket));
+            of_service.insert(self.joined, Arc::clone(&refresh_signal));
         }
-        let member = Member { scope: scope.clone(), ticket: Arc::clone(&ticket), repairs };
+        let member =
+            Member { scope: scope.clone(), refresh_signal: Arc::clone(&refresh_signal), repairs };
         self.all.insert(self.joined, member);
-        (self.joined, ticket)
+        (self.joined, refresh_signal)
     }
 
     /// Removes a watch; says whether it was the last.
@@ -255,7 +260,7 @@ impl Members {
             && since.elapsed() >= GRACE
         {
             if let Some(member) = self.all.get(number)
-                && std::mem::take(&mut member.ticket.state().found)
+                && std::mem::take(&mut member.refresh_signal.state().found)
             {
                 member.repairs.add();
             }
@@ -269,7 +274,7 @@ impl Members {
             let next = self.all.range(next).next().or_else(|| self.all.iter().next());
             let Some((number, member)) = next else { return };
             self.cursor = *number;
-            member.ticket.tell_quietly(true);
+            member.refresh_signal.tell_quietly(true);
         }
     }
 
@@ -281,7 +286,7 @@ impl Members {
     /// Has the watches of services read again that have been read at an index past this one, or
     /// are being read: slowly, because that is next to never of any use.
     pub(super) fn read_past(&mut self, index: u64) {
-        let past = self.all.iter().filter(|(_number, member)| member.ticket.is_past(index));
+        let past = self.all.iter().filter(|(_number, member)| member.refresh_signal.is_past(index));
         self.again.extend(past.map(|(number, _member)| (0, *number)));
     }
 
@@ -299,7 +304,7 @@ impl Members {
             }
             self.again.remove(&first);
             if let Some(member) = self.all.get(&first.1) {
-                member.ticket.tell_quietly(false);
+                member.refresh_signal.tell_quietly(false);
             }
         }
     }
@@ -349,7 +354,7 @@ impl Members {
     /// Signals all watches whose scope is one of those.
     pub(super) fn moved(&self, concerns: impl Fn(&Scope) -> bool) {
         for member in self.all.values().filter(|member| concerns(&member.scope)) {
-            member.ticket.tell(Signal::Read { compare: false });
+            member.refresh_signal.tell(Signal::Read { compare: false });
         }
     }
 
@@ -359,21 +364,23 @@ impl Members {
             return self.moved(|scope| matches!(scope, Scope::Service(_)));
         }
         for name in &changes.services {
-            for ticket in self.services.get(&folded(name)).into_iter().flat_map(HashMap::values) {
-                ticket.tell(Signal::Read { compare: false });
+            for refresh_signal in
+                self.services.get(&folded(name)).into_iter().flat_map(HashMap::values)
+            {
+                refresh_signal.tell(Signal::Read { compare: false });
             }
         }
         let Some(past) = changes.past else { return };
-        for ticket in self.services.values().flat_map(HashMap::values) {
-            if ticket.is_past(past) {
-                ticket.tell(Signal::Read { compare: false });
+        for refresh_signal in self.services.values().flat_map(HashMap::values) {
+            if refresh_signal.is_past(past) {
+                refresh_signal.tell(Signal::Read { compare: false });
             }
         }
     }
 
     fn tell_all(&self, signal: &Signal) {
         for member in self.all.values() {
-            member.ticket.tell(signal.clone());
+            member.refresh_signal.tell(signal.clone());
         }
     }
 }

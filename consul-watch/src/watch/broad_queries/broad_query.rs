@@ -97,7 +97,7 @@ pub(super) enum Move {
 
 /// State of a broad query.
 #[derive(Debug)]
-pub(super) struct Feed {
+pub(super) struct BroadQuery {
     pub(super) kind: Kind,
     index: Option<u64>,
     limiter: Limiter,
@@ -105,7 +105,7 @@ pub(super) struct Feed {
     poll_interval: Duration,
 }
 
-impl Feed {
+impl BroadQuery {
     pub(super) fn new(
         kind: Kind,
         mut limit: RateLimit,
@@ -279,15 +279,16 @@ mod tests {
 
     #[test]
     fn a_nodes_query_is_asked_again_at_once_until_it_is_held() {
-        let feed = |kind| {
+        let broad_query = |kind| {
             let poll = Duration::from_secs(15);
-            Feed::new(kind, RateLimit::default(), Backoff::default(), poll)
+            BroadQuery::new(kind, RateLimit::default(), Backoff::default(), poll)
         };
-        let (mut node, mut all) = (feed(Kind::Node("n".into())), feed(Kind::Everything));
+        let (mut node, mut all) =
+            (broad_query(Kind::Node("n".into())), broad_query(Kind::Everything));
         let (mut now, took) = (Duration::from_secs(100), Duration::from_millis(5));
-        let mut pauses = |feed: &mut Feed| -> Vec<Duration> {
+        let mut pauses = |broad_query: &mut BroadQuery| -> Vec<Duration> {
             let mut next = || {
-                let pause = feed.pause(Move::Newer(1), now, now + took, 160 * 1024);
+                let pause = broad_query.pause(Move::Newer(1), now, now + took, 160 * 1024);
                 now += took + pause;
                 pause
             };

@@ -17,8 +17,8 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{
     Settings,
+    broad_query::{self, BroadQuery, Kind, Move},
     catalog::{Catalog, Changes, Listing},
-    feed::{self, Feed, Kind, Move},
     members::{Floor, Members},
     node::NodeRows,
 };
@@ -63,9 +63,9 @@ const SHORTEST_ROUND: Duration = Duration::from_secs(1);
 
 /// A group of broad queries, and the watches that they stand in for.
 #[derive(Debug)]
-pub(super) struct Unit {
+pub(super) struct QueryGroup {
     members: Mutex<Members>,
-    /// Wakes the unit when a watch joins.
+    /// Wakes the group when a watch joins.
     pub(super) joined: Notify,
     pub(super) stop: CancellationToken,
     pub(super) floor: Floor,
@@ -73,7 +73,7 @@ pub(super) struct Unit {
     pub(super) broad: AtomicUsize,
 }
 
-impl Unit {
+impl QueryGroup {
     pub(super) fn new(stop: CancellationToken) -> Self {
         Self {
             members: Mutex::default(),
@@ -101,7 +101,7 @@ fn periodic_round(watches: usize) -> (Duration, usize) {
     (rest, count.ceil() as usize)
 }
 
-/// A broad query of a unit.
+/// A broad query of a group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Which {
     /// A query that lists everything of its kind, by its place.
@@ -119,8 +119,8 @@ struct Asked {
 
 /// The broad query of a node, and what it has shown.
 #[derive(Debug)]
-struct NodeFeed {
-    feed: Feed,
+struct NodeQuery {
+    broad_query: BroadQuery,
     /// `None` before the first answer.
     rows: Option<NodeRows>,
     /// Index of the list of nodes before the one that brought this node, or of its own answer
@@ -135,7 +135,7 @@ struct NodeFeed {
     stop: CancellationToken,
 }
 
-/// Way in which a unit follows the catalog.
+/// Way in which a group follows the catalog.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mode {
     /// Not known before the nodes have been counted.
@@ -152,11 +152,11 @@ enum Mode {
 const NODES: usize = 1;
 const DUMP: usize = 3;
 
-/// The task of a [`Unit`].
+/// The task of a [`QueryGroup`].
 pub(super) struct Runner {
-    unit: Arc<Unit>,
+    group: Arc<QueryGroup>,
     settings: Arc<Settings>,
-    feeds: Vec<Feed>,
+    queries: Vec<BroadQuery>,
     mode: Mode,
     catalog: Catalog,
     settled: bool,
@@ -172,7 +172,7 @@ pub(super) struct Runner {
     /// The nodes and their `ModifyIndex`, with the index of that list, while each is followed.
     listed: BTreeMap<String, u64>,
     listed_at: u64,
-    nodes: BTreeMap<String, NodeFeed>,
+    nodes: BTreeMap<String, NodeQuery>,
     /// The last list of nodes was as the one before.
     same_nodes: bool,
     /// Some node's own query has been answered, so Consul has such queries.
@@ -194,13 +194,14 @@ impl Drop for Runner {
 }
 
 impl Runner {
-    pub(super) fn new(unit: Arc<Unit>, settings: Arc<Settings>, kinds: Vec<Kind>) -> Self {
-        let feeds: Vec<Feed> = kinds.into_iter().map(|kind| feed(kind, &settings)).collect();
+    pub(super) fn new(group: Arc<QueryGroup>, settings: Arc<Settings>, kinds: Vec<Kind>) -> Self {
+        let queries: Vec<BroadQuery> =
+            kinds.into_iter().map(|kind| broad_query(kind, &settings)).collect();
         // Of the catalog the nodes are counted first.
-        let mode = if feeds.len() > 1 { Mode::Undecided } else { Mode::Lists };
+        let mode = if queries.len() > 1 { Mode::Undecided } else { Mode::Lists };
         Self {
-            unit,
-            feeds,
+            group,
+            queries,
             mode,
             settings,
             catalog: Catalog::default(),
@@ -225,7 +226,7 @@ impl Runner {
 
     /// Runs until the last member has left or the watcher stops.
     pub(super) async fn run(mut self) {
-        let unit = Arc::clone(&self.unit);
+        let group = Arc::clone(&self.group);
         match self.mode {
             Mode::Lists => self.ask(Which::Whole(0), Duration::ZERO),
             Mode::Undecided | Mode::Dump | Mode::Nodes => {
@@ -238,17 +239,17 @@ impl Runner {
         loop {
             tokio::select! {
                 () = &mut round => {
-                    self.unit.members().read_periodically(count);
-                    let (rest, next) = periodic_round(self.unit.members().count());
+                    self.group.members().read_periodically(count);
+                    let (rest, next) = periodic_round(self.group.members().count());
                     count = next;
                     round.as_mut().reset(Instant::now() + rest.mul_f64(0.8 + 0.2 * random.f64()));
                 }
                 () = &mut again, if waits => {
-                    self.unit.members().read_passed(self.unit.floor.get(), AGAIN);
+                    self.group.members().read_passed(self.group.floor.get(), AGAIN);
                     waits = false;
                 }
-                () = unit.stop.cancelled() => return,
-                () = unit.joined.notified() => {}
+                () = group.stop.cancelled() => return,
+                () = group.joined.notified() => {}
                 Some(asked) = self.asks.next(), if !self.asks.is_empty() => {
                     if let Some(asked) = asked {
                         self.asked(asked);
@@ -259,7 +260,7 @@ impl Runner {
                 }
             }
             self.go_on();
-            if !waits && self.unit.members().has_reads_again(self.unit.floor.get()) {
+            if !waits && self.group.members().has_reads_again(self.group.floor.get()) {
                 again.as_mut().reset(Instant::now() + AGAIN_PAUSE);
                 waits = true;
             }
@@ -268,15 +269,15 @@ impl Runner {
 
     fn ask(&self, which: Which, pause: Duration) {
         let never = CancellationToken::new();
-        let (feed, stop) = match &which {
-            Which::Whole(at) => (self.feeds.get(*at), &never),
+        let (broad_query, stop) = match &which {
+            Which::Whole(at) => (self.queries.get(*at), &never),
             Which::Node(name) => match self.nodes.get(name) {
-                Some(node) => (Some(&node.feed), &node.stop),
+                Some(node) => (Some(&node.broad_query), &node.stop),
                 None => return,
             },
         };
-        let Some(feed) = feed else { return };
-        let asked = feed.ask(self.settings.client.clone(), self.settings.wait, pause);
+        let Some(broad_query) = broad_query else { return };
+        let asked = broad_query.ask(self.settings.client.clone(), self.settings.wait, pause);
         let (begun, stop) = (self.started, stop.clone());
         self.asks.push(Box::pin(async move {
             let started = begun.elapsed() + pause;
@@ -320,17 +321,17 @@ impl Runner {
             Some(_) => return self.give_dump_up(),
             None => {}
         }
-        let feed = match &which {
-            Which::Whole(at) => self.feeds.get_mut(*at),
-            Which::Node(name) => self.nodes.get_mut(name).map(|node| &mut node.feed),
+        let broad_query = match &which {
+            Which::Whole(at) => self.queries.get_mut(*at),
+            Which::Node(name) => self.nodes.get_mut(name).map(|node| &mut node.broad_query),
         };
-        let Some(feed) = feed else { return };
+        let Some(broad_query) = broad_query else { return };
         let unknown = matches!(outcome, Ok((Move::Unknown, _)));
         let mut pause = match outcome {
-            Ok((moved, bytes)) => feed.pause(moved, started, ended, bytes),
+            Ok((moved, bytes)) => broad_query.pause(moved, started, ended, bytes),
             Err(error) => {
-                let (kind, index) = (feed.kind.clone(), feed.index());
-                let pause = feed.failed(&error);
+                let (kind, index) = (broad_query.kind.clone(), broad_query.index());
+                let pause = broad_query.failed(&error);
                 if self.is_first_failure(&which, index) {
                     tracing::debug!(
                         error = &error as &dyn std::error::Error,
@@ -352,12 +353,15 @@ impl Runner {
             // wakes no request, but the next one is answered at once.
             pause = pause.max(SAME_NODES);
         }
-        if which == Which::Whole(NODES) && self.feeds.len() > 1 {
+        if which == Which::Whole(NODES) && self.queries.len() > 1 {
             self.decide(unknown);
         }
         match which {
             Which::Whole(at)
-                if self.feeds.get(at).is_some_and(|feed| feed.kind == Kind::Services) =>
+                if self
+                    .queries
+                    .get(at)
+                    .is_some_and(|broad_query| broad_query.kind == Kind::Services) =>
             {
                 self.parked = Some((at, pause, ended));
             }
@@ -382,7 +386,7 @@ impl Runner {
         if unknown && self.mode != Mode::Lists {
             return self.list_everything();
         }
-        if !self.feeds.get(NODES).is_some_and(Feed::has_baseline) {
+        if !self.queries.get(NODES).is_some_and(BroadQuery::has_baseline) {
             return;
         }
         let nodes = self.listed.len();
@@ -402,7 +406,7 @@ impl Runner {
     fn follow_nodes(&mut self) {
         self.start(Mode::Nodes);
         // What the lists left to read past an index is read when all nodes have been listed.
-        self.unit.floor.set(Some(0));
+        self.group.floor.set(Some(0));
         self.update_nodes(self.listed.clone(), self.listed_at);
     }
 
@@ -410,9 +414,9 @@ impl Runner {
     fn list_everything(&mut self) {
         self.settings.slots.reserve_nodes(0);
         self.start(Mode::Lists);
-        self.unit.floor.set(None);
+        self.group.floor.set(None);
         self.catalog.nodes(self.listed_at, true, self.listed.clone());
-        for at in (0..self.feeds.len()).filter(|at| ![NODES, DUMP].contains(at)) {
+        for at in (0..self.queries.len()).filter(|at| ![NODES, DUMP].contains(at)) {
             self.ask(Which::Whole(at), Duration::ZERO);
         }
     }
@@ -420,7 +424,7 @@ impl Runner {
     /// Begins again with one query of everything on all nodes.
     fn follow_all_nodes(&mut self) {
         self.start(Mode::Dump);
-        self.unit.floor.set(Some(0));
+        self.group.floor.set(Some(0));
         for at in [NODES, DUMP] {
             self.ask(Which::Whole(at), Duration::ZERO);
         }
@@ -437,7 +441,7 @@ impl Runner {
     /// Returns `true` if one query of everything would have short answers, by what is listed.
     fn is_small(&self) -> bool {
         self.started.elapsed() >= self.no_dump_until
-            && self.feeds.len() > DUMP
+            && self.queries.len() > DUMP
             && self.catalog.check_count().max(self.names) <= MOST_DUMPED
     }
 
@@ -446,7 +450,7 @@ impl Runner {
         self.mode = mode;
         self.nodes_served = false;
         self.settled = false;
-        self.unit.members().unsettle();
+        self.group.members().unsettle();
         self.catalog = Catalog::default();
         self.nodes.clear();
         self.dumped.clear();
@@ -454,8 +458,10 @@ impl Runner {
         self.listings.clear();
         // The list of nodes goes on; it was not asked again yet when this is decided.
         self.asks.clear();
-        for (_at, feed) in self.feeds.iter_mut().enumerate().filter(|(at, _feed)| *at != NODES) {
-            feed.forget();
+        for (_at, broad_query) in
+            self.queries.iter_mut().enumerate().filter(|(at, _feed)| *at != NODES)
+        {
+            broad_query.forget();
         }
     }
 
@@ -468,23 +474,25 @@ impl Runner {
     }
 
     fn answered(&mut self, at: usize, response: &Response, early: bool) -> Result<Move> {
-        let Some(feed) = self.feeds.get_mut(at) else { return Ok(Move::Same) };
-        let moved = feed.answered(response.meta().index, early);
-        let (kind, index) = (feed.kind.clone(), feed.index());
+        let Some(broad_query) = self.queries.get_mut(at) else { return Ok(Move::Same) };
+        let moved = broad_query.answered(response.meta().index, early);
+        let (kind, index) = (broad_query.kind.clone(), broad_query.index());
         if moved == Move::Same {
             return Ok(moved);
         }
         if moved == Move::Backwards {
             self.settled = false;
-            self.unit.members().unsettle();
+            self.group.members().unsettle();
             return Ok(moved);
         }
         // All watches read when each broad query has an answer to compare with.
         let first = matches!(moved, Move::Baseline | Move::Unknown);
         let changes = match &kind {
-            Kind::Checks => feed::checks(response, |rows| self.catalog.checks(index, first, rows))?,
+            Kind::Checks => {
+                broad_query::checks(response, |rows| self.catalog.checks(index, first, rows))?
+            }
             Kind::Nodes => {
-                let nodes = feed::nodes(response)?;
+                let nodes = broad_query::nodes(response)?;
                 let before = std::mem::replace(&mut self.listed_at, index);
                 if self.mode == Mode::Lists {
                     self.listed.clone_from(&nodes);
@@ -495,14 +503,14 @@ impl Runner {
             }
             Kind::Services => {
                 if first {
-                    self.names = feed::service_names(response)?;
+                    self.names = broad_query::service_names(response)?;
                 }
                 self.catalog.services_moved(index, first)
             }
             Kind::Everything => self.dumped(response, first)?,
             Kind::Prefix(_) | Kind::Node(_) => Changes::default(),
         };
-        let members = self.unit.members();
+        let members = self.group.members();
         members.moved(|scope| kind.concerns(scope));
         members.changed(&changes);
         drop(members);
@@ -524,8 +532,8 @@ impl Runner {
         if response.body().len() > LARGEST_DUMP {
             self.wanted = Some(Mode::Lists);
         }
-        let index = self.feeds.get(DUMP).map(Feed::index);
-        self.unit.floor.set(Some(index.unwrap_or_default()));
+        let index = self.queries.get(DUMP).map(BroadQuery::index);
+        self.group.floor.set(Some(index.unwrap_or_default()));
         Ok(changes)
     }
 
@@ -561,8 +569,8 @@ impl Runner {
             self.listed.keys().filter(|name| !self.nodes.contains_key(*name)).cloned().collect();
         for name in new {
             let stop = CancellationToken::new();
-            let node = NodeFeed {
-                feed: feed(Kind::Node(name.clone()), &self.settings),
+            let node = NodeQuery {
+                broad_query: broad_query(Kind::Node(name.clone()), &self.settings),
                 rows: None,
                 since: before,
                 failures: 0,
@@ -575,7 +583,7 @@ impl Runner {
         }
         if self.settled {
             // A node may have come and gone between the lists, with what a read has seen.
-            self.unit.members().read_past(before);
+            self.group.members().read_past(before);
         }
         self.raise_floor();
         changes
@@ -590,12 +598,12 @@ impl Runner {
         {
             return Ok(self.node_gone(name));
         }
-        let moved = node.feed.answered(response.meta().index, early);
+        let moved = node.broad_query.answered(response.meta().index, early);
         match moved {
             Move::Same => return Ok(moved),
             Move::Backwards => {
                 self.settled = false;
-                self.unit.members().unsettle();
+                self.group.members().unsettle();
                 return Ok(moved);
             }
             Move::Unknown => {
@@ -624,7 +632,7 @@ impl Runner {
         }
         let since = node.since;
         if self.settled {
-            let mut members = self.unit.members();
+            let mut members = self.group.members();
             if different {
                 members.moved(|scope| Kind::Node(String::new()).concerns(scope));
                 members.changed(&Changes { services: names, ..Changes::default() });
@@ -644,14 +652,14 @@ impl Runner {
     fn node_gone(&mut self, name: &str) -> Move {
         let Some(node) = self.nodes.get_mut(name) else { return Move::Same };
         (node.failures, node.absent) = (0, node.absent + 1);
-        if node.feed.has_baseline() {
-            node.since = node.feed.index();
-            node.feed.forget();
+        if node.broad_query.has_baseline() {
+            node.since = node.broad_query.index();
+            node.broad_query.forget();
         }
         let mut names = BTreeSet::new();
         node.rows.take().unwrap_or_default().name_all(&mut names);
         if self.settled && !names.is_empty() {
-            let members = self.unit.members();
+            let members = self.group.members();
             members.moved(|scope| Kind::Node(String::new()).concerns(scope));
             members.changed(&Changes { services: names, ..Changes::default() });
         }
@@ -661,23 +669,23 @@ impl Runner {
 
     /// The least index that the query of every node has passed.
     fn raise_floor(&self) {
-        let floor = self.nodes.values().map(|node| node.feed.index()).min();
-        self.unit.floor.set(Some(floor.unwrap_or_default()));
+        let floor = self.nodes.values().map(|node| node.broad_query.index()).min();
+        self.group.floor.set(Some(floor.unwrap_or_default()));
     }
 
     /// Lets all members read when each broad query has an answer to compare with.
     fn settle(&mut self, unknown: bool) {
         let complete = match self.mode {
             Mode::Undecided => false,
-            Mode::Lists => {
-                self.feeds.iter().all(|feed| feed.kind == Kind::Everything || feed.has_baseline())
-            }
-            Mode::Dump => {
-                [NODES, DUMP].iter().all(|at| self.feeds.get(*at).is_some_and(Feed::has_baseline))
-            }
+            Mode::Lists => self.queries.iter().all(|broad_query| {
+                broad_query.kind == Kind::Everything || broad_query.has_baseline()
+            }),
+            Mode::Dump => [NODES, DUMP]
+                .iter()
+                .all(|at| self.queries.get(*at).is_some_and(BroadQuery::has_baseline)),
             Mode::Nodes => {
-                self.feeds.get(NODES).is_some_and(Feed::has_baseline)
-                    && self.nodes.values().all(|node| node.feed.has_baseline())
+                self.queries.get(NODES).is_some_and(BroadQuery::has_baseline)
+                    && self.nodes.values().all(|node| node.broad_query.has_baseline())
             }
         };
         if complete && !self.settled && self.mode == Mode::Lists && self.is_small() {
@@ -687,7 +695,7 @@ impl Runner {
         }
         if (complete && !self.settled) || (unknown && self.mode != Mode::Undecided) {
             self.settled = complete;
-            self.unit.members().settle();
+            self.group.members().settle();
         }
     }
 
@@ -701,7 +709,7 @@ impl Runner {
         let error = Arc::new(error);
         let key = QueryKey::new("broad", kind);
         self.settings.summary.add(Occasion::BroadFailed, &key, Some(&error));
-        self.unit.members().fail(error);
+        self.group.members().fail(error);
     }
 
     fn listed(&mut self, node: &str, result: Result<Option<Listing>>) {
@@ -717,7 +725,7 @@ impl Runner {
                 self.catalog.not_listed(node)
             }
         };
-        self.unit.members().changed(&changes);
+        self.group.members().changed(&changes);
     }
 
     /// Starts what follows from the last event.
@@ -726,9 +734,9 @@ impl Runner {
             Mode::Undecided => 1,
             Mode::Nodes => self.nodes.len() + 1,
             Mode::Dump => 2,
-            Mode::Lists => self.feeds.len().min(DUMP),
+            Mode::Lists => self.queries.len().min(DUMP),
         };
-        self.unit.broad.store(broad, Ordering::Relaxed);
+        self.group.broad.store(broad, Ordering::Relaxed);
         match self.mode {
             Mode::Undecided | Mode::Dump => return,
             Mode::Nodes => {
@@ -740,18 +748,18 @@ impl Runner {
             Mode::Lists => {}
         }
         // Listing all nodes is cheaper than reading all services when there are fewer of them.
-        let services = self.unit.members().service_count();
+        let services = self.group.members().service_count();
         let nodes = self.catalog.node_count();
         let worth = services > if self.catalog.keeps_listings() { nodes / 2 } else { nodes };
         let keep = self.settled && worth && self.started.elapsed() >= self.no_listings_until;
         let changes = self.catalog.keep_listings(keep);
-        self.unit.members().changed(&changes);
+        self.group.members().changed(&changes);
         while self.listings.len() < LISTERS
             && let Some(node) = self.catalog.next_listing()
         {
             let client = self.settings.client.clone();
             self.listings.push(Box::pin(async move {
-                let listing = feed::list(client, node.clone()).await;
+                let listing = broad_query::list(client, node.clone()).await;
                 (node, listing)
             }));
         }
@@ -765,6 +773,6 @@ impl Runner {
     }
 }
 
-fn feed(kind: Kind, settings: &Settings) -> Feed {
-    Feed::new(kind, settings.rate_limit, settings.backoff.clone(), settings.poll_interval)
+fn broad_query(kind: Kind, settings: &Settings) -> BroadQuery {
+    BroadQuery::new(kind, settings.rate_limit, settings.backoff.clone(), settings.poll_interval)
 }

@@ -87,11 +87,11 @@
 //! that round of all nodes, a pause as long as the round was (1 s at most), and the
 //! next round up to its node. With a round of 0.7 s that is about 2 s.
 
+mod broad_query;
 mod catalog;
-mod feed;
 mod members;
 mod node;
-mod unit;
+mod query_group;
 
 use std::{
     collections::HashMap,
@@ -106,11 +106,11 @@ use crate::{
     query::Scope,
     watch::{RateLimit, slots::Slots, state::Repairs, summary::Summary},
 };
-use feed::Kind;
+use broad_query::Kind;
 use members::After;
-use unit::{Runner, Unit};
+use query_group::{QueryGroup, Runner};
 
-pub(super) use members::{Signal, Ticket};
+pub(super) use members::{RefreshSignal, Signal};
 
 /// Settings of broad queries.
 #[derive(Debug)]
@@ -132,9 +132,9 @@ pub(super) struct Settings {
 
 /// The broad queries of a watcher. They run while a watch needs them.
 #[derive(Debug)]
-pub(super) struct Cover {
+pub(super) struct BroadQueries {
     settings: Arc<Settings>,
-    units: Mutex<HashMap<Key, Arc<Unit>>>,
+    groups: Mutex<HashMap<Key, Arc<QueryGroup>>>,
     tasks: TaskTracker,
     stop: CancellationToken,
 }
@@ -156,14 +156,14 @@ impl Key {
     }
 }
 
-impl Cover {
+impl BroadQueries {
     pub(super) fn new(settings: Settings, tasks: TaskTracker, stop: CancellationToken) -> Self {
-        Self { settings: Arc::new(settings), units: Mutex::default(), tasks, stop }
+        Self { settings: Arc::new(settings), groups: Mutex::default(), tasks, stop }
     }
 
-    fn units(&self) -> MutexGuard<'_, HashMap<Key, Arc<Unit>>> {
+    fn groups(&self) -> MutexGuard<'_, HashMap<Key, Arc<QueryGroup>>> {
         // Nothing that holds the lock can leave the map half changed.
-        self.units.lock().unwrap_or_else(PoisonError::into_inner)
+        self.groups.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Lets broad queries stand in for a watch with this scope, if there are such.
@@ -172,86 +172,90 @@ impl Cover {
         scope: &Scope,
         repairs: &Arc<Repairs>,
     ) -> Option<Membership> {
-        let mut units = self.units();
+        let mut groups = self.groups();
         let key = match scope {
             Scope::Opaque => return None,
-            Scope::KvKey(key) | Scope::KvPrefix(key) => self.prefix(&units, key),
+            Scope::KvKey(key) | Scope::KvPrefix(key) => self.prefix(&groups, key),
             _ => Key::Catalog,
         };
-        let unit = if let Some(unit) = units.get(&key) {
-            Arc::clone(unit)
+        let group = if let Some(group) = groups.get(&key) {
+            Arc::clone(group)
         } else {
-            let unit = Arc::new(Unit::new(self.stop.child_token()));
-            unit.broad.store(1, Ordering::Relaxed);
+            let group = Arc::new(QueryGroup::new(self.stop.child_token()));
+            group.broad.store(1, Ordering::Relaxed);
             if key == Key::Catalog {
                 // Until the nodes are counted there is room for as many as there can be: a
                 // connection that is taken back later counts for Consul until its time is over.
                 self.settings.slots.reserve_most();
             }
-            let runner = Runner::new(Arc::clone(&unit), Arc::clone(&self.settings), key.kinds());
+            let runner = Runner::new(Arc::clone(&group), Arc::clone(&self.settings), key.kinds());
             self.tasks.spawn(runner.run());
-            units.insert(key.clone(), Arc::clone(&unit));
-            unit
+            groups.insert(key.clone(), Arc::clone(&group));
+            group
         };
-        let (number, ticket) = unit.members().join(scope, Arc::clone(repairs));
-        drop(units);
-        unit.joined.notify_one();
-        Some(Membership { cover: Arc::clone(self), key, unit, number, ticket })
+        let (number, refresh_signal) = group.members().join(scope, Arc::clone(repairs));
+        drop(groups);
+        group.joined.notify_one();
+        Some(Membership { broad_queries: Arc::clone(self), key, group, number, refresh_signal })
     }
 
     /// The prefix to follow for a key. All further ones share the whole store.
-    fn prefix(&self, units: &HashMap<Key, Arc<Unit>>, key: &str) -> Key {
+    fn prefix(&self, groups: &HashMap<Key, Arc<QueryGroup>>, key: &str) -> Key {
         let group = key.split_inclusive('/').next().unwrap_or_default();
         let group = Key::Prefix(group.to_owned());
         let root = Key::Prefix(String::new());
-        let others = units.keys().filter(|key| **key != Key::Catalog && **key != root).count();
-        if units.contains_key(&group) || others + 1 < self.settings.prefixes { group } else { root }
+        let others = groups.keys().filter(|key| **key != Key::Catalog && **key != root).count();
+        if groups.contains_key(&group) || others + 1 < self.settings.prefixes {
+            group
+        } else {
+            root
+        }
     }
 
     /// Number of broad queries under way.
     pub(super) fn broad(&self) -> usize {
-        self.units().values().map(|unit| unit.broad.load(Ordering::Relaxed)).sum()
+        self.groups().values().map(|group| group.broad.load(Ordering::Relaxed)).sum()
     }
 }
 
 /// A watch's membership; dropping it ends it, and with the last the broad queries.
 #[derive(Debug)]
 pub(super) struct Membership {
-    cover: Arc<Cover>,
+    broad_queries: Arc<BroadQueries>,
     key: Key,
-    unit: Arc<Unit>,
+    group: Arc<QueryGroup>,
     number: u64,
-    ticket: Arc<Ticket>,
+    refresh_signal: Arc<RefreshSignal>,
 }
 
 impl Membership {
     /// Begins a read of the watch: whatever signal comes from now on asks for another one.
     pub(super) fn begin(&self) {
-        self.ticket.begin(self.unit.floor.get());
+        self.refresh_signal.begin(self.group.floor.get());
     }
 
     /// Ends the read, with this index if it succeeded; `published` says that it brought a
     /// snapshot.
     pub(super) fn end(&self, index: Option<u64>, published: bool) {
-        match self.ticket.end(index, published) {
+        match self.refresh_signal.end(index, published) {
             After::Nothing => {}
-            After::Found => self.unit.members().found(self.number),
-            After::Again(index) => self.unit.members().read_again(self.number, index),
+            After::Found => self.group.members().found(self.number),
+            After::Again(index) => self.group.members().read_again(self.number, index),
         }
     }
 
-    /// Returns the ticket on which the watch waits for the signal to read.
-    pub(super) fn ticket(&self) -> &Ticket {
-        &self.ticket
+    /// Returns the signal on which the watch waits until it may read.
+    pub(super) fn refresh_signal(&self) -> &RefreshSignal {
+        &self.refresh_signal
     }
 }
 
 impl Drop for Membership {
     fn drop(&mut self) {
-        let mut units = self.cover.units();
-        if self.unit.members().leave(self.number) {
-            units.remove(&self.key);
-            self.unit.stop.cancel();
+        let mut groups = self.broad_queries.groups();
+        if self.group.members().leave(self.number) {
+            groups.remove(&self.key);
+            self.group.stop.cancel();
         }
     }
 }

@@ -9,17 +9,17 @@ use crate::{
     Error, Result,
     query::{Mode, Position, Scope},
     watch::{
-        cover::{Cover, Membership, Signal},
+        broad_queries::{BroadQueries, Membership, Signal},
         slots::{Activity, Claim, Place, Slots},
         state::Repairs,
     },
 };
 
-/// A watch's seat: how it waits for changes, and what it may use for it.
+/// Schedules a watch's requests: how it waits for changes, and which connections it may use.
 #[derive(Debug)]
-pub(super) struct Seat {
+pub(super) struct Scheduler {
     slots: Arc<Slots>,
-    cover: Arc<Cover>,
+    broad_queries: Arc<BroadQueries>,
     scope: Scope,
     polled: bool,
     number: u64,
@@ -34,7 +34,7 @@ pub(super) struct Seat {
 
 /// A watch's next step.
 #[derive(Debug)]
-pub(super) enum Turn {
+pub(super) enum NextAction {
     /// Ask, blocking up to this long, until the token says to stop. The
     /// permit, if one is needed, is a connection's.
     Block(Duration, CancellationToken, Option<OwnedSemaphorePermit>),
@@ -45,10 +45,10 @@ pub(super) enum Turn {
     Failed(Arc<Error>),
 }
 
-impl Seat {
+impl Scheduler {
     pub(super) fn new(
         slots: Arc<Slots>,
-        cover: Arc<Cover>,
+        broad_queries: Arc<BroadQueries>,
         scope: Scope,
         mode: Mode,
         number: u64,
@@ -59,7 +59,7 @@ impl Seat {
         let polled = matches!(mode, Mode::Polled(_));
         Self {
             slots,
-            cover,
+            broad_queries,
             scope,
             polled,
             number,
@@ -73,8 +73,10 @@ impl Seat {
 
     /// Waits until the watch may go on from `position`. `wait` is the longest
     /// block that it is allowed.
-    pub(super) async fn turn(&mut self, position: &Position, wait: Duration) -> Turn {
-        self.try_turn(position, wait).await.unwrap_or_else(|error| Turn::Failed(Arc::new(error)))
+    pub(super) async fn next_action(&mut self, position: &Position, wait: Duration) -> NextAction {
+        self.try_next_action(position, wait)
+            .await
+            .unwrap_or_else(|error| NextAction::Failed(Arc::new(error)))
     }
 
     /// The watch changed: those that do so often keep connections of their own.
@@ -84,7 +86,7 @@ impl Seat {
         }
     }
 
-    /// The read of [`Turn::Read`] begins.
+    /// Begins the read of [`NextAction::Read`].
     pub(super) fn begin(&self) {
         if let Some(membership) = &self.membership {
             membership.begin();
@@ -95,37 +97,37 @@ impl Seat {
     /// that it brought a snapshot. Returns the time since the signal that asked for the read.
     pub(super) fn end(&self, index: Option<u64>, published: bool) -> Option<Duration> {
         let membership = self.membership.as_ref()?;
-        let told_for = membership.ticket().told_for();
+        let told_for = membership.refresh_signal().told_for();
         membership.end(index, published);
         told_for
     }
 
-    async fn try_turn(&mut self, position: &Position, wait: Duration) -> Result<Turn> {
+    async fn try_next_action(&mut self, position: &Position, wait: Duration) -> Result<NextAction> {
         let never = CancellationToken::new();
         if self.polled {
-            return Ok(Turn::Block(wait, never, Some(self.slots.read().await?)));
+            return Ok(NextAction::Block(wait, never, Some(self.slots.read().await?)));
         }
         loop {
             self.take_place();
             let Some(claim) = &mut self.claim else { continue };
             if claim.place() == Place::Own && claim.hand_over() {
-                self.membership = self.cover.join(&self.scope, &self.repairs);
+                self.membership = self.broad_queries.join(&self.scope, &self.repairs);
                 self.has_read = false;
                 continue;
             }
             if claim.place() == Place::Own {
                 let wait = claim.longest_block(wait);
-                return Ok(Turn::Block(wait, claim.revoked().clone(), None));
+                return Ok(NextAction::Block(wait, claim.revoked().clone(), None));
             }
             if let Some(membership) = &self.membership {
                 let told = if self.has_read && *position == Position::Start {
                     // The last attempt asks for another one, told or not.
-                    membership.ticket().clear();
+                    membership.refresh_signal().clear();
                     Some(Signal::Read { compare: true })
                 } else {
                     tokio::select! {
                         biased;
-                        signal = membership.ticket().signal() => Some(signal),
+                        signal = membership.refresh_signal().signal() => Some(signal),
                         () = claim.called() => None,
                         () = self.slots.room() => None,
                     }
@@ -133,14 +135,14 @@ impl Seat {
                 match told {
                     Some(Signal::Failed(error)) => {
                         self.has_read = true;
-                        return Ok(Turn::Failed(error));
+                        return Ok(NextAction::Failed(error));
                     }
                     Some(Signal::Read { compare }) => {
                         // The signal is taken: should this wait be cut short, by a
                         // new token, the next turn must read all the same.
                         self.has_read = true;
                         let permit = self.slots.read().await?;
-                        return Ok(Turn::Read { compare, permit });
+                        return Ok(NextAction::Read { compare, permit });
                     }
                     None if claim.take_up() || claim.upgrade() => self.membership = None,
                     None => {}
@@ -151,10 +153,10 @@ impl Seat {
                 continue;
             }
             if *position == Position::Start {
-                return Ok(Turn::Block(wait, never, Some(self.slots.read().await?)));
+                return Ok(NextAction::Block(wait, never, Some(self.slots.read().await?)));
             }
             let (permit, turn) = self.slots.turn().await?;
-            return Ok(Turn::Block(wait.min(turn), never, Some(permit)));
+            return Ok(NextAction::Block(wait.min(turn), never, Some(permit)));
         }
     }
 
@@ -169,7 +171,7 @@ impl Seat {
         }
         let claim = self.slots.claim(self.number, self.scope != Scope::Opaque, self.activity);
         if claim.place() == Place::Covered {
-            self.membership = self.cover.join(&self.scope, &self.repairs);
+            self.membership = self.broad_queries.join(&self.scope, &self.repairs);
             self.has_read = false;
         }
         self.claim = Some(claim);
