@@ -32,7 +32,7 @@ use crate::{
             },
             types::{Contents, LogId, inconsistent},
         },
-        store::sync::blocking,
+        store::{folder::sync_around, sync::blocking},
     },
     error_chain::error_chain,
     pb::generated::resource_store::peer::v1::{self as peer, snapshot_part::Part},
@@ -106,7 +106,9 @@ pub(crate) async fn save(
     let (from, to) = (aside.clone(), file.to_owned());
     let done = match written {
         Ok(written) => {
-            let moved = blocking(move || Ok(fs::rename(&from, &to))).await?;
+            // A backup that was reported has to outlive a crash, and its name with it.
+            let moving = move || fs::rename(&from, &to).and_then(|()| sync_around(&to));
+            let moved = blocking(move || Ok(moving())).await?;
             moved.map(|()| written).map_err(at)
         }
         Err(BadBackup::File(error)) => Err(at(error)),
@@ -186,7 +188,7 @@ pub(crate) async fn found(contents: Arc<Contents>, mut config: RaftConfig) -> Re
     let made = config.data_dir.clone();
     let founded = fill(&contents, config).await;
     let moved = founded.and_then(|founded| {
-        let moving = || fs::rename(&made, &folder);
+        let moving = || fs::rename(&made, &folder).and_then(|()| sync_around(&folder));
         moving().map_err(|e| refused(format!("{}: {e}", folder.display())))?;
         Ok(founded)
     });
