@@ -101,9 +101,14 @@ impl Members {
             ));
         }
         let replaced = members.iter().find(|member| member.id == replaces);
-        if known.is_none()
-            && let Some(replaced) = replaced
-        {
+        // One that is known may ask again after its change, when the other is gone.
+        if known.is_none() && replaces != 0 {
+            let Some(replaced) = replaced else {
+                return refused(format!(
+                    "the cluster has no node {replaces:016x} whose place another could take; see \
+                     the command members, or join without --replaces"
+                ));
+            };
             self.is_dead(replaced).await?;
         }
         let here = |member: &&Member| member.address == joiner.address && member.id != replaces;

@@ -11,7 +11,7 @@ use crate::{
         Error, Query, Result,
         raft::{
             network::{channels, status::from_status},
-            types::{NodeId, Peer, inconsistent},
+            types::{NodeId, Peer, inconsistent, reason_of},
         },
     },
     error_chain::{error_chain, never_sent},
@@ -159,7 +159,7 @@ impl Node {
         };
         let passed = self.while_leading(id, self.follower_reads.pass(round)).await;
         let passed = passed.unwrap_or_else(|| Err(inconsistent("the leader changed")));
-        passed.map_err(|error| Failure::NotDone(error.to_string()))
+        passed.map_err(|error| Failure::NotDone(reason_of(error)))
     }
 
     /// Reads at the leader, because this node is far behind.
