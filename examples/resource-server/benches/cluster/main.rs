@@ -128,7 +128,7 @@ async fn main() {
         println!("files of one node, MB: ours {}, etcd {}", ours.disk_mb(), etcd.disk_mb());
     }
     if resources > 0 || entries > 0 {
-        restarts(&*ours, &*etcd, setting("RESTARTS", 5)).await;
+        restarts(&ours, &etcd, setting("RESTARTS", 5)).await;
     }
     ours.stop().await;
 }
