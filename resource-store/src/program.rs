@@ -100,9 +100,13 @@ impl ServerProgram {
             None => serve::serve(self, command_line.serve).await,
             Some(Command::Export(options)) => transfer::export(self, &options).await,
             Some(Command::Import(options)) => transfer::import(&options).await,
-            Some(Command::Cluster(command)) => cluster::run(&command).await,
-            Some(Command::Members(options)) => cluster::members(&options).await,
-            Some(Command::RemoveMember(options)) => cluster::remove_member(&options).await,
+            Some(Command::Cluster(command)) => cluster::run(&command).await.map_err(cluster::plain),
+            Some(Command::Members(options)) => {
+                cluster::members(&options).await.map_err(cluster::plain)
+            }
+            Some(Command::RemoveMember(options)) => {
+                cluster::remove_member(&options).await.map_err(cluster::plain)
+            }
         }
     }
 

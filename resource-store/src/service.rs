@@ -9,7 +9,7 @@ mod list;
 mod mutate_and_validate;
 mod read;
 mod retry;
-mod vetting;
+mod validate_update;
 mod watch;
 mod write;
 mod write_status;

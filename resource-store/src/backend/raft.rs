@@ -38,7 +38,7 @@
 //! RaftBackend::read ─► Node::catch_up ─┬─ a follower ─► PeerServer::read_index of the leader ─┐
 //!                                      └─ the leader ◄────────────────────────────────────────┘
 //! Reads::read_index ─► ReadBatch: one round for all that wait
-//!   ─► what is committed and may be told (Log, DurableIndex) ─► Network::ask each voter
+//!   ─► what is committed and may be shown (Log, DurableIndex) ─► Network::ask each voter
 //!   ─► Lease: a majority acknowledged what was asked since ─► the index
 //! the node that was asked applies up to it ─► reads its own state
 //! ```

@@ -3,6 +3,8 @@
 pub(crate) mod backlog;
 pub(crate) mod change;
 pub(crate) mod condition;
+#[cfg(any(feature = "durable", feature = "raft"))]
+pub(crate) mod folder;
 pub(crate) mod key;
 pub(crate) mod state;
 pub(crate) mod sync;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 /// `base` doubled for each failure so far, at most `max`.
 pub(super) fn exponential(base: Duration, max: Duration, failures: u32) -> Duration {
+    // Overflow means that the longest delay was passed long ago.
     let factor = 1_u32.checked_shl(failures);
     factor.and_then(|factor| base.checked_mul(factor)).map_or(max, |delay| delay.min(max))
 }

@@ -244,6 +244,7 @@ impl<M: DependencyMapper> DependencyMapper for Retyped<M> {
 }
 
 fn retype(id: &Id, ty: &Type) -> Id {
+    // The uid is that of the other resource, which has the same name and nothing else in common.
     Id { r#type: Some(ty.clone()), ..id.clone() }.without_uid()
 }
 

@@ -80,6 +80,7 @@ pub(super) async fn run(
     });
     tokio::select! {
         result = started => result?,
+        // An initializer may talk to the world, and a lease that is lost must not wait for it.
         () = cancel.cancelled() => return Ok(()),
     }
     let runtime = Runtime { client: Arc::clone(&client), cache: controller.new_cache()? };
@@ -156,16 +157,19 @@ async fn prime(controller: &Controller, runtime: &Runtime, ty: &Type) -> Result<
                     found.push(resource);
                 }
             }
+            // It may go while the snapshot is read, of which it is a part.
             event @ WatchEvent::Delete(_) => {
                 apply(runtime, event)?;
             }
         }
     }
+    // Not taken for complete: reconciles would delete what they do not find in the cache.
     Err("watch ended before its snapshot was complete".into())
 }
 
 /// Deviation: upstream ends the process when a watch is invalid.
 fn watch_failure(controller: &Controller, error: RpcError) -> BoxError {
+    // Everything else may pass by itself; a watch that is malformed never does.
     if error.code() != Code::InvalidArgument {
         return error.into();
     }
@@ -208,6 +212,7 @@ async fn follow(
             add(resource, Priority::Normal);
         }
     }
+    // A watch ends when the store was restored or it fell behind: the run begins again with a snapshot.
     Err("watch ended".into())
 }
 

@@ -25,6 +25,7 @@ impl Held {
     async fn wait_for(&mut self, wanted: bool) {
         while self.now != wanted {
             if self.ended {
+                // A lease without news stays what it was; `stop` ends the loop.
                 return std::future::pending().await;
             }
             match self.changes.next().await {
@@ -61,6 +62,7 @@ pub(super) async fn supervise<F>(
             result = &mut task => result,
             () = held.wait_for(false) => {
                 cancel.cancel();
+                // It is waited for: two runs at a time would break the promise of a singleton.
                 log_end(name, &task.await);
                 failures = 0;
                 continue;
@@ -68,6 +70,7 @@ pub(super) async fn supervise<F>(
             () = stop.cancelled() => return log_end(name, &task.await),
         };
         log_end(name, &result);
+        // It had worked, so the next failure is a new one and not the same again.
         if started.elapsed() > LONG_RUN {
             failures = 0;
             continue;
@@ -76,6 +79,7 @@ pub(super) async fn supervise<F>(
         failures = failures.saturating_add(1);
         tokio::select! {
             () = tokio::time::sleep(delay) => {}
+            // Another process had it meanwhile, so what failed here may have been put right.
             () = held.wait_for(false) => failures = 0,
             () = stop.cancelled() => return,
         }

@@ -6,15 +6,16 @@ use std::{
     time::Duration,
 };
 
-use crate::backend::raft::{
-    Founded, Member, NodeStatus, PeerTls, RaftBackend, RaftConfig, Remains,
+use crate::backend::{
+    Error,
+    raft::{Founded, Member, NodeStatus, PeerTls, RaftBackend, RaftConfig, Remains},
 };
 use clap::{Args, Subcommand};
 use consul_watch::BoxError;
 use futures::future::join_all;
 use serde_json::{Value, json};
 
-use super::raft::{TlsOptions, node_id};
+use super::raft::{TlsOptions, node_id, peer_address};
 
 /// How long another node may take to answer, or the leadership to move.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -58,6 +59,7 @@ pub(crate) enum ClusterCommand {
 #[derive(Debug, Args)]
 pub(crate) struct MembersOptions {
     /// The address of any node for other nodes
+    #[arg(value_parser = peer_address)]
     pub(crate) peer: String,
     /// Prints JSON
     #[arg(long)]
@@ -69,6 +71,7 @@ pub(crate) struct MembersOptions {
 #[derive(Debug, Args)]
 pub(crate) struct RemoveMemberOptions {
     /// The address of any node for other nodes
+    #[arg(value_parser = peer_address)]
     pub(crate) peer: String,
     /// The node to remove, as the command members shows it
     #[arg(value_parser = node_id)]
@@ -80,6 +83,7 @@ pub(crate) struct RemoveMemberOptions {
 #[derive(Debug, Args)]
 pub(crate) struct BackupOptions {
     /// The address of any node for other nodes
+    #[arg(value_parser = peer_address)]
     pub(crate) peer: String,
     /// The file to write
     pub(crate) file: PathBuf,
@@ -96,6 +100,7 @@ pub(crate) struct BackupOptions {
 #[derive(Debug, Args)]
 pub(crate) struct MoveLeaderOptions {
     /// The address of any node for other nodes
+    #[arg(value_parser = peer_address)]
     pub(crate) peer: String,
     /// The node that is to lead, as the command members shows it; without one,
     /// that which has the most of the log
@@ -182,6 +187,15 @@ fn line(value: &Value) -> String {
 
 fn hex(id: u64) -> String {
     format!("{id:016x}")
+}
+
+/// Removes what the errors of a store begin with for its users: an operator wants the reason.
+pub(super) fn plain(error: BoxError) -> BoxError {
+    match error.downcast::<Error>().map(|error| *error) {
+        Ok(Error::Inconsistent { reason }) if !reason.is_empty() => reason.into(),
+        Ok(other) => other.into(),
+        Err(other) => other,
+    }
 }
 
 /// Runs a command.

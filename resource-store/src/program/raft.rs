@@ -1,6 +1,6 @@
 //! One node of a cluster: its options, and commands about the others.
 
-use std::{path::PathBuf, time::Duration};
+use std::{num::NonZeroU16, path::PathBuf, time::Duration};
 
 use crate::backend::raft::{PeerTls, RaftBackend, RaftConfig, Start};
 use clap::Args;
@@ -33,7 +33,7 @@ pub(crate) struct RaftOptions {
     pub(crate) bootstrap: bool,
     /// Joins the cluster of the node at this address, if the folder does not
     /// belong to one
-    #[arg(long, value_name = "PEER_ADDRESS", requires = "raft")]
+    #[arg(long, value_name = "PEER_ADDRESS", requires = "raft", value_parser = peer_address)]
     pub(crate) join: Option<String>,
     /// The dead node whose place it takes, as the command members shows it: that
     /// is removed when this one may vote, and may have had the same address
@@ -82,6 +82,23 @@ pub(crate) struct TlsOptions {
 pub(super) fn node_id(text: &str) -> Result<u64, String> {
     u64::from_str_radix(text, 16)
         .map_err(|error| format!("{error}; an id is expected, as the command members shows it"))
+}
+
+/// Reads the address of another node.
+pub(super) fn peer_address(text: &str) -> Result<String, String> {
+    match text.rsplit_once(':') {
+        Some((host, port)) if is_host(host) && port.parse::<NonZeroU16>().is_ok() => {
+            Ok(text.to_owned())
+        }
+        _ => Err("the host and port at which that node listens for others (its --raft) are \
+                  expected, as in 127.0.0.1:8602"
+            .to_owned()),
+    }
+}
+
+/// Returns `false` for what a URL has besides the host.
+fn is_host(text: &str) -> bool {
+    !text.is_empty() && !text.contains(['/', '@'])
 }
 
 impl TlsOptions {

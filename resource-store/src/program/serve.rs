@@ -34,7 +34,7 @@ pub(super) async fn serve(program: &ServerProgram, options: ServeOptions) -> Res
     served.and(closed)
 }
 
-#[expect(clippy::print_stdout, reason = "that is how the address is told")]
+#[expect(clippy::print_stdout, reason = "that is how the address is reported")]
 async fn serve_over(
     program: &ServerProgram,
     storage: &Storage,

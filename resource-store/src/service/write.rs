@@ -6,7 +6,7 @@ use super::{
     Parity, RequestContext, ResourceService, Result, check_write,
     checks::{check_id, check_id_scope, required},
     retry::{Failure, backend_failure, retry_cas},
-    vetting::vet,
+    validate_update::validate_update,
 };
 use crate::{
     acl::Resolved,
@@ -117,7 +117,7 @@ impl ResourceService {
             return Ok(self.inner.backend.write_cas(input).await?);
         };
         adopt(&mut input, &existing, &prepared.ty)?;
-        vet(&existing, &input, prepared.marked)?;
+        validate_update(&existing, &input, prepared.marked)?;
         input.generation = self.new_ulid();
         Ok(self.inner.backend.write_cas(input).await?)
     }

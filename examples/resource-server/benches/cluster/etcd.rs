@@ -1,6 +1,6 @@
 //! Three members of etcd, and a client of its gRPC API.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::json;
 use tokio::sync::Mutex;
@@ -97,6 +97,7 @@ const MOD_REVISION: i32 = 2;
 pub(crate) struct Etcd {
     servers: Mutex<Servers>,
     endpoints: Vec<String>,
+    folder: PathBuf,
     value: Vec<u8>,
 }
 
@@ -107,7 +108,8 @@ impl Etcd {
         let usual = usual.map(str::to_owned).to_vec();
         let servers = Servers::start_with(program, 3, "http", |_| usual.clone()).await;
         let endpoints = servers.endpoints();
-        Self { servers: Mutex::new(servers), endpoints, value: vec![b'x'; value] }
+        let folder = servers.folder.path().to_owned();
+        Self { servers: Mutex::new(servers), endpoints, folder, value: vec![b'x'; value] }
     }
 }
 
@@ -145,6 +147,10 @@ impl Store for Etcd {
         let mut servers = self.servers.lock().await;
         servers.launch(node);
         assert!(servers.answers().await, "{}", servers.log());
+    }
+
+    fn folder(&self) -> &Path {
+        &self.folder
     }
 }
 

@@ -16,7 +16,9 @@
 //! `LOAD` selects the loads whose line contains it, such as `reads` or `writes 16`.
 //! `RESOURCES` values more are stored if it is given, and then the memory of the
 //! largest node is printed, and how long a follower takes that is killed and
-//! started again.
+//! started again. `ENTRIES` writes are made to a few values before that if it is
+//! given, each an entry of the log, which both cut off behind snapshots of their
+//! own; `RESTARTS` is how often each restarts a follower (5), in turns.
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
@@ -42,7 +44,7 @@ use consul_watch::testing::parts;
 
 use self::{
     etcd::Etcd,
-    measure::{Sample, Work, failover, fill, load, median, restart},
+    measure::{Sample, Store, Work, failover, fill, load, median, overwrite, restart},
     ours::Ours,
 };
 
@@ -118,10 +120,33 @@ async fn main() {
     if resources > 0 {
         let (our, their) = (fill(&ours, resources).await, fill(&etcd, resources).await);
         println!("memory with {resources} values more, KiB: ours {our}, etcd {their}");
-        let (our, their) = (restart(&*ours).await, restart(&*etcd).await);
-        println!("a follower is back after kill -9, ms: ours {our}, etcd {their}");
+    }
+    let entries = setting("ENTRIES", 0);
+    if entries > 0 {
+        let (our, their) = (overwrite(&ours, entries).await, overwrite(&etcd, entries).await);
+        println!("{entries} writes, each an entry of the log, s: ours {our}, etcd {their}");
+        println!("files of one node, MB: ours {}, etcd {}", ours.disk_mb(), etcd.disk_mb());
+    }
+    if resources > 0 || entries > 0 {
+        restarts(&ours, &etcd, setting("RESTARTS", 5)).await;
     }
     ours.stop().await;
+}
+
+/// Kills followers and starts them again, in turns, so that both meet the same machine.
+async fn restarts(ours: &Ours, etcd: &Etcd, count: usize) {
+    let (mut our_times, mut their_times) = (Vec::new(), Vec::new());
+    for _ in 0..count {
+        our_times.push(restart(ours).await);
+        their_times.push(restart(etcd).await);
+    }
+    if count > 0 {
+        let (our, their) = (median(our_times.clone()), median(their_times.clone()));
+        println!("until a follower is back after kill -9, ms:");
+        println!("  ours {our_times:?}, median {our}");
+        println!("  etcd {their_times:?}, median {their}");
+        println!("  ratio {:.2}", ratio(their, our));
+    }
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a ratio")]

@@ -1,6 +1,6 @@
 //! Loading a store, whichever it is, and measuring that.
 
-use std::{fs, sync::Arc, time::Duration};
+use std::{fs, os::unix::fs::MetadataExt as _, path::Path, sync::Arc, time::Duration};
 
 use tokio::{task::JoinSet, time::Instant};
 
@@ -37,6 +37,13 @@ pub(crate) trait Store: Send + Sync + 'static {
     async fn kill(&self, node: usize);
     /// Starts a killed node, and waits until it is there.
     async fn revive(&self, node: usize);
+    /// The folder that has a folder for each node, and little else.
+    fn folder(&self) -> &Path;
+
+    /// The size of the files of one node, in MB.
+    fn disk_mb(&self) -> u64 {
+        size(self.folder()) / 3 / 1_000_000
+    }
 }
 
 /// A client of one value.
@@ -94,6 +101,36 @@ pub(crate) async fn fill<S: Store>(store: &Arc<S>, count: usize) -> u64 {
     }
     tasks.join_all().await;
     usage(S::PROGRAM).resident
+}
+
+/// Writes so often to the values of a few clients, and gives the seconds that it took.
+pub(crate) async fn overwrite<S: Store>(store: &Arc<S>, count: usize) -> u64 {
+    const CLIENTS: usize = 256;
+    let began = Instant::now();
+    let mut tasks = JoinSet::new();
+    for number in 0..CLIENTS {
+        let mut client = store.client(number % 3, number);
+        tasks.spawn(async move {
+            client.prepare().await.unwrap();
+            for _ in (number..count).step_by(CLIENTS) {
+                client.work(Work::Write).await.unwrap();
+            }
+        });
+    }
+    tasks.join_all().await;
+    began.elapsed().as_secs()
+}
+
+/// The bytes that the files below a folder take on the disk.
+fn size(folder: &Path) -> u64 {
+    // Files may go meanwhile, because logs are cut off.
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let sizes = entries.map(|entry| match entry.metadata() {
+        Ok(found) if found.is_dir() => size(&entry.path()),
+        Ok(found) => found.blocks() * 512,
+        Err(_) => 0,
+    });
+    sizes.sum()
 }
 
 /// How long a follower takes that is killed and started again, until it answers

@@ -1,6 +1,6 @@
 //! Three nodes of `resource-server --raft`.
 
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
 use consul_watch::testing::real::free_port;
 use resource_store::{
@@ -21,7 +21,7 @@ pub(crate) struct Ours {
     addresses: Vec<String>,
     peers: Vec<String>,
     value: String,
-    _folder: TempDir,
+    folder: TempDir,
 }
 
 impl Ours {
@@ -47,7 +47,7 @@ impl Ours {
             nodes: Mutex::new(nodes),
             peers,
             value: "x".repeat(value),
-            _folder: folder,
+            folder,
         }
     }
 
@@ -101,6 +101,10 @@ impl Store for Ours {
 
     async fn revive(&self, node: usize) {
         self.nodes.lock().await[node].start(&[]).await;
+    }
+
+    fn folder(&self) -> &Path {
+        self.folder.path()
     }
 }
 

@@ -77,8 +77,16 @@ async fn a_mistake_leaves_the_cluster_as_it_was() {
     let text = said(&join).await;
     assert!(text.contains("holds the store of a single server"), "{text}");
 
-    let text = said(&["members", &node.address]).await;
-    assert!(text.contains("is it an address for clients?"), "{text}");
+    for command in [&["members"][..], &["cluster", "status"][..]] {
+        let text = said(&[command, &[&node.address]].concat()).await;
+        assert!(text.starts_with(&format!("{} does not answer: ", node.address)), "{text}");
+        assert!(text.contains("is it an address for clients?"), "{text}");
+        for address in ["nonsense", "http://127.0.0.1:8602", "127.0.0.1:0", ":8602"] {
+            let text = said(&[command, &[address]].concat()).await;
+            assert!(text.contains(&format!("invalid value '{address}'")), "{text}");
+            assert!(text.contains("are expected, as in 127.0.0.1:8602"), "{text}");
+        }
+    }
 
     let text = said(&["remove-member", &peer, "1"]).await;
     assert!(

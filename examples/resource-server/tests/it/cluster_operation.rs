@@ -168,6 +168,15 @@ async fn the_status_says_who_leads_and_who_is_behind() {
         assert!(Instant::now() < deadline, "{found:#}");
         sleep(Duration::from_millis(50)).await;
     }
+    // What can be had without one is not what a backup promises, so it has to be asked for.
+    let file = three.path("backup");
+    let text = said(&["cluster", "backup", &leads, &file]).await;
+    assert!(text.starts_with(&format!("{leads} gives no backup: ")), "{text}");
+    assert!(text.contains("with --stale the backup is what this node holds"), "{text}");
+    assert!(!text.contains("cannot satisfy consistency requirements"), "{text}");
+    assert!(!Path::new(&file).exists());
+    let taken = json(&["cluster", "backup", &leads, &file, "--stale"]).await;
+    assert_eq!(taken["resources"], 30, "{taken}");
     three.stop().await;
 }
 
@@ -345,6 +354,13 @@ async fn a_dead_node_is_replaced_at_its_address() {
     let text = said(&join).await;
     assert!(text.contains("take its place with --replaces"), "{text}");
     fs::remove_dir_all(data).unwrap();
+    // A mistyped id would leave the dead node a voter, beside a fourth one.
+    let (other, free) = (three.path("mistyped"), free_address());
+    let join = ["--listen", &listen, "--data-dir", &other, "--raft", &free, "--join", &leads];
+    let text = said(&[&join[..], &["--replaces", "1"]].concat()).await;
+    let expected = "the cluster has no node 0000000000000001 whose place another could take";
+    assert!(text.contains(expected), "{text}");
+    assert_eq!(status(&leads).await["nodes"].as_array().unwrap().len(), 3);
     three.nodes[dead].start(&["--join", &leads, "--replaces", &id]).await;
     let found = status(&leads).await;
     let nodes = found["nodes"].as_array().unwrap();

@@ -28,7 +28,7 @@ use super::{
 use crate::{
     backend::{
         Error, Query, ResourceStream, Result,
-        store::{condition, key, sync::blocking},
+        store::{condition, folder::sync_around, key, sync::blocking},
     },
     pb::{Id, Resource},
 };
@@ -237,10 +237,7 @@ fn create(file: &FileState, options: &TableOptions) -> Result<(), Fault> {
         tracing::debug!(file = %aside.display(), %error, "a temporary file stays");
     }
     result?;
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    File::open(folder.unwrap_or(Path::new(".")))
-        .and_then(|folder| folder.sync_all())
-        .map_err(|e| file.io("its folder cannot be synced", e))
+    sync_around(path).map_err(|e| file.io("its folder cannot be synced", e))
 }
 
 fn create_aside(file: &FileState, aside: &Path, options: &TableOptions) -> Result<(), Fault> {

@@ -136,7 +136,7 @@ impl Cluster {
                     return Err(Failure::Unanswered(text(&status)));
                 }
                 Verdict::Authenticate => return Err(Failure::Refused(text(&status))),
-                Verdict::Elsewhere { uncertain: now } => uncertain |= now,
+                Verdict::NextMember { uncertain: now } => uncertain |= now,
             }
             self.turn_away_from(place);
             if uncertain && repeat == Repeat::UntilSent {
@@ -185,7 +185,7 @@ impl Cluster {
         match judge(&status) {
             Verdict::Final(failure) => return Err(failure),
             Verdict::Authenticate => self.forget_token(),
-            Verdict::Elsewhere { .. } => self.turn_away_from(place),
+            Verdict::NextMember { .. } => self.turn_away_from(place),
         }
         Err(Failure::Unreachable(format!("etcd at {}: {}", member.address, text(&status))))
     }

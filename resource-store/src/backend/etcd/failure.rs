@@ -83,7 +83,7 @@ impl Failure {
 #[derive(Debug)]
 pub(super) enum Verdict {
     /// Ask another member; and whether the request may have taken effect.
-    Elsewhere { uncertain: bool },
+    NextMember { uncertain: bool },
     /// Log in again, then repeat: nothing was done.
     Authenticate,
     /// Give up.
@@ -107,7 +107,7 @@ pub(super) fn judge(status: &Status) -> Verdict {
             Verdict::Final(Failure::TooLarge(text))
         }
         Code::ResourceExhausted if says("too many requests") => {
-            Verdict::Elsewhere { uncertain: false }
+            Verdict::NextMember { uncertain: false }
         }
         Code::ResourceExhausted if says("larger than max") => {
             Verdict::Final(Failure::TooLarge(text))
@@ -121,7 +121,7 @@ pub(super) fn judge(status: &Status) -> Verdict {
         Code::Unimplemented => {
             Verdict::Final(Failure::Refused(format!("{text}: is this etcd 3.4 or newer?")))
         }
-        _ => Verdict::Elsewhere { uncertain: !never_sent(status) },
+        _ => Verdict::NextMember { uncertain: !never_sent(status) },
     }
 }
 
@@ -142,11 +142,11 @@ mod tests {
 
     #[test]
     fn answers_are_told_apart() {
-        let elsewhere =
-            |status: &Status| matches!(judge(status), Verdict::Elsewhere { uncertain: true });
-        assert!(elsewhere(&Status::unavailable("etcdserver: no leader")));
-        assert!(elsewhere(&Status::unavailable("etcdserver: request timed out")));
-        assert!(elsewhere(&Status::unknown("h2 protocol error")));
+        let next_member =
+            |status: &Status| matches!(judge(status), Verdict::NextMember { uncertain: true });
+        assert!(next_member(&Status::unavailable("etcdserver: no leader")));
+        assert!(next_member(&Status::unavailable("etcdserver: request timed out")));
+        assert!(next_member(&Status::unknown("h2 protocol error")));
         let compacted = "etcdserver: mvcc: required revision has been compacted";
         assert!(matches!(
             judge(&Status::out_of_range(compacted)),
@@ -165,7 +165,7 @@ mod tests {
     #[test]
     fn what_a_connection_runs_out_of_is_not_etcds_space() {
         let calm = Status::resource_exhausted("h2 protocol error: ENHANCE_YOUR_CALM");
-        assert!(matches!(judge(&calm), Verdict::Elsewhere { uncertain: true }));
+        assert!(matches!(judge(&calm), Verdict::NextMember { uncertain: true }));
         let full = Status::resource_exhausted("etcdserver: mvcc: database space exceeded");
         let Verdict::Final(failure) = judge(&full) else { panic!("it is final") };
         // But an earlier attempt at the same change may be what filled it.

@@ -198,7 +198,7 @@ pub enum Start {
     /// a node that belongs to one.
     Bootstrap,
     /// It joins a cluster through the node at an address. Of no effect on a
-    /// node that belongs to one, but that a new address of its own is told.
+    /// node that belongs to one, except that the cluster is notified of a new address of its own.
     Join(String),
     /// It belongs to a cluster already.
     Resume,

@@ -45,7 +45,9 @@ use super::{
     network::{Network, certificates::Certificates, channels::Channels, server::RaftServer},
     reads::{Reads, batch::ReadBatch},
     state_machine::StateMachine,
-    types::{Content, NodeId, Outcome, Peer, Proposal, Raft, Refused, inconsistent, leader_of},
+    types::{
+        Content, NodeId, Outcome, Peer, Proposal, Raft, Refused, inconsistent, leader_of, reason_of,
+    },
 };
 use crate::{
     backend::{Error, Result},
@@ -332,7 +334,7 @@ impl Node {
             .with_leader(|id, peer| async move {
                 if id == self.id() {
                     let index = self.reads.read_index().await;
-                    index.map_err(|error| Failure::NotDone(error.to_string()))
+                    index.map_err(|error| Failure::NotDone(reason_of(error)))
                 } else {
                     self.read_index_of(id, &peer).await
                 }

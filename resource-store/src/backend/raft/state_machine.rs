@@ -51,8 +51,10 @@ use crate::backend::{
     store::{sync::blocking, topics::Topics, watch::StoreWatch},
 };
 
-/// Number of segments into which the bytes are divided that the log may have.
-pub(super) const STRETCHES: usize = 4;
+/// Number of segments into which the bytes are divided that the log may keep. They are
+/// counted, and have nothing to do with the files of the log: entries are purged, and
+/// the log removes a file once all its entries are.
+pub(super) const RETAINED_SEGMENTS: usize = 4;
 
 /// Bytes of entries up to which they are applied on the executor, rather than
 /// handed to another thread: that takes less time than to hand them over.
@@ -79,11 +81,11 @@ struct Shared {
     persisted: Persisted,
     since: SinceSnapshot,
     /// Bytes of entries that make a segment of the retained log.
-    stretch_bytes: u64,
+    retained_segment_bytes: u64,
     /// Bytes of entries that the present segment has so far.
-    stretch: AtomicU64,
+    retained_segment: AtomicU64,
     /// The last entry of the last segment.
-    stretch_end: watch::Sender<u64>,
+    retained_segment_end: watch::Sender<u64>,
     closed: Closed,
 }
 
@@ -132,7 +134,7 @@ impl StateMachine {
     pub(crate) fn open(folder: &Path, config: &RaftConfig, durable: DurableIndex) -> Result<Self> {
         let (file, contents) = SnapshotFile::open(folder)?;
         let end = contents.end();
-        let most_bytes = config.keep_bytes / STRETCHES as u64;
+        let most_bytes = config.keep_bytes / RETAINED_SEGMENTS as u64;
         let shared = Shared {
             current: ArcSwap::from_pointee(contents),
             topics: Topics::new(config.watch_buffer),
@@ -149,9 +151,9 @@ impl StateMachine {
                 due: Notify::new(),
             },
             file,
-            stretch_bytes: most_bytes,
-            stretch: AtomicU64::new(0),
-            stretch_end: watch::Sender::new(0),
+            retained_segment_bytes: most_bytes,
+            retained_segment: AtomicU64::new(0),
+            retained_segment_end: watch::Sender::new(0),
             closed: Closed::default(),
         };
         Ok(Self { shared: Arc::new(shared), durable })
@@ -208,8 +210,8 @@ impl StateMachine {
 
     /// Returns the last entry of each segment of the log that has a fourth of the
     /// bytes that it may have.
-    pub(crate) fn stretch_end(&self) -> watch::Receiver<u64> {
-        self.shared.stretch_end.subscribe()
+    pub(crate) fn retained_segment_end(&self) -> watch::Receiver<u64> {
+        self.shared.retained_segment_end.subscribe()
     }
 
     pub(crate) fn watch(&self, query: &Query) -> Watch {
@@ -315,9 +317,11 @@ impl Shared {
     }
 
     fn count(&self, end: u64, bytes: u64) {
-        if self.stretch.fetch_add(bytes, Ordering::Relaxed) + bytes >= self.stretch_bytes {
-            self.stretch.store(0, Ordering::Relaxed);
-            self.stretch_end.send_replace(end.saturating_sub(1));
+        if self.retained_segment.fetch_add(bytes, Ordering::Relaxed) + bytes
+            >= self.retained_segment_bytes
+        {
+            self.retained_segment.store(0, Ordering::Relaxed);
+            self.retained_segment_end.send_replace(end.saturating_sub(1));
         }
         self.since.applied(end, bytes);
     }

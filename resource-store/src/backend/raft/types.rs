@@ -230,6 +230,15 @@ pub(crate) fn inconsistent(reason: impl Into<String>) -> Error {
     Error::Inconsistent { reason: reason.into() }
 }
 
+/// Returns why something failed, to become the reason of another `Inconsistent`: without what
+/// each of these begins with, which would else be there once for each node on the way.
+pub(crate) fn reason_of(error: Error) -> String {
+    match error {
+        Error::Inconsistent { reason } if !reason.is_empty() => reason,
+        other => other.to_string(),
+    }
+}
+
 fn malformed(reason: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
     Error::failed("apply", reason)
 }

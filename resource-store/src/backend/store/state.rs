@@ -114,13 +114,13 @@ impl State {
         range(&self.owned, &prefix, None).map(|(_, resource)| Arc::clone(resource)).collect()
     }
 
-    /// All resources, in the order of the keys.
-    /// How many there are.
+    /// Returns the number of resources.
     #[cfg(feature = "raft")]
     pub(crate) fn len(&self) -> usize {
         self.resources.len()
     }
 
+    /// Returns all resources, in the order of the keys.
     pub(crate) fn resources(&self) -> OrdMap<Key, Arc<Resource>> {
         self.resources.clone()
     }

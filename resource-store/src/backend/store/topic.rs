@@ -83,7 +83,7 @@ struct State<E, S> {
     closed: bool,
     /// The readers, by number. A tree, because it gives memory back when a crowd
     /// of readers leaves.
-    readers: BTreeMap<u64, Seat<S>>,
+    readers: BTreeMap<u64, Subscriber<S>>,
     /// The number of the next reader.
     next: u64,
     /// Number of readers that do not wait.
@@ -101,7 +101,7 @@ struct Kept<E> {
 }
 
 #[derive(Debug)]
-struct Seat<S> {
+struct Subscriber<S> {
     prefix: Box<[u8]>,
     place: Place,
     /// Events for which the log had no room; all of them are older than what is
@@ -154,8 +154,9 @@ impl<E: Clone, S: Spill<E>> Topic<E, S> {
         state.behind += 1;
         let number = state.next;
         state.next += 1;
-        let seat = Seat { prefix: prefix.into(), place, spill: None, spilled: 0, spills: false };
-        state.readers.insert(number, seat);
+        let subscriber =
+            Subscriber { prefix: prefix.into(), place, spill: None, spilled: 0, spills: false };
+        state.readers.insert(number, subscriber);
         drop(state);
         Reader { topic: Arc::clone(self), number }
     }
@@ -248,9 +249,9 @@ impl<E, S> State<E, S> {
         // The event that wakes them is not in the log yet: it will have this position.
         let head = self.head();
         for number in readers {
-            let Some(seat) = self.readers.get_mut(number) else { continue };
+            let Some(subscriber) = self.readers.get_mut(number) else { continue };
             if let Place::Waiting { waker, .. } =
-                std::mem::replace(&mut seat.place, Place::Behind(head))
+                std::mem::replace(&mut subscriber.place, Place::Behind(head))
             {
                 self.behind += 1;
                 wakers.push(waker);
@@ -259,15 +260,15 @@ impl<E, S> State<E, S> {
     }
 
     fn wait(&mut self, number: u64, waker: &Waker) {
-        let Some(seat) = self.readers.get_mut(&number) else { return };
-        match &mut seat.place {
+        let Some(subscriber) = self.readers.get_mut(&number) else { return };
+        match &mut subscriber.place {
             Place::Waiting { waker: known, .. } => known.clone_from(waker),
             Place::Behind(_) => {
-                let others = match self.waiting.get_mut(&seat.prefix) {
+                let others = match self.waiting.get_mut(&subscriber.prefix) {
                     Some(others) => others,
-                    None => self.waiting.entry(seat.prefix.clone()).or_default(),
+                    None => self.waiting.entry(subscriber.prefix.clone()).or_default(),
                 };
-                seat.place = Place::Waiting { waker: waker.clone(), index: others.len() };
+                subscriber.place = Place::Waiting { waker: waker.clone(), index: others.len() };
                 others.push(number);
                 self.behind -= 1;
             }
@@ -276,18 +277,18 @@ impl<E, S> State<E, S> {
 
     /// Takes a reader out, and gives what it had spilled.
     fn leave(&mut self, number: u64) -> Option<Box<S>> {
-        let seat = self.readers.remove(&number)?;
-        self.spilled -= seat.spilled;
-        let Place::Waiting { index, .. } = seat.place else {
+        let subscriber = self.readers.remove(&number)?;
+        self.spilled -= subscriber.spilled;
+        let Place::Waiting { index, .. } = subscriber.place else {
             self.behind -= 1;
-            return seat.spill;
+            return subscriber.spill;
         };
-        let others = self.waiting.get_mut(&seat.prefix)?;
+        let others = self.waiting.get_mut(&subscriber.prefix)?;
         others.swap_remove(index);
         // The last one has taken its index, and has to know.
         let moved = others.get(index).copied();
         if others.is_empty() {
-            self.waiting.remove(&seat.prefix);
+            self.waiting.remove(&subscriber.prefix);
         } else if others.len() < others.capacity() / 4 {
             others.shrink_to(2 * others.len());
         }
@@ -296,12 +297,12 @@ impl<E, S> State<E, S> {
         {
             *known = index;
         }
-        seat.spill
+        subscriber.spill
     }
 
     /// Drops what every reader has read. One that has lagged reads no more.
     fn trim(&mut self, dropped: &mut Vec<Kept<E>>) {
-        let positions = self.readers.values().filter_map(|seat| match seat.place {
+        let positions = self.readers.values().filter_map(|subscriber| match subscriber.place {
             Place::Behind(position) => Some(position).filter(|position| *position >= self.first),
             Place::Waiting { .. } => None,
         });
@@ -338,11 +339,13 @@ impl<E: Clone, S: Spill<E>> State<E, S> {
     fn spill(&mut self) {
         // Lowered below by each reader that may need to spill again.
         self.spills_from = self.head();
-        for seat in self.readers.values_mut() {
-            let (Place::Behind(position), Some(spill)) = (&mut seat.place, &mut seat.spill) else {
+        for subscriber in self.readers.values_mut() {
+            let (Place::Behind(position), Some(spill)) =
+                (&mut subscriber.place, &mut subscriber.spill)
+            else {
                 continue;
             };
-            let Some(skip) = position.checked_sub(self.first).filter(|_| seat.spills) else {
+            let Some(skip) = position.checked_sub(self.first).filter(|_| subscriber.spills) else {
                 continue;
             };
             let skip = usize::try_from(skip).unwrap_or(usize::MAX);
@@ -351,7 +354,7 @@ impl<E: Clone, S: Spill<E>> State<E, S> {
                 self.spills_from = self.spills_from.min(*position);
                 continue;
             }
-            let others = self.spilled - seat.spilled;
+            let others = self.spilled - subscriber.spilled;
             for kept in self.events.iter().skip(skip).take(SPILLED_AT_ONCE) {
                 if others + spill.bytes() > MOST_SPILLED_BYTES {
                     break;
@@ -359,15 +362,15 @@ impl<E: Clone, S: Spill<E>> State<E, S> {
                 spill.push(kept.event.clone());
                 *position += 1;
             }
-            seat.spilled = spill.bytes();
+            subscriber.spilled = spill.bytes();
             if *position == self.first {
                 // There is no room; it has lagged as soon as the event is gone.
-                seat.spill = None;
-                seat.spilled = 0;
+                subscriber.spill = None;
+                subscriber.spilled = 0;
             } else {
                 self.spills_from = self.spills_from.min(*position);
             }
-            self.spilled = others + seat.spilled;
+            self.spilled = others + subscriber.spilled;
         }
     }
 
@@ -378,20 +381,20 @@ impl<E: Clone, S: Spill<E>> State<E, S> {
         into: &mut VecDeque<E>,
         most: usize,
     ) -> Poll<Result<(), Ended>> {
-        let Some(seat) = self.readers.get_mut(&number).filter(|_| !self.closed) else {
+        let Some(subscriber) = self.readers.get_mut(&number).filter(|_| !self.closed) else {
             return Poll::Ready(Err(Ended::Closed));
         };
         let start = into.len();
-        if let Some(spill) = &mut seat.spill {
+        if let Some(spill) = &mut subscriber.spill {
             into.extend(std::iter::from_fn(|| spill.pop()).take(most));
-            self.spilled -= seat.spilled;
-            seat.spilled = spill.bytes();
-            self.spilled += seat.spilled;
+            self.spilled -= subscriber.spilled;
+            subscriber.spilled = spill.bytes();
+            self.spilled += subscriber.spilled;
             if into.len() > start {
                 return Poll::Ready(Ok(()));
             }
         }
-        if let Place::Behind(position) = &mut seat.place {
+        if let Place::Behind(position) = &mut subscriber.place {
             let Some(skip) = position.checked_sub(self.first) else {
                 return Poll::Ready(Err(Ended::Lagged));
             };
@@ -430,10 +433,10 @@ impl<E: Clone, S: Spill<E>> Reader<E, S> {
     pub(crate) fn spill_into(&mut self, spill: S) {
         let mut state = lock(&self.topic.state);
         let state = &mut *state;
-        if let Some(seat) = state.readers.get_mut(&self.number) {
-            seat.spill = Some(Box::new(spill));
-            seat.spills = true;
-            if let Place::Behind(position) = seat.place {
+        if let Some(subscriber) = state.readers.get_mut(&self.number) {
+            subscriber.spill = Some(Box::new(spill));
+            subscriber.spills = true;
+            if let Place::Behind(position) = subscriber.place {
                 state.spills_from = state.spills_from.min(position);
             }
         }
@@ -442,8 +445,8 @@ impl<E: Clone, S: Spill<E>> Reader<E, S> {
     /// Has the log spill no more for this reader. What it has spilled is read
     /// before what follows in the log.
     pub(crate) fn spill_no_more(&mut self) {
-        if let Some(seat) = lock(&self.topic.state).readers.get_mut(&self.number) {
-            seat.spills = false;
+        if let Some(subscriber) = lock(&self.topic.state).readers.get_mut(&self.number) {
+            subscriber.spills = false;
         }
     }
 }

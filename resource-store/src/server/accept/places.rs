@@ -69,7 +69,7 @@ pub(in crate::server) struct Places {
 struct State {
     next: u64,
     /// By number. Those that were told to end are not in it any more.
-    seats: HashMap<u64, Seat>,
+    connections: HashMap<u64, Connection>,
     by_address: HashMap<Option<IpAddr>, OfAddress>,
     /// All that are not at work, by stage and since when they are in it.
     waiting: BTreeMap<Rank, (u64, Instant)>,
@@ -97,7 +97,7 @@ impl OfAddress {
 }
 
 #[derive(Debug)]
-struct Seat {
+struct Connection {
     address: Option<IpAddr>,
     ended: CancellationToken,
     calls: usize,
@@ -142,13 +142,15 @@ impl Places {
             let number = state.first_of(address).ok_or(Full::Address)?;
             state.end(number);
         }
-        if state.seats.len() >= self.limits.total && !state.end_first() {
+        if state.connections.len() >= self.limits.total && !state.end_first() {
             return Err(Full::Server);
         }
         let (number, ended) = (state.next, CancellationToken::new());
         state.next += 1;
         state.by_address.entry(address).or_default().count += 1;
-        state.seats.insert(number, Seat { address, ended: ended.clone(), calls: 0, rank: None });
+        state
+            .connections
+            .insert(number, Connection { address, ended: ended.clone(), calls: 0, rank: None });
         state.wait(number, Stage::Silent);
         drop(state);
         Ok(Place { handle: Handle { number, places: Arc::clone(self) }, ended })
@@ -188,9 +190,9 @@ impl State {
         self.stop_waiting(number);
         let rank = (stage, self.next);
         self.next += 1;
-        let Some(seat) = self.seats.get_mut(&number) else { return };
-        seat.rank = Some(rank);
-        let address = seat.address;
+        let Some(connection) = self.connections.get_mut(&number) else { return };
+        connection.rank = Some(rank);
+        let address = connection.address;
         self.waiting.insert(rank, (number, Instant::now()));
         self.change(address, |waiting| {
             waiting.insert(rank, number);
@@ -198,8 +200,8 @@ impl State {
     }
 
     fn stop_waiting(&mut self, number: u64) {
-        let Some(seat) = self.seats.get_mut(&number) else { return };
-        let (address, Some(rank)) = (seat.address, seat.rank.take()) else { return };
+        let Some(connection) = self.connections.get_mut(&number) else { return };
+        let (address, Some(rank)) = (connection.address, connection.rank.take()) else { return };
         self.waiting.remove(&rank);
         self.change(address, |waiting| {
             waiting.remove(&rank);
@@ -229,21 +231,21 @@ impl State {
     }
 
     fn end(&mut self, number: u64) {
-        if let Some(seat) = self.remove(number) {
-            seat.ended.cancel();
+        if let Some(connection) = self.remove(number) {
+            connection.ended.cancel();
         }
     }
 
-    fn remove(&mut self, number: u64) -> Option<Seat> {
+    fn remove(&mut self, number: u64) -> Option<Connection> {
         self.stop_waiting(number);
-        let seat = self.seats.remove(&number)?;
-        if let Some(of_address) = self.by_address.get_mut(&seat.address) {
+        let connection = self.connections.remove(&number)?;
+        if let Some(of_address) = self.by_address.get_mut(&connection.address) {
             of_address.count -= 1;
             if of_address.count == 0 {
-                self.by_address.remove(&seat.address);
+                self.by_address.remove(&connection.address);
             }
         }
-        Some(seat)
+        Some(connection)
     }
 }
 
@@ -265,7 +267,7 @@ impl Handle {
     /// Notes that the connection sent the preface of HTTP/2.
     pub(super) fn greeted(&self) {
         let mut state = self.places.state();
-        let silent = state.seats.get(&self.number).and_then(|seat| seat.rank);
+        let silent = state.connections.get(&self.number).and_then(|connection| connection.rank);
         if silent.is_some_and(|(stage, _)| stage == Stage::Silent) {
             state.wait(self.number, Stage::Unused);
         }
@@ -274,8 +276,8 @@ impl Handle {
     /// Notes that a call begins.
     pub(in crate::server) fn call(&self) -> Call {
         let mut state = self.places.state();
-        if let Some(seat) = state.seats.get_mut(&self.number) {
-            seat.calls += 1;
+        if let Some(connection) = state.connections.get_mut(&self.number) {
+            connection.calls += 1;
         }
         state.stop_waiting(self.number);
         drop(state);
@@ -286,9 +288,9 @@ impl Handle {
 impl Drop for Call {
     fn drop(&mut self) {
         let mut state = self.0.places.state();
-        let Some(seat) = state.seats.get_mut(&self.0.number) else { return };
-        seat.calls = seat.calls.saturating_sub(1);
-        if seat.calls == 0 {
+        let Some(connection) = state.connections.get_mut(&self.0.number) else { return };
+        connection.calls = connection.calls.saturating_sub(1);
+        if connection.calls == 0 {
             state.wait(self.0.number, Stage::Idle);
         }
     }
@@ -339,7 +341,7 @@ mod tests {
         assert!(ended(&busy), "its call is over");
         drop((busy, idle, unused, silent, newer));
         let state = places.state();
-        assert!(state.seats.is_empty() && state.waiting.is_empty());
+        assert!(state.connections.is_empty() && state.waiting.is_empty());
         assert!(state.by_address.is_empty() && state.crowds.is_empty());
     }
 

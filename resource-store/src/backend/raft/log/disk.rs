@@ -10,6 +10,7 @@ use std::{
 };
 
 use super::error::LogError;
+use crate::backend::store::folder::{sync_around, sync_names};
 
 /// A flat folder of files.
 ///
@@ -67,9 +68,7 @@ impl Folder {
             #[cfg(unix)]
             std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
             builder.create(path).map_err(failed("it cannot be created"))?;
-            let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-            sync_folder(parent.unwrap_or(Path::new(".")))
-                .map_err(failed("the folder around it cannot be synced"))?;
+            sync_around(path).map_err(failed("the folder around it cannot be synced"))?;
         }
         let lock = private().create(true).truncate(false).open(path.join(LOCK));
         let lock = lock.map_err(failed("its lock cannot be opened"))?;
@@ -88,11 +87,6 @@ fn private() -> OpenOptions {
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     options
-}
-
-fn sync_folder(path: &Path) -> io::Result<()> {
-    // Windows has no handle of a folder to sync.
-    if cfg!(unix) { File::open(path)?.sync_all() } else { Ok(()) }
 }
 
 /// Reserves the space of a file, so that a full disk shows now and not at a write.
@@ -142,7 +136,7 @@ impl Disk for Folder {
     }
 
     fn sync_names(&self) -> io::Result<()> {
-        sync_folder(&self.path)
+        sync_names(&self.path)
     }
 
     fn path(&self, name: &str) -> PathBuf {

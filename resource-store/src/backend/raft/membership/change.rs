@@ -90,6 +90,7 @@ impl Members {
         if joiner.id == 0 || joiner.address.is_empty() {
             return Err(inconsistent("a node needs an id and an address"));
         }
+        // Another change may end meanwhile, so what is known is looked up after this.
         let _changing = self.changing.lock().await;
         let members = self.known();
         let known = members.iter().find(|member| member.id == joiner.id);
@@ -101,9 +102,14 @@ impl Members {
             ));
         }
         let replaced = members.iter().find(|member| member.id == replaces);
-        if known.is_none()
-            && let Some(replaced) = replaced
-        {
+        // One that is known may ask again after its change, when the other is gone.
+        if known.is_none() && replaces != 0 {
+            let Some(replaced) = replaced else {
+                return refused(format!(
+                    "the cluster has no node {replaces:016x} whose place another could take; see \
+                     the command members, or join without --replaces"
+                ));
+            };
             self.is_dead(replaced).await?;
         }
         let here = |member: &&Member| member.address == joiner.address && member.id != replaces;
@@ -174,6 +180,8 @@ impl Members {
         let Some(replaced) = replaced else {
             return self.change(ChangeMembers::AddVoterIds([joiner].into()), true).await;
         };
+        // One change, not two: after a removal alone, two of three nodes would be left, and the loss
+        // of one more would stop the cluster before the new one votes.
         let voters = members.iter().filter(|member| member.voter && member.id != replaced.id);
         let voters = voters.map(|member| member.id).chain([joiner]).collect();
         self.change(ChangeMembers::ReplaceAllVoters(voters), false).await?;
@@ -205,6 +213,7 @@ impl Members {
             return Ok(peer::RemoveResponse { leader: None });
         };
         if member.voter {
+            // Nobody could take a node in any more.
             if found.iter().filter(|member| member.voter).count() == 1 {
                 return Err(Error::failed("remove", "the only node that votes cannot be removed"));
             }

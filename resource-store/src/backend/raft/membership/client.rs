@@ -55,6 +55,7 @@ where
 {
     let mut deadline = Instant::now() + patience;
     let mut told = None;
+    // Round and round: a node that is down now may be the only one that is up in a second.
     let mut places = first.iter().cycle();
     let mut next: Option<String> = None;
     loop {
@@ -63,6 +64,7 @@ where
         };
         match call(address.clone()).await {
             Answer::Done => return Ok(()),
+            // Two nodes that take each other for the leader would send the caller to and fro for ever.
             Answer::Ask(_) if Instant::now() >= deadline => {
                 return Err(inconsistent(format!("{address}: another node is said to lead")));
             }
@@ -76,6 +78,7 @@ where
                 return Err(inconsistent(format!("{address}: {reason}")));
             }
             Answer::Again(reason) => {
+                // Once for each reason, not five times a second while a node is waited for.
                 if told.as_ref() != Some(&reason) {
                     tracing::warn!(address, reason, "not done yet, asking again");
                 }
@@ -173,6 +176,7 @@ pub(super) async fn ask_members(
 /// The members as the node at an address knows them, each of which is asked
 /// whether it is there.
 pub(crate) async fn members_at(channels: &Channels, address: &str) -> Result<Vec<Member>> {
+    // An operator need not know the id of the cluster to ask about it.
     let anyone = peer::Route { cluster: 0, to: 0, from: 0 };
     let peer::MembersResponse { cluster, members } =
         ask_members(channels, address, anyone)

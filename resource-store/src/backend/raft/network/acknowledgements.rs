@@ -31,6 +31,7 @@ impl Noted {
     fn learn(&mut self, vote: &Vote) {
         if *vote > self.vote {
             self.vote = *vote;
+            // What nodes acknowledged under an older vote promises nothing to the leader of this one.
             self.sent.clear();
         }
     }
@@ -41,6 +42,7 @@ impl Acknowledgements {
     pub(crate) fn note(&self, vote: &Vote, by: NodeId, sent: Instant) {
         self.noted.send_if_modified(|noted| {
             noted.learn(vote);
+            // Answers overtake each other; an older one must not take back a promise that was made later.
             let newer =
                 *vote == noted.vote && noted.sent.get(&by).is_none_or(|before| *before < sent);
             if newer {
@@ -54,6 +56,7 @@ impl Acknowledgements {
     /// if it is higher than those before, while nobody reads what is noted.
     pub(crate) fn voted(&self, vote: &Vote, ends: impl FnOnce()) {
         self.noted.send_modify(|noted| {
+            // Within the lock: nobody may see the new vote and still take the old lease for held.
             if *vote > noted.vote {
                 ends();
             }

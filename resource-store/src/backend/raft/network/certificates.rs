@@ -72,11 +72,13 @@ impl Certificates {
         listener: TcpListener,
         stop: CancellationToken,
     ) -> impl Stream<Item = std::io::Result<TlsStream<TcpStream>>> {
+        // The server takes finished handshakes from here, so that none of its own tasks waits for one.
         let (ready, accepted) = mpsc::channel(HANDSHAKES);
         tokio::spawn(async move {
             let places = Arc::new(Semaphore::new(HANDSHAKES));
             let accepting = async {
                 loop {
+                    // Before the connection is taken: those beyond wait in the list of the system, not in memory.
                     let place = Arc::clone(&places).acquire_owned().await;
                     let (socket, from) = match listener.accept().await {
                         Ok(accepted) => accepted,
@@ -86,6 +88,7 @@ impl Certificates {
                             continue;
                         }
                     };
+                    // Read for each connection, so that renewed certificates are shown to the next one.
                     let acceptor = TlsAcceptor::from(self.current.load_full());
                     let ready = ready.clone();
                     tokio::spawn(async move {
@@ -127,6 +130,7 @@ fn configuration(tls: &PeerTls) -> Result<Arc<rustls::ServerConfig>> {
 
 /// Returns `true` if the certificate is for that host.
 pub(crate) fn is_for(shown: &[CertificateDer<'static>], host: &str) -> bool {
+    // The caller's own comes first; the others only lead to the authority.
     let Some(certificate) = shown.first() else { return false };
     let (Ok(parsed), Ok(name)) =
         (ParsedCertificate::try_from(certificate), ServerName::try_from(host))

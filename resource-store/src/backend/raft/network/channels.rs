@@ -12,8 +12,9 @@ use tonic::{
     transport::{Channel, ClientTlsConfig, Endpoint, Server},
 };
 
+use super::status::from_status;
 use crate::{
-    backend::{raft::config::PeerTls, store::sync::lock},
+    backend::{Error, raft::config::PeerTls, store::sync::lock},
     client_tls::client_tls,
     error_chain::causes,
     pb::generated::{
@@ -113,6 +114,11 @@ pub(crate) fn forwarding_client(channel: Channel) -> ForwardingServiceClient<Cha
 pub(crate) fn reason(status: &Status) -> String {
     if status.code() == Code::Unimplemented {
         return "no node of a cluster listens there; is it an address for clients?".to_owned();
+    }
+    if let Some(Error::Inconsistent { reason }) = from_status(status)
+        && !reason.is_empty()
+    {
+        return reason;
     }
     match causes(status).skip(1).last() {
         Some(cause) => cause.to_string(),

@@ -53,6 +53,7 @@ pub(crate) fn to_status(error: &Error) -> Status {
                 message: text.clone(),
                 details: vec![details],
             };
+            // As gRPC frames details everywhere, so that Consul's own clients read it.
             let details = Bytes::from(status.encode_to_vec());
             Status::with_details(Code::OutOfRange, text, details)
         }
@@ -62,6 +63,7 @@ pub(crate) fn to_status(error: &Error) -> Status {
             status.metadata_mut().insert(RETRY_AFTER, millis.into());
             status
         }
+        // Not translated back: who asked must not take an unknown outcome for a refusal.
         Error::WatchClosed | Error::OutcomeUnknown { .. } | Error::Other { .. } => {
             Status::internal(text)
         }
@@ -79,6 +81,7 @@ pub(crate) fn from_status(status: &Status) -> Option<Error> {
             let text = Error::Inconsistent { reason: String::new() }.to_string();
             let reason = status.message();
             let reason = reason.strip_prefix(&text).unwrap_or(reason);
+            // The other side adds the beginning again when it shows the error.
             let reason = reason.strip_prefix(": ").unwrap_or(reason).to_owned();
             Some(Error::Inconsistent { reason })
         }
@@ -90,6 +93,7 @@ pub(crate) fn from_status(status: &Status) -> Option<Error> {
 
 /// Only the leader itself says when to try again.
 fn overloaded(status: &Status) -> Option<Error> {
+    // The HTTP/2 library uses this code, too, for messages that are too large.
     let millis = status.metadata().get(RETRY_AFTER)?.to_str().ok()?.parse().ok()?;
     let reason = "the leader has as much to write as it takes".to_owned();
     Some(Error::Overloaded { reason, retry_after: Duration::from_millis(millis) })

@@ -32,7 +32,7 @@ use crate::{
             },
             types::{Contents, LogId, inconsistent},
         },
-        store::sync::blocking,
+        store::{folder::sync_around, sync::blocking},
     },
     error_chain::error_chain,
     pb::generated::resource_store::peer::v1::{self as peer, snapshot_part::Part},
@@ -106,7 +106,9 @@ pub(crate) async fn save(
     let (from, to) = (aside.clone(), file.to_owned());
     let done = match written {
         Ok(written) => {
-            let moved = blocking(move || Ok(fs::rename(&from, &to))).await?;
+            // A backup that was reported has to outlive a crash, and its name with it.
+            let moving = move || fs::rename(&from, &to).and_then(|()| sync_around(&to));
+            let moved = blocking(move || Ok(moving())).await?;
             moved.map(|()| written).map_err(at)
         }
         Err(BadBackup::File(error)) => Err(at(error)),
@@ -142,6 +144,7 @@ async fn receive(
         let put = move || Ok(file.put(&part).map(|()| file));
         file = blocking(put).await.map_err(ended)?.map_err(BadBackup::File)?;
     }
+    // A stream also ends without an error when the node is stopped.
     let end = end.ok_or(BadBackup::CutOff)?;
     let bytes = blocking(move || Ok(file.sync())).await.map_err(ended)?;
     let bytes = bytes.map_err(BadBackup::File)?;
@@ -171,6 +174,7 @@ pub(crate) async fn restore_backup(file: &Path, config: RaftConfig) -> Result<Fo
 /// Founds a cluster of one node, in a folder that is only there once all is in it.
 pub(crate) async fn found(contents: Arc<Contents>, mut config: RaftConfig) -> Result<Founded> {
     let folder = std::mem::take(&mut config.data_dir);
+    // Under its own name a folder that a crash left half filled would start as an empty cluster.
     config.data_dir = aside(&folder);
     let refused = |text: String| Error::failed("found a cluster", text);
     for folder in [&folder, &config.data_dir] {
@@ -186,7 +190,7 @@ pub(crate) async fn found(contents: Arc<Contents>, mut config: RaftConfig) -> Re
     let made = config.data_dir.clone();
     let founded = fill(&contents, config).await;
     let moved = founded.and_then(|founded| {
-        let moving = || fs::rename(&made, &folder);
+        let moving = || fs::rename(&made, &folder).and_then(|()| sync_around(&folder));
         moving().map_err(|e| refused(format!("{}: {e}", folder.display())))?;
         Ok(founded)
     });
@@ -225,6 +229,7 @@ pub(crate) async fn remains(config: &RaftConfig) -> Result<Remains> {
     let (identity, known, contents) = (log.identity(), log.committed(), state_machine.current());
     state_machine.close();
     log.close().await;
+    // After the files are closed, so that another try can open them.
     let last: Option<LogId> = replayed?.or(contents.applied);
     let membership = contents.membership.membership();
     let voters: Vec<_> = membership.voter_ids().collect();

@@ -11,7 +11,7 @@ use crate::{
         Error, Query, Result,
         raft::{
             network::{channels, status::from_status},
-            types::{NodeId, Peer, inconsistent},
+            types::{NodeId, Peer, inconsistent, reason_of},
         },
     },
     error_chain::{error_chain, never_sent},
@@ -86,12 +86,14 @@ impl Node {
             Some(Error::Inconsistent { reason }) => Failure::NotDone(reason),
             Some(error) => error.into(),
             None if never_sent(status) => {
+                // The next call makes a connection again, perhaps to another address behind the same name.
                 self.forwarding.close(&peer.address);
                 Failure::NotDone(format!(
                     "the leader cannot be reached: {}",
                     channels::reason(status)
                 ))
             }
+            // The leader itself answered, so there is no doubt whether it has begun.
             None if channels::is_final(status) => {
                 Error::failed("forward", status.message().to_owned()).into()
             }
@@ -124,6 +126,7 @@ impl Node {
         let mut request = tonic::Request::new(message);
         request.set_timeout(self.config.write_timeout);
         let peer::Route { cluster, to, from } = self.network.route(to);
+        // Hexadecimal digits and hyphens are always allowed in metadata, so this never fails.
         if let Ok(value) = format!("{cluster:016x}-{to:016x}-{from:016x}").parse() {
             request.metadata_mut().insert(ROUTE_HEADER, value);
         }
@@ -139,6 +142,7 @@ impl Node {
             if metrics.wait_for(|metrics| another(metrics.current_leader)).await.is_err() {
                 std::future::pending::<()>().await;
             }
+            // An old leader may still answer what it has committed; that spares an unknown outcome.
             tokio::time::sleep(GRACE).await;
         };
         tokio::select! {
@@ -159,7 +163,7 @@ impl Node {
         };
         let passed = self.while_leading(id, self.follower_reads.pass(round)).await;
         let passed = passed.unwrap_or_else(|| Err(inconsistent("the leader changed")));
-        passed.map_err(|error| Failure::NotDone(error.to_string()))
+        passed.map_err(|error| Failure::NotDone(reason_of(error)))
     }
 
     /// Reads at the leader, because this node is far behind.
@@ -205,6 +209,7 @@ pub(super) fn parse_route(text: &str) -> Option<peer::Route> {
     let mut numbers = text.split('-').map(|number| u64::from_str_radix(number, 16).ok());
     let route =
         peer::Route { cluster: numbers.next()??, to: numbers.next()??, from: numbers.next()?? };
+    // More than three is another version's; to take a part of it would check less than it says.
     numbers.next().is_none().then_some(route)
 }
 

@@ -103,6 +103,7 @@ pub(crate) struct Started {
 /// Starts a node; see [`RaftBackend::start`](super::super::RaftBackend::start).
 pub(crate) async fn start(config: RaftConfig, start: Start) -> Result<Started> {
     let library = library_config(&config)?;
+    // First of all: nothing is opened or made if the port belongs to somebody else.
     let listener = TcpListener::bind(&config.listen)
         .await
         .map_err(|e| Error::failed("listen", format!("{}: {e}", config.listen)))?;
@@ -171,6 +172,7 @@ pub(crate) async fn start(config: RaftConfig, start: Start) -> Result<Started> {
     let (tell_entered, entered) = oneshot::channel();
     tokio::spawn(run(Arc::clone(&node), stop.clone(), serving, entered, tell_end));
     let started = Started { node, listens, ended, stop: stop.drop_guard() };
+    // The node answers others by now: the leader brings it its data before it may vote.
     if let Err(error) = join::enter(&started.node.members, start).await {
         started.ended.stop_and_wait().await;
         return Err(error);
@@ -367,6 +369,7 @@ async fn run(
         }
         () = stop.cancelled() => {}
     }
+    // Controllers stop at once; the rest stays as it is until the program stops the node.
     node.leadership.set(false);
     stop.cancelled().await;
     stop_consensus(&node.raft).await;

@@ -37,8 +37,10 @@ impl Pending {
     ///
     /// [`Error::Overloaded`] if there is none; one change alone always has room.
     pub(crate) fn take(&self, bytes: usize) -> Result<Taken, Error> {
+        // One step, so that two who find room at the same time do not both take it.
         let more = |now: usize| {
             let more = now.saturating_add(bytes);
+            // A change larger than the bound would otherwise be refused for ever.
             (now == 0 || more <= self.most).then_some(more)
         };
         match self.bytes.fetch_update(Ordering::AcqRel, Ordering::Acquire, more) {

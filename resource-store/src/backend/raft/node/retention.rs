@@ -7,7 +7,7 @@
 use std::{collections::VecDeque, time::Duration};
 
 use super::Node;
-use crate::backend::raft::state_machine::STRETCHES;
+use crate::backend::raft::state_machine::RETAINED_SEGMENTS;
 
 /// Delay after which it is noticed that entries need not stay any more.
 const TICK: Duration = Duration::from_secs(1);
@@ -15,10 +15,10 @@ const TICK: Duration = Duration::from_secs(1);
 /// Takes snapshots when they are due, and cuts the log off, until the node
 /// fails.
 pub(super) async fn keep_log_short(node: &Node) {
-    let mut stretch_end = node.state_machine.stretch_end();
+    let mut retained_segment_end = node.state_machine.retained_segment_end();
     let mut metrics = node.raft.data_metrics();
     let persisted = node.state_machine.persisted();
-    let (mut stretches, mut before) = (VecDeque::new(), 0);
+    let (mut retained, mut before) = (VecDeque::new(), 0);
     let mut seen = None;
     loop {
         tokio::select! {
@@ -27,11 +27,11 @@ pub(super) async fn keep_log_short(node: &Node) {
                     return;
                 }
             }
-            changed = stretch_end.changed() => {
+            changed = retained_segment_end.changed() => {
                 if changed.is_err() {
                     return;
                 }
-                stretches.push_back(*stretch_end.borrow_and_update());
+                retained.push_back(*retained_segment_end.borrow_and_update());
             }
             taken = async { metrics.wait_for(|now| now.snapshot != seen).await.map(drop) } => {
                 if taken.is_err() {
@@ -40,8 +40,9 @@ pub(super) async fn keep_log_short(node: &Node) {
             }
             () = tokio::time::sleep(TICK) => {}
         }
-        while stretches.len() > STRETCHES {
-            before = stretches.pop_front().unwrap_or(before);
+        // The newest of them hold the bytes that may stay; entries before those may go.
+        while retained.len() > RETAINED_SEGMENTS {
+            before = retained.pop_front().unwrap_or(before);
         }
         let (purged, goes) = {
             let now = metrics.borrow();

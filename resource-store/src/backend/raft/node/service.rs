@@ -27,6 +27,7 @@ use crate::{
             types::{
                 inconsistent,
                 proto::{self, Malformed},
+                reason_of,
             },
         },
     },
@@ -201,8 +202,17 @@ impl PeerService for PeerServer {
         let request = request.into_inner();
         self.node.server.check(request.route.as_ref(), Caller::Anyone, &shown).await?;
         // A cluster without a majority has to have a backup, too, but whoever asks has to say so.
-        if !request.stale && !self.node.catch_up().await.map_err(status)? {
-            return Err(status(inconsistent("the node is far behind; ask another one")));
+        if !request.stale {
+            let caught_up = self.node.catch_up().await.map_err(|error| {
+                let reason = reason_of(error);
+                status(inconsistent(format!(
+                    "{reason}; with --stale the backup is what this node holds, without what only \
+                     others have"
+                )))
+            })?;
+            if !caught_up {
+                return Err(status(inconsistent("the node is far behind; ask another one")));
+            }
         }
         let contents = self.node.state_machine.view().map_err(status)?;
         // One part is made when the one before was sent.

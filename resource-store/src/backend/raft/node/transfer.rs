@@ -64,10 +64,12 @@ impl Node {
         if to == self.id() {
             return done(to);
         }
+        // The next leader has to vote until the end, so the membership stays what it is.
         let _changing = self.members.changing.lock().await;
         let (to, peer) = self.successor(to)?;
         let patience = self.config.patience;
         self.has_all_but(to, NEARLY_THERE, patience).await?;
+        // Only from here on do changes wait: to catch up may take long.
         let _waiting = Mark::set(&self.moves);
         // What the next leader did not get would have an unknown outcome.
         let done_all = async {
@@ -82,6 +84,7 @@ impl Node {
         let _silent = Mark::set(&self.network.silent);
         tokio::time::sleep(self.config.election.1 + UNDER_WAY).await;
         let mut last = None;
+        // A vote fails if messages cross, as when a third node stands for election at that moment.
         for _ in 0..ATTEMPTS {
             if let Err(reason) = self.have_campaign(to, &peer).await {
                 last = Some(reason);

@@ -13,7 +13,7 @@ use futures::{
     future::{BoxFuture, Shared},
 };
 
-use crate::backend::{Error, Result, store::sync::lock};
+use crate::backend::{Error, Result, raft::types::reason_of, store::sync::lock};
 
 type Round = Shared<BoxFuture<'static, Result<u64, String>>>;
 
@@ -67,10 +67,7 @@ impl ReadBatch {
                 let mut rounds = lock(&handle);
                 rounds.running = rounds.next.take();
             }
-            work.await.map_err(|error| match error {
-                Error::Inconsistent { reason } => reason,
-                other => other.to_string(),
-            })
+            work.await.map_err(reason_of)
         };
         let next = next.boxed().shared();
         rounds.next = Some(next.clone());

@@ -48,6 +48,7 @@ impl Applying<'_> {
         let outcome = match entry.payload {
             EntryPayload::Blank => Outcome::Nothing,
             EntryPayload::Normal(proposal) => {
+                // A restore may have brought versions beyond the index of this entry; later ones are larger.
                 let index = log_id.index.saturating_add(self.contents.version_offset);
                 match &proposal.content {
                     Content::Log(log) => self.apply_log(log, index),
@@ -59,6 +60,7 @@ impl Applying<'_> {
                 Outcome::Nothing
             }
         };
+        // Also after a refused change: the entry counts as applied, or it would be applied again.
         self.contents.applied = Some(log_id);
         outcome
     }
@@ -69,6 +71,7 @@ impl Applying<'_> {
         let step = match peer::RestoreStep::decode(step.clone()) {
             Ok(step) => step,
             Err(error) => {
+                // All nodes refuse it alike: an error here would stop each of them at the same entry for ever.
                 return Outcome::Malformed(format!("failed to decode request: {error}"));
             }
         };
@@ -97,6 +100,7 @@ impl Applying<'_> {
                 Some(Request::Delete(wire::DeleteRequest { id: Some(id), version })),
             ) => {
                 if self.is_retired(id.r#type.as_ref()) {
+                    // Whoever asked is answered as Consul does, which dropped these types and not their entries.
                     return Outcome::Deleted(Ok(()));
                 }
                 let deleted = self.contents.resources.delete(&id, &version, index);
@@ -120,6 +124,7 @@ impl Applying<'_> {
         }
         let written = self.contents.resources.write(resource, index.to_string(), index);
         Outcome::Written(written.map(|change| {
+            // The answer shares the resource with the store: it is not copied for each writer.
             let stored = Arc::clone(&change.resource);
             self.told.push(Told::Change(change));
             stored

@@ -45,6 +45,7 @@ pub(crate) fn frame(resource: &Resource, into: &mut BytesMut) {
     let encoded = resource.encode_to_vec();
     let length = u32::try_from(encoded.len()).unwrap_or(u32::MAX);
     into.extend_from_slice(&length.to_le_bytes());
+    // TLS and TCP check the way, but not the memory and the disk at both ends.
     into.extend_from_slice(&crc32fast::hash(&encoded).to_le_bytes());
     into.extend_from_slice(&encoded);
 }
@@ -152,6 +153,7 @@ impl Assembly {
                 (&mut self.restoring, &mut self.contents.restoring, came, chunk)
             }
             Some(Part::End(end)) => {
+                // Without the count a stream that was cut between two chunks would pass for a whole one.
                 if end != self.came || self.shown.is_cut() || self.restoring.is_cut() {
                     return Err(BadSnapshot::Incomplete);
                 }
@@ -186,6 +188,7 @@ impl Frames {
         while let Some(&[a, b, c, d, e, f, g, h]) = self.rest.first_chunk::<HEAD>() {
             let length = u32::from_le_bytes([a, b, c, d]);
             let length = usize::try_from(length).unwrap_or(usize::MAX);
+            // Before room is made for it: a damaged length would ask for up to 4 GiB.
             if length > MOST_RESOURCE_BYTES {
                 return Err(BadFrame::TooLong(length));
             }

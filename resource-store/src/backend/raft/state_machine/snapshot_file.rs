@@ -20,7 +20,7 @@ use crate::{
     backend::{
         Error, Result,
         raft::{config::WHEN_DAMAGED, types::Contents},
-        store::sync::lock,
+        store::{folder::sync_names, sync::lock},
     },
     pb::generated::resource_store::peer::v1::{self as peer, snapshot_part::Part},
 };
@@ -136,7 +136,7 @@ impl SnapshotFile {
         let bytes = file.sync()?;
         fs::rename(&new, &path)?;
         // Otherwise a crash could bring the old file back, whose log has been cut off since.
-        File::open(&self.folder)?.sync_all()?;
+        sync_names(&self.folder)?;
         Ok(bytes)
     }
 }

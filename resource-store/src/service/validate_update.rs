@@ -13,17 +13,17 @@ use crate::{
 
 /// Checks an update of `existing` to `input`; `marked` says that the tenancy is
 /// on its way out.
-pub(super) fn vet(existing: &Resource, input: &Resource, marked: bool) -> Result<()> {
+pub(super) fn validate_update(existing: &Resource, input: &Resource, marked: bool) -> Result<()> {
     match (existing.metadata.get(DELETION_TIMESTAMP), input.metadata.get(DELETION_TIMESTAMP)) {
         (Some(_), None) => Err(refused("cannot remove deletionTimestamp")),
         (Some(old), Some(new)) if old != new => Err(refused("cannot modify deletionTimestamp")),
         (None, Some(_)) => require_same_but(DELETION_TIMESTAMP, existing, input),
-        (Some(_), Some(_)) => vet_marked(existing, input, marked),
+        (Some(_), Some(_)) => validate_update_of_marked(existing, input, marked),
         (None, None) => refuse_in_marked_tenancy(existing, input, marked),
     }
 }
 
-fn vet_marked(existing: &Resource, input: &Resource, marked: bool) -> Result<()> {
+fn validate_update_of_marked(existing: &Resource, input: &Resource, marked: bool) -> Result<()> {
     if existing.metadata == input.metadata && existing.data == input.data {
         return Err(refused("cannot no-op write resource marked for deletion"));
     }
@@ -109,8 +109,8 @@ mod tests {
         let mut empty_key = resource(Some("t"), "");
         empty_key.metadata.insert(FINALIZERS.to_owned(), String::new());
         require_finalizer_removed(&existing, &empty_key).unwrap();
-        vet(&existing, &empty_key, false).unwrap();
-        vet(&existing, &resource(Some("t"), "f1"), true).unwrap();
+        validate_update(&existing, &empty_key, false).unwrap();
+        validate_update(&existing, &resource(Some("t"), "f1"), true).unwrap();
     }
 
     /// Spec: RS58
@@ -124,7 +124,8 @@ mod tests {
                 "expected at least one finalizer to be removed"
             );
         }
-        let error = vet(&resource(Some("t"), "f1 f2"), &resource(Some("t"), "f3"), false);
+        let error =
+            validate_update(&resource(Some("t"), "f1 f2"), &resource(Some("t"), "f3"), false);
         assert_eq!(text(error), "expected at least one finalizer to be removed");
     }
 
@@ -132,15 +133,15 @@ mod tests {
     fn the_deletion_mark_stays_as_it_is() {
         let marked = resource(Some("t"), "f");
         assert_eq!(
-            text(vet(&marked, &resource(None, ""), false)),
+            text(validate_update(&marked, &resource(None, ""), false)),
             "cannot remove deletionTimestamp"
         );
         assert_eq!(
-            text(vet(&marked, &resource(Some("u"), ""), false)),
+            text(validate_update(&marked, &resource(Some("u"), ""), false)),
             "cannot modify deletionTimestamp"
         );
         assert_eq!(
-            text(vet(&marked, &marked, false)),
+            text(validate_update(&marked, &marked, false)),
             "cannot no-op write resource marked for deletion"
         );
     }
@@ -156,29 +157,35 @@ mod tests {
             r
         };
         let (plain, marked) = (resource(None, "f"), resource(Some("t"), "f"));
-        assert_eq!(text(vet(&plain, &with_label(marked.clone()), false)), "cannot modify metadata");
-        assert_eq!(text(vet(&plain, &with_data(marked.clone()), false)), "cannot modify data");
-        vet(&plain, &marked, true).unwrap();
         assert_eq!(
-            text(vet(&marked, &with_label(resource(Some("t"), "")), false)),
+            text(validate_update(&plain, &with_label(marked.clone()), false)),
             "cannot modify metadata"
         );
         assert_eq!(
-            text(vet(&marked, &with_data(resource(Some("t"), "")), false)),
+            text(validate_update(&plain, &with_data(marked.clone()), false)),
+            "cannot modify data"
+        );
+        validate_update(&plain, &marked, true).unwrap();
+        assert_eq!(
+            text(validate_update(&marked, &with_label(resource(Some("t"), "")), false)),
+            "cannot modify metadata"
+        );
+        assert_eq!(
+            text(validate_update(&marked, &with_data(resource(Some("t"), "")), false)),
             "cannot modify data"
         );
         let bare = resource(Some("t"), "");
-        vet(&bare, &with_data(bare.clone()), false).unwrap();
+        validate_update(&bare, &with_data(bare.clone()), false).unwrap();
     }
 
     #[test]
     fn in_a_dying_tenancy_only_finalizers_go() {
         let existing = resource(None, "f1 f2");
-        vet(&existing, &resource(None, "f1"), true).unwrap();
+        validate_update(&existing, &resource(None, "f1"), true).unwrap();
         let mut changed = existing.clone();
         changed.data = None;
         assert_eq!(
-            text(vet(&existing, &changed, true)),
+            text(validate_update(&existing, &changed, true)),
             "cannot write resource when tenancy marked for deletion: default/default"
         );
     }
