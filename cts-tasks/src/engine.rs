@@ -3,9 +3,10 @@
 mod caught;
 mod command;
 mod control;
+mod dependency;
+mod dependency_streams;
 mod drift;
 mod elsewhere;
-mod feeds;
 mod grace;
 mod guarded;
 mod health;
@@ -22,7 +23,6 @@ mod supervisor;
 mod under_way;
 mod update;
 mod view;
-mod want;
 mod worker;
 
 use std::{

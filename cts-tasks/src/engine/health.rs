@@ -11,7 +11,7 @@ use consul_watch::{
     watch::{Liveness, Watch, WatchState},
 };
 
-use super::want::Want;
+use super::dependency::Dependency;
 
 /// Number of failures in a row that upstream bears before it gives a dependency up.
 /// This engine never gives up, but reports itself unhealthy from then on.
@@ -33,7 +33,7 @@ struct Known {
     /// Number of the last probe.
     last: u64,
     /// The different things that are watched, with the number of their watches.
-    watched: HashMap<Arc<Want>, usize>,
+    watched: HashMap<Arc<Dependency>, usize>,
     load: Load,
 }
 
@@ -81,7 +81,7 @@ impl Load {
 
 /// Looks at one watch.
 pub(crate) struct Probe {
-    want: Arc<Want>,
+    dependency: Arc<Dependency>,
     state: Box<dyn Fn() -> WatchState + Send + Sync>,
 }
 
@@ -89,22 +89,22 @@ impl Probe {
     /// Looks at a watch that somebody else polls: with thousands of them, a subscription of
     /// its own would cost megabytes.
     pub(crate) fn of<T: Send + Sync + 'static>(
-        want: Arc<Want>,
+        dependency: Arc<Dependency>,
         watch: Arc<Mutex<Watch<T>>>,
     ) -> Self {
         let state = move || watch.lock().unwrap_or_else(PoisonError::into_inner).state();
-        Self { want, state: Box::new(state) }
+        Self { dependency, state: Box::new(state) }
     }
 
     /// Describes the problem for a person; `None` if there is none.
     fn complaint(&self) -> Option<String> {
         let state = (self.state)();
         let error = error_chain(state.last_error.as_ref()?.cause());
-        let (want, times) = (&self.want, state.consecutive_failures);
+        let (dependency, times) = (&self.dependency, state.consecutive_failures);
         if state.liveness == Liveness::Ended {
-            Some(format!("{want} cannot be read: {error}"))
+            Some(format!("{dependency} cannot be read: {error}"))
         } else if times >= BEARABLE {
-            Some(format!("{want} has failed {times} times in a row: {error}"))
+            Some(format!("{dependency} has failed {times} times in a row: {error}"))
         } else {
             None
         }
@@ -113,7 +113,7 @@ impl Probe {
 
 impl fmt::Debug for Probe {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Probe").field("want", &self.want).finish_non_exhaustive()
+        f.debug_struct("Probe").field("dependency", &self.dependency).finish_non_exhaustive()
     }
 }
 
@@ -123,7 +123,7 @@ impl Health {
         let mut known = self.lock();
         known.last += 1;
         let number = known.last;
-        *known.watched.entry(Arc::clone(&probe.want)).or_default() += 1;
+        *known.watched.entry(Arc::clone(&probe.dependency)).or_default() += 1;
         known.probes.insert(number, Arc::new(probe));
         let watched = known.watched.len();
         let tell = known.load.is_worth_a_word(watched);
@@ -141,10 +141,10 @@ impl Health {
     fn forget(&self, number: u64) {
         let mut known = self.lock();
         let Some(probe) = known.probes.remove(&number) else { return };
-        if let Some(watches) = known.watched.get_mut(&probe.want) {
+        if let Some(watches) = known.watched.get_mut(&probe.dependency) {
             *watches -= 1;
             if *watches == 0 {
-                known.watched.remove(&probe.want);
+                known.watched.remove(&probe.dependency);
             }
         }
         drop(known);
@@ -171,14 +171,15 @@ mod tests {
     #[test]
     fn opening_and_closing_watches_looks_at_no_other() {
         let health = Arc::new(Health::default());
-        let want = Arc::new(Want::Instances {
+        let dependency = Arc::new(Dependency::Instances {
             name: "web".into(),
             datacenter: String::new(),
             namespace: String::new(),
             filter: String::new(),
             passing: true,
         });
-        let probe = || Probe { want: Arc::clone(&want), state: Box::new(|| unreachable!()) };
+        let probe =
+            || Probe { dependency: Arc::clone(&dependency), state: Box::new(|| unreachable!()) };
         let followed: Vec<_> = (0..200).map(|_| health.follow(probe())).collect();
         drop(followed);
         assert_eq!(health.check(), Ok(()), "none is left");

@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
-use super::want::Want;
+use super::dependency::Dependency;
 
 /// Longest time that a run waits for the instances of a name.
 ///
@@ -20,7 +20,7 @@ const SETTLE: Duration = Duration::from_secs(1);
 /// Reads whose next answer is to agree with a change of names.
 #[derive(Debug, Default)]
 pub(crate) struct Settling {
-    expected: BTreeMap<Arc<Want>, Expected>,
+    expected: BTreeMap<Arc<Dependency>, Expected>,
     /// End of the wait of the next run.
     held_until: Option<Instant>,
 }
@@ -36,18 +36,24 @@ struct Expected {
 
 impl Settling {
     /// Expects instances of a read to come, or to go, within a second.
-    pub(crate) fn expect(&mut self, want: Arc<Want>, instances: bool, now: Instant) {
+    pub(crate) fn expect(&mut self, dependency: Arc<Dependency>, instances: bool, now: Instant) {
         let until = now + SETTLE;
         // Not moved by names that come later: the wait has to end.
         self.held_until.get_or_insert(until);
-        self.expected.insert(want, Expected { instances, until, missed: false });
+        self.expected.insert(dependency, Expected { instances, until, missed: false });
     }
 
     /// Notes an answer; returns `true` if it was expected and a run has begun
     /// without it, so that it has to run the task once more.
-    pub(crate) fn answered(&mut self, want: &Want, instances: bool, now: Instant) -> bool {
-        let met = self.expected.get(want).is_some_and(|expected| expected.instances == instances);
-        let expected = if met { self.expected.remove(want) } else { None };
+    pub(crate) fn answered(
+        &mut self,
+        dependency: &Dependency,
+        instances: bool,
+        now: Instant,
+    ) -> bool {
+        let met =
+            self.expected.get(dependency).is_some_and(|expected| expected.instances == instances);
+        let expected = if met { self.expected.remove(dependency) } else { None };
         expected.is_some_and(|expected| expected.missed && now < expected.until)
     }
 
@@ -75,8 +81,8 @@ impl Settling {
 mod tests {
     use super::*;
 
-    fn want(name: &str) -> Arc<Want> {
-        Arc::new(Want::Key {
+    fn dependency(name: &str) -> Arc<Dependency> {
+        Arc::new(Dependency::Key {
             path: name.to_owned(),
             datacenter: String::new(),
             namespace: String::new(),
@@ -91,26 +97,29 @@ mod tests {
     fn a_run_waits_until_what_is_expected_is_there_or_a_second_has_passed() {
         let (mut settling, start) = (Settling::default(), Instant::now());
         assert_eq!(settling.holds(start), None);
-        settling.expect(want("a"), true, start);
+        settling.expect(dependency("a"), true, start);
         assert_eq!(settling.holds(start + ms(999)), Some(start + SETTLE));
-        assert!(!settling.answered(&want("a"), false, start + ms(1)), "not yet");
+        assert!(!settling.answered(&dependency("a"), false, start + ms(1)), "not yet");
         assert!(settling.holds(start + ms(2)).is_some());
-        assert!(!settling.answered(&want("a"), true, start + ms(3)), "the run is to come");
+        assert!(!settling.answered(&dependency("a"), true, start + ms(3)), "the run is to come");
         assert_eq!(settling.holds(start + ms(3)), None);
-        settling.expect(want("a"), false, start + ms(4));
+        settling.expect(dependency("a"), false, start + ms(4));
         assert_eq!(settling.holds(start + ms(1004)), None, "its second is over");
     }
 
     #[test]
     fn names_that_go_on_coming_do_not_put_off_a_run_and_lose_nothing() {
         let (mut settling, start) = (Settling::default(), Instant::now());
-        settling.expect(want("a"), true, start);
-        settling.expect(want("b"), true, start + ms(900));
+        settling.expect(dependency("a"), true, start);
+        settling.expect(dependency("b"), true, start + ms(900));
         assert_eq!(settling.holds(start + ms(950)), Some(start + SETTLE));
         assert_eq!(settling.holds(start + SETTLE), None);
         settling.run_begins();
-        settling.expect(want("c"), true, start + ms(1100));
-        assert!(settling.answered(&want("b"), true, start + ms(1200)), "within its own second");
+        settling.expect(dependency("c"), true, start + ms(1100));
+        assert!(
+            settling.answered(&dependency("b"), true, start + ms(1200)),
+            "within its own second"
+        );
         assert_eq!(settling.holds(start + ms(1200)), Some(start + ms(2100)));
     }
 }

@@ -1,4 +1,4 @@
-//! The wants of one task, and the inputs made of Consul's answers to them.
+//! The dependencies of one task, and the inputs made of Consul's answers to them.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -10,8 +10,8 @@ use regex::Regex;
 use tokio::time::Instant;
 
 use super::{
+    dependency::{Dependency, DependencyValue},
     settling::Settling,
-    want::{Feed, Want},
 };
 use crate::{
     AppliedInputs, CatalogServicesSelection, Condition, InputsDigest, KvEntry, KvSelection,
@@ -22,14 +22,14 @@ use crate::{
 /// Knowledge of one task about Consul: it says what to watch, whether a change makes
 /// the task run, and what its module gets.
 ///
-/// Pure: whoever owns it keeps a watch for each of [`View::wants`] and hands in
+/// Pure: whoever owns it keeps a watch for each of [`View::dependencies`] and hands in
 /// what they yield. An answer costs what it changes, not what the task has.
 #[derive(Debug, Default)]
 pub(crate) struct View {
     parts: Vec<Part>,
-    wants: BTreeSet<Arc<Want>>,
-    /// The `wants` that were never answered.
-    missing: BTreeSet<Arc<Want>>,
+    dependencies: BTreeSet<Arc<Dependency>>,
+    /// The `dependencies` that were never answered.
+    missing: BTreeSet<Arc<Dependency>>,
     latest: Latest,
     /// `true` if something came in that no run has applied yet.
     dirty: bool,
@@ -41,15 +41,15 @@ pub(crate) struct View {
     applied: Option<(TaskInputs, InputsDigest)>,
 }
 
-type Latest = BTreeMap<Arc<Want>, Feed>;
+type Latest = BTreeMap<Arc<Dependency>, DependencyValue>;
 
 /// Consequences of an answer of Consul's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Update {
     /// It makes the task run.
     pub(crate) triggers: bool,
-    /// [`View::wants`] may differ from before.
-    pub(crate) wants_changed: bool,
+    /// [`View::dependencies`] may differ from before.
+    pub(crate) dependencies_changed: bool,
 }
 
 /// A selection of the task's, with the dependencies it consists of.
@@ -64,8 +64,8 @@ struct Part {
 enum Selection {
     Named(Named),
     Matching(Matching),
-    Catalog { want: Arc<Want>, regex: Regex },
-    Kv(Arc<Want>),
+    Catalog { dependency: Arc<Dependency>, regex: Regex },
+    Kv(Arc<Dependency>),
 }
 
 /// Instances of services by name.
@@ -74,13 +74,13 @@ struct Named {
     /// In the order of their names.
     services: Vec<Listed>,
     /// Positions in `services` of the instances of a read.
-    places: HashMap<Arc<Want>, Vec<usize>>,
+    places: HashMap<Arc<Dependency>, Vec<usize>>,
 }
 
 #[derive(Debug)]
 struct Listed {
     name: String,
-    want: Arc<Want>,
+    dependency: Arc<Dependency>,
     user_meta: BTreeMap<String, String>,
     instances: Vec<Instance>,
 }
@@ -90,8 +90,8 @@ struct Listed {
 struct Matching {
     services: MatchingServices,
     regex: Regex,
-    names: Arc<Want>,
-    instances: BTreeMap<Arc<Want>, Vec<Instance>>,
+    names: Arc<Dependency>,
+    instances: BTreeMap<Arc<Dependency>, Vec<Instance>>,
 }
 
 /// An instance as modules get it, made once for each answer of Consul's.
@@ -112,12 +112,12 @@ impl View {
                 Some((Selection::services(services)?, *use_as_module_input))
             }
             Condition::CatalogServices { services, use_as_module_input } => {
-                let want = Arc::new(catalog_want(services));
+                let dependency = Arc::new(catalog_dependency(services));
                 let regex = Regex::new(&services.regexp)?;
-                Some((Selection::Catalog { want, regex }, *use_as_module_input))
+                Some((Selection::Catalog { dependency, regex }, *use_as_module_input))
             }
             Condition::ConsulKv { keys, use_as_module_input } => {
-                Some((Selection::Kv(Arc::new(kv_want(keys))), *use_as_module_input))
+                Some((Selection::Kv(Arc::new(kv_dependency(keys))), *use_as_module_input))
             }
             Condition::Schedule { .. } => None,
         };
@@ -127,56 +127,67 @@ impl View {
         for input in &task.module_inputs {
             let selection = match input {
                 ModuleInput::Services(services) => Selection::services(services)?,
-                ModuleInput::ConsulKv(keys) => Selection::Kv(Arc::new(kv_want(keys))),
+                ModuleInput::ConsulKv(keys) => Selection::Kv(Arc::new(kv_dependency(keys))),
             };
             parts.push(Part { selection, triggers: false, is_input: true });
         }
         let mut view = Self { parts, ..Self::default() };
-        view.wants = view.wanted();
-        view.missing = view.wants.clone();
+        view.dependencies = view.all_dependencies();
+        view.missing = view.dependencies.clone();
         Ok(view)
     }
 
     /// Everything that must be watched, as far as it is known by now: names
     /// that match a regular expression add to it.
-    pub(crate) fn wants(&self) -> &BTreeSet<Arc<Want>> {
-        &self.wants
+    pub(crate) fn dependencies(&self) -> &BTreeSet<Arc<Dependency>> {
+        &self.dependencies
     }
 
-    fn wanted(&self) -> BTreeSet<Arc<Want>> {
-        self.parts.iter().flat_map(|part| part.selection.wants(&self.latest)).collect()
+    fn all_dependencies(&self) -> BTreeSet<Arc<Dependency>> {
+        self.parts.iter().flat_map(|part| part.selection.dependencies(&self.latest)).collect()
     }
 
     /// Takes an answer. What is no longer wanted afterwards is forgotten.
-    pub(crate) fn update(&mut self, want: &Arc<Want>, feed: &Feed, now: Instant) -> Update {
+    pub(crate) fn update(
+        &mut self,
+        dependency: &Arc<Dependency>,
+        value: &DependencyValue,
+        now: Instant,
+    ) -> Update {
         // Only names begin or cease to match a regular expression.
-        let wants_changed = matches!(feed, Feed::Names(_));
-        let before = self.latest.insert(Arc::clone(want), feed.clone());
-        self.missing.remove(want);
-        let gone = if wants_changed { self.forget_unwanted() } else { Latest::new() };
+        let dependencies_changed = matches!(value, DependencyValue::Names(_));
+        let before = self.latest.insert(Arc::clone(dependency), value.clone());
+        self.missing.remove(dependency);
+        let gone = if dependencies_changed { self.forget_unwanted() } else { Latest::new() };
         self.dirty = true;
         // For good: a name that begins to match later must not hold up all runs.
         self.ready = self.ready || self.is_complete();
         for part in &mut self.parts {
-            part.selection.keep(want, feed, &gone);
+            part.selection.keep(dependency, value, &gone);
         }
         let mut triggers = self.parts.iter().any(|part| {
-            part.triggers && part.selection.differs(want, before.as_ref(), feed, &gone)
+            part.triggers && part.selection.differs(dependency, before.as_ref(), value, &gone)
         });
-        if let Feed::Names(_) = feed {
-            self.expect_instances(want, before.as_ref(), feed, now);
+        if let DependencyValue::Names(_) = value {
+            self.expect_instances(dependency, before.as_ref(), value, now);
         } else {
-            let instances = nonempty(Some(feed)).is_some();
-            triggers |= self.settling.answered(want, instances, now);
+            let instances = nonempty(Some(value)).is_some();
+            triggers |= self.settling.answered(dependency, instances, now);
         }
-        Update { triggers, wants_changed }
+        Update { triggers, dependencies_changed }
     }
 
     /// Makes the run on names that came or went wait for their instances.
-    fn expect_instances(&mut self, want: &Want, before: Option<&Feed>, feed: &Feed, now: Instant) {
+    fn expect_instances(
+        &mut self,
+        dependency: &Dependency,
+        before: Option<&DependencyValue>,
+        value: &DependencyValue,
+        now: Instant,
+    ) {
         let catalog = self.parts.iter().filter(|part| part.triggers);
         let (came, went): (Vec<_>, Vec<_>) = catalog
-            .flat_map(|part| part.selection.names_between(want, before, feed))
+            .flat_map(|part| part.selection.names_between(dependency, before, value))
             .partition(|(_, came)| *came);
         let expected: Vec<_> = came
             .iter()
@@ -184,7 +195,7 @@ impl View {
             .flat_map(|(name, came)| {
                 let inputs = self.parts.iter().filter(|part| part.is_input);
                 inputs
-                    .flat_map(|part| part.selection.instances_of(name, want))
+                    .flat_map(|part| part.selection.instances_of(name, dependency))
                     .map(|instances| (instances, *came))
             })
             .filter(|(instances, came)| nonempty(self.latest.get(instances)).is_some() != *came)
@@ -201,18 +212,22 @@ impl View {
     }
 
     fn forget_unwanted(&mut self) -> Latest {
-        self.wants = self.wanted();
+        self.dependencies = self.all_dependencies();
         let (kept, gone) = std::mem::take(&mut self.latest)
             .into_iter()
-            .partition(|(want, _)| self.wants.contains(want));
+            .partition(|(dependency, _)| self.dependencies.contains(dependency));
         self.latest = kept;
-        self.missing =
-            self.wants.iter().filter(|want| !self.latest.contains_key(*want)).cloned().collect();
+        self.missing = self
+            .dependencies
+            .iter()
+            .filter(|dependency| !self.latest.contains_key(*dependency))
+            .cloned()
+            .collect();
         gone
     }
 
-    /// Returns the wants that were never answered.
-    pub(crate) fn missing(&self) -> &BTreeSet<Arc<Want>> {
+    /// Returns the dependencies that were never answered.
+    pub(crate) fn missing(&self) -> &BTreeSet<Arc<Dependency>> {
         &self.missing
     }
 
@@ -290,54 +305,69 @@ impl Selection {
         })
     }
 
-    fn wants(&self, latest: &Latest) -> Vec<Arc<Want>> {
+    fn dependencies(&self, latest: &Latest) -> Vec<Arc<Dependency>> {
         match self {
             Self::Named(named) => {
-                named.services.iter().map(|service| Arc::clone(&service.want)).collect()
+                named.services.iter().map(|service| Arc::clone(&service.dependency)).collect()
             }
             Self::Matching(matching) => {
                 let known =
                     names(latest, &matching.names).into_iter().flat_map(|names| names.keys());
                 let known = known.filter(|name| matching.regex.is_match(name));
-                let mut wants: Vec<_> = known.map(|name| matching.instances_of(name)).collect();
-                wants.push(Arc::clone(&matching.names));
-                wants
+                let mut dependencies: Vec<_> =
+                    known.map(|name| matching.instances_of(name)).collect();
+                dependencies.push(Arc::clone(&matching.names));
+                dependencies
             }
-            Self::Catalog { want, .. } | Self::Kv(want) => vec![Arc::clone(want)],
+            Self::Catalog { dependency, .. } | Self::Kv(dependency) => vec![Arc::clone(dependency)],
         }
     }
 
-    /// Returns `true` if an answer to `want` changed what this selection selects.
+    /// Returns `true` if an answer to `dependency` changed what this selection selects.
     ///
     /// `gone` holds what a change of names made superfluous.
-    fn differs(&self, want: &Want, before: Option<&Feed>, now: &Feed, gone: &Latest) -> bool {
+    fn differs(
+        &self,
+        dependency: &Dependency,
+        before: Option<&DependencyValue>,
+        now: &DependencyValue,
+        gone: &Latest,
+    ) -> bool {
         match self {
-            Self::Named(named) => named.places.contains_key(want) && before != Some(now),
+            Self::Named(named) => named.places.contains_key(dependency) && before != Some(now),
             Self::Matching(matching) => {
-                let selected = |want: &Want| matching.selects(want);
-                if selected(want) {
+                let selected = |dependency: &Dependency| matching.selects(dependency);
+                if selected(dependency) {
                     nonempty(before) != nonempty(Some(now))
                 } else {
-                    gone.iter().any(|(want, feed)| selected(want) && nonempty(Some(feed)).is_some())
+                    gone.iter().any(|(dependency, value)| {
+                        selected(dependency) && nonempty(Some(value)).is_some()
+                    })
                 }
             }
-            Self::Catalog { want: own, regex } => {
-                **own == *want && matching_names(before, regex) != matching_names(Some(now), regex)
+            Self::Catalog { dependency: own, regex } => {
+                **own == *dependency
+                    && matching_names(before, regex) != matching_names(Some(now), regex)
             }
-            Self::Kv(own) => **own == *want && before != Some(now),
+            Self::Kv(own) => **own == *dependency && before != Some(now),
         }
     }
 
-    /// The names that an answer to `want` brought (`true`) or took away
+    /// The names that an answer to `dependency` brought (`true`) or took away
     /// (`false`); none at the first answer, which comes before the first run.
-    fn names_between(&self, want: &Want, before: Option<&Feed>, now: &Feed) -> Vec<(String, bool)> {
-        let Self::Catalog { want: own, regex } = self else { return Vec::new() };
+    fn names_between(
+        &self,
+        dependency: &Dependency,
+        before: Option<&DependencyValue>,
+        now: &DependencyValue,
+    ) -> Vec<(String, bool)> {
+        let Self::Catalog { dependency: own, regex } = self else { return Vec::new() };
         let (Some(before), Some(now)) =
             (matching_names(before, regex), matching_names(Some(now), regex))
         else {
             return Vec::new();
         };
-        if **own != *want {
+        if **own != *dependency {
             return Vec::new();
         }
         let came = now.difference(&before).map(|name| ((*name).to_owned(), true));
@@ -345,7 +375,7 @@ impl Selection {
     }
 
     /// The reads of the instances of a service that `catalog` lists.
-    fn instances_of(&self, name: &str, catalog: &Want) -> Vec<Arc<Want>> {
+    fn instances_of(&self, name: &str, catalog: &Dependency) -> Vec<Arc<Dependency>> {
         let all: Vec<_> = match self {
             Self::Named(named) => named.of_service(name),
             Self::Matching(matching) if matching.regex.is_match(name) => {
@@ -353,21 +383,25 @@ impl Selection {
             }
             Self::Matching(_) | Self::Catalog { .. } | Self::Kv(_) => Vec::new(),
         };
-        all.into_iter().filter(|want| want.may_share_services_with(catalog)).collect()
+        all.into_iter().filter(|dependency| dependency.may_share_services_with(catalog)).collect()
     }
 
     /// Keeps the instances of an answer as modules get them.
-    fn keep(&mut self, want: &Arc<Want>, feed: &Feed, gone: &Latest) {
-        match (self, feed) {
-            (Self::Named(named), Feed::Instances(entries)) => named.keep(want, entries),
-            (Self::Matching(matching), Feed::Instances(entries)) if matching.selects(want) => {
+    fn keep(&mut self, dependency: &Arc<Dependency>, value: &DependencyValue, gone: &Latest) {
+        match (self, value) {
+            (Self::Named(named), DependencyValue::Instances(entries)) => {
+                named.keep(dependency, entries);
+            }
+            (Self::Matching(matching), DependencyValue::Instances(entries))
+                if matching.selects(dependency) =>
+            {
                 let meta = &matching.services.cts_user_defined_meta;
                 let all = entries.iter().map(|entry| Instance::of(entry, meta)).collect();
-                matching.instances.insert(Arc::clone(want), all);
+                matching.instances.insert(Arc::clone(dependency), all);
             }
-            (Self::Matching(matching), Feed::Names(_)) => {
-                for want in gone.keys() {
-                    matching.instances.remove(want);
+            (Self::Matching(matching), DependencyValue::Names(_)) => {
+                for dependency in gone.keys() {
+                    matching.instances.remove(dependency);
                 }
             }
             _ => {}
@@ -385,17 +419,17 @@ impl Selection {
                 all.sort_by(|a, b| (&a.value.node, &a.value.id).cmp(&(&b.value.node, &b.value.id)));
                 fill_instances(all.into_iter(), inputs, digests);
             }
-            Self::Catalog { want, regex } => {
-                let matching = names(latest, want).map(|names| {
+            Self::Catalog { dependency, regex } => {
+                let matching = names(latest, dependency).map(|names| {
                     let names = names.iter().filter(|(name, _)| regex.is_match(name));
                     names.map(|(name, tags)| (name.clone(), sorted(tags))).collect()
                 });
                 inputs.catalog_services = Some(matching.unwrap_or_default());
             }
-            Self::Kv(want) => {
-                let pairs: Vec<_> = match latest.get(want) {
-                    Some(Feed::Key(pair)) => pair.iter().cloned().collect(),
-                    Some(Feed::Prefix(pairs)) => pairs.to_vec(),
+            Self::Kv(dependency) => {
+                let pairs: Vec<_> = match latest.get(dependency) {
+                    Some(DependencyValue::Key(pair)) => pair.iter().cloned().collect(),
+                    Some(DependencyValue::Prefix(pairs)) => pairs.to_vec(),
                     _ => Vec::new(),
                 };
                 let entries = pairs
@@ -413,21 +447,21 @@ impl Named {
             .iter()
             .map(|service| Listed {
                 name: service.name.clone(),
-                want: Arc::new(instances_want(service)),
+                dependency: Arc::new(instances_dependency(service)),
                 user_meta: service.cts_user_defined_meta.clone(),
                 instances: Vec::new(),
             })
             .collect();
         services.sort_by(|a, b| a.name.cmp(&b.name));
-        let mut places: HashMap<Arc<Want>, Vec<usize>> = HashMap::new();
+        let mut places: HashMap<Arc<Dependency>, Vec<usize>> = HashMap::new();
         for (place, service) in services.iter().enumerate() {
-            places.entry(Arc::clone(&service.want)).or_default().push(place);
+            places.entry(Arc::clone(&service.dependency)).or_default().push(place);
         }
         Self { services, places }
     }
 
-    fn keep(&mut self, want: &Want, entries: &[ServiceEntry]) {
-        for place in self.places.get(want).into_iter().flatten() {
+    fn keep(&mut self, dependency: &Dependency, entries: &[ServiceEntry]) {
+        for place in self.places.get(dependency).into_iter().flatten() {
             if let Some(service) = self.services.get_mut(*place) {
                 let meta = &service.user_meta;
                 service.instances = entries.iter().map(|entry| Instance::of(entry, meta)).collect();
@@ -435,16 +469,16 @@ impl Named {
         }
     }
 
-    fn of_service(&self, name: &str) -> Vec<Arc<Want>> {
+    fn of_service(&self, name: &str) -> Vec<Arc<Dependency>> {
         let first = self.services.partition_point(|service| service.name.as_str() < name);
         let same = self.services.iter().skip(first).take_while(|service| service.name == name);
-        same.map(|service| Arc::clone(&service.want)).collect()
+        same.map(|service| Arc::clone(&service.dependency)).collect()
     }
 }
 
 impl Matching {
-    fn instances_of(&self, name: &str) -> Arc<Want> {
-        Arc::new(Want::Instances {
+    fn instances_of(&self, name: &str) -> Arc<Dependency> {
+        Arc::new(Dependency::Instances {
             name: name.to_owned(),
             datacenter: self.services.datacenter.clone(),
             namespace: self.services.namespace.clone(),
@@ -454,18 +488,18 @@ impl Matching {
         })
     }
 
-    /// Returns `true` if `want` is about a service that is selected.
-    fn selects(&self, want: &Want) -> bool {
+    /// Returns `true` if `dependency` is about a service that is selected.
+    fn selects(&self, dependency: &Dependency) -> bool {
         let own = &self.services;
-        match want {
-            Want::Instances { name, datacenter, namespace, filter, passing } => {
+        match dependency {
+            Dependency::Instances { name, datacenter, namespace, filter, passing } => {
                 *passing
                     && *datacenter == own.datacenter
                     && *namespace == own.namespace
                     && *filter == own.filter
                     && self.regex.is_match(name)
             }
-            Want::Names { .. } | Want::Key { .. } | Want::Prefix { .. } => false,
+            Dependency::Names { .. } | Dependency::Key { .. } | Dependency::Prefix { .. } => false,
         }
     }
 }
@@ -490,9 +524,12 @@ fn fill_instances<'a>(
 }
 
 /// The names of an answer that match; `None` if there is no such answer.
-fn matching_names<'a>(feed: Option<&'a Feed>, regex: &Regex) -> Option<BTreeSet<&'a str>> {
-    match feed {
-        Some(Feed::Names(names)) => {
+fn matching_names<'a>(
+    value: Option<&'a DependencyValue>,
+    regex: &Regex,
+) -> Option<BTreeSet<&'a str>> {
+    match value {
+        Some(DependencyValue::Names(names)) => {
             Some(names.keys().map(String::as_str).filter(|name| regex.is_match(name)).collect())
         }
         _ => None,
@@ -503,8 +540,8 @@ fn matching_names<'a>(feed: Option<&'a Feed>, regex: &Regex) -> Option<BTreeSet<
 /// service are taken; without one, those that are passing.
 ///
 /// Source: Consul-Terraform-Sync 0.9, `templates/tftmpl/tmplfunc`.
-fn instances_want(service: &NamedService) -> Want {
-    Want::Instances {
+fn instances_dependency(service: &NamedService) -> Dependency {
+    Dependency::Instances {
         name: service.name.clone(),
         datacenter: service.datacenter.clone(),
         namespace: service.namespace.clone(),
@@ -513,44 +550,47 @@ fn instances_want(service: &NamedService) -> Want {
     }
 }
 
-fn catalog_want(catalog: &CatalogServicesSelection) -> Want {
-    Want::Names {
+fn catalog_dependency(catalog: &CatalogServicesSelection) -> Dependency {
+    Dependency::Names {
         datacenter: catalog.datacenter.clone(),
         namespace: catalog.namespace.clone(),
         node_meta: catalog.node_meta.clone(),
     }
 }
 
-fn names_of(matching: &MatchingServices) -> Want {
-    Want::Names {
+fn names_of(matching: &MatchingServices) -> Dependency {
+    Dependency::Names {
         datacenter: matching.datacenter.clone(),
         namespace: matching.namespace.clone(),
         node_meta: BTreeMap::new(),
     }
 }
 
-fn kv_want(keys: &KvSelection) -> Want {
+fn kv_dependency(keys: &KvSelection) -> Dependency {
     // A key's leading slash belongs to the URL, not to the key.
     let path = keys.path.strip_prefix('/').unwrap_or(&keys.path).to_owned();
     let (datacenter, namespace) = (keys.datacenter.clone(), keys.namespace.clone());
     if keys.recurse {
-        Want::Prefix { path, datacenter, namespace }
+        Dependency::Prefix { path, datacenter, namespace }
     } else {
-        Want::Key { path, datacenter, namespace }
+        Dependency::Key { path, datacenter, namespace }
     }
 }
 
-fn names<'a>(latest: &'a Latest, want: &Want) -> Option<&'a Arc<BTreeMap<String, Vec<String>>>> {
-    match latest.get(want) {
-        Some(Feed::Names(names)) => Some(names),
+fn names<'a>(
+    latest: &'a Latest,
+    dependency: &Dependency,
+) -> Option<&'a Arc<BTreeMap<String, Vec<String>>>> {
+    match latest.get(dependency) {
+        Some(DependencyValue::Names(names)) => Some(names),
         _ => None,
     }
 }
 
 /// The instances of an answer, `None` without any.
-fn nonempty(feed: Option<&Feed>) -> Option<&Arc<Vec<ServiceEntry>>> {
-    match feed {
-        Some(Feed::Instances(entries)) if !entries.is_empty() => Some(entries),
+fn nonempty(value: Option<&DependencyValue>) -> Option<&Arc<Vec<ServiceEntry>>> {
+    match value {
+        Some(DependencyValue::Instances(entries)) if !entries.is_empty() => Some(entries),
         _ => None,
     }
 }

@@ -21,14 +21,14 @@ use super::{
     Shared,
     caught::{Unmade, driver_of},
     command::{Command, Orders},
+    dependency::{Dependency, DependencyValue},
+    dependency_streams::{Answer, DependencyStreams, FirstFailure},
     drift::check_drift,
     elsewhere::{Elsewhere, Following},
-    feeds::{Answer, Feeds, FirstFailure},
     removal::Removal,
     run::Run,
     schedule::Schedule,
     view::View,
-    want::{Feed, Want},
 };
 use crate::{
     Driver, DriverFactory, Error, Plan, PlanPurpose, Result, Retry, RunContext, Stop, StopReason,
@@ -43,7 +43,7 @@ pub(crate) struct Worker {
     task: Task,
     driver: Arc<dyn Driver>,
     view: Arc<Mutex<View>>,
-    feeds: Feeds,
+    dependency_streams: DependencyStreams,
     shared: Arc<Shared>,
     elsewhere: Arc<Elsewhere>,
     /// Given when the task is deleted.
@@ -163,14 +163,15 @@ impl Worker {
     }
 
     fn with(task: Task, view: View, driver: Arc<dyn Driver>, shared: Arc<Shared>) -> Self {
-        let feeds = Feeds::new(shared.watcher.clone(), Arc::clone(&shared.health));
+        let dependency_streams =
+            DependencyStreams::new(shared.watcher.clone(), Arc::clone(&shared.health));
         let view = Arc::new(Mutex::new(view));
         shared.views.put(&task.name, &view);
         Self {
             task,
             driver,
             view,
-            feeds,
+            dependency_streams,
             shared,
             elsewhere: Arc::default(),
             retired: CancellationToken::new(),
@@ -202,15 +203,17 @@ impl Worker {
             (self.view().missing().len(), Instant::now() + FIRST_DATA);
         while !self.view().is_complete() {
             // An answer that is there counts, also past the deadline.
-            let Ok((want, answer)) = timeout_at(deadline, self.feeds.next()).await else {
+            let Ok((dependency, answer)) =
+                timeout_at(deadline, self.dependency_streams.next()).await
+            else {
                 return Err(self.no_data());
             };
-            let feed = answer.map_err(|source| Error::Consul {
-                what: want.to_string(),
+            let value = answer.map_err(|source| Error::Consul {
+                what: dependency.to_string(),
                 retryable: !source.is_fatal(),
                 source: FirstFailure(source).into(),
             })?;
-            self.take(&want, &feed);
+            self.take(&dependency, &value);
             let left = self.view().missing().len();
             // A key that changes all the time is no progress.
             if left != missing {
@@ -395,8 +398,8 @@ impl Worker {
                 }
                 () = timers.schedule.next() => self.schedule_fires(busy, &mut due),
                 () = timers.drift_checks.next() => due.drift_check = true,
-                (want, answer) = self.feeds.next() => {
-                    self.take_answer(&want, answer, &mut due, &mut timers);
+                (dependency, answer) = self.dependency_streams.next() => {
+                    self.take_answer(&dependency, answer, &mut due, &mut timers);
                 }
             }
         }
@@ -404,8 +407,8 @@ impl Worker {
 
     /// Watches what is wanted and not watched yet.
     fn follow_wants(&mut self) {
-        let wants = self.view().wants().clone();
-        self.feeds.set(&wants);
+        let dependencies = self.view().dependencies().clone();
+        self.dependency_streams.set(&dependencies);
     }
 
     /// Takes a command; returns the work that it begins.
@@ -443,17 +446,17 @@ impl Worker {
 
     fn take_answer(
         &mut self,
-        want: &Arc<Want>,
+        dependency: &Arc<Dependency>,
         answer: Answer,
         due: &mut Due,
         timers: &mut Timers,
     ) {
-        let feed = match answer {
-            Ok(feed) => feed,
-            Err(error) => return self.warn(want, &error),
+        let value = match answer {
+            Ok(value) => value,
+            Err(error) => return self.warn(dependency, &error),
         };
         let was_complete = self.view().is_complete();
-        if self.take(want, &feed) {
+        if self.take(dependency, &value) {
             timers.change();
         }
         // The next try to get ready could not begin without this answer: no need to wait for
@@ -554,23 +557,23 @@ impl Worker {
     }
 
     /// Takes an answer; returns whether it triggers.
-    fn take(&mut self, want: &Arc<Want>, feed: &Feed) -> bool {
-        // A guard that borrows `self` would lock `feeds`, which change below.
+    fn take(&mut self, dependency: &Arc<Dependency>, value: &DependencyValue) -> bool {
+        // A guard that borrows `self` would lock `dependency_streams`, which change below.
         let view = Arc::clone(&self.view);
         let mut view = view.lock().unwrap_or_else(PoisonError::into_inner);
-        let update = view.update(want, feed, Instant::now());
-        if update.wants_changed {
-            self.feeds.set(view.wants());
+        let update = view.update(dependency, value, Instant::now());
+        if update.dependencies_changed {
+            self.dependency_streams.set(view.dependencies());
         }
         update.triggers
     }
 
     /// The watch itself tells of failures that it goes on after, once for all tasks.
-    fn warn(&self, want: &Want, error: &WatchError) {
+    fn warn(&self, dependency: &Dependency, error: &WatchError) {
         if error.is_fatal() {
             tracing::warn!(
                 task.name = %self.task.name,
-                query = %want,
+                query = %dependency,
                 error = error_chain(error.cause()),
                 "Consul refuses a read, asking again in a minute"
             );

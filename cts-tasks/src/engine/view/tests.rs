@@ -63,8 +63,8 @@ fn kv(path: &str, recurse: bool) -> KvSelection {
     KvSelection { path: path.into(), recurse, datacenter: String::new(), namespace: String::new() }
 }
 
-fn want_instances(name: &str) -> Arc<Want> {
-    Arc::new(Want::Instances {
+fn instances_dependency(name: &str) -> Arc<Dependency> {
+    Arc::new(Dependency::Instances {
         name: name.into(),
         datacenter: String::new(),
         namespace: String::new(),
@@ -73,8 +73,8 @@ fn want_instances(name: &str) -> Arc<Want> {
     })
 }
 
-fn want_names() -> Arc<Want> {
-    Arc::new(Want::Names {
+fn names_dependency() -> Arc<Dependency> {
+    Arc::new(Dependency::Names {
         datacenter: String::new(),
         namespace: String::new(),
         node_meta: BTreeMap::new(),
@@ -82,8 +82,8 @@ fn want_names() -> Arc<Want> {
 }
 
 impl View {
-    fn take(&mut self, want: &Arc<Want>, feed: &Feed) -> Update {
-        self.update(want, feed, Instant::now())
+    fn take(&mut self, dependency: &Arc<Dependency>, value: &DependencyValue) -> Update {
+        self.update(dependency, value, Instant::now())
     }
 
     fn inputs_of_run(&mut self) -> Option<TaskInputs> {
@@ -104,15 +104,15 @@ fn entry(service: &str, node: &str, tags: &[&str]) -> ServiceEntry {
     entry
 }
 
-fn instances_of(entries: &[ServiceEntry]) -> Feed {
-    Feed::Instances(Arc::new(entries.to_vec()))
+fn instances_of(entries: &[ServiceEntry]) -> DependencyValue {
+    DependencyValue::Instances(Arc::new(entries.to_vec()))
 }
 
-fn names_with(names: &[(&str, &[&str])]) -> Feed {
+fn names_with(names: &[(&str, &[&str])]) -> DependencyValue {
     let names = names.iter().map(|(name, tags)| {
         ((*name).to_owned(), tags.iter().map(|tag| (*tag).to_owned()).collect())
     });
-    Feed::Names(Arc::new(names.collect()))
+    DependencyValue::Names(Arc::new(names.collect()))
 }
 
 fn ids(inputs: &TaskInputs) -> Vec<&str> {
@@ -123,10 +123,13 @@ fn ids(inputs: &TaskInputs) -> Vec<&str> {
 #[test]
 fn inputs_are_there_once_every_service_was_answered() {
     let mut view = view(services(named(&["web", "api"])), Vec::new());
-    assert_eq!(*view.wants(), [want_instances("api"), want_instances("web")].into());
-    view.take(&want_instances("web"), &instances_of(&[entry("web", "n1", &[])]));
+    assert_eq!(
+        *view.dependencies(),
+        [instances_dependency("api"), instances_dependency("web")].into()
+    );
+    view.take(&instances_dependency("web"), &instances_of(&[entry("web", "n1", &[])]));
     assert_eq!(view.inputs_of_run(), None);
-    view.take(&want_instances("api"), &instances_of(&[entry("api", "n2", &[])]));
+    view.take(&instances_dependency("api"), &instances_of(&[entry("api", "n2", &[])]));
     let inputs = view.inputs_of_run().unwrap();
     assert_eq!(ids(&inputs), ["api-n2", "web-n1"], "in the order of the names");
     assert!(!view.is_dirty());
@@ -138,7 +141,7 @@ fn an_instance_is_handed_on_as_modules_expect_it() {
     let mut web = entry("web", "n1", &["b", "a"]);
     web.checks = vec![HealthCheck::of_node("serfHealth", HealthStatus::Warning)];
     web.node.meta = [("k".into(), "v".into())].into();
-    view.take(&want_instances("web"), &instances_of(&[web]));
+    view.take(&instances_dependency("web"), &instances_of(&[web]));
     let inputs = view.inputs_of_run().unwrap();
     let expected = ServiceInstance {
         id: "web-n1".into(),
@@ -160,9 +163,9 @@ fn an_instance_is_handed_on_as_modules_expect_it() {
 fn a_change_of_a_listed_service_triggers_and_equal_data_does_not() {
     let mut view = view(services(named(&["web"])), Vec::new());
     let one = instances_of(&[entry("web", "n1", &[])]);
-    assert!(view.take(&want_instances("web"), &one).triggers);
-    assert!(!view.take(&want_instances("web"), &one).triggers);
-    assert!(view.take(&want_instances("web"), &instances_of(&[])).triggers);
+    assert!(view.take(&instances_dependency("web"), &one).triggers);
+    assert!(!view.take(&instances_dependency("web"), &one).triggers);
+    assert!(view.take(&instances_dependency("web"), &instances_of(&[])).triggers);
 }
 
 /// Spec: CTS63
@@ -170,9 +173,9 @@ fn a_change_of_a_listed_service_triggers_and_equal_data_does_not() {
 fn data_of_a_module_input_is_fresh_but_does_not_trigger() {
     let condition = Condition::ConsulKv { keys: kv("color", false), use_as_module_input: true };
     let mut view = view(condition, vec![ModuleInput::Services(named(&["web"]))]);
-    let want = Arc::new(kv_want(&kv("color", false)));
-    assert!(view.take(&want, &Feed::Key(Arc::new(None))).triggers);
-    let update = view.take(&want_instances("web"), &instances_of(&[entry("web", "n1", &[])]));
+    let dependency = Arc::new(kv_dependency(&kv("color", false)));
+    assert!(view.take(&dependency, &DependencyValue::Key(Arc::new(None))).triggers);
+    let update = view.take(&instances_dependency("web"), &instances_of(&[entry("web", "n1", &[])]));
     assert!(!update.triggers);
     assert!(view.is_dirty());
     let inputs = view.inputs_of_run().unwrap();
@@ -183,17 +186,17 @@ fn data_of_a_module_input_is_fresh_but_does_not_trigger() {
 #[test]
 fn names_that_match_are_watched_and_those_that_go_are_forgotten() {
     let mut view = view(services(matching("^web")), Vec::new());
-    assert_eq!(*view.wants(), [want_names()].into());
-    let update = view.take(&want_names(), &names_with(&[("web", &[]), ("db", &[])]));
-    assert_eq!(update, Update { triggers: false, wants_changed: true });
-    assert_eq!(*view.wants(), [want_instances("web"), want_names()].into());
+    assert_eq!(*view.dependencies(), [names_dependency()].into());
+    let update = view.take(&names_dependency(), &names_with(&[("web", &[]), ("db", &[])]));
+    assert_eq!(update, Update { triggers: false, dependencies_changed: true });
+    assert_eq!(*view.dependencies(), [instances_dependency("web"), names_dependency()].into());
     assert!(!view.is_complete());
 
     let first = instances_of(&[entry("web", "n1", &[])]);
-    assert!(view.take(&want_instances("web"), &first).triggers);
+    assert!(view.take(&instances_dependency("web"), &first).triggers);
     assert_eq!(ids(&view.inputs_of_run().unwrap()), ["web-n1"]);
 
-    assert!(view.take(&want_names(), &names_with(&[("db", &[])])).triggers);
+    assert!(view.take(&names_dependency(), &names_with(&[("db", &[])])).triggers);
     assert_eq!(ids(&view.inputs_of_run().unwrap()), Vec::<&str>::new());
 }
 
@@ -212,7 +215,7 @@ fn costs(by_name: bool, count: usize) -> (Duration, Duration) {
     let listed: Vec<(&str, &[&str])> = names.iter().map(|name| (*name, &[][..])).collect();
     let answers = |tag: &'static str| -> Vec<_> {
         let answer =
-            |name: &&str| (want_instances(name), instances_of(&[entry(name, "n", &[tag])]));
+            |name: &&str| (instances_dependency(name), instances_of(&[entry(name, "n", &[tag])]));
         names.iter().map(answer).collect()
     };
     let (first, mut later) = (answers("first"), answers("later"));
@@ -220,13 +223,13 @@ fn costs(by_name: bool, count: usize) -> (Duration, Duration) {
     let selection = if by_name { named(&names) } else { matching("") };
     let mut view = view(services(selection), Vec::new());
     if !by_name {
-        view.take(&want_names(), &names_with(&listed));
+        view.take(&names_dependency(), &names_with(&listed));
     }
-    let mut take = |answers: &[(Arc<Want>, Feed)]| {
-        for (want, feed) in answers {
-            assert!(view.take(want, feed).triggers);
+    let mut take = |answers: &[(Arc<Dependency>, DependencyValue)]| {
+        for (dependency, value) in answers {
+            assert!(view.take(dependency, value).triggers);
             // As the worker asks after each.
-            let _known = (view.is_complete(), view.missing().len(), view.wants().len());
+            let _known = (view.is_complete(), view.missing().len(), view.dependencies().len());
         }
     };
     let costs = (cost(|| take(&first)), cost(|| take(&later)));
@@ -234,7 +237,7 @@ fn costs(by_name: bool, count: usize) -> (Duration, Duration) {
     costs
 }
 
-/// The start was quadratic: each answer rebuilt what the task wants, and its instances.
+/// The start was quadratic: each answer rebuilt what the task depends on, and its instances.
 #[test]
 fn the_start_costs_what_it_brings_and_a_change_as_much_among_many_as_among_few() {
     const FEW: usize = 250;
@@ -257,16 +260,17 @@ fn the_start_costs_what_it_brings_and_a_change_as_much_among_many_as_among_few()
 #[test]
 fn an_answer_leaves_what_was_made_of_the_others() {
     let mut view = view(services(matching(".*")), Vec::new());
-    view.take(&want_names(), &names_with(&[("api", &[]), ("db", &[]), ("web", &[])]));
-    let addresses = |view: &View| -> Vec<_> { view.wants().iter().map(Arc::as_ptr).collect() };
-    let wants = addresses(&view);
+    view.take(&names_dependency(), &names_with(&[("api", &[]), ("db", &[]), ("web", &[])]));
+    let addresses =
+        |view: &View| -> Vec<_> { view.dependencies().iter().map(Arc::as_ptr).collect() };
+    let dependencies = addresses(&view);
     for name in ["api", "db", "web"] {
-        view.take(&want_instances(name), &instances_of(&[entry(name, "n1", &[])]));
+        view.take(&instances_dependency(name), &instances_of(&[entry(name, "n1", &[])]));
     }
     let before = view.inputs_of_run().unwrap().services.unwrap();
-    view.take(&want_instances("web"), &instances_of(&[entry("web", "n1", &["new"])]));
+    view.take(&instances_dependency("web"), &instances_of(&[entry("web", "n1", &["new"])]));
     let after = view.inputs_of_run().unwrap().services.unwrap();
-    assert_eq!(addresses(&view), wants, "instances bring no names");
+    assert_eq!(addresses(&view), dependencies, "instances bring no names");
     let kept: Vec<_> = std::iter::zip(&before, &after)
         .map(|(before, after)| (after.id.as_str(), Arc::ptr_eq(before, after)))
         .collect();
@@ -276,17 +280,17 @@ fn an_answer_leaves_what_was_made_of_the_others() {
 #[test]
 fn a_matching_service_without_instances_does_not_trigger() {
     let mut view = view(services(matching(".*")), Vec::new());
-    view.take(&want_names(), &names_with(&[("web", &[])]));
-    assert!(!view.take(&want_instances("web"), &instances_of(&[])).triggers);
-    assert!(!view.take(&want_names(), &names_with(&[])).triggers);
+    view.take(&names_dependency(), &names_with(&[("web", &[])]));
+    assert!(!view.take(&instances_dependency("web"), &instances_of(&[])).triggers);
+    assert!(!view.take(&names_dependency(), &names_with(&[])).triggers);
 }
 
 #[test]
 fn instances_of_a_regular_expression_are_ordered_by_node() {
     let mut view = view(services(matching("")), Vec::new());
-    view.take(&want_names(), &names_with(&[("a", &[]), ("b", &[])]));
-    view.take(&want_instances("a"), &instances_of(&[entry("a", "n2", &[])]));
-    view.take(&want_instances("b"), &instances_of(&[entry("b", "n1", &[])]));
+    view.take(&names_dependency(), &names_with(&[("a", &[]), ("b", &[])]));
+    view.take(&instances_dependency("a"), &instances_of(&[entry("a", "n2", &[])]));
+    view.take(&instances_dependency("b"), &instances_of(&[entry("b", "n1", &[])]));
     assert_eq!(ids(&view.inputs_of_run().unwrap()), ["b-n1", "a-n2"]);
 }
 
@@ -295,7 +299,7 @@ fn instances_of_a_regular_expression_are_ordered_by_node() {
 fn only_the_set_of_names_triggers_a_catalog_condition() {
     let mut view = view(catalog("^(web|api)$"), Vec::new());
     let mut triggers =
-        |names: &[(&str, &[&str])]| view.take(&want_names(), &names_with(names)).triggers;
+        |names: &[(&str, &[&str])]| view.take(&names_dependency(), &names_with(names)).triggers;
     assert!(triggers(&[("web", &[])]));
     assert!(!triggers(&[("web", &["v2"])]), "a tag changed");
     assert!(!triggers(&[("web", &["v2"]), ("db", &[])]), "another service");
@@ -309,7 +313,7 @@ fn only_the_set_of_names_triggers_a_catalog_condition() {
 fn a_condition_that_is_no_input_triggers_without_being_handed_on() {
     let condition = Condition::Services { services: named(&["web"]), use_as_module_input: false };
     let mut view = view(condition, Vec::new());
-    assert!(view.take(&want_instances("web"), &instances_of(&[])).triggers);
+    assert!(view.take(&instances_dependency("web"), &instances_of(&[])).triggers);
     assert_eq!(view.inputs_of_run(), Some(TaskInputs::default()));
 }
 
@@ -317,23 +321,23 @@ fn a_condition_that_is_no_input_triggers_without_being_handed_on() {
 fn keys_under_a_prefix_keep_their_full_path() {
     let condition = Condition::ConsulKv { keys: kv("/app", true), use_as_module_input: true };
     let mut view = view(condition, Vec::new());
-    let want = Arc::new(Want::Prefix {
+    let dependency = Arc::new(Dependency::Prefix {
         path: "app".into(),
         datacenter: String::new(),
         namespace: String::new(),
     });
-    assert_eq!(*view.wants(), [Arc::clone(&want)].into());
+    assert_eq!(*view.dependencies(), [Arc::clone(&dependency)].into());
     let mut pair = KvPair::default();
     pair.key = "app/color".into();
     pair.value = b"red".to_vec().into();
-    view.take(&want, &Feed::Prefix(Arc::new(vec![pair])));
+    view.take(&dependency, &DependencyValue::Prefix(Arc::new(vec![pair])));
     let expected = KvEntry { path: "app/color".into(), value: b"red".to_vec() };
     assert_eq!(view.inputs_of_run().unwrap().consul_kv, Some(vec![expected]));
 }
 
 #[test]
 fn wants_are_named_as_upstream_names_them() {
-    let want = |passing| Want::Instances {
+    let dependency = |passing| Dependency::Instances {
         name: "web".into(),
         datacenter: "dc1".into(),
         namespace: "ns1".into(),
@@ -341,25 +345,28 @@ fn wants_are_named_as_upstream_names_them() {
         passing,
     };
     assert_eq!(
-        want(true).to_string(),
+        dependency(true).to_string(),
         "health.service(web@dc1|passing&ns=ns1&filter=Service.Port == 80)"
     );
-    assert_eq!(want(false).to_string(), "health.service(web@dc1|ns=ns1&filter=Service.Port == 80)");
-    assert_eq!(want_names().to_string(), "catalog.services()");
-    assert_eq!(kv_want(&kv("a/b", true)).to_string(), "kv.list(a/b)");
+    assert_eq!(
+        dependency(false).to_string(),
+        "health.service(web@dc1|ns=ns1&filter=Service.Port == 80)"
+    );
+    assert_eq!(names_dependency().to_string(), "catalog.services()");
+    assert_eq!(kv_dependency(&kv("a/b", true)).to_string(), "kv.list(a/b)");
 }
 
 #[test]
 fn a_service_that_begins_to_match_takes_nothing_away_until_it_is_read() {
     let mut view = view(services(matching("^web")), Vec::new());
-    view.take(&want_names(), &names_with(&[("web", &[])]));
+    view.take(&names_dependency(), &names_with(&[("web", &[])]));
     assert_eq!(view.inputs(), None, "not everything was read once");
-    view.take(&want_instances("web"), &instances_of(&[entry("web", "a", &[])]));
-    view.take(&want_names(), &names_with(&[("web", &[]), ("web-new", &[])]));
+    view.take(&instances_dependency("web"), &instances_of(&[entry("web", "a", &[])]));
+    view.take(&names_dependency(), &names_with(&[("web", &[]), ("web-new", &[])]));
     // A change of the first one may run the task before the second was read.
-    view.take(&want_instances("web"), &instances_of(&[entry("web", "b", &[])]));
+    view.take(&instances_dependency("web"), &instances_of(&[entry("web", "b", &[])]));
     assert_eq!(ids(&view.inputs_of_run().unwrap()), ["web-b"]);
-    let read = view.take(&want_instances("web-new"), &instances_of(&[entry("x", "c", &[])]));
+    let read = view.take(&instances_dependency("web-new"), &instances_of(&[entry("x", "c", &[])]));
     assert!(read.triggers);
     assert_eq!(ids(&view.inputs_of_run().unwrap()), ["web-b", "x-c"]);
 }

@@ -6,7 +6,7 @@ use consul_watch::types::{KvPair, ServiceEntry};
 
 /// A dependency on Consul. Tasks with the same dependency share a watch.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Want {
+pub(crate) enum Dependency {
     /// The instances of one service; with `passing` only those that are healthy.
     Instances { name: String, datacenter: String, namespace: String, filter: String, passing: bool },
     /// All service names with their tags.
@@ -17,16 +17,16 @@ pub(crate) enum Want {
     Prefix { path: String, datacenter: String, namespace: String },
 }
 
-/// Consul's last answer to a [`Want`].
+/// Consul's last answer to a [`Dependency`].
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Feed {
+pub(crate) enum DependencyValue {
     Instances(Arc<Vec<ServiceEntry>>),
     Names(Arc<BTreeMap<String, Vec<String>>>),
     Key(Arc<Option<KvPair>>),
     Prefix(Arc<Vec<KvPair>>),
 }
 
-impl Want {
+impl Dependency {
     /// Returns `true` if both may be about services of the same datacenter and
     /// namespace; an empty one is the agent's own, whose name is not known here.
     pub(crate) fn may_share_services_with(&self, other: &Self) -> bool {
@@ -47,7 +47,7 @@ impl Want {
 }
 
 /// As upstream's logs and errors name it.
-impl fmt::Display for Want {
+impl fmt::Display for Dependency {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Instances { name, datacenter, namespace, filter, passing } => {

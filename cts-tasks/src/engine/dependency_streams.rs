@@ -21,21 +21,21 @@ use futures::{
 use tokio::time::{Instant, sleep_until};
 
 use super::{
+    dependency::{Dependency, DependencyValue},
     health::{Followed, Health, Probe},
-    want::{Feed, Want},
 };
 use crate::measure::Watched;
 
 /// The watches of one task, as one stream of what they yield.
 ///
-/// The watcher below shares each upstream read among all tasks that want it.
-pub(crate) struct Feeds {
+/// The watcher below shares each upstream read among all tasks that need it.
+pub(crate) struct DependencyStreams {
     watcher: Watcher,
     health: Arc<Health>,
-    streams: SelectAll<BoxStream<'static, (Arc<Want>, Answer)>>,
-    open: BTreeMap<Arc<Want>, Open>,
+    streams: SelectAll<BoxStream<'static, (Arc<Dependency>, Answer)>>,
+    open: BTreeMap<Arc<Dependency>, Open>,
     /// Watches that ended with an error, and when they are opened again.
-    ended: BTreeMap<Arc<Want>, Instant>,
+    ended: BTreeMap<Arc<Dependency>, Instant>,
 }
 
 struct Open {
@@ -46,31 +46,31 @@ struct Open {
 
 /// An answer, or why there is none yet; the watch goes on by itself, or is opened
 /// again.
-pub(crate) type Answer = Result<Feed, WatchError>;
+pub(crate) type Answer = Result<DependencyValue, WatchError>;
 
 /// Pause before a read that Consul has refused for good is tried again.
 const REOPEN: Duration = Duration::from_mins(1);
 
-impl Feeds {
+impl DependencyStreams {
     pub(crate) fn new(watcher: Watcher, health: Arc<Health>) -> Self {
         let (open, ended) = (BTreeMap::new(), BTreeMap::new());
         Self { watcher, health, streams: SelectAll::new(), open, ended }
     }
 
-    /// Watches exactly `wants` from now on.
-    pub(crate) fn set(&mut self, wants: &BTreeSet<Arc<Want>>) {
-        self.ended.retain(|want, _| wants.contains(want));
-        self.open.retain(|want, open| {
-            let keep = wants.contains(want);
+    /// Watches exactly `dependencies` from now on.
+    pub(crate) fn set(&mut self, dependencies: &BTreeSet<Arc<Dependency>>) {
+        self.ended.retain(|dependency, _| dependencies.contains(dependency));
+        self.open.retain(|dependency, open| {
+            let keep = dependencies.contains(dependency);
             if !keep {
                 // `SelectAll` has no way to take a stream out; an aborted one ends by itself.
                 open.stream.abort();
             }
             keep
         });
-        for want in wants {
-            if !self.open.contains_key(want) && !self.ended.contains_key(want) {
-                self.open(Arc::clone(want));
+        for dependency in dependencies {
+            if !self.open.contains_key(dependency) && !self.ended.contains_key(dependency) {
+                self.open(Arc::clone(dependency));
             }
         }
     }
@@ -80,24 +80,24 @@ impl Feeds {
     /// # Cancel safety
     ///
     /// Dropping the future loses nothing.
-    pub(crate) async fn next(&mut self) -> (Arc<Want>, Answer) {
+    pub(crate) async fn next(&mut self) -> (Arc<Dependency>, Answer) {
         loop {
             let due = self.ended.values().min().copied();
             tokio::select! {
                 biased;
-                Some((want, answer)) = self.streams.next() => {
+                Some((dependency, answer)) = self.streams.next() => {
                     // Such a watch has ended, but an operator may mend the cause: a token, a policy.
                     if answer.as_ref().is_err_and(WatchError::is_fatal) {
-                        self.ended.insert(Arc::clone(&want), Instant::now() + REOPEN);
+                        self.ended.insert(Arc::clone(&dependency), Instant::now() + REOPEN);
                     }
-                    return (want, answer);
+                    return (dependency, answer);
                 }
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
                     let now = Instant::now();
-                    let due: Vec<Arc<Want>> =
-                        self.ended.extract_if(.., |_, at| *at <= now).map(|(want, _)| want).collect();
-                    for want in due {
-                        self.open(want);
+                    let due: Vec<Arc<Dependency>> =
+                        self.ended.extract_if(.., |_, at| *at <= now).map(|(dependency, _)| dependency).collect();
+                    for dependency in due {
+                        self.open(dependency);
                     }
                 }
                 else => return futures::future::pending().await,
@@ -105,46 +105,55 @@ impl Feeds {
         }
     }
 
-    fn open(&mut self, want: Arc<Want>) {
-        match &*Arc::clone(&want) {
-            Want::Instances { name, datacenter, namespace, filter, passing } => {
+    fn open(&mut self, dependency: Arc<Dependency>) {
+        match &*Arc::clone(&dependency) {
+            Dependency::Instances { name, datacenter, namespace, filter, passing } => {
                 let mut options = options(datacenter, namespace);
                 options.filter = Some(filter.clone()).filter(|filter| !filter.is_empty());
                 let query = HealthService::new(name).options(options);
                 let query = if *passing { query.passing() } else { query };
-                self.stream(want, query, Feed::Instances);
+                self.stream(dependency, query, DependencyValue::Instances);
             }
-            Want::Names { datacenter, namespace, node_meta } => {
+            Dependency::Names { datacenter, namespace, node_meta } => {
                 let mut options = options(datacenter, namespace);
                 options.node_meta =
                     node_meta.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
-                self.stream(want, CatalogServices::new().options(options), Feed::Names);
+                self.stream(
+                    dependency,
+                    CatalogServices::new().options(options),
+                    DependencyValue::Names,
+                );
             }
-            Want::Key { path, datacenter, namespace } => {
+            Dependency::Key { path, datacenter, namespace } => {
                 let query = KvGet::new(path).options(options(datacenter, namespace));
-                self.stream(want, query, Feed::Key);
+                self.stream(dependency, query, DependencyValue::Key);
             }
-            Want::Prefix { path, datacenter, namespace } => {
+            Dependency::Prefix { path, datacenter, namespace } => {
                 let query = KvList::new(path).options(options(datacenter, namespace));
-                self.stream(want, query, Feed::Prefix);
+                self.stream(dependency, query, DependencyValue::Prefix);
             }
         }
     }
 
-    fn stream<Q: Query>(&mut self, want: Arc<Want>, query: Q, feed: fn(Arc<Q::Value>) -> Feed) {
+    fn stream<Q: Query>(
+        &mut self,
+        dependency: Arc<Dependency>,
+        query: Q,
+        value: fn(Arc<Q::Value>) -> DependencyValue,
+    ) {
         // Shared with the probe, which looks at the watch between two polls of it.
         let watch = Arc::new(Mutex::new(self.watcher.watch(query)));
-        let probe = self.health.follow(Probe::of(Arc::clone(&want), Arc::clone(&watch)));
-        let named = Arc::clone(&want);
+        let probe = self.health.follow(Probe::of(Arc::clone(&dependency), Arc::clone(&watch)));
+        let named = Arc::clone(&dependency);
         let answers = poll_fn(move |context| {
             let mut watch = watch.lock().unwrap_or_else(PoisonError::into_inner);
             let item = ready!(watch.poll_next_unpin(context));
-            let answer = item.map(|item| item.map(|shown| feed(shown.data)));
+            let answer = item.map(|item| item.map(|shown| value(shown.data)));
             Poll::Ready(answer.map(|answer| (Arc::clone(&named), answer)))
         });
         let (answers, stream) = abortable(answers);
         self.streams.push(answers.boxed());
-        self.open.insert(want, Open { stream, _watched: Watched::begin(), _probe: probe });
+        self.open.insert(dependency, Open { stream, _watched: Watched::begin(), _probe: probe });
     }
 }
 
