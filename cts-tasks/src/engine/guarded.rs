@@ -73,7 +73,7 @@ impl Run {
     ) -> Result<End> {
         for _ in 0..PLANS {
             // Planning already takes the place of what waits elsewhere.
-            let number = self.elsewhere.begin();
+            let number = self.pending_approvals.begin();
             self.shared.work.step(&self.task.name, WorkStep::Plan);
             let mut plan = self.driver.plan(inputs, PlanPurpose::Apply, context).await?;
             if plan.changes.is_empty() {
@@ -107,7 +107,7 @@ impl Run {
         if waiting.is_none_or(|waiting| waiting.inputs != digest) {
             return Ok(End::OutOfDate);
         }
-        let number = self.elsewhere.begin();
+        let number = self.pending_approvals.begin();
         let outcome = self.driver.apply(ApplyRequest::Plan(id), context).await?;
         Ok(self.end(number, outcome, digest).unwrap_or(End::OutOfDate))
     }

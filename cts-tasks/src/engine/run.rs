@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use super::{
     Shared,
-    elsewhere::{Elsewhere, Waits},
+    pending_approvals::{PendingApprovals, Waits},
     under_way::WorkStep,
     view::View,
 };
@@ -41,7 +41,7 @@ pub(crate) struct Run {
     /// The plan that somebody approved; without it the newest inputs count.
     pub(crate) approved: Option<PlanId>,
     /// Applies that wait for a person outside this process.
-    pub(crate) elsewhere: Arc<Elsewhere>,
+    pub(crate) pending_approvals: Arc<PendingApprovals>,
 }
 
 /// The ways in which a run ends that did not fail.
@@ -58,7 +58,7 @@ pub(super) enum End {
     /// The plan that was approved is not the right one any more.
     OutOfDate,
     /// A person has to act elsewhere; the number is the apply's.
-    Elsewhere { number: u64, ticket: String, inputs: InputsDigest },
+    ApprovalPending { number: u64, ticket: String, inputs: InputsDigest },
     /// An apply that waited for a person elsewhere gave way to a newer one.
     Superseded,
 }
@@ -143,8 +143,8 @@ impl Run {
         let batch = self.batch(start_time, &result, &context).await;
         self.shared.ledger.commit(&batch, &stop).await?;
         match result? {
-            End::Elsewhere { number, ticket, inputs } => {
-                self.elsewhere.add(Waits { number, ticket, inputs, start_time });
+            End::ApprovalPending { number, ticket, inputs } => {
+                self.pending_approvals.add(Waits { number, ticket, inputs, start_time });
             }
             end => self.report(end),
         }
@@ -181,7 +181,7 @@ impl Run {
             batch.push(Change::DeletePlan(name.clone()));
         }
         // What waits elsewhere becomes an event when it ends.
-        let told = !matches!(result, Ok(End::StillWaits | End::Elsewhere { .. }));
+        let told = !matches!(result, Ok(End::StillWaits | End::ApprovalPending { .. }));
         if told && (result.is_ok() || self.record_failure) {
             let event = Event { notes: context.notes.lines(), ..self.event(start_time, result) };
             batch.push(Change::AddEvent(Box::new(event)));
@@ -214,7 +214,7 @@ impl Run {
             End::Superseded => {
                 tracing::info!(task.name = %name, "what waited for a person gave way to something newer");
             }
-            End::NothingNew | End::StillWaits | End::OutOfDate | End::Elsewhere { .. } => {}
+            End::NothingNew | End::StillWaits | End::OutOfDate | End::ApprovalPending { .. } => {}
         }
     }
 
@@ -230,7 +230,9 @@ impl Run {
             }
             Ok(End::Applied(outcome, _)) => changes(outcome),
             Ok(End::NothingNew) => Some(Changes::default()),
-            Ok(End::StillWaits | End::OutOfDate | End::Elsewhere { .. } | End::Superseded) => None,
+            Ok(
+                End::StillWaits | End::OutOfDate | End::ApprovalPending { .. } | End::Superseded,
+            ) => None,
         };
         Event { success: true, error: None, changes, ..failed(String::new()) }
     }
@@ -254,7 +256,7 @@ impl Run {
     /// Applies, and tries again as the policy says, each time with the newest inputs.
     async fn attempts(&self, context: &RunContext, stop: &Stop) -> Result<End> {
         if self.only_if_dirty && !self.view().is_dirty() {
-            if self.waiting_plan().is_some() || self.elsewhere.is_open() {
+            if self.waiting_plan().is_some() || self.pending_approvals.is_open() {
                 return Ok(End::StillWaits);
             }
             tracing::info!(task.name = %self.task.name, "scheduled task triggered but had no changes");
@@ -302,7 +304,7 @@ impl Run {
         if self.task.guard.is_set() {
             return self.plan_first(&inputs, digest, context).await;
         }
-        let number = self.elsewhere.begin();
+        let number = self.pending_approvals.begin();
         self.shared.work.step(&self.task.name, WorkStep::Apply);
         let outcome = self.driver.apply(ApplyRequest::Inputs(&inputs), context).await?;
         self.end(number, outcome, digest).ok_or_else(superseded)
@@ -324,7 +326,7 @@ impl Run {
             Outcome::Superseded => None,
             Outcome::Waiting { ticket, url } => {
                 self.tell_waiting(url.as_deref());
-                Some(End::Elsewhere { number, ticket, inputs })
+                Some(End::ApprovalPending { number, ticket, inputs })
             }
             outcome => Some(End::Applied(outcome, inputs)),
         }

@@ -24,7 +24,7 @@ use super::{
     dependency::{Dependency, DependencyValue},
     dependency_streams::{Answer, DependencyStreams, FirstFailure},
     drift::check_drift,
-    elsewhere::{Elsewhere, Following},
+    pending_approvals::{Following, PendingApprovals},
     removal::Removal,
     run::Run,
     schedule::Schedule,
@@ -45,7 +45,7 @@ pub(crate) struct Worker {
     view: Arc<Mutex<View>>,
     dependency_streams: DependencyStreams,
     shared: Arc<Shared>,
-    elsewhere: Arc<Elsewhere>,
+    pending_approvals: Arc<PendingApprovals>,
     /// Given when the task is deleted.
     retired: CancellationToken,
     /// Everything was read from Consul once, and the driver is prepared.
@@ -173,7 +173,7 @@ impl Worker {
             view,
             dependency_streams,
             shared,
-            elsewhere: Arc::default(),
+            pending_approvals: Arc::default(),
             retired: CancellationToken::new(),
             ready: false,
             setback: None,
@@ -331,7 +331,9 @@ impl Worker {
         loop {
             if !busy {
                 // The run that has just ended may have left an apply that waits for a person.
-                following.take_up(&self.elsewhere, || self.run(self.shared.options.retry, false));
+                following.take_up(&self.pending_approvals, || {
+                    self.run(self.shared.options.retry, false)
+                });
                 if self.retired.is_cancelled() {
                     self.abandon(&mut following, StopReason::TaskDeleted).await?;
                     return self.leave(orders.spares(), &stop).await;
@@ -592,7 +594,7 @@ impl Worker {
             record_failure: true,
             retired: self.retired.clone(),
             approved: None,
-            elsewhere: Arc::clone(&self.elsewhere),
+            pending_approvals: Arc::clone(&self.pending_approvals),
         }
     }
 

@@ -15,7 +15,7 @@ use crate::{Change, Error, Event, InputsDigest, Outcome, Result, RunContext, Sto
 ///
 /// Runs add to it; the worker follows what they added.
 #[derive(Debug, Default)]
-pub(crate) struct Elsewhere {
+pub(crate) struct PendingApprovals {
     known: Mutex<Known>,
 }
 
@@ -37,7 +37,7 @@ pub(super) struct Waits {
     pub(super) start_time: DateTime<Local>,
 }
 
-impl Elsewhere {
+impl PendingApprovals {
     fn known(&self) -> MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -86,8 +86,8 @@ impl Following {
     }
 
     /// Follows what runs left waiting; `run` gives what is needed for each.
-    pub(super) fn take_up(&self, elsewhere: &Elsewhere, run: impl Fn() -> Run) {
-        for waits in std::mem::take(&mut elsewhere.known().unfollowed) {
+    pub(super) fn take_up(&self, pending: &PendingApprovals, run: impl Fn() -> Run) {
+        for waits in std::mem::take(&mut pending.known().unfollowed) {
             self.applies.push(Box::pin(run().follow(waits, self.stop.clone())));
         }
     }
@@ -124,8 +124,8 @@ impl Run {
     async fn follow(self, waits: Waits, stop: Stop) -> Result<()> {
         let context = self.context(&stop);
         let followed = self.retrying(&stop, || self.follow_ticket(&waits.ticket, &context)).await;
-        self.elsewhere.ended(waits.number);
-        let newest = self.elsewhere.is_newest(waits.number);
+        self.pending_approvals.ended(waits.number);
+        let newest = self.pending_approvals.is_newest(waits.number);
         // An apply that gave way to a newer one has not failed. Without a newer one, somebody
         // has discarded it in the other system, and the task is not as it should be.
         let result = match followed {
