@@ -1,5 +1,6 @@
 //! Runs tasks when their conditions say so.
 
+mod cached_store;
 mod caught;
 mod command;
 mod control;
@@ -11,7 +12,6 @@ mod guarded;
 mod health;
 mod history;
 mod inputs;
-mod ledger;
 mod pending_approvals;
 mod progress;
 mod removal;
@@ -46,10 +46,10 @@ use crate::{
     DriverFactory, Error, MemoryStore, Permit, Plan, Result, Single, State, Stop, Task, TaskName,
     TaskStore,
 };
+use cached_store::CachedStore;
 use command::Order;
 use control::Open;
 use health::Health;
-use ledger::Ledger;
 use progress::Lines;
 use supervisor::Supervisor;
 use worker::Worker;
@@ -129,7 +129,7 @@ pub struct Inspection {
 /// State that the workers of one engine share.
 pub(crate) struct Shared {
     watcher: Watcher,
-    ledger: Ledger,
+    cached_store: CachedStore,
     health: Arc<Health>,
     options: EngineOptions,
     turns: Option<Semaphore>,
@@ -169,7 +169,7 @@ impl Engine {
         let random = options.seed.map_or_else(fastrand::Rng::new, fastrand::Rng::with_seed);
         let shared = Shared {
             watcher,
-            ledger: Ledger::new(Arc::clone(&options.store), options.working_dir.clone()),
+            cached_store: CachedStore::new(Arc::clone(&options.store), options.working_dir.clone()),
             health: Arc::default(),
             turns: options.concurrency.map(Semaphore::new),
             working: Arc::default(),
@@ -190,7 +190,7 @@ impl Engine {
     ///
     /// The store's, or a stop.
     pub async fn load(&self, configured: Vec<Task>, stop: &Stop) -> Result<()> {
-        self.shared.ledger.open(configured, stop).await
+        self.shared.cached_store.open(configured, stop).await
     }
 
     /// Reads the store, and takes over the tasks of `files`: they win over those that earlier
@@ -202,12 +202,12 @@ impl Engine {
     ///
     /// The store's, or a stop.
     pub async fn load_files(&self, files: Vec<Task>, stop: &Stop) -> Result<()> {
-        self.shared.ledger.open_beside(files, stop).await
+        self.shared.cached_store.open_beside(files, stop).await
     }
 
     /// Looks at tasks, events and plans as they stand.
     pub fn state<T>(&self, look: impl FnOnce(&State) -> T) -> T {
-        self.shared.ledger.read(look)
+        self.shared.cached_store.read(look)
     }
 
     /// Checks that everything that tasks need of Consul can be read.

@@ -37,5 +37,5 @@ pub(super) async fn check_drift(run: Run, stop: &Stop) -> Result<()> {
         }
         None => tracing::debug!(task.name = %name, "no drift"),
     }
-    run.shared.ledger.commit(&[Change::SetDrift(name.clone(), Box::new(check))], stop).await
+    run.shared.cached_store.commit(&[Change::SetDrift(name.clone(), Box::new(check))], stop).await
 }

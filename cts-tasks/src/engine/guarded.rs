@@ -17,7 +17,7 @@ const TEXT: usize = 64 * 1024;
 impl Run {
     /// The plan of this task that waits for approval.
     pub(super) fn waiting_plan(&self) -> Option<Plan> {
-        self.shared.ledger.read(|state| state.plans.get(&self.task.name).cloned())
+        self.shared.cached_store.read(|state| state.plans.get(&self.task.name).cloned())
     }
 
     /// Returns `true` if a plan waits that would do just what these inputs call
@@ -47,7 +47,10 @@ impl Run {
     ) -> Result<()> {
         discard(&self, plan, context).await;
         self.view().mark_dirty();
-        self.shared.ledger.commit(&[Change::DeletePlan(self.task.name.clone())], stop).await?;
+        self.shared
+            .cached_store
+            .commit(&[Change::DeletePlan(self.task.name.clone())], stop)
+            .await?;
         tracing::info!(task.name = %self.task.name, plan.id = %plan, "the plan was discarded");
         Ok(())
     }

@@ -112,7 +112,7 @@ impl Engine {
     /// go, progress. With `after`, the id of something earlier, what came since is
     /// given first, as far as it is kept: the newest 1,024.
     pub fn follow(&self, after: Option<u64>) -> Follower {
-        let newest = self.shared.ledger.history.newest.subscribe();
+        let newest = self.shared.cached_store.history.newest.subscribe();
         let after = after.unwrap_or_else(|| *newest.borrow());
         Follower { engine: self.clone(), newest, after }
     }
@@ -133,7 +133,7 @@ impl Follower {
         loop {
             // Before the look, so that an event which comes after it wakes the wait below.
             self.newest.mark_unchanged();
-            let events = self.engine.shared.ledger.history.after(self.after);
+            let events = self.engine.shared.cached_store.history.after(self.after);
             if let Some(last) = events.last() {
                 self.after = last.id;
                 return events;

@@ -150,7 +150,7 @@ impl Run {
             let applied = self.view().mark_applied(inputs);
             batch.push(Change::SetApplied(self.task.name.clone(), applied));
         }
-        self.shared.ledger.commit(&batch, &stop).await?;
+        self.shared.cached_store.commit(&batch, &stop).await?;
         self.report(result?);
         Ok(())
     }

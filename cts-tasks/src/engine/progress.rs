@@ -84,10 +84,10 @@ impl Progress for OfTask {
             shared.work.told(&self.task, line);
         }
         if let Some(shared) = shared
-            && shared.ledger.history.is_followed()
+            && shared.cached_store.history.is_followed()
         {
             let kind = StreamEventKind::Progress { line: line.to_owned() };
-            shared.ledger.history.add(&self.task, kind);
+            shared.cached_store.history.add(&self.task, kind);
         }
         if self.lines.receiver_count() == 0 {
             return;
@@ -102,7 +102,7 @@ impl Progress for OfTask {
     fn is_heard(&self) -> bool {
         let followed = || {
             let shared = self.shared.upgrade();
-            shared.is_some_and(|shared| shared.ledger.history.is_followed())
+            shared.is_some_and(|shared| shared.cached_store.history.is_followed())
         };
         self.lines.receiver_count() > 0 || tracing::enabled!(tracing::Level::DEBUG) || followed()
     }

@@ -35,7 +35,7 @@ impl Removal {
         if self.run.waiting_plan().is_some() {
             batch.push(Change::DeletePlan(name.clone()));
         }
-        self.run.shared.ledger.commit(&batch, stop).await?;
+        self.run.shared.cached_store.commit(&batch, stop).await?;
         tracing::info!(task.name = %name, "destroying the infrastructure of the task");
         let start_time = chrono::Local::now();
         let (run, ended) = (&self.run, stop.clone());
@@ -56,7 +56,7 @@ impl Removal {
         );
         let event = run.failure(start_time, format!("error destroying: {}", error_chain(&error)));
         let batch = [Change::DeleteDeletion(name), Change::AddEvent(Box::new(event))];
-        run.shared.ledger.commit(&batch, stop).await?;
+        run.shared.cached_store.commit(&batch, stop).await?;
         Err(error)
     }
 }

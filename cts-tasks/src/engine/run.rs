@@ -83,7 +83,7 @@ impl Run {
         stop: &Stop,
     ) -> Result<()> {
         let message = error_chain(error);
-        let known = self.shared.ledger.read(|state| {
+        let known = self.shared.cached_store.read(|state| {
             let newest = state.events.get(&self.task.name).and_then(|events| events.first());
             let failure = newest.and_then(|event| event.error.as_ref());
             failure.is_some_and(|failure| failure.message == message)
@@ -92,7 +92,7 @@ impl Run {
             return Ok(());
         }
         let event = self.failure(start_time, message);
-        self.shared.ledger.commit(&[Change::AddEvent(Box::new(event))], stop).await
+        self.shared.cached_store.commit(&[Change::AddEvent(Box::new(event))], stop).await
     }
 
     /// Runs to the end, with a grace after a stop.
@@ -141,7 +141,7 @@ impl Run {
         }
         // Stored before anybody hears of the end, which a crash then cannot take back.
         let batch = self.batch(start_time, &result, &context).await;
-        self.shared.ledger.commit(&batch, &stop).await?;
+        self.shared.cached_store.commit(&batch, &stop).await?;
         match result? {
             End::ApprovalPending { number, ticket, inputs } => {
                 self.pending_approvals.add(Waits { number, ticket, inputs, start_time });

@@ -276,7 +276,7 @@ impl Supervisor {
         let (engine, stop) = (self.engine.clone(), self.stop.clone());
         self.spawn(name.clone(), async move {
             let batch = [Change::DeleteTask(name.clone())];
-            let result = engine.shared.ledger.commit(&batch, &stop).await;
+            let result = engine.shared.cached_store.commit(&batch, &stop).await;
             tracing::info!(task.name = %name, deleted = result.is_ok(), "task was taken away");
             Done::Deleted { name, result }
         });
@@ -337,7 +337,7 @@ impl Supervisor {
         let (engine, stop) = (self.engine.clone(), self.stop.clone());
         self.spawn(name.clone(), async move {
             let batch = [Change::PutDeletion(name.clone(), Deletion { spare })];
-            let result = engine.shared.ledger.commit(&batch, &stop).await;
+            let result = engine.shared.cached_store.commit(&batch, &stop).await;
             Done::Marked { name, spare, result, reply }
         });
     }
@@ -358,7 +358,7 @@ impl Supervisor {
                     run.record_failure = false;
                     run.finish(&stop).await?;
                 } else {
-                    engine.shared.ledger.commit(&[put], &stop).await?;
+                    engine.shared.cached_store.commit(&[put], &stop).await?;
                 }
                 Ok(Box::new(worker))
             };

@@ -37,6 +37,6 @@ impl Update {
             self.run.view().mark_dirty();
             batch.push(Change::DeletePlan(self.run.task.name.clone()));
         }
-        self.run.shared.ledger.commit(&batch, stop).await
+        self.run.shared.cached_store.commit(&batch, stop).await
     }
 }

@@ -269,7 +269,7 @@ impl Worker {
         let mut view = self.view();
         let Some((_, digest)) = view.inputs() else { return false };
         let name = &self.task.name;
-        let is = self.shared.ledger.read(|state| {
+        let is = self.shared.cached_store.read(|state| {
             let newest = state.events.get(name).and_then(|events| events.first());
             let applied = state.applied.get(name).is_some_and(|applied| applied.digest == digest);
             applied && newest.is_some_and(|event| event.success)

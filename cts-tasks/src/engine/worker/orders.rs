@@ -118,7 +118,7 @@ impl Worker {
 
     fn waiting_plan(&self) -> Option<PlanId> {
         self.shared
-            .ledger
+            .cached_store
             .read(|state| state.plans.get(&self.task.name).map(|plan| plan.id.clone()))
     }
 

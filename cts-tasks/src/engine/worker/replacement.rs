@@ -47,6 +47,6 @@ async fn replace(
         discard(old, &plan.id, &old.context(stop)).await;
         batch.push(Change::DeletePlan(old.task.name.clone()));
     }
-    old.shared.ledger.commit(&batch, stop).await?;
+    old.shared.cached_store.commit(&batch, stop).await?;
     Ok(worker)
 }

@@ -16,7 +16,7 @@ use crate::{Change, Error, Result, State, Stop, Task, TaskStore, measure};
 /// Commits are made one after the other; a reader sees a change once the store
 /// has acknowledged it.
 #[derive(Debug)]
-pub(crate) struct Ledger {
+pub(crate) struct CachedStore {
     store: Arc<dyn TaskStore>,
     /// Below it stored tasks without a working directory of their own have theirs.
     working_dir: Option<PathBuf>,
@@ -25,7 +25,7 @@ pub(crate) struct Ledger {
     state: RwLock<State>,
 }
 
-impl Ledger {
+impl CachedStore {
     pub(crate) fn new(store: Arc<dyn TaskStore>, working_dir: Option<PathBuf>) -> Self {
         Self {
             store,
