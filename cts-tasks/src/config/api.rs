@@ -4,14 +4,14 @@ use std::path::PathBuf;
 
 use super::{
     decode::{Findings, Strings},
-    environment::Surroundings,
+    environment::Environment,
     raw::RawConfig,
 };
 
 /// Checks `api_token_file`.
 pub(super) fn token_file(
     raw: &RawConfig,
-    surroundings: &Surroundings,
+    environment: &Environment,
     findings: &mut Findings,
 ) -> Option<PathBuf> {
     let configured = raw.api_token_file.as_ref()?;
@@ -24,7 +24,7 @@ pub(super) fn token_file(
         );
         return None;
     }
-    Some(surroundings.resolve(&configured.value))
+    Some(environment.resolve(&configured.value))
 }
 
 /// Checks `api_hosts`.

@@ -8,7 +8,7 @@ use std::{
 use super::{
     client::non_empty,
     decode::{Findings, Spanned},
-    environment::Surroundings,
+    environment::Environment,
     raw::RawApiTls,
 };
 
@@ -33,12 +33,12 @@ pub struct ApiTls {
 /// Source: Consul-Terraform-Sync 0.9.0 `config/tls_cts.go`.
 pub(super) fn finalize(
     raw: Option<&RawApiTls>,
-    surroundings: &Surroundings,
+    environment: &Environment,
     findings: &mut Findings,
 ) -> Option<ApiTls> {
     let raw = raw?;
     let path = |configured: &Option<Spanned<String>>| {
-        non_empty(configured.as_ref()).map(|path| surroundings.resolve(&path))
+        non_empty(configured.as_ref()).map(|path| environment.resolve(&path))
     };
     let given = raw.verify_incoming.is_some()
         || [&raw.cert, &raw.key, &raw.ca_cert, &raw.ca_path].into_iter().any(Option::is_some);

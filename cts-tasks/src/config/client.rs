@@ -6,7 +6,7 @@ use consul_watch::ClientConfig;
 
 use super::{
     decode::{Findings, SignedDuration, Spanned},
-    environment::Surroundings,
+    environment::Environment,
     raw::{RawTls, RawTransport},
 };
 
@@ -133,9 +133,9 @@ pub(super) fn is_tls_enabled(raw: &RawTls) -> bool {
 }
 
 /// Fills a client's TLS settings from the block and the environment.
-pub(super) fn finalize_tls(raw: &RawTls, prefix: &str, surroundings: &Surroundings) -> ConsulTls {
+pub(super) fn finalize_tls(raw: &RawTls, prefix: &str, environment: &Environment) -> ConsulTls {
     let [bundle, directory, cert, key, name] =
-        TLS_VARIABLES.map(|variable| surroundings.variable(&format!("{prefix}{variable}")));
+        TLS_VARIABLES.map(|variable| environment.variable(&format!("{prefix}{variable}")));
     let choose = |configured: &Option<Spanned<String>>, variable: Option<String>| match configured {
         Some(configured) => non_empty(Some(configured)),
         None => variable,

@@ -9,7 +9,7 @@ use super::{
         set,
     },
     decode::{Findings, Spanned},
-    environment::Surroundings,
+    environment::Environment,
     raw::{RawAuth, RawConsul, RawRegistration, RawTls},
 };
 
@@ -140,18 +140,18 @@ impl Default for ServiceRegistration {
 /// Applies defaults and the environment, and checks the block.
 pub(super) fn finalize(
     raw: &RawConsul,
-    surroundings: &Surroundings,
+    environment: &Environment,
     findings: &mut Findings,
 ) -> ConsulConfig {
     let mut consul = ConsulConfig::default();
     let address = match &raw.address {
         Some(configured) => non_empty(Some(configured)),
-        None => surroundings.variable("CONSUL_HTTP_ADDR"),
+        None => environment.variable("CONSUL_HTTP_ADDR"),
     };
     consul.address = address.unwrap_or(consul.address);
     let token = match &raw.token {
         Some(configured) => non_empty(Some(configured)),
-        None => surroundings.first_variable(&["CONSUL_TOKEN", "CONSUL_HTTP_TOKEN"]),
+        None => environment.first_variable(&["CONSUL_TOKEN", "CONSUL_HTTP_TOKEN"]),
     };
     consul.token = token.map(SecretString::from);
     consul.auth = raw.auth.as_ref().and_then(auth);
@@ -172,7 +172,7 @@ pub(super) fn finalize(
         .tls
         .as_ref()
         .filter(|tls| is_tls_enabled(tls))
-        .map(|tls| finalize_tls(tls, "CONSUL_", surroundings));
+        .map(|tls| finalize_tls(tls, "CONSUL_", environment));
     if let Some(transport) = &raw.transport {
         consul.transport = finalize_transport(transport, "consul.transport", findings);
     }

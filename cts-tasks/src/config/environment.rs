@@ -11,19 +11,19 @@ type Hostname = dyn Fn() -> io::Result<String> + Send + Sync;
 /// Inputs of the configuration from the process and the machine: environment
 /// variables, host name and base folder. All can be replaced, so that a test
 /// touches neither.
-pub(super) struct Surroundings {
+pub(super) struct Environment {
     pub(super) variables: Box<Variables>,
     pub(super) hostname: Box<Hostname>,
     base_dir: Option<PathBuf>,
 }
 
-impl fmt::Debug for Surroundings {
+impl fmt::Debug for Environment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Surroundings").field("base_dir", &self.base_dir).finish_non_exhaustive()
+        f.debug_struct("Environment").field("base_dir", &self.base_dir).finish_non_exhaustive()
     }
 }
 
-impl Default for Surroundings {
+impl Default for Environment {
     fn default() -> Self {
         Self {
             variables: Box::new(|name| std::env::var(name).ok()),
@@ -33,7 +33,7 @@ impl Default for Surroundings {
     }
 }
 
-impl Surroundings {
+impl Environment {
     pub(super) fn set_base_dir(&mut self, base_dir: PathBuf) {
         self.base_dir = Some(base_dir);
     }

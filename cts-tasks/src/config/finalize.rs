@@ -8,7 +8,7 @@ use super::{
     client::non_empty,
     consul,
     decode::{Findings, Group, SignedDuration, Spanned, group},
-    environment::Surroundings,
+    environment::Environment,
     provider,
     raw::{RawConfig, RawConsul},
     registry::{DRIVER_KEYS, Registry},
@@ -26,7 +26,7 @@ use crate::{
 /// errors were found.
 pub(super) fn finalize(
     raw: &RawConfig,
-    surroundings: &Surroundings,
+    environment: &Environment,
     registry: &Registry,
     findings: &mut Findings,
 ) -> Option<(Config, Arc<dyn DriverFactory>)> {
@@ -34,8 +34,8 @@ pub(super) fn finalize(
     let parent = BufferPeriod::default();
     let buffer_period = buffer_period::finalize(raw.buffer_period.as_ref(), parent, findings);
     let default = RawConsul::default();
-    let consul = consul::finalize(raw.consul.as_ref().unwrap_or(&default), surroundings, findings);
-    let vault = vault::finalize(raw.vault.as_ref(), surroundings, findings);
+    let consul = consul::finalize(raw.consul.as_ref().unwrap_or(&default), environment, findings);
+    let vault = vault::finalize(raw.vault.as_ref(), environment, findings);
     // A vault block that could not be read is not missing.
     let vault_known = vault.is_some() || findings.incomplete || raw.invalid.contains(&"vault");
     let provider_blocks = provider::finalize(raw.providers.as_ref(), vault_known, findings);
@@ -44,7 +44,7 @@ pub(super) fn finalize(
     check_license(raw, findings);
     let kind = driver_kind(raw, registry, findings);
     let shared = Shared {
-        surroundings,
+        environment,
         services: raw.services.as_ref().map_or(&[], |services| &services.0),
         providers: &provider_blocks.blocks,
         buffer_period,
@@ -62,19 +62,19 @@ pub(super) fn finalize(
     let config = Config {
         log_level: log_level(raw, findings),
         port: port(raw, findings),
-        id: id(raw, surroundings, findings),
+        id: id(raw, environment, findings),
         working_dir,
         syslog: syslog::finalize(raw.syslog.as_ref(), findings),
         buffer_period,
         consul,
         vault,
-        tls: api_tls::finalize(raw.tls.as_ref(), surroundings, findings),
-        api_token_file: api::token_file(raw, surroundings, findings),
+        tls: api_tls::finalize(raw.tls.as_ref(), environment, findings),
+        api_token_file: api::token_file(raw, environment, findings),
         api_hosts: api::hosts(raw, findings),
         api_cors_origins: api::cors_origins(raw, findings),
         shutdown_timeout: shutdown_timeout(raw, findings),
         api_metrics: raw.api_metrics.as_ref().is_some_and(|metrics| metrics.value),
-        storage: storage::finalize(raw.storage.as_ref(), surroundings, findings),
+        storage: storage::finalize(raw.storage.as_ref(), environment, findings),
         driver: driver_block(raw, kind),
         providers: provider_blocks.blocks,
         tasks,
@@ -82,7 +82,7 @@ pub(super) fn finalize(
         warnings: Vec::new(),
     };
     let kind = kind?;
-    let factory = configure(kind, &config, &task_blocks, surroundings, findings)?;
+    let factory = configure(kind, &config, &task_blocks, environment, findings)?;
     Some((config, factory))
 }
 
@@ -90,14 +90,14 @@ pub(super) fn finalize(
 /// around it. What belongs to a driver is handed through.
 pub(super) fn only_task(
     raw: &RawConfig,
-    surroundings: &Surroundings,
+    environment: &Environment,
     registry: &Registry,
     findings: &mut Findings,
 ) -> Option<Task> {
     let working_dir = working_dir(raw);
     let claimed = registry.drivers.iter().flat_map(|kind| kind.task_blocks()).chain(DRIVER_KEYS);
     let shared = Shared {
-        surroundings,
+        environment,
         services: raw.services.as_ref().map_or(&[], |services| &services.0),
         providers: &[],
         buffer_period: BufferPeriod::default(),
@@ -157,11 +157,11 @@ fn shutdown_timeout(raw: &RawConfig, findings: &mut Findings) -> Duration {
     }
 }
 
-fn id(raw: &RawConfig, surroundings: &Surroundings, findings: &mut Findings) -> String {
+fn id(raw: &RawConfig, environment: &Environment, findings: &mut Findings) -> String {
     if let Some(id) = non_empty(raw.id.as_ref()) {
         return id;
     }
-    match (surroundings.hostname)() {
+    match (environment.hostname)() {
         Ok(hostname) => format!("cts-{hostname}"),
         Err(error) => {
             findings.error_help(
@@ -230,10 +230,10 @@ fn configure(
     kind: &dyn DriverKind,
     config: &Config,
     task_blocks: &[TaskBlock],
-    surroundings: &Surroundings,
+    environment: &Environment,
     findings: &mut Findings,
 ) -> Option<Arc<dyn DriverFactory>> {
-    let base_dir = surroundings.base_dir();
+    let base_dir = environment.base_dir();
     let mut settings = DriverSettings::new(&config.consul, &base_dir);
     settings.label = kind.label();
     settings.body = config.driver.body.as_ref();

@@ -10,7 +10,7 @@ use super::{
     Config,
     decode::{Decoder, Field as _, Findings, decode_body},
     dynamic,
-    environment::Surroundings,
+    environment::Environment,
     files, finalize, hcl, json,
     raw::RawConfig,
     registry::Registry,
@@ -33,7 +33,7 @@ use crate::{Diagnostic, DriverFactory, Severity, Source, Task};
 #[derive(Debug, Default)]
 pub struct Loader {
     registry: Registry,
-    surroundings: Surroundings,
+    environment: Environment,
 }
 
 /// A configuration that can be run.
@@ -52,7 +52,7 @@ impl Loader {
     /// A loader for blocks of these kinds, with the environment, the hostname
     /// and the working directory of the process.
     pub fn new(registry: Registry) -> Self {
-        Self { registry, surroundings: Surroundings::default() }
+        Self { registry, environment: Environment::default() }
     }
 
     /// Takes environment variables from `variables` instead of the process.
@@ -61,7 +61,7 @@ impl Loader {
         mut self,
         variables: impl Fn(&str) -> Option<String> + Send + Sync + 'static,
     ) -> Self {
-        self.surroundings.variables = Box::new(variables);
+        self.environment.variables = Box::new(variables);
         self
     }
 
@@ -71,7 +71,7 @@ impl Loader {
         mut self,
         hostname: impl Fn() -> io::Result<String> + Send + Sync + 'static,
     ) -> Self {
-        self.surroundings.hostname = Box::new(hostname);
+        self.environment.hostname = Box::new(hostname);
         self
     }
 
@@ -79,7 +79,7 @@ impl Loader {
     /// start of relative paths within the configuration.
     #[must_use]
     pub fn base_dir(mut self, directory: impl Into<PathBuf>) -> Self {
-        self.surroundings.set_base_dir(directory.into());
+        self.environment.set_base_dir(directory.into());
         self
     }
 
@@ -138,7 +138,7 @@ impl Loader {
             return Err(sorted(findings, &sources));
         }
         // The file names no driver; whoever runs the task checks what is the driver's.
-        let task = finalize::only_task(&raw, &self.surroundings, &self.registry, &mut findings);
+        let task = finalize::only_task(&raw, &self.environment, &self.registry, &mut findings);
         match task {
             Some(task) if findings.errors.is_empty() => Ok(task),
             _ => Err(sorted(findings, &sources)),
@@ -160,11 +160,11 @@ impl Loader {
         if sources.is_empty() {
             return Err(sorted(findings, sources));
         }
-        let finalized = finalize::finalize(&raw, &self.surroundings, &self.registry, &mut findings);
+        let finalized = finalize::finalize(&raw, &self.environment, &self.registry, &mut findings);
         match finalized {
             Some((mut config, driver)) if findings.errors.is_empty() => {
                 config.warnings = sorted(findings, sources);
-                let base_dir = self.surroundings.base_dir();
+                let base_dir = self.environment.base_dir();
                 let rules = TaskRules::new(&config, self.registry.clone(), base_dir);
                 Ok(Loaded { config, driver, rules })
             }

@@ -8,7 +8,7 @@ use std::{
 use super::{
     Config,
     decode::{Decoder, Findings, decode_body},
-    environment::Surroundings,
+    environment::Environment,
     provider,
     registry::Registry,
     tasks::{self, Required, Shared},
@@ -90,10 +90,10 @@ impl TaskRules {
         if !unread.is_empty() {
             findings.errors.push(unknown::diagnostic("task", &unread));
         }
-        let mut surroundings = Surroundings::default();
-        surroundings.set_base_dir(self.base_dir.clone());
+        let mut environment = Environment::default();
+        environment.set_base_dir(self.base_dir.clone());
         let shared = Shared {
-            surroundings: &surroundings,
+            environment: &environment,
             services: &[],
             providers: &self.config.providers,
             buffer_period: self.config.buffer_period,

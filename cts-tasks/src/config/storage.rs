@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use super::{
     client::non_empty,
     decode::{Findings, TypedBlock, TypedBlocks},
-    environment::Surroundings,
+    environment::Environment,
     raw::{RawFileStorage, decode_typed},
 };
 
@@ -23,7 +23,7 @@ pub enum Storage {
 /// Checks the block. A later file's wins.
 pub(super) fn finalize(
     raw: Option<&TypedBlocks>,
-    surroundings: &Surroundings,
+    environment: &Environment,
     findings: &mut Findings,
 ) -> Option<Storage> {
     let raw = raw?;
@@ -44,14 +44,10 @@ pub(super) fn finalize(
         );
         return None;
     }
-    file(block, surroundings, findings)
+    file(block, environment, findings)
 }
 
-fn file(
-    block: &TypedBlock,
-    surroundings: &Surroundings,
-    findings: &mut Findings,
-) -> Option<Storage> {
+fn file(block: &TypedBlock, environment: &Environment, findings: &mut Findings) -> Option<Storage> {
     let raw: RawFileStorage = decode_typed(&block.body, findings)?;
     let path = non_empty(raw.path.as_ref());
     if path.is_none() && !raw.invalid.contains(&"path") {
@@ -61,5 +57,5 @@ fn file(
             "name the file that keeps the state, such as \"/var/lib/cts/state.json\"",
         );
     }
-    path.map(|path| Storage::File { path: surroundings.resolve(&path) })
+    path.map(|path| Storage::File { path: environment.resolve(&path) })
 }

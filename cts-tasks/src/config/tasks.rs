@@ -13,7 +13,7 @@ use super::{
     client::non_empty,
     condition::CRON_HELP,
     decode::{Findings, Spanned, Strings, group},
-    environment::Surroundings,
+    environment::Environment,
     provider::{self, find_provider},
     raw::{RawService, RawTask},
     registry::DRIVER_KEYS,
@@ -56,7 +56,7 @@ impl TaskBlock {
 
 /// Settings that all tasks of a configuration share.
 pub(super) struct Shared<'a> {
-    pub(super) surroundings: &'a Surroundings,
+    pub(super) environment: &'a Environment,
     pub(super) services: &'a [RawService],
     pub(super) providers: &'a [ProviderBlock],
     pub(super) buffer_period: BufferPeriod,
@@ -140,7 +140,7 @@ pub(super) fn finalize(raw: &[RawTask], shared: &Shared<'_>, findings: &mut Find
         })
         .collect();
     check_auto_commit(&claims, shared.providers, findings);
-    let base_dir = shared.surroundings.base_dir();
+    let base_dir = shared.environment.base_dir();
     let place = |task: &str| {
         let named = |raw: &&RawTask| raw.name.as_ref().is_some_and(|name| name.value == task);
         let raw = raw.iter().rfind(named)?;
@@ -299,7 +299,7 @@ fn finalize_task(
     let name = task_name(raw, findings);
     let module = module(raw, &shared.required, findings);
     let providers = providers(raw, findings);
-    let variables = variables::finalize(raw, shared.surroundings, findings);
+    let variables = variables::finalize(raw, shared.environment, findings);
     let (condition, module_inputs) = triggers::finalize(raw, shared.services, findings).unzip();
     let scheduled = matches!(condition, Some(Condition::Schedule { .. }));
     let buffer_period = task_buffer_period(raw, scheduled, shared.buffer_period, findings);

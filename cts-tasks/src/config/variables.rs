@@ -6,7 +6,7 @@ use hcl_edit::{Span as _, structure::Structure};
 
 use super::{
     decode::{Findings, Spanned},
-    environment::Surroundings,
+    environment::Environment,
     files,
     raw::RawTask,
 };
@@ -16,7 +16,7 @@ use crate::{Diagnostic, Literal, Place, Source};
 /// of `variable_files`; the last value of a name counts.
 pub(super) fn finalize(
     raw: &RawTask,
-    surroundings: &Surroundings,
+    environment: &Environment,
     findings: &mut Findings,
 ) -> BTreeMap<String, Literal> {
     let mut variables = BTreeMap::new();
@@ -33,7 +33,7 @@ pub(super) fn finalize(
         }
     }
     for file in raw.variable_files.iter().flat_map(|files| &files.items) {
-        match read(file, surroundings) {
+        match read(file, environment) {
             Ok(read) => variables.extend(read),
             Err(errors) => findings.errors.extend(errors),
         }
@@ -43,9 +43,9 @@ pub(super) fn finalize(
 
 fn read(
     file: &Spanned<String>,
-    surroundings: &Surroundings,
+    environment: &Environment,
 ) -> Result<BTreeMap<String, Literal>, Vec<Diagnostic>> {
-    let path = surroundings.resolve(&file.value);
+    let path = environment.resolve(&file.value);
     let bytes = fs::read(&path).map_err(|error| {
         let message = format!("unable to read variable file {}: {error}", path.display());
         vec![

@@ -7,7 +7,7 @@ use secrecy::SecretString;
 use super::{
     client::{ConsulTls, ConsulTransport, finalize_tls, finalize_transport, non_empty, set},
     decode::{Findings, parse_bool},
-    environment::Surroundings,
+    environment::Environment,
     raw::{RawTls, RawVault},
 };
 
@@ -56,14 +56,14 @@ impl VaultConfig {
 /// which without an address it is not.
 pub(super) fn finalize(
     raw: Option<&RawVault>,
-    surroundings: &Surroundings,
+    environment: &Environment,
     findings: &mut Findings,
 ) -> Option<VaultConfig> {
     let default = RawVault::default();
     let raw = raw.unwrap_or(&default);
     let choose = |configured, variable: &str| match configured {
         Some(_) => non_empty(configured),
-        None => surroundings.variable(variable),
+        None => environment.variable(variable),
     };
     let address = choose(raw.address.as_ref(), "VAULT_ADDR");
     let enabled = raw.enabled.as_ref().map_or(address.is_some(), |enabled| enabled.value);
@@ -72,18 +72,18 @@ pub(super) fn finalize(
     }
     let agent_file = non_empty(raw.vault_agent_token_file.as_ref());
     let token = match &agent_file {
-        Some(file) => agent_token(file, raw, surroundings, findings),
-        None => choose(raw.token.as_ref(), "VAULT_TOKEN").or_else(|| home_token(surroundings)),
+        Some(file) => agent_token(file, raw, environment, findings),
+        None => choose(raw.token.as_ref(), "VAULT_TOKEN").or_else(|| home_token(environment)),
     };
-    let flag = |variable: &str| surroundings.variable(variable).and_then(|text| parse_bool(&text));
+    let flag = |variable: &str| environment.variable(variable).and_then(|text| parse_bool(&text));
     let mut vault = VaultConfig {
         address: address.unwrap_or_default(),
         namespace: choose(raw.namespace.as_ref(), "VAULT_NAMESPACE").unwrap_or_default(),
         unwrap_token: flag("VAULT_UNWRAP_TOKEN").unwrap_or(false),
         renew_token: flag("VAULT_RENEW_TOKEN").unwrap_or(agent_file.is_none() && token.is_some()),
         token: token.map(SecretString::from),
-        agent_token_file: agent_file.map(|file| surroundings.resolve(&file)),
-        tls: tls(raw.tls.as_ref(), surroundings),
+        agent_token_file: agent_file.map(|file| environment.resolve(&file)),
+        tls: tls(raw.tls.as_ref(), environment),
         transport: ConsulTransport::default(),
     };
     set(&mut vault.unwrap_token, raw.unwrap_token.as_ref());
@@ -97,10 +97,10 @@ pub(super) fn finalize(
 fn agent_token(
     file: &str,
     raw: &RawVault,
-    surroundings: &Surroundings,
+    environment: &Environment,
     findings: &mut Findings,
 ) -> Option<String> {
-    match fs::read_to_string(surroundings.resolve(file)) {
+    match fs::read_to_string(environment.resolve(file)) {
         Ok(text) => Some(text.trim().to_owned()).filter(|token| !token.is_empty()),
         Err(error) => {
             findings.error_help(
@@ -114,21 +114,21 @@ fn agent_token(
 }
 
 /// The token that Vault's command line leaves in the home directory.
-fn home_token(surroundings: &Surroundings) -> Option<String> {
-    let home = surroundings.variable("HOME")?;
+fn home_token(environment: &Environment) -> Option<String> {
+    let home = environment.variable("HOME")?;
     let text = fs::read_to_string(PathBuf::from(home).join(".vault-token")).ok()?;
     Some(text.trim().to_owned()).filter(|token| !token.is_empty())
 }
 
-fn tls(raw: Option<&RawTls>, surroundings: &Surroundings) -> Option<ConsulTls> {
+fn tls(raw: Option<&RawTls>, environment: &Environment) -> Option<ConsulTls> {
     let default = RawTls::default();
     let raw = raw.unwrap_or(&default);
     if raw.enabled.as_ref().is_some_and(|enabled| !enabled.value) {
         return None;
     }
-    let mut tls = finalize_tls(raw, "VAULT_", surroundings);
+    let mut tls = finalize_tls(raw, "VAULT_", environment);
     if raw.verify.is_none() {
-        let skip = surroundings.variable("VAULT_SKIP_VERIFY");
+        let skip = environment.variable("VAULT_SKIP_VERIFY");
         tls.verify = !skip.and_then(|text| parse_bool(&text)).unwrap_or(false);
     }
     Some(tls)
