@@ -5,7 +5,7 @@ pub mod driver;
 mod recording;
 pub mod store;
 
-pub use recording::{Call, Gate, RecordingDriver};
+pub use recording::{Call, HeldRun, RecordingDriver};
 
 use crate::{BufferPeriod, Condition, Task, TaskName};
 

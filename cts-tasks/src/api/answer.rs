@@ -24,7 +24,7 @@ pub(crate) struct Failure {
 /// The message of a [`Failure`], carried to the log as an extension of the
 /// response.
 #[derive(Debug, Clone)]
-pub(crate) struct Said(pub(crate) String);
+pub(crate) struct FailureText(pub(crate) String);
 
 impl Failure {
     pub(crate) fn new(status: StatusCode, message: impl Into<String>) -> Self {
@@ -53,7 +53,7 @@ impl From<Error> for Failure {
 
 impl IntoResponse for Failure {
     fn into_response(self) -> Response {
-        let said = Said(self.message.clone());
+        let said = FailureText(self.message.clone());
         let body = ErrorDocument {
             error: ErrorMessage { message: self.message },
             request_id: Some(request_id().to_string()),

@@ -15,7 +15,7 @@ use uuid::Uuid;
 
 use super::{
     ApiState, HEALTH,
-    answer::{Failure, Said},
+    answer::{Failure, FailureText},
 };
 use crate::{REQUEST_ID, Role, measure};
 
@@ -54,7 +54,7 @@ pub(crate) async fn identify(request: Request, next: Next) -> Response {
     };
     measure::answered(method, response.status().as_u16(), started.elapsed());
     if logged {
-        let said = response.extensions().get::<Said>().map(|said| said.0.as_str());
+        let said = response.extensions().get::<FailureText>().map(|said| said.0.as_str());
         let status_code = response.status().as_u16();
         tracing::debug!(
             request_id = %id, duration = ?started.elapsed(), status_code, error = said,
@@ -97,7 +97,7 @@ const OWN_TEXT: usize = 4096;
 /// Turns an error that the framework made, which is plain text, into a document.
 async fn as_document(response: Response) -> Response {
     let status = response.status();
-    if response.extensions().get::<Said>().is_some()
+    if response.extensions().get::<FailureText>().is_some()
         || !(status.is_client_error() || status.is_server_error())
     {
         return response;

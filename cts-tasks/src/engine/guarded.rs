@@ -61,7 +61,7 @@ impl Run {
                 task.name = %self.task.name,
                 plan.id = %plan,
                 error = &error as &dyn std::error::Error,
-                "cannot tell whether the plan can still be applied, so it is made anew"
+                "cannot tell whether the plan can still be applied, so it is made again"
             );
             false
         })

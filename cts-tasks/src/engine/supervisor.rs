@@ -89,7 +89,7 @@ impl Supervisor {
                     }
                     Err(error) => self.revive(error),
                 },
-                Some(order) = orders.recv(), if !stopping => self.obey(order),
+                Some(order) = orders.recv(), if !stopping => self.handle(order),
                 _ = self.stop.stopped(), if !stopping => {}
                 // Only after the stop, when the last job has ended.
                 else => return self.result,
@@ -282,7 +282,7 @@ impl Supervisor {
         });
     }
 
-    fn obey(&mut self, order: Order) {
+    fn handle(&mut self, order: Order) {
         match order {
             Order::Create { task, first_run, reply } => match self.reserve(&task.name) {
                 Ok(()) => self.create(*task, first_run, reply),

@@ -343,7 +343,7 @@ impl Worker {
                     return Ok(Left::Stopped);
                 }
                 let work = match readying.take_waiting() {
-                    Some(command) => self.obey(command, false, &stop),
+                    Some(command) => self.handle(command, false, &stop),
                     None if self.ready => self.begin(&mut due, &mut timers, &stop),
                     None => self.begin_readying(&mut due, &mut readying, &stop),
                 };
@@ -433,7 +433,7 @@ impl Worker {
                 None
             }
             // What is buffered stays: it runs later unless this applies it.
-            command => self.obey(command, busy, stop),
+            command => self.handle(command, busy, stop),
         }
     }
 

@@ -23,7 +23,7 @@ use lock::Lock;
 /// through the API outlive the process. For a single instance; several share their state
 /// through a cluster.
 ///
-/// Every commit writes the whole file anew: a temporary file, synced, takes the place of the
+/// Every commit replaces the whole file: a temporary file, synced, takes the place of the
 /// old one, and the folder is synced. So a crash at any moment leaves one whole state, with
 /// everything that was acknowledged. The file holds each task, its newest events and its plan
 /// that waits with its text; a commit, one for each run, costs writing all of them, and two

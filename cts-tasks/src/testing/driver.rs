@@ -108,7 +108,7 @@ macro_rules! driver_conformance {
             drift_is_found_and_not_repaired
         );
     };
-    (@in_turn $fixture:expr; $($case:ident)*) => {
+    (@one_by_one $fixture:expr; $($case:ident)*) => {
         $(
             let fixture = $fixture;
             $crate::testing::driver::$case(&fixture).await;
@@ -128,7 +128,7 @@ macro_rules! driver_conformance {
 /// Runs every case of the suite one after the other, where no tests can be made, as in an
 /// example; `fixture` makes a fresh one for each.
 pub async fn every_case<F: DriverFixture>(fixture: impl Fn() -> F) {
-    driver_conformance!(@all fixture(), in_turn);
+    driver_conformance!(@all fixture(), one_by_one);
 }
 
 /// Twice is as good as once, also by another process.

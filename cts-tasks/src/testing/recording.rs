@@ -86,18 +86,18 @@ pub enum Call {
 
 /// Holds the applies of one task until it is opened or dropped.
 #[derive(Debug)]
-pub struct Gate {
+pub struct HeldRun {
     semaphore: Arc<Semaphore>,
 }
 
-impl Gate {
+impl HeldRun {
     /// Lets one apply end.
     pub fn let_one_pass(&self) {
         self.semaphore.add_permits(1);
     }
 }
 
-impl Drop for Gate {
+impl Drop for HeldRun {
     fn drop(&mut self) {
         self.semaphore.close();
     }
@@ -172,10 +172,10 @@ impl RecordingDriver {
     }
 
     /// Holds every further apply of `task`.
-    pub fn hold(&self, task: &str) -> Gate {
+    pub fn hold(&self, task: &str) -> HeldRun {
         let semaphore = Arc::new(Semaphore::new(0));
         lock(&self.shared.gates).insert(task.to_owned(), Arc::clone(&semaphore));
-        Gate { semaphore }
+        HeldRun { semaphore }
     }
 
     /// Takes away all plans that are kept, as if the instance that made them was lost.

@@ -38,7 +38,7 @@ pub(super) enum Settled {
 /// Commands, and what comes of the work.
 impl Worker {
     /// Begins what a command asks for, unless something runs.
-    pub(super) fn obey(
+    pub(super) fn handle(
         &self,
         command: Command,
         busy: bool,

@@ -24,7 +24,7 @@ pub(super) trait Disk: fmt::Debug + Send + Sync + 'static {
     /// Reads a file; `None` if there is none.
     fn read(&self, file: &Path) -> io::Result<Option<Vec<u8>>>;
 
-    /// Writes a file anew, for its owner alone.
+    /// Replaces a file, for its owner alone.
     fn write(&self, file: &Path, text: &[u8]) -> io::Result<()>;
 
     /// Has what was written survive a loss of power.

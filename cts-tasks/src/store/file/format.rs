@@ -103,7 +103,7 @@ pub(super) struct Mistake {
 impl Mistake {
     fn new(line: usize, problem: impl Into<String>) -> Self {
         let help = "restore the file from a backup, or move it away: then the tasks of the \
-                    configuration start anew, and those made through the API are lost";
+                    configuration start again, and those made through the API are lost";
         Self { line, problem: problem.into(), help }
     }
 

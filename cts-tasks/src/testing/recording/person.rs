@@ -8,7 +8,7 @@ use crate::TaskInputs;
 #[derive(Debug, Default)]
 pub(super) struct Person {
     asked: u64,
-    /// Ticket and answer of each apply that was asked for.
+    /// The ticket and the answer of each apply that was asked for.
     answers: BTreeMap<String, Answer>,
     /// The ticket of what waits, and its inputs.
     waiting: Option<(String, TaskInputs)>,
