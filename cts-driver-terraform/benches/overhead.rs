@@ -44,7 +44,7 @@ use consul_watch::{
     testing::{TestConsul, parts, real},
     types::{CatalogRegistration, HealthCheck, HealthStatus, Service},
 };
-use cts_driver_terraform::{CliOptions, Patient, Settings, TerraformCli, TerraformFactory};
+use cts_driver_terraform::{CliOptions, RetryOnLock, Settings, TerraformCli, TerraformFactory};
 use cts_tasks::{
     ApplyRequest, ConfigValue, ConsulConfig, DriverFactory as _, DriverSettings, Engine,
     EngineOptions, Event, RunContext, ServiceInstance, Stop, StopReason, Task, TaskInputs,
@@ -191,7 +191,7 @@ fn factory(root: &Path, program: &Path) -> TerraformFactory {
     let mut options = CliOptions::default();
     options.path = Some(bin);
     options.environment.retain(|(name, _)| name != "TF_CLI_CONFIG_FILE");
-    let terraform = Patient::new(TerraformCli::new(options), settings.lock_timeout());
+    let terraform = RetryOnLock::new(TerraformCli::new(options), settings.lock_timeout());
     TerraformFactory::new(settings, Arc::new(terraform))
 }
 

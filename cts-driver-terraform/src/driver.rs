@@ -7,7 +7,7 @@ mod local_state;
 mod owner;
 mod plans;
 mod relocation;
-mod turn;
+mod workdir_lock;
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -22,7 +22,7 @@ use tokio::sync::OnceCell;
 
 use self::{
     errors::InTask as _, files::TaskFiles, owner::DirectoryOwner, plans::SavedPlans,
-    relocation::Relocation, turn::Turn,
+    relocation::Relocation, workdir_lock::WorkdirLock,
 };
 use crate::{
     ApplyOptions, Error, GeneratedFile, Handler, Invocation, PlanOptions, Product, Result,
@@ -125,14 +125,14 @@ impl TerraformDriver {
         self.owner
             .get_or_try_init(|| DirectoryOwner::claim(&self.directory, name, limit, &context.stop))
             .await?;
-        let turn = Turn::wait(&self.directory, name, limit, &context.stop).await?;
+        let lock = WorkdirLock::wait(&self.directory, name, limit, &context.stop).await?;
         let run = Invocation {
             directory: self.directory.clone(),
             environment: self.settings.environment(root),
             backend_config: None,
             masked: self.settings.backend().secret_texts(),
             stop: context.stop.clone(),
-            input: Some(turn.file()),
+            input: Some(lock.file()),
             progress: Arc::clone(&context.progress),
         };
         self.give_back_own_lock(&run, context).await;

@@ -13,7 +13,8 @@ use tokio::task::AbortHandle;
 #[cfg(feature = "panos")]
 use crate::PanosCommit;
 use crate::{
-    CliOptions, Error, Handler, Patient, Settings, Terraform, TerraformCli, TerraformDriver, Tool,
+    CliOptions, Error, Handler, RetryOnLock, Settings, Terraform, TerraformCli, TerraformDriver,
+    Tool,
     cli::check_supported,
     dynamic::ValueSource,
     files_kind::{LABEL, REFUSED},
@@ -117,7 +118,7 @@ impl DriverKind for TerraformKind {
         }
         #[cfg(feature = "panos")]
         let panos = PanosCommit::new(options.environment.clone());
-        let terraform = Patient::new(TerraformCli::new(options), settings.lock_timeout());
+        let terraform = RetryOnLock::new(TerraformCli::new(options), settings.lock_timeout());
         let factory = TerraformFactory::new(settings, Arc::new(terraform));
         #[cfg(feature = "panos")]
         let factory = factory.with_handler(Arc::new(panos));

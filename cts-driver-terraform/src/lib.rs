@@ -118,7 +118,7 @@ pub use root_module::{GeneratedFile, REQUIRED_VERSION, RootModule, RootModuleBui
 pub use settings::Settings;
 #[cfg(feature = "cli")]
 pub use terraform::{
-    ApplyOptions, Invocation, Patient, PlanOptions, ShownPlan, StateLock, Step, Terraform, Tool,
-    ToolDiagnostic, Validation,
+    ApplyOptions, Invocation, PlanOptions, RetryOnLock, ShownPlan, StateLock, Step, Terraform,
+    Tool, ToolDiagnostic, Validation,
 };
 pub use version::{Product, Version, VersionConstraint};

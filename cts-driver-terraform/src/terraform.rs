@@ -3,7 +3,7 @@
 mod changes;
 mod diagnostic;
 mod invocation;
-mod patient;
+mod retry_on_lock;
 mod state_lock;
 
 use std::{
@@ -20,7 +20,7 @@ pub(crate) use self::changes::{PlanJson, planned};
 pub use self::{
     diagnostic::ToolDiagnostic,
     invocation::{Invocation, Step},
-    patient::Patient,
+    retry_on_lock::RetryOnLock,
     state_lock::StateLock,
 };
 use crate::{Product, Result, Version};

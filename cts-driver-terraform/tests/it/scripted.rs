@@ -3,7 +3,7 @@
 use std::{path::Path, sync::Arc, time::Duration};
 
 use cts_driver_terraform::{
-    ApplyOptions, Invocation, Patient, PlanOptions, Settings, Step, Terraform as _,
+    ApplyOptions, Invocation, PlanOptions, RetryOnLock, Settings, Step, Terraform as _,
     TerraformDriver, ToolDiagnostic, testing::ScriptedTerraform,
 };
 use cts_tasks::{
@@ -157,7 +157,7 @@ async fn a_locked_state_is_waited_for() {
     for _ in 0..40 {
         terraform.fail(Step::Apply, locked());
     }
-    let patient = Patient::new(Arc::clone(&terraform), Duration::from_mins(1));
+    let patient = RetryOnLock::new(Arc::clone(&terraform), Duration::from_mins(1));
     patient.apply(&ApplyOptions::default(), &run(Stop::new())).await.unwrap();
     assert_eq!(terraform.calls().len(), 41);
 }
@@ -168,7 +168,7 @@ async fn the_wait_for_a_lock_has_a_limit_and_ends_at_a_stop() {
     for _ in 0..100 {
         terraform.fail(Step::Apply, locked());
     }
-    let patient = Patient::new(Arc::clone(&terraform), Duration::from_secs(10));
+    let patient = RetryOnLock::new(Arc::clone(&terraform), Duration::from_secs(10));
     let error = patient.apply(&ApplyOptions::default(), &run(Stop::new())).await.unwrap_err();
     assert_eq!(error.lock_holder().unwrap(), "ID: 1, Who: root@elsewhere");
     assert_eq!(terraform.calls().len(), 11);

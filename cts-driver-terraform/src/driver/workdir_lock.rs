@@ -27,9 +27,9 @@ const LOOK: Duration = Duration::from_millis(100);
 /// has a copy of the lock too, from its fork to its exec: a turn may be over
 /// for an instant before the next one can begin.
 #[derive(Debug, Clone)]
-pub(super) struct Turn(Arc<File>);
+pub(super) struct WorkdirLock(Arc<File>);
 
-impl Turn {
+impl WorkdirLock {
     /// Waits for the directory, at most for `limit`.
     ///
     /// Whoever gets it leaves his name in the file, for those who wait.
@@ -112,7 +112,7 @@ mod tests {
 
     use cts_tasks::{Stop, StopReason};
 
-    use super::Turn;
+    use super::WorkdirLock;
     use crate::Error;
 
     fn task() -> cts_tasks::TaskName {
@@ -123,44 +123,48 @@ mod tests {
     async fn a_directory_belongs_to_one_at_a_time() {
         let directory = tempfile::tempdir().unwrap();
         let stop = Stop::new();
-        let turn = Turn::wait(directory.path(), &task(), Duration::ZERO, &stop).await.unwrap();
+        let lock =
+            WorkdirLock::wait(directory.path(), &task(), Duration::ZERO, &stop).await.unwrap();
         let refused =
-            Turn::wait(directory.path(), &task(), Duration::ZERO, &stop).await.unwrap_err();
+            WorkdirLock::wait(directory.path(), &task(), Duration::ZERO, &stop).await.unwrap_err();
         assert!(matches!(refused, Error::Occupied { .. }), "{refused:?}");
         assert!(refused.is_retryable());
         let holder = format!("task web, process {} on ", std::process::id());
         assert!(refused.to_string().contains(&holder), "{refused}");
-        drop(turn);
+        drop(lock);
         // Whatever another test is starting just now shares our open files
         // until its program runs, and the lock with them.
-        Turn::wait(directory.path(), &task(), Duration::from_secs(10), &stop).await.unwrap();
+        WorkdirLock::wait(directory.path(), &task(), Duration::from_secs(10), &stop).await.unwrap();
     }
 
     #[tokio::test]
     async fn a_command_keeps_the_directory_when_its_starter_let_go() {
         let directory = tempfile::tempdir().unwrap();
         let stop = Stop::new();
-        let turn = Turn::wait(directory.path(), &task(), Duration::ZERO, &stop).await.unwrap();
+        let lock =
+            WorkdirLock::wait(directory.path(), &task(), Duration::ZERO, &stop).await.unwrap();
         let mut command = tokio::process::Command::new("sleep")
             .arg("1000")
-            .stdin(Stdio::from(turn.file().try_clone().unwrap()))
+            .stdin(Stdio::from(lock.file().try_clone().unwrap()))
             .kill_on_drop(true)
             .spawn()
             .unwrap();
-        drop(turn);
-        let refused = Turn::wait(directory.path(), &task(), Duration::ZERO, &stop).await;
+        drop(lock);
+        let refused = WorkdirLock::wait(directory.path(), &task(), Duration::ZERO, &stop).await;
         assert!(matches!(refused, Err(Error::Occupied { .. })));
         command.kill().await.unwrap();
-        Turn::wait(directory.path(), &task(), Duration::from_secs(10), &stop).await.unwrap();
+        WorkdirLock::wait(directory.path(), &task(), Duration::from_secs(10), &stop).await.unwrap();
     }
 
     #[tokio::test]
     async fn a_stop_ends_the_wait() {
         let directory = tempfile::tempdir().unwrap();
         let stop = Stop::new();
-        let _turn = Turn::wait(directory.path(), &task(), Duration::ZERO, &stop).await.unwrap();
+        let _lock =
+            WorkdirLock::wait(directory.path(), &task(), Duration::ZERO, &stop).await.unwrap();
         stop.stop(StopReason::Shutdown);
-        let stopped = Turn::wait(directory.path(), &task(), Duration::from_mins(1), &stop).await;
+        let stopped =
+            WorkdirLock::wait(directory.path(), &task(), Duration::from_mins(1), &stop).await;
         assert!(matches!(stopped, Err(Error::Interrupted { .. })));
     }
 }

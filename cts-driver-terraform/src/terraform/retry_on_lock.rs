@@ -27,12 +27,12 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// state, without waiting, in every command (Terraform 1.11.4 and `OpenTofu`
 /// 1.6.2, observed).
 #[derive(Debug, Clone)]
-pub struct Patient<T> {
+pub struct RetryOnLock<T> {
     inner: T,
     limit: Duration,
 }
 
-impl<T: Terraform> Patient<T> {
+impl<T: Terraform> RetryOnLock<T> {
     /// Waits at most `limit` in each call.
     pub fn new(inner: T, limit: Duration) -> Self {
         Self { inner, limit }
@@ -74,7 +74,7 @@ macro_rules! patiently {
     }};
 }
 
-impl<T: Terraform> Patient<T> {
+impl<T: Terraform> RetryOnLock<T> {
     async fn apply_patiently(&self, options: &ApplyOptions, run: &Invocation) -> Result<Changes> {
         patiently!(self, run, self.inner.apply(options, run))
     }
@@ -82,7 +82,7 @@ impl<T: Terraform> Patient<T> {
 
 #[async_trait]
 #[deny(clippy::missing_trait_methods)]
-impl<T: Terraform> Terraform for Patient<T> {
+impl<T: Terraform> Terraform for RetryOnLock<T> {
     async fn version(&self) -> Result<Tool> {
         self.inner.version().await
     }
