@@ -164,8 +164,8 @@ impl RootModule {
     ///
     /// # Errors
     ///
-    /// Those of [`RootModule::check`], before anything is written; those of
-    /// [`RootModule::tfvars`]; and [`crate::Error::File`] with the file that cannot be written.
+    /// [`crate::Error::Invalid`] as [`RootModule::check`] gives it, before anything is written, or
+    /// as [`RootModule::tfvars`] does; [`crate::Error::File`] with the file that cannot be written.
     #[cfg(unix)]
     pub fn write(&self, directory: impl AsRef<Path>, inputs: &TaskInputs) -> Result<()> {
         self.check()?;

@@ -79,7 +79,7 @@ pub enum ApiError {
     Data {
         /// The resource.
         id: Box<Id>,
-        /// What is wrong with it.
+        /// The fault in its data.
         source: DataError,
     },
 }

@@ -147,7 +147,7 @@ impl Suite {
         parts
     }
 
-    /// One version of the program, another one from test to test: for suites of many tests,
+    /// Returns one version of the program, another one from test to test: for suites of many tests,
     /// which so run on every version in the time of one. The name of the test decides, so that a
     /// test has the same version each time; it is taken from the thread.
     ///

@@ -57,7 +57,7 @@ enum Change<K, V> {
     One(K, Arc<V>),
 }
 
-/// What fills a store; it ends with the last handle.
+/// The task that fills a store; it ends with the last handle.
 struct Source {
     _filler: AbortOnDropHandle<()>,
     /// Asks the watches: one that recovers without a change has no item that would tell.

@@ -66,7 +66,7 @@ pub(crate) enum LogFormat {
     ///
     /// Values of several lines follow below, each line after a `|`.
     Hclog,
-    /// One JSON object a line, with the keys that upstream's logging library uses:
+    /// A JSON object a line, with the keys that upstream's logging library uses:
     /// `@timestamp`, `@level`, `@module`, `@message`, and the fields.
     Json,
 }

@@ -281,7 +281,7 @@ impl RaftBackend {
         client::members_at(&Channels::new(tls), address).await
     }
 
-    /// How the node at `address` is, of a cluster that this process is no part of.
+    /// Asks the node at `address` for its status, of a cluster that this process is no part of.
     ///
     /// # Errors
     ///

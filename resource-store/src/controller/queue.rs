@@ -11,7 +11,7 @@ use tokio::{sync::Notify, time::Instant};
 
 use super::backoff::exponential;
 
-/// One of so many items is taken from those of low priority first.
+/// The share of low priority: an item in so many.
 const LOW_EVERY: u64 = 8;
 
 /// Something to be worked at.
@@ -77,7 +77,7 @@ struct State<T> {
     /// priority stays among the others, too, where `take` skips it.
     normal: VecDeque<String>,
     low: VecDeque<String>,
-    /// What is ready, or was added while it is worked at.
+    /// The items that are ready, or were added while they are worked at.
     dirty: HashMap<String, (Priority, T)>,
     processing: HashSet<String>,
     /// The subjects of what is worked at.
@@ -87,7 +87,7 @@ struct State<T> {
     due: HashMap<String, (Instant, u64)>,
     failures: HashMap<String, u32>,
     counter: u64,
-    /// How many items were given, for the share of low priority.
+    /// The number of items that were given, for the share of low priority.
     taken: u64,
     shut_down: bool,
 }

@@ -312,7 +312,7 @@ fn add_request(controller: &Controller, requests: &WorkQueue<Request>, request: 
     }
 }
 
-/// One worker that reconciles.
+/// Reconciles what the queue gives, as one worker.
 async fn reconcile_all(
     controller: &Controller,
     runtime: &Runtime,

@@ -17,10 +17,10 @@ use serde_json::{Value, json};
 
 use super::raft::{TlsOptions, node_id, peer_address};
 
-/// How long another node may take to answer, or the leadership to move.
+/// The longest that another node may take to answer, or the leadership to move.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What to do with a cluster.
+/// The commands on a cluster.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ClusterCommand {
     /// Lists the nodes, and asks each whether it is there
@@ -278,7 +278,7 @@ async fn backup(options: &BackupOptions) -> Result<String, BoxError> {
     ))
 }
 
-/// What would be kept and what may be lost.
+/// Shows what would be kept and what may be lost.
 fn consequences(remains: &Remains) -> String {
     let Remains { node, cluster, term, last, committed, resources, members, .. } = remains;
     let mut text = format!(

@@ -50,7 +50,7 @@ pub(super) enum Request {
     Delete(Box<Id>, String, Reply<()>),
 }
 
-/// One step of a restore, in the order in which they are carried out.
+/// A step of a restore, in the order in which they are carried out.
 pub(super) enum Step {
     /// Throw away what was staged.
     Clear,

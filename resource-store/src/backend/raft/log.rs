@@ -288,7 +288,7 @@ impl Log {
         self.shared.thread.disk_full.subscribe()
     }
 
-    /// How long the disk takes.
+    /// The times that the disk takes.
     pub(crate) fn sync_times(&self) -> Summary {
         self.shared.thread.sync_times.summary()
     }

@@ -80,7 +80,7 @@ pub(crate) struct Node {
     pub(crate) pending: Pending,
     /// Connections for forwarded calls, which close with each change of leader.
     pub(crate) forwarding: Channels,
-    /// What is shown to those who connect; none without TLS.
+    /// The certificate for those who connect; none without TLS.
     pub(crate) certificates: Option<Certificates>,
     pub(crate) leadership: Leadership,
     /// Set while another node is to lead: changes wait.

@@ -183,7 +183,7 @@ impl StateMachine {
         blocking(move || shared.file.ready()).await
     }
 
-    /// How large the newest snapshot on the disk is, in bytes.
+    /// Returns the size of the newest snapshot on the disk, in bytes.
     pub(crate) fn snapshot_bytes(&self) -> u64 {
         self.shared.since.snapshot_bytes.load(Ordering::Relaxed)
     }

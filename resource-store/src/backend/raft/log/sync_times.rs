@@ -17,7 +17,7 @@ pub(crate) struct SyncTimes {
     longest: AtomicU64,
 }
 
-/// What was counted since the log was opened.
+/// The counts since the log was opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Summary {
     pub(crate) count: u64,

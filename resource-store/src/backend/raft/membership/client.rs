@@ -191,7 +191,7 @@ pub(crate) async fn members_at(channels: &Channels, address: &str) -> Result<Vec
     Ok(join_all(members.into_iter().map(member)).await)
 }
 
-/// How the node at an address is.
+/// Asks the node at an address for its status.
 pub(crate) async fn status_at(channels: &Channels, address: &str) -> Result<NodeStatus> {
     let silent = |reason: String| inconsistent(format!("{address} does not answer: {reason}"));
     let channel = channels.to(address).map_err(|e| silent(error_chain(&e)))?;

@@ -4,21 +4,21 @@ use std::time::Duration;
 
 use crate::pb::generated::resource_store::peer::v1 as peer;
 
-/// How a node of a cluster is.
+/// The status of a node of a cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NodeStatus {
     /// The cluster.
     pub cluster: u64,
-    /// Which node.
+    /// The node.
     pub id: u64,
     /// The address for other nodes.
     pub address: String,
-    /// Whether it votes.
+    /// `true` if it votes.
     pub voter: bool,
     /// The leader, as it knows it.
     pub leader: Option<u64>,
-    /// Whether a majority follows it, if it leads, or else whether it has a leader.
+    /// `true` if it leads and a majority follows it, or if it has a leader.
     pub quorum: bool,
     /// The term of its vote.
     pub term: u64,
@@ -32,23 +32,23 @@ pub struct NodeStatus {
     pub snapshot: u64,
     /// The size of that snapshot, in bytes.
     pub snapshot_bytes: u64,
-    /// How long its disk takes to write and sync the log, since it was started.
+    /// The times that its disk took to write and sync the log, since it was started.
     pub disk: DiskLatency,
     /// The other nodes, if it leads.
     pub followers: Vec<Follower>,
-    /// What an operator should look at.
+    /// The alarms that an operator should look at.
     pub alarms: Vec<Alarm>,
     /// The version of this crate that it runs.
     pub version: String,
-    /// How many resources it holds.
+    /// The number of resources that it holds.
     pub resources: u64,
 }
 
-/// How long a disk takes to write and sync the log.
+/// The times that a disk takes to write and sync the log.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DiskLatency {
-    /// How many times it did.
+    /// The number of syncs.
     pub syncs: u64,
     /// The mean.
     pub mean: Duration,
@@ -58,17 +58,17 @@ pub struct DiskLatency {
     pub max: Duration,
 }
 
-/// How far a node is, as the leader knows it.
+/// The progress of a node, as the leader knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Follower {
-    /// Which node.
+    /// The node.
     pub id: u64,
     /// The index of the last entry that is known to be in its log.
     pub matched: u64,
     /// By how many entries it is behind the leader's log.
     pub lag: u64,
-    /// Whether the leader cannot reach it.
+    /// `true` if the leader cannot reach it.
     pub lost: bool,
 }
 
@@ -81,7 +81,7 @@ pub struct Alarm {
     /// `NOQUORUM`: no leader that a majority follows. `BEHIND`: it applies entries late. `FAILED`:
     /// the node cannot go on.
     pub name: String,
-    /// What it means and what to do.
+    /// The meaning, and what to do.
     pub text: String,
 }
 

@@ -35,14 +35,14 @@ use crate::{
 const HANDSHAKE: Duration = Duration::from_secs(5);
 /// Number of handshakes at a time; more have to wait.
 const HANDSHAKES: usize = 64;
-/// How long to wait before the next connection is taken after one that failed, which happens
+/// The wait before the next connection is taken after one that failed, which happens
 /// when there is no descriptor left.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
 
 /// The certificates that a connection has shown, that of the caller first; none without TLS.
 pub(crate) type Shown = Option<Arc<Vec<CertificateDer<'static>>>>;
 
-/// What a node shows to those who connect to it. A clone is the same.
+/// The certificate that a node shows to those who connect to it. A clone is the same.
 #[derive(Debug, Clone)]
 pub(crate) struct Certificates {
     current: Arc<ArcSwap<rustls::ServerConfig>>,

@@ -48,7 +48,7 @@ pub(crate) enum Caller {
     Joiner,
 }
 
-/// Which name the certificate of a caller has to have.
+/// The name that the certificate of a caller has to have.
 #[derive(Debug, Clone)]
 pub(crate) enum Names {
     /// None: there is no TLS.

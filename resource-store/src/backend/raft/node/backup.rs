@@ -44,7 +44,7 @@ use crate::{
 pub struct Backup {
     /// The index of the last entry that is in it.
     pub index: u64,
-    /// How many resources are in it.
+    /// The number of resources in it.
     pub resources: u64,
     /// The size of the file, in bytes.
     pub bytes: u64,
@@ -54,21 +54,21 @@ pub struct Backup {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Founded {
-    /// Its id, which no other cluster has.
+    /// The id of the cluster, which no other one has.
     pub cluster: u64,
-    /// Its only node.
+    /// The only node.
     pub node: u64,
-    /// How many resources it has.
+    /// The number of resources.
     pub resources: usize,
 }
 
-/// What a node is left with whose cluster has no majority any more.
+/// The data of a node whose cluster has no majority any more.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Remains {
-    /// Which node it was.
+    /// The node that it was.
     pub node: u64,
-    /// Its cluster.
+    /// The cluster that it was in.
     pub cluster: u64,
     /// The term of the last entry of its log.
     pub term: u64,
@@ -78,7 +78,7 @@ pub struct Remains {
     pub committed: u64,
     /// The nodes of its cluster, as it knows them.
     pub members: Vec<Member>,
-    /// How many resources it has.
+    /// The number of resources.
     pub resources: usize,
     pub(crate) contents: Arc<Contents>,
 }

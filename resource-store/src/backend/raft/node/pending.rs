@@ -26,7 +26,7 @@ impl Pending {
         Self { bytes: Arc::default(), most }
     }
 
-    /// How many bytes of changes are under way.
+    /// Returns the bytes of the changes under way.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Acquire)
     }

@@ -53,7 +53,7 @@ impl Node {
         status
     }
 
-    /// What an operator should look at. Each goes by itself once its cause is gone.
+    /// The alarms that an operator should look at. Each goes by itself once its cause is gone.
     async fn alarms(&self, status: &peer::StatusResponse) -> Vec<peer::Alarm> {
         let mut found = Vec::new();
         let mut raise = |name: &str, text: String| {

@@ -27,15 +27,15 @@ use crate::{
     pb::generated::resource_store::peer::v1 as peer,
 };
 
-/// How many entries the next leader may lack before changes have to wait.
+/// The entries that the next leader may lack before changes have to wait.
 const NEARLY_THERE: u64 = 1000;
-/// How long changes may wait for it to get these.
+/// The longest that changes may wait for it to get these.
 const LAST_ENTRIES: Duration = Duration::from_secs(1);
-/// How often the changes under way are looked at.
+/// The interval between two looks at the changes under way.
 const LOOK: Duration = Duration::from_millis(1);
-/// How many times it stands for election.
+/// The number of times that it stands for election.
 const ATTEMPTS: u32 = 5;
-/// How long messages may be under way that are sent before the leader falls silent.
+/// The longest that messages may be under way that are sent before the leader falls silent.
 const UNDER_WAY: Duration = Duration::from_millis(20);
 
 /// A mark that is taken back, however a handover ends.
