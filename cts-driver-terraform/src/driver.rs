@@ -553,8 +553,12 @@ impl Driver for TerraformDriver {
         } else {
             self.plans().remove(&out).await?;
         }
-        let changes = if drift { shown.drift } else { shown.changes };
-        Ok(Plan::new(id, changes, shown.text))
+        if drift {
+            return Ok(Plan::new(id, shown.drift, shown.text));
+        }
+        let mut plan = Plan::new(id, shown.changes, shown.text);
+        plan.resources = shown.resources;
+        Ok(plan)
     }
 
     async fn apply(&self, request: ApplyRequest<'_>, context: &RunContext) -> TaskResult<Outcome> {

@@ -83,6 +83,8 @@ mod install;
 #[cfg(feature = "cli")]
 mod kind;
 pub mod language;
+#[cfg(feature = "settings")]
+mod plan_values;
 mod provider;
 #[cfg(unix)]
 mod replace;
@@ -113,6 +115,8 @@ pub use install::ReleaseKeys;
 pub use install::{Installer, ReleaseMirror, TerraformSource};
 #[cfg(feature = "cli")]
 pub use kind::{TerraformFactory, TerraformKind};
+#[cfg(feature = "settings")]
+pub use plan_values::planned_resources;
 pub use root_module::{GeneratedFile, REQUIRED_VERSION, RootModule, RootModuleBuilder};
 #[cfg(feature = "settings")]
 pub use settings::Settings;

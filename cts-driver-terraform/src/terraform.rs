@@ -14,7 +14,7 @@ use std::{
 };
 
 use async_trait::async_trait;
-use cts_tasks::Changes;
+use cts_tasks::{Changes, PlannedResources};
 
 pub(crate) use self::changes::{PlanJson, planned};
 pub use self::{
@@ -280,6 +280,9 @@ pub struct ShownPlan {
     pub canonical: String,
     /// For people; secrets are masked.
     pub text: String,
+    /// Resources that would change, with sensitive values masked; `None` where the tool cannot
+    /// tell.
+    pub resources: Option<PlannedResources>,
 }
 
 impl Debug for ShownPlan {

@@ -300,6 +300,12 @@ impl TfcDriver {
             if !listed.is_empty() || kind == Kind::Drift {
                 plan.changes = listed;
             }
+            if list == List::Planned {
+                // The platform masks what Terraform marks; of the values that it was given this
+                // process knows some more.
+                let resources = cts_driver_terraform::planned_resources(&json);
+                plan.resources = Some(resources.hiding(|text| self.mask.hide(text)));
+            }
         }
         // Such a run is over with its plan. The id is a digest, so that equal plans have equal ids.
         if kind != Kind::Plan {

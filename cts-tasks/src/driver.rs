@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use sha2::{Digest as _, Sha256};
 
 use crate::{
-    ConfigValue, ConsulConfig, Diagnostic, Finding, Permit, ProviderBlock, Result, Stop, Task,
-    TaskInputs, Waiting,
+    ConfigValue, ConsulConfig, Diagnostic, Finding, Permit, PlannedResources, ProviderBlock,
+    Result, Stop, Task, TaskInputs, Waiting,
     config::{TaskBlock, VaultConfig},
     permit::Single,
 };
@@ -612,6 +612,9 @@ pub struct Plan {
     pub id: PlanId,
     /// Counts and addresses of the changes.
     pub changes: Changes,
+    /// Resources that would change, with their values; `None` where the driver has no such list.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resources: Option<PlannedResources>,
     /// For people, as the tool prints it.
     pub text: String,
     /// URL of the plan, for a person.
@@ -626,7 +629,22 @@ pub struct Plan {
 impl Plan {
     /// A plan that lives in this process alone.
     pub fn new(id: PlanId, changes: Changes, text: impl Into<String>) -> Self {
-        Self { id, changes, text: text.into(), url: None, portable: false, waiting: None }
+        Self {
+            id,
+            changes,
+            resources: None,
+            text: text.into(),
+            url: None,
+            portable: false,
+            waiting: None,
+        }
+    }
+
+    /// Replaces the list of resources that would change.
+    #[must_use]
+    pub fn with_resources(mut self, resources: PlannedResources) -> Self {
+        self.resources = Some(resources);
+        self
     }
 }
 

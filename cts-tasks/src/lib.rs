@@ -73,6 +73,8 @@ mod objection;
 #[cfg(feature = "engine")]
 mod permit;
 mod place;
+#[cfg(feature = "engine")]
+mod planned;
 #[cfg(feature = "program")]
 pub mod program;
 mod provider;
@@ -133,6 +135,8 @@ pub use objection::{Objection, Waiting};
 #[cfg(feature = "engine")]
 pub use permit::{Cluster, Member, Permit, Role, Single};
 pub use place::{Place, Source};
+#[cfg(feature = "engine")]
+pub use planned::{PlannedResources, ResourceChange, SensitiveMarks};
 pub use provider::ProviderBlock;
 #[cfg(feature = "engine")]
 pub use stop::{Stop, StopReason};

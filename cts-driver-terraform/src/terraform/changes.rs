@@ -7,6 +7,7 @@ use serde::Deserialize;
 use serde_json::Value as Json;
 
 use super::ShownPlan;
+use crate::plan_values::{planned_action, planned_address, planned_resource};
 
 /// The part of `show -json PLANFILE` that tells changes.
 ///
@@ -33,22 +34,17 @@ struct ResourceChange {
 
 impl ResourceChange {
     fn action(&self) -> Option<Action> {
-        match actions(&self.change).as_slice() {
-            ["create"] => Some(Action::Create),
-            ["update"] => Some(Action::Update),
-            ["delete"] => Some(Action::Delete),
-            ["delete", "create"] | ["create", "delete"] => Some(Action::Replace),
-            _ => None,
-        }
+        planned_action(&self.change)
+    }
+
+    /// The change as data, with sensitive values masked.
+    fn shown(&self, format: &str) -> Option<cts_tasks::ResourceChange> {
+        planned_resource(format, &self.address, self.deposed.as_deref(), &self.change)
     }
 
     fn record(&self, changes: &mut Changes) {
         if let Some(action) = self.action() {
-            let address = match &self.deposed {
-                Some(key) => format!("{} (deposed {key})", self.address),
-                None => self.address.clone(),
-            };
-            changes.record(address, action);
+            changes.record(planned_address(&self.address, self.deposed.as_deref()), action);
         }
     }
 }
@@ -79,7 +75,9 @@ pub(crate) fn planned(plan: &PlanJson, text: String) -> ShownPlan {
     let drifted: BTreeMap<_, _> =
         plan.resource_drift.iter().map(|resource| (&resource.address, &resource.change)).collect();
     let canonical = serde_json::json!([resources, outputs, drifted]).to_string();
-    ShownPlan { changes, drift, canonical, text }
+    let resources = plan.resource_changes.iter();
+    let resources = resources.filter_map(|it| it.shown(&plan.format_version)).collect();
+    ShownPlan { changes, drift, canonical, text, resources: Some(resources) }
 }
 
 #[cfg(test)]

@@ -145,6 +145,7 @@ impl Terraform for ScriptedTerraform {
             drift: script.drift.clone(),
             canonical: format!("{:?} {:?}", script.changes, script.drift),
             text: "as scripted".to_owned(),
+            resources: None,
         })
     }
 

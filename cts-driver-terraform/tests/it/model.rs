@@ -174,6 +174,7 @@ impl Terraform for Model {
             drift: plan.drift,
             canonical: text,
             text: String::new(),
+            resources: None,
         })
     }
 

@@ -26,11 +26,13 @@ impl From<Inspection> for InspectedTask {
             None => Self {
                 plan: "Task is disabled, inspection was skipped.".to_owned(),
                 changes_present: false,
+                resources: None,
                 tfc_run_url: None,
             },
             Some(plan) => Self {
                 changes_present: !plan.changes.is_empty(),
                 plan: plan.text,
+                resources: plan.resources,
                 tfc_run_url: plan.url,
             },
         }

@@ -22,10 +22,15 @@ use crate::{
 impl From<Inspection> for InspectedUpdate {
     fn from(inspection: Inspection) -> Self {
         match inspection.plan {
-            None => Self { changes_present: false, plan: String::new(), url: None },
-            Some(plan) => {
-                Self { changes_present: !plan.changes.is_empty(), plan: plan.text, url: plan.url }
+            None => {
+                Self { changes_present: false, plan: String::new(), resources: None, url: None }
             }
+            Some(plan) => Self {
+                changes_present: !plan.changes.is_empty(),
+                plan: plan.text,
+                resources: plan.resources,
+                url: plan.url,
+            },
         }
     }
 }

@@ -16,13 +16,14 @@
 #![expect(clippy::expect_used, clippy::missing_panics_doc, reason = "a suite fails by panicking")]
 
 use chrono::{DateTime, Local, TimeDelta};
+use serde_json::json;
 use uuid::Uuid;
 
 use super::task;
 use crate::{
-    AppliedInputs, Change, Changes, Deletion, DriftCheck, Event, EventConfig, InputsDigest,
-    Objection, Plan, PlanId, ServiceInstance, State, Task, TaskInputs, TaskName, TaskStore,
-    Waiting, store::EVENTS_PER_TASK,
+    Action, AppliedInputs, Change, Changes, Deletion, DriftCheck, Event, EventConfig, InputsDigest,
+    Objection, Plan, PlanId, PlannedResources, ResourceChange, ServiceInstance, State, Task,
+    TaskInputs, TaskName, TaskStore, Waiting, store::EVENTS_PER_TASK,
 };
 
 /// An empty store loads as an empty state.
@@ -172,7 +173,10 @@ fn event(task: &Task, number: usize) -> Event {
 }
 
 fn plan() -> Plan {
-    let mut plan = Plan::new(PlanId::new("digest"), Changes::default(), "text");
+    let (before, after) = (json!({"port": 80}), json!({"port": 81, "names": ["a"]}));
+    let change = ResourceChange::new("lb.web", Action::Update, before, after, &[]);
+    let mut plan = Plan::new(PlanId::new("digest"), Changes::default(), "text")
+        .with_resources(PlannedResources::from_iter([change]));
     plan.waiting = Some(Waiting {
         objection: Objection::TooManyDestroyed { planned: 3, limit: 2 },
         inputs: digest(),

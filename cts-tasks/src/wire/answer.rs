@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::TaskDocument;
+use crate::PlannedResources;
 
 /// The request that creates a task, and the answer that shows one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -35,6 +36,10 @@ pub struct InspectedTask {
     pub plan: String,
     /// `true` if the run would change anything.
     pub changes_present: bool,
+    /// Resources that would change, with sensitive values masked; left out where the driver
+    /// has no such list. Upstream has no such field.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resources: Option<PlannedResources>,
     /// URL of the run in Terraform Cloud, for a person.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tfc_run_url: Option<String>,
@@ -62,6 +67,10 @@ pub struct InspectedUpdate {
     pub changes_present: bool,
     /// For people.
     pub plan: String,
+    /// Resources that would change, with sensitive values masked; left out where the driver
+    /// has no such list. Upstream has no such field.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resources: Option<PlannedResources>,
     /// URL of the plan, for a person.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,

@@ -3,7 +3,7 @@
 use chrono::{DateTime, Local};
 use serde::{Deserialize, Serialize};
 
-use crate::{Changes, PlanId};
+use crate::{Changes, PlanId, PlannedResources};
 
 /// `GET /v1/tasks/{name}/plan`
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,6 +19,10 @@ pub struct PlanDocument {
     pub id: PlanId,
     /// Changes that the plan would make.
     pub changes: Changes,
+    /// Resources that would change, with sensitive values masked; left out where the driver
+    /// has no such list.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resources: Option<PlannedResources>,
     /// For people; a long one is cut.
     pub text: String,
     /// URL of the plan, for a person.
@@ -39,6 +43,7 @@ impl PlanDocument {
         Some(Self {
             id: plan.id,
             changes: plan.changes,
+            resources: plan.resources,
             text: plan.text,
             url: plan.url,
             objection: waiting.objection.to_string(),

@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::{condition::condition, events::line, first_line, inputs, print_json};
 use crate::{
+    Action,
     client::{self, Client},
     program::{
         arguments::LookTaskFlags,
@@ -106,6 +107,32 @@ fn print(report: &Report, terminal: &mut Terminal<'_>) -> io::Result<()> {
         terminal.raw(&format!("Plan {} waits because {}.", plan.id, plan.objection))?;
         terminal.blank()?;
         terminal.raw(plan.text.trim_matches('\n'))?;
+        resources(plan, terminal)?;
+    }
+    Ok(())
+}
+
+/// Prints one line for each resource that the plan would change: the tool's own text may be long
+/// or cut, and another driver's may name none.
+fn resources(plan: &PlanDocument, terminal: &mut Terminal<'_>) -> io::Result<()> {
+    let Some(planned) = plan.resources.as_ref().filter(|it| !it.resources.is_empty()) else {
+        return Ok(());
+    };
+    terminal.blank()?;
+    terminal.raw("Resources that would change")?;
+    for resource in &planned.resources {
+        let action = match resource.action {
+            Action::Create => "create",
+            Action::Update => "update",
+            Action::Delete => "delete",
+            Action::Replace => "replace",
+        };
+        let differing = resource.differing().join(", ");
+        let line = format!("  {action:<8} {}  {differing}", resource.address);
+        terminal.raw(line.trim_end())?;
+    }
+    if planned.more > 0 {
+        terminal.raw(&format!("  and {} more", planned.more))?;
     }
     Ok(())
 }

@@ -1,8 +1,13 @@
 //! The made-up resources of one task, and its plans.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use crate::{Action, Changes, InputsDigest, Plan, PlanId, PlanPurpose, TaskInputs};
+use serde_json::{Value, json};
+
+use crate::{
+    Action, Changes, InputsDigest, Plan, PlanId, PlanPurpose, PlannedResources, ResourceChange,
+    TaskInputs,
+};
 
 /// The made-up resources of one task, and the plans that are kept for it.
 #[derive(Debug, Default)]
@@ -45,7 +50,13 @@ impl World {
             let kept = Kept { inputs: inputs.clone(), serial: self.serial };
             self.plans.insert(id.clone(), kept);
         }
-        Plan::new(id, changes, "recorded, not planned")
+        let plan = Plan::new(id, changes, "recorded, not planned");
+        match purpose {
+            PlanPurpose::Drift => plan,
+            PlanPurpose::Inspect | PlanPurpose::Apply => {
+                plan.with_resources(planned(&self.real, &resources(inputs)))
+            }
+        }
     }
 
     /// The inputs of a plan, which from then on is kept no more.
@@ -102,6 +113,25 @@ fn resources(inputs: &TaskInputs) -> Resources {
 }
 
 /// Returns the changes that lead from `before` to `after`.
+/// Lists what [`difference`] counts, with contents.
+fn planned(before: &Resources, after: &Resources) -> PlannedResources {
+    let addresses: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
+    let content = |side: &Resources, address: &String| {
+        side.get(address).map_or(Value::Null, |content| json!({ "content": content }))
+    };
+    let change = |address: &String| {
+        let action = match (before.get(address), after.get(address)) {
+            (None, _) => Action::Create,
+            (_, None) => Action::Delete,
+            (old, new) if old != new => Action::Update,
+            _ => return None,
+        };
+        let (before, after) = (content(before, address), content(after, address));
+        Some(ResourceChange::new(address, action, before, after, &[]))
+    };
+    addresses.into_iter().filter_map(change).collect()
+}
+
 fn difference(before: &Resources, after: &Resources) -> Changes {
     let mut changes = Changes::default();
     for (address, content) in after {
