@@ -116,7 +116,7 @@ pub use install::{Installer, ReleaseMirror, TerraformSource};
 #[cfg(feature = "cli")]
 pub use kind::{TerraformFactory, TerraformKind};
 #[cfg(feature = "settings")]
-pub use plan_values::planned_resources;
+pub use plan_values::{planned_action, planned_resources};
 pub use root_module::{GeneratedFile, REQUIRED_VERSION, RootModule, RootModuleBuilder};
 #[cfg(feature = "settings")]
 pub use settings::Settings;

@@ -53,8 +53,9 @@ pub(crate) fn planned_address(address: &str, deposed: Option<&str>) -> String {
     }
 }
 
-/// Returns the kind of a change; `None` if nothing is to be done, or if it is only read.
-pub(crate) fn planned_action(change: &Value) -> Option<Action> {
+/// Returns the kind of the `change` of a resource; `None` if nothing is to be done, or if it is
+/// only read.
+pub fn planned_action(change: &Value) -> Option<Action> {
     let actions = change.get("actions")?.as_array()?;
     match actions.iter().filter_map(Value::as_str).collect::<Vec<_>>().as_slice() {
         ["create"] => Some(Action::Create),

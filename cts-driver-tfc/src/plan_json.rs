@@ -1,6 +1,7 @@
 //! The counts and addresses of a plan that Terraform describes in JSON.
 
-use cts_tasks::{Action, Changes};
+use cts_driver_terraform::planned_action;
+use cts_tasks::Changes;
 use serde_json::Value;
 
 /// Returns the changes in one list of a plan.
@@ -15,7 +16,8 @@ pub(crate) fn changes(plan: &Value, list: List) -> Changes {
     for resource in plan.get(name).and_then(Value::as_array).into_iter().flatten() {
         let address = resource.get("address").and_then(Value::as_str);
         // An entry of another form is left out, which a newer Terraform may write.
-        if let (Some(address), Some(action)) = (address, action(resource)) {
+        let action = resource.get("change").and_then(planned_action);
+        if let (Some(address), Some(action)) = (address, action) {
             changes.record(address, action);
         }
     }
@@ -29,18 +31,6 @@ pub(crate) enum List {
     Planned,
     /// Changes that happened outside of Terraform.
     Drift,
-}
-
-fn action(resource: &Value) -> Option<Action> {
-    let actions = resource.get("change")?.get("actions")?.as_array()?;
-    match actions.iter().filter_map(Value::as_str).collect::<Vec<_>>().as_slice() {
-        ["create"] => Some(Action::Create),
-        ["update"] => Some(Action::Update),
-        ["delete"] => Some(Action::Delete),
-        // In the order of `create_before_destroy` or not.
-        ["delete", "create"] | ["create", "delete"] => Some(Action::Replace),
-        _ => None,
-    }
 }
 
 #[cfg(test)]

@@ -30,31 +30,38 @@ impl PlannedResources {
     pub const MAX_BYTES: usize = 128 * 1024;
 
     /// Adds a resource if there is room, and else counts it.
-    pub fn add(&mut self, mut resource: ResourceChange) {
+    pub fn add(&mut self, resource: ResourceChange) {
+        let used = self.resources.iter().map(ResourceChange::bytes).sum();
+        self.add_to(used, resource);
+    }
+
+    /// Adds a resource to those that use so many bytes; returns how many they use then.
+    fn add_to(&mut self, used: usize, mut resource: ResourceChange) -> usize {
         if self.resources.len() >= Self::MAX_RESOURCES {
             self.more += 1;
-            return;
+            return used;
         }
-        let used: usize = self.resources.iter().map(ResourceChange::bytes).sum();
         if used + resource.bytes() > Self::MAX_BYTES {
             resource.leave_out_values();
         }
+        let used = used + resource.bytes();
         self.resources.push(resource);
+        used
     }
 
     /// Masks texts of every resource besides, as [`ResourceChange::hiding`] does.
     #[must_use]
     pub fn hiding(self, hide: impl Fn(&str) -> String) -> Self {
-        let mut hidden = Self { resources: Vec::new(), more: self.more };
-        self.resources.into_iter().for_each(|resource| hidden.add(resource.hiding(&hide)));
-        hidden
+        let hidden: Self =
+            self.resources.into_iter().map(|resource| resource.hiding(&hide)).collect();
+        Self { more: self.more + hidden.more, ..hidden }
     }
 }
 
 impl FromIterator<ResourceChange> for PlannedResources {
     fn from_iter<I: IntoIterator<Item = ResourceChange>>(resources: I) -> Self {
         let mut planned = Self::default();
-        resources.into_iter().for_each(|resource| planned.add(resource));
+        resources.into_iter().fold(0, |used, resource| planned.add_to(used, resource));
         planned
     }
 }
@@ -232,6 +239,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::{Changes, Plan, PlanId};
 
     fn update(before: Value, after: Value, marks: &Value) -> ResourceChange {
         ResourceChange::new("a.b", Action::Update, before, after, &[SensitiveMarks(marks)])
@@ -284,6 +292,18 @@ mod tests {
         assert_eq!(whole.count(), 16);
         let bytes: usize = planned.resources.iter().map(ResourceChange::bytes).sum();
         assert!(bytes <= PlannedResources::MAX_BYTES + 100 * "nullnull".len());
+    }
+
+    /// Stores keep whole plans, also those of a version that had no list.
+    #[test]
+    fn a_stored_plan_without_a_list_is_read() {
+        let plan = Plan::new(PlanId::new("digest"), Changes::default(), "text");
+        let mut stored = serde_json::to_value(&plan).unwrap();
+        assert!(stored.get("resources").is_none(), "{stored}");
+        assert_eq!(serde_json::from_value::<Plan>(stored.clone()).unwrap(), plan);
+        stored["resources"] = json!({"resources": [{"address": "a.b", "action": "create"}]});
+        let read = serde_json::from_value::<Plan>(stored).unwrap().resources.unwrap();
+        assert_eq!((read.resources[0].address.as_str(), read.more), ("a.b", 0));
     }
 
     #[test]

@@ -8,10 +8,10 @@ use consul_watch::{
     types::HealthStatus,
 };
 use cts_tasks::{
-    Engine, EngineOptions, Error, Event, MemoryStore, Plan, PlanId, Stop, StopReason, Task,
+    Action, Engine, EngineOptions, Error, Event, MemoryStore, Plan, PlanId, Stop, StopReason, Task,
     TaskName, TaskStore,
 };
-use serde_json::json;
+use serde_json::{Value as Json, json};
 use tokio::task::JoinHandle;
 
 use crate::{
@@ -162,7 +162,14 @@ async fn a_change_that_destroys_a_hundred_of_a_hundred_waits_and_is_applied_when
         // The plan is still there after a restart.
         running.end().await;
         let running = scene.run(Vec::new()).await;
-        assert_eq!(running.waiting(None).await.id, plan.id);
+        let kept = running.waiting(None).await;
+        assert_eq!(kept.id, plan.id);
+        let planned = kept.resources.unwrap();
+        assert_eq!(planned.resources.len(), 100, "with what it would destroy");
+        let first = &planned.resources[0];
+        assert_eq!((first.action, &first.after), (Action::Delete, &Json::Null));
+        assert!(first.before.is_object(), "{}", first.before);
+        assert_eq!(Some(planned), plan.resources);
         running.approve_after_start(&plan.id).await;
         assert_eq!(scene.site.rules(), Vec::<String>::new());
         assert_eq!(saved(&scene.site), 0);

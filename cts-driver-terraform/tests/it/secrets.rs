@@ -7,7 +7,7 @@ use std::sync::{
 
 use consul_watch::testing::{Log, real::Consul};
 use cts_tasks::{ApplyRequest, PlanPurpose};
-use serde_json::json;
+use serde_json::{Value as Json, json};
 
 use crate::{
     fixtures::provider,
@@ -168,21 +168,28 @@ async fn sensitive_values_of_a_plan_are_not_logged_and_its_text_is() {
         std::fs::create_dir(&module).unwrap();
         let text = format!(
             "variable \"services\" {{}}\nvariable \"directory\" {{}}\n\
-             resource \"terraform_data\" \"x\" {{\n  input = sensitive({PLANTED:?})\n}}\n"
+             resource \"terraform_data\" \"x\" {{\n  input = sensitive({PLANTED:?})\n}}\n\
+             resource \"terraform_data\" \"y\" {{\n  input = \"plain\"\n}}\n"
         );
         std::fs::write(module.join("main.tf"), text).unwrap();
         let log = Log::start();
         let driver = site.driver(&json!({"module": module}));
         driver.prepare(&context()).await.unwrap();
         let inputs = services(&[]);
-        driver.plan(&inputs, PlanPurpose::Inspect, &context()).await.unwrap();
+        let plan = driver.plan(&inputs, PlanPurpose::Inspect, &context()).await.unwrap();
+        let planned = plan.resources.unwrap().resources;
+        let [secret, plain] = planned.as_slice() else { panic!("{planned:?}") };
+        assert_eq!(secret.after["input"], "(sensitive value)");
+        assert_eq!((&plain.before, &plain.after["input"]), (&Json::Null, &json!("plain")));
+        assert_eq!(plain.after["id"], "(known after apply)");
+        assert!(!serde_json::to_string(&planned).unwrap().contains(PLANTED));
         driver.apply(ApplyRequest::Inputs(&inputs), &context()).await.unwrap();
         let log = log.text();
         for expected in [
             "show -json",
             "(sensitive value)",
             "terraform_data.x: Creation complete",
-            "Apply complete! Resources: 1 added",
+            "Apply complete! Resources: 2 added",
         ] {
             assert!(log.contains(expected), "{expected} in {log}");
         }

@@ -132,6 +132,10 @@ async fn an_inspection_changes_no_variable_and_names_its_run() {
         (plan.changes.add, plan.text.as_str()),
         (1, "Plan: 1 to add, 0 to change, 0 to destroy.")
     );
+    let planned = plan.resources.unwrap().resources;
+    let [planned] = planned.as_slice() else { panic!("{planned:?}") };
+    assert_eq!(planned.address, "made_up.instance[\"b\"]");
+    assert_eq!(planned.action, Action::Create);
     let same = driver.plan(&inputs(&["a"]), PlanPurpose::Inspect, &context).await.unwrap();
     assert!(same.changes.is_empty());
     // What was only inspected is applied as if it had not been.

@@ -41,6 +41,12 @@ async fn a_plan_that_waits_is_shown_and_approved_by_its_id() {
     let (_, answer) = api.get("/v1/tasks/guarded/plan").await;
     assert_eq!(answer["plan"]["objection"], "the task requires approval");
     assert_eq!(answer["plan"]["changes"]["add"], 1);
+    let resources = &answer["plan"]["resources"]["resources"];
+    assert_eq!(
+        (&resources[0]["action"], &resources[0]["before"]),
+        (&json!("create"), &Value::Null)
+    );
+    assert!(resources[0]["after"]["content"].is_string(), "{resources}");
     let (_, statuses) = api.get("/v1/status/tasks/guarded?include=events").await;
     assert_eq!(statuses["guarded"]["waiting_plan"], json!(id));
     assert_eq!(statuses["guarded"]["events"][0]["waiting_plan"], json!(id));

@@ -164,7 +164,10 @@ async fn a_task_is_enabled_and_disabled() {
 #[tokio::test]
 async fn an_inspected_update_shows_the_plan_and_changes_nothing() {
     let (scene, api, running) = running().await;
-    let (status, answer) = patch(&api, "off?run=inspect", r#"{"enabled":true}"#).await;
+    let (status, mut answer) = patch(&api, "off?run=inspect", r#"{"enabled":true}"#).await;
+    // Not upstream's.
+    let planned = answer["inspect"].as_object_mut().unwrap().remove("resources").unwrap();
+    assert_eq!(planned["resources"][0]["action"], "create", "{planned}");
     let plan = json!({"inspect": {"changes_present": true, "plan": "recorded, not planned"}});
     assert_eq!((status, answer), (200, plan));
     let (status, answer) = patch(&api, "off?run=inspect", r#"{"enabled":false}"#).await;

@@ -112,7 +112,6 @@ fn resources(inputs: &TaskInputs) -> Resources {
     instances.chain(names).chain(keys).collect()
 }
 
-/// Returns the changes that lead from `before` to `after`.
 /// Lists what [`difference`] counts, with contents.
 fn planned(before: &Resources, after: &Resources) -> PlannedResources {
     let addresses: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
@@ -132,6 +131,7 @@ fn planned(before: &Resources, after: &Resources) -> PlannedResources {
     addresses.into_iter().filter_map(change).collect()
 }
 
+/// Returns the changes that lead from `before` to `after`.
 fn difference(before: &Resources, after: &Resources) -> Changes {
     let mut changes = Changes::default();
     for (address, content) in after {
