@@ -265,7 +265,8 @@ impl Terraform for TerraformCli {
     }
 
     async fn show(&self, plan: &Path, run: &Invocation) -> Result<ShownPlan> {
-        let show = |arguments: Vec<OsString>| async move {
+        let file = plan.as_os_str().to_owned();
+        let show = async |arguments: Vec<OsString>, run: &Invocation| {
             let finished = self.run(Step::Show, &arguments, run).await?;
             if finished.success() {
                 Ok(finished)
@@ -273,8 +274,7 @@ impl Terraform for TerraformCli {
                 Err(finished.failure(Step::Show, Vec::new()))
             }
         };
-        let file = plan.as_os_str().to_owned();
-        let json = show(vec!["show".into(), "-json".into(), file.clone()]).await?;
+        let json = show(vec!["show".into(), "-json".into(), file.clone()], run).await?;
         let json: PlanJson = json.document(Step::Show)?;
         if !matches!(json.format_version.split('.').next(), Some("0" | "1")) {
             return Err(Error::Output {
@@ -282,8 +282,12 @@ impl Terraform for TerraformCli {
                 problem: format!("plans of format {} are not known", json.format_version),
             });
         }
-        let text = show(vec!["show".into(), "-no-color".into(), file]).await?;
-        Ok(planned(&json, text.stdout.trim().to_owned()))
+        // For people the tool masks what is marked, but not what was computed from that.
+        let secrets = json.sensitive_texts();
+        let mut masking = run.clone();
+        masking.masked.extend(secrets.iter().map(|secret| secret.as_str().into()));
+        let text = show(vec!["show".into(), "-no-color".into(), file], &masking).await?;
+        Ok(planned(&json, text.stdout.trim()))
     }
 
     async fn pull_state(&self, run: &Invocation) -> Result<String> {

@@ -9,8 +9,10 @@ const UNKNOWN: &str = "(known after apply)";
 /// Returns the resources that a plan would change, out of the document of `show -json PLANFILE`
 /// or of the platform's JSON output.
 ///
-/// Values that `before_sensitive` or `after_sensitive` mark are masked. A change without one of
-/// them shows no values at all, nor does a plan of a format before 1.0, in which tools may mark
+/// Values that `before_sensitive` or `after_sensitive` mark are masked, and so are their texts
+/// wherever else they stand in the plan: an attribute that a provider computes from a sensitive
+/// one has no mark (Terraform 1.11 and `OpenTofu` 1.6, `output` of `terraform_data`). A change
+/// without one of the marks shows no values at all, nor does a plan of a format before 1.0, in which tools may mark
 /// only a part of the secrets.
 ///
 /// Source: Terraform 1.11, JSON output format of plans.
@@ -21,8 +23,80 @@ pub fn planned_resources(plan: &Value) -> PlannedResources {
         let text = |name: &str| resource.get(name).and_then(Value::as_str);
         planned_resource(format, text("address")?, text("deposed"), resource.get("change")?)
     };
+    let listed = listed.into_iter().flatten();
+    let secrets = SensitiveTexts::of(listed.clone().filter_map(|it| it.get("change")));
     // An entry of another form is left out, which a newer Terraform may write.
-    listed.into_iter().flatten().filter_map(read).collect()
+    let planned: PlannedResources = listed.filter_map(read).collect();
+    planned.hiding(|text| secrets.hide(text))
+}
+
+/// The texts of sensitive values in a plan.
+pub(crate) struct SensitiveTexts(Vec<String>);
+
+impl SensitiveTexts {
+    /// The fewest characters of a text that is looked for elsewhere: a shorter one would be found
+    /// in half of all values, and protects nothing.
+    const SHORTEST: usize = 4;
+
+    /// Collects what the marks of these changes call sensitive.
+    pub(crate) fn of<'a>(changes: impl Iterator<Item = &'a Value>) -> Self {
+        let mut texts = Vec::new();
+        for change in changes {
+            for (side, marks) in [("before", "before_sensitive"), ("after", "after_sensitive")] {
+                if let (Some(value), Some(marks)) = (change.get(side), change.get(marks)) {
+                    collect_marked(value, marks, &mut texts);
+                }
+            }
+        }
+        texts.retain(|text| text.chars().count() >= Self::SHORTEST);
+        // A text that holds another one goes first, or a part of it would stay.
+        texts.sort_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
+        texts.dedup();
+        Self(texts)
+    }
+
+    /// The texts, the longest first.
+    #[cfg(feature = "cli")]
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &String> {
+        self.0.iter()
+    }
+
+    /// Returns a text with the secrets masked.
+    pub(crate) fn hide(&self, text: &str) -> String {
+        let mut shown = text.to_owned();
+        for secret in self.0.iter().filter(|secret| text.contains(secret.as_str())) {
+            shown = shown.replace(secret.as_str(), ResourceChange::MASKED);
+        }
+        shown
+    }
+}
+
+/// Adds every text and number below a mark.
+fn collect_marked(value: &Value, marks: &Value, texts: &mut Vec<String>) {
+    match (value, marks) {
+        (Value::Null | Value::Bool(_), _) | (_, Value::Null | Value::Bool(false)) => {}
+        (Value::Object(members), Value::Object(marks)) => {
+            for (name, member) in members {
+                collect_marked(member, marks.get(name).unwrap_or(&Value::Null), texts);
+            }
+        }
+        (Value::Array(items), Value::Array(marks)) => {
+            items.iter().zip(marks).for_each(|(item, mark)| collect_marked(item, mark, texts));
+        }
+        // Marks of another form than the value's count for all of it, as where it is masked.
+        (Value::Object(members), _) => {
+            for member in members.values() {
+                collect_marked(member, marks, texts);
+            }
+        }
+        (Value::Array(items), _) => {
+            for item in items {
+                collect_marked(item, marks, texts);
+            }
+        }
+        (Value::String(text), _) => texts.push(text.clone()),
+        (Value::Number(number), _) => texts.push(number.to_string()),
+    }
 }
 
 /// Returns the change of one resource; `None` if nothing is to be done, or if it is only read.
@@ -118,6 +192,29 @@ mod tests {
         assert_eq!((old.address.as_str(), old.action), ("a.old (deposed k)", Action::Delete));
         assert_eq!(old.before, json!({"key": ResourceChange::MASKED}));
         assert!(!serde_json::to_string(&planned).unwrap().contains("s3cret"));
+    }
+
+    /// A provider may compute an attribute from a sensitive one, and the tool marks the latter.
+    #[test]
+    fn a_secret_is_masked_where_it_has_no_mark_too() {
+        let change = |before: Value, after: Value| {
+            json!({"address": "a.b", "change": {"actions": ["update"], "before": before,
+                "after": after, "before_sensitive": {"key": true, "pin": true},
+                "after_sensitive": {"key": {"deep": true}}}})
+        };
+        let plan = json!({"format_version": "1.2", "resource_changes": [
+            change(json!({"key": "s3cret", "pin": 7, "url": "https://u:s3cret@h", "n": 7}),
+                json!({"key": {"deep": "s3cret-longer"}, "url": "https://u:s3cret-longer@h"})),
+            change(json!({"copy": ["s3cret"]}), json!({"copy": ["other"]}))]});
+        let planned = planned_resources(&plan);
+        let [first, second] = planned.resources.as_slice() else { panic!("{planned:?}") };
+        assert_eq!(first.before["url"], "https://u:(sensitive value)@h");
+        assert_eq!(first.after["url"], "https://u:(sensitive value)@h");
+        assert_eq!(first.before["n"], 7, "too short to be looked for");
+        assert_eq!(
+            (&second.before["copy"][0], &second.after["copy"][0]),
+            (&json!(ResourceChange::MASKED), &json!("other"))
+        );
     }
 
     #[test]

@@ -272,7 +272,7 @@ fn read(file: &File) -> Result<String> {
 
 /// Replaces secrets, in the forms in which the tool repeats them: as they are,
 /// as its language writes them, and each line of a longer text.
-fn mask(mut text: String, secrets: &[SecretString]) -> String {
+pub(super) fn mask(mut text: String, secrets: &[SecretString]) -> String {
     for secret in secrets {
         let secret = secret.expose_secret();
         let quoted = quote(secret);

@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 use cts_tasks::{Action, Changes};
 use serde::Deserialize;
 
-use super::process::Finished;
+use super::process::{Finished, mask};
 use crate::{Error, Invocation, Result, Step, ToolDiagnostic, held::HeldLock};
 
 /// Counts, changes and diagnostics from the stream of a plan or an apply.
@@ -244,7 +244,7 @@ impl<'a> Tail<'a> {
     fn tell(&mut self, line: &str) {
         self.note_lock(line);
         if self.log {
-            log_line(line);
+            log_line(&mask(line.to_owned(), &self.run.masked));
         }
         // Most lines tell that nothing changed; they are parsed once, in the end.
         if !line.contains("\"apply_") {

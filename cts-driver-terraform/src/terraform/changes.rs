@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use cts_tasks::{Action, Changes};
+use cts_tasks::{Action, Changes, PlannedResources};
 use serde::Deserialize;
 use serde_json::Value as Json;
 
 use super::ShownPlan;
-use crate::plan_values::{planned_action, planned_address, planned_resource};
+use crate::plan_values::{SensitiveTexts, planned_action, planned_address, planned_resource};
 
 /// The part of `show -json PLANFILE` that tells changes.
 ///
@@ -21,6 +21,14 @@ pub(crate) struct PlanJson {
     resource_drift: Vec<ResourceChange>,
     #[serde(default)]
     output_changes: BTreeMap<String, Json>,
+}
+
+impl PlanJson {
+    /// The texts of all values that are marked as sensitive.
+    pub(crate) fn sensitive_texts(&self) -> SensitiveTexts {
+        let all = self.resource_changes.iter().chain(&self.resource_drift).map(|it| &it.change);
+        SensitiveTexts::of(all.chain(self.output_changes.values()))
+    }
 }
 
 #[derive(Deserialize)]
@@ -55,7 +63,7 @@ fn actions(change: &Json) -> Vec<&str> {
 }
 
 /// Reads the changes of a saved plan.
-pub(crate) fn planned(plan: &PlanJson, text: String) -> ShownPlan {
+pub(crate) fn planned(plan: &PlanJson, text: &str) -> ShownPlan {
     let (mut changes, mut drift) = (Changes::default(), Changes::default());
     for resource in &plan.resource_changes {
         resource.record(&mut changes);
@@ -75,9 +83,12 @@ pub(crate) fn planned(plan: &PlanJson, text: String) -> ShownPlan {
     let drifted: BTreeMap<_, _> =
         plan.resource_drift.iter().map(|resource| (&resource.address, &resource.change)).collect();
     let canonical = serde_json::json!([resources, outputs, drifted]).to_string();
+    let secrets = plan.sensitive_texts();
     let resources = plan.resource_changes.iter();
-    let resources = resources.filter_map(|it| it.shown(&plan.format_version)).collect();
-    ShownPlan { changes, drift, canonical, text, resources: Some(resources) }
+    let resources: PlannedResources =
+        resources.filter_map(|it| it.shown(&plan.format_version)).collect();
+    let resources = Some(resources.hiding(|text| secrets.hide(text)));
+    ShownPlan { changes, drift, canonical, text: secrets.hide(text), resources }
 }
 
 #[cfg(test)]
@@ -99,7 +110,7 @@ mod tests {
             {"address":"data.read","change":{"actions":["read"]}}],
             "resource_drift":[{"address":"a.drift","change":{"actions":["update"]}}],
             "output_changes":{"o":{"actions":["create"]}}}"#;
-        let shown = planned(&serde_json::from_str(plan).unwrap(), "text".into());
+        let shown = planned(&serde_json::from_str(plan).unwrap(), "text");
         let changes = &shown.changes;
         assert_eq!((changes.add, changes.change, changes.destroy), (3, 1, 4));
         assert!(!changes.outputs_only);
@@ -112,9 +123,9 @@ mod tests {
     #[test]
     fn a_plan_that_changes_only_outputs_says_so() {
         let plan = r#"{"format_version":"1.2","output_changes":{"o":{"actions":["update"]}}}"#;
-        let shown = planned(&serde_json::from_str(plan).unwrap(), String::new());
+        let shown = planned(&serde_json::from_str(plan).unwrap(), "");
         assert!(shown.changes.outputs_only && !shown.changes.is_empty());
         let none = r#"{"format_version":"1.2","output_changes":{"o":{"actions":["no-op"]}}}"#;
-        assert!(planned(&serde_json::from_str(none).unwrap(), String::new()).changes.is_empty());
+        assert!(planned(&serde_json::from_str(none).unwrap(), "").changes.is_empty());
     }
 }

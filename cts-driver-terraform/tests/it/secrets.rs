@@ -6,7 +6,7 @@ use std::sync::{
 };
 
 use consul_watch::testing::{Log, real::Consul};
-use cts_tasks::{ApplyRequest, PlanPurpose};
+use cts_tasks::{Action, ApplyRequest, PlanPurpose, ResourceChange};
 use serde_json::{Value as Json, json};
 
 use crate::{
@@ -15,6 +15,7 @@ use crate::{
 };
 
 const PLANTED: &str = "pl4nted-5ecret";
+const MASKED: &str = ResourceChange::MASKED;
 
 /// Looks at the arguments of all processes until it is told to end.
 struct Scan {
@@ -168,8 +169,8 @@ async fn sensitive_values_of_a_plan_are_not_logged_and_its_text_is() {
         std::fs::create_dir(&module).unwrap();
         let text = format!(
             "variable \"services\" {{}}\nvariable \"directory\" {{}}\n\
-             resource \"terraform_data\" \"x\" {{\n  input = sensitive({PLANTED:?})\n}}\n\
-             resource \"terraform_data\" \"y\" {{\n  input = \"plain\"\n}}\n"
+             resource \"terraform_data\" \"x\" {{\n  input = sensitive(\"{PLANTED}-${{length(var.services)}}\")\n}}\n\
+             resource \"terraform_data\" \"y\" {{\n  input = length(var.services)\n}}\n"
         );
         std::fs::write(module.join("main.tf"), text).unwrap();
         let log = Log::start();
@@ -179,11 +180,18 @@ async fn sensitive_values_of_a_plan_are_not_logged_and_its_text_is() {
         let plan = driver.plan(&inputs, PlanPurpose::Inspect, &context()).await.unwrap();
         let planned = plan.resources.unwrap().resources;
         let [secret, plain] = planned.as_slice() else { panic!("{planned:?}") };
-        assert_eq!(secret.after["input"], "(sensitive value)");
-        assert_eq!((&plain.before, &plain.after["input"]), (&Json::Null, &json!("plain")));
+        assert_eq!(secret.after["input"], MASKED);
+        assert_eq!((&plain.before, &plain.after["input"]), (&Json::Null, &json!(0)));
         assert_eq!(plain.after["id"], "(known after apply)");
         assert!(!serde_json::to_string(&planned).unwrap().contains(PLANTED));
         driver.apply(ApplyRequest::Inputs(&inputs), &context()).await.unwrap();
+        // The tool does not mark the attribute `output`, which has the value of `input` by now.
+        let plan = driver.plan(&services(&[("a", 1)]), PlanPurpose::Apply, &context()).await;
+        let planned = plan.unwrap().resources.unwrap().resources;
+        let [secret, plain] = planned.as_slice() else { panic!("{planned:?}") };
+        assert_eq!((secret.action, &secret.before["input"]), (Action::Update, &json!(MASKED)));
+        assert_eq!((&plain.before["input"], &plain.after["input"]), (&json!(0), &json!(1)));
+        assert!(!serde_json::to_string(&planned).unwrap().contains(PLANTED));
         let log = log.text();
         for expected in [
             "show -json",
