@@ -28,8 +28,10 @@ fn files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
                 folders.push(path);
             } else {
                 let content = std::fs::read(&path).unwrap();
-                // What is made for later holds nothing yet.
-                let is_made = path.extension().is_none_or(|end| end != "new");
+                // What is made for later holds nothing yet, and a snapshot that a stop cut short
+                // is thrown away at the start.
+                let is_made = path.extension().is_none_or(|end| end != "new")
+                    && path.file_name().is_none_or(|name| name != "new.snapshot");
                 if !content.is_empty() && is_made {
                     found.insert(path.strip_prefix(folder).unwrap().to_owned(), content);
                 }
