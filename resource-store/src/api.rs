@@ -257,7 +257,7 @@ impl<K: ResourceData> Api<K> {
     ///
     /// [`ApiError`]; [`ApiError::is_conflict`] if somebody else was faster.
     pub async fn replace(&self, resource: &Resource<K>) -> Result<Resource<K>, ApiError> {
-        let written = self.client.write(resource.encode()).await;
+        let written = self.client.write(without_status(resource)).await;
         decode(&written.map_err(failed("write", &resource.id))?)
     }
 
@@ -323,7 +323,7 @@ impl<K: ResourceData> Api<K> {
             {
                 return Ok(Some(before.clone()));
             }
-            match self.client.write(after.encode()).await {
+            match self.client.write(without_status(&after)).await {
                 Err(error) if error.code() == Code::Aborted => lost = error,
                 written => return decode(&written.map_err(failed("write", &id))?).map(Some),
             }
@@ -335,7 +335,7 @@ impl<K: ResourceData> Api<K> {
     /// as where they fill in what was left out. Written anyway, it would be a new
     /// version, and a controller that applies would be called for it for ever.
     async fn stays(&self, before: &Resource<K>, after: &Resource<K>) -> Result<bool, ApiError> {
-        let made = self.client.mutate_and_validate(after.encode()).await;
+        let made = self.client.mutate_and_validate(without_status(after)).await;
         let made = decode::<K>(&made.map_err(failed("write", &after.id))?)?;
         Ok(made.data == before.data
             && made.metadata == before.metadata
@@ -423,6 +423,12 @@ impl<K: ResourceData> Api<K> {
             })
         })
     }
+}
+
+/// Encodes for a write, which keeps the stored status where none is given: with the one that was
+/// read, a status that somebody wrote since would make the write invalid, and not a conflict.
+fn without_status<K: ResourceData>(resource: &Resource<K>) -> pb::Resource {
+    pb::Resource { status: std::collections::BTreeMap::new(), ..resource.encode() }
 }
 
 fn decode<K: ResourceData>(resource: &pb::Resource) -> Result<Resource<K>, ApiError> {

@@ -64,6 +64,14 @@ async fn program(client: Arc<dyn ResourceClient>) {
     assert_eq!(same.version, reported.version);
     assert!(artists.patch_status(&applied, "other", status).await.unwrap_err().is_conflict());
 
+    // A status that somebody wrote meanwhile is a conflict, too, and no mistake of the caller.
+    let status =
+        pb::Status { observed_generation: reported.generation.clone(), ..pb::Status::default() };
+    let newer = artists.patch_status(&reported, "other", status).await.unwrap();
+    assert!(artists.replace(&reported).await.unwrap_err().is_conflict());
+    let (reported, kept) = (artists.replace(&newer).await.unwrap(), newer);
+    assert_eq!(reported.status, kept.status);
+
     let albums = artists.of::<Album>();
     albums.create(&albums.resource("one", Album::default()).owned_by(&reported)).await.unwrap();
     albums.create(&albums.resource("two", Album::default())).await.unwrap();
@@ -89,6 +97,7 @@ async fn program(client: Arc<dyn ResourceClient>) {
     artists.release(&held, "test").await.unwrap();
     assert_eq!(artists.get("korn").await.unwrap(), None);
     artists.delete("korn").await.unwrap();
+    assert!(artists.replace(&kept).await.unwrap_err().is_conflict(), "it is gone");
     while !matches!(event(&mut changes).await, ApiEvent::Deleted(_)) {}
     assert!(store.is_empty());
 }
