@@ -55,10 +55,16 @@ run_reported() {
     mkdir "$scratch/tmp"
     : >"$report"
 
+    # Started in the background of a script, or by nohup, this one ignores SIGINT,
+    # and so would a shell that a test starts to trap it.
+    local defaults=()
+    if env --default-signal=INT,QUIT true 2>/dev/null; then
+        defaults=(env --default-signal=INT,QUIT)
+    fi
     # A group of its own, so that all of it can be ended; job control, because
     # a plain background job and its children would ignore SIGINT.
     set -m
-    REAL_PARTS_REPORT=$report TMPDIR=$scratch/tmp "$@" </dev/null &
+    REAL_PARTS_REPORT=$report TMPDIR=$scratch/tmp "${defaults[@]}" "$@" </dev/null &
     running=$!
     set +m
     arguments_are_watched || status=1
