@@ -65,7 +65,7 @@ const ATTEMPTS: u32 = 10;
 #[non_exhaustive]
 pub enum ApiError {
     /// The service refused the call, or could not be asked.
-    #[error("cannot {action} {subject}: {source}")]
+    #[error("cannot {action} {subject}")]
     Call {
         /// The action, as `read`.
         action: &'static str,
@@ -75,7 +75,7 @@ pub enum ApiError {
         source: RpcError,
     },
     /// A stored resource is not of the Rust type.
-    #[error("cannot decode {id}: {source}")]
+    #[error("cannot decode {id}")]
     Data {
         /// The resource.
         id: Box<Id>,

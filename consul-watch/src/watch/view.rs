@@ -124,8 +124,8 @@ impl<Q: Query> View<Q> {
 
     async fn follow(&mut self) {
         loop {
-            let turn = self.scheduler.next_action(self.plan.position(), self.watcher.wait).await;
-            let next = match turn {
+            let action = self.scheduler.next_action(self.plan.position(), self.watcher.wait).await;
+            let next = match action {
                 NextAction::Failed(error) => self.failed(error),
                 NextAction::Block(wait, revoked, permit) => {
                     // On the heap: whatever passes a future on keeps room for it again.

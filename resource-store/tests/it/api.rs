@@ -28,8 +28,9 @@ async fn program(client: Arc<dyn ResourceClient>) {
     assert_eq!(artists.get("korn").await.unwrap(), None);
     let missing = artists.modify("korn", |_| ()).await.unwrap_err();
     assert!(missing.is_not_found());
-    let text = "cannot change demo.v2.Artist/default.default/korn: ";
-    assert!(missing.to_string().starts_with(text), "{missing}");
+    assert_eq!(missing.to_string(), "cannot change demo.v2.Artist/default.default/korn");
+    let cause = std::error::Error::source(&missing).unwrap().to_string();
+    assert!(cause.contains("there is none of that name"), "{cause}");
 
     let (store, mut changes) = Store::of(&artists);
     assert_eq!(event(&mut changes).await, ApiEvent::Complete);

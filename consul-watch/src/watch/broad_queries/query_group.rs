@@ -458,9 +458,8 @@ impl Runner {
         self.listings.clear();
         // The list of nodes goes on; it was not asked again yet when this is decided.
         self.asks.clear();
-        for (_at, broad_query) in
-            self.queries.iter_mut().enumerate().filter(|(at, _feed)| *at != NODES)
-        {
+        let others = self.queries.iter_mut().enumerate().filter(|(at, _query)| *at != NODES);
+        for (_at, broad_query) in others {
             broad_query.forget();
         }
     }
