@@ -79,7 +79,7 @@ impl MemoryBackend {
 
     /// Returns the number of stored resources.
     pub fn len(&self) -> usize {
-        self.shared.current.load().resources().len()
+        self.shared.current.load().len()
     }
 
     /// Returns `true` if nothing is stored.
@@ -139,23 +139,22 @@ impl Backend for MemoryBackend {
     }
 
     async fn list(&self, _: Consistency, query: &Query) -> Result<Vec<Arc<Resource>>> {
-        Ok(self.shared.current.load_full().list(query))
+        self.shared.current.load_full().list(query)
     }
 
     async fn list_by_owner(&self, owner: &Id) -> Result<Vec<Arc<Resource>>> {
-        Ok(self.shared.current.load_full().list_by_owner(owner))
+        self.shared.current.load_full().list_by_owner(owner)
     }
 
     async fn watch_list(&self, query: &Query) -> Result<Watch> {
         let reader = self.shared.topics.subscribe(query);
         let state = self.shared.current.load_full();
-        let snapshot = stream::iter(state.pages(query).map(Ok));
+        let snapshot = stream::iter(state.pages(query));
         Ok(StoreWatch::new(query.clone(), reader, state.index(), snapshot).boxed())
     }
 
     async fn snapshot(&self) -> Result<ResourceStream> {
-        let resources = self.shared.current.load().resources();
-        Ok(stream::iter(resources.into_iter().map(|(_, resource)| Ok(resource))).boxed())
+        Ok(stream::iter(self.shared.current.load().resources()).boxed())
     }
 
     async fn restore(&self, mut resources: ResourceStream) -> Result<()> {

@@ -396,14 +396,14 @@ impl Backend for RaftBackend {
 
     async fn list(&self, consistency: Consistency, query: &Query) -> Result<Vec<Arc<Resource>>> {
         if self.is_current(consistency).await? {
-            Ok(self.node.state_machine.view()?.resources.list(query))
+            self.node.state_machine.view()?.resources.list(query)
         } else {
             self.node.forward_list(query).await
         }
     }
 
     async fn list_by_owner(&self, owner: &Id) -> Result<Vec<Arc<Resource>>> {
-        Ok(self.node.state_machine.view()?.resources.list_by_owner(owner))
+        self.node.state_machine.view()?.resources.list_by_owner(owner)
     }
 
     async fn watch_list(&self, query: &Query) -> Result<Watch> {

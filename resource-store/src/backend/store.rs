@@ -5,6 +5,7 @@ pub(crate) mod change;
 pub(crate) mod condition;
 #[cfg(any(feature = "durable", feature = "raft"))]
 pub(crate) mod folder;
+pub(crate) mod held;
 pub(crate) mod key;
 pub(crate) mod state;
 pub(crate) mod sync;

@@ -95,7 +95,7 @@ async fn changes_between_subscribing_and_the_snapshot_come_once() {
     let reader = backend.shared.topics.subscribe(&artists());
     let stored = put(&backend, "korn").await;
     let state = backend.shared.current.load_full();
-    let snapshot = stream::iter(state.pages(&artists()).map(Ok));
+    let snapshot = stream::iter(state.pages(&artists()));
     let mut watch = StoreWatch::new(artists(), reader, state.index(), snapshot);
     let later = put(&backend, "muse").await;
     for expected in

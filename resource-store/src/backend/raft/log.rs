@@ -98,14 +98,14 @@ pub(crate) struct LogOptions {
     /// default. The log takes twice as much at least. A single entry that is larger gets a
     /// segment of its size.
     pub(crate) segment_bytes: u64,
-    /// Bytes of entries that stay in memory, besides those that are not on the disk yet; 32 MiB
+    /// Bytes of entries that stay in memory, besides those that are not on the disk yet; 16 MiB
     /// by default.
     pub(crate) cache_bytes: usize,
 }
 
 impl Default for LogOptions {
     fn default() -> Self {
-        Self { segment_bytes: 64 << 20, cache_bytes: 32 << 20 }
+        Self { segment_bytes: 64 << 20, cache_bytes: 16 << 20 }
     }
 }
 

@@ -217,7 +217,7 @@ impl StateMachine {
     pub(crate) fn watch(&self, query: &Query) -> Watch {
         let reader = self.shared.topics.subscribe(query);
         let state = Arc::new(self.shared.current.load().resources.clone());
-        let snapshot = stream::iter(state.pages(query).map(Ok));
+        let snapshot = stream::iter(state.pages(query));
         StoreWatch::new(query.clone(), reader, state.index(), snapshot).boxed()
     }
 
@@ -227,8 +227,7 @@ impl StateMachine {
     ///
     /// As [`Self::view`].
     pub(crate) fn stream(&self) -> Result<ResourceStream> {
-        let resources = self.view()?.resources.resources();
-        Ok(stream::iter(resources.into_iter().map(|(_, resource)| Ok(resource))).boxed())
+        Ok(stream::iter(self.view()?.resources.resources()).boxed())
     }
 
     /// Ends all watches, and lets no snapshot be tried again.

@@ -15,7 +15,10 @@ use bytes::Bytes;
 use prost::Message as _;
 
 use crate::{
-    backend::{self, Error, store::state::State},
+    backend::{
+        self, Error,
+        store::{held::Encoded, state::State},
+    },
     pb::{
         Resource,
         generated::{
@@ -202,11 +205,11 @@ pub(crate) struct Contents {
     /// brings versions, and none of them may come again.
     pub(crate) version_offset: u64,
     /// Resources that everybody sees.
-    pub(crate) resources: State,
+    pub(crate) resources: State<Encoded>,
     /// The restore under way.
     pub(crate) restore: peer::RestoreUnderWay,
     /// Resources that the restore under way has brought.
-    pub(crate) restoring: State,
+    pub(crate) restoring: State<Encoded>,
 }
 
 impl Contents {

@@ -204,8 +204,7 @@ pub(crate) async fn found(contents: Arc<Contents>, mut config: RaftConfig) -> Re
 
 async fn fill(contents: &Contents, config: RaftConfig) -> Result<Founded> {
     let started = lifecycle::start(config, Start::Bootstrap).await?;
-    let resources = contents.resources.resources();
-    let all = stream::iter(resources.into_iter().map(|(_, resource)| Ok(resource))).boxed();
+    let all = stream::iter(contents.resources.resources()).boxed();
     let restored = restore::restore(&started.node, all).await;
     let identity = started.node.log.identity();
     started.ended.stop_and_wait().await;

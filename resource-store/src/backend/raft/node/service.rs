@@ -276,7 +276,8 @@ impl ForwardingService for PeerServer {
         let query = Query::new(kind, request.tenancy.unwrap_or_default())
             .with_name_prefix(&request.name_prefix);
         self.leader_read().await.map_err(status)?;
-        let found = self.node.state_machine.view().map_err(status)?.resources.list(&query);
+        let view = self.node.state_machine.view();
+        let found = view.and_then(|view| view.resources.list(&query)).map_err(status)?;
         let resources = found.into_iter().map(Arc::unwrap_or_clone).collect();
         Ok(Response::new(ListResponse { resources }))
     }

@@ -15,7 +15,7 @@ use crate::{
             Contents,
             proto::{self, Malformed},
         },
-        store::state::State,
+        store::held::Encoded,
     },
     pb::{
         Resource,
@@ -41,13 +41,13 @@ pub(crate) enum BadFrame {
 }
 
 /// Appends a framed resource.
-pub(crate) fn frame(resource: &Resource, into: &mut BytesMut) {
-    let encoded = resource.encode_to_vec();
+pub(crate) fn frame(resource: &Encoded, into: &mut BytesMut) {
+    let encoded = resource.bytes();
     let length = u32::try_from(encoded.len()).unwrap_or(u32::MAX);
     into.extend_from_slice(&length.to_le_bytes());
     // TLS and TCP check the way, but not the memory and the disk at both ends.
-    into.extend_from_slice(&crc32fast::hash(&encoded).to_le_bytes());
-    into.extend_from_slice(&encoded);
+    into.extend_from_slice(&crc32fast::hash(encoded).to_le_bytes());
+    into.extend_from_slice(encoded);
 }
 
 /// A stream that is no snapshot.
@@ -78,9 +78,8 @@ pub(crate) fn parts(
     head: peer::SnapshotHead,
     contents: &Contents,
 ) -> impl Iterator<Item = peer::SnapshotPart> + Send + use<> {
-    let resources = |state: &State| state.resources().into_iter().map(|(_, resource)| resource);
-    let mut shown = resources(&contents.resources);
-    let mut restoring = resources(&contents.restoring);
+    let mut shown = contents.resources.held();
+    let mut restoring = contents.restoring.held();
     let mut sent = peer::SnapshotEnd::default();
     let mut ended = false;
     let rest = std::iter::from_fn(move || {
@@ -104,7 +103,7 @@ pub(crate) fn parts(
 }
 
 /// The next framed resources; empty at the end.
-fn next_chunk(resources: &mut impl Iterator<Item = Arc<Resource>>, count: &mut u64) -> Bytes {
+fn next_chunk(resources: &mut impl Iterator<Item = Encoded>, count: &mut u64) -> Bytes {
     let mut chunk = BytesMut::new();
     while chunk.len() < CHUNK_BYTES
         && let Some(resource) = resources.next()
@@ -214,14 +213,14 @@ impl Frames {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::demo;
+    use crate::{backend::store::held::Held as _, demo};
 
     #[test]
     fn frames_are_found_wherever_chunks_are_cut() {
-        let resources = [demo::artist("korn").encode(), demo::artist("nina").encode()];
+        let resources = ["korn", "nina"].map(|name| Arc::new(demo::artist(name).encode()));
         let mut framed = BytesMut::new();
         for resource in &resources {
-            frame(resource, &mut framed);
+            frame(&Encoded::hold(resource), &mut framed);
         }
         for cut in 0..framed.len() {
             let (mut frames, mut found) = (Frames::default(), Vec::new());
@@ -230,7 +229,7 @@ mod tests {
             }
             assert!(!frames.is_cut());
             assert_eq!(found.len(), 2);
-            assert!(found.iter().zip(&resources).all(|(found, sent)| **found == *sent));
+            assert!(found.iter().zip(&resources).all(|(found, sent)| found == sent));
         }
         let mut frames = Frames::default();
         frames.push(&Bytes::copy_from_slice(&framed[..framed.len() - 1])).unwrap();
@@ -240,7 +239,7 @@ mod tests {
     #[test]
     fn broken_frames_are_refused() {
         let mut framed = BytesMut::new();
-        frame(&demo::artist("korn").encode(), &mut framed);
+        frame(&Encoded::hold(&Arc::new(demo::artist("korn").encode())), &mut framed);
         for bit in HEAD * 8..framed.len() * 8 {
             let mut flipped = framed.to_vec();
             flipped[bit / 8] ^= 1 << (bit % 8);

@@ -19,7 +19,7 @@ use crate::{
             },
             types::{Content, Entry, Outcome, Proposal, Refused},
         },
-        store::state::State,
+        store::{held::Encoded, state::State},
     },
     pb::{
         Resource, Tenancy,
@@ -68,8 +68,8 @@ fn versioned(name: &str, version: &str) -> Resource {
     Resource { version: version.to_owned(), ..resource(name) }
 }
 
-fn resources(state: &State) -> Vec<Arc<Resource>> {
-    state.resources().into_iter().map(|(_, resource)| resource).collect()
+fn resources(state: &State<Encoded>) -> Vec<Arc<Resource>> {
+    state.resources().collect::<Result<_, _>>().unwrap()
 }
 
 fn restoring(state_machine: &StateMachine) -> Vec<Arc<Resource>> {
