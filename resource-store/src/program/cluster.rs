@@ -25,7 +25,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) enum ClusterCommand {
     /// Lists the nodes, and asks each whether it is there
     Members(MembersOptions),
-    /// Shows how each node is: leader, term, log, lag, disk, snapshot, alarms
+    /// Shows how each node is: leader, term, log, lag, disk, snapshot, alarms; fails if
+    /// the cluster has no quorum
     Status(MembersOptions),
     /// Lists what an operator should look at, on any node; prints nothing if all is well
     ///
@@ -34,7 +35,7 @@ pub(crate) enum ClusterCommand {
     /// Writes all that the cluster holds to a file, while it runs
     ///
     /// The file has everything that was acknowledged before, as of one moment,
-    /// with checksums; it is only there once it is complete.
+    /// with checksums. Once it is complete, it takes the place of one of its name.
     Backup(BackupOptions),
     /// Makes the first node of a new cluster, from a backup
     ///
@@ -204,7 +205,7 @@ pub(crate) async fn run(command: &ClusterCommand) -> Result<(), BoxError> {
     let said = match command {
         ClusterCommand::Members(options) => return members(options).await,
         ClusterCommand::Remove(options) => return remove_member(options).await,
-        ClusterCommand::Status(options) => status(options).await?,
+        ClusterCommand::Status(options) => return status(options).await,
         ClusterCommand::Alarms(options) => alarms(options).await?,
         ClusterCommand::Backup(options) => backup(options).await?,
         ClusterCommand::Restore(options) => {
@@ -350,17 +351,30 @@ fn lag(known: &[Known], id: u64) -> Option<u64> {
     leader.followers.iter().find(|follower| follower.id == id).map(|follower| follower.lag)
 }
 
-async fn status(options: &MembersOptions) -> Result<String, BoxError> {
+/// Prints how each node is, and then fails if there is no quorum.
+#[expect(clippy::print_stdout, reason = "the answer to a command")]
+async fn status(options: &MembersOptions) -> Result<(), BoxError> {
     let known = all(options).await?;
+    print!("{}", status_text(options, &known));
+    if quorum(&known) {
+        return Ok(());
+    }
+    let (nodes, answers) = (known.len(), known.iter().filter(|(_, s)| s.is_ok()).count());
+    let verb = if answers == 1 { "answers" } else { "answer" };
+    let peer = &options.peer;
+    Err(format!("the cluster of {peer} has no quorum: {answers} of {nodes} nodes {verb}").into())
+}
+
+fn status_text(options: &MembersOptions, known: &[Known]) -> String {
     if options.json {
         let nodes: Vec<_> =
-            known.iter().map(|known_node| node_as_json(&known, known_node)).collect();
+            known.iter().map(|known_node| node_as_json(known, known_node)).collect();
         let cluster = known.iter().find_map(|(_, s)| s.as_ref().ok()).map(|s| hex(s.cluster));
-        return Ok(line(&json!({ "cluster": cluster, "quorum": quorum(&known), "nodes": nodes })));
+        return line(&json!({ "cluster": cluster, "quorum": quorum(known), "nodes": nodes }));
     }
-    let mut text: String = known.iter().map(|known_node| as_line(&known, known_node)).collect();
-    text.push_str(if quorum(&known) { "quorum yes\n" } else { "quorum no\n" });
-    Ok(text)
+    let mut text: String = known.iter().map(|known_node| as_line(known, known_node)).collect();
+    text.push_str(if quorum(known) { "quorum yes\n" } else { "quorum no\n" });
+    text
 }
 
 fn node_as_json(known: &[Known], (member, status): &Known) -> Value {

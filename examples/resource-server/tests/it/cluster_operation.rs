@@ -99,7 +99,11 @@ async fn json(arguments: &[&str]) -> Value {
 
 /// The nodes of a status, by their addresses for other nodes.
 async fn status(peer: &str) -> Value {
-    json(&["cluster", "status", peer]).await
+    let output = called(&["cluster", "status", peer, "--json"]).await;
+    let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+    // The exit code is for scripts that read nothing.
+    assert_eq!(output.status.success(), found["quorum"] == true, "{output:?}");
+    found
 }
 
 fn of<'a>(status: &'a Value, peer: &str) -> &'a Value {
@@ -168,6 +172,8 @@ async fn the_status_says_who_leads_and_who_is_behind() {
         assert!(Instant::now() < deadline, "{found:#}");
         sleep(Duration::from_millis(50)).await;
     }
+    let text = said(&["cluster", "status", &leads]).await;
+    assert!(text.contains(&format!("{leads} has no quorum: 1 of 3 nodes answers")), "{text}");
     // What can be had without one is not what a backup promises, so it has to be asked for.
     let file = three.path("backup");
     let text = said(&["cluster", "backup", &leads, &file]).await;
