@@ -48,6 +48,7 @@ mod gvk;
 pub mod http;
 mod id;
 mod json;
+mod lease;
 pub mod metadata;
 mod name;
 pub mod pb;
@@ -58,6 +59,8 @@ pub mod registry;
 mod schema;
 #[cfg(feature = "grpc")]
 pub mod server;
+#[cfg(feature = "grpc")]
+mod server_tls;
 pub mod service;
 mod tenancy;
 #[cfg(any(test, feature = "testing"))]

@@ -10,11 +10,10 @@ mod tls;
 
 use std::{net::SocketAddr, sync::Arc};
 
-pub use config::{ServerConfig, ServerTls};
+pub use crate::server_tls::ServerTls;
+pub use config::ServerConfig;
 pub use grpc::GrpcService;
 pub use tls::TlsHandle;
-#[cfg(feature = "raft")]
-pub(crate) use tls::configuration as rustls_config;
 use tokio::{
     net::TcpListener,
     sync::{Semaphore, mpsc},

@@ -1,6 +1,7 @@
 //! The backend that keeps resources in one file.
 
 pub(in crate::backend) mod fault;
+mod layout;
 mod options;
 pub(in crate::backend) mod record;
 pub(crate) mod table;

@@ -97,7 +97,7 @@ use self::{
 };
 use super::{Backend, Consistency, Error, Query, ResourceStream, Result, Watch};
 use crate::{
-    controller::Leadership,
+    lease::Leadership,
     pb::{Id, Resource},
 };
 

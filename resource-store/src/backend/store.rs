@@ -7,6 +7,7 @@ pub(crate) mod condition;
 pub(crate) mod folder;
 pub(crate) mod held;
 pub(crate) mod key;
+mod missed;
 pub(crate) mod state;
 pub(crate) mod sync;
 pub(crate) mod topic;

@@ -8,12 +8,14 @@ use tokio_util::sync::CancellationToken;
 use super::{
     builder::{Controller, ControllerError, Placement},
     dependencies::{CircularDependency, Dependencies},
-    lease::{AlwaysHeld, Lease},
     reconciler::BoxError,
     runner,
     supervisor::supervise,
 };
-use crate::client::ResourceClient;
+use crate::{
+    client::ResourceClient,
+    lease::{AlwaysHeld, Lease},
+};
 
 /// Controllers cannot be run.
 #[derive(Debug, thiserror::Error)]

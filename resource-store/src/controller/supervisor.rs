@@ -106,7 +106,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::controller::lease::{Leadership, Lease as _};
+    use crate::lease::{Leadership, Lease as _};
 
     #[test]
     fn delays_start_at_half_a_second_and_end_at_a_minute() {

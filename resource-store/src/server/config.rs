@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use secrecy::SecretString;
-
-use crate::wire;
+use crate::{server_tls::ServerTls, wire};
 
 /// Address, certificates and limits of a server.
 ///
@@ -87,25 +85,5 @@ impl Default for ServerConfig {
             allow_insecure: false,
             drain_timeout: Duration::from_secs(10),
         }
-    }
-}
-
-/// The certificates of a server, in PEM.
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub struct ServerTls {
-    /// The server's certificate, followed by those between it and the root.
-    pub certificate_pem: String,
-    /// The server's key.
-    pub key_pem: SecretString,
-    /// The certificates that sign those of clients. With them, a client
-    /// without a certificate is refused.
-    pub client_ca_pem: Option<String>,
-}
-
-impl ServerTls {
-    /// A certificate and its key; clients need none.
-    pub fn new(certificate_pem: String, key_pem: SecretString) -> Self {
-        Self { certificate_pem, key_pem, client_ca_pem: None }
     }
 }

@@ -16,11 +16,12 @@ use arc_swap::ArcSwap;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use redb::{
     Builder, Database, Durability, ReadOnlyTable, ReadTransaction, ReadableDatabase as _,
-    ReadableTableMetadata as _, TableDefinition, TableError, backends::FileBackend,
+    ReadableTableMetadata as _, TableError, backends::FileBackend,
 };
 
 use super::{
     fault::{Fault, FileState},
+    layout::{INDEX, META, OWNED, Place, RESOURCES},
     record::{self, Damage},
     table_writer::TableWriter,
     unsynced::Unsynced,
@@ -33,39 +34,8 @@ use crate::{
     pb::{Id, Resource},
 };
 
-pub(super) type Definition = TableDefinition<'static, &'static [u8], &'static [u8]>;
 type Rows = ReadOnlyTable<&'static [u8], &'static [u8]>;
 
-/// Records of resources by [`key::resource_key`].
-pub(super) const RESOURCES: Definition = TableDefinition::new("resources");
-/// Empty records by [`key::owned_key`].
-pub(super) const OWNED: Definition = TableDefinition::new("owned");
-/// Further values that are kept beside the resources.
-pub(super) const META: Definition = TableDefinition::new("meta");
-
-/// A place for resources: those that everybody sees, or others that are to take
-/// the place of those.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
-    /// The resources that everybody sees.
-    Shown,
-    /// Resources that come in, within this process.
-    Incoming,
-}
-
-impl Place {
-    /// The tables of records of resources, and of the index by owner.
-    pub(super) fn tables(self) -> (Definition, Definition) {
-        let (resources, owned) = match self {
-            Self::Shown => return (RESOURCES, OWNED),
-            Self::Incoming => ("staged", "staged_owned"),
-        };
-        (TableDefinition::new(resources), TableDefinition::new(owned))
-    }
-}
-
-/// The position of the last change among all, as eight bytes, big end first.
-pub(super) const INDEX: &[u8] = b"index";
 const FORMAT: &[u8] = b"format";
 const FORMAT_NOW: &[u8] = b"1";
 

@@ -6,8 +6,8 @@ use redb::{ReadableTable as _, WriteTransaction};
 
 use super::{
     fault::FileState,
+    layout::{INDEX, META, Place},
     record,
-    table::{INDEX, META, Place},
 };
 use crate::{
     backend::{

@@ -15,10 +15,7 @@ use tokio::{
 };
 
 use super::{
-    options::SyncPolicy,
-    table::{Place, Table},
-    table_writer::TableWriter,
-    versions::Versions,
+    layout::Place, options::SyncPolicy, table::Table, table_writer::TableWriter, versions::Versions,
 };
 use crate::{
     backend::{

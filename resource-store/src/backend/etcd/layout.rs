@@ -14,11 +14,13 @@
 //! `current`. The mark and the resources lie side by side, so that one watch
 //! covers them and tells of them in order.
 
-use super::record::Version;
 use crate::{
     backend::store::key,
     pb::{Id, Resource},
 };
+
+/// The version of a resource.
+type Version = String;
 
 /// The name of a generation, which no other ever had.
 #[derive(Debug, Clone, PartialEq, Eq)]

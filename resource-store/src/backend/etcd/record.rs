@@ -10,9 +10,6 @@ use crate::{
     pb::Resource,
 };
 
-/// The version of a resource.
-pub(super) type Version = String;
-
 /// The value of a key.
 #[derive(Clone, PartialEq, prost::Message)]
 struct Record {

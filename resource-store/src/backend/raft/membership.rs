@@ -21,9 +21,7 @@ use super::{
     network::Network,
     types::{NodeId, Peer, Raft, inconsistent, leader_of, proto},
 };
-use crate::{
-    backend::Result, controller::Leadership, pb::generated::resource_store::peer::v1 as peer,
-};
+use crate::{backend::Result, lease::Leadership, pb::generated::resource_store::peer::v1 as peer};
 
 /// A node of a cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -51,7 +51,7 @@ use super::{
 };
 use crate::{
     backend::{Error, Result},
-    controller::Leadership,
+    lease::Leadership,
     pb::{
         Id, Resource,
         generated::hashicorp::consul::internal::storage::raft::{

@@ -11,9 +11,9 @@ use prost::Message as _;
 use super::{
     change::Change,
     key,
+    missed::Missed,
     sync::{Arc, Mutex, lock},
     topic::{Reader, Topic},
-    watch::Missed,
 };
 use crate::{
     backend::Query,

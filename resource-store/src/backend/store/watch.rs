@@ -20,7 +20,12 @@ use std::{
 
 use futures::{Stream, StreamExt as _};
 
-use super::{backlog::Backlog, change::Change, topic::Spill, topics::ChangeReader};
+use super::{
+    backlog::Backlog,
+    change::Change,
+    missed::{Missed, Shown},
+    topics::ChangeReader,
+};
 use crate::{
     backend::{Error, Query, Result, WatchEvent},
     pb::Resource,
@@ -46,45 +51,6 @@ enum Stage<S> {
     Ended,
 }
 
-/// The changes that a watch shows.
-#[derive(Debug)]
-struct Shown {
-    query: Query,
-    /// Changes up to this index are part of the snapshot.
-    snapshot_index: u64,
-}
-
-impl Shown {
-    fn contains(&self, change: &Change) -> bool {
-        change.index > self.snapshot_index && self.query.covers(&change.resource)
-    }
-}
-
-/// The changes that a watcher which catches up has missed in the topic.
-#[derive(Debug)]
-pub(crate) struct Missed {
-    shown: Arc<Shown>,
-    backlog: Backlog,
-}
-
-impl Spill<Change> for Missed {
-    fn push(&mut self, change: Change) {
-        // A backlog must not take in what the snapshot has: it merges a creation
-        // and its delete into nothing.
-        if self.shown.contains(&change) {
-            self.backlog.push(change);
-        }
-    }
-
-    fn pop(&mut self) -> Option<Change> {
-        self.backlog.pop()
-    }
-
-    fn bytes(&self) -> usize {
-        self.backlog.bytes()
-    }
-}
-
 impl<S> StoreWatch<S>
 where
     S: Stream<Item = Result<Arc<Resource>>> + Unpin,
@@ -100,7 +66,7 @@ where
         let stage = Stage::Snapshot(snapshot);
         let (backlog, changes) = (Backlog::default(), VecDeque::new());
         let shown = Arc::new(Shown { query, snapshot_index });
-        reader.spill_into(Missed { shown: Arc::clone(&shown), backlog: Backlog::default() });
+        reader.spill_into(Missed::new(Arc::clone(&shown)));
         Self { shown, reader, stage, backlog, changes }
     }
 

@@ -28,7 +28,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     backend::{Error, Result, raft::config::PeerTls},
-    server::{ServerTls, rustls_config},
+    server_tls::{self, ServerTls},
 };
 
 /// Time limit of a handshake.
@@ -123,8 +123,8 @@ async fn secured(
 fn configuration(tls: &PeerTls) -> Result<Arc<rustls::ServerConfig>> {
     let mut server = ServerTls::new(tls.certificate_pem.clone(), tls.key_pem.clone());
     server.client_ca_pem = Some(tls.ca_pem.clone());
-    rustls_config(&server).map(Arc::new).map_err(|error| {
-        Error::failed("configure TLS between nodes", crate::error_chain::error_chain(&error))
+    server_tls::configuration(&server).map(Arc::new).map_err(|error| {
+        Error::failed("configure TLS between nodes", crate::error_chain::error_chain(&*error))
     })
 }
 

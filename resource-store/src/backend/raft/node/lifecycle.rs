@@ -43,7 +43,7 @@ use crate::{
         },
         store::sync::blocking,
     },
-    controller::Leadership,
+    lease::Leadership,
     pb::generated::{
         hashicorp::consul::internal::storage::raft::forwarding_service_server::ForwardingServiceServer,
         resource_store::peer::v1::peer_service_server::PeerServiceServer,

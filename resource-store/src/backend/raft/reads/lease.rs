@@ -17,7 +17,7 @@ use crate::{
         network::acknowledgements::{Acknowledgements, Noted},
         types::{Membership, NodeId, Vote},
     },
-    controller::Leadership,
+    lease::Leadership,
 };
 
 /// Gives and takes the leadership. A clone is the same.

@@ -13,8 +13,8 @@ use crate::{
         Backend as _, Consistency,
         raft::{Faults, HeldDisk, RaftBackend, RaftConfig, Start, types::Peer},
     },
-    controller::Lease as _,
     demo,
+    lease::Lease as _,
     pb::Resource,
 };
 

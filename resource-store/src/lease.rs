@@ -1,4 +1,4 @@
-//! Where a controller runs.
+//! Leases: what says whether this process runs what only one of several may run.
 
 use std::{fmt, future::pending};
 
