@@ -12,7 +12,7 @@ use crate::{
     name,
     pb::{self, Tombstone, Type},
     tenancy::Scope,
-    typed::ResourceData,
+    typed::{ResourceData, ResourceType},
 };
 
 crate::resource_data!(
@@ -81,6 +81,15 @@ impl Registry {
         }
         self.types.insert(ty, Arc::new(registration));
         Ok(())
+    }
+
+    /// Adds the type that a Rust type describes.
+    ///
+    /// # Errors
+    ///
+    /// As [`Registry::register`].
+    pub fn register_type<T: ResourceType>(&mut self) -> Result<(), RegistryError> {
+        self.register(T::registration()?)
     }
 
     /// Looks up exactly this type, version included.

@@ -12,6 +12,7 @@
 
 mod api;
 mod controller;
+mod derive;
 #[cfg(feature = "durable")]
 mod durable_backend;
 #[cfg(feature = "etcd")]
