@@ -14,8 +14,7 @@ use serde_json::{Map, Number, Value as Json};
 pub use crate::name::{is_valid_group, is_valid_group_version, is_valid_kind};
 use crate::{
     error_chain::error_chain,
-    pb,
-    registry::{HookError, Registration},
+    registry::Registration,
     schema::{Schema, SchemaError},
     typed::{DataError, ResourceData},
 };
@@ -38,18 +37,7 @@ pub fn schema() -> Schema {
 ///
 /// If its schema cannot be had.
 pub fn registration<T: ResourceData>() -> Result<Registration, SchemaError> {
-    Ok(Registration::of::<T>(T::SCOPE)?
-        .mutate(sort_fields)
-        .validate_decoded::<T>(|_| Ok(())))
-}
-
-/// Brings the fields of an object into one order: the same data have to be the same bytes,
-/// or each write of them would be a new generation.
-fn sort_fields(resource: &mut pb::Resource) -> Result<(), HookError> {
-    if let Some(data) = &mut resource.data {
-        data.value = Struct::decode(&*data.value)?.encode_to_vec();
-    }
-    Ok(())
+    Ok(Registration::of::<T>(T::SCOPE)?.validate_decoded::<T>(|_| Ok(())))
 }
 
 /// Returns the JSON schema of a type.

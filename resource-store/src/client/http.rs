@@ -19,7 +19,7 @@ use crate::{
     code::{Code, RpcError},
     error_chain::error_chain,
     json::{JsonCodec, JsonError},
-    pb::{DeleteRequest, Id, ListRequest, Resource, Tenancy, Type, WatchListRequest, WriteStatusRequest},
+    pb::{Any, DeleteRequest, Id, ListRequest, Resource, Tenancy, Type, WatchListRequest, WriteStatusRequest},
     registry::Registry,
     schema::Schema,
     service::{EventStream, RequestContext},
@@ -28,6 +28,7 @@ use crate::{
 const CALL_TIMEOUT: Duration = Duration::from_mins(1);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(20);
+const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longer than the line of the largest resource that a server takes.
 const LONGEST_LINE: usize = 256 << 20;
 /// The header that carries the token.
@@ -51,9 +52,15 @@ pub struct HttpClientConfig {
     pub connect_timeout: Option<Duration>,
     /// Time limit of a call, and of a watch until it begins; one minute if not set.
     pub call_timeout: Option<Duration>,
-    /// Interval of the questions of TCP whether the server is there still, three of which
-    /// without an answer end a connection and what waits on it; 20 seconds if not set.
+    /// Interval of questions to the server whether it is there still, while nothing else
+    /// comes from it, also between calls; 20 seconds if not set.
     pub keepalive_interval: Option<Duration>,
+    /// Time limit of the answer to that, before the connection counts as dead
+    /// and every call and watch on it fails; 10 seconds if not set.
+    pub keepalive_timeout: Option<Duration>,
+    /// Speaks HTTP/1.1 with what stands before the server and knows nothing else. Then TCP
+    /// asks whether that is there still, and nobody whether the server behind it is.
+    pub http1_only: bool,
 }
 
 impl HttpClientConfig {
@@ -71,6 +78,9 @@ impl HttpClientConfig {
 ///
 /// It speaks to servers of this crate. Consul's own has the paths to read, write, list and
 /// delete, and answers the rest as if it were one of these.
+///
+/// One connection of HTTP/2 serves all clones and calls, unless
+/// [`HttpClientConfig::http1_only`] is set, and is made again when it breaks.
 ///
 /// No call is repeated, no redirect followed, and no proxy of the environment used. A change
 /// fails with [`Code::Unavailable`] if nothing was sent, and with [`Code::Unknown`] or
@@ -194,7 +204,11 @@ impl HttpClient {
         let body = Resource {
             owner: resource.owner,
             metadata: resource.metadata,
-            data: Some(resource.data.ok_or_else(|| RpcError::invalid("resource.data is required"))?),
+            // None is the default message, and a body without data is refused.
+            data: Some(resource.data.unwrap_or_else(|| Any {
+                type_url: schema.type_url(),
+                value: Vec::new(),
+            })),
             ..Resource::default()
         };
         let body = self.codec.resource(&body, &schema).map_err(|e| not_sent(&e))?;
@@ -267,7 +281,14 @@ fn connection(config: &HttpClientConfig, base: &mut Url) -> Result<reqwest::Clie
         .no_proxy()
         .tcp_nodelay(true);
     let interval = config.keepalive_interval.unwrap_or(KEEPALIVE_INTERVAL);
-    builder = builder.tcp_keepalive(interval).tcp_keepalive_interval(interval).tcp_keepalive_retries(3);
+    let patience = config.keepalive_timeout.unwrap_or(KEEPALIVE_TIMEOUT);
+    builder = if config.http1_only {
+        let asked = builder.http1_only().tcp_keepalive(interval);
+        asked.tcp_keepalive_interval(patience).tcp_keepalive_retries(1)
+    } else {
+        let asked = builder.http2_prior_knowledge().http2_keep_alive_interval(interval);
+        asked.http2_keep_alive_timeout(patience).http2_keep_alive_while_idle(true)
+    };
     if base.scheme() == "https" {
         let authorities = match &config.ca_pem {
             Some(pem) => Certificate::from_pem_bundle(pem.as_bytes()).map_err(invalid)?,
@@ -456,7 +477,7 @@ impl ResourceClient for HttpClient {
 
     async fn write_status(&self, request: WriteStatusRequest) -> Result<Resource, RpcError> {
         let id = request.id.unwrap_or_default();
-        let status = request.status.unwrap_or_default();
+        let status = request.status.ok_or_else(|| RpcError::invalid("status is required"))?;
         let body = self.codec.status(&status).map_err(|e| not_sent(&e))?;
         let query = [("status", &*request.key), ("version", &*request.version)];
         let request = self.request_of_id(Method::PUT, &id, &query)?.body(body.to_string());
@@ -464,7 +485,8 @@ impl ResourceClient for HttpClient {
     }
 
     async fn list(&self, request: ListRequest) -> Result<Vec<Resource>, RpcError> {
-        let mut query = tenancy_query(request.tenancy.as_ref());
+        let tenancy = request.tenancy.ok_or_else(|| RpcError::invalid("tenancy is required"))?;
+        let mut query = tenancy_query(Some(&tenancy));
         if !request.name_prefix.is_empty() {
             query.push(("name_prefix", &request.name_prefix));
         }

@@ -191,31 +191,6 @@ async fn a_number_that_would_change_is_not_sent() {
     assert_eq!(records.get("issues").await.unwrap(), None);
 }
 
-/// Fields have no order, so another order is no other generation.
-#[tokio::test]
-async fn the_order_of_fields_is_no_change() {
-    let client = client();
-    let records = Api::<Record>::new(client.clone());
-    let first = records.apply("issues", record()).await.unwrap();
-    let mut raw = client.read(first.id.clone()).await.unwrap();
-    // A message is a list of fields, and a map is one of entries: turned around, it says the same.
-    let data = raw.data.as_mut().unwrap();
-    let object = <prost_types::Struct as prost::Message>::decode(&*data.value).unwrap();
-    let turned: Vec<u8> = object
-        .fields
-        .iter()
-        .rev()
-        .flat_map(|(name, value)| {
-            let fields = BTreeMap::from([(name.clone(), value.clone())]);
-            prost::Message::encode_to_vec(&prost_types::Struct { fields })
-        })
-        .collect();
-    assert_ne!(data.value, turned);
-    data.value = turned;
-    let second = client.write(raw).await.unwrap();
-    assert_eq!(second.generation, first.generation);
-}
-
 #[tokio::test]
 async fn a_status_is_a_rust_type() {
     let records = Api::<Record>::new(client());

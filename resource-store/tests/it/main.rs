@@ -11,6 +11,8 @@
 )]
 
 mod api;
+#[cfg(all(feature = "grpc", feature = "client", feature = "http", feature = "http-client"))]
+mod clients;
 mod controller;
 mod derive;
 #[cfg(feature = "durable")]
