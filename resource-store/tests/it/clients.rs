@@ -75,6 +75,12 @@ impl Script {
     async fn list(&mut self, step: &str, tenancy: Option<Tenancy>, name_prefix: &str) {
         let (r#type, name_prefix) = (Some(v2::Artist::resource_type()), name_prefix.to_owned());
         let found = self.client.list(ListRequest { r#type, tenancy, name_prefix }).await;
+        let untimed = |mut resource: pb::Resource| {
+            resource.status.values_mut().for_each(|status| status.updated_at = None);
+            resource
+        };
+        let found: Result<Vec<_>, _> =
+            found.map(|found| found.into_iter().map(untimed).collect());
         self.say(step, &found);
     }
 
