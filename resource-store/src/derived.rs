@@ -189,7 +189,9 @@ mod tests {
         let largest = 1_u64 << 53;
         let object = |number: Json| serde_json::json!({"a": [{"b": number}]});
         let convert = |number| to_value(object(number), &mut Vec::new());
-        assert!(convert(largest.into()).is_ok() && convert((-9_007_199_254_740_992_i64).into()).is_ok());
+        assert!(
+            convert(largest.into()).is_ok() && convert((-9_007_199_254_740_992_i64).into()).is_ok()
+        );
         for number in [Json::from(largest + 1), Json::from(u64::MAX), Json::from(i64::MIN)] {
             let text = convert(number.clone()).unwrap_err();
             assert!(text.starts_with(&format!("data.a.0.b: {number} is beyond 2^53")), "{text}");

@@ -92,7 +92,6 @@ pub use name::is_valid_name;
 pub use prost;
 pub use references::BoundReferences;
 pub use registry::{Registration, Registry, RegistryError};
-pub use schema::{Schema, SchemaError};
 /// Makes a struct with named fields the data of a resource type.
 ///
 /// ```
@@ -157,6 +156,7 @@ pub use schema::{Schema, SchemaError};
 /// are refused by the client that encodes them, and belong into a string.
 #[cfg(feature = "derive")]
 pub use resource_store_derive::Resource;
+pub use schema::{Schema, SchemaError};
 pub use service::{Parity, RequestContext, ResourceService};
 pub use tenancy::{
     DEFAULT_UNIT, Scope, StaticTenancies, TenancyBridge, TenancyError, WILDCARD,

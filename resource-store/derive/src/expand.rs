@@ -109,12 +109,13 @@ fn resource_type(name: &Ident, attributes: &Attributes) -> TokenStream {
             <Self as #library::ResourceData>::SCOPE,
         )?),
     };
-    let validate = attributes.validate.as_ref().map(
-        |path| quote_spanned!(path.span()=> .validate_decoded::<Self>(#path)),
+    let validate = attributes
+        .validate
+        .as_ref()
+        .map(|path| quote_spanned!(path.span()=> .validate_decoded::<Self>(#path)));
+    let schema = attributes.schema.map(
+        |span| quote_spanned!(span=> .with_json_schema(#library::derived::json_schema::<Self>())),
     );
-    let schema = attributes.schema.map(|span| {
-        quote_spanned!(span=> .with_json_schema(#library::derived::json_schema::<Self>()))
-    });
     quote! {
         #[automatically_derived]
         impl #library::ResourceType for #name {
@@ -183,14 +184,21 @@ mod tests {
             (r#"group = "a", group = "b""#, "group", "`group` is given twice"),
             (r#"group = """#, r#""""#, "must not be empty"),
             ("group = 3", "3", "expected string literal"),
-            (r#"scope = "global""#, r#""global""#, "unknown scope \"global\"; expected \"cluster\""),
+            (
+                r#"scope = "global""#,
+                r#""global""#,
+                "unknown scope \"global\"; expected \"cluster\"",
+            ),
             (r#"validate = "no path""#, r#""no path""#, "unexpected token"),
             (r#"message = "a.B""#, r#""a.B""#, "`message` needs `descriptors`"),
             ("descriptors = &BYTES", "&", "`descriptors` needs `message`"),
         ];
         for (attributes, place, text) in cases {
             let (at, said) = refused(attributes);
-            assert!(at.starts_with(place) && said.starts_with(text), "{attributes}: {at:?}: {said}");
+            assert!(
+                at.starts_with(place) && said.starts_with(text),
+                "{attributes}: {at:?}: {said}"
+            );
         }
     }
 

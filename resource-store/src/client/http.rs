@@ -19,7 +19,10 @@ use crate::{
     code::{Code, RpcError},
     error_chain::error_chain,
     json::{JsonCodec, JsonError},
-    pb::{Any, DeleteRequest, Id, ListRequest, Resource, Tenancy, Type, WatchListRequest, WriteStatusRequest},
+    pb::{
+        Any, DeleteRequest, Id, ListRequest, Resource, Tenancy, Type, WatchListRequest,
+        WriteStatusRequest,
+    },
     registry::Registry,
     schema::Schema,
     service::{EventStream, RequestContext},
@@ -205,10 +208,11 @@ impl HttpClient {
             owner: resource.owner,
             metadata: resource.metadata,
             // None is the default message, and a body without data is refused.
-            data: Some(resource.data.unwrap_or_else(|| Any {
-                type_url: schema.type_url(),
-                value: Vec::new(),
-            })),
+            data: Some(
+                resource
+                    .data
+                    .unwrap_or_else(|| Any { type_url: schema.type_url(), value: Vec::new() }),
+            ),
             ..Resource::default()
         };
         let body = self.codec.resource(&body, &schema).map_err(|e| not_sent(&e))?;
@@ -303,9 +307,8 @@ fn connection(config: &HttpClientConfig, base: &mut Url) -> Result<reqwest::Clie
         }
         if let Some(name) = &config.server_name {
             let host = base.host_str().unwrap_or_default().trim_matches(['[', ']']).to_owned();
-            base.set_host(Some(name)).map_err(|e| {
-                RpcError::invalid(format!("{name:?} is no name of a server: {e}"))
-            })?;
+            base.set_host(Some(name))
+                .map_err(|e| RpcError::invalid(format!("{name:?} is no name of a server: {e}")))?;
             if base.domain().is_none() {
                 let text = format!("{name:?} is an address; the name in a certificate is expected");
                 return Err(RpcError::invalid(text));
@@ -502,8 +505,7 @@ impl ResourceClient for HttpClient {
 
     async fn delete(&self, request: DeleteRequest) -> Result<(), RpcError> {
         let id = request.id.unwrap_or_default();
-        let request =
-            self.request_of_id(Method::DELETE, &id, &[("version", &*request.version)])?;
+        let request = self.request_of_id(Method::DELETE, &id, &[("version", &*request.version)])?;
         self.call(Kind::Change, request).await.map(drop)
     }
 

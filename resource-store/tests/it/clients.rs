@@ -79,8 +79,7 @@ impl Script {
             resource.status.values_mut().for_each(|status| status.updated_at = None);
             resource
         };
-        let found: Result<Vec<_>, _> =
-            found.map(|found| found.into_iter().map(untimed).collect());
+        let found: Result<Vec<_>, _> = found.map(|found| found.into_iter().map(untimed).collect());
         self.say(step, &found);
     }
 
@@ -112,7 +111,9 @@ async fn script(client: Arc<dyn ResourceClient>) -> Vec<String> {
     let written = script.write("create", korn.clone()).await;
     script.read("by name", id(&artist("korn"))).await;
     script.read("by uid", id(&written)).await;
-    script.read("of another incarnation", id(&written).with_uid("01M83KNFJ7ENK4VC5219FHYSJC")).await;
+    script
+        .read("of another incarnation", id(&written).with_uid("01M83KNFJ7ENK4VC5219FHYSJC"))
+        .await;
     let strong = script.client.read_strong(id(&written)).await;
     script.resource("strong", strong);
 
@@ -163,9 +164,15 @@ async fn script(client: Arc<dyn ResourceClient>) -> Vec<String> {
     script.write("another album", pb::Resource { owner: written.id.clone(), ..other }).await;
     for owner in [id(&written), id(&written).without_uid(), id(&artist("none")).with_uid("x")] {
         let owned = script.client.list_by_owner(owner).await;
-        script.say("owned", &owned.map(|owned| {
-            owned.into_iter().map(|found| (found.name().to_owned(), found.owner, found.data)).collect::<Vec<_>>()
-        }));
+        script.say(
+            "owned",
+            &owned.map(|owned| {
+                owned
+                    .into_iter()
+                    .map(|found| (found.name().to_owned(), found.owner, found.data))
+                    .collect::<Vec<_>>()
+            }),
+        );
     }
     script.list("all", all.clone(), "").await;
     script.list("prefix", all.clone(), "ko").await;

@@ -101,10 +101,7 @@ fn record() -> Record {
         title: "Issues".to_owned(),
         year_of_release: 1999,
         rating: Some(4.5),
-        tracks: vec![
-            Track::Song { name: "Dead".to_owned(), seconds: 72 },
-            Track::Intermission,
-        ],
+        tracks: vec![Track::Song { name: "Dead".to_owned(), seconds: 72 }, Track::Intermission],
         credits: BTreeMap::from([("bass".to_owned(), "Fieldy".to_owned())]),
         sold: -(1 << 53),
     }
@@ -202,7 +199,8 @@ async fn a_status_is_a_rust_type() {
     assert!(reported.is_observed());
     let same = records.report(&reported, &Availability::SoldOut).await.unwrap();
     assert_eq!(same.version, reported.version, "nothing to write");
-    let changed = records.apply("issues", Record { year_of_release: 2000, ..record() }).await.unwrap();
+    let changed =
+        records.apply("issues", Record { year_of_release: 2000, ..record() }).await.unwrap();
     assert_eq!(changed.reported(), Some(Availability::SoldOut));
     assert!(!changed.is_observed(), "of the generation before");
     assert_eq!(<Record as HasStatus>::Status::KEY, "shop");

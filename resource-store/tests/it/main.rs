@@ -32,6 +32,8 @@ mod http;
 mod memory_backend;
 #[cfg(feature = "raft")]
 mod raft_backend;
+#[cfg(all(feature = "program", feature = "http-client"))]
+mod records;
 mod service;
 mod support;
 mod test_kit;
