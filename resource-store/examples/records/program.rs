@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use futures::{Stream, StreamExt as _};
+use futures::{StreamExt as _, stream::BoxStream};
 use resource_store::{
     Api, ApiError, ApiEvent, GrpcClient, GrpcClientConfig, HttpClient, HttpClientConfig,
     LocalClient, Registry, RegistryError, Resource, ResourceClient, ResourceService, StatusReport,
@@ -154,50 +154,57 @@ pub(crate) async fn run(argument: &str) -> Result<Vec<String>, BoxError> {
     )?;
     let stop = CancellationToken::new();
     let running = tokio::spawn(manager.run(stop.clone()));
-    let seen = program(Api::new(Arc::clone(&place.client))).await;
+    let bands = Api::<Band>::new(Arc::clone(&place.client));
+    let mut changes = bands.watch().boxed();
+    let seen = make(&bands, &mut changes).await;
+    // Before what it made is deleted, which it would make again.
     stop.cancel();
     running.await??;
+    let mut seen = seen?;
+    seen.extend(delete(&bands, &mut changes).await?);
     place.close().await?;
-    seen
+    Ok(seen)
 }
 
-async fn program(bands: Api<Band>) -> Result<Vec<String>, BoxError> {
-    let albums = bands.of::<Album>();
-    let mut changes = bands.watch();
+/// Makes a band, and waits until the controller has done its part.
+async fn make(bands: &Api<Band>, changes: &mut Changes) -> Result<Vec<String>, BoxError> {
     let refused = bands.apply("nameless", Band::default()).await;
     let refused = refused.err().and_then(|error| error.code());
-    let mut seen = vec![format!("a band without a name: {refused:?}")];
-
     bands.apply("korn", Band { name: "Korn".to_owned(), founded: 1992 }).await?;
     bands.modify("korn", |band| band.data.founded = 1993).await?;
     let catalogued = |band: &Resource<Band>| {
         band.data.founded == 1993 && band.is_observed() && band.reported().is_some_and(|is| is.0)
     };
-    let band = until(&mut changes, |event| match event {
+    let band = until(changes, |event| match event {
         ApiEvent::Applied(band) if catalogued(&band) => Some(band),
         _ => None,
     })
     .await?;
-    seen.push(format!("{} of {} is catalogued", band.data.name, band.data.founded));
+    Ok(vec![
+        format!("a band without a name: {refused:?}"),
+        format!("{} of {} is catalogued", band.data.name, band.data.founded),
+    ])
+}
+
+async fn delete(bands: &Api<Band>, changes: &mut Changes) -> Result<Vec<String>, BoxError> {
+    let albums = bands.of::<Album>();
+    let band = bands.get("korn").await?.ok_or("the band is gone")?;
+    let mut seen = Vec::new();
     for album in albums.list_owned(&band).await? {
         seen.push(format!("{} is {:?}", album.name(), album.data.title));
         albums.delete_version(&album).await?;
     }
-
-    // The controller is about to write the album anew and may change the status: what counts
-    // is that the band goes.
     bands.delete("korn").await?;
-    until(&mut changes, |event| matches!(event, ApiEvent::Deleted(_)).then_some(())).await?;
-    for album in albums.list().await? {
-        albums.delete(album.name()).await?;
-    }
+    until(changes, |event| matches!(event, ApiEvent::Deleted(_)).then_some(())).await?;
     seen.push(format!("then there are {} bands", bands.list().await?.len()));
     Ok(seen)
 }
 
+type Changes = BoxStream<'static, Result<ApiEvent<Band>, ApiError>>;
+
 /// Waits for an event.
 async fn until<T>(
-    changes: &mut (impl Stream<Item = Result<ApiEvent<Band>, ApiError>> + Unpin),
+    changes: &mut Changes,
     wanted: impl Fn(ApiEvent<Band>) -> Option<T>,
 ) -> Result<T, BoxError> {
     while let Some(event) = changes.next().await {
