@@ -123,7 +123,8 @@ fn resource_type(name: &Ident, attributes: &Attributes) -> TokenStream {
                 #library::Registration,
                 #library::SchemaError,
             > {
-                ::core::result::Result::Ok(#base #validate #schema)
+                let registration = #base;
+                ::core::result::Result::Ok(registration #validate #schema)
             }
         }
     }

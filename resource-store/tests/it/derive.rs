@@ -115,7 +115,7 @@ async fn a_struct_of_serde_is_stored_and_read_as_it_is() {
     assert_eq!(written.id.r#type.as_ref().unwrap().to_string(), "music.v1beta1.Record");
     assert_eq!(written.data, record());
     assert_eq!(records.get("issues").await.unwrap().unwrap(), written);
-    assert_eq!(records.list().await.unwrap(), [written.clone()]);
+    assert_eq!(records.list().await.unwrap(), std::slice::from_ref(&written));
     let again = records.apply("issues", record()).await.unwrap();
     assert_eq!(again.version, written.version, "nothing to write");
 
