@@ -11,9 +11,9 @@ use prost_types::{ListValue, Struct, Value, value::Kind};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Map, Number, Value as Json};
 
-pub use crate::name::{is_valid_group, is_valid_group_version, is_valid_kind};
 use crate::{
     error_chain::error_chain,
+    name,
     registry::Registration,
     schema::{Schema, SchemaError},
     typed::{DataError, ResourceData},
@@ -25,6 +25,21 @@ pub const STRUCT: &str = "google.protobuf.Struct";
 /// The largest whole number that a `double`, the number of a `Struct`, holds exactly, as
 /// all below it.
 const LARGEST_EXACT: u64 = 1 << 53;
+
+/// Returns `true` if a group is one, as the registry has it.
+pub const fn is_valid_group(group: &str) -> bool {
+    name::is_valid_group(group)
+}
+
+/// Returns `true` if a version of a group is one, as the registry has it.
+pub const fn is_valid_group_version(version: &str) -> bool {
+    name::is_valid_group_version(version)
+}
+
+/// Returns `true` if a kind is one, as the registry has it.
+pub const fn is_valid_kind(kind: &str) -> bool {
+    name::is_valid_kind(kind)
+}
 
 /// Returns the schema of [`STRUCT`].
 pub fn schema() -> Schema {

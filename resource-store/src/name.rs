@@ -46,7 +46,7 @@ pub(crate) fn is_valid_prefix(prefix: &str) -> bool {
 }
 
 /// Returns `true` if `group` is in snake case, as a type's group must be.
-pub const fn is_valid_group(group: &str) -> bool {
+pub(crate) const fn is_valid_group(group: &str) -> bool {
     let [first, rest @ ..] = group.as_bytes() else { return false };
     let mut left = rest;
     while let [byte, others @ ..] = left {
@@ -60,7 +60,7 @@ pub const fn is_valid_group(group: &str) -> bool {
 
 /// Returns `true` if `version` is lower case, starts with `v` and ends with a
 /// digit.
-pub const fn is_valid_group_version(version: &str) -> bool {
+pub(crate) const fn is_valid_group_version(version: &str) -> bool {
     let [b'v', rest @ ..] = version.as_bytes() else { return false };
     let mut left = rest;
     while let [byte, others @ ..] = left {
@@ -73,7 +73,7 @@ pub const fn is_valid_group_version(version: &str) -> bool {
 }
 
 /// Returns `true` if `kind` is in Pascal case.
-pub const fn is_valid_kind(kind: &str) -> bool {
+pub(crate) const fn is_valid_kind(kind: &str) -> bool {
     let [first, rest @ ..] = kind.as_bytes() else { return false };
     let mut left = rest;
     while let [byte, others @ ..] = left {
