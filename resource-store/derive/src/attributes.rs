@@ -13,7 +13,7 @@ use syn::{
 const KNOWN: &str = "`group`, `version`, `kind`, `scope`, `validate`, `status`, `schema`, \
                      `message`, `descriptors` or `crate`";
 
-/// What the attributes say.
+/// The content of the attributes.
 pub(crate) struct Attributes {
     pub(crate) group: LitStr,
     pub(crate) version: LitStr,
@@ -31,7 +31,7 @@ pub(crate) struct Attributes {
 
 /// The form in which the data are stored.
 pub(crate) enum Form {
-    /// What serde makes of them.
+    /// The object that serde makes of them.
     Serde,
     /// A message that prost encodes.
     Message {
@@ -77,7 +77,7 @@ impl<T: Parse> Parse for Code<T> {
     }
 }
 
-/// What was given so far.
+/// The attributes that were read so far.
 #[derive(Default)]
 struct Given {
     group: Option<LitStr>,

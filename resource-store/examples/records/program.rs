@@ -39,7 +39,7 @@ fn has_name(band: &Resource<Band>) -> Result<(), HookError> {
     if band.data.name.is_empty() { Err("band.name required".into()) } else { Ok(()) }
 }
 
-/// Whether a band has its albums.
+/// States that a band has its albums, or has not.
 #[derive(Debug)]
 struct Catalogued(bool);
 
@@ -68,7 +68,7 @@ fn types() -> Result<Registry, RegistryError> {
     Ok(registry)
 }
 
-/// What an argument means: a client, and the store to be closed after it.
+/// The meaning of an argument: a client, and the store to be closed after it.
 struct Place {
     client: Arc<dyn ResourceClient>,
     store: Store,

@@ -6,7 +6,7 @@ use crate::{
     typed::{Resource, ResourceData},
 };
 
-/// What a controller reports of a resource, as a Rust type.
+/// The status that a controller reports of a resource, as a Rust type.
 ///
 /// The protocol keeps a status as a list of conditions, each with a type, a state, a
 /// reason and a message; one such list for each key, which is that of the controller.

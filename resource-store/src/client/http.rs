@@ -391,7 +391,7 @@ async fn accepted(
     Err(RpcError::parse(text).unwrap_or_else(|| refusal(kind, status, text)))
 }
 
-/// What the status of an answer says that is none of the service.
+/// Reads the status of an answer that is none of the service.
 fn refusal(kind: Kind, status: StatusCode, text: &str) -> RpcError {
     let code = match status {
         // Without the service's word for it, not that a resource is not there: it is the path.
@@ -429,7 +429,7 @@ fn unknown_type(ty: &Type) -> RpcError {
 /// Splits what comes in into lines.
 struct Lines<S> {
     pieces: S,
-    /// What came after the last whole line.
+    /// The bytes after the last whole line.
     rest: Vec<u8>,
     /// As much of `rest` was searched.
     searched: usize,
