@@ -2,58 +2,24 @@
 //!
 //! [`Api`] reads and writes, [`Api::watch`] follows, and [`Store`] keeps what a
 //! watch says, to be read without a call.
-//!
-//! ```
-//! use std::{collections::BTreeMap, sync::Arc};
-//!
-//! use futures::StreamExt as _;
-//! use resource_store::{
-//!     Api, ApiEvent, LocalClient, Registry, ResourceService, Store, backend::memory::MemoryBackend,
-//!     demo::{self, v2::Artist},
-//! };
-//!
-//! # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
-//! let mut registry = Registry::new()?;
-//! demo::register(&mut registry)?;
-//! let service = ResourceService::builder(registry, Arc::new(MemoryBackend::new())).build();
-//!
-//! let artists = Api::<Artist>::new(LocalClient::new(service));
-//! let korn = Artist { name: "Korn".to_owned(), ..Artist::default() };
-//! artists.apply("korn", korn).await?;
-//! // Reads, changes and writes, again where somebody else was faster.
-//! let korn = artists
-//!     .modify("korn", |artist| {
-//!         artist.metadata.insert("from".to_owned(), "Bakersfield".to_owned());
-//!     })
-//!     .await?;
-//! assert_eq!(korn.data.name, "Korn");
-//! assert_eq!(artists.list().await?, [korn]);
-//!
-//! let (store, mut changes) = Store::of(&artists);
-//! while let Some(event) = changes.next().await {
-//!     if let ApiEvent::Complete = event? {
-//!         break;
-//!     }
-//! }
-//! assert_eq!(store.get("korn").unwrap().metadata["from"], "Bakersfield");
-//! # Ok::<(), Box<dyn std::error::Error>>(())
-//! # })?;
-//! # Ok::<(), Box<dyn std::error::Error>>(())
-//! ```
 
+mod status;
 mod store;
 
 use std::{fmt, marker::PhantomData, sync::Arc};
 
 use futures::{Stream, StreamExt as _};
 
-pub use self::store::Store;
+pub use self::{
+    status::{HasStatus, StatusReport},
+    store::Store,
+};
 use crate::{
     backend::WatchEvent,
     client::{ResourceClient, remove_finalizer, resuming_watch},
     code::{Code, RpcError},
     pb::{self, DeleteRequest, Id, ListRequest, Tenancy, WatchListRequest, WriteStatusRequest},
-    tenancy::{DEFAULT_UNIT, WILDCARD},
+    tenancy::WILDCARD,
     typed::{DataError, Resource, ResourceData},
 };
 
@@ -74,6 +40,14 @@ pub enum ApiError {
         /// The answer.
         source: RpcError,
     },
+    /// The data have no form in protobuf, so that nothing was sent.
+    #[error("cannot encode {id}")]
+    Encode {
+        /// The resource.
+        id: Box<Id>,
+        /// The fault in its data.
+        source: DataError,
+    },
     /// A stored resource is not of the Rust type.
     #[error("cannot decode {id}")]
     Data {
@@ -85,11 +59,12 @@ pub enum ApiError {
 }
 
 impl ApiError {
-    /// Returns the code of the service's answer; `None` for data that do not decode.
+    /// Returns the code of the service's answer; `None` for data that do not decode or
+    /// encode.
     pub fn code(&self) -> Option<Code> {
         match self {
             Self::Call { source, .. } => Some(source.code()),
-            Self::Data { .. } => None,
+            Self::Encode { .. } | Self::Data { .. } => None,
         }
     }
 
@@ -118,6 +93,48 @@ pub enum ApiEvent<K> {
 /// The resources of one type in one tenancy, or in all of them.
 ///
 /// Cheap to clone. Each call is one call of the client, unless it says otherwise.
+///
+#[cfg_attr(feature = "derive", doc = "```")]
+#[cfg_attr(not(feature = "derive"), doc = "```ignore")]
+/// use std::sync::Arc;
+///
+/// use futures::StreamExt as _;
+/// use resource_store::{
+///     Api, ApiEvent, LocalClient, Registry, Resource, ResourceService, Store,
+///     backend::memory::MemoryBackend,
+/// };
+/// use serde::{Deserialize, Serialize};
+///
+/// #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Resource)]
+/// #[resource(group = "music", version = "v1", scope = "namespace")]
+/// struct Album {
+///     title: String,
+///     year: u32,
+/// }
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+/// let mut registry = Registry::new()?;
+/// registry.register_type::<Album>()?;
+/// let service = ResourceService::builder(registry, Arc::new(MemoryBackend::new())).build();
+///
+/// let albums = Api::<Album>::new(LocalClient::new(service));
+/// albums.apply("issues", Album { title: "Issues".to_owned(), year: 1998 }).await?;
+/// // Reads, changes and writes, again where somebody else was faster.
+/// let issues = albums.modify("issues", |album| album.data.year = 1999).await?;
+/// assert_eq!(issues.data.year, 1999);
+/// assert_eq!(albums.list().await?, [issues]);
+///
+/// let (store, mut changes) = Store::of(&albums);
+/// while let Some(event) = changes.next().await {
+///     if let ApiEvent::Complete = event? {
+///         break;
+///     }
+/// }
+/// assert_eq!(store.get("issues").unwrap().data.title, "Issues");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Api<K> {
     client: Arc<dyn ResourceClient>,
     tenancy: Tenancy,
@@ -141,12 +158,13 @@ impl<K: ResourceData> fmt::Debug for Api<K> {
 }
 
 impl<K: ResourceData> Api<K> {
-    /// The resources of the partition and namespace `default`.
+    /// The resources of the partition and namespace `default`, as far as the type has
+    /// these ([`ResourceData::SCOPE`]).
     ///
-    /// A type whose scope is less than a namespace has [`Api::in_tenancy`] with the
-    /// units that it has not left empty.
+    /// A type whose Rust type does not say its scope, and whose scope is less than a
+    /// namespace, needs [`Api::in_tenancy`] with the units that it has not left empty.
     pub fn new(client: impl ResourceClient) -> Self {
-        let tenancy = Tenancy::new(DEFAULT_UNIT, DEFAULT_UNIT);
+        let tenancy = K::SCOPE.default_tenancy();
         Self { client: Arc::new(client), tenancy, kind: PhantomData }
     }
 
@@ -164,9 +182,11 @@ impl<K: ResourceData> Api<K> {
         self.in_tenancy(Tenancy::new(WILDCARD, WILDCARD))
     }
 
-    /// Returns the resources of another type in the same tenancy, over the same client.
+    /// Returns the resources of another type over the same client, in the same tenancy, as
+    /// far as the type has its units.
     pub fn of<L: ResourceData>(&self) -> Api<L> {
-        let (client, tenancy) = (Arc::clone(&self.client), self.tenancy.clone());
+        let (client, mut tenancy) = (Arc::clone(&self.client), self.tenancy.clone());
+        L::SCOPE.clear_foreign_units(&mut tenancy);
         Api { client, tenancy, kind: PhantomData }
     }
 
@@ -257,7 +277,7 @@ impl<K: ResourceData> Api<K> {
     ///
     /// [`ApiError`]; [`ApiError::is_conflict`] if somebody else was faster.
     pub async fn replace(&self, resource: &Resource<K>) -> Result<Resource<K>, ApiError> {
-        let written = self.client.write(without_status(resource)).await;
+        let written = self.client.write(without_status(resource)?).await;
         decode(&written.map_err(failed("write", &resource.id))?)
     }
 
@@ -323,7 +343,7 @@ impl<K: ResourceData> Api<K> {
             {
                 return Ok(Some(before.clone()));
             }
-            match self.client.write(without_status(&after)).await {
+            match self.client.write(without_status(&after)?).await {
                 Err(error) if error.code() == Code::Aborted => lost = error,
                 written => return decode(&written.map_err(failed("write", &id))?).map(Some),
             }
@@ -335,7 +355,7 @@ impl<K: ResourceData> Api<K> {
     /// as where they fill in what was left out. Written anyway, it would be a new
     /// version, and a controller that applies would be called for it for ever.
     async fn stays(&self, before: &Resource<K>, after: &Resource<K>) -> Result<bool, ApiError> {
-        let made = self.client.mutate_and_validate(without_status(after)).await;
+        let made = self.client.mutate_and_validate(without_status(after)?).await;
         let made = decode::<K>(&made.map_err(failed("write", &after.id))?)?;
         Ok(made.data == before.data
             && made.metadata == before.metadata
@@ -427,8 +447,10 @@ impl<K: ResourceData> Api<K> {
 
 /// Encodes for a write, which keeps the stored status where none is given: with the one that was
 /// read, a status that somebody wrote since would make the write invalid, and not a conflict.
-fn without_status<K: ResourceData>(resource: &Resource<K>) -> pb::Resource {
-    pb::Resource { status: std::collections::BTreeMap::new(), ..resource.encode() }
+fn without_status<K: ResourceData>(resource: &Resource<K>) -> Result<pb::Resource, ApiError> {
+    let failed = |source| ApiError::Encode { id: Box::new(resource.id.clone()), source };
+    let encoded = resource.try_encode().map_err(failed)?;
+    Ok(pb::Resource { status: std::collections::BTreeMap::new(), ..encoded })
 }
 
 fn decode<K: ResourceData>(resource: &pb::Resource) -> Result<Resource<K>, ApiError> {

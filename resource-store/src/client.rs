@@ -3,6 +3,8 @@
 mod finalizer;
 #[cfg(feature = "client")]
 mod grpc;
+#[cfg(feature = "http-client")]
+mod http;
 mod local;
 mod resume;
 
@@ -12,6 +14,8 @@ use async_trait::async_trait;
 pub use finalizer::remove_finalizer;
 #[cfg(feature = "client")]
 pub use grpc::{GrpcClient, GrpcClientConfig};
+#[cfg(feature = "http-client")]
+pub use http::{HttpClient, HttpClientConfig};
 pub use local::LocalClient;
 pub use resume::resuming_watch;
 

@@ -49,27 +49,35 @@ impl Code {
 
     /// The code of a number; unknown numbers, and 0, are `Unknown`.
     pub fn from_number(number: i32) -> Self {
-        const ALL: [Code; 16] = [
-            Code::Cancelled,
-            Code::Unknown,
-            Code::InvalidArgument,
-            Code::DeadlineExceeded,
-            Code::NotFound,
-            Code::AlreadyExists,
-            Code::PermissionDenied,
-            Code::ResourceExhausted,
-            Code::FailedPrecondition,
-            Code::Aborted,
-            Code::OutOfRange,
-            Code::Unimplemented,
-            Code::Internal,
-            Code::Unavailable,
-            Code::DataLoss,
-            Code::Unauthenticated,
-        ];
         ALL.into_iter().find(|code| code.number() == number).unwrap_or(Self::Unknown)
     }
+
+    /// The code of a name as it prints; other names are `Unknown`.
+    #[cfg(any(test, feature = "http-client"))]
+    pub(crate) fn from_name(name: &str) -> Self {
+        ALL.into_iter().find(|code| code.to_string() == name).unwrap_or(Self::Unknown)
+    }
 }
+
+/// Every code but success, which is no failure.
+const ALL: [Code; 16] = [
+    Code::Cancelled,
+    Code::Unknown,
+    Code::InvalidArgument,
+    Code::DeadlineExceeded,
+    Code::NotFound,
+    Code::AlreadyExists,
+    Code::PermissionDenied,
+    Code::ResourceExhausted,
+    Code::FailedPrecondition,
+    Code::Aborted,
+    Code::OutOfRange,
+    Code::Unimplemented,
+    Code::Internal,
+    Code::Unavailable,
+    Code::DataLoss,
+    Code::Unauthenticated,
+];
 
 impl fmt::Display for Code {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -97,6 +105,13 @@ impl RpcError {
     /// A failure of the given kind.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
         Self { code, message: message.into() }
+    }
+
+    /// Reads a failure as it prints.
+    #[cfg(any(test, feature = "http-client"))]
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let (code, message) = text.strip_prefix("rpc error: code = ")?.split_once(" desc = ")?;
+        Some(Self::new(Code::from_name(code), message))
     }
 
     /// The kind.
@@ -176,5 +191,10 @@ mod tests {
         let error = RpcError::not_found("resource not found");
         assert_eq!(error.to_string(), "rpc error: code = NotFound desc = resource not found");
         assert_eq!(Code::Cancelled.to_string(), "Canceled");
+        for number in 1..=16 {
+            let error = RpcError::new(Code::from_number(number), "a desc = b\nc");
+            assert_eq!(RpcError::parse(&error.to_string()), Some(error));
+        }
+        assert_eq!(RpcError::parse("404 page not found"), None);
     }
 }

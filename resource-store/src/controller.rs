@@ -7,7 +7,8 @@
 //!
 //! Each controller reconciles one request at a time, or several of different
 //! resources ([`Controller::with_concurrency`]), from a queue that holds each
-//! resource once and gives changes before what a watch found at its start. It reads a [cache](Cache) that its watches keep, which
+//! resource once and gives changes before what a watch found at its start, at most as
+//! often as a [`RateLimit`] says. It reads a [cache](Cache) that its watches keep, which
 //! is complete before the first request.
 //!
 //! Source: `internal/controller`, `docs/v2-architecture/controller-architecture`,
@@ -22,6 +23,7 @@ mod manager;
 pub mod mapper;
 mod measure;
 mod queue;
+mod rate;
 pub mod reaper;
 mod reconciler;
 mod runner;
@@ -36,5 +38,6 @@ pub use dependencies::{CircularDependency, Dependencies};
 pub use manager::{Manager, ManagerError};
 pub use mapper::DependencyMapper;
 pub use queue::{Priority, QueueItem, WorkQueue};
+pub use rate::RateLimit;
 pub use reconciler::{BoxError, Initializer, Outcome, Reconciler, Request, Runtime};
 pub use typed::reconcile_with;

@@ -7,6 +7,11 @@
 //! `{"upsert": …}`, `{"delete": …}` or `{"endOfSnapshot": {}}`, and in the end
 //! `{"error": …}`; over HTTP, Consul has none.
 //!
+//! Nor has it these, which `HttpClient` needs: `?uid=` names one incarnation of a resource;
+//! a `PUT` with `?status=<key>` sets that key of the status, whose JSON is the body; a `PUT`
+//! with `?dry_run` answers with what it would store; a `GET` of a resource with `?owned`
+//! lists what it owns, of all types.
+//!
 //! Source: `internal/resource/http/http.go`, Consul 1.21.
 
 mod answer;
@@ -31,7 +36,10 @@ use self::request::{Params, Target};
 use crate::{
     code::RpcError,
     json::{JsonCodec, JsonError},
-    pb::{DeleteRequest, ListRequest, ReadRequest, Resource, Type, WatchListRequest, WriteRequest},
+    pb::{
+        DeleteRequest, Id, ListByOwnerRequest, ListRequest, MutateAndValidateRequest, ReadRequest,
+        Resource, Type, WatchListRequest, WriteRequest, WriteStatusRequest,
+    },
     registry::Registration,
     service::{self, Parity, RequestContext, ResourceService},
 };
@@ -112,6 +120,13 @@ impl HttpApi {
     ) -> Result<Response, Failure> {
         let id = at.params.id(at.registration.resource_type(), name);
         match *method {
+            Method::GET if at.params.has("owned") => {
+                let request = ListByOwnerRequest { owner: Some(id) };
+                let found = self.service.list_by_owner(&at.context, request).await?;
+                let registry = self.service.registry();
+                let of = |found: &Resource| registry.resolve(found.resource_type()?).cloned();
+                answer::list(&self.codec, &found, of).await
+            }
             Method::GET => {
                 let context = at.params.context_of_read(at.context.clone());
                 let found = self.service.read(&context, ReadRequest { id: Some(id) }).await?;
@@ -119,11 +134,10 @@ impl HttpApi {
             }
             Method::PUT => {
                 let body = to_bytes(body, self.max_body).await.map_err(|e| refused(&e))?;
-                let content = request::parse_body(&body, &self.codec, at.registration.schema())?;
-                let version = self.version_of_write(at.params.version(), &content.version)?;
-                let resource = Resource { id: Some(id), version, ..content };
-                let request = WriteRequest { resource: Some(resource) };
-                let stored = self.service.write(&at.context, request).await?;
+                let stored = match at.params.status() {
+                    Some(key) => self.put_status(at, id, key, &body).await?,
+                    None => self.put(at, id, &body).await?,
+                };
                 answer::resource(&self.codec, &stored, at.registration)
             }
             Method::DELETE => {
@@ -135,6 +149,35 @@ impl HttpApi {
         }
     }
 
+    /// Writes a resource, or says what a write would store.
+    async fn put(&self, at: &Place<'_>, id: Id, body: &[u8]) -> Result<Arc<Resource>, Failure> {
+        let content = request::parse_body(body, &self.codec, at.registration.schema())?;
+        let version = self.version_of_write(at.params.version(), &content.version)?;
+        let resource = Some(Resource { id: Some(id), version, ..content });
+        if at.params.has("dry_run") {
+            let request = MutateAndValidateRequest { resource };
+            let made = self.service.mutate_and_validate(&at.context, request).await?;
+            return Ok(Arc::new(made));
+        }
+        Ok(self.service.write(&at.context, WriteRequest { resource }).await?)
+    }
+
+    async fn put_status(
+        &self,
+        at: &Place<'_>,
+        id: Id,
+        key: &str,
+        body: &[u8],
+    ) -> Result<Arc<Resource>, Failure> {
+        let request = WriteStatusRequest {
+            id: Some(id),
+            version: at.params.version(),
+            key: key.to_owned(),
+            status: Some(request::parse_status(body, &self.codec)?),
+        };
+        Ok(self.service.write_status(&at.context, request).await?)
+    }
+
     async fn audit(
         &self,
         at: &Place<'_>,
@@ -143,7 +186,10 @@ impl HttpApi {
         failure: Option<&Failure>,
     ) {
         let call = match (&target.name, method) {
+            (Some(_), &Method::GET) if at.params.has("owned") => "ListByOwner",
             (Some(_), &Method::GET) => "Read",
+            (Some(_), &Method::PUT) if at.params.status().is_some() => "WriteStatus",
+            (Some(_), &Method::PUT) if at.params.has("dry_run") => "MutateAndValidate",
             (Some(_), &Method::PUT) => "Write",
             (Some(_), &Method::DELETE) => "Delete",
             (None, &Method::GET) if at.params.has("watch") => "WatchList",
@@ -195,7 +241,7 @@ impl HttpApi {
         let context = at.params.context_of_list(at.context.clone());
         let found =
             self.service.list(&context, ListRequest { r#type, tenancy, name_prefix }).await?;
-        answer::list(&self.codec, &found, at.registration).await
+        answer::list(&self.codec, &found, |_| Some(Arc::clone(at.registration))).await
     }
 }
 

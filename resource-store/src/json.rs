@@ -36,6 +36,8 @@ impl JsonError {
 pub struct JsonCodec {
     resource: MessageDescriptor,
     id: MessageDescriptor,
+    #[cfg(any(feature = "http", feature = "http-client"))]
+    status: MessageDescriptor,
 }
 
 impl JsonCodec {
@@ -52,7 +54,12 @@ impl JsonCodec {
             pool.get_message_by_name(&name)
                 .ok_or_else(|| JsonError(format!("no message named {name}")))
         };
-        Ok(Self { resource: message("Resource")?, id: message("ID")? })
+        Ok(Self {
+            resource: message("Resource")?,
+            id: message("ID")?,
+            #[cfg(any(feature = "http", feature = "http-client"))]
+            status: message("Status")?,
+        })
     }
 
     /// A resource with its data, which `schema` describes.
@@ -61,13 +68,18 @@ impl JsonCodec {
     ///
     /// If the data is not of the schema.
     pub fn resource(&self, resource: &Resource, schema: &Schema) -> Result<Value, JsonError> {
-        let bare = Resource { data: None, ..resource.clone() };
-        let mut value = to_json(&transcode(&self.resource, &bare)?)?;
+        let mut value = self.resource_without_data(resource)?;
         if let (Some(data), Value::Object(fields)) = (&resource.data, &mut value) {
             fields
                 .insert("data".to_owned(), to_json(&schema.decode(data).map_err(JsonError::of)?)?);
         }
         Ok(value)
+    }
+
+    /// A resource without its data.
+    pub(crate) fn resource_without_data(&self, resource: &Resource) -> Result<Value, JsonError> {
+        let bare = Resource { data: None, ..resource.clone() };
+        to_json(&transcode(&self.resource, &bare)?)
     }
 
     /// The same with an `@type` in the data that names its message.
@@ -105,6 +117,18 @@ impl JsonCodec {
     /// If the value is no identity.
     pub fn read_id(&self, value: &Value) -> Result<Id, JsonError> {
         from_json(&self.id, value)?.transcode_to::<Id>().map_err(JsonError::of)
+    }
+
+    /// A status.
+    #[cfg(feature = "http-client")]
+    pub(crate) fn status(&self, status: &crate::pb::Status) -> Result<Value, JsonError> {
+        to_json(&transcode(&self.status, status)?)
+    }
+
+    /// Reads a status. Unknown fields are errors.
+    #[cfg(feature = "http")]
+    pub(crate) fn read_status(&self, value: &Value) -> Result<crate::pb::Status, JsonError> {
+        from_json(&self.status, value)?.transcode_to().map_err(JsonError::of)
     }
 
     /// Reads a whole resource as [`JsonCodec::resource`] writes it.
@@ -182,6 +206,10 @@ fn refuse_fields_given_twice(
     value: &Value,
 ) -> Result<(), JsonError> {
     let Value::Object(fields) = value else { return Ok(()) };
+    // Has a form of its own in JSON, in which nothing is named as its fields are.
+    if descriptor.full_name() == "google.protobuf.Struct" {
+        return Ok(());
+    }
     let mut seen = BTreeSet::new();
     for (name, value) in fields {
         let by_name = || descriptor.get_field_by_name(name);

@@ -1,4 +1,7 @@
 //! The rules for names of resources, tenancy units and type parts.
+//!
+//! Those of type parts are constant functions, because `#[derive(Resource)]` has the compiler
+//! check them.
 
 /// The longest name in bytes.
 const MAX_NAME: usize = 63;
@@ -43,28 +46,43 @@ pub(crate) fn is_valid_prefix(prefix: &str) -> bool {
 }
 
 /// Returns `true` if `group` is in snake case, as a type's group must be.
-pub(crate) fn is_valid_group(group: &str) -> bool {
-    let mut bytes = group.bytes();
-    bytes.next().is_some_and(|b| b.is_ascii_lowercase())
-        && group.len() >= 2
-        && bytes.all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
+pub(crate) const fn is_valid_group(group: &str) -> bool {
+    let [first, rest @ ..] = group.as_bytes() else { return false };
+    let mut left = rest;
+    while let [byte, others @ ..] = left {
+        if !(byte.is_ascii_lowercase() || byte.is_ascii_digit() || *byte == b'_') {
+            return false;
+        }
+        left = others;
+    }
+    first.is_ascii_lowercase() && !rest.is_empty()
 }
 
 /// Returns `true` if `version` is lower case, starts with `v` and ends with a
 /// digit.
-pub(crate) fn is_valid_group_version(version: &str) -> bool {
-    version.strip_prefix('v').is_some_and(|rest| {
-        rest.bytes().last().is_some_and(|b| b.is_ascii_digit())
-            && rest.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit())
-    })
+pub(crate) const fn is_valid_group_version(version: &str) -> bool {
+    let [b'v', rest @ ..] = version.as_bytes() else { return false };
+    let mut left = rest;
+    while let [byte, others @ ..] = left {
+        if !(byte.is_ascii_lowercase() || byte.is_ascii_digit()) {
+            return false;
+        }
+        left = others;
+    }
+    matches!(rest, [.., last] if last.is_ascii_digit())
 }
 
 /// Returns `true` if `kind` is in Pascal case.
-pub(crate) fn is_valid_kind(kind: &str) -> bool {
-    let mut bytes = kind.bytes();
-    bytes.next().is_some_and(|b| b.is_ascii_uppercase())
-        && kind.len() >= 2
-        && bytes.all(|b| b.is_ascii_alphanumeric())
+pub(crate) const fn is_valid_kind(kind: &str) -> bool {
+    let [first, rest @ ..] = kind.as_bytes() else { return false };
+    let mut left = rest;
+    while let [byte, others @ ..] = left {
+        if !byte.is_ascii_alphanumeric() {
+            return false;
+        }
+        left = others;
+    }
+    first.is_ascii_uppercase() && !rest.is_empty()
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use crate::{
     name,
     pb::{self, Tombstone, Type},
     tenancy::Scope,
-    typed::ResourceData,
+    typed::{ResourceData, ResourceType},
 };
 
 crate::resource_data!(
@@ -32,8 +32,8 @@ pub enum RegistryError {
     /// The type is registered already.
     #[error("resource type {0} already registered")]
     Duplicate(Type),
-    /// The message of the type is not described.
-    #[error("Proto field is required.")]
+    /// The message of the type is not described; the cause says why.
+    #[error("cannot describe the data of a resource type")]
     Schema(#[from] crate::schema::SchemaError),
 }
 
@@ -81,6 +81,15 @@ impl Registry {
         }
         self.types.insert(ty, Arc::new(registration));
         Ok(())
+    }
+
+    /// Adds the type that a Rust type describes.
+    ///
+    /// # Errors
+    ///
+    /// As [`Registry::register`].
+    pub fn register_type<T: ResourceType>(&mut self) -> Result<(), RegistryError> {
+        self.register(T::registration()?)
     }
 
     /// Looks up exactly this type, version included.
@@ -131,7 +140,7 @@ pub fn tombstone_type() -> Type {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::demo::v2::Artist;
+    use crate::{demo::v2::Artist, error_chain::error_chain, schema::Schema};
 
     fn attempt(group: &str, version: &str, kind: &str) -> Result<(), String> {
         let registration = Registration::new(
@@ -200,6 +209,17 @@ mod tests {
             registry.register(unscoped).unwrap_err().to_string(),
             "scope required for foo.v1.Bar. Got: \"undefined\""
         );
+    }
+
+    #[test]
+    fn a_type_without_a_description_says_which_message_lacks_it() {
+        let missing = Schema::from_descriptor_set(pb::FILE_DESCRIPTOR_SET, "a.B").unwrap_err();
+        let text = error_chain(&RegistryError::from(missing));
+        assert_eq!(text, "cannot describe the data of a resource type: no message named a.B");
+        let malformed = Schema::from_descriptor_set(&[0xff], "a.B").unwrap_err();
+        let text = error_chain(&RegistryError::from(malformed));
+        let start = "cannot describe the data of a resource type: malformed descriptor set: ";
+        assert!(text.starts_with(start) && text.len() > start.len(), "{text}");
     }
 
     #[test]

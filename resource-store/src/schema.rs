@@ -61,6 +61,12 @@ impl Schema {
         Ok(Self { descriptor })
     }
 
+    /// Describes the message of a descriptor.
+    #[cfg(feature = "derive")]
+    pub(crate) fn of_descriptor(descriptor: MessageDescriptor) -> Self {
+        Self { descriptor }
+    }
+
     /// The full name of the message.
     pub fn message_name(&self) -> &str {
         self.descriptor.full_name()

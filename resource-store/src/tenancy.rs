@@ -44,7 +44,7 @@ impl Scope {
     }
 
     /// Clears the units that this scope does not have.
-    fn clear_foreign_units(self, tenancy: &mut Tenancy) {
+    pub(crate) fn clear_foreign_units(self, tenancy: &mut Tenancy) {
         if matches!(self, Self::Cluster) {
             tenancy.partition.clear();
         }

@@ -9,6 +9,7 @@ use super::{
     cache::{Cache, CacheError, Index, NamedQuery},
     mapper::DependencyMapper,
     queue::QueueItem,
+    rate::{Bucket, RateLimit},
     reconciler::{BoxError, Initializer, Reconciler, Request, Runtime},
 };
 use crate::{gvk::GroupKind, pb::Type, typed::ResourceData};
@@ -126,6 +127,7 @@ pub struct Controller {
     pub(super) placement: Placement,
     pub(super) force_every: Duration,
     pub(super) concurrency: NonZeroUsize,
+    pub(super) rate: Option<Arc<Bucket>>,
     pub(super) on_start: Option<Notify>,
     pub(super) on_stop: Option<Notify>,
 }
@@ -147,6 +149,7 @@ impl Controller {
             placement: Placement::default(),
             force_every: Duration::from_hours(8),
             concurrency: NonZeroUsize::MIN,
+            rate: None,
             on_start: None,
             on_stop: None,
         }
@@ -240,6 +243,15 @@ impl Controller {
     /// Deviation: upstream's controllers have one worker each.
     pub fn with_concurrency(mut self, reconciles: NonZeroUsize) -> Self {
         self.concurrency = reconciles;
+        self
+    }
+
+    /// Limits how often the controller reconciles, over all its resources and workers; not
+    /// limited by default. Clones share the limit, and a start after a failure goes on with it.
+    ///
+    /// Deviation: upstream's controllers only delay what failed, by resource.
+    pub fn with_rate_limit(mut self, limit: RateLimit) -> Self {
+        self.rate = Some(Arc::new(Bucket::new(limit)));
         self
     }
 

@@ -312,6 +312,14 @@ fn add_request(controller: &Controller, requests: &WorkQueue<Request>, request: 
     }
 }
 
+/// Waits for a request, and for its turn where the controller has a limit.
+async fn next_request(controller: &Controller, requests: &WorkQueue<Request>) -> Option<Request> {
+    match &controller.rate {
+        Some(bucket) => bucket.take(requests.get()).await,
+        None => requests.get().await,
+    }
+}
+
 /// Reconciles what the queue gives, as one worker.
 async fn reconcile_all(
     controller: &Controller,
@@ -319,7 +327,7 @@ async fn reconcile_all(
     requests: &WorkQueue<Request>,
 ) -> Result<(), BoxError> {
     let Some(reconciler) = &controller.reconciler else { return Ok(()) };
-    while let Some(request) = requests.get().await {
+    while let Some(request) = next_request(controller, requests).await {
         let started = Instant::now();
         let result = contained(controller, || reconciler.reconcile(runtime, &request)).await;
         measure::reconciled(&controller.name, requests.len(), started.elapsed(), result.is_ok());

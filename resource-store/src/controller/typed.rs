@@ -16,49 +16,62 @@ use crate::{
 /// a finalizer ([`Api::release`](crate::Api::release)). A resource whose data are
 /// not of the type is a failure, which is repeated as any other.
 ///
-/// ```
-/// use std::sync::Arc;
-///
+#[cfg_attr(feature = "derive", doc = "```")]
+#[cfg_attr(not(feature = "derive"), doc = "```ignore")]
+/// # use std::sync::Arc;
 /// use resource_store::{
-///     Api, LocalClient, Registry, Resource, ResourceService, backend::memory::MemoryBackend,
-///     controller::{Controller, Manager, Outcome, Runtime, mapper, reconcile_with},
-///     demo::{self, v2::{Album, Artist}},
+///     Api, Resource,
+///     controller::{BoxError, Controller, Manager, Outcome, Runtime, reconcile_with},
 /// };
+/// use serde::{Deserialize, Serialize};
 ///
-/// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
-/// # let mut registry = Registry::new()?;
-/// # demo::register(&mut registry)?;
-/// # let service = ResourceService::builder(registry, Arc::new(MemoryBackend::new())).build();
-/// # let client = LocalClient::new(service);
-/// /// Every artist has one album.
-/// async fn reconcile(runtime: Runtime, artist: Resource<Artist>) -> Result<Outcome, resource_store::controller::BoxError> {
+/// #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Resource)]
+/// #[resource(group = "music", version = "v1", scope = "namespace")]
+/// struct Band {
+///     name: String,
+/// }
+///
+/// #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Resource)]
+/// #[resource(group = "music", version = "v1", scope = "namespace")]
+/// struct Album {
+///     title: String,
+/// }
+///
+/// /// Every band has a first album.
+/// async fn reconcile(runtime: Runtime, band: Resource<Band>) -> Result<Outcome, BoxError> {
 ///     let albums = Api::<Album>::new(runtime.client);
-///     if albums.list_owned(&artist).await?.is_empty() {
-///         let first = Album { title: format!("{} I", artist.data.name), ..Album::default() };
-///         albums.create(&albums.resource("first", first).owned_by(&artist)).await?;
+///     if albums.list_owned(&band).await?.is_empty() {
+///         let first = Album { title: format!("{} I", band.data.name) };
+///         albums.create(&albums.resource("first", first).owned_by(&band)).await?;
 ///     }
 ///     Ok(Outcome::Done)
 /// }
 ///
-/// let controller = Controller::of::<Artist>("albums")
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+/// # let mut registry = resource_store::Registry::new()?;
+/// # registry.register_type::<Band>()?;
+/// # registry.register_type::<Album>()?;
+/// # let store = Arc::new(resource_store::backend::memory::MemoryBackend::new());
+/// # let service = resource_store::ResourceService::builder(registry, store).build();
+/// # let client = resource_store::LocalClient::new(service);
+/// let controller = Controller::of::<Band>("albums")
 ///     .with_owned::<Album>()
 ///     .with_reconciler(reconcile_with(reconcile));
 /// let mut manager = Manager::new(client.clone());
 /// manager.register(controller)?;
-/// let stop = tokio_util::sync::CancellationToken::new();
+/// # let stop = tokio_util::sync::CancellationToken::new();
 /// let running = tokio::spawn(manager.run(stop.clone()));
-///
-/// let artists = Api::<Artist>::new(client);
-/// artists.apply("korn", Artist { name: "Korn".to_owned(), ..Artist::default() }).await?;
-/// let (_, mut changes) = resource_store::Store::of(&artists.of::<Album>());
-/// while let Some(event) = futures::StreamExt::next(&mut changes).await {
-///     if let resource_store::ApiEvent::Applied(album) = event? {
-///         assert_eq!(album.data.title, "Korn I");
-///         break;
-///     }
-/// }
-/// stop.cancel();
-/// running.await??;
+/// # let bands = Api::<Band>::new(client);
+/// # bands.apply("korn", Band { name: "Korn".to_owned() }).await?;
+/// # let (_, mut changes) = resource_store::Store::of(&bands.of::<Album>());
+/// # while let Some(event) = futures::StreamExt::next(&mut changes).await {
+/// #     if let resource_store::ApiEvent::Applied(album) = event? {
+/// #         assert_eq!(album.data.title, "Korn I");
+/// #         break;
+/// #     }
+/// # }
+/// # stop.cancel();
+/// # running.await??;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// # })?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())

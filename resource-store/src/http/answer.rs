@@ -64,7 +64,7 @@ pub(super) fn resource(
 pub(super) async fn list(
     codec: &JsonCodec,
     resources: &[Arc<Resource>],
-    registration: &Registration,
+    registration: impl Fn(&Resource) -> Option<Arc<Registration>>,
 ) -> Result<Response, Failure> {
     // Written one by one: the values of all would need several times as much memory.
     let mut text = b"{\n  \"resources\": [".to_vec();
@@ -72,9 +72,12 @@ pub(super) async fn list(
     for resource in resources {
         text.extend_from_slice(before);
         let begun = text.len();
-        for line in
-            pretty_text(&value(codec, resource, registration)?)?.split_inclusive(|b| *b == b'\n')
-        {
+        let value = match registration(resource) {
+            Some(registration) => value(codec, resource, &registration)?,
+            // Of a type that was served once: what it holds cannot be told any more.
+            None => without_data(codec, resource)?,
+        };
+        for line in pretty_text(&value)?.split_inclusive(|b| *b == b'\n') {
             text.extend_from_slice(line);
             if line.ends_with(b"\n") {
                 text.extend_from_slice(b"    ");
@@ -94,6 +97,12 @@ pub(super) fn value(
     registration: &Registration,
 ) -> Result<Value, RpcError> {
     let value = codec.resource(resource, registration.schema());
+    value.map(sorted).map_err(|e| RpcError::internal(format!("failed to encode resource: {e}")))
+}
+
+/// A resource without its data.
+fn without_data(codec: &JsonCodec, resource: &Resource) -> Result<Value, RpcError> {
+    let value = codec.resource_without_data(resource);
     value.map(sorted).map_err(|e| RpcError::internal(format!("failed to encode resource: {e}")))
 }
 

@@ -10,7 +10,7 @@ use super::{Failure, body};
 use crate::{
     backend::Consistency,
     json::JsonCodec,
-    pb::{Id, Resource, Tenancy, Type},
+    pb::{Id, Resource, Status, Tenancy, Type},
     schema::Schema,
     service::RequestContext,
 };
@@ -71,6 +71,11 @@ impl Params {
         self.value("version").to_owned()
     }
 
+    /// Returns the key of a status, if the call is about one.
+    pub(super) fn status(&self) -> Option<&str> {
+        self.values.get("status").map(String::as_str)
+    }
+
     pub(super) fn name_prefix(&self) -> String {
         self.value("name_prefix").to_owned()
     }
@@ -84,7 +89,7 @@ impl Params {
     }
 
     pub(super) fn id(&self, ty: &Type, name: &str) -> Id {
-        Id::new(ty.clone(), self.tenancy(), name)
+        Id::new(ty.clone(), self.tenancy(), name).with_uid(self.value("uid"))
     }
 
     /// The token: from its own header, the usual one, or the query.
@@ -156,6 +161,12 @@ pub(super) fn parse_body(
     let data = parts.data.ok_or_else(|| schema_error("data is missing"))?;
     let data = codec.read_data(&data, schema).map_err(|e| schema_error(format!("data: {e}")))?;
     Ok(Resource { owner, metadata, data: Some(data), version, ..Resource::default() })
+}
+
+/// Reads a status.
+pub(super) fn parse_status(body: &[u8], codec: &JsonCodec) -> Result<Status, Failure> {
+    let value: Value = serde_json::from_slice(body).map_err(format_error)?;
+    codec.read_status(&value).map_err(|e| schema_error(format!("status: {e}")))
 }
 
 fn format_error(detail: impl fmt::Display) -> Failure {

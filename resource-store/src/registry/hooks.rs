@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc};
 use crate::{
     acl::{AclError, Authorizer},
     pb::{self, Id},
-    typed::{DataError, Resource, ResourceData, any, decode_data},
+    typed::{DataError, Resource, ResourceData, decode_data, try_any},
 };
 
 /// Why a hook refused a resource; its text goes to the caller.
@@ -143,7 +143,7 @@ pub(super) fn mutate_decoded<T: ResourceData>(
     Arc::new(move |resource| {
         let mut data: T = decode_data(resource).map_err(|e: DataError| Box::new(e) as HookError)?;
         if hook(&mut data, resource)? {
-            resource.data = Some(any(&data));
+            resource.data = Some(try_any(&data)?);
         }
         Ok(())
     })

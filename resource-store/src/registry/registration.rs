@@ -1,6 +1,6 @@
 //! One type as it is registered.
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 use super::hooks::{self, AclHooks, HookError, MutateHook, ValidateHook};
 use crate::{
@@ -25,12 +25,21 @@ pub struct Registration {
     acls: AclHooks,
     validate: Option<ValidateHook>,
     mutate: Option<MutateHook>,
+    json_schema: Option<Arc<serde_json::Value>>,
 }
 
 impl Registration {
     /// A type with its message and scope.
     pub fn new(ty: Type, schema: Schema, scope: Scope) -> Self {
-        Self { ty, schema, scope, acls: AclHooks::default(), validate: None, mutate: None }
+        Self {
+            ty,
+            schema,
+            scope,
+            acls: AclHooks::default(),
+            validate: None,
+            mutate: None,
+            json_schema: None,
+        }
     }
 
     /// The type of a Rust type.
@@ -53,7 +62,7 @@ impl Registration {
         mut self,
         hook: impl Fn(&pb::Resource) -> Result<(), HookError> + Send + Sync + 'static,
     ) -> Self {
-        self.validate = Some(std::sync::Arc::new(hook));
+        self.validate = Some(Arc::new(hook));
         self
     }
 
@@ -71,7 +80,7 @@ impl Registration {
         mut self,
         hook: impl Fn(&mut pb::Resource) -> Result<(), HookError> + Send + Sync + 'static,
     ) -> Self {
-        self.mutate = Some(std::sync::Arc::new(hook));
+        self.mutate = Some(Arc::new(hook));
         self
     }
 
@@ -83,6 +92,18 @@ impl Registration {
     ) -> Self {
         self.mutate = Some(hooks::mutate_decoded(hook));
         self
+    }
+
+    /// Says how the data look in JSON, for those who write them by hand, and for their
+    /// editors. Nothing is checked against it.
+    pub fn with_json_schema(mut self, schema: serde_json::Value) -> Self {
+        self.json_schema = Some(Arc::new(schema));
+        self
+    }
+
+    /// The JSON schema of the data, if the type has one.
+    pub fn json_schema(&self) -> Option<&serde_json::Value> {
+        self.json_schema.as_deref()
     }
 
     /// The type.

@@ -142,6 +142,25 @@ async fn the_typed_client_over_grpc() {
     served.await.unwrap().unwrap();
 }
 
+#[cfg(all(feature = "grpc", feature = "http", feature = "http-client"))]
+#[tokio::test]
+async fn the_typed_client_over_http() {
+    use resource_store::{
+        HttpClient, HttpClientConfig,
+        server::{Server, ServerConfig},
+    };
+
+    let mut config = ServerConfig::default();
+    "127.0.0.1:0".clone_into(&mut config.address);
+    let server = Server::bind(service(), config).await.unwrap();
+    let config = HttpClientConfig::new(&format!("http://{}", server.local_addr().unwrap()));
+    let stop = tokio_util::sync::CancellationToken::new();
+    let served = tokio::spawn(server.run(stop.clone()));
+    program(Arc::new(HttpClient::new(&config, demo_registry()).unwrap())).await;
+    stop.cancel();
+    served.await.unwrap().unwrap();
+}
+
 /// Two writers change one resource; neither loses what the other wrote.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn changes_at_the_same_time_are_all_kept() {

@@ -22,9 +22,9 @@ use tokio_util::sync::CancellationToken;
 use crate::{service::reading::Recorder, support::*};
 
 /// A server on a free port, which stops when this is dropped.
-struct Running {
-    address: String,
-    stop: CancellationToken,
+pub(crate) struct Running {
+    pub(crate) address: String,
+    pub(crate) stop: CancellationToken,
     task: JoinHandle<()>,
 }
 
@@ -34,7 +34,7 @@ impl Drop for Running {
     }
 }
 
-async fn start(service: ResourceService, mut config: ServerConfig) -> Running {
+pub(crate) async fn start(service: ResourceService, mut config: ServerConfig) -> Running {
     "127.0.0.1:0".clone_into(&mut config.address);
     let server = Server::bind(service, config).await.unwrap();
     let address = server.local_addr().unwrap().to_string();
@@ -46,7 +46,7 @@ async fn start(service: ResourceService, mut config: ServerConfig) -> Running {
     Running { address, stop, task }
 }
 
-fn client(server: &Running) -> GrpcClient {
+pub(crate) fn client(server: &Running) -> GrpcClient {
     GrpcClient::new(&GrpcClientConfig::new(&format!("http://{}", server.address))).unwrap()
 }
 
@@ -59,7 +59,7 @@ fn channel(server: &Running) -> tonic::transport::Channel {
         .connect_lazy()
 }
 
-fn watch_artists() -> WatchListRequest {
+pub(crate) fn watch_artists() -> WatchListRequest {
     WatchListRequest { r#type: Some(v2::Artist::resource_type()), ..WatchListRequest::default() }
 }
 
@@ -212,13 +212,13 @@ async fn reflection_describes_the_service() {
 }
 
 /// A certificate authority, and what it signs.
-struct Authority {
-    certificate: rcgen::Certificate,
+pub(crate) struct Authority {
+    pub(crate) certificate: rcgen::Certificate,
     issuer: rcgen::Issuer<'static, rcgen::KeyPair>,
 }
 
 impl Authority {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let key = rcgen::KeyPair::generate().unwrap();
         let mut params = rcgen::CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
@@ -226,7 +226,7 @@ impl Authority {
         Self { certificate, issuer: rcgen::Issuer::new(params, key) }
     }
 
-    fn sign(&self, name: &str) -> (String, secrecy::SecretString) {
+    pub(crate) fn sign(&self, name: &str) -> (String, secrecy::SecretString) {
         let key = rcgen::KeyPair::generate().unwrap();
         let params = rcgen::CertificateParams::new(vec![name.to_owned()]).unwrap();
         let certificate = params.signed_by(&key, &self.issuer).unwrap();

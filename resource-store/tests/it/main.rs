@@ -11,7 +11,10 @@
 )]
 
 mod api;
+#[cfg(all(feature = "grpc", feature = "client", feature = "http", feature = "http-client"))]
+mod clients;
 mod controller;
+mod derive;
 #[cfg(feature = "durable")]
 mod durable_backend;
 #[cfg(feature = "etcd")]
@@ -29,6 +32,8 @@ mod http;
 mod memory_backend;
 #[cfg(feature = "raft")]
 mod raft_backend;
+#[cfg(all(feature = "program", feature = "http-client"))]
+mod records;
 mod service;
 mod support;
 mod test_kit;

@@ -16,7 +16,7 @@ use resource_store::{
     backend::{Backend as _, memory::MemoryBackend},
     controller::{
         BoxError, Controller, Event, Index, Initializer, Key, Leadership, Manager, Outcome,
-        Placement, Reconciler, Request, Runtime, mapper,
+        Placement, RateLimit, Reconciler, Request, Runtime, mapper,
     },
     demo::{
         self,
@@ -473,4 +473,39 @@ async fn one_name_twice_and_types_that_the_service_lacks_are_refused() {
         error.unwrap_err().to_string(),
         "controller \"ports\" watches resource type net.v1.Port, which is not registered with the service"
     );
+}
+
+/// A controller reconciles so many at once and then one in each interval, however many
+/// workers it has, and also after it was started again.
+#[tokio::test(start_paused = true)]
+async fn a_rate_limit_spreads_reconciles() {
+    let number = |number| std::num::NonZeroU32::new(number).unwrap();
+    for workers in [1, 3] {
+        let service = service();
+        for name in ["a", "b", "c", "d", "e"] {
+            service.put(artist(name)).await.unwrap();
+        }
+        let (recorder, mut calls) = recorder(Vec::new());
+        let limit = RateLimit::per_second(number(2)).with_burst(number(2));
+        let controller = Controller::of::<Artist>("slow")
+            .with_concurrency(workers.try_into().unwrap())
+            .with_rate_limit(limit)
+            .with_reconciler(recorder);
+        let running = run(&service, controller.clone());
+        let first = next(&mut calls).await.at;
+        let mut after = Vec::new();
+        for _ in 0..4 {
+            after.push((next(&mut calls).await.at - first).as_millis());
+        }
+        assert_eq!(after, [0, 500, 1000, 1500], "{workers} workers");
+
+        // The bucket is not full again because the controller is.
+        running.stop.cancel();
+        let _again = run(&service, controller);
+        let mut after = Vec::new();
+        for _ in 0..3 {
+            after.push((next(&mut calls).await.at - first).as_millis());
+        }
+        assert_eq!(after, [2000, 2500, 3000], "{workers} workers, started again");
+    }
 }
