@@ -2,12 +2,13 @@
 
 mod checks;
 mod failure;
+mod log_positions;
 mod logs;
 
-use logs::Which;
+use log_positions::Which;
 
 pub(crate) use failure::applied;
-pub(crate) use logs::Logs;
+pub(crate) use log_positions::Logs;
 
 use std::{sync::OnceLock, time::Duration};
 
