@@ -12,9 +12,10 @@ use reqwest::{
 
 use crate::{
     Error, Result,
-    client::{ClientConfig, endpoint::Endpoint},
+    config::ClientConfig,
+    endpoint::Endpoint,
     error_chain,
-    transport::{ExchangeLimits, TransportError, socket, tls},
+    transport::{ExchangeLimits, TransportError, tls, user_agent::USER_AGENT_NAME},
 };
 
 /// Interval of HTTP/2's pings.
@@ -50,7 +51,7 @@ impl Https {
             // A lost HTTP/2 connection would take all its streams along in silence.
             .http2_keep_alive_interval(PING)
             .http2_keep_alive_timeout(PING_LIMIT)
-            .user_agent(socket::AGENT);
+            .user_agent(USER_AGENT_NAME);
         if endpoint.is_loopback() {
             // Compression costs more than it saves there.
             builder = builder.no_proxy().no_gzip();

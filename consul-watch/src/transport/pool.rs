@@ -38,8 +38,9 @@ use tokio::{
 
 use crate::{
     BoxError, Result,
-    client::{ClientConfig, ConnectionConfig, endpoint::Endpoint},
-    transport::{Budget, ExchangeLimits, TransportError, socket},
+    config::{ClientConfig, ConnectionConfig},
+    endpoint::Endpoint,
+    transport::{Budget, ExchangeLimits, TransportError, user_agent::USER_AGENT_NAME},
 };
 use refusals::{Connections, Open};
 
@@ -217,7 +218,7 @@ impl Pool {
             parts.headers.entry(name).or_insert(value);
         };
         set(HOST, host);
-        set(USER_AGENT, HeaderValue::from_static(socket::AGENT));
+        set(USER_AGENT, HeaderValue::from_static(USER_AGENT_NAME));
         set(ACCEPT, HeaderValue::from_static("*/*"));
         if self.zipped {
             set(ACCEPT_ENCODING, HeaderValue::from_static("gzip"));

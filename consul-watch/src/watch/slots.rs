@@ -15,7 +15,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::{Error, Result, telemetry::Held};
+use crate::{Error, Result, telemetry::Held, watch::telemetry};
 
 /// Requests that watches hold at a time when one HTTP/2 connection carries them
 /// all. Consul allows 250; what is not a watch's needs some too.
@@ -283,7 +283,7 @@ impl Slots {
         };
         self.turning.store(state.turning, Ordering::Relaxed);
         drop(state);
-        let counted = Held::place(place.name());
+        let counted = telemetry::place(place.name());
         let slots = Arc::clone(self);
         let made = Instant::now();
         Claim { slots, made, number, coverable, place, revoked, activity, call: None, counted }
@@ -476,7 +476,7 @@ impl Claim {
         busy.call.notify_one();
         self.place = Place::Covered;
         self.revoked = CancellationToken::new();
-        self.counted = Held::place(self.place.name());
+        self.counted = telemetry::place(self.place.name());
         true
     }
 
@@ -496,7 +496,7 @@ impl Claim {
         let Some(revoked) = self.slots.state().handed.remove(&self.number) else { return false };
         self.revoked = revoked;
         self.place = Place::Own;
-        self.counted = Held::place(self.place.name());
+        self.counted = telemetry::place(self.place.name());
         true
     }
 
@@ -514,7 +514,7 @@ impl Claim {
         self.slots.leave(&mut state, self.place, self.number);
         self.revoked = state.hold(self.number, self.coverable, self.activity);
         self.place = Place::Own;
-        self.counted = Held::place(self.place.name());
+        self.counted = telemetry::place(self.place.name());
         let more = state.covered > 0 && state.holders.len() < state.limit(self.slots.shares);
         drop(state);
         if more {

@@ -11,7 +11,7 @@ use futures::Stream;
 use tokio::sync::watch::{Receiver, error::RecvError};
 use tokio_util::sync::ReusableBoxFuture;
 
-use crate::watch::{Snapshot, WatchError, WatchState, view::Shared};
+use crate::watch::{Snapshot, WatchError, WatchState, shared::Shared};
 
 /// A query's snapshots, as a stream: the current one, then one for each change.
 ///
