@@ -62,6 +62,7 @@ mod semaphore;
 mod session;
 #[cfg(feature = "tasks")]
 pub mod tasks;
+mod term;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod timing;
