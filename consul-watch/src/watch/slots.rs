@@ -15,7 +15,12 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
+mod place;
+
 use crate::{Error, Result, telemetry::Held, watch::telemetry};
+use place::Event;
+
+pub(super) use place::Place;
 
 /// Requests that watches hold at a time when one HTTP/2 connection carries them
 /// all. Consul allows 250; what is not a watch's needs some too.
@@ -96,27 +101,6 @@ impl Shares {
         let crowd = f64::from(u32::try_from(count.max(1)).unwrap_or(u32::MAX));
         let slots = f64::from(u32::try_from(self.turns).unwrap_or(u32::MAX));
         ROUND.mul_f64((slots / crowd).min(1.0)).max(SHORTEST_TURN)
-    }
-}
-
-/// Way in which a watch waits for changes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
-    /// On its own connection.
-    Own,
-    /// For a broad query to say that something changed.
-    Covered,
-    /// For its turn on one of a few connections.
-    RoundRobin,
-}
-
-impl Place {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Own => "own",
-            Self::Covered => "covered",
-            Self::RoundRobin => "turn",
-        }
     }
 }
 
@@ -272,14 +256,19 @@ impl Slots {
         if let Some(other) = other {
             state.revoke(other);
         }
-        let (place, revoked) = if !full || other.is_some() {
-            (Place::Own, state.hold(number, coverable, activity))
-        } else if coverable {
-            state.covered += 1;
-            (Place::Covered, CancellationToken::new())
-        } else {
-            state.turning += 1;
-            (Place::RoundRobin, CancellationToken::new())
+        let event =
+            if full { Event::Full { coverable, displaces: other.is_some() } } else { Event::Free };
+        let place = place::next(None, event).unwrap_or(Place::RoundRobin);
+        let revoked = match place {
+            Place::Own => state.hold(number, coverable, activity),
+            Place::Covered => {
+                state.covered += 1;
+                CancellationToken::new()
+            }
+            Place::RoundRobin => {
+                state.turning += 1;
+                CancellationToken::new()
+            }
         };
         self.turning.store(state.turning, Ordering::Relaxed);
         drop(state);
@@ -417,6 +406,20 @@ impl Claim {
         self.place
     }
 
+    /// Returns `true` if the watch has lost its place, and has to ask for another one.
+    pub(super) fn is_lost(&self) -> bool {
+        self.revoked.is_cancelled() && place::next(Some(self.place), Event::Revoked).is_none()
+    }
+
+    /// Goes to the place that the event leads to; a place that is lost stays until the claim is
+    /// dropped.
+    fn move_on(&mut self, event: Event) {
+        if let Some(place) = place::next(Some(self.place), event) {
+            self.place = place;
+            self.counted = telemetry::place(place.name());
+        }
+    }
+
     /// Returns the time for which a request on the watch's own connection may block, `wait` at most.
     pub(super) fn longest_block(&self, wait: Duration) -> Duration {
         let takes_back = self.coverable
@@ -473,10 +476,10 @@ impl Claim {
         let revoked = state.hold(other, true, busy.activity);
         state.handed.insert(other, revoked);
         drop(state);
+        // Outside of the lock, which the woken watch takes next.
         busy.call.notify_one();
-        self.place = Place::Covered;
         self.revoked = CancellationToken::new();
-        self.counted = telemetry::place(self.place.name());
+        self.move_on(Event::Outpaced);
         true
     }
 
@@ -495,8 +498,7 @@ impl Claim {
     pub(super) fn take_up(&mut self) -> bool {
         let Some(revoked) = self.slots.state().handed.remove(&self.number) else { return false };
         self.revoked = revoked;
-        self.place = Place::Own;
-        self.counted = telemetry::place(self.place.name());
+        self.move_on(Event::Handed);
         true
     }
 
@@ -513,10 +515,10 @@ impl Claim {
         }
         self.slots.leave(&mut state, self.place, self.number);
         self.revoked = state.hold(self.number, self.coverable, self.activity);
-        self.place = Place::Own;
-        self.counted = telemetry::place(self.place.name());
         let more = state.covered > 0 && state.holders.len() < state.limit(self.slots.shares);
         drop(state);
+        self.move_on(Event::Room);
+        // One wakes the next, so that as many come as there are connections, and not all at once.
         if more {
             self.slots.room.notify_one();
         }
@@ -549,7 +551,7 @@ impl Drop for Claim {
     fn drop(&mut self) {
         let mut state = self.slots.state();
         // A revoked connection was taken out already.
-        if self.place != Place::Own || !self.revoked.is_cancelled() {
+        if !self.is_lost() {
             self.slots.leave(&mut state, self.place, self.number);
         }
         let room = state.covered > 0 && state.holders.len() < state.limit(self.slots.shares);
