@@ -39,6 +39,7 @@ impl Https {
         let kept = config.connections;
         let handshake = kept.tls_handshake_timeout.filter(|_| endpoint.scheme == "https");
         let mut builder = reqwest::Client::builder()
+            // A redirect would send the token to whoever it names.
             .redirect(redirect::Policy::none())
             .connect_timeout(config.connect_timeout.saturating_add(handshake.unwrap_or_default()))
             .tcp_keepalive(kept.keep_alive)
@@ -64,6 +65,7 @@ impl Https {
         if endpoint.scheme == "https" {
             builder = tls::configure(builder, &config.tls)?;
             if let Some(target) = endpoint.connect_to {
+                // A proxy would resolve the name in the URL by itself, which is not the address.
                 builder = builder.no_proxy().dns_resolver(Redirected { host: target });
             }
         }

@@ -94,6 +94,7 @@ fn speaks_tls(proxy: &Intercept) -> Result<bool> {
 
 /// The proxy of the system's settings that stands before the endpoint.
 fn proxy_to(endpoint: &Endpoint) -> Option<Intercept> {
+    // As Go does: a proxy elsewhere cannot reach this machine's loopback.
     if endpoint.is_loopback() {
         return None;
     }

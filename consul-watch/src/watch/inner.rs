@@ -89,6 +89,7 @@ impl Inner {
 }
 
 fn remove(views: &mut Views, id: &(TypeId, QueryKey), number: u64) {
+    // A successor may have begun since under the same key.
     if views.running.get(id).is_some_and(|running| running.number == number) {
         views.running.remove(id);
     }

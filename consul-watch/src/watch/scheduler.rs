@@ -104,6 +104,7 @@ impl Scheduler {
 
     async fn try_next_action(&mut self, position: &Position, wait: Duration) -> Result<NextAction> {
         let never = CancellationToken::new();
+        // It holds no connection between two reads, and so needs no place.
         if self.polled {
             return Ok(NextAction::Block(wait, never, Some(self.slots.read().await?)));
         }

@@ -59,6 +59,7 @@ pub(super) struct Activity {
 impl Activity {
     fn at(self, now: Instant) -> f64 {
         let age = self.at.map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
+        // Decays when it is read, so that quiet watches cost nothing.
         self.score * 0.5_f64.powf(age.as_secs_f64() / HALF_LIFE.as_secs_f64())
     }
 
@@ -165,6 +166,8 @@ struct Busy {
 impl State {
     fn limit(&self, shares: Shares) -> usize {
         let more = if self.multiplexed { STREAMS.saturating_sub(shares.total) } else { 0 };
+        // Part by part: what Consul refused is missing from the watches' connections, and what
+        // nodes need is taken out of what is left.
         let all = if self.crowded { shares.own } else { shares.total };
         // One at least: it is asked like all others, and waits for its part of the budget.
         (more + all.saturating_sub(self.refused).max(1)).saturating_sub(self.nodes)
@@ -179,6 +182,8 @@ impl State {
             .iter()
             .map(|(number, holder)| (!holder.coverable, holder.activity.at(now), *number))
             .collect();
+        // `total_cmp`, since activities are floats; the youngest last by number, so that a new
+        // watch does not push out one that has been there for long.
         order.sort_unstable_by(|a, b| {
             a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)).then_with(|| b.2.cmp(&a.2))
         });
@@ -245,6 +250,8 @@ impl Slots {
         activity: Activity,
     ) -> Claim {
         let mut state = self.state();
+        // All at once rather than one by one: the shares of a crowd have to be free before the
+        // broad queries begin, or together they would exceed the budget.
         if state.holders.len() >= state.limit(self.shares) && !state.crowded {
             state.crowded = true;
             let keep = state.limit(self.shares);
@@ -281,6 +288,7 @@ impl Slots {
     /// Makes do with so many connections less than the budget.
     pub(super) fn make_do(&self, less: usize) {
         let mut state = self.state();
+        // Called after every attempt; only a change takes more than the lock.
         if std::mem::replace(&mut state.refused, less) == less {
             return;
         }
@@ -332,6 +340,7 @@ impl Slots {
 
     fn most_nodes(&self) -> usize {
         let mut state = self.state();
+        // The limit without the present reservation, which the new one replaces.
         let nodes = std::mem::take(&mut state.nodes);
         let all = state.limit(self.shares);
         state.nodes = nodes;
@@ -464,6 +473,7 @@ impl Claim {
         if self.place != Place::Own
             || !self.coverable
             || self.revoked.is_cancelled()
+            // A connection that can be had is for those in turn first.
             || state.turning > 0
         {
             return false;
@@ -507,8 +517,10 @@ impl Claim {
     pub(super) fn upgrade(&mut self) -> bool {
         let mut state = self.slots.state();
         if self.place == Place::Own
+            // It has a connection already, and would hold two.
             || state.handed.contains_key(&self.number)
             || state.holders.len() >= state.limit(self.slots.shares)
+            // One in turn waits for seconds, a covered one for one request.
             || (self.coverable && state.turning > 0)
         {
             return false;
@@ -542,6 +554,8 @@ impl Slots {
             }
             Place::RoundRobin => state.turning = state.turning.saturating_sub(1),
         }
+        // A crowd ends only when nobody waits any more: a watch that comes and goes at the edge
+        // would make all others change places each time.
         state.crowded &= state.covered + state.turning > 0;
         self.turning.store(state.turning, Ordering::Relaxed);
     }

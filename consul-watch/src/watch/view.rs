@@ -100,6 +100,8 @@ impl<Q: Query> View<Q> {
         loop {
             tokio::select! {
                 biased;
+                // The request under way is dropped with `follow`: its answer would be what the old
+                // token may see.
                 () = tokens.changed() => self.plan.restart(),
                 () = self.follow() => return,
             }
@@ -152,6 +154,7 @@ impl<Q: Query> View<Q> {
         fetch: impl Future<Output = Result<Answer<Q::Value>>>,
     ) -> (Result<Answer<Q::Value>>, Timing) {
         let started = self.started.elapsed();
+        // Subscribers are not woken for a count.
         self.sender.send_if_modified(|shared| {
             shared.state.requests += 1;
             false
@@ -160,6 +163,8 @@ impl<Q: Query> View<Q> {
         // for ever and looks alive.
         let outcome = AssertUnwindSafe(fetch).catch_unwind().await;
         let outcome = outcome.unwrap_or_else(|panic| Err(panicked(&*panic)));
+        // After each attempt, since only answers tell: a proxy may come to speak HTTP/2, or cease
+        // to.
         self.watcher.slots.multiplex(self.watcher.client.is_multiplexed());
         self.watcher.slots.make_do(self.watcher.budget.shortfall());
         (outcome, Timing { started, ended: self.started.elapsed(), wait })
@@ -198,6 +203,7 @@ impl<Q: Query> View<Q> {
     }
 
     fn answered(&mut self, answer: Answer<Q::Value>, timing: Timing) -> Next {
+        // Cloned, which is cheap: the comparison runs code of a user's, and must hold no lock.
         let last = self.sender.borrow().snapshot.clone();
         let same = || last.as_ref().is_some_and(|last| self.query.same(&last.data, &answer.value));
         let before = self.plan.history();
@@ -296,6 +302,7 @@ async fn abandoned<T: Send + Sync>(
     number: u64,
 ) {
     loop {
+        // Ends at once if nobody has subscribed yet; `retire_unused` looks again under the lock.
         sender.closed().await;
         // Whoever came since may have left again: the time starts again.
         if !watcher.linger.is_zero()

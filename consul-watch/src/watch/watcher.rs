@@ -107,9 +107,12 @@ impl Watcher {
                 running.sender.downcast_ref::<Arc<watch::Sender<Shared<Q::Value>>>>()
         {
             let watch = Watch::new(sender.subscribe());
+            // Ends a linger time that runs, also for one who leaves again at once.
             running.came.notify_one();
             return watch;
         }
+        // Numbers are never used again, so that a claim or an end of the read before cannot be
+        // taken for this one's.
         views.made += 1;
         let number = views.made;
         // Its requests are within it, and nothing of whoever happened to ask first.
@@ -277,6 +280,7 @@ impl WatcherBuilder {
     /// The watcher.
     pub fn build(self) -> Watcher {
         let slots = Arc::new(Slots::new(self.connections));
+        // The minimum is applied by the shares, so that both agree on it.
         let budget = Budget::new(slots.shares.budget);
         let bounded = self.client.within(&budget);
         let stale = self

@@ -211,6 +211,8 @@ impl Runner {
         let asked = broad_query.ask(self.settings.client.clone(), self.settings.wait, pause);
         let (begun, stop) = (self.started, stop.clone());
         self.asks.push(Box::pin(async move {
+            // From the end of the pause, in which nothing was asked: an answer is early by the time
+            // of its request alone.
             let started = begun.elapsed() + pause;
             let result = stop.run_until_cancelled_owned(asked).await?;
             Some(Asked { which, started, result })
@@ -220,6 +222,7 @@ impl Runner {
     fn asked(&mut self, asked: Asked) {
         let Asked { which, started, result } = asked;
         let ended = self.started.elapsed();
+        // Consul may wake a request without a change in what it shows: such answers are paced.
         let early = Timing { started, ended, wait: self.settings.wait }.is_early();
         let outcome = result.and_then(|response| {
             let moved = match &which {
@@ -337,6 +340,7 @@ impl Runner {
             Kind::Everything => self.dumped(response, first)?,
             Kind::Prefix(_) | Kind::Node(_) => Changes::default(),
         };
+        // Both under one lock: a watch that joins in between would be told of one of them only.
         let members = self.group.members();
         members.moved(|scope| kind.concerns(scope));
         members.changed(&changes);
@@ -413,6 +417,7 @@ impl Runner {
             Mode::Lists => {}
         }
         // Listing all nodes is cheaper than reading all services when there are fewer of them.
+        // With a half as the way back, so that one watch more or less does not begin it again.
         let services = self.group.members().service_count();
         let nodes = self.catalog.node_count();
         let worth = services > if self.catalog.keeps_listings() { nodes / 2 } else { nodes };

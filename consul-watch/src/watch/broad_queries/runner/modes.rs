@@ -80,6 +80,8 @@ impl Runner {
 
     pub(super) fn start(&mut self, mode: Mode) {
         tracing::debug!(?mode, nodes = self.listed.len(), "the catalog is followed in another way");
+        // Whatever was known of the other way is dropped: indexes and rows of two ways are not
+        // compared.
         self.mode = mode;
         self.nodes_served = false;
         self.settled = false;
