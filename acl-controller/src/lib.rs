@@ -6,6 +6,7 @@
 mod arn;
 #[cfg(feature = "aws-sdk")]
 pub mod aws;
+mod change;
 mod consul;
 mod controller;
 mod error;
@@ -29,6 +30,7 @@ mod token_ids;
 mod undescribed;
 mod writer;
 
+pub use change::{Action, Change, Object};
 pub use consul::Consul;
 pub use controller::{Controller, ControllerOptions};
 pub use error::{Error, Result};
@@ -39,4 +41,4 @@ pub use secret_store::{FileSecrets, MemorySecrets, SecretStore};
 pub use service_tokens::{ServiceTokenSettings, ServiceTokens, TokenRights};
 pub use task::TaskSource;
 pub use tenancy::partition;
-pub use writer::{Action, Change, Object, Writer};
+pub use writer::Writer;

@@ -4,6 +4,7 @@
 mod arguments;
 mod election;
 mod environment;
+mod failure;
 mod metering;
 mod usage;
 
@@ -24,6 +25,7 @@ use crate::{
 };
 use arguments::Flags;
 use environment::Environment;
+use failure::logged;
 
 /// The controller to run: from the flags of the early versions, or from a
 /// configuration.
@@ -63,11 +65,6 @@ impl From<crate::Error> for Failure {
     fn from(error: crate::Error) -> Self {
         logged(&error)
     }
-}
-
-/// Wraps the error that a command ended with, for the log.
-fn logged(error: &(dyn std::error::Error + 'static)) -> Failure {
-    Failure::Logged(consul_watch::error_chain(error))
 }
 
 fn run(name: &str, arguments: &[OsString]) -> Result<u8, Failure> {

@@ -22,6 +22,7 @@ pub trait Reconciler: fmt::Debug + Send + Sync + 'static {
     ///
     /// `check` also compares what lists do not show: secrets, rules, and the objects of
     /// [`prepare`](Self::prepare).
+    ///
     /// # Errors
     ///
     /// The error of a listing, without which nothing can be done. Errors of single resources are in

@@ -9,11 +9,9 @@ mod agent_health;
 mod auth_method;
 mod authorize;
 mod catalog;
-mod config;
 mod config_entry;
 mod connect_ca;
 mod coordinate;
-pub(crate) mod endpoint;
 mod event;
 mod health;
 mod intention;
@@ -29,7 +27,6 @@ mod session;
 mod snapshot;
 mod status;
 mod tenancy;
-mod token;
 mod txn;
 
 use std::{
@@ -50,11 +47,14 @@ use tracing::Instrument as _;
 
 use crate::{
     Answer, Consistency, Error, Result,
+    endpoint::Endpoint,
     telemetry::{self, Held},
+    token::{StaticToken, TokenWatch, secret_header, token_header},
     transport::{Budget, ExchangeLimits, SocketTransport, Transport, TransportError},
 };
-use endpoint::Endpoint;
 
+pub use crate::config::{BasicAuth, ClientConfig, ConnectionConfig, TlsConfig};
+pub use crate::token::{FileToken, SharedToken, TokenProvider};
 pub use acl::AclApi;
 pub use acl_token::AclTokenFilter;
 pub use agent::AgentApi;
@@ -62,7 +62,6 @@ pub use agent_control::AgentTokenKind;
 pub use agent_health::ServiceHealth;
 pub use authorize::AclAuthorization;
 pub use catalog::CatalogApi;
-pub use config::{BasicAuth, ClientConfig, ConnectionConfig, TlsConfig};
 pub use event::EventOptions;
 pub use health::HealthOptions;
 pub use kv::{DeleteOptions, KvStore, PutCondition, PutOptions};
@@ -71,8 +70,6 @@ pub use request::Request;
 pub use response::Response;
 pub use session::SessionApi;
 pub use tenancy::TenancyApi;
-pub(crate) use token::TokenWatch;
-pub use token::{FileToken, SharedToken, TokenProvider};
 pub use txn::TxnOptions;
 
 const TOKEN: HeaderName = HeaderName::from_static("x-consul-token");
@@ -206,7 +203,7 @@ impl Client {
     ///
     /// [`Error::Config`] for a token that cannot stand in a header.
     pub fn with_token(&self, token: Option<SecretString>) -> Result<Self> {
-        let tokens = Arc::new(token::StaticToken::new(token)?);
+        let tokens = Arc::new(StaticToken::new(token)?);
         Ok(Self { inner: Arc::new(Inner { tokens, ..Inner::clone(&self.inner) }) })
     }
 
@@ -396,22 +393,6 @@ impl Client {
         }
         Ok(())
     }
-}
-
-fn token_header(token: &SecretString) -> Result<HeaderValue> {
-    secret_header(token.expose_secret()).ok_or_else(|| {
-        Error::config(
-            "token",
-            "it holds characters that cannot stand in a header, such as a line break",
-        )
-    })
-}
-
-/// A header value that `Debug` does not show.
-fn secret_header(text: &str) -> Option<HeaderValue> {
-    let mut value = HeaderValue::from_str(text).ok()?;
-    value.set_sensitive(true);
-    Some(value)
 }
 
 /// Reads Consul's `true` or `false`; agent calls answer nothing at all.

@@ -53,14 +53,18 @@
 mod backoff;
 pub mod client;
 mod clock;
+mod config;
+mod endpoint;
 mod error;
 mod go_duration;
 mod meta;
 mod options;
+mod position;
 pub mod query;
 pub mod telemetry;
 #[cfg(feature = "testing")]
 pub mod testing;
+mod token;
 pub mod transport;
 pub mod types;
 pub mod watch;

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::{client::Request, query::Position};
+use crate::position::Position;
 
 /// Consistency of a read: which servers may answer it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -80,20 +80,6 @@ impl QueryOptions {
         }
         options.wait = (*position != Position::Start).then_some(wait);
         options
-    }
-
-    /// Returns everything that changes the result, as one text that is equal for
-    /// equal options.
-    pub(crate) fn canonical(&self) -> String {
-        let still = Self { index: None, hash: None, wait: None, cached: None, ..self.clone() };
-        let text = Request::get("", "").query(&still).target("").unwrap_or_default();
-        let consistency = match self.consistency {
-            Consistency::Default => "",
-            Consistency::Stale => "&stale",
-            Consistency::Consistent => "&consistent",
-        };
-        let cached = self.cached.map(|cached| format!("&{cached:?}")).unwrap_or_default();
-        format!("{text}{consistency}{cached}")
     }
 
     /// Returns `true` if the request may be held by Consul.

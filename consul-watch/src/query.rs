@@ -2,6 +2,7 @@
 
 mod acl;
 mod agent_service;
+mod canonical;
 mod catalog_node;
 mod catalog_nodes;
 mod catalog_service;
@@ -21,6 +22,7 @@ use std::{fmt, future::Future, sync::Arc, time::Duration};
 
 use crate::{Answer, Client, QueryOptions, Result};
 
+pub use crate::position::Position;
 pub use acl::{AclAuthMethods, AclBindingRules, AclPolicies, AclRoles, AclTokens};
 pub use agent_service::AgentService;
 pub use catalog_node::{CatalogNode, CoordinateNodes, HealthChecks, HealthNode, NodeServices};
@@ -259,19 +261,6 @@ pub enum Scope {
     KvPrefix(String),
     /// Not known: no other query can stand in for it.
     Opaque,
-}
-
-/// Place of a watch in Consul's history.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub enum Position {
-    /// Nothing seen yet, or the history is void: answer at once.
-    #[default]
-    Start,
-    /// The index of the last answer; never 0.
-    Index(u64),
-    /// The content hash of the last answer.
-    Hash(String),
 }
 
 /// Returns `true` if a read stays within what broad queries of the client see.

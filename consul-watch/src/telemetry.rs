@@ -21,9 +21,10 @@
 
 use std::{borrow::Cow, time::Duration};
 
-use crate::{Error, query::QueryKey};
+use crate::Error;
 
-type Text = Cow<'static, str>;
+/// Value of a label.
+pub(crate) type Text = Cow<'static, str>;
 
 /// A unit of what a gauge counts, for as long as it lives.
 #[derive(Debug)]
@@ -34,7 +35,8 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    fn new(name: &'static str, label: &'static str, value: Text) -> Self {
+    /// Counts one unit from now on.
+    pub(crate) fn new(name: &'static str, label: &'static str, value: Text) -> Self {
         gauge(name, label, value.clone(), 1.0);
         Self { name, label: (label, value) }
     }
@@ -42,47 +44,12 @@ impl Held {
     pub(crate) fn request(blocks: bool) -> Self {
         Self::new("consul_requests_open", "blocks", if blocks { "true" } else { "false" }.into())
     }
-
-    pub(crate) fn view(key: &QueryKey) -> Self {
-        Self::new("consul_watch_views", "kind", kind(key))
-    }
-
-    pub(crate) fn place(place: &'static str) -> Self {
-        Self::new("consul_watch_places", "place", place.into())
-    }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
         gauge(self.name, self.label.0, self.label.1.clone(), -1.0);
     }
-}
-
-/// An event of a watch.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Happened {
-    Update,
-    Unchanged,
-    Reset,
-    Error,
-    Repair,
-}
-
-/// Counts what happened to the watch with this key.
-pub(crate) fn watch(key: &QueryKey, what: Happened) {
-    let name = match what {
-        Happened::Update => "consul_watch_updates_total",
-        Happened::Unchanged => "consul_watch_unchanged_total",
-        Happened::Reset => "consul_watch_resets_total",
-        Happened::Error => "consul_watch_errors_total",
-        Happened::Repair => "consul_watch_repairs_total",
-    };
-    count(name, &[("kind", kind(key))]);
-}
-
-/// Keeps how long a covered watch took to show what a broad query told.
-pub(crate) fn delay(key: &QueryKey, took: Duration) {
-    keep("consul_watch_delay_seconds", "kind", kind(key), took);
 }
 
 /// Counts an exchange, and keeps its duration unless it may block.
@@ -102,30 +69,20 @@ pub(crate) fn exchange<T>(
     }
 }
 
-/// The part of a key before its parameters.
-fn kind(key: &QueryKey) -> Text {
-    if cfg!(feature = "metrics") {
-        let text = key.as_str();
-        text.split(['(', '{', '[', ' ', '"']).next().unwrap_or(text).to_owned().into()
-    } else {
-        Text::default()
-    }
-}
-
 #[cfg(feature = "metrics")]
 fn gauge(name: &'static str, label: &'static str, value: Text, by: f64) {
     metrics::gauge!(name, label => value).increment(by);
 }
 
 #[cfg(feature = "metrics")]
-fn count(name: &'static str, labels: &[(&'static str, Text)]) {
+pub(crate) fn count(name: &'static str, labels: &[(&'static str, Text)]) {
     let labels: Vec<metrics::Label> =
         labels.iter().map(|(label, value)| metrics::Label::new(*label, value.clone())).collect();
     metrics::counter!(name, labels).increment(1);
 }
 
 #[cfg(feature = "metrics")]
-fn keep(name: &'static str, label: &'static str, value: Text, took: Duration) {
+pub(crate) fn keep(name: &'static str, label: &'static str, value: Text, took: Duration) {
     metrics::histogram!(name, label => value).record(took);
 }
 
@@ -133,7 +90,7 @@ fn keep(name: &'static str, label: &'static str, value: Text, took: Duration) {
 fn gauge(_name: &'static str, _label: &'static str, _value: Text, _by: f64) {}
 
 #[cfg(not(feature = "metrics"))]
-fn count(_name: &'static str, _labels: &[(&'static str, Text)]) {}
+pub(crate) fn count(_name: &'static str, _labels: &[(&'static str, Text)]) {}
 
 #[cfg(not(feature = "metrics"))]
-fn keep(_name: &'static str, _label: &'static str, _value: Text, _took: Duration) {}
+pub(crate) fn keep(_name: &'static str, _label: &'static str, _value: Text, _took: Duration) {}

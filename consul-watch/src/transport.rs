@@ -8,6 +8,7 @@ mod service;
 mod socket;
 #[cfg(feature = "tls")]
 mod tls;
+mod user_agent;
 #[cfg(any(test, not(feature = "tls")))]
 mod without_tls;
 

@@ -35,15 +35,18 @@ mod all;
 mod broad_queries;
 mod buffer;
 mod diff;
+mod inner;
 mod limiter;
 mod part;
 mod plan;
 mod scheduler;
+mod shared;
 mod slots;
 mod state;
 mod store;
 mod subscription;
 mod summary;
+mod telemetry;
 mod view;
 mod watcher;
 

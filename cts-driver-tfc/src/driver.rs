@@ -1,6 +1,7 @@
 //! The driver of one task: what the engine asks for (plan, apply, discard, follow, destroy) as runs
 //! of the task's workspace, and the runs that this process remembers.
 
+mod kind;
 mod prepare;
 mod queue;
 
@@ -19,7 +20,7 @@ use cts_tasks::{
 
 use tokio::time::sleep;
 
-use self::queue::Kind;
+use self::kind::Kind;
 use crate::{
     Error, Result,
     connection::Connection,

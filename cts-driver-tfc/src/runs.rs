@@ -2,12 +2,15 @@
 
 mod checks;
 mod failure;
+mod life;
+mod log_positions;
 mod logs;
 
-use logs::Which;
+use life::{AfterLook, Ending, Event};
+use log_positions::Which;
 
 pub(crate) use failure::applied;
-pub(crate) use logs::Logs;
+pub(crate) use log_positions::Logs;
 
 use std::{sync::OnceLock, time::Duration};
 
@@ -191,21 +194,20 @@ impl Runs<'_> {
                     self.notice(id, &mut known, &attributes.status);
                     self.report_logs(&report, Which::Growing).await;
                     let phase = attributes.phase();
-                    let waits =
-                        phase == Phase::Waiting && self.really_waits(&report, &mut settled_since);
-                    if phase.is_final() || (waits && until == Until::Settled) {
-                        return Ok(report);
-                    }
-                    if phase == Phase::Queued
-                        && self.is_behind(id, &mut queue).await?
-                        && until == Until::Settled
-                    {
-                        return Ok(report);
-                    }
-                    // A passing state is looked at as soon as a run that goes on.
-                    let phase =
-                        if waits || phase != Phase::Waiting { phase } else { Phase::Planning };
-                    wait = polls.next(&attributes.status, phase);
+                    let event = match phase {
+                        Phase::Waiting if !self.really_waits(&report, &mut settled_since) => {
+                            Event::Passing
+                        }
+                        Phase::Queued if self.is_behind(id, &mut queue).await? => Event::Behind,
+                        _ => Event::Look,
+                    };
+                    let pace = match life::after_look(phase, event) {
+                        AfterLook::Ended => return Ok(report),
+                        AfterLook::Settled if until == Until::Settled => return Ok(report),
+                        AfterLook::Settled => phase,
+                        AfterLook::LookAgain(pace) => pace,
+                    };
+                    wait = polls.next(&attributes.status, pace);
                 }
                 Err(error) if error.is_retryable() && answered.elapsed() < AWAY => {
                     tracing::warn!(task.name = %self.task.name, run.id = %id, error = error_chain(&error), "cannot look at the run, trying again");
@@ -368,11 +370,10 @@ impl Runs<'_> {
     /// Ends a run that does not apply yet; returns `true` if it did.
     pub(crate) async fn end(&self, id: &RunId, comment: &str) -> Result<bool> {
         let report = self.client.run(id).await?;
-        // The platform discards what waits and cancels what is at work; the other call is a 409.
-        let ended = match report.run.attributes.phase() {
-            Phase::Waiting | Phase::Queued => self.client.discard_run(id, comment).await,
-            Phase::Planning => self.client.cancel_run(id, comment).await,
-            _ => return Ok(false),
+        let ended = match life::at_stop(report.run.attributes.phase()) {
+            Ending::Discard => self.client.discard_run(id, comment).await,
+            Ending::Cancel => self.client.cancel_run(id, comment).await,
+            Ending::Leave => return Ok(false),
         };
         match ended {
             Ok(()) => Ok(true),

@@ -5,6 +5,7 @@ mod defaults;
 mod reader;
 mod tags;
 mod token;
+mod variables;
 mod workspace_block;
 
 use std::{
@@ -26,9 +27,9 @@ use cts_tasks::{
 use secrecy::{ExposeSecret as _, SecretString};
 
 use self::{
-    defaults::Variables,
     reader::Reader,
     token::{Environment, Origin},
+    variables::Variables,
 };
 use crate::{ClientOptions, Hostname, Result, RetryOptions, TlsOptions};
 

@@ -31,6 +31,7 @@ use crate::{
     leadership::Fence,
     lock_key::{Grant, LOCK_FLAGS, LockAcquirer, LockKey, LockMonitor, release},
     session::Opened,
+    term::Closing,
 };
 
 /// Settings of an election in Consul.
@@ -283,14 +284,15 @@ impl ConsulElector {
             };
             let loss = loss.unwrap_or_else(|| session.lease().end(Loss::Resigned));
             set(&leader, None);
-            if loss == Loss::Resigned {
-                tracing::info!(target: "ha", "released leadership lock");
-                give_up(&consul, &lock, &session).await;
-            } else {
-                tracing::warn!(target: "ha", reason = %loss, "lost leadership lock");
-                // A release would let another lead while this leader's last step may still be
-                // running.
-                session.abandon().await;
+            match Closing::of(loss) {
+                Closing::Release => {
+                    tracing::info!(target: "ha", "released leadership lock");
+                    give_up(&consul, &lock, &session).await;
+                }
+                Closing::Abandon => {
+                    tracing::warn!(target: "ha", reason = %loss, "lost leadership lock");
+                    session.abandon().await;
+                }
             }
         })
     }

@@ -57,10 +57,12 @@ mod leadership;
 mod lease;
 mod lock;
 mod lock_key;
+mod refused_op;
 mod semaphore;
 mod session;
 #[cfg(feature = "tasks")]
 pub mod tasks;
+mod term;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod timing;
@@ -70,10 +72,11 @@ pub use consul::Consul;
 pub use consul_elector::{ConsulElector, ElectionOptions};
 pub use elector::{Elector, ElectorExt};
 pub use error::{BoxError, Error, Result};
-pub use leadership::{FencingToken, Leadership, RefusedOp};
+pub use leadership::{FencingToken, Leadership};
 pub use lease::{Lease, Loss};
 pub use lock::{Lock, LockOptions};
 pub use lock_key::LOCK_FLAGS;
+pub use refused_op::RefusedOp;
 pub use semaphore::{SEMAPHORE_FLAGS, Semaphore};
 pub use session::{KeptSession, SessionOptions, renew_until};
 pub use timing::Timing;

@@ -6,6 +6,7 @@
 
 mod cluster;
 mod compat;
+mod kind;
 mod members;
 mod records;
 mod settings;
@@ -13,5 +14,6 @@ mod store;
 
 pub use cluster::{ClusterOptions, CtsCluster};
 pub use compat::{Incompatible, check as check_compatibility};
-pub use settings::{FailoverRun, HighAvailability, HighAvailabilityKind};
+pub use kind::HighAvailabilityKind;
+pub use settings::{FailoverRun, HighAvailability};
 pub use store::{KvTaskStore, StoreOptions};

@@ -1,6 +1,7 @@
 //! The configuration of a task, `CONSUL_ECS_CONFIG_JSON`, in both generations of the format, and
 //! the command lines of the first releases.
 
+mod default_value;
 mod flags;
 mod gateway;
 mod generation;
@@ -10,7 +11,6 @@ mod schema;
 mod servers;
 mod service;
 mod transparent_proxy;
-mod violation;
 
 use std::{fmt, path::PathBuf};
 
@@ -19,7 +19,11 @@ use serde_json::Value;
 
 use crate::{Error, Result};
 
+use default_value::or_default;
+
+pub use crate::violation::{Violation, Violations};
 pub use gateway::{GatewayAddress, GatewayConfig, GatewayKind, GatewayProxyConfig};
+pub use generation::Generation;
 pub use login::LoginConfig;
 pub use proxy::{ExposeConfig, ExposePath, MeshGatewayConfig, ProxyConfig, UpstreamConfig};
 pub use servers::{GrpcConfig, HttpConfig, ServersConfig, TlsDefaults, TlsSettings};
@@ -27,20 +31,9 @@ pub use service::{
     CheckConfig, OutlierDetectionConfig, ResilienceConfig, ServiceConfig, WeightsConfig,
 };
 pub use transparent_proxy::{ConsulDnsConfig, TransparentProxyConfig};
-pub use violation::{Violation, Violations};
 
 /// Name of the variable that holds the configuration.
 pub const CONFIG_VARIABLE: &str = "CONSUL_ECS_CONFIG_JSON";
-
-/// Generation of upstream's format that a configuration follows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum Generation {
-    /// consul-ecs 0.3 to 0.6: an agent runs in the task, and mesh-init writes Envoy's bootstrap.
-    Early,
-    /// consul-ecs 0.7 and later: the task talks to the servers, and consul-dataplane runs Envoy.
-    #[default]
-    Current,
-}
 
 /// A validated configuration.
 ///
@@ -133,20 +126,6 @@ impl Default for ControllerConfig {
 
 fn role_path<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     or_default(deserializer, |path: &String| path.is_empty(), || "/consul-ecs/".to_owned())
-}
-
-/// Reads a value for which an empty one means a default.
-fn or_default<'de, D, T>(
-    deserializer: D,
-    empty: impl Fn(&T) -> bool,
-    default: impl Fn() -> T,
-) -> Result<T, D::Error>
-where
-    D: Deserializer<'de>,
-    T: Deserialize<'de>,
-{
-    let value = T::deserialize(deserializer)?;
-    Ok(if empty(&value) { default() } else { value })
 }
 
 /// Most detailed level that is logged.

@@ -5,7 +5,7 @@ use std::{io, path::PathBuf};
 
 use consul_watch::BoxError;
 
-use crate::config::Violations;
+use crate::violation::Violations;
 
 /// Result of every operation of this crate that can fail.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -105,6 +105,14 @@ impl Error {
         source: io::Error,
     ) -> Self {
         Self::File { operation, path: path.into(), source }
+    }
+
+    pub(crate) fn login(
+        step: impl Into<String>,
+        retryable: bool,
+        source: impl Into<BoxError>,
+    ) -> Self {
+        Self::Login { step: step.into(), retryable, source: source.into() }
     }
 
     /// Returns `true` if the same call may succeed later with the same input.

@@ -25,6 +25,7 @@ pub mod service_defaults;
 pub mod testing;
 mod tls;
 mod vars;
+mod violation;
 
 pub use config::Config;
 pub use error::{Error, Result};

@@ -2,12 +2,12 @@
 
 #[cfg(feature = "iam-auth")]
 mod aws;
+mod bearer_tokens;
 mod refusal;
 mod token_file;
 
-use std::{collections::BTreeMap, future::Future, sync::Arc};
+use std::{collections::BTreeMap, future::Future};
 
-use async_trait::async_trait;
 use consul_watch::{Client, WriteOptions, types::AclLogin};
 use secrecy::SecretString;
 use tokio::time::Instant;
@@ -16,34 +16,15 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     Error, Result,
     config::LoginConfig,
-    metadata::Task,
     registration::{RetryPolicy, retry},
 };
 
 #[cfg(feature = "iam-auth")]
 pub use aws::{AwsBearerTokens, AwsCredentials, SigningInput, bearer_token};
+pub use bearer_tokens::BearerTokens;
+#[cfg(feature = "server-watch")]
+pub(crate) use refusal::Refusal;
 pub use token_file::{confirm_token, log_out, token_file};
-
-/// Source of bearer tokens for the AWS IAM auth method.
-///
-/// A bearer token is valid for about 15 minutes: create a new one for each attempt to log in.
-#[async_trait]
-pub trait BearerTokens: std::fmt::Debug + Send + Sync + 'static {
-    /// Creates a bearer token for this login of this task.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Login`] when credentials or STS are not available.
-    async fn bearer_token(&self, login: &LoginConfig, task: &Task) -> Result<SecretString>;
-}
-
-#[async_trait]
-#[deny(clippy::missing_trait_methods)]
-impl<B: BearerTokens + ?Sized> BearerTokens for Arc<B> {
-    async fn bearer_token(&self, login: &LoginConfig, task: &Task) -> Result<SecretString> {
-        (**self).bearer_token(login, task).await
-    }
-}
 
 /// Builds the metadata of the token: task and cluster, and over them the user's own.
 pub fn login_meta(login: &LoginConfig, task_id: &str, cluster: &str) -> BTreeMap<String, String> {
@@ -77,11 +58,7 @@ pub async fn log_in(
         .acl_login(&request, &options)
         .await
         .map_err(|error| Error::consul("logging in", error))?;
-    token.secret_id.ok_or_else(|| Error::Login {
-        step: "logging in".to_owned(),
-        retryable: true,
-        source: "Consul's answer has no token".into(),
-    })
+    token.secret_id.ok_or_else(|| Error::login("logging in", true, "Consul's answer has no token"))
 }
 
 /// Logs in repeatedly, with a new bearer token for each attempt, until it succeeds or the servers
@@ -110,9 +87,5 @@ where
 }
 
 fn refused(error: Error) -> Error {
-    Error::Login {
-        step: "the servers refuse this task's login, and would again".to_owned(),
-        retryable: false,
-        source: error.into(),
-    }
+    Error::login("the servers refuse this task's login, and would again", false, error)
 }

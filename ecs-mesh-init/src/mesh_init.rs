@@ -3,6 +3,7 @@
 
 mod control_plane;
 mod current;
+mod discovery;
 mod early;
 mod grpc;
 mod health;
@@ -28,8 +29,6 @@ use crate::{
 
 pub use control_plane::{ControlPlane, HEALTH_PATH};
 pub use program::own_program;
-#[cfg(feature = "server-watch")]
-pub(crate) use server_watch::Refusal;
 #[cfg(feature = "server-watch")]
 pub use server_watch::connect_and_follow;
 pub use servers::connect;

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use ecs_mesh_init::program::Failure;
 
-use super::logged;
+use super::failure::logged;
 use crate::{Controller, ControllerOptions, Reconciler};
 
 /// A candidate that no other controller's is equal to: process ids are 1 in every container, and

@@ -7,7 +7,11 @@ use consul_watch::{
     types::{AclLink, AclPolicy, AclToken, AclTokenEntry, AclTokenRequest},
 };
 
-use super::{ServiceTokens, listing::ObservedState, secret::secret_of};
+use super::{
+    ServiceTokens,
+    listing::{CLIENT_DESCRIPTION, ObservedState, is_for_clients},
+    secret::secret_of,
+};
 use crate::{
     Action, Change, Error, Object, Result, Writer,
     consul::is_taken,
@@ -17,7 +21,6 @@ use crate::{
     token_ids::{ParsedSecret, TokenIds},
 };
 
-const DESCRIPTION: &str = "ECS Consul client Token";
 /// Suffix of the clients' policy, after the cluster's prefix.
 const POLICY: &str = "-consul-client-policy";
 /// Attempts while other writers change the secret at the same time.
@@ -143,7 +146,7 @@ impl ServiceTokens {
                     return Ok(if holds_secret { Next::Keep(token) } else { Next::Restore(token) });
                 }
                 // Two clusters with one secret would take turns in replacing each other's token.
-                Some(token) if token.description == DESCRIPTION => {
+                Some(token) if token.description == CLIENT_DESCRIPTION => {
                     return Err(Error::input(format!(
                         "the secret {name} holds the token {} of another cluster's clients ({}); give each cluster a secret of its own",
                         token.accessor_id,
@@ -215,7 +218,7 @@ impl ServiceTokens {
         let own = self.client_policy();
         let is_linked = policies.iter().any(|link| link.name == own);
         let others = policies.iter().any(|link| link.name.ends_with(POLICY));
-        description == DESCRIPTION && (is_linked || !others)
+        description == CLIENT_DESCRIPTION && (is_linked || !others)
     }
 
     /// Links the policy again, since deleting a policy deletes the links to it.
@@ -244,7 +247,7 @@ impl ServiceTokens {
     }
 
     async fn create_client_token(&self, writer: &Writer, ids: &TokenIds) -> Result<()> {
-        let mut request = AclTokenRequest::new(DESCRIPTION);
+        let mut request = AclTokenRequest::new(CLIENT_DESCRIPTION);
         request.accessor_id = Some(ids.accessor.clone());
         request.secret_id = Some(ids.secret.clone());
         request.policies.push(AclLink::name(self.client_policy()));
@@ -363,11 +366,6 @@ impl ServiceTokens {
         let own = token.filter(|token| self.is_own_client(&token.description, &token.policies));
         Ok(own.map(|token| token.accessor_id))
     }
-}
-
-/// Returns `true` if a controller of this or another cluster created a token for its clients.
-pub(super) fn is_for_clients(token: &AclTokenEntry) -> bool {
-    token.description == DESCRIPTION
 }
 
 /// Returns the name of a token in a change.

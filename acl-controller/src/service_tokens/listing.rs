@@ -8,12 +8,20 @@ use consul_watch::{
     types::{AclPolicy, AclTokenEntry, Namespace},
 };
 
-use super::{ServiceTokens, client_token::is_for_clients};
+use super::ServiceTokens;
 use crate::{
     Error, Result, mesh_task,
     service_name::{ServiceName, Subject},
     task::{Task, TaskListing},
 };
+
+/// Description of the tokens that controllers create for the Consul clients of their clusters.
+pub(super) const CLIENT_DESCRIPTION: &str = "ECS Consul client Token";
+
+/// Returns `true` if a controller of this or another cluster created a token for its clients.
+pub(super) fn is_for_clients(token: &AclTokenEntry) -> bool {
+    token.description == CLIENT_DESCRIPTION
+}
 
 /// State of one service.
 #[derive(Debug, Clone, Default)]

@@ -55,6 +55,7 @@ struct Limit {
 
 impl Budget {
     pub(crate) fn new(connections: usize) -> Self {
+        // `Semaphore::new` panics beyond that.
         let most = connections.min(Semaphore::MAX_PERMITS);
         let limit = Limit {
             most,
@@ -82,6 +83,7 @@ impl Budget {
     /// their order.
     pub(crate) async fn part(&self) -> Option<OwnedSemaphorePermit> {
         loop {
+            // Here rather than on a timer: a budget that nobody asks for has no need to grow.
             self.grow();
             // It is never closed.
             let permit = Arc::clone(&self.parts).acquire_owned().await.ok()?;
@@ -90,6 +92,7 @@ impl Budget {
                 return Some(permit);
             }
             state.debt -= 1;
+            // The parts that were lent when the budget shrank come back one by one, and end here.
             permit.forget();
         }
     }
@@ -111,6 +114,7 @@ impl Budget {
                 if at_once { (state.regrowth * 2).min(LONGEST_REGROWTH) } else { REGROWTH };
         }
         let less = state.now - now;
+        // Only free parts can be taken away at once.
         let forgotten = self.parts.forget_permits(less);
         state.debt += less - forgotten;
         (state.now, state.changed) = (now, Instant::now());
@@ -126,6 +130,7 @@ impl Budget {
             return;
         }
         let more = (state.most / PART).max(1).min(state.most - state.now);
+        // Debt first: a part that is owed was never taken out of the semaphore.
         let owed = state.debt.min(more);
         state.debt -= owed;
         self.parts.add_permits(more - owed);

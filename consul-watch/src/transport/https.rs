@@ -12,9 +12,10 @@ use reqwest::{
 
 use crate::{
     Error, Result,
-    client::{ClientConfig, endpoint::Endpoint},
+    config::ClientConfig,
+    endpoint::Endpoint,
     error_chain,
-    transport::{ExchangeLimits, TransportError, socket, tls},
+    transport::{ExchangeLimits, TransportError, tls, user_agent::USER_AGENT_NAME},
 };
 
 /// Interval of HTTP/2's pings.
@@ -38,6 +39,7 @@ impl Https {
         let kept = config.connections;
         let handshake = kept.tls_handshake_timeout.filter(|_| endpoint.scheme == "https");
         let mut builder = reqwest::Client::builder()
+            // A redirect would send the token to whoever it names.
             .redirect(redirect::Policy::none())
             .connect_timeout(config.connect_timeout.saturating_add(handshake.unwrap_or_default()))
             .tcp_keepalive(kept.keep_alive)
@@ -50,7 +52,7 @@ impl Https {
             // A lost HTTP/2 connection would take all its streams along in silence.
             .http2_keep_alive_interval(PING)
             .http2_keep_alive_timeout(PING_LIMIT)
-            .user_agent(socket::AGENT);
+            .user_agent(USER_AGENT_NAME);
         if endpoint.is_loopback() {
             // Compression costs more than it saves there.
             builder = builder.no_proxy().no_gzip();
@@ -63,6 +65,7 @@ impl Https {
         if endpoint.scheme == "https" {
             builder = tls::configure(builder, &config.tls)?;
             if let Some(target) = endpoint.connect_to {
+                // A proxy would resolve the name in the URL by itself, which is not the address.
                 builder = builder.no_proxy().dns_resolver(Redirected { host: target });
             }
         }

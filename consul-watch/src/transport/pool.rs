@@ -38,8 +38,9 @@ use tokio::{
 
 use crate::{
     BoxError, Result,
-    client::{ClientConfig, ConnectionConfig, endpoint::Endpoint},
-    transport::{Budget, ExchangeLimits, TransportError, socket},
+    config::{ClientConfig, ConnectionConfig},
+    endpoint::Endpoint,
+    transport::{Budget, ExchangeLimits, TransportError, user_agent::USER_AGENT_NAME},
 };
 use refusals::{Connections, Open};
 
@@ -109,6 +110,7 @@ fn is_closed(error: &hyper::Error) -> bool {
             None => break None,
         }
     };
+    // Which of these comes is up to how far the request was when the socket was closed.
     let reset = matches!(io, Some(ErrorKind::ConnectionReset | ErrorKind::BrokenPipe));
     error.is_incomplete_message() || error.is_canceled() || reset
 }
@@ -141,6 +143,8 @@ impl Pool {
                 let mut connector = HttpConnector::new();
                 connector.set_connect_timeout(Some(config.connect_timeout));
                 connector.set_keepalive(config.connections.keep_alive);
+                // Requests are small and alone on their connection: Nagle's delay would only add to
+                // each.
                 connector.set_nodelay(true);
                 Target::Tcp(TowerToHyperService::new(connector))
             },
@@ -168,6 +172,8 @@ impl Pool {
             let sent = timeout(limits.headers, self.send(&uri, request.clone(), permit))
                 .await
                 .map_err(|_elapsed| TransportError::Timeout { after: limits.headers })?;
+            // Without a budget a refusal is the caller's: nobody would use fewer connections for
+            // it.
             let Some(budget) = budget.as_ref().filter(|_| refusals < MOST_REFUSALS) else {
                 break sent.map_err(|lost| lost.error)?;
             };
@@ -198,6 +204,7 @@ impl Pool {
             }
         }
         drop(stream);
+        // Before the answer is returned, so that the caller's next request finds the connection.
         self.park(connection, limits.body_idle).await;
         let body = unzip(&mut parts.headers, body.freeze())?;
         Ok(http::Response::from_parts(parts, body))
@@ -217,7 +224,7 @@ impl Pool {
             parts.headers.entry(name).or_insert(value);
         };
         set(HOST, host);
-        set(USER_AGENT, HeaderValue::from_static(socket::AGENT));
+        set(USER_AGENT, HeaderValue::from_static(USER_AGENT_NAME));
         set(ACCEPT, HeaderValue::from_static("*/*"));
         if self.zipped {
             set(ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
@@ -245,6 +252,8 @@ impl Pool {
                 Some(connection) => connection,
                 None => self.connect(uri).await.map_err(Lost::other)?,
             };
+            // With the connection, not with the exchange: a future that is dropped frees its part
+            // only when the socket is closed.
             connection.lend(permit.take());
             match connection.send(request).await {
                 Ok(answer) => {
@@ -288,6 +297,7 @@ impl Pool {
     fn take(&self) -> Option<Connection> {
         let mut parked = lock(&self.parked);
         while let Some((_since, connection)) = parked.idle.pop() {
+            // The server closes idle connections, too, and the task learns of it first.
             if connection.sender.is_ready() {
                 return Some(connection);
             }
@@ -300,6 +310,7 @@ impl Pool {
         if !self.kept.reuse || self.kept.max_idle == Some(0) {
             return;
         }
+        // The body was read, but hyper may still be at the end of the message.
         match timeout(limit, connection.sender.ready()).await {
             Ok(Ok(())) => {}
             Ok(Err(_closed)) => return connection.open.ended(),
@@ -338,6 +349,7 @@ impl Drop for Parked {
 
 async fn reap(parked: Weak<Mutex<Parked>>, idle: Duration) {
     loop {
+        // So one is closed after one and a half times the limit at most, without a timer for each.
         sleep(idle / 2).await;
         let Some(parked) = parked.upgrade() else { return };
         let mut parked = lock(&parked);

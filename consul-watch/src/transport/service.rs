@@ -123,8 +123,11 @@ where
         mut request: http::Request<Bytes>,
         limits: ExchangeLimits,
     ) -> Result<http::Response<Bytes>, TransportError> {
+        // In the request, since layers pass on nothing else.
         request.extensions_mut().insert(limits);
         let mut service = self.service.clone();
+        // A clone is not ready because the service it came from was: tower's contract asks for
+        // each.
         poll_fn(|cx| service.poll_ready(cx)).await.map_err(failed)?;
         service.call(request).await.map_err(failed)
     }

@@ -10,11 +10,10 @@ use hyper_util::client::proxy::matcher::{Intercept, Matcher};
 use crate::transport::https::Https;
 use crate::{
     Result,
-    client::{ClientConfig, endpoint::Endpoint},
+    config::ClientConfig,
+    endpoint::Endpoint,
     transport::{ExchangeLimits, Transport, TransportError, pool::Pool},
 };
-
-pub(super) const AGENT: &str = concat!("consul-watch/", env!("CARGO_PKG_VERSION"));
 
 /// The [`Transport`] over TCP, a unix socket or, with the feature `tls`, TLS.
 ///
@@ -95,6 +94,7 @@ fn speaks_tls(proxy: &Intercept) -> Result<bool> {
 
 /// The proxy of the system's settings that stands before the endpoint.
 fn proxy_to(endpoint: &Endpoint) -> Option<Intercept> {
+    // As Go does: a proxy elsewhere cannot reach this machine's loopback.
     if endpoint.is_loopback() {
         return None;
     }

@@ -24,7 +24,7 @@ use rustls::{
 };
 use x509_parser::{certificate::X509Certificate, prelude::FromDer as _, public_key::PublicKey};
 
-use crate::{Error, Result, client::TlsConfig, error_chain};
+use crate::{Error, Result, config::TlsConfig, error_chain};
 
 /// Bits of the smallest RSA key that is accepted, as in browsers.
 const LEAST_RSA_BITS: usize = 2048;

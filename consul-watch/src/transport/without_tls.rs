@@ -1,9 +1,6 @@
 //! Refuses what only the feature `tls` can do, so that nobody who asks for TLS gets less.
 
-use crate::{
-    Error, Result,
-    client::{ClientConfig, endpoint::Endpoint},
-};
+use crate::{Error, Result, config::ClientConfig, endpoint::Endpoint};
 
 /// Refuses the settings of TLS, also those that have no effect over plain HTTP: who sets them
 /// means to be protected.

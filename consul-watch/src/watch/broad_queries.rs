@@ -90,45 +90,28 @@
 mod broad_query;
 mod catalog;
 mod members;
+mod mode;
 mod node;
+mod node_query;
 mod query_group;
+mod runner;
+mod settings;
 
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering},
-    time::Duration,
 };
 
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use crate::{
-    Backoff, Client,
-    query::Scope,
-    watch::{RateLimit, slots::Slots, state::Repairs, summary::Summary},
-};
+use crate::{query::Scope, watch::state::Repairs};
 use broad_query::Kind;
 use members::After;
-use query_group::{QueryGroup, Runner};
+use query_group::QueryGroup;
+use runner::Runner;
 
 pub(super) use members::{RefreshSignal, Signal};
-
-/// Settings of broad queries.
-#[derive(Debug)]
-pub(super) struct Settings {
-    /// Client whose reads are in order.
-    pub(super) client: Client,
-    pub(super) wait: Duration,
-    pub(super) poll_interval: Duration,
-    pub(super) rate_limit: RateLimit,
-    pub(super) backoff: Backoff,
-    /// Most prefixes that are followed at the same time.
-    pub(super) prefixes: usize,
-    /// Has room for a broad query of each node, if there are not too many.
-    pub(super) slots: Arc<Slots>,
-    pub(super) summary: Arc<Summary>,
-    /// Spreads periodic reads.
-    pub(super) seed: u64,
-}
+pub(super) use settings::Settings;
 
 /// The broad queries of a watcher. They run while a watch needs them.
 #[derive(Debug)]

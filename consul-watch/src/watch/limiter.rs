@@ -56,6 +56,7 @@ impl Limiter {
         if ended.saturating_sub(started) > self.limit.interval {
             self.interval = self.limit.interval;
             self.delayed = 0;
+            // A request that was held has paid for itself: the bucket is full again.
             self.full_at = self.full_at.min(ended);
         }
         // One token was taken by the request that ended.
@@ -66,6 +67,7 @@ impl Limiter {
             return delay;
         }
         self.delayed += 1;
+        // Step by step, so that a short burst does not make late what follows it.
         if self.delayed.is_multiple_of(SUSTAINED) {
             self.interval = self
                 .interval

@@ -104,66 +104,88 @@ impl Scheduler {
 
     async fn try_next_action(&mut self, position: &Position, wait: Duration) -> Result<NextAction> {
         let never = CancellationToken::new();
+        // It holds no connection between two reads, and so needs no place.
         if self.polled {
             return Ok(NextAction::Block(wait, never, Some(self.slots.read().await?)));
         }
         loop {
             self.take_place();
             let Some(claim) = &mut self.claim else { continue };
-            if claim.place() == Place::Own && claim.hand_over() {
-                self.membership = self.broad_queries.join(&self.scope, &self.repairs);
-                self.has_read = false;
-                continue;
-            }
-            if claim.place() == Place::Own {
-                let wait = claim.longest_block(wait);
-                return Ok(NextAction::Block(wait, claim.revoked().clone(), None));
-            }
-            if let Some(membership) = &self.membership {
-                let told = if self.has_read && *position == Position::Start {
-                    // The last attempt asks for another one, told or not.
-                    membership.refresh_signal().clear();
-                    Some(Signal::Read { compare: true })
-                } else {
-                    tokio::select! {
-                        biased;
-                        signal = membership.refresh_signal().signal() => Some(signal),
-                        () = claim.called() => None,
-                        () = self.slots.room() => None,
-                    }
-                };
-                match told {
-                    Some(Signal::Failed(error)) => {
-                        self.has_read = true;
-                        return Ok(NextAction::Failed(error));
-                    }
-                    Some(Signal::Read { compare }) => {
-                        // The signal is taken: should this wait be cut short, by a
-                        // new token, the next turn must read all the same.
-                        self.has_read = true;
-                        let permit = self.slots.read().await?;
-                        return Ok(NextAction::Read { compare, permit });
-                    }
-                    None if claim.take_up() || claim.upgrade() => self.membership = None,
-                    None => {}
+            // The rows of `slots::place`, state by state.
+            match claim.place() {
+                Place::Own if claim.hand_over() => self.join(),
+                Place::Own => {
+                    let wait = claim.longest_block(wait);
+                    return Ok(NextAction::Block(wait, claim.revoked().clone(), None));
                 }
-                continue;
+                Place::Covered => {
+                    if let Some(action) = self.covered(position).await? {
+                        return Ok(action);
+                    }
+                }
+                Place::RoundRobin if claim.upgrade() => {}
+                // The first read has nothing to block on, and would waste a turn.
+                Place::RoundRobin if *position == Position::Start => {
+                    return Ok(NextAction::Block(wait, never, Some(self.slots.read().await?)));
+                }
+                Place::RoundRobin => {
+                    let (permit, turn) = self.slots.turn().await?;
+                    return Ok(NextAction::Block(wait.min(turn), never, Some(permit)));
+                }
             }
-            if claim.upgrade() {
-                continue;
-            }
-            if *position == Position::Start {
-                return Ok(NextAction::Block(wait, never, Some(self.slots.read().await?)));
-            }
-            let (permit, turn) = self.slots.turn().await?;
-            return Ok(NextAction::Block(wait.min(turn), never, Some(permit)));
         }
+    }
+
+    /// Waits for the event of a covered watch; `None` if it has another place since.
+    async fn covered(&mut self, position: &Position) -> Result<Option<NextAction>> {
+        let (Some(claim), Some(membership)) = (&mut self.claim, &self.membership) else {
+            self.join();
+            return Ok(None);
+        };
+        let told = if self.has_read && *position == Position::Start {
+            // The last attempt asks for another one, told or not.
+            membership.refresh_signal().clear();
+            Some(Signal::Read { compare: true })
+        } else {
+            tokio::select! {
+                // The signal first: a change of place would read as well, but later.
+                biased;
+                signal = membership.refresh_signal().signal() => Some(signal),
+                () = claim.called() => None,
+                () = self.slots.room() => None,
+            }
+        };
+        match told {
+            Some(Signal::Failed(error)) => {
+                self.has_read = true;
+                Ok(Some(NextAction::Failed(error)))
+            }
+            Some(Signal::Read { compare }) => {
+                // The signal is taken: should this wait be cut short, by a
+                // new token, the next turn must read all the same.
+                self.has_read = true;
+                let permit = self.slots.read().await?;
+                Ok(Some(NextAction::Read { compare, permit }))
+            }
+            None => {
+                if claim.take_up() || claim.upgrade() {
+                    self.membership = None;
+                }
+                Ok(None)
+            }
+        }
+    }
+
+    /// Lets broad queries stand in for the watch.
+    fn join(&mut self) {
+        self.membership = self.broad_queries.join(&self.scope, &self.repairs);
+        self.has_read = false;
     }
 
     /// Gets a place if the watch has none, or has lost it.
     fn take_place(&mut self) {
         // A claim is given back before the next one is made.
-        if let Some(lost) = self.claim.take_if(|claim| claim.revoked().is_cancelled()) {
+        if let Some(lost) = self.claim.take_if(|claim| claim.is_lost()) {
             self.activity = lost.activity();
         }
         if self.claim.is_some() {
@@ -171,8 +193,7 @@ impl Scheduler {
         }
         let claim = self.slots.claim(self.number, self.scope != Scope::Opaque, self.activity);
         if claim.place() == Place::Covered {
-            self.membership = self.broad_queries.join(&self.scope, &self.repairs);
-            self.has_read = false;
+            self.join();
         }
         self.claim = Some(claim);
     }

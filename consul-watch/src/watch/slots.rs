@@ -15,7 +15,12 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::{Error, Result, telemetry::Held};
+mod place;
+
+use crate::{Error, Result, telemetry::Held, watch::telemetry};
+use place::Event;
+
+pub(super) use place::Place;
 
 /// Requests that watches hold at a time when one HTTP/2 connection carries them
 /// all. Consul allows 250; what is not a watch's needs some too.
@@ -54,6 +59,7 @@ pub(super) struct Activity {
 impl Activity {
     fn at(self, now: Instant) -> f64 {
         let age = self.at.map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
+        // Decays when it is read, so that quiet watches cost nothing.
         self.score * 0.5_f64.powf(age.as_secs_f64() / HALF_LIFE.as_secs_f64())
     }
 
@@ -96,27 +102,6 @@ impl Shares {
         let crowd = f64::from(u32::try_from(count.max(1)).unwrap_or(u32::MAX));
         let slots = f64::from(u32::try_from(self.turns).unwrap_or(u32::MAX));
         ROUND.mul_f64((slots / crowd).min(1.0)).max(SHORTEST_TURN)
-    }
-}
-
-/// Way in which a watch waits for changes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
-    /// On its own connection.
-    Own,
-    /// For a broad query to say that something changed.
-    Covered,
-    /// For its turn on one of a few connections.
-    RoundRobin,
-}
-
-impl Place {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Own => "own",
-            Self::Covered => "covered",
-            Self::RoundRobin => "turn",
-        }
     }
 }
 
@@ -181,6 +166,8 @@ struct Busy {
 impl State {
     fn limit(&self, shares: Shares) -> usize {
         let more = if self.multiplexed { STREAMS.saturating_sub(shares.total) } else { 0 };
+        // Part by part: what Consul refused is missing from the watches' connections, and what
+        // nodes need is taken out of what is left.
         let all = if self.crowded { shares.own } else { shares.total };
         // One at least: it is asked like all others, and waits for its part of the budget.
         (more + all.saturating_sub(self.refused).max(1)).saturating_sub(self.nodes)
@@ -195,6 +182,8 @@ impl State {
             .iter()
             .map(|(number, holder)| (!holder.coverable, holder.activity.at(now), *number))
             .collect();
+        // `total_cmp`, since activities are floats; the youngest last by number, so that a new
+        // watch does not push out one that has been there for long.
         order.sort_unstable_by(|a, b| {
             a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)).then_with(|| b.2.cmp(&a.2))
         });
@@ -261,6 +250,8 @@ impl Slots {
         activity: Activity,
     ) -> Claim {
         let mut state = self.state();
+        // All at once rather than one by one: the shares of a crowd have to be free before the
+        // broad queries begin, or together they would exceed the budget.
         if state.holders.len() >= state.limit(self.shares) && !state.crowded {
             state.crowded = true;
             let keep = state.limit(self.shares);
@@ -272,18 +263,23 @@ impl Slots {
         if let Some(other) = other {
             state.revoke(other);
         }
-        let (place, revoked) = if !full || other.is_some() {
-            (Place::Own, state.hold(number, coverable, activity))
-        } else if coverable {
-            state.covered += 1;
-            (Place::Covered, CancellationToken::new())
-        } else {
-            state.turning += 1;
-            (Place::RoundRobin, CancellationToken::new())
+        let event =
+            if full { Event::Full { coverable, displaces: other.is_some() } } else { Event::Free };
+        let place = place::next(None, event).unwrap_or(Place::RoundRobin);
+        let revoked = match place {
+            Place::Own => state.hold(number, coverable, activity),
+            Place::Covered => {
+                state.covered += 1;
+                CancellationToken::new()
+            }
+            Place::RoundRobin => {
+                state.turning += 1;
+                CancellationToken::new()
+            }
         };
         self.turning.store(state.turning, Ordering::Relaxed);
         drop(state);
-        let counted = Held::place(place.name());
+        let counted = telemetry::place(place.name());
         let slots = Arc::clone(self);
         let made = Instant::now();
         Claim { slots, made, number, coverable, place, revoked, activity, call: None, counted }
@@ -292,6 +288,7 @@ impl Slots {
     /// Makes do with so many connections less than the budget.
     pub(super) fn make_do(&self, less: usize) {
         let mut state = self.state();
+        // Called after every attempt; only a change takes more than the lock.
         if std::mem::replace(&mut state.refused, less) == less {
             return;
         }
@@ -343,6 +340,7 @@ impl Slots {
 
     fn most_nodes(&self) -> usize {
         let mut state = self.state();
+        // The limit without the present reservation, which the new one replaces.
         let nodes = std::mem::take(&mut state.nodes);
         let all = state.limit(self.shares);
         state.nodes = nodes;
@@ -417,6 +415,20 @@ impl Claim {
         self.place
     }
 
+    /// Returns `true` if the watch has lost its place, and has to ask for another one.
+    pub(super) fn is_lost(&self) -> bool {
+        self.revoked.is_cancelled() && place::next(Some(self.place), Event::Revoked).is_none()
+    }
+
+    /// Goes to the place that the event leads to; a place that is lost stays until the claim is
+    /// dropped.
+    fn move_on(&mut self, event: Event) {
+        if let Some(place) = place::next(Some(self.place), event) {
+            self.place = place;
+            self.counted = telemetry::place(place.name());
+        }
+    }
+
     /// Returns the time for which a request on the watch's own connection may block, `wait` at most.
     pub(super) fn longest_block(&self, wait: Duration) -> Duration {
         let takes_back = self.coverable
@@ -461,6 +473,7 @@ impl Claim {
         if self.place != Place::Own
             || !self.coverable
             || self.revoked.is_cancelled()
+            // A connection that can be had is for those in turn first.
             || state.turning > 0
         {
             return false;
@@ -473,10 +486,10 @@ impl Claim {
         let revoked = state.hold(other, true, busy.activity);
         state.handed.insert(other, revoked);
         drop(state);
+        // Outside of the lock, which the woken watch takes next.
         busy.call.notify_one();
-        self.place = Place::Covered;
         self.revoked = CancellationToken::new();
-        self.counted = Held::place(self.place.name());
+        self.move_on(Event::Outpaced);
         true
     }
 
@@ -495,8 +508,7 @@ impl Claim {
     pub(super) fn take_up(&mut self) -> bool {
         let Some(revoked) = self.slots.state().handed.remove(&self.number) else { return false };
         self.revoked = revoked;
-        self.place = Place::Own;
-        self.counted = Held::place(self.place.name());
+        self.move_on(Event::Handed);
         true
     }
 
@@ -505,18 +517,20 @@ impl Claim {
     pub(super) fn upgrade(&mut self) -> bool {
         let mut state = self.slots.state();
         if self.place == Place::Own
+            // It has a connection already, and would hold two.
             || state.handed.contains_key(&self.number)
             || state.holders.len() >= state.limit(self.slots.shares)
+            // One in turn waits for seconds, a covered one for one request.
             || (self.coverable && state.turning > 0)
         {
             return false;
         }
         self.slots.leave(&mut state, self.place, self.number);
         self.revoked = state.hold(self.number, self.coverable, self.activity);
-        self.place = Place::Own;
-        self.counted = Held::place(self.place.name());
         let more = state.covered > 0 && state.holders.len() < state.limit(self.slots.shares);
         drop(state);
+        self.move_on(Event::Room);
+        // One wakes the next, so that as many come as there are connections, and not all at once.
         if more {
             self.slots.room.notify_one();
         }
@@ -540,6 +554,8 @@ impl Slots {
             }
             Place::RoundRobin => state.turning = state.turning.saturating_sub(1),
         }
+        // A crowd ends only when nobody waits any more: a watch that comes and goes at the edge
+        // would make all others change places each time.
         state.crowded &= state.covered + state.turning > 0;
         self.turning.store(state.turning, Ordering::Relaxed);
     }
@@ -549,7 +565,7 @@ impl Drop for Claim {
     fn drop(&mut self) {
         let mut state = self.slots.state();
         // A revoked connection was taken out already.
-        if self.place != Place::Own || !self.revoked.is_cancelled() {
+        if !self.is_lost() {
             self.slots.leave(&mut state, self.place, self.number);
         }
         let room = state.covered > 0 && state.holders.len() < state.limit(self.slots.shares);

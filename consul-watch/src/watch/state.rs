@@ -10,10 +10,10 @@ use std::{
 
 use crate::{
     query::{Position, QueryKey},
-    telemetry::{self, Happened},
     watch::{
         WatchError,
         summary::{Occasion, Summary},
+        telemetry::{self, Happened},
     },
 };
 
@@ -69,7 +69,7 @@ impl Repairs {
     /// Counts one, also in the metrics, and logs it.
     pub(super) fn add(&self) {
         self.count.fetch_add(1, Ordering::Relaxed);
-        telemetry::watch(&self.key, Happened::Repair);
+        telemetry::event(&self.key, Happened::Repair);
         self.span.in_scope(|| self.summary.add(Occasion::Repaired, &self.key, None));
     }
 
@@ -102,5 +102,13 @@ impl WatchState {
         self.liveness = if error.is_fatal() { Liveness::Ended } else { Liveness::Degraded };
         self.consecutive_failures = self.consecutive_failures.saturating_add(1);
         self.last_error = Some(error.clone());
+    }
+}
+
+impl WatchState {
+    /// The state that a subscriber sees after the read's task is gone.
+    pub(super) fn ended(mut self) -> Self {
+        self.liveness = Liveness::Ended;
+        self
     }
 }

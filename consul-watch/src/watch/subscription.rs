@@ -11,7 +11,7 @@ use futures::Stream;
 use tokio::sync::watch::{Receiver, error::RecvError};
 use tokio_util::sync::ReusableBoxFuture;
 
-use crate::watch::{Snapshot, WatchError, WatchState, view::Shared};
+use crate::watch::{Snapshot, WatchError, WatchState, shared::Shared};
 
 /// A query's snapshots, as a stream: the current one, then one for each change.
 ///
@@ -103,6 +103,7 @@ impl<T: Send + Sync + 'static> Watch<T> {
     /// Returns the newest event since the last item.
     fn take(&mut self) -> Option<Result<Snapshot<T>, WatchError>> {
         let shared = self.receiver.borrow();
+        // Data before a failure: who asks again gets the failure next.
         if let Some(snapshot) = &shared.snapshot
             && snapshot.seq > self.seen_snapshot
         {
@@ -163,6 +164,8 @@ impl<T: Send + Sync + 'static> Stream for Watch<T> {
             if let Some(item) = this.take() {
                 return Poll::Ready(Some(item));
             }
+            // Only after `take`: the last item may have been set just before the sender was
+            // dropped.
             if this.closed {
                 this.finished = true;
                 return Poll::Ready(None);

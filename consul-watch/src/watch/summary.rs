@@ -73,6 +73,8 @@ impl Summary {
         let mut cause = error.map(|error| cause(error)).unwrap_or_default();
         let mut open = self.open();
         if open.len() >= MOST_CAUSES && !open.contains_key(&(occasion, cause.clone())) {
+            // Causes hold texts of servers, which may differ for each watch: the map must not grow
+            // with them.
             cause = String::new();
         }
         let id = (occasion, cause);
@@ -87,6 +89,7 @@ impl Summary {
         let summary = Arc::clone(self);
         self.tasks.spawn(async move {
             let window = tokio::time::sleep(WINDOW);
+            // A shutdown writes what was collected rather than to lose it.
             let _stopped = summary.stop.run_until_cancelled(window).await;
             let entry = summary.open().remove(&id);
             if let Some(entry) = entry {
@@ -133,6 +136,8 @@ fn cause(error: &Error) -> String {
         Error::Timeout { .. } => "timeout".to_owned(),
         _ => {
             let mut root = error.source();
+            // The innermost cause is what the watches have in common; the layers above name each
+            // its own request.
             while let Some(deeper) = root.and_then(std::error::Error::source) {
                 root = Some(deeper);
             }

@@ -16,32 +16,16 @@ use tokio::{
 use crate::{
     Answer, Error, Query, Result,
     query::{Position, QueryKey},
-    telemetry::{self, Happened, Held},
     watch::{
         Snapshot, WatchError,
+        inner::Inner,
         plan::{Next, Plan, Publish, Settings, Timing},
         scheduler::{NextAction, Scheduler},
-        state::{Liveness, Repairs, WatchState},
+        shared::Shared,
         summary::Occasion,
-        watcher::Inner,
+        telemetry::{self, Happened},
     },
 };
-
-/// State of a read, as its subscribers see it.
-#[derive(Debug)]
-pub(super) struct Shared<T> {
-    pub(super) snapshot: Option<Snapshot<T>>,
-    /// The error since the last answer, with its number among all errors.
-    pub(super) failure: Option<(u64, WatchError)>,
-    pub(super) state: WatchState,
-    pub(super) repairs: Arc<Repairs>,
-}
-
-impl<T> Shared<T> {
-    pub(super) fn new(repairs: Arc<Repairs>) -> Self {
-        Self { snapshot: None, failure: None, state: WatchState::new(), repairs }
-    }
-}
 
 /// An upstream read: asks, lets the [`Plan`] decide, and shows the outcome.
 pub(super) struct View<Q: Query> {
@@ -98,7 +82,7 @@ impl<Q: Query> View<Q> {
         let (sender, came) = (Arc::clone(&self.sender), Arc::clone(&self.came));
         // Also runs when the runtime drops this task, or a query panics.
         let _retire = Retire { watcher: Arc::clone(&watcher), id: id.clone(), number };
-        let _counted = Held::view(&id.1);
+        let _counted = telemetry::view(&id.1);
         tracing::debug!("watch starts");
         tokio::select! {
             biased;
@@ -116,6 +100,8 @@ impl<Q: Query> View<Q> {
         loop {
             tokio::select! {
                 biased;
+                // The request under way is dropped with `follow`: its answer would be what the old
+                // token may see.
                 () = tokens.changed() => self.plan.restart(),
                 () = self.follow() => return,
             }
@@ -168,6 +154,7 @@ impl<Q: Query> View<Q> {
         fetch: impl Future<Output = Result<Answer<Q::Value>>>,
     ) -> (Result<Answer<Q::Value>>, Timing) {
         let started = self.started.elapsed();
+        // Subscribers are not woken for a count.
         self.sender.send_if_modified(|shared| {
             shared.state.requests += 1;
             false
@@ -176,6 +163,8 @@ impl<Q: Query> View<Q> {
         // for ever and looks alive.
         let outcome = AssertUnwindSafe(fetch).catch_unwind().await;
         let outcome = outcome.unwrap_or_else(|panic| Err(panicked(&*panic)));
+        // After each attempt, since only answers tell: a proxy may come to speak HTTP/2, or cease
+        // to.
         self.watcher.slots.multiplex(self.watcher.client.is_multiplexed());
         self.watcher.slots.make_do(self.watcher.budget.shortfall());
         (outcome, Timing { started, ended: self.started.elapsed(), wait })
@@ -214,6 +203,7 @@ impl<Q: Query> View<Q> {
     }
 
     fn answered(&mut self, answer: Answer<Q::Value>, timing: Timing) -> Next {
+        // Cloned, which is cheap: the comparison runs code of a user's, and must hold no lock.
         let last = self.sender.borrow().snapshot.clone();
         let same = || last.as_ref().is_some_and(|last| self.query.same(&last.data, &answer.value));
         let before = self.plan.history();
@@ -226,14 +216,14 @@ impl<Q: Query> View<Q> {
         if self.plan.history() != before {
             tracing::debug!("Consul's history was replaced");
             self.watcher.summary.add(Occasion::Replaced, &self.id.1, None);
-            telemetry::watch(&self.id.1, Happened::Reset);
+            telemetry::event(&self.id.1, Happened::Reset);
         }
         self.published = step.publish == Publish::Data;
         if self.published {
             self.scheduler.changed();
-            telemetry::watch(&self.id.1, Happened::Update);
+            telemetry::event(&self.id.1, Happened::Update);
         } else if timing.is_early() {
-            telemetry::watch(&self.id.1, Happened::Unchanged);
+            telemetry::event(&self.id.1, Happened::Unchanged);
         }
         let now = self.watcher.clock.now();
         let (position, history) = (self.plan.position().clone(), self.plan.history());
@@ -262,7 +252,7 @@ impl<Q: Query> View<Q> {
 
     fn failed(&mut self, error: Arc<Error>) -> Next {
         let step = self.plan.failed(&error);
-        telemetry::watch(&self.id.1, Happened::Error);
+        telemetry::event(&self.id.1, Happened::Error);
         let last = step.next == Next::End;
         let error = WatchError::new(self.id.1.clone(), error, last);
         self.published = false;
@@ -312,6 +302,7 @@ async fn abandoned<T: Send + Sync>(
     number: u64,
 ) {
     loop {
+        // Ends at once if nobody has subscribed yet; `retire_unused` looks again under the lock.
         sender.closed().await;
         // Whoever came since may have left again: the time starts again.
         if !watcher.linger.is_zero()
@@ -334,13 +325,5 @@ struct Retire {
 impl Drop for Retire {
     fn drop(&mut self) {
         self.watcher.retire(&self.id, self.number);
-    }
-}
-
-impl WatchState {
-    /// The state that a subscriber sees after the read's task is gone.
-    pub(super) fn ended(mut self) -> Self {
-        self.liveness = Liveness::Ended;
-        self
     }
 }

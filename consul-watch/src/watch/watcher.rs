@@ -1,10 +1,9 @@
 //! The entry to watches: finds or makes the shared read of a query.
 
 use std::{
-    any::{Any, TypeId},
-    collections::HashMap,
+    any::TypeId,
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -14,16 +13,17 @@ use tracing::Instrument as _;
 
 use crate::{
     Backoff, Client, Clock, Query, SystemClock,
-    query::QueryKey,
     transport::Budget,
     watch::{
         RateLimit, Watch,
         broad_queries::{self, BroadQueries},
+        inner::{Inner, Running, Views},
         plan::Settings,
+        shared::Shared,
         slots::Slots,
         state::Repairs,
         summary::Summary,
-        view::{Shared, View},
+        view::View,
     },
 };
 
@@ -49,48 +49,6 @@ use crate::{
 #[derive(Clone)]
 pub struct Watcher {
     inner: Arc<Inner>,
-}
-
-pub(super) struct Inner {
-    /// Not bound to the budget of connections.
-    pub(super) client: Client,
-    pub(super) bounded: Client,
-    /// Reads from any server, when `max_stale` is set.
-    pub(super) stale: Option<(Client, Duration)>,
-    pub(super) wait: Duration,
-    pub(super) linger: Duration,
-    pub(super) clock: Arc<dyn Clock>,
-    pub(super) stop: CancellationToken,
-    /// Reads from the leader only.
-    pub(super) ordered: Client,
-    /// Reads from a leader that has caught up.
-    pub(super) confirmed: Client,
-    pub(super) budget: Budget,
-    pub(super) slots: Arc<Slots>,
-    pub(super) broad_queries: Arc<BroadQueries>,
-    pub(super) summary: Arc<Summary>,
-    rate_limit: RateLimit,
-    backoff: Backoff,
-    poll_interval: Duration,
-    tasks: TaskTracker,
-    views: Mutex<Views>,
-}
-
-/// The reads under way. A read is found by the type of its value and its key.
-#[derive(Default)]
-struct Views {
-    running: HashMap<(TypeId, QueryKey), Running>,
-    /// Numbers reads, so that one that ends does not remove its successor.
-    made: u64,
-    random: fastrand::Rng,
-}
-
-struct Running {
-    number: u64,
-    /// Told when a subscriber joins.
-    came: Arc<Notify>,
-    /// An `Arc<watch::Sender<Shared<T>>>`.
-    sender: Box<dyn Any + Send>,
 }
 
 /// Numbers of a [`Watcher`]'s upstream reads, by the way in which they wait for changes.
@@ -149,9 +107,12 @@ impl Watcher {
                 running.sender.downcast_ref::<Arc<watch::Sender<Shared<Q::Value>>>>()
         {
             let watch = Watch::new(sender.subscribe());
+            // Ends a linger time that runs, also for one who leaves again at once.
             running.came.notify_one();
             return watch;
         }
+        // Numbers are never used again, so that a claim or an end of the read before cannot be
+        // taken for this one's.
         views.made += 1;
         let number = views.made;
         // Its requests are within it, and nothing of whoever happened to ask first.
@@ -207,40 +168,6 @@ impl fmt::Debug for Watcher {
             .field("client", &self.inner.client)
             .field("active", &self.active())
             .finish_non_exhaustive()
-    }
-}
-
-impl Inner {
-    fn views(&self) -> MutexGuard<'_, Views> {
-        // Nothing that holds the lock can leave the map half changed.
-        self.views.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Removes a read unless somebody has subscribed; says whether it is gone.
-    pub(super) fn retire_unused(
-        &self,
-        id: &(TypeId, QueryKey),
-        number: u64,
-        unused: impl Fn() -> bool,
-    ) -> bool {
-        let mut views = self.views();
-        // Subscribing takes the same lock, so this cannot change in between.
-        if !unused() {
-            return false;
-        }
-        remove(&mut views, id, number);
-        true
-    }
-
-    /// Removes a read that has ended.
-    pub(super) fn retire(&self, id: &(TypeId, QueryKey), number: u64) {
-        remove(&mut self.views(), id, number);
-    }
-}
-
-fn remove(views: &mut Views, id: &(TypeId, QueryKey), number: u64) {
-    if views.running.get(id).is_some_and(|running| running.number == number) {
-        views.running.remove(id);
     }
 }
 
@@ -353,6 +280,7 @@ impl WatcherBuilder {
     /// The watcher.
     pub fn build(self) -> Watcher {
         let slots = Arc::new(Slots::new(self.connections));
+        // The minimum is applied by the shares, so that both agree on it.
         let budget = Budget::new(slots.shares.budget);
         let bounded = self.client.within(&budget);
         let stale = self

@@ -1,20 +1,19 @@
 //! The logs of a run's plan and apply, reported line by line while the run goes on.
 
-use std::{
-    collections::VecDeque,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::time::Duration;
 
 use consul_watch::error_chain;
 use secrecy::SecretString;
 use tokio::time::{sleep, timeout};
 
-use super::Runs;
+use super::{
+    Runs,
+    log_positions::{RunLogs, StepLog, Which},
+};
 use crate::{
     Result,
     log::{self, LogLines, PIECE},
-    types::{RunId, RunReport, RunStatus, StepStatus},
+    types::{RunReport, RunStatus, StepStatus},
 };
 
 /// Time for what is new in one log: a slow host of logs must not hold up the run.
@@ -22,54 +21,6 @@ const LOOK: Duration = Duration::from_secs(10);
 
 /// Characters that are reported of a line.
 const LONGEST: usize = 4096;
-
-/// Number of runs of one workspace whose place in their logs is known.
-const KEPT: usize = 8;
-
-/// Position up to which the logs of runs were reported.
-#[derive(Debug, Default)]
-pub(crate) struct Logs(Mutex<VecDeque<(RunId, SharedRunLogs)>>);
-
-/// Position in the logs of one run, shared by everybody who follows the run.
-type SharedRunLogs = Arc<tokio::sync::Mutex<RunLogs>>;
-
-#[derive(Debug, Default)]
-struct RunLogs {
-    plan: StepLog,
-    apply: StepLog,
-}
-
-/// Position in the log of one step.
-#[derive(Debug, Default)]
-struct StepLog {
-    lines: LogLines,
-    /// `true` once nothing more of it is read.
-    over: bool,
-}
-
-/// Selection of the logs that are reported.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Which {
-    /// Logs of steps that have ended, to their end.
-    Ended,
-    /// Log of the step that goes on, as far as it is there.
-    Growing,
-}
-
-impl Logs {
-    fn of(&self, run: &RunId) -> SharedRunLogs {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, logs)) = known.iter().find(|(id, _)| id == run) {
-            return Arc::clone(logs);
-        }
-        let logs = SharedRunLogs::default();
-        known.push_back((run.clone(), Arc::clone(&logs)));
-        if known.len() > KEPT {
-            known.pop_front();
-        }
-        logs
-    }
-}
 
 impl Runs<'_> {
     /// Reports what is new in the logs of a run, if anybody listens.

@@ -8,7 +8,7 @@ use cts_tasks::{
 };
 use secrecy::SecretString;
 
-use super::defaults::Variables;
+use super::variables::Variables;
 use crate::{Error, Hostname, Result};
 
 /// Environment variable of the token; it stands over the configuration.

@@ -1,19 +1,18 @@
 //! The block `high_availability` of a configuration, checked with positions and advice.
 
-use std::{net::Ipv6Addr, sync::Arc, time::Duration};
+use std::{net::Ipv6Addr, time::Duration};
 
 use consul_watch::GoDuration;
 use cts_tasks::{
-    ClusterKind, ClusterSettings, Config, ConfigValue, DaemonOptions, Diagnostic, Place,
-    config::{BlockKind, Entry, ValueKind},
+    Config, ConfigValue, Diagnostic, Place,
+    config::{Entry, ValueKind},
 };
 use http::uri::Authority;
 
-use super::cluster::{ClusterOptions, CtsCluster};
 use crate::Timing;
 
 /// Name of the block.
-const BLOCK: &str = "high_availability";
+pub(super) const BLOCK: &str = "high_availability";
 
 /// Settings of the block `high_availability`, checked.
 ///
@@ -107,6 +106,13 @@ impl HighAvailability {
         if errors.is_empty() { Ok(Some(settings)) } else { Err(errors) }
     }
 
+    /// Returns the mistakes of a block's body.
+    pub(super) fn check(body: &ConfigValue) -> Vec<Diagnostic> {
+        let mut errors = Vec::new();
+        read(body, &mut errors);
+        errors
+    }
+
     /// Returns the directory of the cluster's keys, without a slash at either end.
     pub fn directory(&self) -> String {
         if self.parent_path.is_empty() {
@@ -118,43 +124,6 @@ impl HighAvailability {
     /// Returns the tag that the cluster's members register with.
     pub fn tag(&self) -> String {
         format!("cts-cluster:{}", self.cluster)
-    }
-}
-
-/// Configuration block `high_availability`, for the parser.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct HighAvailabilityKind;
-
-impl BlockKind for HighAvailabilityKind {
-    fn name(&self) -> &'static str {
-        BLOCK
-    }
-
-    fn check(&self, body: &ConfigValue) -> Vec<Diagnostic> {
-        let mut errors = Vec::new();
-        read(body, &mut errors);
-        errors
-    }
-}
-
-impl ClusterKind for HighAvailabilityKind {
-    fn is_configured(&self, config: &Config) -> Result<bool, Vec<Diagnostic>> {
-        HighAvailability::of(config).map(|settings| settings.is_some())
-    }
-
-    fn join(
-        &self,
-        config: &Config,
-        settings: ClusterSettings,
-        options: &mut DaemonOptions,
-    ) -> Result<(), Vec<Diagnostic>> {
-        let Some(block) = HighAvailability::of(config)? else { return Ok(()) };
-        let cluster =
-            ClusterOptions { reset_storage: settings.reset_storage, ..ClusterOptions::default() };
-        let cluster = CtsCluster::new(config, block, cluster)
-            .map_err(|error| vec![Diagnostic::error(consul_watch::error_chain(&error))])?;
-        Arc::new(cluster).join(options);
-        Ok(())
     }
 }
 

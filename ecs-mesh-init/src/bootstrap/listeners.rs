@@ -3,7 +3,7 @@
 
 use super::{
     BootstrapOptions, HostPort,
-    document::{admin_cluster, socket_address},
+    envoy_json::{admin_cluster, socket_address},
     prometheus_tls,
 };
 use crate::{

@@ -4,8 +4,7 @@ use std::{net::SocketAddr, path::PathBuf};
 
 use secrecy::SecretString;
 
-use super::{AccessLogs, Bootstrap, HostPort, PrometheusTls, ProxySettings, document, template};
-use crate::Result;
+use super::{AccessLogs, HostPort, PrometheusTls, ProxySettings};
 
 /// Inputs of a bootstrap document.
 ///
@@ -115,21 +114,6 @@ impl BootstrapOptions {
             ready: None,
             omit_deprecated_tags: false,
             settings: ProxySettings::default(),
-        }
-    }
-
-    /// Renders the document. `vars` looks up the environment variables of addresses such as
-    /// `$HOST_IP`.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Input`](crate::Error::Input) for a setting of the proxy that cannot be used.
-    pub fn render(&self, vars: &dyn Fn(&str) -> Option<String>) -> Result<Bootstrap> {
-        // The parts also serve the user's template, which may place them elsewhere.
-        let parts = document::Parts::new(self, vars)?;
-        match &self.settings.bootstrap_template {
-            Some(text) => template::render(text, self, &parts),
-            None => Ok(parts.assemble(self)),
         }
     }
 

@@ -3,7 +3,7 @@
 
 use super::{
     HostPort, ProxySettings,
-    document::{pipe, socket_address},
+    envoy_json::{pipe, socket_address},
 };
 use crate::{
     Error, Result,

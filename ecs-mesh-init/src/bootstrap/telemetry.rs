@@ -4,7 +4,7 @@
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 
 use super::{
-    document::{endpoints, http_protocol, pipe},
+    envoy_json::{endpoints, http_protocol, pipe},
     sha1,
 };
 use crate::json::{Json, object};

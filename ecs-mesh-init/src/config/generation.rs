@@ -1,9 +1,17 @@
-//! Tells from its keys which generation of the format a configuration follows, since no version is
-//! written in it.
+//! The generations of the format, and which one a configuration follows: told from its keys, since no
+//! version is written in it.
 
 use serde_json::Value;
 
-use super::Generation;
+/// Generation of upstream's format that a configuration follows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Generation {
+    /// consul-ecs 0.3 to 0.6: an agent runs in the task, and mesh-init writes Envoy's bootstrap.
+    Early,
+    /// consul-ecs 0.7 and later: the task talks to the servers, and consul-dataplane runs Envoy.
+    #[default]
+    Current,
+}
 
 /// JSON pointers of keys that only the current generation has.
 const CURRENT: &[&str] = &[

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer};
 
-use super::or_default;
+use super::default_value::or_default;
 
 const DEFAULT_METHOD: &str = "iam-ecs-service-token";
 

@@ -3,7 +3,7 @@
 use consul_watch::types::JsonObject;
 use serde::{Deserialize, Deserializer};
 
-use super::or_default;
+use super::default_value::or_default;
 
 const PUBLIC_LISTENER_PORT: u16 = 20000;
 pub(super) const HEALTH_CHECK_PORT: u16 = 22000;

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Deserializer};
 
-use super::or_default;
+use super::default_value::or_default;
 
 /// Addresses and TLS settings of the Consul servers (current generation).
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]

@@ -7,7 +7,7 @@ mod signing;
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use consul_watch::{BoxError, Clock, SystemClock};
+use consul_watch::{Clock, SystemClock};
 use reqwest::Client;
 use secrecy::SecretString;
 
@@ -48,7 +48,7 @@ impl AwsBearerTokens {
         let http = Client::builder()
             .timeout(TIME_LIMIT)
             .build()
-            .map_err(|error| failed("making an HTTP client", false, error))?;
+            .map_err(|error| Error::login("making an HTTP client", false, error))?;
         Ok(Self { vars, clock: Arc::new(SystemClock), http })
     }
 
@@ -64,18 +64,19 @@ impl AwsBearerTokens {
             }
         }
         let answer =
-            request.send().await.map_err(|error| failed(STEP, true, error.without_url()))?;
+            request.send().await.map_err(|error| Error::login(STEP, true, error.without_url()))?;
         let status = answer.status();
-        let text = answer.text().await.map_err(|error| failed(STEP, true, error.without_url()))?;
+        let text =
+            answer.text().await.map_err(|error| Error::login(STEP, true, error.without_url()))?;
         if !status.is_success() {
-            return Err(failed(STEP, true, format!("STS answered {status}")));
+            return Err(Error::login(STEP, true, format!("STS answered {status}")));
         }
         // STS answers XML; this is the only value needed of it.
         let arn = text
             .split_once("<Arn>")
             .and_then(|(_before, rest)| rest.split_once("</Arn>"))
             .map(|(arn, _after)| arn.trim().to_owned());
-        arn.ok_or_else(|| failed(STEP, true, "STS's answer names no ARN"))
+        arn.ok_or_else(|| Error::login(STEP, true, "STS's answer names no ARN"))
     }
 }
 
@@ -95,8 +96,4 @@ impl BearerTokens for AwsBearerTokens {
         }
         bearer_token(&input)
     }
-}
-
-fn failed(step: &str, retryable: bool, source: impl Into<BoxError>) -> Error {
-    Error::Login { step: step.to_owned(), retryable, source: source.into() }
 }

@@ -35,6 +35,16 @@ const FORM: &[&str] = &[
 /// Part of the validator's text about a role that matches none of `BoundIAMPrincipalARNs`.
 const NOT_TRUSTED: &str = " is not trusted";
 
+/// Refusal of a login by a server, in its own words, so that final refusals are recognised as those
+/// over HTTP are.
+#[cfg(feature = "server-watch")]
+#[derive(Debug, thiserror::Error)]
+#[error("{message} ({code:?})")]
+pub(crate) struct Refusal {
+    pub(crate) code: tonic::Code,
+    pub(crate) message: String,
+}
+
 /// Returns `true` if no further attempt is worthwhile, `tried_for` after the first one.
 ///
 /// Not final are, among others, a missing auth method or binding rule (403), which the controller
@@ -46,7 +56,7 @@ pub(crate) fn is_final(error: &Error, tried_for: Duration) -> bool {
         }
         #[cfg(feature = "server-watch")]
         Error::Login { source, .. } => {
-            match source.downcast_ref::<crate::mesh_init::Refusal>() {
+            match source.downcast_ref::<Refusal>() {
                 // `InvalidArgument` is also the answer about an auth method that is still to be made.
                 Some(refusal) => (false, &refusal.message),
                 None => return false,

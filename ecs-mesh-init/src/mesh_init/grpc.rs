@@ -3,33 +3,24 @@
 
 #[cfg(feature = "tls")]
 pub(super) mod over_tls;
+mod question;
 
-use std::{net::IpAddr, time::Duration};
-
-use bytes::Bytes;
-use http::{
-    HeaderMap, Request, StatusCode,
-    header::{CONTENT_TYPE, TE},
-};
 use http_body_util::Full;
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::{net::TcpStream, time::timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::servers::{discover, transient, until_connected};
+use super::{
+    discovery::{discover, transient},
+    servers::until_connected,
+};
 use crate::{
     Result,
     config::{ServersConfig, TlsSettings},
 };
-
-/// Longest time for the connection, its TLS handshake and one response.
-const LIMIT: Duration = Duration::from_secs(5);
-/// Standard health method. A server without it answers with an error of gRPC, which proves the
-/// point just as well.
-const METHOD: &str = "/grpc.health.v1.Health/Check";
-/// Empty message in gRPC's framing: no compression, length 0.
-const NO_MESSAGE: [u8; 5] = [0; 5];
+pub(super) use question::server_name;
+use question::{LIMIT, judge, question};
 
 /// Waits until one of the servers answers gRPC, trying all addresses repeatedly. Each failure is
 /// logged with its address and cause.
@@ -65,12 +56,6 @@ pub(super) async fn wait(
         Err(transient(last.unwrap_or_else(|| format!("{:?} gives no address", servers.hosts))))
     })
     .await
-}
-
-/// Returns the name that a server's certificate must have; `None` if its address decides.
-pub(super) fn server_name(tls: &TlsSettings) -> Option<&str> {
-    let name = Some(tls.server_name.as_str()).filter(|_| tls.enabled)?;
-    (!name.is_empty() && name.parse::<IpAddr>().is_err()).then_some(name)
 }
 
 /// Settings that all servers share.
@@ -144,22 +129,4 @@ async fn plain(address: &str, port: u16) -> Result<(), String> {
     };
     let answer = answer.map_err(chain)?;
     judge(answer.status(), answer.headers())
-}
-
-fn question(server: &str) -> Result<Request<Bytes>, String> {
-    Request::post(format!("{server}{METHOD}"))
-        .header(CONTENT_TYPE, "application/grpc")
-        .header(TE, "trailers")
-        .body(Bytes::from_static(&NO_MESSAGE))
-        .map_err(|error| error.to_string())
-}
-
-/// Accepts any answer in gRPC, even that the method is unknown.
-fn judge(status: StatusCode, headers: &HeaderMap) -> Result<(), String> {
-    let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
-    // A prefix, since servers may add `+proto`.
-    if kind.is_some_and(|kind| kind.starts_with("application/grpc")) {
-        return Ok(());
-    }
-    Err(format!("what listens there does not speak gRPC: it answered {status}"))
 }

@@ -14,7 +14,7 @@ use consul_watch::{
 };
 use http::{Method, Request, Response, Uri, uri::Authority};
 
-use super::servers::{Settings, discover};
+use super::discovery::{Settings, discover};
 
 /// Connection to one server.
 #[derive(Debug)]

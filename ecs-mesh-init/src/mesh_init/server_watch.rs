@@ -36,6 +36,7 @@ use super::{
 use crate::{
     Error, Result,
     config::{LoginConfig, ServersConfig, TlsSettings},
+    login::Refusal,
 };
 
 /// Longest time for a connection with its handshake, and for one response.
@@ -178,15 +179,6 @@ impl Connector {
         let work = follow(self, Arc::downgrade(pool), token);
         pool.keep(AbortOnDropHandle::new(tokio::spawn(work)));
     }
-}
-
-/// Refusal of a login by a server, in its own words, so that final refusals are recognised as those
-/// over HTTP are.
-#[derive(Debug, thiserror::Error)]
-#[error("{message} ({code:?})")]
-pub(crate) struct Refusal {
-    code: Code,
-    pub(crate) message: String,
 }
 
 async fn follow(connector: Connector, pool: Weak<ServerPool>, token: Option<SecretString>) {

@@ -1,6 +1,8 @@
 //! The subcommands: each reads its settings, and runs until it is done or stopped.
 
-use std::{ffi::OsString, future::Future, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    ffi::OsString, future::Future, path::PathBuf, process::ExitCode, sync::Arc, time::Duration,
+};
 
 use crate::{
     Config, ControlPlane, MeshInit, Result, Vars,
@@ -17,8 +19,23 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Failure, Program, logging, print, usage};
 
+impl Program {
+    /// Runs the command that the process was started with, to its end.
+    pub fn run(self) -> ExitCode {
+        let mut arguments = std::env::args_os().skip(1);
+        let subcommand = arguments.next().map(|name| name.to_string_lossy().into_owned());
+        match run(&self, subcommand.as_deref(), arguments.collect()) {
+            Ok(code) => ExitCode::from(code),
+            Err(failure) => {
+                failure.tell();
+                ExitCode::from(failure.code())
+            }
+        }
+    }
+}
+
 /// Runs a subcommand and gives its exit code.
-pub(super) fn run(
+fn run(
     program: &Program,
     subcommand: Option<&str>,
     arguments: Vec<OsString>,

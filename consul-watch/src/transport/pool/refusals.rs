@@ -136,11 +136,14 @@ impl Open {
     ///
     /// Dropping the future leaves a count that the next refusal begins again.
     pub(super) async fn refused(&self, silent: bool) -> Option<usize> {
+        // Before the lock: dropping it must not count it as closed on this side.
         self.ended.store(true, Ordering::Relaxed);
         let connections = &self.connections;
         {
             let now = Instant::now();
             let mut state = connections.state();
+            // It was opened before the last count ended, and is part of what that has already
+            // concluded.
             if self.number <= state.counted {
                 return None;
             }
@@ -166,6 +169,7 @@ impl Open {
             let (began, lingering) = (count.began, count.lingering);
             let served = count.open.saturating_sub(count.refused);
             let explained = count.refused <= lingering;
+            // A refusal with words comes from a server that goes on.
             let stopping = silent && state.ended.is_some_and(|ended| ended + STOPPING > began);
             state.count = None;
             state.counted = state.latest;
@@ -187,6 +191,7 @@ impl Drop for Open {
     fn drop(&mut self) {
         let mut state = self.connections.state();
         state.open -= 1;
+        // What the server ended it does not count any more.
         if !self.ended.load(Ordering::Relaxed) {
             let now = Instant::now();
             state.forget_closed(now);

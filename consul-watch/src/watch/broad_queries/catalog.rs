@@ -149,6 +149,8 @@ impl Catalog {
             }
             known.seen = seen;
         }
+        // One pass over the old checks in place of a set of the new ones: this runs for each
+        // answer, with 10,000 rows and more.
         self.checks.retain(|node, checks| {
             checks.retain(|_id, check| {
                 if check.seen != seen {
@@ -162,6 +164,8 @@ impl Catalog {
         if first {
             return Changes::default();
         }
+        // What came and went between the two lists is on neither; only who read in between may show
+        // it.
         let mut changes = Changes::past(before);
         changes.services = services;
         for node in nodes {
@@ -214,6 +218,8 @@ impl Catalog {
         if first {
             return Changes::default();
         }
+        // The list of services names no instance, and without all listings there is nothing to
+        // compare with.
         if self.known != Known::All {
             return Changes::all();
         }
@@ -233,6 +239,7 @@ impl Catalog {
         if self.known == Known::Nothing {
             return changes;
         }
+        // It may have left the catalog while it was listed.
         let old = if self.nodes.contains_key(node) {
             self.instances.insert(node.to_owned(), new.clone())
         } else {
@@ -337,6 +344,8 @@ impl Catalog {
         self.known = Known::Nothing;
         self.sweep = None;
         self.instances.clear();
+        // Those that were only part of a round are not needed any more; a changed node still has to
+        // be named.
         self.due.retain(|_node, touched| touched.is_some());
     }
 }

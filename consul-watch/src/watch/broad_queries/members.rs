@@ -117,6 +117,8 @@ impl RefreshSignal {
     /// Begins a read: whatever signal comes from now on asks for another one.
     pub(super) fn begin(&self, floor: u64) {
         let mut state = self.state();
+        // The floor of this moment, and not of the end: what the broad queries show while the read
+        // is under way may be older than what it has seen.
         (state.reading, state.floor) = (true, floor);
     }
 
@@ -124,8 +126,11 @@ impl RefreshSignal {
     /// snapshot.
     pub(super) fn end(&self, index: Option<u64>, published: bool) -> After {
         let mut state = self.state();
+        // Set and read under one lock with the signal: one that comes between the read and its end
+        // is neither lost nor taken for the cause of what was found.
         state.reading = false;
         state.found = std::mem::take(&mut state.periodic) && published;
+        // A signal that waits is not answered by this read: its time goes on.
         if state.signal.is_none() {
             state.told = None;
         }
@@ -150,6 +155,8 @@ impl RefreshSignal {
     /// `periodic` one counts what it finds.
     fn tell_quietly(&self, periodic: bool) {
         let mut state = self.state();
+        // A read that is waiting or under way shows the same. One that is made again is different:
+        // the read under way is the one that may have seen too little.
         if state.signal.is_some() || (periodic && state.reading) {
             return;
         }
@@ -161,9 +168,12 @@ impl RefreshSignal {
 
     fn tell(&self, signal: Signal) {
         let mut state = self.state();
+        // Something was reported after all, so that the difference is no repair.
         (state.periodic, state.found) = (false, false);
+        // The first of several signals counts: the delay is from there to the snapshot.
         state.told.get_or_insert_with(Instant::now);
         state.signal = Some(match (&state.signal, signal) {
+            // What asks for more is kept: after a failure the history may be another one.
             (Some(Signal::Read { compare: true } | Signal::Failed(_)), Signal::Read { .. }) => {
                 Signal::Read { compare: true }
             }
@@ -175,6 +185,7 @@ impl RefreshSignal {
 
     fn is_past(&self, index: u64) -> bool {
         let state = self.state();
+        // A read under way counts as past everything: its index is not known yet.
         state.reading || state.index > index
     }
 }
@@ -220,6 +231,8 @@ impl Members {
     ) -> (u64, Arc<RefreshSignal>) {
         self.joined += 1;
         let refresh_signal = Arc::new(RefreshSignal::default());
+        // While it fails nothing will settle soon, and a watch must not wait for that to show its
+        // first data.
         if self.settled || self.failing {
             refresh_signal.tell(Signal::Read { compare: true });
         }
@@ -266,10 +279,12 @@ impl Members {
             }
             self.found.pop_front();
         }
+        // Before that all of them read anyway.
         if !self.settled {
             return;
         }
         for _ in 0..count.min(self.all.len()) {
+            // By number rather than by position: members come and go between two rounds.
             let next = (Bound::Excluded(self.cursor), Bound::Unbounded);
             let next = self.all.range(next).next().or_else(|| self.all.iter().next());
             let Some((number, member)) = next else { return };
@@ -287,6 +302,7 @@ impl Members {
     /// are being read: slowly, because that is next to never of any use.
     pub(super) fn read_past(&mut self, index: u64) {
         let past = self.all.iter().filter(|(_number, member)| member.refresh_signal.is_past(index));
+        // Index 0, so that any floor has passed it.
         self.again.extend(past.map(|(number, _member)| (0, *number)));
     }
 
@@ -339,11 +355,14 @@ impl Members {
     pub(super) fn fail(&mut self, error: Arc<Error>) {
         let first = !std::mem::replace(&mut self.failing, true);
         self.settled = false;
+        // With a query of each node, a server that goes away fails hundreds at once.
         let lately = self.failed.is_some_and(|at| at.elapsed() < FAILURES);
         if !first && lately {
             return;
         }
         self.failed = Some(Instant::now());
+        // An error that no retry cures would end the watches, though their own requests may well
+        // succeed.
         if first && error.is_retryable() {
             self.tell_all(&Signal::Failed(error));
         } else {

@@ -184,6 +184,96 @@ proptest! {
     }
 }
 
+/// Step of a walk through places, by one watch or for all of them.
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    Come { coverable: bool },
+    Go,
+    Change,
+    HandOver,
+    TakeUp,
+    Upgrade,
+    Refused(usize),
+    Nodes(usize),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        6 => any::<bool>().prop_map(|coverable| Step::Come { coverable }),
+        2 => Just(Step::Go),
+        6 => Just(Step::Change),
+        4 => Just(Step::HandOver),
+        4 => Just(Step::TakeUp),
+        4 => Just(Step::Upgrade),
+        1 => (0usize..8).prop_map(Step::Refused),
+        1 => (0usize..12).prop_map(Step::Nodes),
+    ]
+}
+
+fn place_of(claim: &Claim) -> Option<Place> {
+    (!claim.is_lost()).then(|| claim.place())
+}
+
+proptest! {
+    /// Whatever happens, a watch changes its place only as a row of the table says, and only by
+    /// the step of that row.
+    #[test]
+    fn every_change_of_place_is_a_row_of_the_table(
+        steps in proptest::collection::vec((step(), any::<prop::sample::Index>()), 1..300)
+    ) {
+        let slots = Arc::new(Slots::new(16));
+        let mut claims: Vec<Claim> = Vec::new();
+        for (number, (step, index)) in (0u64..).zip(steps) {
+            let before: HashMap<u64, Option<Place>> =
+                claims.iter().map(|claim| (claim.number, place_of(claim))).collect();
+            let at = if claims.is_empty() { 0 } else { index.index(claims.len()) };
+            let actor = claims.get(at).map_or(number, |claim| claim.number);
+            match (step, claims.get_mut(at)) {
+                (Step::Come { coverable }, _) => claims.push(claimed(&slots, number, coverable)),
+                (Step::Refused(less), _) => slots.make_do(less),
+                (Step::Nodes(count), _) => drop(slots.reserve_nodes(count)),
+                (Step::Go, Some(_)) => drop(claims.swap_remove(at)),
+                (Step::Change, Some(claim)) => (0..4).for_each(|_| claim.changed()),
+                (Step::HandOver, Some(claim)) => drop(claim.hand_over()),
+                (Step::TakeUp, Some(claim)) => drop(claim.take_up()),
+                (Step::Upgrade, Some(claim)) => drop(claim.upgrade()),
+                (_, None) => {}
+            }
+            for claim in &claims {
+                let Some(old) = before.get(&claim.number) else { continue };
+                let acts = claim.number == actor;
+                let allowed = match (*old, place_of(claim)) {
+                    (old, new) if old == new => true,
+                    // Revoked: by another's coming, a refusal, or room that nodes need. What was
+                    // handed to a watch may be gone again when it takes it up.
+                    (Some(Place::Own), None) => true,
+                    (Some(Place::Covered), None) => acts && matches!(step, Step::TakeUp),
+                    (Some(Place::Own), Some(Place::Covered)) => {
+                        acts && matches!(step, Step::HandOver)
+                    }
+                    (Some(Place::Covered), Some(Place::Own)) => {
+                        acts && matches!(step, Step::TakeUp | Step::Upgrade)
+                    }
+                    (Some(Place::RoundRobin), Some(Place::Own)) => {
+                        acts && matches!(step, Step::Upgrade)
+                    }
+                    _ => false,
+                };
+                prop_assert!(allowed, "{step:?}: {old:?} became {:?}", place_of(claim));
+            }
+            // What a revoked watch does: it asks again.
+            while let Some(at) = claims.iter().position(Claim::is_lost) {
+                let old = claims.swap_remove(at);
+                let (number, coverable) = (old.number, old.coverable);
+                drop(old);
+                claims.push(claimed(&slots, number, coverable));
+            }
+        }
+        claims.clear();
+        prop_assert_eq!(slots.figures(), (0, 0, 0));
+    }
+}
+
 /// Claims of coverable watches in a crowd, as they are when all have found their places.
 fn crowd(slots: &Arc<Slots>, count: u64) -> Vec<Claim> {
     let mut claims: Vec<Claim> = (0..count).map(|number| claimed(slots, number, true)).collect();

@@ -5,7 +5,6 @@ use reqwest::Client;
 use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
 
-use super::failed;
 use crate::{Error, Result};
 
 /// Address at which ECS serves credentials to containers.
@@ -67,12 +66,11 @@ impl AwsCredentials {
             .send()
             .await
             .and_then(reqwest::Response::error_for_status)
-            .map_err(|error| failed(STEP, true, error.without_url()))?;
+            .map_err(|error| Error::login(STEP, true, error.without_url()))?;
         // The decoder's own error could quote the answer, which is a secret.
-        let answer: Answer = answer
-            .json()
-            .await
-            .map_err(|_error| failed(STEP, true, "the answer has not the form of credentials"))?;
+        let answer: Answer = answer.json().await.map_err(|_error| {
+            Error::login(STEP, true, "the answer has not the form of credentials")
+        })?;
         Ok(Self {
             access_key_id: answer.access_key_id,
             secret_access_key: answer.secret_access_key.into(),
@@ -82,7 +80,7 @@ impl AwsCredentials {
 }
 
 fn no_credentials() -> Error {
-    failed(
+    Error::login(
         "finding AWS credentials",
         true,
         "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or give the task a role",

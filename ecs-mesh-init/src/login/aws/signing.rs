@@ -12,7 +12,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::json;
 
-use super::{AwsCredentials, failed};
+use super::AwsCredentials;
 use crate::{Error, Result};
 
 const STS_BODY: &str = "Action=GetCallerIdentity&Version=2011-06-15";
@@ -213,13 +213,13 @@ fn signed(
         .time(input.time)
         .settings(SigningSettings::default())
         .build()
-        .map_err(|error| failed(STEP, false, error))?
+        .map_err(|error| Error::login(STEP, false, error))?
         .into();
     let named = headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
     let request = SignableRequest::new("POST", url, named, SignableBody::Bytes(body.as_bytes()))
-        .map_err(|error| failed(STEP, false, error))?;
+        .map_err(|error| Error::login(STEP, false, error))?;
     let (instructions, _signature) =
-        sign(request, &params).map_err(|error| failed(STEP, false, error))?.into_parts();
+        sign(request, &params).map_err(|error| Error::login(STEP, false, error))?.into_parts();
     for (name, value) in instructions.headers() {
         headers.push((name.to_owned(), value.to_owned()));
     }

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use reqwest::{Certificate, Client, redirect::Policy};
 
-use super::{LIMIT, judge, question, server_name};
+use super::question::{LIMIT, judge, question, server_name};
 use crate::{Error, Result, config::TlsSettings};
 
 /// TLS settings that all servers share.

@@ -8,10 +8,11 @@ use std::{
 };
 
 use async_trait::async_trait;
-use secrecy::SecretString;
+use http::HeaderValue;
+use secrecy::{ExposeSecret as _, SecretString};
 use tokio::{sync::watch, time::Instant};
 
-use crate::{Error, Result, client::token_header, types::same_secret};
+use crate::{Error, Result, types::same_secret};
 
 /// Source of a client's ACL token.
 ///
@@ -37,10 +38,10 @@ pub trait TokenProvider: std::fmt::Debug + Send + Sync + 'static {
 
 /// A token that stays the same.
 #[derive(Debug, Clone)]
-pub(super) struct StaticToken(Option<SecretString>);
+pub(crate) struct StaticToken(Option<SecretString>);
 
 impl StaticToken {
-    pub(super) fn new(token: Option<SecretString>) -> Result<Self> {
+    pub(crate) fn new(token: Option<SecretString>) -> Result<Self> {
         token.as_ref().map(token_header).transpose()?;
         Ok(Self(token))
     }
@@ -159,7 +160,7 @@ impl FileToken {
     }
 
     /// Reads the file. Until it holds a token, `fallback` is sent.
-    pub(super) fn open_or(
+    pub(crate) fn open_or(
         path: impl Into<PathBuf>,
         fallback: Option<SecretString>,
     ) -> Result<Self> {
@@ -193,7 +194,7 @@ impl FileToken {
     }
 
     /// The token that was read last.
-    pub(super) fn current(&self) -> Option<SecretString> {
+    pub(crate) fn current(&self) -> Option<SecretString> {
         self.token.borrow().clone()
     }
 
@@ -294,7 +295,7 @@ pub(crate) struct TokenWatch {
 }
 
 impl TokenWatch {
-    pub(super) async fn new(provider: Arc<dyn TokenProvider>) -> Self {
+    pub(crate) async fn new(provider: Arc<dyn TokenProvider>) -> Self {
         // A provider that cannot say yet will have changed when it can.
         let known = provider.token().await.ok().flatten();
         Self { provider, known }
@@ -315,6 +316,27 @@ impl TokenWatch {
             }
         }
     }
+}
+
+/// Builds the header of a token.
+///
+/// # Errors
+///
+/// [`Error::Config`] for a token that cannot stand in a header.
+pub(crate) fn token_header(token: &SecretString) -> Result<HeaderValue> {
+    secret_header(token.expose_secret()).ok_or_else(|| {
+        Error::config(
+            "token",
+            "it holds characters that cannot stand in a header, such as a line break",
+        )
+    })
+}
+
+/// Builds a header value that `Debug` does not show; `None` if the text cannot stand in a header.
+pub(crate) fn secret_header(text: &str) -> Option<HeaderValue> {
+    let mut value = HeaderValue::from_str(text).ok()?;
+    value.set_sensitive(true);
+    Some(value)
 }
 
 #[cfg(test)]

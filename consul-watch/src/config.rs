@@ -6,7 +6,7 @@ use secrecy::{ExposeSecret, SecretString};
 
 use crate::{
     Consistency, Error, Result,
-    client::{FileToken, TokenProvider, token::StaticToken},
+    token::{FileToken, StaticToken, TokenProvider},
 };
 
 /// Settings of a client: Consul's address, token, TLS and connections.
@@ -235,7 +235,7 @@ impl ClientConfig {
 
     /// Returns the source of the token: explicit provider, file or token, the environment's file
     /// or token. A file that is empty leaves it to the next of them until it holds a token.
-    pub(super) fn tokens(&self) -> Result<Arc<dyn TokenProvider>> {
+    pub(crate) fn tokens(&self) -> Result<Arc<dyn TokenProvider>> {
         if let Some(provider) = &self.token_provider {
             return Ok(Arc::clone(provider));
         }
@@ -413,7 +413,7 @@ mod tests {
             ];
             let pairs: Vec<(&str, &str)> = names.into_iter().zip(values.iter().map(String::as_str)).collect();
             if let Ok(config) = from(&pairs) {
-                let _parsed = crate::client::endpoint::Endpoint::parse(&config);
+                let _parsed = crate::endpoint::Endpoint::parse(&config);
             }
         }
     }

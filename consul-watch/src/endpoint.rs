@@ -2,7 +2,7 @@
 
 use std::{net::IpAddr, path::PathBuf};
 
-use crate::{Error, Result, client::ClientConfig};
+use crate::{Error, Result, config::ClientConfig};
 
 /// Target of requests, as parsed from the configured address.
 #[derive(Debug, Clone, PartialEq, Eq)]
