@@ -27,6 +27,7 @@ use self::{
 use crate::{
     ApplyOptions, Error, GeneratedFile, Handler, Invocation, PlanOptions, Product, Result,
     RootModule, Settings, ShownPlan, Step, Terraform, ToolDiagnostic,
+    dynamic::env_problems,
     held::{self, HeldLock},
     hex::hex,
 };
@@ -59,6 +60,7 @@ impl TerraformDriver {
     /// [`Error::Invalid`] when the task asks for what Terraform would refuse.
     pub fn new(task: Task, settings: Arc<Settings>, terraform: Arc<dyn Terraform>) -> Result<Self> {
         settings.root_module(&task, None)?.check()?;
+        Error::unless_empty(env_problems(&task))?;
         let directory = settings.base_dir().join(&task.working_dir);
         Ok(Self {
             task: Arc::new(task),
@@ -126,11 +128,13 @@ impl TerraformDriver {
             .get_or_try_init(|| DirectoryOwner::claim(&self.directory, name, limit, &context.stop))
             .await?;
         let lock = WorkdirLock::wait(&self.directory, name, limit, &context.stop).await?;
+        let mut masked = self.settings.backend().secret_texts();
+        masked.extend(root.env_texts());
         let run = Invocation {
             directory: self.directory.clone(),
             environment: self.settings.environment(root),
             backend_config: None,
-            masked: self.settings.backend().secret_texts(),
+            masked,
             stop: context.stop.clone(),
             input: Some(lock.file()),
             progress: Arc::clone(&context.progress),

@@ -1,4 +1,4 @@
-//! Dynamic values of `terraform_provider` blocks: templates for the process's
+//! Dynamic values of `terraform_provider` blocks and of tasks' `env`: templates for the process's
 //! environment, a key of Consul, or a secret of Vault.
 //!
 //! [`resolve`] replaces them by what a [`ValueSource`] knows; [`LiveValues`] is
@@ -23,5 +23,7 @@ mod vault;
 
 pub use live::LiveValues;
 pub use reference::{Reference, ValueSource, Values};
+#[cfg(feature = "cli")]
+pub(crate) use resolve::env_problems;
 pub(crate) use resolve::problems;
-pub use resolve::resolve;
+pub use resolve::{resolve, resolve_env};

@@ -5,8 +5,8 @@ use std::sync::{Arc, OnceLock};
 use async_trait::async_trait;
 use consul_watch::error_chain;
 use cts_tasks::{
-    Diagnostic, Driver, DriverFactory, DriverKind, DriverSettings, Finding, Literal, ProviderBlock,
-    Result, Task, Verdict,
+    ConfigValue, Diagnostic, Driver, DriverFactory, DriverKind, DriverSettings, Finding, Literal,
+    ProviderBlock, Result, Task, Verdict,
 };
 use tokio::task::AbortHandle;
 
@@ -18,6 +18,7 @@ use crate::{
     cli::check_supported,
     dynamic::ValueSource,
     files_kind::{LABEL, REFUSED},
+    reserved_env,
 };
 #[cfg(feature = "download")]
 use crate::{Installer, ReleaseMirror};
@@ -62,6 +63,10 @@ impl DriverKind for TerraformKind {
 
     fn required_in_tasks(&self) -> &'static [&'static str] {
         &["module"]
+    }
+
+    fn refused_env(&self, name: &str, body: Option<&ConfigValue>) -> Option<String> {
+        reserved_env::refused(name, body)
     }
 
     fn secret_fields(&self) -> &'static [&'static str] {

@@ -292,7 +292,11 @@ impl Settings {
         let blocks = self.providers.iter().filter(|block| used.contains(&block.id()));
         let blocks: Vec<_> = blocks.cloned().collect();
         let resolved = dynamic::resolve(&blocks, &*self.values).await?;
-        self.root_module_with(task, tool, &resolved)
+        if task.env.is_empty() {
+            return self.root_module_with(task, tool, &resolved);
+        }
+        let task = Arc::new(dynamic::resolve_env(task, &*self.values).await?);
+        self.root_module_with(&task, tool, &resolved)
     }
 
     /// The root module of a task, for this version of a tool, with templates in

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use consul_watch::error_chain;
 use cts_tasks::{
-    Diagnostic, Driver, DriverFactory, DriverKind, DriverSettings, Error as TaskError, Finding,
-    Result, Task, Verdict,
+    ConfigValue, Diagnostic, Driver, DriverFactory, DriverKind, DriverSettings, Error as TaskError,
+    Finding, Result, Task, Verdict,
 };
 
 use secrecy::SecretString;
@@ -59,6 +59,11 @@ impl DriverKind for TfcKind {
 
     fn task_block_schema(&self, block: &str) -> Option<serde_json::Value> {
         crate::task_block_schema(block)
+    }
+
+    /// Variables of the workspace, of the category `env`, can have any name.
+    fn refused_env(&self, _name: &str, _body: Option<&ConfigValue>) -> Option<String> {
+        None
     }
 
     fn dynamic_fields(&self) -> &'static [&'static str] {

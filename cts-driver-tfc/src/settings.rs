@@ -417,6 +417,15 @@ impl Settings {
         self.resolved(found.unwrap_or_else(|| self.token.clone())).await
     }
 
+    /// Returns the task with the values that the templates in its `env` have now.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error::Module`] for a value that cannot be read.
+    pub(crate) async fn with_current_env(&self, task: &Task) -> Result<Task> {
+        Ok(dynamic::resolve_env(task, &*self.values).await?)
+    }
+
     async fn resolved(&self, token: SecretString) -> Result<SecretString> {
         // In the form of a provider, whose values the same code resolves.
         let mut block = ProviderBlock::new("terraform-cloud");

@@ -18,6 +18,8 @@ mod crash;
 mod cut_state;
 #[cfg(all(feature = "vault", feature = "testing"))]
 mod dynamic;
+#[cfg(feature = "cli")]
+mod env;
 #[cfg(feature = "settings")]
 mod files_only;
 mod fixtures;

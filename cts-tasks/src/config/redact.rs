@@ -230,6 +230,7 @@ fn task(task: &Task) -> Json {
             .map(|(name, body)| (name.clone(), redact(body, &mut Vec::new(), &[])))
             .collect();
         members.insert("driver_blocks".to_owned(), Json::Object(blocks));
+        members.insert("env".to_owned(), json!(task.env.masked()));
         let names: Vec<&String> = task.variables.keys().collect();
         members.insert("variables".to_owned(), json!(names));
     }

@@ -32,6 +32,7 @@ mod elsewhere;
 mod engine;
 mod guards;
 mod inputs;
+mod limits;
 mod measures;
 mod registration;
 mod reload;
