@@ -330,7 +330,7 @@ impl TerraformDriver {
         let mut run = run.clone();
         // Where the state was in Consul, it is read with our access to Consul.
         for (name, value) in self.settings.consul_environment() {
-            run.environment.entry(name.clone()).or_insert_with(|| value.clone());
+            run.environment.entry(name).or_insert(value);
         }
         let relocation = Relocation {
             directory: &self.directory,
@@ -577,6 +577,10 @@ impl Driver for TerraformDriver {
         };
         let outcome = self.or_name_lock(&run, outcome).await?;
         self.handled(&root, outcome, context).await
+    }
+
+    async fn changed(&self) {
+        self.settings.values_changed(&self.task).await;
     }
 
     async fn holds(&self, plan: &PlanId, _context: &RunContext) -> TaskResult<bool> {

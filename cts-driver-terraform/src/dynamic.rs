@@ -14,6 +14,7 @@
 //!
 //! Source: Consul-Terraform-Sync 0.9, dynamic configuration of providers.
 
+mod keeper;
 mod live;
 mod reference;
 mod resolve;
@@ -21,9 +22,10 @@ mod template;
 #[cfg(feature = "vault")]
 mod vault;
 
+pub use keeper::Keeper;
 pub use live::LiveValues;
 pub use reference::{Reference, ValueSource, Values};
 #[cfg(feature = "cli")]
 pub(crate) use resolve::env_problems;
 pub(crate) use resolve::problems;
-pub use resolve::{resolve, resolve_env};
+pub use resolve::{changed, resolve, resolve_env};

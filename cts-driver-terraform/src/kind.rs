@@ -1,6 +1,6 @@
 //! The kind of driver that the configuration names, and its factory.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use consul_watch::error_chain;
@@ -8,7 +8,6 @@ use cts_tasks::{
     ConfigValue, Diagnostic, Driver, DriverFactory, DriverKind, DriverSettings, Finding, Literal,
     ProviderBlock, Result, Task, Verdict,
 };
-use tokio::task::AbortHandle;
 
 #[cfg(feature = "panos")]
 use crate::PanosCommit;
@@ -16,7 +15,7 @@ use crate::{
     CliOptions, Error, Handler, RetryOnLock, Settings, Terraform, TerraformCli, TerraformDriver,
     Tool,
     cli::check_supported,
-    dynamic::ValueSource,
+    dynamic::Keeper,
     files_kind::{LABEL, REFUSED},
     reserved_env,
 };
@@ -208,26 +207,6 @@ impl TerraformFactory {
     pub fn with_handler(mut self, handler: Arc<dyn Handler>) -> Self {
         self.handlers.push(handler);
         self
-    }
-}
-
-/// Work that ends with the last factory.
-#[derive(Debug, Default)]
-struct Keeper(OnceLock<AbortHandle>);
-
-impl Keeper {
-    fn start(&self, values: &Arc<dyn ValueSource>) {
-        let values = Arc::clone(values);
-        self.0
-            .get_or_init(|| tokio::spawn(async move { values.keep_alive().await }).abort_handle());
-    }
-}
-
-impl Drop for Keeper {
-    fn drop(&mut self) {
-        if let Some(work) = self.0.get() {
-            work.abort();
-        }
     }
 }
 

@@ -389,6 +389,16 @@ impl Settings {
         Ok(dynamic::resolve(&blocks, &*self.values).await?)
     }
 
+    /// Returns the source of dynamic values.
+    pub(crate) fn values(&self) -> &Arc<dyn ValueSource> {
+        &self.values
+    }
+
+    /// Waits until a dynamic value that the task uses is another one than it was.
+    pub(crate) async fn values_changed(&self, task: &Task) {
+        dynamic::changed(task, &self.providers, &*self.values).await;
+    }
+
     /// Returns the token as it is now, which may be a dynamic value.
     ///
     /// # Errors

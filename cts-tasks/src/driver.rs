@@ -438,6 +438,17 @@ pub trait Driver: fmt::Debug + Send + Sync + 'static {
         Ok(false)
     }
 
+    /// Waits until something that the task uses, besides what Consul tells the engine, is another
+    /// than it was, such as a secret whose lease ended: the engine then runs the task, or, for
+    /// one with a schedule, leaves that to its next time. Never ends by default.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future ends the wait, and nothing else.
+    async fn changed(&self) {
+        std::future::pending::<()>().await;
+    }
+
     /// Forgets a plan that [`Driver::plan`] made for an apply. An unknown id is no error.
     ///
     /// # Errors

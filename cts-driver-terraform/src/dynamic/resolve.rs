@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use cts_tasks::{Literal, ProviderBlock, Task};
+use cts_tasks::{Literal, ProviderBlock, Task, config::find_provider};
 use futures::future::try_join_all;
 use secrecy::{ExposeSecret as _, SecretString};
 
@@ -64,6 +64,26 @@ pub async fn resolve_env(task: &Task, source: &dyn ValueSource) -> Result<Task> 
         set.map_err(|error| Error::invalid(error.to_string()))?;
     }
     Ok(task)
+}
+
+/// Waits until a value that the task uses, in its providers among `blocks` or in its `env`, is
+/// another one than it was; see [`ValueSource::changed`].
+///
+/// # Cancel safety
+///
+/// Dropping the future ends the wait, and nothing else.
+pub async fn changed(task: &Task, blocks: &[ProviderBlock], source: &dyn ValueSource) {
+    let used = task.providers.iter().filter_map(|id| find_provider(blocks, id));
+    let mut wanted: BTreeSet<Reference> = used.flat_map(references).collect();
+    let env = task.env.iter().filter_map(|(_, value)| {
+        let template = Template::parse(value.expose_secret())?.ok()?;
+        Some(template.references())
+    });
+    wanted.extend(env.flatten());
+    if wanted.is_empty() {
+        std::future::pending::<()>().await;
+    }
+    source.changed(&wanted).await;
 }
 
 /// Returns the mistakes in the templates of a task's `env`.

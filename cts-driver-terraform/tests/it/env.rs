@@ -42,6 +42,28 @@ async fn a_broken_template_is_told_with_its_variable_and_its_task() {
     assert!(error.contains("env.A of task test: {{ end }} is not known"), "{error}");
 }
 
+/// A token that was replaced in its file holds for the next command, without a restart.
+#[tokio::test]
+async fn each_command_gets_the_token_of_consul_that_its_file_holds_now() {
+    let mut site = fake("1.11.4");
+    site.driver_block = json!({});
+    let file = site.path().join("token");
+    site.consul.token_file = Some("token".into());
+    std::fs::write(&file, "first\n").unwrap();
+    let driver = site.driver(&json!({}));
+    driver.prepare(&context()).await.unwrap();
+    assert!(environment(&site, "init").contains(&"CONSUL_HTTP_TOKEN=first".to_owned()));
+    std::fs::write(&file, "second").unwrap();
+    let inputs = services(&[]);
+    driver.apply(ApplyRequest::Inputs(&inputs), &context()).await.unwrap();
+    assert!(environment(&site, "apply").contains(&"CONSUL_HTTP_TOKEN=second".to_owned()));
+    // The tool says then what it cannot read.
+    std::fs::remove_file(&file).unwrap();
+    driver.apply(ApplyRequest::Inputs(&inputs), &context()).await.unwrap();
+    let named = format!("CONSUL_HTTP_TOKEN_FILE={}", file.display());
+    assert!(environment(&site, "apply").contains(&named), "{:?}", environment(&site, "apply"));
+}
+
 #[tokio::test]
 async fn an_error_of_a_command_does_not_repeat_a_value() {
     let site = fake("1.11.4");

@@ -30,6 +30,8 @@ mod guard;
 mod handler;
 #[cfg(feature = "download")]
 mod install;
+#[cfg(all(feature = "vault", feature = "cli"))]
+mod leases;
 #[cfg(feature = "cli")]
 mod left_state;
 #[cfg(feature = "cli")]

@@ -67,6 +67,7 @@ body! {
     RawConsul {
         address: Spanned<String> = "address",
         token: Spanned<String> = "token",
+        token_file: Spanned<String> = "token_file",
         auth: RawAuth = "auth",
         kv_path: Spanned<String> = "kv_path",
         kv_namespace: Spanned<String> = "kv_namespace",

@@ -154,6 +154,7 @@ fn consul(consul: &ConsulConfig) -> Json {
     json!({
         "address": consul.address,
         "token": consul.token.as_ref().map(|_| REDACTED),
+        "token_file": consul.token_file,
         "auth": consul.auth.as_ref().map(|(username, _)| json!({
             "username": username,
             "password": REDACTED,

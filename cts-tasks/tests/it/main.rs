@@ -27,6 +27,7 @@ mod config;
 mod defects;
 mod document;
 mod drift;
+mod driver_changes;
 mod drivers;
 mod elsewhere;
 mod engine;
