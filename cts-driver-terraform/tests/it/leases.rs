@@ -10,8 +10,12 @@ use std::{
     time::Duration,
 };
 
+use consul_watch::{Watcher, testing::TestConsul, types::HealthStatus};
 use cts_driver_terraform::dynamic::{LiveValues, Reference, ValueSource};
-use cts_tasks::{ConsulConfig, DriverSettings, config::VaultConfig};
+use cts_tasks::{
+    Condition, ConsulConfig, DriverSettings, Engine, EngineOptions, Stop, StopReason, TaskEnv,
+    config::VaultConfig,
+};
 use secrecy::ExposeSecret as _;
 use serde_json::json;
 use tokio::time::{Instant, sleep, timeout};
@@ -19,6 +23,7 @@ use wiremock::{Mock, MockServer, Request, ResponseTemplate, matchers::any};
 
 use crate::{
     bao::{Bao, ROOT},
+    commands::fake,
     servers::{PASSWORD, Postgres},
     site::SUITE,
 };
@@ -201,15 +206,63 @@ async fn a_vault_that_is_away_is_asked_again_until_it_gives_another_secret() {
     assert!(!log.text().contains("user-"), "{}", log.text());
 }
 
+/// From the end of a lease to the next apply: the engine, the driver, a script as the tool.
+#[tokio::test]
+async fn a_task_runs_again_when_the_lease_of_its_secret_has_ended() {
+    let (_double, server) = Double::start(3, false, &[]).await;
+    let mut site = fake("1.11.4");
+    site.vault = Some(VaultConfig::new(server.uri()));
+    let consul = TestConsul::new();
+    consul.set_instance("api", "api-1", "10.0.0.1", 80, HealthStatus::Passing);
+    let mut task = site.task(&json!({
+        "env": {
+            "DB_USER": "{{ with secret \"database/creds/app\" }}{{ .Data.username }}{{ end }}",
+        },
+    }));
+    task.condition = Condition::services(["api"]);
+    let other = {
+        let mut other = task.clone();
+        (other.name, other.env) = ("other".parse().unwrap(), TaskEnv::default());
+        other.working_dir = "sync-tasks/other".into();
+        other
+    };
+    let factory = site.factory();
+    factory.start().await.unwrap();
+    let watcher = Watcher::new(consul.client());
+    let engine = Engine::new(watcher, factory, EngineOptions::default());
+    let stop = Stop::new();
+    engine.load(vec![task, other], &stop).await.unwrap();
+    let users = || {
+        let text = std::fs::read_to_string(site.task_dir().join("environment.apply"));
+        let text = text.unwrap_or_default();
+        text.lines().find_map(|line| line.strip_prefix("DB_USER=")).map(str::to_owned)
+    };
+    let runs = |name: &str| {
+        let name = name.parse().unwrap();
+        engine.state(|state| state.events.get(&name).map_or(0, Vec::len))
+    };
+    let seen = async {
+        let begun = Instant::now();
+        while users().as_deref() != Some("user-2") || runs("test") < 2 {
+            assert!(begun.elapsed() < LIMIT, "{:?}", users());
+            sleep(Duration::from_millis(20)).await;
+        }
+        assert_eq!(runs("other"), 1, "it uses no secret");
+        stop.stop(StopReason::Shutdown);
+    };
+    let (ended, ()) = tokio::join!(engine.run(&stop), seen);
+    ended.unwrap();
+}
+
 /// The whole way: a user that `OpenBao` makes in `PostgreSQL`, whose lease of 3 s may last 7 s.
 #[tokio::test]
 async fn users_of_a_real_database_are_kept_and_replaced_when_their_longest_time_nears() {
     let case = "users_of_a_real_database_are_kept_and_replaced_when_their_longest_time_nears";
-    let mut parts = Vec::new();
-    for name in ["bao", "postgres", "initdb"] {
-        parts.extend(SUITE.parts(name, case).into_iter().next());
-    }
-    let [bao, postgres, initdb] = parts.as_slice() else { return };
+    let part = |name| SUITE.part(name, case);
+    let (Some(bao), Some(postgres), Some(initdb)) = (part("bao"), part("postgres"), part("initdb"))
+    else {
+        return;
+    };
     let (postgres, bao) =
         tokio::join!(Postgres::start(&postgres.path, &initdb.path), Bao::start(&bao.path));
     bao.call("POST", "sys/mounts/database", json!({"type": "database"})).await;

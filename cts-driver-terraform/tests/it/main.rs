@@ -30,7 +30,7 @@ mod guard;
 mod handler;
 #[cfg(feature = "download")]
 mod install;
-#[cfg(all(feature = "vault", feature = "cli"))]
+#[cfg(all(feature = "vault", feature = "testing"))]
 mod leases;
 #[cfg(feature = "cli")]
 mod left_state;

@@ -72,8 +72,21 @@ impl Certificates {
     pub(super) async fn acceptor(self: &Arc<Self>) -> TlsAcceptor {
         if self.is_due() {
             let certificates = Arc::clone(self);
-            if tokio::task::spawn_blocking(move || certificates.look()).await.is_err() {
-                tracing::error!("reading the certificates of the API panicked; the old ones stay");
+            match tokio::task::spawn_blocking(move || certificates.look()).await {
+                Ok(Look::Nothing) => {}
+                Ok(Look::Replaced) => {
+                    tracing::info!(cert = %self.tls.cert.display(), "the API has new certificates");
+                }
+                Ok(Look::Unusable(problem)) => tracing::warn!(
+                    problem,
+                    "the new certificates of the API cannot be used; the old ones stay until \
+                     certificate and key are readable and belong together"
+                ),
+                Err(_panic) => {
+                    tracing::error!(
+                        "reading the certificates of the API panicked; the old ones stay"
+                    );
+                }
             }
         }
         self.current().acceptor.clone()
@@ -94,13 +107,13 @@ impl Certificates {
         due
     }
 
-    fn look(&self) {
+    fn look(&self) -> Look {
         let seen = stamps(&self.tls);
         {
             let current = self.current();
             // What could not be used is tried again: a right to read changes no mark.
             if current.seen == seen && current.problem.is_none() {
-                return;
+                return Look::Nothing;
             }
         }
         let read = acceptor(&self.tls);
@@ -110,21 +123,27 @@ impl Certificates {
             Ok(acceptor) => {
                 current.acceptor = acceptor;
                 current.problem = None;
-                tracing::info!(cert = %self.tls.cert.display(), "the API has new certificates");
+                Look::Replaced
             }
             Err(problem) => {
                 let problem = problem.to_string();
-                if current.problem.as_ref() != Some(&problem) {
-                    tracing::warn!(
-                        problem,
-                        "the new certificates of the API cannot be used; the old ones stay until \
-                         certificate and key are readable and belong together"
-                    );
+                let known = current.problem.replace(problem.clone());
+                if known.as_ref() == Some(&problem) {
+                    Look::Nothing
+                } else {
+                    Look::Unusable(problem)
                 }
-                current.problem = Some(problem);
             }
         }
     }
+}
+
+/// News of a look at the files.
+enum Look {
+    Nothing,
+    Replaced,
+    /// The reason why they cannot be used, if it was not told yet.
+    Unusable(String),
 }
 
 fn stamps(tls: &ApiTls) -> Vec<Stamp> {
