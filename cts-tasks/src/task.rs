@@ -165,15 +165,20 @@ impl Task {
     /// the deployment's. Everything else is a field to set.
     ///
     /// ```
-    /// use cts_tasks::{BufferPeriod, Condition, KvSelection, ModuleInput, Task};
+    /// use std::time::Duration;
+    ///
+    /// use cts_tasks::{BufferPeriod, Condition, KvSelection, ModuleInput, Retry, Task};
     ///
     /// let mut task = Task::new("web".parse()?, Condition::services(["web", "api"]))
     ///     .with_module("./modules/haproxy")
     ///     .with_input(ModuleInput::ConsulKv(KvSelection::below("haproxy/")))
     ///     .with_variable("port", 8080);
     /// task.buffer_period = BufferPeriod::Disabled;
+    /// task.timeout = Some(Duration::from_secs(600));
+    /// task.retry = Some(Retry::TASK.with_limit(Some(5)));
+    /// task.env.set("HAPROXY_TOKEN", "s3cret")?;
     /// assert_eq!(task.service_names(), ["web", "api"]);
-    /// # Ok::<(), cts_tasks::InvalidTaskName>(())
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn new(name: TaskName, condition: Condition) -> Self {
         let scheduled = matches!(condition, Condition::Schedule { .. });

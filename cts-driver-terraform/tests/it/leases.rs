@@ -107,7 +107,8 @@ impl Double {
             }
             "/v1/sys/leases/renew" => {
                 let body: serde_json::Value = serde_json::from_slice(&request.body).unwrap();
-                state.renewals.push(body["lease_id"].as_str().unwrap().to_owned());
+                let id = body.get("lease_id").and_then(serde_json::Value::as_str).unwrap();
+                state.renewals.push(id.to_owned());
                 match state.grants.pop() {
                     Some(granted) => ResponseTemplate::new(200)
                         .set_body_json(json!({"lease_id": "x", "lease_duration": granted})),

@@ -1,5 +1,6 @@
 //! Owns one task: what it reads of Consul, its driver, and when it runs.
 
+mod changes;
 mod orders;
 mod readying;
 mod replacement;
@@ -31,8 +32,8 @@ use super::{
     view::View,
 };
 use crate::{
-    Condition, Driver, DriverFactory, Error, Plan, PlanPurpose, Result, Retry, RunContext, Stop,
-    StopReason, Task, TaskInputs, TaskName, WorkStep, measure,
+    Driver, DriverFactory, Error, Plan, PlanPurpose, Result, Retry, RunContext, Stop, StopReason,
+    Task, TaskInputs, TaskName, WorkStep, measure,
 };
 use orders::{Done, Settled};
 use readying::{Readying, Setback};
@@ -108,12 +109,6 @@ impl Timers {
     fn rest(&self) -> Option<Duration> {
         self.buffer.fires_at().map(|at| at.saturating_sub(self.started.elapsed()))
     }
-}
-
-/// Waits for a change that the driver tells of; see [`Driver::changed`].
-fn changed(driver: &Arc<dyn Driver>) -> BoxFuture<'static, ()> {
-    let driver = Arc::clone(driver);
-    async move { driver.changed().await }.boxed()
 }
 
 /// Longest time that Consul may take for the next first answer of those that a
@@ -335,7 +330,7 @@ impl Worker {
         let mut busy = false;
         let mut readying = Readying::default();
         let mut following = Following::new(&stop);
-        let mut changed = changed(&self.driver);
+        let mut changes = self.driver_changes();
         self.follow_wants();
         loop {
             if !busy {
@@ -378,9 +373,8 @@ impl Worker {
                     }
                     if settled == Settled::Replaced {
                         // Another configuration may call for a run though nothing in Consul has changed.
-                        timers = Timers::of(&self);
+                        (timers, changes) = (Timers::of(&self), self.driver_changes());
                         due.trigger = Some(Trigger::Change);
-                        changed = self::changed(&self.driver);
                     }
                 }
                 Some(result) = following.next() => self.settle_run(result)?,
@@ -406,10 +400,7 @@ impl Worker {
                 () = sleep_until(again.unwrap_or_else(Instant::now)), if again.is_some() => {
                     self.try_again(&mut due);
                 }
-                () = &mut changed => {
-                    changed = self::changed(&self.driver);
-                    self.driver_changed(&mut due);
-                }
+                () = &mut changes => self.driver_changed(&mut changes, &mut due),
                 () = timers.schedule.next() => self.schedule_fires(busy, &mut due),
                 () = timers.drift_checks.next() => due.drift_check = true,
                 (dependency, answer) = self.dependency_streams.next() => {
@@ -446,15 +437,6 @@ impl Worker {
             }
             // What is buffered stays: it runs later unless this applies it.
             command => self.handle(command, busy, stop),
-        }
-    }
-
-    /// Has the task run with what its driver uses now; a task with a schedule does at its time.
-    fn driver_changed(&self, due: &mut Due) {
-        tracing::info!(task.name = %self.task.name, "a value that the task uses has changed");
-        self.view().mark_dirty();
-        if !matches!(self.task.condition, Condition::Schedule { .. }) {
-            due.trigger = Some(Trigger::Change);
         }
     }
 
