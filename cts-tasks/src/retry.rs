@@ -94,7 +94,7 @@ mod tests {
         };
         let delays: Vec<_> = (0..5).map(|attempt| own.delay(attempt, 0.0).unwrap()).collect();
         assert_eq!(delays, [500, 1000, 2000, 3000, 3000].map(Duration::from_millis));
-        assert_eq!(own.delay(2, 0.999_999), Some(Duration::from_nanos(2_999_999_000)));
+        assert_eq!(own.delay(2, 0.999_999), Some(Duration::from_micros(2_999_999)));
         assert_eq!(own.delay(40, 0.0), None);
     }
 }

@@ -174,7 +174,7 @@ async fn shown(
 /// Waits until new connections are shown this certificate.
 async fn shows(address: std::net::SocketAddr, authority: &Authority, file: &std::path::Path) {
     let expected = CertificateDer::from_pem_file(file).unwrap();
-    let begun = std::time::Instant::now();
+    let begun = tokio::time::Instant::now();
     while shown(address, authority).await.unwrap() != expected {
         assert!(begun.elapsed() < std::time::Duration::from_secs(30), "{}", file.display());
         tokio::time::sleep(std::time::Duration::from_millis(50)).await;
@@ -200,7 +200,7 @@ async fn certificates_are_read_again_when_they_change_and_half_a_pair_keeps_the_
     // As a tool does that writes one file after the other.
     fs::copy(&second.cert, &served.cert).unwrap();
     let refused = "the new certificates of the API cannot be used";
-    let begun = std::time::Instant::now();
+    let begun = tokio::time::Instant::now();
     while log.with(refused).is_empty() {
         let now = shown(address, &authority).await.unwrap();
         assert_eq!(now, CertificateDer::from_pem_file(&first.cert).unwrap());

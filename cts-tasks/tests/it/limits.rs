@@ -211,18 +211,18 @@ async fn deaf(task: Task) -> (Scene, JoinHandle<Result<()>>) {
 #[tokio::test(start_paused = true)]
 async fn a_stop_ends_a_run_by_force_after_the_shutdown_timeout_of_its_task() {
     let mut task = on("t", &["web"]);
-    task.shutdown_timeout = Some(Duration::from_secs(60));
+    task.shutdown_timeout = Some(Duration::from_mins(1));
     let (scene, running) = deaf(task).await;
     let begun = Instant::now();
     scene.stop.stop(StopReason::Shutdown);
     running.await.unwrap().unwrap();
-    assert_eq!(begun.elapsed(), Duration::from_secs(60));
+    assert_eq!(begun.elapsed(), Duration::from_mins(1));
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_urgent_stop_comes_before_the_shutdown_timeout_of_a_task() {
     let mut task = on("t", &["web"]);
-    task.shutdown_timeout = Some(Duration::from_secs(60));
+    task.shutdown_timeout = Some(Duration::from_mins(1));
     let (scene, running) = deaf(task).await;
     let begun = Instant::now();
     scene.stop.stop(StopReason::Shutdown);
@@ -244,7 +244,7 @@ async fn a_run_that_does_not_end_after_its_timeout_is_ended_by_force() {
         assert!(message.contains("longer than its timeout of 2m0s"), "{message}");
         let took = begun.elapsed();
         let expected = Duration::from_secs(120 + after);
-        assert!(took >= expected - Duration::from_secs(1), "{took:?}");
+        assert!(took + Duration::from_secs(1) >= expected, "{took:?}");
         assert!(took <= expected + Duration::from_secs(1), "{took:?}");
         scene.stop.stop_now(StopReason::Shutdown);
         running.await.unwrap().unwrap();
