@@ -27,6 +27,7 @@ use self::{
 use crate::{
     ApplyOptions, Error, GeneratedFile, Handler, Invocation, PlanOptions, Product, Result,
     RootModule, Settings, ShownPlan, Step, Terraform, ToolDiagnostic,
+    dynamic::env_problems,
     held::{self, HeldLock},
     hex::hex,
 };
@@ -59,6 +60,7 @@ impl TerraformDriver {
     /// [`Error::Invalid`] when the task asks for what Terraform would refuse.
     pub fn new(task: Task, settings: Arc<Settings>, terraform: Arc<dyn Terraform>) -> Result<Self> {
         settings.root_module(&task, None)?.check()?;
+        Error::unless_empty(env_problems(&task))?;
         let directory = settings.base_dir().join(&task.working_dir);
         Ok(Self {
             task: Arc::new(task),
@@ -126,11 +128,13 @@ impl TerraformDriver {
             .get_or_try_init(|| DirectoryOwner::claim(&self.directory, name, limit, &context.stop))
             .await?;
         let lock = WorkdirLock::wait(&self.directory, name, limit, &context.stop).await?;
+        let mut masked = self.settings.backend().secret_texts();
+        masked.extend(root.env_texts());
         let run = Invocation {
             directory: self.directory.clone(),
             environment: self.settings.environment(root),
             backend_config: None,
-            masked: self.settings.backend().secret_texts(),
+            masked,
             stop: context.stop.clone(),
             input: Some(lock.file()),
             progress: Arc::clone(&context.progress),
@@ -326,7 +330,7 @@ impl TerraformDriver {
         let mut run = run.clone();
         // Where the state was in Consul, it is read with our access to Consul.
         for (name, value) in self.settings.consul_environment() {
-            run.environment.entry(name.clone()).or_insert_with(|| value.clone());
+            run.environment.entry(name).or_insert(value);
         }
         let relocation = Relocation {
             directory: &self.directory,
@@ -573,6 +577,10 @@ impl Driver for TerraformDriver {
         };
         let outcome = self.or_name_lock(&run, outcome).await?;
         self.handled(&root, outcome, context).await
+    }
+
+    async fn changed(&self) {
+        self.settings.values_changed(&self.task).await;
     }
 
     async fn holds(&self, plan: &PlanId, _context: &RunContext) -> TaskResult<bool> {

@@ -1,4 +1,4 @@
-//! Dynamic values of `terraform_provider` blocks: templates for the process's
+//! Dynamic values of `terraform_provider` blocks and of tasks' `env`: templates for the process's
 //! environment, a key of Consul, or a secret of Vault.
 //!
 //! [`resolve`] replaces them by what a [`ValueSource`] knows; [`LiveValues`] is
@@ -14,6 +14,7 @@
 //!
 //! Source: Consul-Terraform-Sync 0.9, dynamic configuration of providers.
 
+mod keeper;
 mod live;
 mod reference;
 mod resolve;
@@ -21,7 +22,10 @@ mod template;
 #[cfg(feature = "vault")]
 mod vault;
 
+pub use keeper::Keeper;
 pub use live::LiveValues;
 pub use reference::{Reference, ValueSource, Values};
+#[cfg(feature = "cli")]
+pub(crate) use resolve::env_problems;
 pub(crate) use resolve::problems;
-pub use resolve::resolve;
+pub use resolve::{changed, resolve, resolve_env};

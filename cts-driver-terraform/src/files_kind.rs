@@ -4,10 +4,11 @@ use std::{path::Path, sync::Arc};
 
 use async_trait::async_trait;
 use cts_tasks::{
-    Config, Diagnostic, Driver, DriverFactory, DriverKind, DriverSettings, Error, Result, Task,
+    Config, ConfigValue, Diagnostic, Driver, DriverFactory, DriverKind, DriverSettings, Error,
+    Result, Task,
 };
 
-use crate::Settings;
+use crate::{Settings, reserved_env};
 
 /// Claims `driver "terraform"`, the default driver, for programs that read a configuration and
 /// make the files of its tasks, but run nothing. It needs no Terraform and no feature `cli`.
@@ -55,6 +56,10 @@ impl DriverKind for FilesKind {
 
     fn task_blocks(&self) -> &'static [&'static str] {
         &REFUSED
+    }
+
+    fn refused_env(&self, name: &str, body: Option<&ConfigValue>) -> Option<String> {
+        reserved_env::refused(name, body)
     }
 
     fn secret_fields(&self) -> &'static [&'static str] {

@@ -1,14 +1,13 @@
 //! The kind of driver that the configuration names, and its factory.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use consul_watch::error_chain;
 use cts_tasks::{
-    Diagnostic, Driver, DriverFactory, DriverKind, DriverSettings, Finding, Literal, ProviderBlock,
-    Result, Task, Verdict,
+    ConfigValue, Diagnostic, Driver, DriverFactory, DriverKind, DriverSettings, Finding, Literal,
+    ProviderBlock, Result, Task, Verdict,
 };
-use tokio::task::AbortHandle;
 
 #[cfg(feature = "panos")]
 use crate::PanosCommit;
@@ -16,8 +15,9 @@ use crate::{
     CliOptions, Error, Handler, RetryOnLock, Settings, Terraform, TerraformCli, TerraformDriver,
     Tool,
     cli::check_supported,
-    dynamic::ValueSource,
+    dynamic::Keeper,
     files_kind::{LABEL, REFUSED},
+    reserved_env,
 };
 #[cfg(feature = "download")]
 use crate::{Installer, ReleaseMirror};
@@ -62,6 +62,10 @@ impl DriverKind for TerraformKind {
 
     fn required_in_tasks(&self) -> &'static [&'static str] {
         &["module"]
+    }
+
+    fn refused_env(&self, name: &str, body: Option<&ConfigValue>) -> Option<String> {
+        reserved_env::refused(name, body)
     }
 
     fn secret_fields(&self) -> &'static [&'static str] {
@@ -203,26 +207,6 @@ impl TerraformFactory {
     pub fn with_handler(mut self, handler: Arc<dyn Handler>) -> Self {
         self.handlers.push(handler);
         self
-    }
-}
-
-/// Work that ends with the last factory.
-#[derive(Debug, Default)]
-struct Keeper(OnceLock<AbortHandle>);
-
-impl Keeper {
-    fn start(&self, values: &Arc<dyn ValueSource>) {
-        let values = Arc::clone(values);
-        self.0
-            .get_or_init(|| tokio::spawn(async move { values.keep_alive().await }).abort_handle());
-    }
-}
-
-impl Drop for Keeper {
-    fn drop(&mut self) {
-        if let Some(work) = self.0.get() {
-            work.abort();
-        }
     }
 }
 

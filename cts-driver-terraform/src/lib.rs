@@ -88,6 +88,8 @@ mod plan_values;
 mod provider;
 #[cfg(unix)]
 mod replace;
+#[cfg(feature = "settings")]
+mod reserved_env;
 mod root_module;
 #[cfg(feature = "settings")]
 mod settings;

@@ -15,6 +15,8 @@ use std::path::Path;
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
 use cts_tasks::{Literal, Task, TaskInputs};
+#[cfg(feature = "cli")]
+use secrecy::ExposeSecret as _;
 use secrecy::SecretString;
 
 pub use builder::RootModuleBuilder;
@@ -28,6 +30,10 @@ use crate::{Backend, Result, provider::Provider, version::Version};
 
 /// Name of the file with the values that come from Consul.
 pub(crate) const TFVARS: &str = "terraform.tfvars";
+
+/// Length in bytes from which the value of a task's environment variable is masked.
+#[cfg(feature = "cli")]
+const MASKED_FROM: usize = 5;
 
 /// The versions of Terraform that generated root modules accept.
 ///
@@ -198,9 +204,20 @@ impl RootModule {
         providers.chain(variables).map(|(name, value)| (name, value.trim().into())).collect()
     }
 
-    /// Returns the environment variables that the task's providers need in Terraform's process.
+    /// Returns the environment variables that Terraform's process gets for this task: those that
+    /// its providers need (`task_env`), and the task's own (`env`).
     pub fn task_env(&self) -> BTreeMap<String, SecretString> {
-        self.providers.iter().flat_map(|provider| provider.task_env.clone()).collect()
+        let of_providers = self.providers.iter().flat_map(|provider| provider.task_env.clone());
+        let own = self.task.env.iter().map(|(name, value)| (name.to_owned(), value.clone()));
+        of_providers.chain(own).collect()
+    }
+
+    /// The values of the task's own environment variables, to be masked in what the tool prints.
+    /// Short ones are not: without them a text could not be read.
+    #[cfg(feature = "cli")]
+    pub(crate) fn env_texts(&self) -> Vec<SecretString> {
+        let values = self.task.env.iter().map(|(_, value)| value);
+        values.filter(|value| value.expose_secret().len() >= MASKED_FROM).cloned().collect()
     }
 
     /// The task's providers that are to be committed after an apply.

@@ -55,6 +55,8 @@ pub struct Settings {
     required_providers: BTreeMap<String, Literal>,
     providers: Vec<ProviderBlock>,
     consul_environment: BTreeMap<String, SecretString>,
+    /// Its token is read for each command.
+    consul_token_file: Option<PathBuf>,
     values: Arc<dyn ValueSource>,
     base_dir: PathBuf,
 }
@@ -105,6 +107,11 @@ impl Settings {
             required_providers: BTreeMap::new(),
             providers: settings.providers.to_vec(),
             consul_environment: consul_environment(settings.consul, settings.base_dir),
+            consul_token_file: settings
+                .consul
+                .token_file
+                .as_ref()
+                .map(|file| settings.base_dir.join(file)),
             values: Arc::new(LiveValues::new(*settings)),
             base_dir: settings.base_dir.to_owned(),
         }
@@ -262,6 +269,12 @@ impl Settings {
         dynamic::resolve(&self.providers, &*self.values).await.map(drop)
     }
 
+    /// Waits until a dynamic value that the task uses is another one than it was.
+    #[cfg(feature = "cli")]
+    pub(crate) async fn values_changed(&self, task: &Task) {
+        dynamic::changed(task, &self.providers, &*self.values).await;
+    }
+
     /// Providers that every root module requires, by local name.
     #[cfg(feature = "cli")]
     pub(crate) fn required_providers(&self) -> &BTreeMap<String, Literal> {
@@ -292,7 +305,11 @@ impl Settings {
         let blocks = self.providers.iter().filter(|block| used.contains(&block.id()));
         let blocks: Vec<_> = blocks.cloned().collect();
         let resolved = dynamic::resolve(&blocks, &*self.values).await?;
-        self.root_module_with(task, tool, &resolved)
+        if task.env.is_empty() {
+            return self.root_module_with(task, tool, &resolved);
+        }
+        let task = Arc::new(dynamic::resolve_env(task, &*self.values).await?);
+        self.root_module_with(&task, tool, &resolved)
     }
 
     /// The root module of a task, for this version of a tool, with templates in
@@ -345,16 +362,29 @@ impl Settings {
     pub fn environment(&self, root: &RootModule) -> BTreeMap<String, SecretString> {
         let mut environment = BTreeMap::new();
         if self.backend.label() == "consul" {
-            environment.extend(self.consul_environment.clone());
+            environment.extend(self.consul_environment());
         }
         environment.extend(root.task_env());
         environment
     }
 
-    /// The variables that let a state in Consul be reached, wherever the state is kept now.
-    #[cfg(feature = "cli")]
-    pub(crate) fn consul_environment(&self) -> &BTreeMap<String, SecretString> {
-        &self.consul_environment
+    /// The variables that let a state in Consul be reached, wherever the state is kept now, with
+    /// the token that its file holds now.
+    pub(crate) fn consul_environment(&self) -> BTreeMap<String, SecretString> {
+        let mut environment = self.consul_environment.clone();
+        let Some(file) = &self.consul_token_file else { return environment };
+        match std::fs::read_to_string(file) {
+            Ok(text) if text.trim().is_empty() => {}
+            Ok(text) => {
+                environment.insert("CONSUL_HTTP_TOKEN".to_owned(), text.trim().into());
+            }
+            // The tool then says itself that it cannot read it.
+            Err(_unreadable) => {
+                let path = file.to_string_lossy().into_owned();
+                environment.insert("CONSUL_HTTP_TOKEN_FILE".to_owned(), path.into());
+            }
+        }
+        environment
     }
 }
 

@@ -416,6 +416,10 @@ impl Driver for TfcDriver {
         Ok(self.discard_plan(plan, context).await?)
     }
 
+    async fn changed(&self) {
+        self.connection.settings.values_changed(&self.task).await;
+    }
+
     async fn holds(&self, plan: &PlanId, _context: &RunContext) -> TaskResult<bool> {
         Ok(self.waits(plan).await?)
     }

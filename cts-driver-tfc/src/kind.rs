@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use consul_watch::error_chain;
+use cts_driver_terraform::dynamic::Keeper;
 use cts_tasks::{
-    Diagnostic, Driver, DriverFactory, DriverKind, DriverSettings, Error as TaskError, Finding,
-    Result, Task, Verdict,
+    ConfigValue, Diagnostic, Driver, DriverFactory, DriverKind, DriverSettings, Error as TaskError,
+    Finding, Result, Task, Verdict,
 };
 
 use secrecy::SecretString;
@@ -61,6 +62,11 @@ impl DriverKind for TfcKind {
         crate::task_block_schema(block)
     }
 
+    /// Variables of the workspace, of the category `env`, can have any name.
+    fn refused_env(&self, _name: &str, _body: Option<&ConfigValue>) -> Option<String> {
+        None
+    }
+
     fn dynamic_fields(&self) -> &'static [&'static str] {
         &["token"]
     }
@@ -84,6 +90,8 @@ impl DriverKind for TfcKind {
 pub struct TfcFactory {
     connection: Arc<Connection>,
     platform: Option<Arc<dyn Platform>>,
+    /// Keeps alive what dynamic values need, from the start on.
+    keeper: Arc<Keeper>,
 }
 
 /// Token of the settings, read again at the place that it came from.
@@ -100,7 +108,7 @@ impl TokenSource for SettingsToken {
 impl TfcFactory {
     /// Creates a factory with these settings; over sockets if `platform` is `None`.
     pub fn new(settings: Settings, platform: Option<Arc<dyn Platform>>) -> Self {
-        Self { connection: Arc::new(Connection::new(settings)), platform }
+        Self { connection: Arc::new(Connection::new(settings)), platform, keeper: Arc::default() }
     }
 }
 
@@ -163,6 +171,7 @@ impl DriverFactory for TfcFactory {
         );
         // Last, so that drivers have a client only of a platform that works.
         self.connection.connect(client, server);
+        self.keeper.start(self.connection.settings.values());
         Ok(())
     }
 

@@ -48,6 +48,9 @@ impl Mask {
                 add_text(value.expose_secret(), &mut texts);
             }
         }
+        for (_, value) in task.env.iter() {
+            add_text(value.expose_secret(), &mut texts);
+        }
         task.variables.values().for_each(|value| add(value, &mut texts));
         self.note(texts);
     }

@@ -390,6 +390,16 @@ impl Settings {
         Ok(dynamic::resolve(&blocks, &*self.values).await?)
     }
 
+    /// Returns the source of dynamic values.
+    pub(crate) fn values(&self) -> &Arc<dyn ValueSource> {
+        &self.values
+    }
+
+    /// Waits until a dynamic value that the task uses is another one than it was.
+    pub(crate) async fn values_changed(&self, task: &Task) {
+        dynamic::changed(task, &self.providers, &*self.values).await;
+    }
+
     /// Returns the token as it is now, which may be a dynamic value.
     ///
     /// # Errors
@@ -416,6 +426,15 @@ impl Settings {
         })??;
         // Nothing there any more: the one in memory may still be right.
         self.resolved(found.unwrap_or_else(|| self.token.clone())).await
+    }
+
+    /// Returns the task with the values that the templates in its `env` have now.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error::Module`] for a value that cannot be read.
+    pub(crate) async fn with_current_env(&self, task: &Task) -> Result<Task> {
+        Ok(dynamic::resolve_env(task, &*self.values).await?)
     }
 
     async fn resolved(&self, token: SecretString) -> Result<SecretString> {

@@ -4,6 +4,7 @@
 
 mod access;
 mod answer;
+mod certificates;
 mod connections;
 mod create;
 mod document;
@@ -29,11 +30,11 @@ use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 
 use axum::{Router, middleware};
 use tokio::{net::TcpListener, sync::Semaphore};
-use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tower_http::catch_panic::CatchPanicLayer;
 
 use access::Access;
+use certificates::Certificates;
 pub(crate) use every_request::request_id;
 pub use metrics::Exposition;
 use routes::Routes;
@@ -72,7 +73,7 @@ pub struct ApiServer {
 
 #[derive(Clone)]
 struct Tls {
-    acceptor: TlsAcceptor,
+    certificates: Arc<Certificates>,
     /// `true` if clients have to show a certificate.
     mutual: bool,
 }
@@ -164,14 +165,16 @@ impl ApiServer {
         self
     }
 
-    /// Serves https, and with `verify_incoming` only to clients with a certificate.
+    /// Serves https, and with `verify_incoming` only to clients with a certificate. The files are
+    /// read again when they change; while what they hold cannot be used, such as a new certificate
+    /// without its key, the old ones serve on.
     ///
     /// # Errors
     ///
     /// [`Error::Other`] with the file that cannot be used.
     pub fn with_tls(mut self, tls: &ApiTls) -> Result<Self> {
-        let acceptor = acceptor(tls).map_err(failed)?;
-        self.tls = Some(Tls { acceptor, mutual: tls.verify_incoming });
+        let certificates = Arc::new(Certificates::open(tls).map_err(failed)?);
+        self.tls = Some(Tls { certificates, mutual: tls.verify_incoming });
         self.state.access.any_host = true;
         self.state.https = true;
         Ok(self)
@@ -236,13 +239,13 @@ impl ApiServer {
     /// None today; a failure of one connection is not one of the server.
     pub async fn serve(self, stop: Stop) -> Result<()> {
         self.warn();
-        let acceptor = self.tls.map(|tls| tls.acceptor);
+        let certificates = self.tls.map(|tls| tls.certificates);
         let (stopping, stopped) = (self.state.stopping.clone(), stop.clone());
         let ending = tokio::spawn(async move {
             stopped.stopped().await;
             stopping.cancel();
         });
-        connections::serve(self.listener, router(self.state), acceptor, &stop).await;
+        connections::serve(self.listener, router(self.state), certificates, &stop).await;
         ending.abort();
         Ok(())
     }

@@ -22,6 +22,7 @@ mod files;
 mod finalize;
 mod hcl;
 mod json;
+mod limits;
 mod load;
 mod mask;
 mod provider;

@@ -222,6 +222,14 @@ pub trait DriverKind: fmt::Debug + Send + Sync + 'static {
         &[]
     }
 
+    /// Says why a task of this driver cannot set the environment variable `name` in its `env`;
+    /// `None` if it can. `body` is the driver's block. By default none can be set: a driver
+    /// that starts no commands has nothing to pass them to. One that starts some takes the
+    /// variables from [`Task::env`], and refuses the names that it sets itself.
+    fn refused_env(&self, _name: &str, _body: Option<&ConfigValue>) -> Option<String> {
+        Some(format!("driver {:?} passes no environment variables on", self.label()))
+    }
+
     /// JSON Schema of one of [`DriverKind::task_blocks`], as a request of the
     /// HTTP API has it, for the API's document. `None`, the default, for any value.
     fn task_block_schema(&self, _block: &str) -> Option<serde_json::Value> {
@@ -428,6 +436,17 @@ pub trait Driver: fmt::Debug + Send + Sync + 'static {
     async fn holds(&self, plan: &PlanId, context: &RunContext) -> Result<bool> {
         let _ = (plan, context);
         Ok(false)
+    }
+
+    /// Waits until something that the task uses, besides what Consul tells the engine, is another
+    /// than it was, such as a secret whose lease ended: the engine then runs the task, or, for
+    /// one with a schedule, leaves that to its next time. Never ends by default.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future ends the wait, and nothing else.
+    async fn changed(&self) {
+        std::future::pending::<()>().await;
     }
 
     /// Forgets a plan that [`Driver::plan`] made for an apply. An unknown id is no error.

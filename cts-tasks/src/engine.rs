@@ -15,11 +15,11 @@ mod inputs;
 mod pending_approvals;
 mod progress;
 mod removal;
-mod retry;
 mod run;
 mod schedule;
 mod settling;
 mod supervisor;
+mod time_limit;
 mod under_way;
 mod update;
 mod view;
@@ -39,12 +39,11 @@ pub use command::FirstRun;
 pub use history::Follower;
 pub use inputs::CurrentInputs;
 pub use progress::ProgressLine;
-pub use retry::Retry;
 pub use under_way::{UnderWay, WorkStep};
 
 use crate::{
-    DriverFactory, Error, MemoryStore, Permit, Plan, Result, Single, State, Stop, Task, TaskName,
-    TaskStore,
+    DriverFactory, Error, MemoryStore, Permit, Plan, Result, Retry, Single, State, Stop, Task,
+    TaskName, TaskStore,
 };
 use cached_store::CachedStore;
 use command::Order;

@@ -1,6 +1,6 @@
 //! Errors of this crate.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 use crate::{PlanId, TaskName};
 
@@ -104,6 +104,14 @@ pub enum Error {
         /// Why.
         reason: crate::StopReason,
     },
+    /// A run took longer than its task allows, and was ended.
+    #[error("{}", timed_out(task, *limit))]
+    TimedOut {
+        /// The task.
+        task: TaskName,
+        /// [`crate::Task::timeout`].
+        limit: Duration,
+    },
     /// This process may not act now; another one leads.
     #[error("not permitted to act: {reason}")]
     NotPermitted {
@@ -184,7 +192,7 @@ impl Error {
             Self::Consul { retryable, .. }
             | Self::Driver { retryable, .. }
             | Self::Other { retryable, .. } => *retryable,
-            Self::File { .. } | Self::TaskActive { .. } => true,
+            Self::File { .. } | Self::TaskActive { .. } | Self::TimedOut { .. } => true,
             Self::NoSuchTask { .. }
             | Self::TaskExists { .. }
             | Self::TaskDisabled { .. }
@@ -243,6 +251,14 @@ fn no_such_plan(task: &TaskName, plan: &PlanId, waiting: Option<&PlanId>) -> Str
         ),
         None => format!("task '{task}' has no plan that waits for approval, so not {plan} either"),
     }
+}
+
+fn timed_out(task: &TaskName, limit: Duration) -> String {
+    format!(
+        "task '{task}' ran longer than its timeout of {} and was stopped; what it was at may be \
+         half done. Raise timeout in the task if it needs more time",
+        consul_watch::GoDuration::new(limit)
+    )
 }
 
 fn superseded(task: &TaskName, plan: &PlanId, waiting: Option<&PlanId>) -> String {

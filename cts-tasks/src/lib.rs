@@ -80,6 +80,7 @@ pub mod program;
 mod provider;
 #[cfg(feature = "engine")]
 mod registration;
+mod retry;
 #[cfg(feature = "engine")]
 mod stop;
 #[cfg(feature = "engine")]
@@ -87,6 +88,7 @@ mod store;
 #[cfg(feature = "engine")]
 mod stream_event;
 mod task;
+mod task_env;
 #[cfg(feature = "testing")]
 pub mod testing;
 #[cfg(feature = "engine")]
@@ -116,8 +118,8 @@ pub use driver::{
 };
 #[cfg(feature = "engine")]
 pub use engine::{
-    CurrentInputs, Engine, EngineOptions, FirstRun, Follower, Inspection, ProgressLine, Retry,
-    UnderWay, WorkStep,
+    CurrentInputs, Engine, EngineOptions, FirstRun, Follower, Inspection, ProgressLine, UnderWay,
+    WorkStep,
 };
 #[cfg(feature = "engine")]
 pub use error::{BoxError, Error, Result};
@@ -138,6 +140,7 @@ pub use place::{Place, Source};
 #[cfg(feature = "engine")]
 pub use planned::{PlannedResources, ResourceChange, SensitiveMarks};
 pub use provider::ProviderBlock;
+pub use retry::Retry;
 #[cfg(feature = "engine")]
 pub use stop::{Stop, StopReason};
 #[cfg(feature = "engine")]
@@ -150,6 +153,7 @@ pub use task::{
     BufferPeriod, CatalogServicesSelection, Condition, InvalidRegexp, InvalidTaskName, KvSelection,
     MatchingServices, ModuleInput, NamedService, ServiceSelection, Task, TaskName,
 };
+pub use task_env::{InvalidEnv, TaskEnv};
 
 /// The header that names a request in the log of who answers it.
 #[cfg(any(feature = "api", feature = "client"))]

@@ -14,7 +14,7 @@ use crate::{Config, Retry, Stop};
 /// Retries of one registration.
 ///
 /// Source: Consul-Terraform-Sync 0.9, Consul API client.
-const RETRY: Retry = Retry { limit: Some(8) };
+const RETRY: Retry = Retry::TASK.with_limit(Some(8));
 
 /// Limit of the one attempt to deregister, which holds up the end of the process.
 const LEAVE: Duration = Duration::from_secs(3);

@@ -12,7 +12,7 @@ use std::{
 use consul_watch::watch::Buffer;
 use serde::{Deserialize, Serialize};
 
-use crate::{Cron, Guard, InvalidCron, Literal};
+use crate::{Cron, Guard, InvalidCron, Literal, Retry, TaskEnv};
 
 /// Folder of the tasks' directories unless the configuration names another.
 pub(crate) const DEFAULT_WORKING_DIR: &str = "sync-tasks";
@@ -141,6 +141,20 @@ pub struct Task {
     /// really there, as a cron expression; `None`, the default, is never.
     #[serde(default)]
     pub drift_check: Option<String>,
+    /// Environment variables of the driver's commands, besides those that the driver sets.
+    #[serde(default, skip_serializing_if = "TaskEnv::is_empty")]
+    pub env: TaskEnv,
+    /// The longest that one run may take, with its tries and the pauses between them, but
+    /// without waiting for its turn or for a person; `None`, the default, sets no bound.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout: Option<Duration>,
+    /// Retries of a failed run, instead of those of [`EngineOptions::retry`](crate::EngineOptions).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry: Option<Retry>,
+    /// The longest that a run may go on after it was told to end, before it is killed; `None`,
+    /// the default, leaves that to the deployment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shutdown_timeout: Option<Duration>,
     /// Blocks that belong to a driver, by name; the driver has checked them.
     pub driver_blocks: BTreeMap<String, Literal>,
 }
@@ -151,15 +165,20 @@ impl Task {
     /// the deployment's. Everything else is a field to set.
     ///
     /// ```
-    /// use cts_tasks::{BufferPeriod, Condition, KvSelection, ModuleInput, Task};
+    /// use std::time::Duration;
+    ///
+    /// use cts_tasks::{BufferPeriod, Condition, KvSelection, ModuleInput, Retry, Task};
     ///
     /// let mut task = Task::new("web".parse()?, Condition::services(["web", "api"]))
     ///     .with_module("./modules/haproxy")
     ///     .with_input(ModuleInput::ConsulKv(KvSelection::below("haproxy/")))
     ///     .with_variable("port", 8080);
     /// task.buffer_period = BufferPeriod::Disabled;
+    /// task.timeout = Some(Duration::from_secs(600));
+    /// task.retry = Some(Retry::TASK.with_limit(Some(5)));
+    /// task.env.set("HAPROXY_TOKEN", "s3cret")?;
     /// assert_eq!(task.service_names(), ["web", "api"]);
-    /// # Ok::<(), cts_tasks::InvalidTaskName>(())
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn new(name: TaskName, condition: Condition) -> Self {
         let scheduled = matches!(condition, Condition::Schedule { .. });
@@ -182,6 +201,10 @@ impl Task {
             guard: Guard::default(),
             destroy_on_delete: false,
             drift_check: None,
+            env: TaskEnv::default(),
+            timeout: None,
+            retry: None,
+            shutdown_timeout: None,
             driver_blocks: BTreeMap::new(),
             name,
         }

@@ -5,17 +5,7 @@ use std::{collections::BTreeMap, ffi::OsString};
 use secrecy::ExposeSecret as _;
 
 use super::CliOptions;
-use crate::Invocation;
-
-/// Inherited variables that would change what the commands do.
-const DROPPED: [&str; 6] = [
-    "TF_APPEND_USER_AGENT",
-    "TF_DATA_DIR",
-    "TF_INPUT",
-    "TF_IN_AUTOMATION",
-    "TF_REATTACH_PROVIDERS",
-    "TF_WORKSPACE",
-];
+use crate::{Invocation, reserved_env::is_of_commands};
 
 /// The environment of one command: what is inherited, then the task's own
 /// variables, then those that are always set.
@@ -30,7 +20,7 @@ pub(super) fn of(options: &CliOptions, run: &Invocation) -> BTreeMap<OsString, O
     let mut environment: BTreeMap<OsString, OsString> = options
         .environment
         .iter()
-        .filter(|(name, _)| !is_dropped(&name.to_string_lossy()))
+        .filter(|(name, _)| !is_of_commands(&name.to_string_lossy()))
         .cloned()
         .collect();
     for (name, value) in &run.environment {
@@ -53,10 +43,6 @@ pub(super) fn of(options: &CliOptions, run: &Invocation) -> BTreeMap<OsString, O
         environment.insert(name.into(), value);
     }
     environment
-}
-
-fn is_dropped(name: &str) -> bool {
-    name.starts_with("TF_LOG") || DROPPED.contains(&name)
 }
 
 #[cfg(test)]

@@ -40,14 +40,14 @@ impl Default for CliOptions {
 }
 
 impl CliOptions {
-    /// Time from the interrupt to the kill. `None`, at a shutdown and when the
-    /// task was deleted or changed: the command finishes the resource that it is
-    /// at, until the stop is made urgent. 5 s when leadership is lost, because
-    /// another process acts soon; half a minute when the time limit is reached.
+    /// Time from the interrupt to the kill. 5 s when leadership is lost, because
+    /// another process acts soon. `None` for every other reason: the command finishes the
+    /// resource that it is at, until the stop is made urgent. The engine does that after
+    /// `shutdown_timeout`, the deployment's at a shutdown and the task's or half a minute at the
+    /// task's `timeout`.
     pub fn grace(&self, reason: StopReason) -> Option<Duration> {
         self.fixed_grace.or(match reason {
             StopReason::LeadershipLost => Some(Duration::from_secs(5)),
-            StopReason::TimeLimit => Some(Duration::from_secs(30)),
             _ => None,
         })
     }

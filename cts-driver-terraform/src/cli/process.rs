@@ -43,6 +43,8 @@ pub(super) struct Finished {
     pub(super) code: Option<i32>,
     pub(super) stdout: String,
     stderr: String,
+    /// Texts that an error does not repeat.
+    masked: Vec<SecretString>,
 }
 
 impl Finished {
@@ -69,7 +71,10 @@ impl Finished {
     }
 
     /// The error of a command that failed: its diagnostics, or else what it printed.
-    pub(super) fn failure(&self, step: Step, diagnostics: Vec<ToolDiagnostic>) -> Error {
+    pub(super) fn failure(&self, step: Step, mut diagnostics: Vec<ToolDiagnostic>) -> Error {
+        for found in &mut diagnostics {
+            found.map_texts(|text| mask(std::mem::take(text), &self.masked));
+        }
         let mut text =
             if diagnostics.is_empty() { without_frame(&self.stderr) } else { String::new() };
         match self.code {
@@ -112,6 +117,7 @@ pub(super) async fn run(
         code: status.code(),
         stdout: read(&stdout)?,
         stderr: mask(read(&stderr)?, &run.masked),
+        masked: run.masked.clone(),
     };
     tail.ended(&finished);
     if options.log {
@@ -329,7 +335,7 @@ mod tests {
     use crate::Step;
 
     fn finished(stdout: &str, stderr: &str) -> Finished {
-        Finished { code: Some(1), stdout: stdout.into(), stderr: stderr.into() }
+        Finished { code: Some(1), stdout: stdout.into(), stderr: stderr.into(), masked: Vec::new() }
     }
 
     #[test]

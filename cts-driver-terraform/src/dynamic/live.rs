@@ -186,13 +186,32 @@ impl ValueSource for LiveValues {
     }
 
     /// Renews the token of Vault, if the configuration says so, until it can
-    /// live no longer.
+    /// live no longer, and the leases of secrets that somebody waits for in
+    /// [`ValueSource::changed`]. Ends at once without Vault, and else never.
     ///
     /// Deviation: upstream reads `renew_token` and renews nothing.
     #[cfg(feature = "vault")]
     async fn keep_alive(&self) {
         if let Some(vault) = &self.vault {
-            vault.keep_token().await;
+            futures::future::join(vault.keep_token(), vault.keep_leases()).await;
+        }
+    }
+
+    /// Waits until a secret of Vault that has a lease was read again, because the lease ended or
+    /// could not be renewed, and is another one. Other values are only read at each look-up.
+    #[cfg(feature = "vault")]
+    async fn changed(&self, wanted: &BTreeSet<Reference>) {
+        let paths: BTreeSet<&str> = wanted
+            .iter()
+            .filter_map(|reference| match reference {
+                Reference::Secret { path, .. } => Some(path.as_str()),
+                _ => None,
+            })
+            .collect();
+        let paths: Vec<&str> = paths.into_iter().collect();
+        match &self.vault {
+            Some(vault) if !paths.is_empty() => vault.changed(&paths).await,
+            _ => std::future::pending::<()>().await,
         }
     }
 }

@@ -62,4 +62,14 @@ pub trait ValueSource: Debug + Send + Sync + 'static {
     /// Keeps alive what look-ups need, such as a token, for as long as the
     /// future is polled; ends where there is nothing to keep.
     async fn keep_alive(&self) {}
+
+    /// Waits until one of these values is another one than it was, as far as this source hears
+    /// of that: whoever uses it then has to look it up again. Never ends by default.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future ends the wait, and nothing else.
+    async fn changed(&self, _wanted: &BTreeSet<Reference>) {
+        std::future::pending::<()>().await;
+    }
 }

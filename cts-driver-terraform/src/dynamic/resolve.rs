@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use cts_tasks::{Literal, ProviderBlock};
+use cts_tasks::{Literal, ProviderBlock, Task, config::find_provider};
 use futures::future::try_join_all;
 use secrecy::{ExposeSecret as _, SecretString};
 
@@ -39,6 +39,60 @@ async fn resolve_block(block: &ProviderBlock, source: &dyn ValueSource) -> Resul
         }
     }
     Ok(block)
+}
+
+/// The task with every template in its `env` replaced by its value.
+///
+/// # Errors
+///
+/// As [`resolve`], and [`Error::Invalid`] for a value that no variable can have.
+pub async fn resolve_env(task: &Task, source: &dyn ValueSource) -> Result<Task> {
+    Error::unless_empty(env_problems(task))?;
+    let templates = task.env.iter().filter_map(|(name, value)| {
+        let template = Template::parse(value.expose_secret())?.ok()?;
+        Some((name.to_owned(), template))
+    });
+    let templates: Vec<_> = templates.collect();
+    let mut task = task.clone();
+    let wanted: BTreeSet<_> = templates.iter().flat_map(|(_, it)| it.references()).collect();
+    if wanted.is_empty() {
+        return Ok(task);
+    }
+    let values = source.look_up(&wanted).await?;
+    for (name, template) in templates {
+        let set = task.env.set(name, template.fill(&values));
+        set.map_err(|error| Error::invalid(error.to_string()))?;
+    }
+    Ok(task)
+}
+
+/// Waits until a value that the task uses, in its providers among `blocks` or in its `env`, is
+/// another one than it was; see [`ValueSource::changed`].
+///
+/// # Cancel safety
+///
+/// Dropping the future ends the wait, and nothing else.
+pub async fn changed(task: &Task, blocks: &[ProviderBlock], source: &dyn ValueSource) {
+    let used = task.providers.iter().filter_map(|id| find_provider(blocks, id));
+    let mut wanted: BTreeSet<Reference> = used.flat_map(references).collect();
+    let env = task.env.iter().filter_map(|(_, value)| {
+        let template = Template::parse(value.expose_secret())?.ok()?;
+        Some(template.references())
+    });
+    wanted.extend(env.flatten());
+    if wanted.is_empty() {
+        std::future::pending::<()>().await;
+    }
+    source.changed(&wanted).await;
+}
+
+/// Returns the mistakes in the templates of a task's `env`.
+pub(crate) fn env_problems(task: &Task) -> Vec<String> {
+    let each = task.env.iter().filter_map(|(name, value)| {
+        let problem = Template::parse(value.expose_secret())?.err()?;
+        Some(format!("env.{name} of task {}: {problem}", task.name))
+    });
+    each.collect()
 }
 
 /// Returns the mistakes in the templates of a block.

@@ -1,9 +1,10 @@
 //! As much of Vault's HTTP API as dynamic values need.
 
+mod leases;
 mod secret;
 mod token;
 
-use std::{collections::HashMap, fmt, time::Duration};
+use std::{fmt, time::Duration};
 
 use bytes::Bytes;
 use consul_watch::{
@@ -17,13 +18,10 @@ use http::{Method, Request, StatusCode};
 use percent_encoding::{AsciiSet, CONTROLS, percent_encode};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::Value as Json;
-use tokio::{
-    sync::{Mutex, OnceCell},
-    time::Instant,
-};
+use tokio::{sync::OnceCell, time::Instant};
 
 pub(super) use self::secret::Secret;
-use self::token::Token;
+use self::{leases::Leases, token::Token};
 
 /// Time limit of one exchange; the caller's is usually shorter.
 const EXCHANGE: Duration = Duration::from_secs(30);
@@ -65,8 +63,7 @@ pub(super) struct Vault {
     config: VaultConfig,
     transport: OnceCell<SocketTransport>,
     token: Token,
-    /// Secrets with a lease, by path: each read of one makes another lease.
-    leases: Mutex<HashMap<String, (Secret, Instant)>>,
+    leases: Leases,
 }
 
 impl Vault {
@@ -75,36 +72,32 @@ impl Vault {
             config: config.clone(),
             transport: OnceCell::new(),
             token: Token::default(),
-            leases: Mutex::default(),
+            leases: Leases::default(),
         }
     }
 
-    /// Reads a secret. One with a lease is read again only when two thirds of
-    /// its lease are over.
+    /// Reads a secret. One with a lease is read again only when two thirds of its lease are over,
+    /// or when the lease ends, if it is renewed.
     ///
     /// Source: hcat 0.2, the function `secret`.
     pub(super) async fn read(&self, path: &str) -> Result<Secret> {
-        let mut leases = self.leases.lock().await;
-        leases.retain(|_, (_, until)| *until > Instant::now());
-        if let Some((secret, _)) = leases.get(path) {
-            return Ok(secret.clone());
+        if let Some(secret) = self.leases.get(path) {
+            return Ok(secret);
         }
-        // Reads of other secrets do not wait for this one.
-        drop(leases);
         let began = Instant::now();
+        let secret = self.fetch(path).await?;
+        self.leases.add(path, &secret, began);
+        Ok(secret)
+    }
+
+    /// Reads a secret, whether there is a lease or not.
+    async fn fetch(&self, path: &str) -> Result<Secret> {
         let api_path = self.api_path(path).await?;
         let (status, answer) = self.call(Method::GET, &api_path, None).await?;
         if status == StatusCode::NOT_FOUND {
             return Err(Problem::new("there is no such secret", true));
         }
-        let secret = Secret::of_answer(success(status, answer)?)?;
-        if let Some(lease) = secret.lease() {
-            self.leases
-                .lock()
-                .await
-                .insert(path.to_owned(), (secret.clone(), began + lease * 2 / 3));
-        }
-        Ok(secret)
+        Secret::of_answer(success(status, answer)?)
     }
 
     /// The path of the API: secrets of the second version of the KV engine

@@ -58,6 +58,14 @@ struct Snippet {
 }
 
 impl ToolDiagnostic {
+    /// Replaces each text that the tool may have taken from its input.
+    pub(crate) fn map_texts(&mut self, replaced: impl Fn(&mut String) -> String) {
+        let code = self.snippet.as_mut().map(|snippet| &mut snippet.code);
+        for text in [&mut self.summary, &mut self.detail].into_iter().chain(code) {
+            *text = replaced(text);
+        }
+    }
+
     /// An error without a place.
     pub fn error(summary: impl Into<String>, detail: impl Into<String>) -> Self {
         Self {

@@ -18,6 +18,8 @@ mod crash;
 mod cut_state;
 #[cfg(all(feature = "vault", feature = "testing"))]
 mod dynamic;
+#[cfg(feature = "cli")]
+mod env;
 #[cfg(feature = "settings")]
 mod files_only;
 mod fixtures;
@@ -28,6 +30,8 @@ mod guard;
 mod handler;
 #[cfg(feature = "download")]
 mod install;
+#[cfg(all(feature = "vault", feature = "testing"))]
+mod leases;
 #[cfg(feature = "cli")]
 mod left_state;
 #[cfg(feature = "cli")]

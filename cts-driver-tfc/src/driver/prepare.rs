@@ -37,9 +37,10 @@ impl TfcDriver {
     pub(super) async fn module(&self) -> Result<Module> {
         let settings = &self.connection.settings;
         let providers = settings.current_providers(&self.task).await?;
-        let module = Module::new(settings, &self.task, &providers)?;
+        let task = settings.with_current_env(&self.task).await?;
+        let module = Module::new(settings, &task, &providers)?;
         // With the values of this read, so that those that were renewed are hidden in logs, too.
-        self.mask.note_task(&self.task, &providers);
+        self.mask.note_task(&task, &providers);
         Ok(module)
     }
 

@@ -49,12 +49,28 @@ pub(super) fn not_found() -> Answer {
     document(404, &json!({"errors": [{"status": "404", "title": "not found"}]}))
 }
 
-/// Refuses what this double has no route for, which the platform may well have.
+/// Refuses what this double has no route for, which the platform may well have. Not with a
+/// status from 500 on, upon which Terraform would ask again and again before it says so.
 pub(super) fn unserved(what: &str) -> Answer {
     let detail = format!(
         "this is the Terraform Cloud double of cts-driver-tfc, which does not serve {what}"
     );
-    error(501, "not implemented", &detail)
+    error(404, "not found", &detail)
+}
+
+/// Refuses a method that nothing at this path has.
+pub(super) fn method_not_allowed(method: &str, path: &str) -> Answer {
+    error(405, "method not allowed", &format!("{path} has no {method}"))
+}
+
+/// Refuses a filter that this double does not know: a list without it would be another one.
+pub(super) fn unknown_filter(name: &str, served: &[&str]) -> Answer {
+    let known = if served.is_empty() { "none".to_owned() } else { served.join(", ") };
+    let detail = format!(
+        "this is the Terraform Cloud double of cts-driver-tfc, which has no {name} here; it has \
+         {known}"
+    );
+    error(400, "unknown filter", &detail)
 }
 
 pub(super) fn conflict(detail: &str) -> Answer {

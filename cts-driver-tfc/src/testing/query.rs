@@ -27,6 +27,22 @@ pub(super) fn listed(query: &str, name: &str) -> Vec<String> {
     members.map(str::to_owned).collect()
 }
 
+/// Returns the first filter that is none of `served`, in which `N` stands for any number.
+pub(super) fn unknown_filter(query: &str, served: &[&str]) -> Option<String> {
+    let is_served = |name: &str| {
+        let numbered = name.split('[').map(|part| match part.strip_suffix(']') {
+            Some(number) if !number.is_empty() && number.bytes().all(|c| c.is_ascii_digit()) => {
+                "N]"
+            }
+            _ => part,
+        });
+        let numbered = numbered.collect::<Vec<_>>().join("[");
+        served.contains(&numbered.as_str())
+    };
+    let names = parameters(query).map(|(name, _)| name);
+    names.filter(|name| name.starts_with("filter[")).find(|name| !is_served(name))
+}
+
 /// Returns the pairs of `filter[tagged][N][key]` and `filter[tagged][N][value]`.
 ///
 /// A pair without a value asks for the key alone.

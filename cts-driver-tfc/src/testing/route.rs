@@ -10,7 +10,7 @@ use super::{
     answer::{self, Answer},
     archive, check_routes,
     faults::Fault,
-    organization_routes, run_events, run_routes,
+    organization_routes, query, run_events, run_routes,
     state::Recorded,
     state_versions, workspace_routes,
 };
@@ -154,6 +154,10 @@ impl TestTfc {
 
     /// Answers a request of the API whose token holds.
     fn routed_api(&self, asked: &Asked<'_>, rest: &[&str]) -> Answer {
+        let served = filters(rest);
+        if let Some(unknown) = query::unknown_filter(asked.query, served) {
+            return answer::unknown_filter(&unknown, served);
+        }
         match rest {
             ["account", "details"] => organization_routes::account(),
             ["organizations", organization, ..] if *organization != Self::ORGANIZATION => {
@@ -190,6 +194,25 @@ impl TestTfc {
             }
             _ => answer::unserved(&format!("{} /api/v2/{}", asked.method, rest.join("/"))),
         }
+    }
+}
+
+/// Returns the filters that a list has; `N` stands for any number.
+fn filters(rest: &[&str]) -> &'static [&'static str] {
+    match rest {
+        ["organizations", _, "workspaces"] => &[
+            "filter[project][id]",
+            "filter[current-run][status]",
+            "filter[tagged][N][key]",
+            "filter[tagged][N][value]",
+        ],
+        ["organizations" | "workspaces", _, "runs"] => {
+            &["filter[status_group]", "filter[status]", "filter[operation]"]
+        }
+        ["organizations", _, "projects"] => &["filter[names]"],
+        ["state-versions"] => &["filter[workspace][name]", "filter[organization][name]"],
+        ["workspaces", _, "run-triggers"] => &["filter[run-trigger][type]"],
+        _ => &[],
     }
 }
 

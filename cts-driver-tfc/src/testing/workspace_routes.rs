@@ -207,10 +207,19 @@ fn tags(tfc: &TestTfc, asked: &Asked<'_>, id: &str) -> Answer {
                 }
                 answer::empty(204)
             }
-            _ => {
+            // All that there are, as JSON:API has it of a relationship.
+            "PATCH" => {
+                workspace.tags.clear();
+                for name in named {
+                    add_tag(workspace, name);
+                }
+                answer::empty(204)
+            }
+            "DELETE" => {
                 workspace.tags.retain(|tag| !named.contains(tag));
                 answer::empty(204)
             }
+            method => answer::method_not_allowed(method, "relationships/tags"),
         }
     })
 }

@@ -1,7 +1,7 @@
 //! Typed calls about workspaces, on the double.
 
 use cts_driver_tfc::{
-    Client, Error,
+    Client, Error, Platform as _,
     testing::TestTfc,
     types::{
         AgentPoolId, Category, ExecutionMode, NewConfigurationVersion, NewRun, NewVariable,
@@ -185,4 +185,32 @@ async fn a_workspace_is_changed_in_what_is_named() {
     assert_eq!(changed.attributes.description.as_deref(), Some("new"));
     assert_eq!(changed.attributes.mode(), ExecutionMode::Remote);
     client.force_delete_workspace(&workspace.id).await.unwrap();
+}
+
+/// Methods that the driver's client has no calls for.
+#[tokio::test]
+async fn tags_are_added_replaced_and_removed_by_the_method_of_the_request() {
+    let (tfc, client, workspace) = scene().await;
+    let path = format!("http://tfc/api/v2/workspaces/{}/relationships/tags", workspace.id);
+    let ask = async |method: &str, names: &[&str]| {
+        let tags = names.iter().map(|name| json!({"type": "tags", "attributes": {"name": name}}));
+        let body = json!({"data": tags.collect::<Vec<_>>()}).to_string();
+        let request = http::Request::builder()
+            .method(method)
+            .uri(path.as_str())
+            .header("authorization", format!("Bearer {}", TestTfc::TOKEN))
+            .header("content-type", "application/vnd.api+json")
+            .body(bytes::Bytes::from(body))
+            .unwrap();
+        let status = tfc.exchange(request).await.unwrap().status().as_u16();
+        let found = client.tags(&workspace.id).await.unwrap();
+        let mut names: Vec<_> = found.into_iter().map(|tag| tag.attributes.name).collect();
+        names.sort();
+        (status, names.join(" "))
+    };
+    assert_eq!(ask("POST", &["a", "b"]).await, (204, "a b".to_owned()));
+    assert_eq!(ask("POST", &["c"]).await, (204, "a b c".to_owned()));
+    assert_eq!(ask("DELETE", &["a"]).await, (204, "b c".to_owned()));
+    assert_eq!(ask("PATCH", &["d"]).await, (204, "d".to_owned()));
+    assert_eq!(ask("PUT", &["e"]).await, (405, "d".to_owned()));
 }

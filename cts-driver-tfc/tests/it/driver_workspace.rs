@@ -285,9 +285,11 @@ async fn secrets_go_by_sensitive_variables_and_leftovers_are_taken_away() {
     let mut task = web();
     task.providers = vec!["local".to_owned()];
     task.variables.insert("zone".to_owned(), Literal::from("a"));
+    task.env.set("TASK_KEY", "t4sk").unwrap();
     factory.driver(&task).unwrap().prepare(&RunContext::default()).await.unwrap();
     assert!(tfc.variable("web", "local").unwrap().contains("hunter2"));
     assert_eq!(tfc.variable("web", "API_KEY").as_deref(), Some("k3y"));
+    assert_eq!(tfc.variable("web", "TASK_KEY").as_deref(), Some("t4sk"));
     let upload = tfc.uploads("web").pop().unwrap();
     for name in ["main.tf", "variables.tf", "variables.module.tf"] {
         assert!(!text_of(&upload, name).contains("hunter2"), "{name}");

@@ -47,6 +47,7 @@ fn settings(hostname: &str, token: &str) -> Settings {
 fn with_provider() -> Task {
     let mut task = web();
     task.providers = vec!["local".to_owned()];
+    task.env.set("TASK_KEY", PLANTED).unwrap();
     task
 }
 

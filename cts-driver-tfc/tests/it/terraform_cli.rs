@@ -284,9 +284,22 @@ async fn what_the_double_does_not_serve_is_refused_by_its_name() {
     for path in ["registry-modules", "organizations/my-org/ssh-keys", "no-such-thing"] {
         let url = format!("{}/api/v2/{path}", served.hostname());
         let answer = client.get(url).bearer_auth(TestTfc::TOKEN).send().await.unwrap();
-        assert_eq!(answer.status(), 501, "{path}");
+        assert_eq!(answer.status(), 404, "{path}");
         let text = answer.text().await.unwrap();
         assert!(text.contains("double of cts-driver-tfc, which does not serve GET"), "{text}");
+    }
+    let list = format!("{}/api/v2/organizations/my-org/workspaces", served.hostname());
+    for (query, status) in [
+        ("filter[project][id]=prj-1&filter[tagged][0][key]=a&filter[tagged][12][value]=b", 200),
+        ("filter%5Bcurrent-run%5D%5Bstatus%5D=applied", 200),
+        ("filter[owner]=a", 400),
+        ("filter[tagged][x][key]=a", 400),
+    ] {
+        let url = format!("{list}?{query}");
+        let answer = client.get(url).bearer_auth(TestTfc::TOKEN).send().await.unwrap();
+        assert_eq!(answer.status(), status, "{query}");
+        let text = answer.text().await.unwrap();
+        assert_eq!(text.contains("unknown filter"), status == 400, "{text}");
     }
     let discovered = client
         .get(format!("{}/.well-known/terraform.json", served.hostname()))

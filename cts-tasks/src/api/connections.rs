@@ -11,10 +11,10 @@ use tokio::{
     task::JoinSet,
     time::{sleep, timeout},
 };
-use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt as _;
 
 use super::{
+    certificates::Certificates,
     limits::{ConnectionLimits, LARGEST_HEAD},
     pace::{Paced, Phase},
     roster::{Listing, Roster},
@@ -33,7 +33,7 @@ const NO_ROOM: Duration = Duration::from_millis(100);
 pub(super) async fn serve(
     listener: TcpListener,
     router: Router,
-    tls: Option<TlsAcceptor>,
+    tls: Option<Arc<Certificates>>,
     stop: &Stop,
 ) {
     let roster = Roster::new(ConnectionLimits::of_process());
@@ -96,7 +96,7 @@ type Ended = Result<(), Box<dyn std::error::Error + Send + Sync>>;
 async fn connection(
     mut stream: TcpStream,
     router: Router,
-    tls: Option<TlsAcceptor>,
+    tls: Option<Arc<Certificates>>,
     phase: &Phase,
     stop: &Stop,
 ) -> Ended {
@@ -107,7 +107,7 @@ async fn connection(
             refuse_plain(&mut stream).await?;
             return Ok(None);
         }
-        Ok(Some(tls.accept(stream).await?))
+        Ok(Some(tls.acceptor().await.accept(stream).await?))
     };
     let secured: io::Result<_> = tokio::select! {
         secured = secured => secured,

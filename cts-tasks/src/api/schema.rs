@@ -49,6 +49,16 @@ const TASK: &[Field] = &[
     optional("require_approval", Shape::Flag),
     optional("destroy_on_delete", Shape::Flag),
     optional("drift_check", Shape::Text),
+    optional("env", Shape::TextMap),
+    optional("timeout", Shape::Text),
+    optional("retry", Shape::Object(RETRY)),
+    optional("shutdown_timeout", Shape::Text),
+];
+
+const RETRY: &[Field] = &[
+    optional("attempts", Shape::Count),
+    optional("backoff", Shape::Text),
+    optional("max_backoff", Shape::Text),
 ];
 
 const BUFFER_PERIOD: &[Field] =

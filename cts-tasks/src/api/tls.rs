@@ -170,7 +170,7 @@ fn authorities(tls: &ApiTls) -> Result<(RootCertStore, Vec<CertificateDer<'stati
     Ok((roots, listed))
 }
 
-fn files_in(folder: &Path) -> Result<Vec<PathBuf>, Unusable> {
+pub(super) fn files_in(folder: &Path) -> Result<Vec<PathBuf>, Unusable> {
     let unreadable = |error| Unusable::new(folder, format!("cannot be read: {error}"));
     let mut files = Vec::new();
     for entry in fs::read_dir(folder).map_err(unreadable)? {

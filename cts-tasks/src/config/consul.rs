@@ -1,6 +1,8 @@
 //! The block `consul`, with defaults and environment.
 
-use consul_watch::{Client, ClientConfig, Error, error_chain};
+use std::path::PathBuf;
+
+use consul_watch::{Client, ClientConfig, Error, client::FileToken, error_chain};
 use secrecy::SecretString;
 
 use super::{
@@ -21,6 +23,11 @@ pub struct ConsulConfig {
     pub address: String,
     /// The ACL token.
     pub token: Option<SecretString>,
+    /// File that holds the ACL token instead, and is read again when it changes; watches go on
+    /// with the new one.
+    ///
+    /// Deviation: upstream has no such setting.
+    pub token_file: Option<PathBuf>,
     /// User and password of HTTP basic authentication.
     pub auth: Option<(String, SecretString)>,
     /// Base of the Terraform state's path in Consul KV; default `consul-terraform-sync/`.
@@ -48,6 +55,7 @@ impl Default for ConsulConfig {
         Self {
             address: "localhost:8500".to_owned(),
             token: None,
+            token_file: None,
             auth: None,
             kv_path: DEFAULT_KV_PATH.to_owned(),
             kv_namespace: String::new(),
@@ -151,9 +159,17 @@ pub(super) fn finalize(
     consul.address = address.unwrap_or(consul.address);
     let token = match &raw.token {
         Some(configured) => non_empty(Some(configured)),
+        // A file that is named takes the place of what the process inherits.
+        None if raw.token_file.is_some() => None,
         None => environment.first_variable(&["CONSUL_TOKEN", "CONSUL_HTTP_TOKEN"]),
     };
+    let may_inherit = raw.token.is_none() && token.is_none();
     consul.token = token.map(SecretString::from);
+    consul.token_file = match &raw.token_file {
+        Some(configured) => token_file(raw, configured, environment, findings),
+        None if may_inherit => inherited_token_file(environment, findings),
+        None => None,
+    };
     consul.auth = raw.auth.as_ref().and_then(auth);
     set(&mut consul.kv_path, raw.kv_path.as_ref());
     set(&mut consul.kv_namespace, raw.kv_namespace.as_ref());
@@ -198,6 +214,53 @@ pub(super) fn finalize(
         check_tls(&consul, tls, findings);
     }
     consul
+}
+
+/// Checks `token_file`: its token has to be readable now, and may be another one later.
+fn token_file(
+    raw: &RawConsul,
+    configured: &Spanned<String>,
+    environment: &Environment,
+    findings: &mut Findings,
+) -> Option<PathBuf> {
+    if configured.value.is_empty() {
+        findings.error_help(
+            "consul.token_file: the name of the file is empty",
+            configured.place.clone(),
+            "name the file that holds the token, or remove the setting",
+        );
+        return None;
+    }
+    if raw.token.as_ref().is_some_and(|token| !token.value.is_empty()) {
+        findings.error_help(
+            "consul.token_file: token is set as well",
+            configured.place.clone(),
+            "keep one of them",
+        );
+    }
+    let path = environment.resolve(&configured.value);
+    if let Err(error) = FileToken::open(&path) {
+        findings.error_help(
+            format!("consul.token_file: {}", error_chain(&error)),
+            configured.place.clone(),
+            "it has to be readable at the start; relative paths start at the working directory of \
+             this process",
+        );
+    }
+    Some(path)
+}
+
+/// The file that Consul's own programs take the token from, where no other token is set.
+fn inherited_token_file(environment: &Environment, findings: &mut Findings) -> Option<PathBuf> {
+    let path = environment.resolve(&environment.variable("CONSUL_HTTP_TOKEN_FILE")?);
+    if let Err(error) = FileToken::open(&path) {
+        findings.error_help(
+            format!("CONSUL_HTTP_TOKEN_FILE: {}", error_chain(&error)),
+            None,
+            "let the variable name a file that can be read, or unset it",
+        );
+    }
+    Some(path)
 }
 
 /// That the address is one. What the environment says has no place, and is

@@ -13,6 +13,7 @@ impl ConsulConfig {
         let mut client = ClientConfig::default();
         client.address.clone_from(&self.address);
         client.token.clone_from(&self.token);
+        client.token_file.clone_from(&self.token_file);
         client.basic_auth = self.auth.as_ref().map(|(user, password)| BasicAuth {
             user: user.clone(),
             password: Some(password.clone()),

@@ -56,14 +56,14 @@ pub(super) fn each(value: &ConfigValue, found: &mut impl FnMut(Dynamic, &ConfigV
     }
 }
 
-/// Refuses templates outside of `terraform_provider` blocks, and of what a
+/// Refuses templates outside of `terraform_provider` blocks, the `env` of tasks, and what a
 /// driver reads them in.
 pub(super) fn check_file(file: &ConfigValue, registry: &Registry, findings: &mut Findings) {
     let mut refuse = |_, value: &ConfigValue| {
         findings.error_help(
             "dynamic configuration using template syntax is only supported for terraform_provider blocks",
             value.place.clone(),
-            "write the value itself",
+            "write the value itself; env of a task may have templates, too",
         );
     };
     for entry in file.entries().unwrap_or_default() {
@@ -80,6 +80,13 @@ pub(super) fn check_file(file: &ConfigValue, registry: &Registry, findings: &mut
                     for field in fields.filter(|field| !allowed.contains(&field.key.as_str())) {
                         each(&field.value, &mut refuse);
                     }
+                }
+            }
+            "task" => {
+                let bodies = entry.value.objects().unwrap_or_default();
+                let fields = bodies.into_iter().filter_map(ConfigValue::entries).flatten();
+                for field in fields.filter(|field| !field.key.eq_ignore_ascii_case("env")) {
+                    each(&field.value, &mut refuse);
                 }
             }
             _ => each(&entry.value, &mut refuse),

@@ -9,6 +9,7 @@ use super::{
     consul,
     decode::{Findings, Group, SignedDuration, Spanned, group},
     environment::Environment,
+    limits::InUse,
     provider,
     raw::{RawConfig, RawConsul},
     registry::{DRIVER_KEYS, Registry},
@@ -43,12 +44,17 @@ pub(super) fn finalize(
     let providers_known = !findings.incomplete && !raw.invalid.contains(&"terraform_provider");
     check_license(raw, findings);
     let kind = driver_kind(raw, registry, findings);
+    let shutdown_timeout = shutdown_timeout(raw, findings);
+    let body = raw.driver.as_ref().map(|driver| &driver.body);
     let shared = Shared {
         environment,
         services: raw.services.as_ref().map_or(&[], |services| &services.0),
         providers: &provider_blocks.blocks,
         buffer_period,
         working_dir: &working_dir,
+        shutdown_timeout,
+        vault_known,
+        driver: kind.map(|kind| InUse { kind, body }),
         task_blocks: kind.map_or(&[][..], |kind| kind.task_blocks()).to_vec(),
         required: kind.map_or_else(|| Required::by_all(&registry.drivers), Required::by),
     };
@@ -72,7 +78,7 @@ pub(super) fn finalize(
         api_token_file: api::token_file(raw, environment, findings),
         api_hosts: api::hosts(raw, findings),
         api_cors_origins: api::cors_origins(raw, findings),
-        shutdown_timeout: shutdown_timeout(raw, findings),
+        shutdown_timeout,
         api_metrics: raw.api_metrics.as_ref().is_some_and(|metrics| metrics.value),
         storage: storage::finalize(raw.storage.as_ref(), environment, findings),
         driver: driver_block(raw, kind),
@@ -102,6 +108,10 @@ pub(super) fn only_task(
         providers: &[],
         buffer_period: BufferPeriod::default(),
         working_dir: &working_dir,
+        // The daemon that gets the task checks it against its own.
+        shutdown_timeout: Duration::MAX,
+        vault_known: true,
+        driver: None,
         task_blocks: claimed.copied().collect(),
         required: Required::by_all(&registry.drivers),
     };

@@ -40,7 +40,7 @@ enum Within {
 impl Within {
     /// Returns the rule for the value of `key`.
     fn below(self, key: &str) -> Self {
-        let path = has(&["api_token_file", "vault_agent_token_file"], key);
+        let path = has(&["api_token_file", "token_file", "vault_agent_token_file"], key);
         match self {
             Self::Secret => Self::Secret,
             Self::Label(block) => Self::Block(block),

@@ -67,6 +67,7 @@ body! {
     RawConsul {
         address: Spanned<String> = "address",
         token: Spanned<String> = "token",
+        token_file: Spanned<String> = "token_file",
         auth: RawAuth = "auth",
         kv_path: Spanned<String> = "kv_path",
         kv_namespace: Spanned<String> = "kv_namespace",
@@ -205,9 +206,22 @@ body! {
         require_approval: Spanned<bool> = "require_approval",
         destroy_on_delete: Spanned<bool> = "destroy_on_delete",
         drift_check: Spanned<String> = "drift_check",
+        env: StringMap = "env",
+        timeout: Spanned<SignedDuration> = "timeout",
+        retry: RawRetry = "retry",
+        shutdown_timeout: Spanned<SignedDuration> = "shutdown_timeout",
         condition: TypedBlocks = "condition",
         module_inputs: TypedBlocks = "module_input",
         source_inputs: TypedBlocks = "source_input",
+    }
+}
+
+body! {
+    /// `retry { … }` of a task.
+    RawRetry {
+        attempts: Spanned<i64> = "attempts",
+        backoff: Spanned<SignedDuration> = "backoff",
+        max_backoff: Spanned<SignedDuration> = "max_backoff",
     }
 }
 

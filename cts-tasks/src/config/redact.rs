@@ -154,6 +154,7 @@ fn consul(consul: &ConsulConfig) -> Json {
     json!({
         "address": consul.address,
         "token": consul.token.as_ref().map(|_| REDACTED),
+        "token_file": consul.token_file,
         "auth": consul.auth.as_ref().map(|(username, _)| json!({
             "username": username,
             "password": REDACTED,
@@ -230,6 +231,7 @@ fn task(task: &Task) -> Json {
             .map(|(name, body)| (name.clone(), redact(body, &mut Vec::new(), &[])))
             .collect();
         members.insert("driver_blocks".to_owned(), Json::Object(blocks));
+        members.insert("env".to_owned(), json!(task.env.masked()));
         let names: Vec<&String> = task.variables.keys().collect();
         members.insert("variables".to_owned(), json!(names));
     }

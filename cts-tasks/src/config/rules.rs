@@ -9,6 +9,7 @@ use super::{
     Config,
     decode::{Decoder, Findings, decode_body},
     environment::Environment,
+    limits::InUse,
     provider,
     registry::Registry,
     tasks::{self, Required, Shared},
@@ -98,6 +99,9 @@ impl TaskRules {
             providers: &self.config.providers,
             buffer_period: self.config.buffer_period,
             working_dir: &self.config.working_dir,
+            shutdown_timeout: self.config.shutdown_timeout,
+            vault_known: self.config.vault.is_some(),
+            driver: self.kind().map(|kind| InUse { kind, body: self.config.driver.body.as_ref() }),
             task_blocks: self.kind().map_or(&[][..], |kind| kind.task_blocks()).to_vec(),
             required: self.kind().map(Required::by).unwrap_or_default(),
         };

@@ -4,6 +4,7 @@ use std::{
     collections::BTreeMap,
     path::{Component, Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
 use serde::de::DeserializeOwned;
@@ -14,6 +15,7 @@ use super::{
     condition::CRON_HELP,
     decode::{Findings, Spanned, Strings, group},
     environment::Environment,
+    limits::{self, InUse},
     provider::{self, find_provider},
     raw::{RawService, RawTask},
     registry::DRIVER_KEYS,
@@ -61,6 +63,12 @@ pub(super) struct Shared<'a> {
     pub(super) providers: &'a [ProviderBlock],
     pub(super) buffer_period: BufferPeriod,
     pub(super) working_dir: &'a Path,
+    /// The deployment's time for a run to end after a stop, which no task's may exceed.
+    pub(super) shutdown_timeout: Duration,
+    /// Vault is configured, or may be where the configuration cannot be read.
+    pub(super) vault_known: bool,
+    /// `None` if it is not known which one is meant.
+    pub(super) driver: Option<InUse<'a>>,
     /// The blocks of a task that the driver in use claims.
     pub(super) task_blocks: Vec<&'static str>,
     /// The keys that a task must have, and the driver that says so.
@@ -305,6 +313,8 @@ fn finalize_task(
     let buffer_period = task_buffer_period(raw, scheduled, shared.buffer_period, findings);
     let guard = guard(raw, findings);
     let drift_check = drift_check(raw, findings);
+    let limits = limits::finalize(raw, shared, findings);
+    let env = limits::env(raw, shared, findings);
     // A name that was refused, or none, keeps no block from being checked.
     let named = name.clone().unwrap_or_else(|| {
         TaskName::refused(raw.name.as_ref().map_or("", |name| name.value.as_str()))
@@ -337,6 +347,10 @@ fn finalize_task(
         guard,
         destroy_on_delete: raw.destroy_on_delete.as_ref().is_some_and(|destroy| destroy.value),
         drift_check,
+        env,
+        timeout: limits.timeout,
+        retry: limits.retry,
+        shutdown_timeout: limits.shutdown_timeout,
         driver_blocks,
         name,
     })

@@ -78,6 +78,13 @@ impl Driver for Caught {
         caught(self.0.holds(plan, context)).await
     }
 
+    async fn changed(&self) {
+        // One that panics tells of no change.
+        if AssertUnwindSafe(self.0.changed()).catch_unwind().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+
     async fn discard(&self, plan: &PlanId, context: &RunContext) -> Result<()> {
         caught(self.0.discard(plan, context)).await
     }

@@ -3,7 +3,7 @@
 use consul_watch::error_chain;
 
 use super::run::Run;
-use crate::{Change, DriftCheck, Error, PlanPurpose, Result, Stop};
+use crate::{Change, DriftCheck, Error, PlanPurpose, Result, RunContext, Stop};
 
 /// Looks for differences between what was last applied and what is really
 /// there, and notes what it found. Nothing is repaired.
@@ -17,7 +17,11 @@ pub(super) async fn check_drift(run: Run, stop: &Stop) -> Result<()> {
     let _turn = run.turn(stop).await?;
     let name = &run.task.name;
     let inputs = run.view().inputs().map(|(inputs, _digest)| inputs).unwrap_or_default();
-    let planned = run.driver.plan(&inputs, PlanPurpose::Drift, &run.context(stop)).await;
+    let (driver, inputs) = (&run.driver, &inputs);
+    let plan = |context: RunContext| async move {
+        driver.plan(inputs, PlanPurpose::Drift, &context).await
+    };
+    let planned = run.shared.within_timeout(&run.task, &run.context(stop), plan).await;
     let check = DriftCheck::new(match planned {
         Ok(plan) => Ok(plan.changes),
         Err(error @ (Error::Stopped { .. } | Error::NotPermitted { .. })) => return Err(error),

@@ -123,7 +123,8 @@ impl Run {
     /// store's, or a permit that is gone.
     async fn follow(self, waits: Waits, stop: Stop) -> Result<()> {
         let context = self.context(&stop);
-        let followed = self.retrying(&stop, || self.follow_ticket(&waits.ticket, &context)).await;
+        let followed =
+            self.retrying(&context, &stop, || self.follow_ticket(&waits.ticket, &context)).await;
         self.pending_approvals.ended(waits.number);
         let newest = self.pending_approvals.is_newest(waits.number);
         // An apply that gave way to a newer one has not failed. Without a newer one, somebody

@@ -39,9 +39,10 @@ impl Removal {
         tracing::info!(task.name = %name, "destroying the infrastructure of the task");
         let start_time = chrono::Local::now();
         let (run, ended) = (&self.run, stop.clone());
-        let work =
-            move |context| async move { run.retrying(&ended, || destroy(run, &context)).await };
-        let error = match run.shared.with_grace(&name, stop, work).await {
+        let work = move |context: RunContext| async move {
+            run.retrying(&context, &ended, || destroy(run, &context)).await
+        };
+        let error = match run.shared.with_grace(&run.task, stop, work).await {
             Ok(Changes { destroy, .. }) => {
                 tracing::info!(task.name = %name, destroy, "the infrastructure is destroyed");
                 return Ok(());
@@ -64,7 +65,8 @@ impl Removal {
 async fn destroy(run: &Run, context: &RunContext) -> Result<Changes> {
     let _turn = run.turn(&context.stop).await?;
     let _working = run.shared.work.begin(&run.task.name, WorkStep::Destroy);
-    let begun = run.driver.destroy(context).await?;
+    let destroy = |context: RunContext| async move { run.driver.destroy(&context).await };
+    let begun = run.shared.within_timeout(&run.task, context, destroy).await?;
     match run.follow_to_end(begun, context).await? {
         Outcome::Applied(changes) => Ok(changes),
         Outcome::Unchanged => Ok(Changes::default()),

@@ -97,9 +97,8 @@ impl Run {
 
     /// Runs to the end, with a grace after a stop.
     pub(crate) async fn finish(self, stop: &Stop) -> Result<()> {
-        let (name, shared, ended) =
-            (self.task.name.clone(), Arc::clone(&self.shared), stop.clone());
-        shared.with_grace(&name, stop, |context| self.work(context, ended)).await
+        let (task, shared, ended) = (self.task.clone(), Arc::clone(&self.shared), stop.clone());
+        shared.with_grace(&task, stop, |context| self.work(context, ended)).await
     }
 
     /// Waits until one more task may work.
@@ -120,16 +119,13 @@ impl Run {
         let _working = self.shared.work.begin(&self.task.name, WorkStep::Apply);
         // After the turn: the wait for it is not part of the run's duration.
         let (start_time, started) = (Local::now(), Instant::now());
-        let mut result = match &self.approved {
-            Some(plan) => self.apply_approved(plan, &context).await,
-            None => self.attempts(&context, &stop).await,
-        };
-        // The approved plan is not the right one any more: the run plans again, and its answer
-        // says that the approval did not count.
-        let out_of_date = matches!(result, Ok(End::OutOfDate));
-        if out_of_date {
-            result = self.attempts(&context, &stop).await;
-        }
+        let (run, ended) = (&self, &stop);
+        let steps = |context: RunContext| async move { run.steps(&context, ended).await };
+        let (result, out_of_date) =
+            match self.shared.within_timeout(&self.task, &context, steps).await {
+                Ok((end, out_of_date)) => (Ok(end), out_of_date),
+                Err(error) => (Err(error), false),
+            };
         measure::ran(&self.task.name, outcome(&result), started.elapsed());
         if result.is_err() {
             // The inputs were taken and not applied, so the next trigger has to run with them.
@@ -156,6 +152,20 @@ impl Run {
             }),
             _ => Ok(()),
         }
+    }
+
+    /// Applies what was approved, or the newest inputs; `true` with an approved plan that is
+    /// not the right one any more. Then the run plans again, and its answer says that the
+    /// approval did not count.
+    async fn steps(&self, context: &RunContext, stop: &Stop) -> Result<(End, bool)> {
+        let mut out_of_date = false;
+        if let Some(plan) = &self.approved {
+            match self.apply_approved(plan, context).await? {
+                End::OutOfDate => out_of_date = true,
+                end => return Ok((end, false)),
+            }
+        }
+        Ok((self.attempts(context, stop).await?, out_of_date))
     }
 
     /// Collects the changes of the state that the run leads to, for a commit of all
@@ -263,12 +273,13 @@ impl Run {
             return Ok(End::NothingNew);
         }
         tracing::info!(task.name = %self.task.name, "executing task");
-        self.retrying(stop, || self.attempt(context)).await
+        self.retrying(context, stop, || self.attempt(context)).await
     }
 
-    /// Tries, and tries again as the policy says.
+    /// Tries, and tries again as the policy says, until the stop or that of the context.
     pub(super) async fn retrying<T, F: Future<Output = Result<T>> + Send>(
         &self,
+        context: &RunContext,
         stop: &Stop,
         mut try_once: impl FnMut() -> F + Send,
     ) -> Result<T> {
@@ -289,6 +300,7 @@ impl Run {
                 () = tokio::time::sleep(delay.unwrap_or_default()) => measure::retried(&self.task.name),
                 () = self.retired.cancelled() => return Err(error),
                 reason = stop.stopped() => return Err(Error::Stopped { reason }),
+                reason = context.stop.stopped() => return Err(Error::Stopped { reason }),
             }
         }
         Err(Error::Stopped { reason: StopReason::Shutdown })

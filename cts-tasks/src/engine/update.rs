@@ -20,7 +20,9 @@ impl Update {
     pub(crate) async fn finish(mut self, stop: &Stop) -> Result<()> {
         let was_enabled = std::mem::replace(&mut self.run.task.enabled, self.enabled);
         if self.enabled && !was_enabled {
-            self.run.driver.prepare(&self.context).await?;
+            let driver = &self.run.driver;
+            let prepare = |context: RunContext| async move { driver.prepare(&context).await };
+            self.run.shared.within_timeout(&self.run.task, &self.context, prepare).await?;
         }
         let put = Change::PutTask(Box::new(self.run.task.clone()));
         if self.enabled && self.first_run == FirstRun::Now {

@@ -1,5 +1,6 @@
 //! Owns one task: what it reads of Consul, its driver, and when it runs.
 
+mod changes;
 mod orders;
 mod readying;
 mod replacement;
@@ -191,7 +192,9 @@ impl Worker {
             reason = stop.stopped() => return Err(Error::Stopped { reason }),
         }
         let _working = self.shared.work.begin(&self.task.name, WorkStep::Prepare);
-        self.driver.prepare(&self.context(stop)).await?;
+        let driver = &self.driver;
+        let prepare = |context: RunContext| async move { driver.prepare(&context).await };
+        self.shared.within_timeout(&self.task, &self.context(stop), prepare).await?;
         self.ready = true;
         Ok(())
     }
@@ -327,13 +330,12 @@ impl Worker {
         let mut busy = false;
         let mut readying = Readying::default();
         let mut following = Following::new(&stop);
+        let mut changes = self.driver_changes();
         self.follow_wants();
         loop {
             if !busy {
                 // The run that has just ended may have left an apply that waits for a person.
-                following.take_up(&self.pending_approvals, || {
-                    self.run(self.shared.options.retry, false)
-                });
+                following.take_up(&self.pending_approvals, || self.run(self.retry(), false));
                 if self.retired.is_cancelled() {
                     self.abandon(&mut following, StopReason::TaskDeleted).await?;
                     return self.leave(orders.spares(), &stop).await;
@@ -371,7 +373,7 @@ impl Worker {
                     }
                     if settled == Settled::Replaced {
                         // Another configuration may call for a run though nothing in Consul has changed.
-                        timers = Timers::of(&self);
+                        (timers, changes) = (Timers::of(&self), self.driver_changes());
                         due.trigger = Some(Trigger::Change);
                     }
                 }
@@ -398,6 +400,7 @@ impl Worker {
                 () = sleep_until(again.unwrap_or_else(Instant::now)), if again.is_some() => {
                     self.try_again(&mut due);
                 }
+                () = &mut changes => self.driver_changed(&mut changes, &mut due),
                 () = timers.schedule.next() => self.schedule_fires(busy, &mut due),
                 () = timers.drift_checks.next() => due.drift_check = true,
                 (dependency, answer) = self.dependency_streams.next() => {
@@ -507,7 +510,7 @@ impl Worker {
     async fn leave(mut self, spare: bool, stop: &Stop) -> Result<Left> {
         // This is the work that the deletion waits for, so it does not end it.
         self.retired = CancellationToken::new();
-        let run = self.run(self.shared.options.retry, false);
+        let run = self.run(self.retry(), false);
         let destroy = self.task.destroy_on_delete && !spare;
         match (Removal { run, destroy }).finish(stop).await {
             Ok(()) => Ok(Left::Deleted),
@@ -549,7 +552,7 @@ impl Worker {
             Trigger::Again => "retry",
         };
         measure::triggered(&self.task.name, cause);
-        let mut run = self.run(self.shared.options.retry, trigger == Trigger::Schedule);
+        let mut run = self.run(self.retry(), trigger == Trigger::Schedule);
         if trigger == Trigger::Again {
             // The event of the run that failed stands until a run ends well.
             run.retry = Retry::NEVER;
@@ -580,6 +583,11 @@ impl Worker {
                 "Consul refuses a read, asking again in a minute"
             );
         }
+    }
+
+    /// The task's own retries, or the deployment's.
+    fn retry(&self) -> Retry {
+        self.task.retry.unwrap_or(self.shared.options.retry)
     }
 
     pub(crate) fn run(&self, retry: Retry, only_if_dirty: bool) -> Run {

@@ -6,8 +6,8 @@ use consul_watch::GoDuration;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    BufferPeriod, CatalogServicesSelection, Condition, KvSelection, Literal, ModuleInput,
-    ServiceSelection, Task,
+    BufferPeriod, CatalogServicesSelection, Condition, KvSelection, Literal, ModuleInput, Retry,
+    ServiceSelection, Task, TaskEnv,
 };
 
 /// A task as configured: without what it only inherits, and without its directory.
@@ -57,6 +57,19 @@ pub struct TaskDocument {
     /// When to look for drift, as a cron expression.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drift_check: Option<String>,
+    /// Environment variables of the driver's commands: in an answer the names, each with the
+    /// value `[redacted]`; in a request the values themselves.
+    #[serde(default, skip_serializing_if = "TaskEnv::is_empty")]
+    pub env: TaskEnv,
+    /// The longest that one run may take.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout: Option<GoDuration>,
+    /// Retries of a failed run, if the task has its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry: Option<RetryDocument>,
+    /// The longest that a run may go on after it was told to end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shutdown_timeout: Option<GoDuration>,
     /// Blocks that only the driver knows, such as `terraform_cloud_workspace`.
     #[serde(flatten)]
     pub driver_blocks: BTreeMap<String, Literal>,
@@ -107,6 +120,30 @@ pub struct BufferPeriodDocument {
     /// The longest wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max: Option<GoDuration>,
+}
+
+/// Tries of a run, and the pauses between them. What is left out of a request is the default.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RetryDocument {
+    /// Tries in all, the first one too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempts: Option<u32>,
+    /// Pause before the second try; it doubles from try to try.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backoff: Option<GoDuration>,
+    /// The longest pause.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_backoff: Option<GoDuration>,
+}
+
+impl From<Retry> for RetryDocument {
+    fn from(retry: Retry) -> Self {
+        Self {
+            attempts: retry.limit.map(|retries| retries.saturating_add(1)),
+            backoff: Some(retry.backoff.into()),
+            max_backoff: Some(retry.max_backoff.into()),
+        }
+    }
 }
 
 /// When a task runs.
@@ -203,6 +240,15 @@ pub struct ConsulKvDocument {
     pub namespace: String,
 }
 
+impl TaskDocument {
+    /// The document of a request that creates `task`: as an answer's, but with the values of its
+    /// environment variables.
+    pub fn request(task: &Task) -> Self {
+        Self { env: task.env.clone(), ..Self::from(task) }
+    }
+}
+
+/// As an answer shows the task.
 impl From<&Task> for TaskDocument {
     fn from(task: &Task) -> Self {
         let expressions = task.variables.iter();
@@ -238,6 +284,10 @@ impl From<&Task> for TaskDocument {
             require_approval: task.guard.require_approval,
             destroy_on_delete: task.destroy_on_delete,
             drift_check: task.drift_check.clone(),
+            env: task.env.masked(),
+            timeout: task.timeout.map(Into::into),
+            retry: task.retry.map(Into::into),
+            shutdown_timeout: task.shutdown_timeout.map(Into::into),
             driver_blocks: task
                 .driver_blocks
                 .iter()

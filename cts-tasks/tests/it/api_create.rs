@@ -5,6 +5,7 @@ use std::sync::Arc;
 use consul_watch::testing::Log;
 use cts_tasks::{BufferPeriod, FirstRun, Result, Single, TaskName, config::Registry};
 use reqwest::Method;
+use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
@@ -266,6 +267,54 @@ async fn a_guard_is_taken_and_shown_where_it_is_set() {
     let (_, created) = post(&api, "", &plain).await;
     let shown = created["task"].as_object().unwrap();
     assert!(!shown.contains_key("max_destroy") && !shown.contains_key("require_approval"));
+    scene.end(running).await;
+}
+
+#[tokio::test]
+async fn bounds_and_environment_are_taken_and_shown_without_values() {
+    let (scene, api, running) = running().await;
+    let log = Log::start();
+    let mut sent = task();
+    sent["timeout"] = "10m0s".into();
+    sent["shutdown_timeout"] = "1m0s".into();
+    sent["retry"] = json!({"attempts": 5, "backoff": "2s"});
+    sent["env"] = json!({"TOKEN": "Zq7XkVWv3J", "GONE": null});
+    let (status, created) = post(&api, "", &sent).await;
+    assert_eq!(status, 201, "{created}");
+    let shown = &created["task"];
+    assert_eq!(shown["timeout"], "10m0s");
+    assert_eq!(shown["shutdown_timeout"], "1m0s");
+    assert_eq!(shown["retry"], json!({"attempts": 5, "backoff": "2s", "max_backoff": "15m0s"}));
+    assert_eq!(shown["env"], json!({"TOKEN": "[redacted]"}));
+    let stored = scene.engine.state(|state| state.tasks[0].clone());
+    let values: Vec<_> =
+        stored.env.iter().map(|(_, value)| value.expose_secret().to_owned()).collect();
+    assert_eq!(values, ["Zq7XkVWv3J"]);
+    for path in ["/v1/tasks", "/v1/tasks/t", "/v1/status/tasks?include=events"] {
+        let (status, answer) = api.send(Method::GET, path, String::new()).await;
+        assert_eq!(status, 200);
+        assert!(!answer.to_string().contains("Zq7X"), "{answer}");
+    }
+    // What an answer shows is no value, and mistakes show none.
+    let mut copied = shown.clone();
+    copied["name"] = "copy".into();
+    let (status, error) = post(&api, "", &copied).await;
+    assert_eq!(status, 400);
+    assert!(message(&error).contains("is how a value is shown"), "{error}");
+    let mut own = task();
+    own["env"] = json!({"OWN_LOG": "Zq7XkVWv3J"});
+    let (status, error) = post(&api, "", &own).await;
+    assert_eq!(status, 400);
+    assert_eq!(
+        message(&error),
+        "error with task configuration: env: OWN_LOG cannot be set: the driver sets it"
+    );
+    let mut long = task();
+    long["shutdown_timeout"] = "1h".into();
+    let (status, error) = post(&api, "", &long).await;
+    assert_eq!(status, 400);
+    assert!(message(&error).contains("longer than the deployment's 5m0s"), "{error}");
+    assert!(!log.text().contains("Zq7X"));
     scene.end(running).await;
 }
 

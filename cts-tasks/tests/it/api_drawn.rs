@@ -220,6 +220,9 @@ impl Draw<'_> {
             "name" => &["new", "newer", "on", "1st", ""],
             "module" => &["./m", "org/module/x"],
             "cron" | "drift_check" => &["0 3 * * *", "@daily", "99 * * * *"],
+            "timeout" | "shutdown_timeout" | "backoff" | "max_backoff" => {
+                &["1m", "100ms", "-5s", "5"]
+            }
             "min" | "max" => &["5s", "1m", "-5s", "5"],
             "regexp" => &["", "^web", "("],
             "names" => &["web", "db", ""],

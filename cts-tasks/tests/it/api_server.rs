@@ -21,7 +21,7 @@ use tokio_rustls::{
 
 use crate::{
     api::Api,
-    authority::{Authority, tls},
+    authority::{Authority, Pair, tls},
     scene::Scene,
 };
 
@@ -155,6 +155,71 @@ async fn https_speaks_http_1_1_also_with_who_prefers_2() {
     let name = "localhost".try_into().unwrap();
     let stream = TlsConnector::from(Arc::new(client)).connect(name, stream).await.unwrap();
     assert_eq!(stream.get_ref().1.alpn_protocol(), Some(b"http/1.1".as_slice()));
+}
+
+/// Connects as who trusts `authority`, and returns the certificate that the server shows.
+async fn shown(
+    address: std::net::SocketAddr,
+    authority: &Authority,
+) -> std::io::Result<CertificateDer<'static>> {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_file(authority.ca_file()).unwrap()).unwrap();
+    let client = TlsConfig::builder().with_root_certificates(roots).with_no_client_auth();
+    let stream = TcpStream::connect(address).await?;
+    let name = "localhost".try_into().unwrap();
+    let stream = TlsConnector::from(Arc::new(client)).connect(name, stream).await?;
+    Ok(stream.get_ref().1.peer_certificates().unwrap()[0].clone().into_owned())
+}
+
+/// Waits until new connections are shown this certificate.
+async fn shows(address: std::net::SocketAddr, authority: &Authority, file: &std::path::Path) {
+    let expected = CertificateDer::from_pem_file(file).unwrap();
+    let begun = tokio::time::Instant::now();
+    while shown(address, authority).await.unwrap() != expected {
+        assert!(begun.elapsed() < std::time::Duration::from_secs(30), "{}", file.display());
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test]
+async fn certificates_are_read_again_when_they_change_and_half_a_pair_keeps_the_old_ones() {
+    let log = Log::start();
+    let authority = Authority::new();
+    let (first, second) =
+        (authority.sign("first", &["localhost"]), authority.sign("second", &["localhost"]));
+    let folder = tempfile::tempdir().unwrap();
+    let served = Pair { cert: folder.path().join("cert"), key: folder.path().join("key") };
+    fs::copy(&first.cert, &served.cert).unwrap();
+    fs::copy(&first.key, &served.key).unwrap();
+    let server = Api::bind(&Scene::new(), Arc::new(Single)).await;
+    let server = server.with_tls(&tls(&served, "")).unwrap();
+    let address = server.local_addr().unwrap();
+    let _serving = Api::start(server);
+    shows(address, &authority, &first.cert).await;
+
+    // As a tool does that writes one file after the other.
+    fs::copy(&second.cert, &served.cert).unwrap();
+    let refused = "the new certificates of the API cannot be used";
+    let begun = tokio::time::Instant::now();
+    while log.with(refused).is_empty() {
+        let now = shown(address, &authority).await.unwrap();
+        assert_eq!(now, CertificateDer::from_pem_file(&first.cert).unwrap());
+        assert!(begun.elapsed() < std::time::Duration::from_secs(30), "{}", log.text());
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    assert!(log.with(refused)[0].contains("not the key of the certificate"), "{}", log.text());
+    fs::copy(&second.key, &served.key).unwrap();
+    shows(address, &authority, &second.cert).await;
+    assert_eq!(log.with(refused).len(), 1, "told once: {}", log.text());
+    assert_eq!(log.with("the API has new certificates").len(), 1);
+
+    // What is gone or cut off changes nothing either.
+    fs::remove_file(&served.key).unwrap();
+    while log.with(refused).len() < 2 {
+        shown(address, &authority).await.unwrap();
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    shows(address, &authority, &second.cert).await;
 }
 
 #[tokio::test]

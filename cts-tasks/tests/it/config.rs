@@ -1,6 +1,7 @@
 //! Configuration: every case of the specification, and bad input of every kind.
 
 mod deserialize;
+mod limits;
 mod loading;
 mod mistakes;
 mod properties;

@@ -11,14 +11,27 @@ use super::{Problem, Result};
 #[derive(Clone)]
 pub(in crate::dynamic) struct Secret {
     data: Json,
-    lease: Option<Duration>,
+    lease: Option<Lease>,
+}
+
+/// The lease of a secret, as Vault gave it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Lease {
+    pub(super) id: String,
+    pub(super) duration: Duration,
+    pub(super) can_be_renewed: bool,
 }
 
 impl Secret {
     pub(super) fn of_answer(mut answer: Json) -> Result<Self> {
         let seconds = answer.get("lease_duration").and_then(Json::as_u64).unwrap_or(0);
-        let leased = answer.get("lease_id").and_then(Json::as_str).is_some_and(|id| !id.is_empty());
-        let lease = (leased && seconds > 0).then(|| Duration::from_secs(seconds));
+        let id = answer.get("lease_id").and_then(Json::as_str).unwrap_or_default();
+        let can_be_renewed = answer.get("renewable").and_then(Json::as_bool).unwrap_or(false);
+        let lease = (!id.is_empty() && seconds > 0).then(|| Lease {
+            id: id.to_owned(),
+            duration: Duration::from_secs(seconds),
+            can_be_renewed,
+        });
         let data = answer.get_mut("data").map(Json::take).unwrap_or_default();
         if data.is_object() {
             Ok(Self { data, lease })
@@ -27,9 +40,14 @@ impl Secret {
         }
     }
 
-    /// Returns the secret's lease duration; `None` if it does not expire.
-    pub(super) fn lease(&self) -> Option<Duration> {
-        self.lease
+    /// Returns the secret's lease; `None` if it does not expire.
+    pub(super) fn lease(&self) -> Option<&Lease> {
+        self.lease.as_ref()
+    }
+
+    /// Returns `true` if both hold the same, whatever their leases are.
+    pub(super) fn is_as(&self, other: &Self) -> bool {
+        self.data == other.data
     }
 
     /// A field as text.
@@ -69,7 +87,7 @@ mod tests {
     use secrecy::ExposeSecret as _;
     use serde_json::json;
 
-    use super::Secret;
+    use super::{Lease, Secret};
 
     fn field(path: &[&str]) -> Result<String, String> {
         let answer = json!({"lease_id": "", "lease_duration": 9, "data": {
@@ -94,7 +112,15 @@ mod tests {
     #[test]
     fn a_lease_is_kept_and_an_answer_without_data_refused() {
         let leased = json!({"lease_id": "a", "lease_duration": 9, "data": {}});
-        assert_eq!(Secret::of_answer(leased).unwrap().lease(), Some(Duration::from_secs(9)));
+        let lease = |can_be_renewed| Lease {
+            id: "a".into(),
+            duration: Duration::from_secs(9),
+            can_be_renewed,
+        };
+        assert_eq!(Secret::of_answer(leased.clone()).unwrap().lease(), Some(&lease(false)));
+        let mut renewable = leased;
+        renewable["renewable"] = true.into();
+        assert_eq!(Secret::of_answer(renewable).unwrap().lease(), Some(&lease(true)));
         assert!(Secret::of_answer(json!({"data": null})).is_err());
     }
 }

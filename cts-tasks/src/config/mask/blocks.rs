@@ -5,8 +5,8 @@ use super::super::{
     raw::{
         RawApiTls, RawAuth, RawAutoRetrieval, RawBufferPeriod, RawCatalogCondition, RawConfig,
         RawConsul, RawDefaultCheck, RawFileStorage, RawKvCondition, RawLicense, RawRegistration,
-        RawSchedule, RawService, RawServicesCondition, RawSyslog, RawTask, RawTls, RawTransport,
-        RawVault,
+        RawRetry, RawSchedule, RawService, RawServicesCondition, RawSyslog, RawTask, RawTls,
+        RawTransport, RawVault,
     },
 };
 
@@ -41,7 +41,7 @@ pub(in crate::config) fn is_known(key: &str) -> bool {
 
 /// Keys below which every value may be a secret.
 pub(super) const SECRET_BLOCKS: &[&str] =
-    &["terraform_provider", "variables", "task_env", "backend"];
+    &["terraform_provider", "variables", "task_env", "env", "backend"];
 
 /// Keys whose blocks have labels, which are keys in JSON.
 pub(super) const LABELLED: &[&str] =
@@ -67,6 +67,7 @@ const EVERY: &[&Block] = &[
     &AUTO_RETRIEVAL,
     &SERVICE,
     &TASK,
+    &RETRY,
     &CONDITION,
     &DRIVER,
     &CLUSTER,
@@ -129,12 +130,15 @@ static TASK: Block = Block {
     keys: &[RawTask::KEYS, CLAIMED_OF_TASK],
     blocks: &[
         ("buffer_period", &BUFFER_PERIOD),
+        ("retry", &RETRY),
         ("condition", &CONDITION),
         ("module_input", &CONDITION),
         ("source_input", &CONDITION),
         ("terraform_cloud_workspace", &DRIVER),
     ],
 };
+
+static RETRY: Block = Block { keys: &[RawRetry::KEYS], blocks: &[] };
 
 /// A condition or a module input of any type.
 static CONDITION: Block = Block {

@@ -10,7 +10,8 @@ use tokio::time::Instant;
 
 use super::{Due, Trigger, Worker, orders::Done};
 use crate::{
-    Condition, Error, Result, Retry, Stop, StopReason, WorkStep, engine::command::Command,
+    Condition, Error, Result, Retry, RunContext, Stop, StopReason, WorkStep,
+    engine::command::Command,
 };
 
 /// Longest pause between two tries of what only needs this machine.
@@ -118,7 +119,10 @@ impl Worker {
             async move {
                 let begun = Local::now();
                 let _working = run.shared.work.begin(&run.task.name, WorkStep::Prepare);
-                let mut result = run.driver.prepare(&run.context(&own)).await;
+                let driver = &run.driver;
+                let prepare = |context: RunContext| async move { driver.prepare(&context).await };
+                let context = run.context(&own);
+                let mut result = run.shared.within_timeout(&run.task, &context, prepare).await;
                 if let Err(error) = &result
                     && !matches!(error, Error::Stopped { .. } | Error::NotPermitted { .. })
                     && let Err(error) = run.note_setback(begun, error, &stop).await
@@ -194,8 +198,8 @@ impl Worker {
     /// Tries again after the pause of this failure, counted from `first`.
     fn try_after(&mut self, error: &Error, first: u32, longest: Duration) {
         let failures = self.setback.map_or(first, |setback| setback.failures);
-        let pause = Retry { limit: None }.delay(failures, self.shared.random());
-        let pause = pause.unwrap_or(longest).min(longest);
+        let endless = self.retry().with_limit(None);
+        let pause = endless.delay(failures, self.shared.random()).unwrap_or(longest).min(longest);
         self.setback =
             Some(Setback { failures: failures.saturating_add(1), until: Instant::now() + pause });
         tracing::error!(

@@ -86,6 +86,9 @@ fn print(report: &Report, terminal: &mut Terminal<'_>) -> io::Result<()> {
             "Guard        a plan that destroys more than {most} has to be approved"
         ))?;
     }
+    for line in limits(task) {
+        terminal.raw(&line)?;
+    }
     if let Some(inputs) = &report.inputs {
         terminal.blank()?;
         terminal.raw("Inputs now")?;
@@ -110,6 +113,32 @@ fn print(report: &Report, terminal: &mut Terminal<'_>) -> io::Result<()> {
         resources(plan, terminal)?;
     }
     Ok(())
+}
+
+/// Describes the task's own bounds and variables, one line for each kind that is set.
+fn limits(task: &TaskDocument) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut bounds = Vec::new();
+    bounds.extend(task.timeout.map(|length| format!("a run takes {length} at most")));
+    if let Some(retry) = &task.retry {
+        let tries = retry.attempts.map_or("tries without end".to_owned(), |count| match count {
+            1 => "one try".to_owned(),
+            count => format!("{count} tries"),
+        });
+        let pauses = retry.backoff.zip(retry.max_backoff);
+        let pauses = pauses.filter(|_| retry.attempts != Some(1));
+        let pauses = pauses.map(|(first, longest)| format!(", {first} to {longest} apart"));
+        bounds.push(tries + &pauses.unwrap_or_default());
+    }
+    bounds.extend(task.shutdown_timeout.map(|length| format!("ends within {length} after a stop")));
+    if !bounds.is_empty() {
+        lines.push(format!("Limits       {}", bounds.join("; ")));
+    }
+    if !task.env.is_empty() {
+        let names: Vec<&str> = task.env.names().collect();
+        lines.push(format!("Environment  {}", names.join(", ")));
+    }
+    lines
 }
 
 /// Prints one line for each resource that the plan would change: the tool's own text may be long

@@ -39,7 +39,8 @@ pub(super) async fn create(
     terminal.say(&format!("Request ID: {}", id(inspected.request_id.as_deref())))?;
     terminal.say("Request Payload:")?;
     terminal.blank()?;
-    let payload = serde_json::to_string_pretty(&TaskMessage { task: task.clone() })?;
+    let shown = TaskDocument { env: task.env.masked(), ..task.clone() };
+    let payload = serde_json::to_string_pretty(&TaskMessage { task: shown })?;
     for line in payload.lines() {
         terminal.raw(&format!("    {line}"))?;
     }
@@ -103,7 +104,7 @@ fn read(
              below its own working_dir. A task of the daemon's configuration may have one.",
         )?;
     }
-    Ok(Some(TaskDocument::from(&task)))
+    Ok(Some(TaskDocument::request(&task)))
 }
 
 fn id(id: Option<&str>) -> &str {

@@ -209,6 +209,46 @@ const TASK_MISTAKES: &[(&str, &str)] = &[
         "services = [\"a\"]\nbuffer_period { min = \"-1s\" }",
         "test.hcl:5:23: buffer_period: cannot be negative",
     ),
+    ("services = [\"a\"]\ntimeout = \"0s\"", "test.hcl:5:11: timeout: must be longer than 0"),
+    ("services = [\"a\"]\ntimeout = \"-1s\"", "test.hcl:5:11: timeout: must be longer than 0"),
+    (
+        "services = [\"a\"]\ntimeout = 10",
+        "test.hcl:5:11: task[0].timeout: expected a duration, found a number",
+    ),
+    (
+        "services = [\"a\"]\nretry { attempts = 0 }",
+        "test.hcl:5:20: retry: attempts: 0 is no number of tries",
+    ),
+    (
+        "services = [\"a\"]\nretry { backoff = \"1ms\" }",
+        "test.hcl:5:19: retry: backoff: must be at least 100ms",
+    ),
+    (
+        "services = [\"a\"]\nretry { backoff = \"5s\" max_backoff = \"2s\" }",
+        "test.hcl:5:38: retry: max_backoff 2s is less than backoff 5s",
+    ),
+    (
+        "services = [\"a\"]\nretry { tries = 5 }",
+        "test.hcl:5:9: 'test.hcl' has invalid keys: task[0].retry.tries",
+    ),
+    (
+        "services = [\"a\"]\nshutdown_timeout = \"-1s\"",
+        "test.hcl:5:20: shutdown_timeout: cannot be negative",
+    ),
+    (
+        "services = [\"a\"]\nshutdown_timeout = \"6m\"",
+        "test.hcl:5:20: shutdown_timeout: the task's 6m0s is longer than the deployment's 5m0s",
+    ),
+    (
+        "services = [\"a\"]\nenv { \"1ST\" = \"x\" }",
+        "test.hcl:5:15: env: environment variable \"1ST\": a name has letters, digits and \
+         underscores, and begins with no digit",
+    ),
+    (
+        "services = [\"a\"]\nenv { A = \"[redacted]\" }",
+        "test.hcl:5:11: env: environment variable A: \"[redacted]\" is how a value is shown; give \
+         the value itself",
+    ),
 ];
 
 #[test]

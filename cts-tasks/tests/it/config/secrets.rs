@@ -38,6 +38,7 @@ task {
   name = "t"
   module = "./m"
   variables = { id = "\"Zq7XkVWv3JpQ9rLm\"" }
+  env { HOME = "Zq7XkVWv3JpQ9rLm" }
   condition "services" { names = ["web"] }
 }
 "#;
@@ -53,7 +54,7 @@ const JSON: &str = r#"{
   "driver": {"terraform": {"version": "1.2.3", "backend": {"pg": {"path": "Zq7XkVWv3JpQ9rLm"}}}},
   "task": [{
     "name": "t", "module": "./m", "condition": {"services": {"names": ["web"]}},
-    "variables": {"id": "\"Zq7XkVWv3JpQ9rLm\""}
+    "variables": {"id": "\"Zq7XkVWv3JpQ9rLm\""}, "env": {"HOME": "Zq7XkVWv3JpQ9rLm"}
   }]
 }
 "#;

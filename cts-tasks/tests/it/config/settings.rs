@@ -193,6 +193,40 @@ fn the_environment_fills_what_the_consul_block_leaves_out() {
     assert_eq!(load_with(&both, "id = \"x\"").consul.token.unwrap().expose_secret(), "first");
 }
 
+#[test]
+fn a_token_may_stand_in_a_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("token");
+    fs::write(&file, "from-the-file\n").unwrap();
+    let path = file.display();
+    let inherited = [("CONSUL_HTTP_TOKEN", "inherited")];
+    let consul = load_with(&inherited, &format!("consul {{ token_file = \"{path}\" }}")).consul;
+    assert!(consul.token.is_none(), "the file takes the place of what is inherited");
+    assert_eq!(consul.client_config().token_file.as_deref(), Some(file.as_path()));
+    let shown = load(&format!("consul {{ token_file = \"{path}\" }}")).to_redacted_json();
+    assert_eq!(shown["consul"]["token_file"], path.to_string());
+
+    let named = path.to_string();
+    let variable = ("CONSUL_HTTP_TOKEN_FILE", named.as_str());
+    assert_eq!(load_with(&[variable], "id = \"x\"").consul.token_file, Some(file.clone()));
+    let both = load_with(&[variable, inherited[0]], "id = \"x\"").consul;
+    assert!(both.token.is_some() && both.token_file.is_none());
+    let own = load_with(&[variable], "consul { token = \"\" }").consul;
+    assert!(own.token.is_none() && own.token_file.is_none());
+
+    assert_eq!(
+        error("consul { token_file = \"\" }"),
+        "test.hcl:1:23: consul.token_file: the name of the file is empty"
+    );
+    assert_eq!(
+        error(&format!("consul {{\n token = \"x\"\n token_file = \"{path}\"\n}}")),
+        "test.hcl:3:15: consul.token_file: token is set as well"
+    );
+    let missing = error("consul { token_file = \"/no/such\" }");
+    assert!(missing.starts_with("test.hcl:1:23: consul.token_file: "), "{missing}");
+    assert!(missing.contains("/no/such"), "{missing}");
+}
+
 /// Spec: CTS15
 #[test]
 fn state_is_kept_below_the_path_with_one_terraform_at_its_end() {

@@ -52,6 +52,10 @@ impl DriverKind for AnyDriver {
         self.task_blocks
     }
 
+    fn refused_env(&self, name: &str, _body: Option<&ConfigValue>) -> Option<String> {
+        name.starts_with("OWN_").then(|| "the driver sets it".to_owned())
+    }
+
     fn required_in_tasks(&self) -> &'static [&'static str] {
         self.required
     }

@@ -8,6 +8,7 @@ mod daemon;
 mod end_to_end;
 mod guard;
 mod kill;
+mod lasting;
 mod look;
 #[path = "../../../../cts-ha/tests/it/faults/proxy.rs"]
 #[expect(dead_code, reason = "cts-ha also delays answers")]

@@ -1,0 +1,177 @@
+//! The settings of a task that bound its runs (`timeout`, `retry`, `shutdown_timeout`), and `env`.
+
+use std::time::Duration;
+
+use consul_watch::GoDuration;
+
+use super::{
+    Dynamic,
+    decode::{Findings, SignedDuration, Spanned},
+    provider::find_provider,
+    raw::{RawRetry, RawTask},
+    tasks::Shared,
+};
+use crate::{DriverKind, Retry, TaskEnv};
+
+/// The shortest first pause: what fails at once must not be run without a break.
+const LEAST_BACKOFF: Duration = Duration::from_millis(100);
+
+/// Bounds of a task's runs.
+pub(super) struct Limits {
+    pub(super) timeout: Option<Duration>,
+    pub(super) retry: Option<Retry>,
+    pub(super) shutdown_timeout: Option<Duration>,
+}
+
+/// Checks the bounds of a task.
+pub(super) fn finalize(raw: &RawTask, shared: &Shared<'_>, findings: &mut Findings) -> Limits {
+    Limits {
+        timeout: timeout(raw, findings),
+        retry: raw.retry.as_ref().map(|raw| retry(raw, findings)),
+        shutdown_timeout: shutdown_timeout(raw, shared.shutdown_timeout, findings),
+    }
+}
+
+fn timeout(raw: &RawTask, findings: &mut Findings) -> Option<Duration> {
+    let timeout = raw.timeout.as_ref()?;
+    match timeout.value {
+        SignedDuration::Positive(length) if !length.is_zero() => Some(length),
+        _ => {
+            findings.error_help(
+                "timeout: must be longer than 0",
+                timeout.place.clone(),
+                "it is the longest that one run may take, such as \"10m\"; leave it out for no limit",
+            );
+            None
+        }
+    }
+}
+
+fn shutdown_timeout(raw: &RawTask, most: Duration, findings: &mut Findings) -> Option<Duration> {
+    let timeout = raw.shutdown_timeout.as_ref()?;
+    match timeout.value {
+        SignedDuration::Positive(length) if length <= most => Some(length),
+        SignedDuration::Positive(length) => {
+            findings.error_help(
+                format!(
+                    "shutdown_timeout: the task's {} is longer than the deployment's {}",
+                    GoDuration::new(length),
+                    GoDuration::new(most)
+                ),
+                timeout.place.clone(),
+                "the deployment's ends every task; raise shutdown_timeout at the top of the \
+                 configuration, or shorten this one",
+            );
+            None
+        }
+        SignedDuration::Negative => {
+            findings.error_help(
+                "shutdown_timeout: cannot be negative",
+                timeout.place.clone(),
+                "it is the time that a run of this task has to end after a stop, such as \"1m\"",
+            );
+            None
+        }
+    }
+}
+
+fn retry(raw: &RawRetry, findings: &mut Findings) -> Retry {
+    let mut retry = Retry::TASK;
+    if let Some(attempts) = &raw.attempts {
+        match u32::try_from(attempts.value).ok().and_then(|tries| tries.checked_sub(1)) {
+            Some(retries) => retry.limit = Some(retries),
+            None => findings.error_help(
+                format!("retry: attempts: {} is no number of tries", attempts.value),
+                attempts.place.clone(),
+                "it counts the tries of one run, the first one too: 1 is no second try",
+            ),
+        }
+    }
+    if let Some(backoff) = pause("backoff", raw.backoff.as_ref(), findings) {
+        retry.backoff = backoff;
+    }
+    if let Some(longest) = pause("max_backoff", raw.max_backoff.as_ref(), findings) {
+        retry.max_backoff = longest;
+    }
+    if retry.max_backoff < retry.backoff {
+        let place = raw.max_backoff.as_ref().and_then(|longest| longest.place.clone());
+        findings.error_help(
+            format!(
+                "retry: max_backoff {} is less than backoff {}",
+                GoDuration::new(retry.max_backoff),
+                GoDuration::new(retry.backoff)
+            ),
+            place.or_else(|| raw.backoff.as_ref().and_then(|backoff| backoff.place.clone())),
+            "pauses begin with backoff and double up to max_backoff",
+        );
+    }
+    retry
+}
+
+fn pause(
+    key: &str,
+    raw: Option<&Spanned<SignedDuration>>,
+    findings: &mut Findings,
+) -> Option<Duration> {
+    let raw = raw?;
+    match raw.value {
+        SignedDuration::Positive(length) if length >= LEAST_BACKOFF => Some(length),
+        _ => {
+            findings.error_help(
+                format!("retry: {key}: must be at least {}", GoDuration::new(LEAST_BACKOFF)),
+                raw.place.clone(),
+                "it is a pause between two tries, such as \"2s\"",
+            );
+            None
+        }
+    }
+}
+
+/// Checks the environment variables of a task: their names, and that the driver passes them on
+/// and sets none of them itself.
+pub(super) fn env(raw: &RawTask, shared: &Shared<'_>, findings: &mut Findings) -> TaskEnv {
+    let mut env = TaskEnv::default();
+    for (name, value) in raw.env.iter().flat_map(|map| &map.entries) {
+        let refused = shared
+            .driver
+            .and_then(|driver| driver.refused_env(name))
+            .or_else(|| of_a_provider(name, raw, shared));
+        if let Err(error) = env.set(name.as_str(), value.value.as_str()) {
+            findings.error(format!("env: {error}"), value.place.clone());
+        } else if !shared.vault_known && Dynamic::detect(&value.value) == Some(Dynamic::Vault) {
+            findings.error_help(
+                format!("env: {name} needs Vault: missing Vault configuration"),
+                value.place.clone(),
+                "add a vault block",
+            );
+        } else if let Some(reason) = refused {
+            findings.error_help(
+                format!("env: {name} cannot be set: {reason}"),
+                value.place.clone(),
+                "remove it from env",
+            );
+        }
+    }
+    env
+}
+
+/// Says which of the task's providers sets this variable already.
+fn of_a_provider(name: &str, raw: &RawTask, shared: &Shared<'_>) -> Option<String> {
+    let used = raw.providers.iter().flat_map(|named| &named.items);
+    let blocks = used.filter_map(|id| find_provider(shared.providers, &id.value));
+    let block = blocks.into_iter().find(|block| block.task_env.contains_key(name))?;
+    Some(format!("task_env of terraform_provider {:?} sets it", block.id()))
+}
+
+/// The driver in use, with its block.
+#[derive(Clone, Copy)]
+pub(super) struct InUse<'a> {
+    pub(super) kind: &'a dyn DriverKind,
+    pub(super) body: Option<&'a super::ConfigValue>,
+}
+
+impl InUse<'_> {
+    fn refused_env(&self, name: &str) -> Option<String> {
+        self.kind.refused_env(name, self.body)
+    }
+}
