@@ -91,7 +91,7 @@ pub use name::is_valid_name;
 #[doc(hidden)]
 pub use prost;
 pub use references::BoundReferences;
-pub use registry::{Registration, Registry, RegistryError};
+pub use registry::{Registration, Registry, RegistryError, ResourceType};
 /// Makes a struct with named fields the data of a resource type.
 ///
 /// ```
@@ -162,7 +162,7 @@ pub use tenancy::{
     DEFAULT_UNIT, Scope, StaticTenancies, TenancyBridge, TenancyError, WILDCARD,
     default_reference_tenancy,
 };
-pub use typed::{DataError, Resource, ResourceData, ResourceType, any, decode_data, try_any};
+pub use typed::{DataError, Resource, ResourceData, any, decode_data, try_any};
 
 /// The README, so that its example is compiled and run.
 #[cfg(doctest)]

@@ -2,17 +2,19 @@
 
 mod hooks;
 mod registration;
+mod resource_type;
 
 use std::{collections::HashMap, sync::Arc};
 
 pub use hooks::{AclHooks, HookError, ListHook, MutateHook, ReadHook, ValidateHook, WriteHook};
 pub use registration::Registration;
+pub use resource_type::ResourceType;
 
 use crate::{
     name,
     pb::{self, Tombstone, Type},
     tenancy::Scope,
-    typed::{ResourceData, ResourceType},
+    typed::ResourceData,
 };
 
 crate::resource_data!(

@@ -5,11 +5,10 @@ use std::time::Duration;
 use consul_watch::GoDuration;
 
 use super::{
-    Dynamic,
+    Dynamic, ProviderBlock,
     decode::{Findings, SignedDuration, Spanned},
     provider::find_provider,
     raw::{RawRetry, RawTask},
-    tasks::Shared,
 };
 use crate::{DriverKind, Retry, TaskEnv};
 
@@ -24,11 +23,13 @@ pub(super) struct Limits {
 }
 
 /// Checks the bounds of a task.
-pub(super) fn finalize(raw: &RawTask, shared: &Shared<'_>, findings: &mut Findings) -> Limits {
+///
+/// `longest_stop` is the deployment's time for a run to end after a stop.
+pub(super) fn finalize(raw: &RawTask, longest_stop: Duration, findings: &mut Findings) -> Limits {
     Limits {
         timeout: timeout(raw, findings),
         retry: raw.retry.as_ref().map(|raw| retry(raw, findings)),
-        shutdown_timeout: shutdown_timeout(raw, shared.shutdown_timeout, findings),
+        shutdown_timeout: shutdown_timeout(raw, longest_stop, findings),
     }
 }
 
@@ -127,18 +128,27 @@ fn pause(
     }
 }
 
+/// What decides whether a task may set an environment variable.
+pub(super) struct EnvRules<'a> {
+    /// `None` if it is not known which one is meant.
+    pub(super) driver: Option<InUse<'a>>,
+    pub(super) providers: &'a [ProviderBlock],
+    /// Vault is configured, or may be where the configuration cannot be read.
+    pub(super) vault_known: bool,
+}
+
 /// Checks the environment variables of a task: their names, and that the driver passes them on
 /// and sets none of them itself.
-pub(super) fn env(raw: &RawTask, shared: &Shared<'_>, findings: &mut Findings) -> TaskEnv {
+pub(super) fn env(raw: &RawTask, rules: &EnvRules<'_>, findings: &mut Findings) -> TaskEnv {
     let mut env = TaskEnv::default();
     for (name, value) in raw.env.iter().flat_map(|map| &map.entries) {
-        let refused = shared
+        let refused = rules
             .driver
             .and_then(|driver| driver.refused_env(name))
-            .or_else(|| of_a_provider(name, raw, shared));
+            .or_else(|| of_a_provider(name, raw, rules.providers));
         if let Err(error) = env.set(name.as_str(), value.value.as_str()) {
             findings.error(format!("env: {error}"), value.place.clone());
-        } else if !shared.vault_known && Dynamic::detect(&value.value) == Some(Dynamic::Vault) {
+        } else if !rules.vault_known && Dynamic::detect(&value.value) == Some(Dynamic::Vault) {
             findings.error_help(
                 format!("env: {name} needs Vault: missing Vault configuration"),
                 value.place.clone(),
@@ -156,9 +166,9 @@ pub(super) fn env(raw: &RawTask, shared: &Shared<'_>, findings: &mut Findings) -
 }
 
 /// Says which of the task's providers sets this variable already.
-fn of_a_provider(name: &str, raw: &RawTask, shared: &Shared<'_>) -> Option<String> {
+fn of_a_provider(name: &str, raw: &RawTask, providers: &[ProviderBlock]) -> Option<String> {
     let used = raw.providers.iter().flat_map(|named| &named.items);
-    let blocks = used.filter_map(|id| find_provider(shared.providers, &id.value));
+    let blocks = used.filter_map(|id| find_provider(providers, &id.value));
     let block = blocks.into_iter().find(|block| block.task_env.contains_key(name))?;
     Some(format!("task_env of terraform_provider {:?} sets it", block.id()))
 }

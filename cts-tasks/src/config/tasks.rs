@@ -15,7 +15,7 @@ use super::{
     condition::CRON_HELP,
     decode::{Findings, Spanned, Strings, group},
     environment::Environment,
-    limits::{self, InUse},
+    limits::{self, EnvRules, InUse},
     provider::{self, find_provider},
     raw::{RawService, RawTask},
     registry::DRIVER_KEYS,
@@ -313,8 +313,13 @@ fn finalize_task(
     let buffer_period = task_buffer_period(raw, scheduled, shared.buffer_period, findings);
     let guard = guard(raw, findings);
     let drift_check = drift_check(raw, findings);
-    let limits = limits::finalize(raw, shared, findings);
-    let env = limits::env(raw, shared, findings);
+    let limits = limits::finalize(raw, shared.shutdown_timeout, findings);
+    let rules = EnvRules {
+        driver: shared.driver,
+        providers: shared.providers,
+        vault_known: shared.vault_known,
+    };
+    let env = limits::env(raw, &rules, findings);
     // A name that was refused, or none, keeps no block from being checked.
     let named = name.clone().unwrap_or_else(|| {
         TaskName::refused(raw.name.as_ref().map_or("", |name| name.value.as_str()))
