@@ -55,7 +55,7 @@ pub struct Settings {
     required_providers: BTreeMap<String, Literal>,
     providers: Vec<ProviderBlock>,
     consul_environment: BTreeMap<String, SecretString>,
-    /// Its token is read for each command.
+    /// The file of the token that each command gets as it starts.
     consul_token_file: Option<PathBuf>,
     values: Arc<dyn ValueSource>,
     base_dir: PathBuf,

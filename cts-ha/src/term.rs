@@ -19,7 +19,7 @@
 
 use crate::Loss;
 
-/// What becomes of lock and session.
+/// The fate of lock and session at the end of a term.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Closing {
     /// The lock is released, then the session destroyed: another may lead at once.
@@ -69,7 +69,7 @@ mod tests {
         Ended(Loss),
     }
 
-    /// What happens to a term.
+    /// An event in a term.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     enum Event {
         /// A renewal was answered before the deadline.

@@ -157,7 +157,7 @@ impl ResourceChange {
     }
 
     /// Returns the names of the attributes that differ, in the order of the alphabet; none of
-    /// a resource that is created or destroyed. Two sensitive values cannot be told apart, and
+    /// a resource that is created or destroyed. Two sensitive values look the same, and
     /// are named if `before` and `after` both have one.
     pub fn differing(&self) -> Vec<&str> {
         let (Value::Object(before), Value::Object(after)) = (&self.before, &self.after) else {

@@ -50,7 +50,7 @@ pub fn schema() -> Schema {
 ///
 /// # Errors
 ///
-/// If its schema cannot be had.
+/// If its schema is not available.
 pub fn registration<T: ResourceData>() -> Result<Registration, SchemaError> {
     Ok(Registration::of::<T>(T::SCOPE)?.validate_decoded::<T>(|_| Ok(())))
 }

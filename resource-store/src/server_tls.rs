@@ -33,7 +33,7 @@ impl ServerTls {
     }
 }
 
-/// What a listener needs to speak TLS.
+/// Builds what a listener needs to speak TLS.
 ///
 /// # Errors
 ///

@@ -1,3 +1,3 @@
-//! The name by which requests of this crate can be told apart in Consul's and a proxy's logs.
+//! The name by which Consul's and a proxy's logs distinguish requests of this crate.
 
 pub(super) const USER_AGENT_NAME: &str = concat!("consul-watch/", env!("CARGO_PKG_VERSION"));

@@ -473,7 +473,7 @@ impl Claim {
         if self.place != Place::Own
             || !self.coverable
             || self.revoked.is_cancelled()
-            // A connection that can be had is for those in turn first.
+            // A free connection is for those in turn first.
             || state.turning > 0
         {
             return false;

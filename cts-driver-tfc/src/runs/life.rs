@@ -31,7 +31,7 @@
 
 use crate::types::Phase;
 
-/// What a look at a run has found beside its status.
+/// The findings of a look at a run, beside its status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Event {
     /// Nothing beside it.
@@ -42,7 +42,7 @@ pub(super) enum Event {
     Passing,
 }
 
-/// What a look leads to.
+/// The action that a look leads to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AfterLook {
     /// Look again, at the pace of a run in this phase.

@@ -128,7 +128,7 @@ fn pause(
     }
 }
 
-/// What decides whether a task may set an environment variable.
+/// The facts that decide whether a task may set an environment variable.
 pub(super) struct EnvRules<'a> {
     /// `None` if it is not known which one is meant.
     pub(super) driver: Option<InUse<'a>>,

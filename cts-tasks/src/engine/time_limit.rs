@@ -12,12 +12,12 @@ use crate::{Error, Result, RunContext, StopReason, Task};
 const WINDING_UP: Duration = Duration::from_secs(30);
 
 impl Shared {
-    /// Does work that has to end within the task's `timeout`. What takes longer is told to end,
+    /// Does work that has to end within the task's `timeout`. What takes longer is asked to end,
     /// and, after the task's `shutdown_timeout` or half a minute, ended by force.
     ///
     /// # Errors
     ///
-    /// The work's; [`Error::TimedOut`] for work that failed after it was told to end. What ends
+    /// The work's; [`Error::TimedOut`] for work that failed after it was asked to end. What ends
     /// well in spite of that counts.
     pub(super) async fn within_timeout<T, F: Future<Output = Result<T>> + Send>(
         self: &Arc<Self>,
@@ -41,7 +41,7 @@ impl Shared {
         tracing::warn!(
             task.name = %task.name,
             timeout_ms = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX),
-            "the task runs longer than its timeout and is told to end"
+            "the task runs longer than its timeout and is asked to end"
         );
         let force_at = Instant::now() + task.shutdown_timeout.unwrap_or(WINDING_UP);
         stop.stop(StopReason::TimeLimit);

@@ -74,7 +74,7 @@ pub(super) async fn list(
         let begun = text.len();
         let value = match registration(resource) {
             Some(registration) => value(codec, resource, &registration)?,
-            // Of a type that was served once: what it holds cannot be told any more.
+            // Of a type that was served once: what it holds is not known any more.
             None => without_data(codec, resource)?,
         };
         for line in pretty_text(&value)?.split_inclusive(|b| *b == b'\n') {

@@ -316,7 +316,7 @@ async fn recover(options: &RecoverOptions) -> Result<String, BoxError> {
 /// A node, and how it is, or why that is not known.
 type Known = (Member, Result<NodeStatus, String>);
 
-/// How all nodes are that the node at an address knows.
+/// Asks each node that the node at an address knows for its status.
 async fn all(options: &MembersOptions) -> Result<Vec<Known>, BoxError> {
     let tls = options.tls.read()?;
     let tls: Option<&PeerTls> = tls.as_ref();

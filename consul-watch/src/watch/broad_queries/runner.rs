@@ -340,7 +340,7 @@ impl Runner {
             Kind::Everything => self.dumped(response, first)?,
             Kind::Prefix(_) | Kind::Node(_) => Changes::default(),
         };
-        // Both under one lock: a watch that joins in between would be told of one of them only.
+        // Both under one lock: a watch that joins in between would hear of one of them only.
         let members = self.group.members();
         members.moved(|scope| kind.concerns(scope));
         members.changed(&changes);

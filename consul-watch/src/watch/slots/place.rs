@@ -46,7 +46,7 @@ impl Place {
     }
 }
 
-/// What happens to a watch that waits, or has no place yet.
+/// An event of a watch that waits, or has no place yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Event {
     /// It asks for a place, and a connection is free.
@@ -58,7 +58,7 @@ pub(super) enum Event {
         /// A coverable watch has a connection that it may take.
         displaces: bool,
     },
-    /// Its connection was taken back.
+    /// The connection was taken back.
     Revoked,
     /// A covered watch that is much busier waits, between two requests of this one.
     Outpaced,

@@ -8,7 +8,7 @@
 //! | was granted less than half of what it had at first | it nears its longest time: read again |
 //! | cannot be renewed, or its renewal is refused | read again |
 //!
-//! Whoever waits for a change of the secret is told when the one that was read again differs.
+//! Whoever waits for a change of the secret is notified when the one that was read again differs.
 
 use std::{
     collections::HashMap,
@@ -85,7 +85,7 @@ fn two_thirds(lease: Duration) -> Duration {
     (lease * 2 / 3).max(PAUSE)
 }
 
-/// What is to be done about a lease that is due.
+/// The action on a lease that is due.
 enum Step {
     Leave,
     Renew(String),
@@ -166,7 +166,7 @@ impl Leases {
         }
     }
 
-    /// Puts what was read in the place of a lease; whoever waits is told if it differs.
+    /// Puts what was read in the place of a lease; whoever waits is notified if it differs.
     fn replace(&self, path: &str, secret: &Secret, began: Instant) {
         let mut all = self.held();
         let before = all.remove(path);
