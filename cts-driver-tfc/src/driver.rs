@@ -41,7 +41,7 @@ use crate::{
 /// In a workspace without automatic apply a person confirms every run at the platform; an approval
 /// here does not take the place of that.
 #[derive(Debug)]
-pub struct TfcDriver {
+pub(crate) struct TfcDriver {
     task: Task,
     connection: Arc<Connection>,
     ready: tokio::sync::Mutex<Option<Ready>>,

@@ -14,7 +14,8 @@ use cts_tasks::{
 use secrecy::SecretString;
 
 use crate::{
-    Client, Platform, Settings, TfcDriver, TokenSource, connection::Connection, types::Server,
+    Client, Platform, Settings, TokenSource, connection::Connection, driver::TfcDriver, settings,
+    types::Server,
 };
 
 /// Driver kind that claims `driver "terraform-cloud"`: runs tasks in HCP Terraform or Terraform
@@ -59,7 +60,7 @@ impl DriverKind for TfcKind {
     }
 
     fn task_block_schema(&self, block: &str) -> Option<serde_json::Value> {
-        crate::task_block_schema(block)
+        settings::task_block_schema(block)
     }
 
     /// Variables of the workspace, of the category `env`, can have any name.

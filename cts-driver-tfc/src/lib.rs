@@ -98,13 +98,12 @@ mod variables;
 mod workspace;
 
 pub use client::{Client, ClientOptions, RetryOptions, TokenSource};
-pub use driver::TfcDriver;
 pub use error::{Error, Result};
 pub use hostname::Hostname;
 pub use http_platform::{HttpPlatform, TlsOptions};
 pub use kind::{TfcFactory, TfcKind};
 pub use platform::{ExchangeError, Platform};
-pub use settings::{Settings, WorkspaceBlock, task_block_schema};
+pub use settings::{Settings, WorkspaceBlock};
 
 /// The README, so that its code is compiled.
 #[cfg(doctest)]

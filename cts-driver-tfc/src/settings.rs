@@ -34,7 +34,8 @@ use self::{
 use crate::{ClientOptions, Hostname, Result, RetryOptions, TlsOptions};
 
 pub(crate) use tags::SOURCE_TAG;
-pub use workspace_block::{WorkspaceBlock, task_block_schema};
+pub use workspace_block::WorkspaceBlock;
+pub(crate) use workspace_block::task_block_schema;
 
 /// Settings of the checked `driver "terraform-cloud"` block.
 ///

@@ -168,7 +168,7 @@ impl Reader<'_> {
 
 /// Returns the JSON Schema of a task's block, as a request of the HTTP API has it; `None` for a
 /// block that this driver does not read.
-pub fn task_block_schema(block: &str) -> Option<Value> {
+pub(crate) fn task_block_schema(block: &str) -> Option<Value> {
     match block {
         WORKSPACE_BLOCK => Some(json!({
             "type": "object",

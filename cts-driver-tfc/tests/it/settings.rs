@@ -6,9 +6,7 @@ use cts_driver_terraform::{
     VersionConstraint,
     dynamic::{Reference, ValueSource, Values},
 };
-use cts_driver_tfc::{
-    Settings, TfcFactory, TfcKind, WorkspaceBlock, task_block_schema, testing::TestTfc,
-};
+use cts_driver_tfc::{Settings, TfcFactory, TfcKind, WorkspaceBlock, testing::TestTfc};
 use cts_tasks::{
     ConfigValue, ConsulConfig, DriverFactory as _, DriverKind as _, DriverSettings, Severity,
     Source, Task,
@@ -373,11 +371,11 @@ fn the_schema_of_a_tasks_block_names_every_setting() {
     for block in kind.task_blocks() {
         assert!(kind.task_block_schema(block).is_some(), "{block}");
     }
-    let schema = task_block_schema("terraform_cloud_workspace").unwrap();
+    let schema = kind.task_block_schema("terraform_cloud_workspace").unwrap();
     let mut fields: Vec<&String> = schema["properties"].as_object().unwrap().keys().collect();
     fields.sort();
     assert_eq!(fields, ["agent_pool_id", "agent_pool_name", "execution_mode", "terraform_version"]);
-    assert_eq!(task_block_schema("other"), None);
+    assert_eq!(kind.task_block_schema("other"), None);
 }
 
 #[test]

@@ -74,7 +74,7 @@ pub(crate) struct RemoveMemberOptions {
     /// The address of any node for other nodes
     #[arg(value_parser = peer_address)]
     pub(crate) peer: String,
-    /// The node to remove, as the command members shows it
+    /// The node to remove, as `cluster members` shows it
     #[arg(value_parser = node_id)]
     pub(crate) node: u64,
     #[command(flatten)]
@@ -103,7 +103,7 @@ pub(crate) struct MoveLeaderOptions {
     /// The address of any node for other nodes
     #[arg(value_parser = peer_address)]
     pub(crate) peer: String,
-    /// The node that is to lead, as the command members shows it; without one,
+    /// The node that is to lead, as `cluster members` shows it; without one,
     /// that which has the most of the log
     #[arg(value_parser = node_id)]
     pub(crate) node: Option<u64>,
@@ -282,11 +282,15 @@ async fn backup(options: &BackupOptions) -> Result<String, BoxError> {
 /// Shows what would be kept and what may be lost.
 fn consequences(remains: &Remains) -> String {
     let Remains { node, cluster, term, last, committed, resources, members, .. } = remains;
+    let unsure = if last > committed {
+        format!("; what comes after entry {committed} may be writes that were never acknowledged")
+    } else {
+        String::new()
+    };
     let mut text = format!(
         "node {node:016x} of cluster {cluster:016x} has {resources} resources, and its log up to \
          entry {last} of term {term}, of which it knows those up to {committed} to be committed\n\
-         kept: all up to entry {last}; what comes after entry {committed} may be writes that were \
-         never acknowledged\n\
+         kept: all up to entry {last}{unsure}\n\
          lost: what was acknowledged and is only on other nodes. Run this command on each node \
          that can be read, and take the one with the highest term, and of these the highest \
          entry\n\
@@ -362,7 +366,10 @@ async fn status(options: &MembersOptions) -> Result<(), BoxError> {
     let (nodes, answers) = (known.len(), known.iter().filter(|(_, s)| s.is_ok()).count());
     let verb = if answers == 1 { "answers" } else { "answer" };
     let peer = &options.peer;
-    Err(format!("the cluster of {peer} has no quorum: {answers} of {nodes} nodes {verb}").into())
+    let text = format!(
+        "the cluster of {peer} has no quorum: no leader has a majority; {answers} of {nodes} nodes {verb}"
+    );
+    Err(text.into())
 }
 
 fn status_text(options: &MembersOptions, known: &[Known]) -> String {

@@ -35,7 +35,7 @@ pub(crate) struct RaftOptions {
     /// belong to one
     #[arg(long, value_name = "PEER_ADDRESS", requires = "raft", value_parser = peer_address)]
     pub(crate) join: Option<String>,
-    /// The dead node whose place it takes, as the command members shows it: that
+    /// The dead node whose place it takes, as `cluster members` shows it: that
     /// is removed when this one may vote, and may have had the same address
     #[arg(long, value_name = "NODE", requires = "join", value_parser = node_id)]
     pub(crate) replaces: Option<u64>,
@@ -80,8 +80,9 @@ pub(crate) struct TlsOptions {
 
 /// Reads the id of a node as the commands show it.
 pub(super) fn node_id(text: &str) -> Result<u64, String> {
-    u64::from_str_radix(text, 16)
-        .map_err(|error| format!("{error}; an id is expected, as the command members shows it"))
+    u64::from_str_radix(text, 16).map_err(|_number| {
+        "an id of hexadecimal digits is expected, as `cluster members` shows it".to_owned()
+    })
 }
 
 /// Reads the address of another node.

@@ -1,4 +1,7 @@
 //! How a node of a Raft cluster runs.
+//!
+//! - [`faults`]: faults of a node that tests ask for;
+//! - [`retired`]: types whose changes have no effect.
 
 #[cfg_attr(
     not(any(test, feature = "testing")),
@@ -154,7 +157,9 @@ pub(super) fn check_address(address: &str) -> Result<()> {
     let split = split.filter(|(host, port)| !host.is_empty() && port.parse::<NonZeroU16>().is_ok());
     let what = match split {
         None => "a host and a port are expected, as in host:port",
-        Some((host, _)) if is_unspecified(host) => "say which address they can",
+        Some((host, _)) if is_unspecified(host) => {
+            "say which address they can, as `advertise` (--advertise)"
+        }
         Some(_) => return Ok(()),
     };
     let text = format!("no other node can reach {address}: {what}");

@@ -12,6 +12,19 @@
 //! commit). Entries that were read or written lately stay in memory, because followers and the
 //! state machine want them next.
 //!
+//! - [`wal`]: the segments, one after the other, and what to cut off; [`segment`]: one file of them;
+//!   [`record`]: the format of one record;
+//! - [`hard_state`]: the vote, the node's identity and what is known to be synced;
+//! - [`recovery`]: reads all that at a start, and tells a torn write from damage;
+//! - [`writer`]: the thread that writes and syncs, the only one that changes files; [`disk`]: the
+//!   calls to the system, which tests replace; [`sync_times`]: how long syncs take;
+//! - [`contents`]: where each entry is; [`cache`]: the newest ones in memory;
+//! - [`durable_index`] and [`persisted`], for the other rooms: what of the log, and what of the
+//!   resources, the disk has;
+//! - [`error`]: what can be wrong with the files.
+//!
+//! Other rooms use what this file defines, `durable_index` and `persisted`; the rest is its own.
+//!
 //! To the library entries are acknowledged before they are on the disk; what
 //! makes up for it is in [`durable_index`]. Two things follow for the log. Changes
 //! of the membership have effects as soon as they are in it, so they wait for
@@ -293,9 +306,9 @@ impl Log {
         self.shared.thread.sync_times.summary()
     }
 
-    /// Keeps entries from now on until the table has them on the disk.
-    pub(crate) fn keep_for(&self, table: Persisted) {
-        self.shared.kept_for.get_or_init(|| table);
+    /// Keeps entries from now on until a snapshot on the disk has them.
+    pub(crate) fn keep_for(&self, snapshot: Persisted) {
+        self.shared.kept_for.get_or_init(|| snapshot);
     }
 
     /// Has somebody told of each vote from now on, before it is saved and so
@@ -611,9 +624,9 @@ impl RaftLogStorage<Types> for Log {
     }
 
     async fn purge(&mut self, log_id: LogId) -> Result<(), StorageError> {
-        if let Some(table) = self.shared.kept_for.get() {
+        if let Some(snapshot) = self.shared.kept_for.get() {
             let failed = |error| StorageIOError::write_logs(&error);
-            table.has(log_id.index).await.map_err(failed)?;
+            snapshot.has(log_id.index).await.map_err(failed)?;
         }
         {
             let mut state = lock(&self.shared.state);

@@ -240,10 +240,10 @@ impl StateMachine {
     async fn apply_all(&self, entries: Vec<Entry>) -> Result<Vec<Outcome>> {
         let bytes: usize = entries.iter().map(Entry::bytes).sum();
         if bytes <= AT_ONCE_BYTES {
-            return Ok(self.shared.apply(entries, bytes));
+            return self.shared.apply(entries, bytes);
         }
         let shared = Arc::clone(&self.shared);
-        blocking(move || Ok(shared.apply(entries, bytes))).await
+        blocking(move || shared.apply(entries, bytes)).await
     }
 
     /// The node cannot go on.
@@ -292,14 +292,15 @@ impl StateMachine {
 
 impl Shared {
     /// Applies entries that follow those before. There is one caller only.
-    fn apply(&self, entries: Vec<Entry>, bytes: usize) -> Vec<Outcome> {
+    fn apply(&self, entries: Vec<Entry>, bytes: usize) -> Result<Vec<Outcome>> {
         let before = self.current.load_full();
         let mut applying = Applying {
             contents: Contents::clone(&before),
             retired: &self.retired,
             told: Vec::new(),
         };
-        let outcomes = entries.into_iter().map(|entry| applying.apply(entry)).collect();
+        let outcomes = entries.into_iter().map(|entry| applying.apply(entry));
+        let outcomes = outcomes.collect::<Result<_>>()?;
         let Applying { contents, told, .. } = applying;
         let end = contents.end();
         self.current.store(Arc::new(contents));
@@ -312,7 +313,7 @@ impl Shared {
         }
         self.applied.send_replace(end);
         self.count(end, bytes as u64);
-        outcomes
+        Ok(outcomes)
     }
 
     fn count(&self, end: u64, bytes: u64) {

@@ -1,5 +1,7 @@
 //! The types that the consensus library works with here: entries, their
 //! outcomes, memberships and snapshots. Every other room may use them.
+//!
+//! [`proto`] is how they are sent and stored.
 
 pub(crate) mod proto;
 

@@ -44,6 +44,12 @@ pub(crate) struct Encoded(Arc<[u8]>);
 
 #[cfg(feature = "raft")]
 impl Encoded {
+    /// Returns what is no resource, as damaged memory would.
+    #[cfg(test)]
+    pub(crate) fn damaged() -> Self {
+        Self([0xff; 3].into())
+    }
+
     /// Returns the encoded resource.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.0
@@ -76,7 +82,7 @@ mod tests {
 
     #[test]
     fn what_is_no_resource_is_an_error() {
-        let error = Encoded([0xff; 3].into()).resource().unwrap_err();
+        let error = Encoded::damaged().resource().unwrap_err();
         assert!(matches!(error, Error::Other { .. }), "{error}");
     }
 }

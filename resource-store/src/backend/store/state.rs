@@ -140,6 +140,12 @@ impl<R: Held> State<R> {
         self.resources.get(key).map(Held::resource).transpose()
     }
 
+    /// Holds this in the place of a resource.
+    #[cfg(all(test, feature = "raft"))]
+    pub(crate) fn spoil(&mut self, id: &Id, held: R) {
+        self.resources.insert(key::resource_key(id).into(), held);
+    }
+
     fn put(&mut self, key: Key, resource: &Arc<Resource>, old_owner: Option<&Id>) {
         let held = R::hold(resource);
         if let Some(id) = &resource.id {

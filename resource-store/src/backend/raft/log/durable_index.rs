@@ -11,7 +11,7 @@
 //! - a leader does not apply it, so that nobody reads or watches it, and no
 //!   follower hears that it is committed, so that none applies it, either;
 //!   unless a majority of the others has it
-//!   ([`slow_disk`](super::super::node)).
+//!   (`slow_disk` of [`node`](super::super::node)).
 //!
 //! So the library may count the leader into a majority a little too early, but
 //! that has no effect before it is true. A node that crashes in between loses

@@ -1,33 +1,33 @@
-//! How much of the log the table of resources has on the disk.
+//! How much of the log the newest snapshot on the disk has.
 //!
 //! The library has the log cut off while a snapshot that replaces it is still
-//! being installed. Until the table has it on the disk, the log is all that a
-//! node that crashes can go on from, so the log waits for the table.
+//! being installed. Until that is on the disk, the log is all that a node that
+//! crashes can go on from, so the log waits for it.
 
 use tokio::sync::watch;
 
-/// Entries before this index are in the table on the disk; none if the table
-/// failed.
+/// Entries before this index are in the snapshot on the disk; none if no snapshot
+/// can be written any more.
 type End = Option<u64>;
 
-/// The table failed; the log stays as it is.
+/// No snapshot can be written any more; the log stays as it is.
 #[derive(Debug, Clone, Copy, thiserror::Error)]
-#[error("the resources cannot be written")]
-pub(crate) struct TableFailed;
+#[error("no snapshot of the resources can be written")]
+pub(crate) struct SnapshotFailed;
 
-/// Says what the table has on the disk. A clone is the same.
+/// Says what the snapshot on the disk has. A clone is the same.
 #[derive(Debug, Clone)]
 pub(crate) struct Persisted {
     end: watch::Sender<End>,
 }
 
 impl Persisted {
-    /// A table that has the entries before `end`.
+    /// A snapshot that has the entries before `end`.
     pub(crate) fn new(end: u64) -> Self {
         Self { end: watch::Sender::new(Some(end)) }
     }
 
-    /// The table has all entries before `end`.
+    /// A snapshot on the disk has all entries before `end`.
     pub(crate) fn reached(&self, end: u64) {
         self.end.send_if_modified(|now| {
             let more = now.is_some_and(|now| now < end);
@@ -47,11 +47,11 @@ impl Persisted {
         self.end.send_replace(None);
     }
 
-    /// Waits until the table has an entry.
-    pub(crate) async fn has(&self, index: u64) -> Result<(), TableFailed> {
+    /// Waits until a snapshot on the disk has an entry.
+    pub(crate) async fn has(&self, index: u64) -> Result<(), SnapshotFailed> {
         let mut end = self.end.subscribe();
         let reached = end.wait_for(|end| end.is_none_or(|end| index < end)).await;
-        if reached.is_ok_and(|end| end.is_some()) { Ok(()) } else { Err(TableFailed) }
+        if reached.is_ok_and(|end| end.is_some()) { Ok(()) } else { Err(SnapshotFailed) }
     }
 }
 

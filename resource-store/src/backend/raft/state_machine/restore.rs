@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use crate::{
     backend::{
+        Result,
         raft::types::{Contents, Refused},
         store::state::State,
     },
@@ -35,15 +36,19 @@ pub(crate) enum Done {
 }
 
 /// Does a step, as the change `index`. A refused one changes nothing.
+///
+/// # Errors
+///
+/// If what this node holds is damaged.
 pub(crate) fn apply(
     contents: &mut Contents,
     peer::RestoreStep { restore, step }: peer::RestoreStep,
     index: u64,
-) -> Result<Done, Refused> {
+) -> Result<Result<Done, Refused>> {
     let under_way = &mut contents.restore;
     let belongs = restore != 0 && restore == under_way.restore;
     let none = peer::RestoreUnderWay::default();
-    match step {
+    Ok(match step {
         None => Err(Refused::Empty),
         Some(Step::Begin(_)) => {
             contents.restoring = State::default();
@@ -57,15 +62,14 @@ pub(crate) fn apply(
         Some(Step::Part(part)) => {
             let highest = part.resources.iter().map(number_of).max().unwrap_or(0);
             if highest > HIGHEST_VERSION {
-                return Err(Refused::Version(highest));
+                return Ok(Err(Refused::Version(highest)));
             }
-            // Shares all with what it takes the place of, which stays if one is
-            // refused.
-            let mut restoring = contents.restoring.clone();
+            if part.resources.iter().any(|resource| resource.id.is_none()) {
+                return Ok(Err(Refused::NoId));
+            }
             for resource in part.resources {
-                restoring.insert_restored(&Arc::new(resource)).map_err(|_no_id| Refused::NoId)?;
+                contents.restoring.insert_restored(&Arc::new(resource))?;
             }
-            contents.restoring = restoring;
             under_way.highest_version = under_way.highest_version.max(highest);
             under_way.parts += 1;
             Ok(Done::Aside)
@@ -86,7 +90,7 @@ pub(crate) fn apply(
             contents.restore = none;
             Ok(Done::Aside)
         }
-    }
+    })
 }
 
 /// The version as a number; what is none is smaller than all.

@@ -165,6 +165,7 @@ impl Assembly {
             None => return Err(Malformed("a part without content").into()),
         };
         for resource in frames.push(&chunk)? {
+            // What is inserted just came, so nothing else can be wrong with it.
             let inserted = state.insert_restored(&resource);
             inserted.map_err(|_no_id| Malformed("a resource without id"))?;
             *count += 1;

@@ -152,6 +152,54 @@ fn rooms_import_in_one_direction() {
     assert!(crossings > 30, "only {crossings} imports between rooms were found");
 }
 
+/// The rows of the table in the head of the backend: room, and by whom it is called.
+fn drawn(top: &str) -> BTreeMap<String, String> {
+    let rows = top.lines().filter_map(|line| line.strip_prefix("//! | `"));
+    rows.map(|row| {
+        let (room, rest) = row.split_once('`').unwrap();
+        let callers = rest.trim_end_matches(" |").rsplit("| ").next().unwrap();
+        (room.to_owned(), callers.to_owned())
+    })
+    .collect()
+}
+
+#[test]
+fn the_table_of_rooms_names_who_calls_whom() {
+    let sources = sources();
+    let drawn = drawn(&sources[&Vec::new()]);
+    let mut callers: BTreeMap<&String, BTreeSet<&String>> = BTreeMap::new();
+    let imports = imports(&sources);
+    for (module, targets) in &imports {
+        let Some(room) = module.first() else { continue };
+        for target in targets.iter().filter_map(|target| target.first()) {
+            callers.entry(target).or_default().extend((target != room).then_some(room));
+        }
+    }
+    for room in ROOMS {
+        let found = callers.get(&room.to_owned()).cloned().unwrap_or_default();
+        let named: Vec<_> =
+            ROOMS.into_iter().filter(|other| found.contains(&(*other).to_owned())).collect();
+        match drawn[room].as_str() {
+            "all" => assert!(named.len() >= 5, "{room} is called by {named:?}"),
+            "`RaftBackend`" => assert_eq!(named, Vec::<&str>::new(), "{room}"),
+            callers => assert_eq!(callers, named.join(", "), "{room}"),
+        }
+    }
+}
+
+/// A file that nothing names is one whose owner nobody knows.
+#[test]
+fn the_head_of_each_room_names_its_files() {
+    let sources = sources();
+    let is_test = |module: &Vec<String>| module.contains(&"tests".to_owned());
+    for (module, _) in sources.iter().filter(|(module, _)| module.len() > 1 && !is_test(module)) {
+        let (name, room) = module.split_last().unwrap();
+        let head: String =
+            sources[room].lines().take_while(|line| line.starts_with("//!")).collect();
+        assert!(head.contains(&format!("`{name}`")), "{room:?} does not say what {name} is");
+    }
+}
+
 #[test]
 fn no_files_import_each_other_in_a_circle() {
     let mut imports = imports(&sources());

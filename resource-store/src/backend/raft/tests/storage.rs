@@ -329,10 +329,10 @@ async fn a_log_that_is_opened_again_is_what_it_was() {
     assert_eq!(few.len(), 4);
 }
 
-/// A leader's entries are acknowledged early, but held back by the gate until
+/// A leader's entries are acknowledged early, but held back until
 /// they are on the disk.
 #[tokio::test]
-async fn entries_of_a_leader_pass_the_gate_once_they_are_on_the_disk() {
+async fn entries_of_a_leader_are_applied_once_they_are_on_the_disk() {
     let folder = TempDir::new().unwrap();
     let (mut log, mut state_machine) = open(folder.path());
     log.save_vote(&Vote::new_committed(1, log.identity().node)).await.unwrap();
