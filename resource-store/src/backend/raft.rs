@@ -9,7 +9,7 @@
 //! |---|---|---|
 //! | `types` | entries, outcomes, snapshots and memberships as the consensus library knows them; `types::proto`: how they are sent and stored | all |
 //! | `config` | settings; `config::retired`: types without effect; `config::faults`: faults that tests ask for | all |
-//! | `log` | entries, vote and identity on the disk, file by file in its own head; `log::durable_index`: what of the log is there; `log::persisted`: what a snapshot has instead | state_machine, network, reads, membership, node |
+//! | `log` | entries, vote and identity on the disk, file by file in its own head; `log::durable_index`: what of the log is there; `log::persisted`: what a snapshot has instead | `state_machine`, network, reads, membership, node |
 //! | `state_machine` | applies entries, in memory (`apply`); `snapshot`: snapshots as they are sent and stored, and `snapshot_file` the newest on the disk; `restore`: steps of a restore | network, node |
 //! | `network` | `channels`: connections; `certificates`: TLS, and whose certificate it is; `append_stream`: streams of entries; `transport`: what the library sends; `server`: what it takes; `acknowledgements`: who followed the leader, since when; `snapshot_holds`: the log that nodes need which get a snapshot; `status`: errors on the way | reads, membership, node |
 //! | `reads` | the read index; `reads::lease`: how long this node leads; `reads::batch`: reads that share a round | node |
