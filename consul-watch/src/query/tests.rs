@@ -3,6 +3,7 @@
 use std::{
     collections::HashSet,
     sync::{Arc, Mutex},
+    time::Duration,
 };
 
 use async_trait::async_trait;
@@ -10,7 +11,7 @@ use bytes::Bytes;
 
 use super::*;
 use crate::{
-    ClientConfig, QueryMeta, Transport,
+    Answer, Client, ClientConfig, QueryMeta, Transport,
     client::AclTokenFilter,
     transport::{ExchangeLimits, TransportError},
 };
