@@ -6,6 +6,7 @@
 //! Source: Consul docs api-docs/features/filtering; texts as Consul 1.8.7 answers them.
 
 mod evaluate;
+mod expression;
 mod parse;
 pub(super) mod schema;
 
@@ -14,51 +15,6 @@ use serde_json::Value;
 pub(super) use schema::Schema;
 
 use evaluate::Check;
-
-/// A selector, such as `Service.Meta.version`.
-type Selector = Vec<String>;
-
-/// A parsed filter expression.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Expression {
-    And(Vec<Self>),
-    Or(Vec<Self>),
-    Not(Box<Self>),
-    Match { selector: Selector, operator: Operator, value: String },
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Operator {
-    Equal,
-    NotEqual,
-    In,
-    NotIn,
-    IsEmpty,
-    IsNotEmpty,
-    Matches,
-    NotMatches,
-}
-
-impl Operator {
-    /// As errors name it.
-    fn name(self) -> &'static str {
-        match self {
-            Self::Equal => "Equal",
-            Self::NotEqual => "Not Equal",
-            Self::In => "In",
-            Self::NotIn => "Not In",
-            Self::IsEmpty => "Is Empty",
-            Self::IsNotEmpty => "Is Not Empty",
-            Self::Matches => "Matches",
-            Self::NotMatches => "Not Matches",
-        }
-    }
-
-    /// Returns `true` if it says that something is not so.
-    fn is_negative(self) -> bool {
-        matches!(self, Self::NotEqual | Self::NotIn | Self::IsEmpty | Self::NotMatches)
-    }
-}
 
 /// An expression that fits a kind of items.
 #[derive(Debug)]

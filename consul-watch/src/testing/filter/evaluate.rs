@@ -3,7 +3,10 @@
 use regex::Regex;
 use serde_json::Value;
 
-use super::{Expression, Operator, Schema, Selector};
+use super::{
+    Schema,
+    expression::{Expression, Operator, Selector},
+};
 
 /// An [`Expression`] whose selectors and values fit a schema.
 #[derive(Debug)]

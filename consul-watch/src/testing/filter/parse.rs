@@ -1,6 +1,6 @@
 //! Parser of filter expressions, with Consul's errors.
 
-use super::{Expression, Operator, Selector};
+use super::expression::{Expression, Operator, Selector};
 
 /// Deepest nesting; each level takes space on the stack.
 const DEPTH: usize = 100;
