@@ -14,6 +14,7 @@ mod chain;
 mod cluster;
 mod config;
 mod connect;
+mod endpoint;
 mod event;
 mod internal;
 mod json;
@@ -32,47 +33,13 @@ use tokio::time::Instant;
 use super::{
     acl::Authorizer,
     answer::Reply,
-    state::{Refused, Seen, State},
+    state::{Refused, State},
 };
 
 pub(super) use call::Call;
+pub(super) use endpoint::unserved;
 
-/// A request with the state that it is about.
-#[derive(Debug, Clone, Copy)]
-struct Ask<'a> {
-    call: &'a Call,
-    who: &'a Authorizer,
-    now: Instant,
-}
-
-/// A path of the API, without `/v1/`.
-#[derive(Debug, Clone, Copy)]
-struct Path {
-    /// With a slash at its end it stands for all that follow it.
-    pattern: &'static str,
-    /// Methods, as the header `Allow` lists them.
-    methods: &'static str,
-    /// Servers of Consul 1.8 do not have it.
-    newer: bool,
-}
-
-impl Path {
-    const fn new(pattern: &'static str, methods: &'static str) -> Self {
-        Self { pattern, methods, newer: false }
-    }
-
-    const fn newer(self) -> Self {
-        Self { newer: true, ..self }
-    }
-
-    fn covers(&self, path: &str) -> bool {
-        if self.pattern.ends_with('/') {
-            path.starts_with(self.pattern)
-        } else {
-            path == self.pattern
-        }
-    }
-}
+use endpoint::{Ask, Path};
 
 type Answer = fn(&mut State, Ask<'_>, &str) -> Option<Reply>;
 
@@ -194,15 +161,6 @@ pub(super) fn answer(state: &mut State, call: &Call, now: Instant) -> Reply {
     reply.unwrap_or_else(|| unserved(call))
 }
 
-/// Tells that the double has no answer: not a refusal of Consul's.
-pub(super) fn unserved(call: &Call) -> Reply {
-    let text = format!(
-        "consul-watch's test double does not serve {} /{}; use a real Consul for it",
-        call.method, call.path
-    );
-    Reply::text(501, text)
-}
-
 /// Identifies the caller. Some endpoints do not look at the token at all.
 fn authorize(state: &State, call: &Call, path: &str) -> Result<Authorizer, Refused> {
     let open = match path {
@@ -220,11 +178,6 @@ fn authorize(state: &State, call: &Call, path: &str) -> Result<Authorizer, Refus
         return Ok(Authorizer::off());
     }
     state.authorizer(state.agent.token_or_default(&call.token))
-}
-
-/// Returns the position of a read that is made up of several.
-fn seen(index: u64, content: &impl std::hash::Hash) -> Seen {
-    Seen::by_content(index, content)
 }
 
 #[cfg(test)]

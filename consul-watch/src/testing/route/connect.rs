@@ -9,7 +9,7 @@ use crate::testing::{
     answer::Reply,
     filter::schema,
     go_json,
-    state::{IntentionBody, NewCaConfiguration, Refused, State, Verdict},
+    state::{IntentionBody, NewCaConfiguration, Refused, Seen, State, Verdict},
 };
 
 type Answered = Result<Reply, Refused>;
@@ -259,7 +259,7 @@ fn matching(state: &State, ask: Ask<'_>) -> Answered {
     }
     let reply = Reply::json(&Value::Object(found));
     // Servers of old do not tell the index here.
-    Ok(if old { reply } else { reply.at(super::seen(index, &content)) })
+    Ok(if old { reply } else { reply.at(Seen::by_content(index, &content)) })
 }
 
 fn check(state: &State, ask: Ask<'_>) -> Answered {
