@@ -15,16 +15,10 @@ use super::{
     answer::Reply,
     faults::{Fault, Faults},
     login::LoginVerifier,
-    memory::MemoryTransport,
     route::{self, Call},
-    serve::ServedConsul,
     state::{KvCondition, Seen, State},
 };
-use crate::{
-    Client, ClientConfig,
-    transport::Transport,
-    types::{HealthCheck, HealthStatus},
-};
+use crate::types::{HealthCheck, HealthStatus};
 
 /// Time that a request waits for a leader before it fails.
 const LEADER_HOLD: Duration = Duration::from_secs(7);
@@ -200,12 +194,6 @@ impl TestConsul {
         }
     }
 
-    /// A client that reaches this Consul in memory. It sends the
-    /// [management token](TestConsulBuilder::management_token), if there is one.
-    pub fn client(&self) -> Client {
-        self.client_with(ClientConfig { token: self.management_token(), ..ClientConfig::default() })
-    }
-
     pub(super) fn connection_limit(&self) -> Option<usize> {
         self.inner.connection_limit
     }
@@ -217,51 +205,6 @@ impl TestConsul {
 
     pub(super) fn management_token(&self) -> Option<SecretString> {
         self.inner.management.clone()
-    }
-
-    /// Such a client with other settings; its address is not used.
-    ///
-    /// # Panics
-    ///
-    /// If the settings cannot be used.
-    #[expect(clippy::expect_used, reason = "a test double tells a wrong test at once")]
-    pub fn client_with(&self, config: ClientConfig) -> Client {
-        Client::with_transport(config, self.transport()).expect("the client's settings can be used")
-    }
-
-    /// The transport of such clients.
-    pub fn transport(&self) -> Arc<dyn Transport> {
-        Arc::new(MemoryTransport::new(self.clone()))
-    }
-
-    /// Serves this Consul on a free port of 127.0.0.1 until the result is dropped,
-    /// for programs in any language.
-    ///
-    /// ```
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
-    /// use consul_watch::testing::TestConsul;
-    /// use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-    ///
-    /// let served = TestConsul::new().serve().await?;
-    /// // What another program is given as CONSUL_HTTP_ADDR.
-    /// let mut connection = tokio::net::TcpStream::connect(served.address()).await?;
-    /// let request = "PUT /v1/kv/color HTTP/1.1\r\nHost: consul\r\n\
-    ///     Connection: close\r\nContent-Length: 4\r\n\r\nblue";
-    /// connection.write_all(request.as_bytes()).await?;
-    /// let mut answer = String::new();
-    /// connection.read_to_string(&mut answer).await?;
-    /// assert!(answer.starts_with("HTTP/1.1 200 OK"));
-    /// assert!(answer.ends_with("true"));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// # })?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// When there is no port.
-    pub async fn serve(&self) -> std::io::Result<ServedConsul> {
-        ServedConsul::start(self.clone()).await
     }
 
     /// Writes a key.

@@ -1,10 +1,15 @@
 //! Transport to the double without a socket.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use bytes::Bytes;
 
 use super::TestConsul;
-use crate::transport::{ExchangeLimits, Transport, TransportError};
+use crate::{
+    Client, ClientConfig,
+    transport::{ExchangeLimits, Transport, TransportError},
+};
 
 /// The [`Transport`] to a [`TestConsul`] without sockets, so that time can be paused.
 #[derive(Debug)]
@@ -15,6 +20,30 @@ pub(super) struct MemoryTransport {
 impl MemoryTransport {
     pub(super) fn new(consul: TestConsul) -> Self {
         Self { consul }
+    }
+}
+
+/// Clients of the double that need no socket.
+impl TestConsul {
+    /// A client that reaches this Consul in memory. It sends the
+    /// [management token](TestConsulBuilder::management_token), if there is one.
+    pub fn client(&self) -> Client {
+        self.client_with(ClientConfig { token: self.management_token(), ..ClientConfig::default() })
+    }
+
+    /// Such a client with other settings; its address is not used.
+    ///
+    /// # Panics
+    ///
+    /// If the settings cannot be used.
+    #[expect(clippy::expect_used, reason = "a test double tells a wrong test at once")]
+    pub fn client_with(&self, config: ClientConfig) -> Client {
+        Client::with_transport(config, self.transport()).expect("the client's settings can be used")
+    }
+
+    /// The transport of such clients.
+    pub fn transport(&self) -> Arc<dyn Transport> {
+        Arc::new(MemoryTransport::new(self.clone()))
     }
 }
 

@@ -45,6 +45,38 @@ pub struct ServedConsul {
     _server: AbortOnDropHandle<()>,
 }
 
+impl TestConsul {
+    /// Serves this Consul on a free port of 127.0.0.1 until the result is dropped,
+    /// for programs in any language.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// use consul_watch::testing::TestConsul;
+    /// use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    ///
+    /// let served = TestConsul::new().serve().await?;
+    /// // What another program is given as CONSUL_HTTP_ADDR.
+    /// let mut connection = tokio::net::TcpStream::connect(served.address()).await?;
+    /// let request = "PUT /v1/kv/color HTTP/1.1\r\nHost: consul\r\n\
+    ///     Connection: close\r\nContent-Length: 4\r\n\r\nblue";
+    /// connection.write_all(request.as_bytes()).await?;
+    /// let mut answer = String::new();
+    /// connection.read_to_string(&mut answer).await?;
+    /// assert!(answer.starts_with("HTTP/1.1 200 OK"));
+    /// assert!(answer.ends_with("true"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// When there is no port.
+    pub async fn serve(&self) -> std::io::Result<ServedConsul> {
+        ServedConsul::start(self.clone()).await
+    }
+}
+
 #[derive(Clone)]
 struct Shared {
     consul: TestConsul,
