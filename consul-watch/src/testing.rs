@@ -27,6 +27,7 @@ mod memory;
 pub mod parts;
 mod program;
 pub mod real;
+mod refused;
 mod route;
 pub mod script;
 mod serve;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{Access, Resource, Rules};
-use crate::testing::state::Refused;
+use crate::testing::refused::Refused;
 
 /// The permissions of a caller, with its accessor for messages.
 #[derive(Debug, Clone)]

@@ -1,24 +1,24 @@
 //! The double's local agent: its services and checks, and how they reach the catalog.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fmt,
-    time::Duration,
-};
+mod registration;
+mod sidecar;
 
-use serde::{Deserialize, de::IgnoredAny};
-use serde_json::Value;
+use std::time::Duration;
+
 use tokio::time::Instant;
 
-use super::{NODE, Refused, State, fingerprint, sidecar};
+use super::{NODE, Refused, State, tables::LocalCheck};
 use crate::{
     GoDuration,
-    testing::acl::{Access, Authorizer, Resource},
-    types::{
-        HealthCheck, HealthStatus, Locality, Service, ServiceAddress, ServiceKind, ServiceProxy,
-        Weights,
+    testing::{
+        acl::{Access, Authorizer, Resource},
+        refused::listed,
     },
+    types::{HealthCheck, HealthStatus, Service, ServiceAddress, ServiceKind},
 };
+
+pub(in crate::testing) use registration::duration;
+use registration::{NewCheck, NewService};
 
 /// An output that changes while the status stays reaches the catalog this much later.
 const OUTPUT_DELAY: Duration = Duration::from_mins(5);
@@ -28,254 +28,11 @@ const NODE_MAINTENANCE: &str = "Maintenance mode is enabled for this node, but n
 /// Longest output that an agent keeps.
 const OUTPUT_LIMIT: usize = 4096;
 
-/// The services and checks of the local agent; the catalog is brought in line with
-/// it at once.
-#[derive(Default)]
-pub(in crate::testing) struct LocalAgent {
-    services: BTreeMap<String, Service>,
-    checks: BTreeMap<String, LocalCheck>,
-    /// Ids of sidecars that came with another service, and go with it.
-    sidecars: BTreeSet<String>,
-    /// The secret that stands in for a missing token.
-    default_token: String,
-}
-
-impl fmt::Debug for LocalAgent {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LocalAgent")
-            .field("services", &self.services.keys())
-            .finish_non_exhaustive()
-    }
-}
-
-#[derive(Debug)]
-struct LocalCheck {
-    check: HealthCheck,
-    /// Interval and limit, as they are shown.
-    timing: (String, String),
-    /// Id of the service whose checks it mirrors.
-    alias: Option<String>,
-    ttl: Option<Duration>,
-    /// When the TTL runs out.
-    expires: Option<Instant>,
-    /// When a changed output is to reach the catalog.
-    sync: Option<Instant>,
-    /// When the service is removed for having been critical for too long.
-    remove: Option<Instant>,
-    remove_after: Option<Duration>,
-}
-
-/// The body of a service's registration, as it comes over the wire.
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "PascalCase", default, deny_unknown_fields)]
-pub(in crate::testing) struct NewService {
-    kind: ServiceKind,
-    #[serde(rename = "ID")]
-    pub(super) id: String,
-    pub(super) name: String,
-    tags: Vec<String>,
-    address: String,
-    #[serde(alias = "tagged_addresses")]
-    tagged_addresses: BTreeMap<String, ServiceAddress>,
-    socket_path: String,
-    meta: BTreeMap<String, String>,
-    port: i64,
-    pub(super) check: Option<NewCheck>,
-    pub(super) checks: Vec<NewCheck>,
-    weights: Option<Weights>,
-    #[serde(alias = "enable_tag_override")]
-    enable_tag_override: bool,
-    proxy: Option<ServiceProxy>,
-    pub(super) connect: Option<NewConnect>,
-    locality: Option<Locality>,
-    namespace: Option<String>,
-    partition: Option<String>,
-    #[serde(rename = "Token")]
-    _token: String,
-}
-
-impl NewService {
-    /// The service itself.
-    pub(super) fn service(&self) -> Service {
-        let mut service = Service::new(self.name.clone(), self.id.clone());
-        service.kind = self.kind.clone();
-        service.tags.clone_from(&self.tags);
-        service.address.clone_from(&self.address);
-        service.tagged_addresses.clone_from(&self.tagged_addresses);
-        service.socket_path.clone_from(&self.socket_path);
-        service.meta.clone_from(&self.meta);
-        service.port = self.port;
-        service.weights = self.weights.unwrap_or_default();
-        service.enable_tag_override = self.enable_tag_override;
-        service.proxy = self.proxy.clone().unwrap_or_default();
-        service.connect.native = self.connect.as_ref().is_some_and(|connect| connect.native);
-        service.locality.clone_from(&self.locality);
-        service.namespace.clone_from(&self.namespace);
-        service.partition.clone_from(&self.partition);
-        service
-    }
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "PascalCase", default)]
-pub(in crate::testing) struct NewConnect {
-    native: bool,
-    #[serde(alias = "sidecar_service")]
-    pub(super) sidecar_service: Option<Box<NewService>>,
-}
-
-/// The body of a check's registration.
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "PascalCase", default, deny_unknown_fields)]
-pub(in crate::testing) struct NewCheck {
-    #[serde(rename = "ID")]
-    pub(super) id: String,
-    #[serde(rename = "CheckID")]
-    pub(super) check_id: String,
-    pub(super) name: String,
-    pub(super) notes: String,
-    #[serde(rename = "ServiceID", alias = "service_id")]
-    pub(super) service_id: String,
-    #[serde(alias = "alias_service")]
-    pub(super) alias_service: String,
-    #[serde(alias = "alias_node")]
-    pub(super) alias_node: String,
-    #[serde(deserialize_with = "duration")]
-    pub(super) interval: Option<Duration>,
-    #[serde(deserialize_with = "duration")]
-    pub(super) timeout: Option<Duration>,
-    #[serde(rename = "TTL", deserialize_with = "duration")]
-    pub(super) ttl: Option<Duration>,
-    pub(super) status: String,
-    #[serde(rename = "HTTP")]
-    pub(super) http: String,
-    #[serde(rename = "TCP")]
-    pub(super) tcp: String,
-    #[serde(rename = "GRPC")]
-    pub(super) grpc: String,
-    #[serde(rename = "UDP")]
-    pub(super) udp: String,
-    #[serde(rename = "H2PING")]
-    pub(super) h2ping: String,
-    #[serde(rename = "ScriptArgs", alias = "Args", alias = "script_args")]
-    pub(super) args: Vec<String>,
-    #[serde(alias = "deregister_critical_service_after", deserialize_with = "duration")]
-    pub(super) deregister_critical_service_after: Option<Duration>,
-    // What a check may say that the double does not carry out.
-    #[serde(rename = "Header")]
-    pub(super) _header: IgnoredAny,
-    #[serde(rename = "Method")]
-    pub(super) _method: IgnoredAny,
-    #[serde(rename = "Body")]
-    pub(super) _body: IgnoredAny,
-    #[serde(rename = "DisableRedirects")]
-    pub(super) _disable_redirects: IgnoredAny,
-    #[serde(rename = "TCPUseTLS")]
-    pub(super) _tcp_usetls: IgnoredAny,
-    #[serde(rename = "H2PingUseTLS")]
-    pub(super) _h2_ping_usetls: IgnoredAny,
-    #[serde(rename = "DockerContainerID", alias = "docker_container_id")]
-    pub(super) _docker_containerid: IgnoredAny,
-    #[serde(rename = "Shell")]
-    pub(super) _shell: IgnoredAny,
-    #[serde(rename = "GRPCUseTLS", alias = "grpc_use_tls")]
-    pub(super) _grpc_usetls: IgnoredAny,
-    #[serde(rename = "TLSServerName", alias = "tls_server_name")]
-    pub(super) _tls_server_name: IgnoredAny,
-    #[serde(rename = "TLSSkipVerify", alias = "tls_skip_verify")]
-    pub(super) _tls_skip_verify: IgnoredAny,
-    #[serde(rename = "OSService")]
-    pub(super) _os_service: IgnoredAny,
-    #[serde(rename = "SuccessBeforePassing", alias = "success_before_passing")]
-    pub(super) _success_before_passing: IgnoredAny,
-    #[serde(rename = "FailuresBeforeWarning", alias = "failures_before_warning")]
-    pub(super) _failures_before_warning: IgnoredAny,
-    #[serde(rename = "FailuresBeforeCritical", alias = "failures_before_critical")]
-    pub(super) _failures_before_critical: IgnoredAny,
-    #[serde(rename = "OutputMaxSize", alias = "output_max_size")]
-    pub(super) _output_max_size: IgnoredAny,
-    #[serde(rename = "Token")]
-    pub(super) _token: IgnoredAny,
-    #[serde(rename = "Namespace")]
-    pub(super) _namespace: IgnoredAny,
-    #[serde(rename = "Partition")]
-    pub(super) _partition: IgnoredAny,
-}
-
-/// A duration as text, or as a number of nanoseconds.
-pub(in crate::testing) fn duration<'de, D: serde::Deserializer<'de>>(
-    deserializer: D,
-) -> Result<Option<Duration>, D::Error> {
-    use serde::de::Error as _;
-    match Value::deserialize(deserializer)? {
-        Value::String(text) if text.is_empty() => Ok(None),
-        Value::String(text) => {
-            let read = text
-                .parse::<GoDuration>()
-                .map_err(|_bad| D::Error::custom(format!("time: invalid duration {text:?}")))?;
-            Ok(Some(read.get()).filter(|read| !read.is_zero()))
-        }
-        Value::Number(number) => {
-            let nanoseconds = number.as_f64().unwrap_or_default().max(0.0);
-            let read = Duration::try_from_secs_f64(nanoseconds / 1e9).unwrap_or_default();
-            Ok(Some(read).filter(|read| !read.is_zero()))
-        }
-        _ => Ok(None),
-    }
-}
-
 /// A report for a TTL check.
 #[derive(Debug)]
 pub(in crate::testing) struct CheckUpdate {
     pub(in crate::testing) status: HealthStatus,
     pub(in crate::testing) output: String,
-}
-
-impl LocalAgent {
-    pub(super) fn next_due(&self) -> Option<Instant> {
-        self.checks
-            .values()
-            .flat_map(|check| [check.expires, check.sync, check.remove])
-            .flatten()
-            .min()
-    }
-
-    pub(in crate::testing) fn services(&self) -> impl Iterator<Item = &Service> {
-        self.services.values()
-    }
-
-    pub(in crate::testing) fn checks(&self) -> impl Iterator<Item = &HealthCheck> {
-        self.checks.values().map(|local| &local.check)
-    }
-
-    pub(in crate::testing) fn check(&self, id: &str) -> Option<&HealthCheck> {
-        self.checks.get(id).map(|local| &local.check)
-    }
-
-    pub(in crate::testing) fn set_default_token(&mut self, secret: String) {
-        self.default_token = secret;
-    }
-
-    /// The interval and the limit of a check, as the agent shows them.
-    pub(in crate::testing) fn timing(&self, check: &str) -> Option<(String, String)> {
-        self.checks.get(check).map(|local| local.timing.clone())
-    }
-
-    /// Returns the number of checks that wait for reports.
-    pub(in crate::testing) fn ttls(&self) -> usize {
-        self.checks.values().filter(|local| local.ttl.is_some()).count()
-    }
-
-    /// The secret that a request counts as sending.
-    pub(in crate::testing) fn token_or_default<'a>(&'a self, sent: &'a str) -> &'a str {
-        if sent.is_empty() { &self.default_token } else { sent }
-    }
-
-    /// A service with the hash of its definition.
-    pub(in crate::testing) fn service(&self, id: &str) -> Option<(&Service, String)> {
-        let service = self.services.get(id)?;
-        Some((service, format!("{:016x}", fingerprint(&format!("{service:?}")))))
-    }
 }
 
 impl State {
@@ -745,7 +502,7 @@ fn check_proxy(service: &Service, old: bool) -> Result<(), Refused> {
         return Ok(());
     }
     let start = if old { "" } else { "Validation failed: " };
-    Err(Refused::new(400, format!("{start}{}", sidecar::listed(&problems))))
+    Err(Refused::new(400, format!("{start}{}", listed(&problems))))
 }
 
 /// Refuses weights and metadata that cannot be.
@@ -765,37 +522,6 @@ fn check_service(service: &Service) -> Result<(), Refused> {
         return Err(Refused::new(400, text));
     }
     Ok(())
-}
-
-impl NewCheck {
-    /// Refuses a check that could not be carried out.
-    fn validate(&self, with_service: bool, old: bool) -> Result<(), Refused> {
-        let bad = |text: &str| Err(Refused::new(400, text));
-        let probes = [&self.http, &self.tcp, &self.grpc, &self.udp, &self.h2ping];
-        let probes = probes.into_iter().any(|target| !target.is_empty()) || !self.args.is_empty();
-        let interval = self.interval.is_some();
-        if !self.alias_service.is_empty() || !self.alias_node.is_empty() {
-        } else if probes && self.ttl.is_some() {
-            return bad("Invalid check: Interval and TTL cannot both be specified");
-        } else if probes && !interval {
-            let kinds = if old {
-                "Script, HTTP, or TCP"
-            } else {
-                "Script, HTTP, H2PING, TCP, UDP or OSService"
-            };
-            return bad(&format!("Invalid check: Interval must be > 0 for {kinds} checks"));
-        } else if !probes && self.ttl.is_none() {
-            return bad("Invalid check: TTL must be > 0 for TTL checks");
-        }
-        if matches!(self.status.as_str(), "" | "passing" | "warning" | "critical") {
-            return Ok(());
-        }
-        bad(if with_service {
-            "Status for checks must 'passing', 'warning', 'critical'"
-        } else {
-            "Bad check status"
-        })
-    }
 }
 
 fn unknown_service(id: &str) -> Refused {

@@ -5,7 +5,12 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use tokio::time::Instant;
 
-use super::{CheckRecord, NODE, NodeRecord, Refused, SERF, Seen, State, txn::nameless};
+use super::{
+    NODE, Refused, Seen, State,
+    names::SERF,
+    tables::{CheckRecord, NodeRecord},
+    txn::nameless,
+};
 use crate::{
     testing::acl::{Access, Authorizer, Resource},
     types::{HealthCheck, HealthStatus, Node, Service, ServiceEntry, ServiceKind, nullable},

@@ -1,10 +1,8 @@
 //! Configuration entries of the double.
 
-use std::collections::BTreeMap;
-
 use serde_json::{Value, json};
 
-use super::{Refused, Seen, State};
+use super::{Refused, Seen, State, tables::Entry};
 use crate::types::JsonObject;
 
 /// Kinds that all servers know.
@@ -30,41 +28,6 @@ const LATER: [&str; 10] = [
     "sameness-group",
     "tcp-route",
 ];
-
-/// The central configuration entries, by kind and name.
-#[derive(Debug, Default)]
-pub(super) struct ConfigEntries {
-    entries: BTreeMap<(String, String), Entry>,
-    index: u64,
-}
-
-#[derive(Debug)]
-struct Entry {
-    fields: JsonObject,
-    created: u64,
-    modified: u64,
-}
-
-impl Entry {
-    /// The entry as it is shown; `old` servers show less.
-    fn json(&self, old: bool) -> Value {
-        let mut fields = self.fields.clone();
-        if !old {
-            let kind = fields.get("Kind").and_then(Value::as_str).unwrap_or_default().to_owned();
-            if matches!(kind.as_str(), "service-defaults" | "proxy-defaults") {
-                fields.entry("TransparentProxy").or_insert_with(|| json!({}));
-            }
-            if kind == "proxy-defaults" {
-                fields.entry("AccessLogs").or_insert_with(|| json!({}));
-            }
-            let content = Value::Object(self.fields.clone()).to_string();
-            fields.insert("Hash".to_owned(), json!(super::fingerprint(&content)));
-        }
-        fields.insert("CreateIndex".to_owned(), json!(self.created));
-        fields.insert("ModifyIndex".to_owned(), json!(self.modified));
-        Value::Object(fields)
-    }
-}
 
 /// An entry that is to be written.
 #[derive(Debug)]

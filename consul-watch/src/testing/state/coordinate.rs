@@ -1,7 +1,5 @@
 //! Network coordinates in the double.
 
-use std::collections::BTreeMap;
-
 use serde_json::{Value, json};
 
 use super::{NODE, Refused, Seen, State};
@@ -9,14 +7,6 @@ use crate::types::{Coordinate, NodeCoordinate};
 
 /// Dimensions of every coordinate of a datacenter.
 const DIMENSIONS: usize = 8;
-
-/// The coordinates of nodes, as gossip computes them.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Coordinates {
-    /// By the nodes' names in lower case.
-    all: BTreeMap<String, NodeCoordinate>,
-    index: u64,
-}
 
 impl State {
     /// Places the server itself, as it does when it starts.

@@ -1,22 +1,16 @@
 //! User events in the double: the last 256.
 
-use std::collections::VecDeque;
-
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use super::{Refused, State};
+use super::{Refused, State, format::go_regexp_words};
 use crate::types::UserEvent;
 
 /// Events that an agent keeps.
 const KEPT: usize = 256;
 /// Longest payload that gossip carries, with the event's name.
 const LIMIT: usize = 512;
-
-/// The events that the agent has received, oldest first.
-#[derive(Debug, Default)]
-pub(super) struct Events(VecDeque<UserEvent>);
 
 /// For whom an event is meant, as regular expressions.
 #[derive(Debug, Default)]
@@ -84,21 +78,6 @@ impl State {
         let index = found.last().and_then(|last| last.index()).unwrap_or(1);
         (found.into_iter().map(event_json).collect(), index)
     }
-}
-
-/// Words an error of an expression as Go does, where it is a frequent mistake.
-pub(in crate::testing) fn go_regexp_words(expression: &str, problem: &regex::Error) -> String {
-    let text = problem.to_string();
-    let words = if text.contains("unclosed group") {
-        format!("missing closing ): `{expression}`")
-    } else if text.contains("unopened group") {
-        format!("unexpected ): `{expression}`")
-    } else if text.contains("unclosed character class") {
-        format!("missing closing ]: `{}`", expression.rsplit('[').next().map_or("", |_| expression))
-    } else {
-        format!("invalid expression: `{expression}`")
-    };
-    format!("error parsing regexp: {words}")
 }
 
 fn event_json(event: &UserEvent) -> Value {

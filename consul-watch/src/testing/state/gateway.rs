@@ -1,53 +1,18 @@
 //! Which services gateways stand for: what their configuration entries name,
 //! and with a wildcard what the catalog has.
 
-use std::collections::BTreeMap;
-
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::{Refused, Seen, State};
+use super::{
+    Refused, Seen, State,
+    tables::{GatewayLink as Link, Mapping},
+};
 use crate::types::{JsonObject, Service, ServiceEntry, ServiceKind, nullable};
 
 const INGRESS: &str = "ingress-gateway";
 const TERMINATING: &str = "terminating-gateway";
 const ANY: &str = "*";
-
-/// By gateway, service and port.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Gateways {
-    all: BTreeMap<(String, String, i64), Mapping>,
-    index: u64,
-}
-
-/// A gateway stands for a service.
-#[derive(Debug, Clone)]
-struct Mapping {
-    kind: &'static str,
-    protocol: String,
-    link: Link,
-    from_wildcard: bool,
-    created: u64,
-    modified: u64,
-}
-
-/// A service in a gateway's configuration.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "PascalCase", default)]
-struct Link {
-    #[serde(deserialize_with = "nullable")]
-    name: String,
-    #[serde(deserialize_with = "nullable")]
-    hosts: Vec<String>,
-    #[serde(rename = "CAFile", deserialize_with = "nullable")]
-    ca_file: String,
-    #[serde(deserialize_with = "nullable")]
-    cert_file: String,
-    #[serde(deserialize_with = "nullable")]
-    key_file: String,
-    #[serde(rename = "SNI", deserialize_with = "nullable")]
-    sni: String,
-}
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
@@ -165,37 +130,6 @@ impl Configuration {
 
 fn gateway_kind(kind: &str) -> Option<&'static str> {
     [INGRESS, TERMINATING].into_iter().find(|known| *known == kind)
-}
-
-impl Mapping {
-    fn json(&self, gateway: &str, service: &str, port: i64) -> Value {
-        let mut fields = JsonObject::new();
-        let mut put = |name: &str, value: Value| {
-            if !matches!(&value, Value::String(text) if text.is_empty()) {
-                fields.insert(name.to_owned(), value);
-            }
-        };
-        put("Gateway", json!({ "Name": gateway }));
-        put("Service", json!({ "Name": service }));
-        put("GatewayKind", json!(self.kind));
-        if port != 0 {
-            put("Port", json!(port));
-        }
-        put("Protocol", json!(self.protocol));
-        if !self.link.hosts.is_empty() {
-            put("Hosts", json!(self.link.hosts));
-        }
-        put("CAFile", json!(self.link.ca_file));
-        put("CertFile", json!(self.link.cert_file));
-        put("KeyFile", json!(self.link.key_file));
-        put("SNI", json!(self.link.sni));
-        if self.from_wildcard {
-            put("FromWildcard", json!(true));
-        }
-        put("CreateIndex", json!(self.created));
-        put("ModifyIndex", json!(self.modified));
-        Value::Object(fields)
-    }
 }
 
 impl State {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use super::{KeyRecord, Refused, Seen, State};
+use super::{Refused, Seen, State, tables::KeyRecord};
 use crate::types::KvPair;
 
 /// The condition of a KV write.

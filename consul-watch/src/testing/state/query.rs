@@ -1,89 +1,22 @@
 //! Prepared queries of the double.
 
-mod template;
-
 use std::collections::{BTreeMap, HashSet};
 
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{Refused, State};
+use super::{
+    Refused, State,
+    names::is_uuid,
+    tables::{QueryBody, QueryService},
+};
 use crate::{
     GoDuration,
     testing::acl::{Access, Authorizer, Resource},
-    types::{HealthStatus, ServiceEntry, nullable},
+    types::{HealthStatus, ServiceEntry},
 };
-use template::Template;
 
 /// Replacement of a query's token.
 const HIDDEN: &str = "<hidden>";
-
-/// A prepared query, as it comes and goes over the wire.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
-#[serde(rename_all = "PascalCase", default, deny_unknown_fields)]
-pub(in crate::testing) struct QueryBody {
-    #[serde(rename = "ID", deserialize_with = "nullable")]
-    id: String,
-    #[serde(deserialize_with = "nullable")]
-    name: String,
-    #[serde(deserialize_with = "nullable")]
-    session: String,
-    #[serde(deserialize_with = "nullable")]
-    token: String,
-    #[serde(deserialize_with = "nullable")]
-    template: Template,
-    #[serde(deserialize_with = "nullable")]
-    service: QueryService,
-    #[serde(rename = "DNS", deserialize_with = "nullable")]
-    dns: Dns,
-    #[serde(deserialize_with = "nullable")]
-    create_index: u64,
-    #[serde(deserialize_with = "nullable")]
-    modify_index: u64,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
-#[serde(rename_all = "PascalCase", default, deny_unknown_fields)]
-struct QueryService {
-    #[serde(deserialize_with = "nullable")]
-    service: String,
-    #[serde(deserialize_with = "nullable")]
-    sameness_group: String,
-    #[serde(deserialize_with = "nullable")]
-    failover: Failover,
-    #[serde(deserialize_with = "nullable")]
-    only_passing: bool,
-    #[serde(rename = "IgnoreCheckIDs", deserialize_with = "nullable")]
-    ignore_check_ids: Vec<String>,
-    #[serde(deserialize_with = "nullable")]
-    near: String,
-    #[serde(deserialize_with = "nullable")]
-    tags: Vec<String>,
-    #[serde(deserialize_with = "nullable")]
-    node_meta: BTreeMap<String, String>,
-    #[serde(deserialize_with = "nullable")]
-    service_meta: BTreeMap<String, String>,
-    #[serde(deserialize_with = "nullable")]
-    connect: bool,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
-#[serde(rename_all = "PascalCase", default, deny_unknown_fields)]
-struct Failover {
-    #[serde(deserialize_with = "nullable")]
-    nearest_n: i64,
-    #[serde(deserialize_with = "nullable")]
-    datacenters: Vec<String>,
-    #[serde(deserialize_with = "nullable")]
-    targets: Vec<Value>,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
-#[serde(rename_all = "PascalCase", default, deny_unknown_fields)]
-struct Dns {
-    #[serde(rename = "TTL", deserialize_with = "nullable")]
-    ttl: String,
-}
 
 /// The parameters of a query's execution besides its name.
 #[derive(Debug)]
@@ -201,23 +134,8 @@ fn is_manager(who: &Authorizer) -> bool {
     who.allows(Resource::Acl, "", Access::Write)
 }
 
-fn is_id(text: &str) -> bool {
-    text.len() == 36
-        && text.bytes().enumerate().all(|(at, byte)| match at {
-            8 | 13 | 18 | 23 => byte == b'-',
-            _ => byte.is_ascii_hexdigit(),
-        })
-}
-
 fn unknown(id: &str) -> Refused {
     Refused::new(500, format!("Cannot modify non-existent prepared query: '{id}'"))
-}
-
-/// Prepared queries, by id.
-#[derive(Debug, Clone, Default)]
-pub(super) struct PreparedQueries {
-    all: BTreeMap<String, QueryBody>,
-    index: u64,
 }
 
 impl State {
@@ -355,7 +273,7 @@ impl State {
         &self,
         asked: &str,
     ) -> Result<Option<QueryBody>, Refused> {
-        if is_id(asked)
+        if is_uuid(asked)
             && let Some(query) = self.queries.all.get(asked)
         {
             if query.template.is_set() {

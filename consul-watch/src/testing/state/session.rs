@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::{NODE, Refused, SERF, Seen, SessionRecord, State};
+use super::{NODE, Refused, Seen, SessionRecord, State, names::SERF};
 use crate::{
     GoDuration,
     types::{HealthStatus, Session, SessionBehavior, nullable},

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use serde_json::json;
 use tokio::time::Instant;
 

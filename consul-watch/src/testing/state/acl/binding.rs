@@ -6,15 +6,15 @@ use secrecy::SecretString;
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
-use super::{
-    BindingBody, BindingRule, LoginBody, Method, TokenBody, bodies::Link, check_id,
-    is_identity_name, is_name, seen,
-};
 use crate::{
     testing::{
         filter::Filter,
         login::{LoginAttempt, LoginIdentity},
-        state::{Refused, Seen, State},
+        state::{
+            Refused, Seen, State,
+            names::{DATACENTER, check_id, is_identity_name, is_name},
+            tables::{BindingBody, BindingRule, Link, LoginBody, Method, TokenBody},
+        },
     },
     types::{NodeIdentity, ServiceIdentity},
 };
@@ -166,14 +166,14 @@ impl State {
     pub(in crate::testing) fn acl_rule(&self, id: &str) -> Result<(Option<Value>, Seen), Refused> {
         check_id("binding rule", id)?;
         let found = self.acl.rules.get(id).map(|rule| rule.to_json(id));
-        Ok((found, seen(self.acl.indexes.rules)))
+        Ok((found, Seen::by_index(self.acl.indexes.rules)))
     }
 
     pub(in crate::testing) fn acl_rules(&self, method: Option<&str>) -> (Value, Seen) {
         let found = self.acl.rules.iter();
         let found =
             found.filter(|(_, rule)| method.is_none_or(|name| rule.body.auth_method == name));
-        (found.map(|(id, rule)| rule.to_json(id)).collect(), seen(self.acl.indexes.rules))
+        (found.map(|(id, rule)| rule.to_json(id)).collect(), Seen::by_index(self.acl.indexes.rules))
     }
 
     pub(in crate::testing) fn acl_rule_delete(&mut self, id: &str) -> Result<Value, Refused> {
@@ -278,7 +278,7 @@ impl State {
             }
             match kind {
                 "service" => body.service_identities.push(ServiceIdentity::new(name)),
-                "node" => body.node_identities.push(NodeIdentity::new(name, super::DATACENTER)),
+                "node" => body.node_identities.push(NodeIdentity::new(name, DATACENTER)),
                 // What does not exist is not bound.
                 "role" if self.acl.roles.values().any(|role| role.name == name) => {
                     body.roles.push(Link { name, ..Link::default() });

@@ -2,12 +2,15 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Method, MethodBody, NAME_RULE, is_name, seen};
 use crate::{
     GoDuration,
     testing::{
         filter::Schema,
-        state::{Refused, Seen, State},
+        state::{
+            Refused, Seen, State,
+            names::{NAME_RULE, is_name},
+            tables::{Method, MethodBody},
+        },
     },
     types::JsonObject,
 };
@@ -205,12 +208,12 @@ impl State {
 
     pub(in crate::testing) fn acl_method(&self, name: &str) -> (Option<Value>, Seen) {
         let found = self.acl.methods.get(name).map(|method| method.to_json(true));
-        (found, seen(self.acl.indexes.methods))
+        (found, Seen::by_index(self.acl.indexes.methods))
     }
 
     pub(in crate::testing) fn acl_methods(&self) -> (Value, Seen) {
         let list = self.acl.methods.values().map(|method| method.to_json(false)).collect();
-        (list, seen(self.acl.indexes.methods))
+        (list, Seen::by_index(self.acl.indexes.methods))
     }
 
     /// Deletes an auth method with its binding rules and the tokens of its logins.

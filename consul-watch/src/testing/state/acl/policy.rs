@@ -2,13 +2,15 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{
-    MANAGEMENT, NAME_RULE, Policy, PolicyBody, Role, RoleBody, State, TemplatedPolicy, check_id,
-    content_hash, is_name, seen, token,
-};
+use super::token;
 use crate::testing::{
     acl::Rules,
-    state::{Refused, Seen},
+    state::{
+        Refused, Seen, State,
+        format::content_hash,
+        names::{MANAGEMENT, NAME_RULE, check_id, is_name},
+        tables::{Policy, PolicyBody, Role, RoleBody, TemplatedPolicy},
+    },
 };
 
 /// The rules of Consul's own policy.
@@ -111,19 +113,19 @@ impl State {
     ) -> Result<(Option<Value>, Seen), Refused> {
         check_id("policy", id)?;
         let found = self.acl.policies.get(id).map(|policy| Self::policy_json(id, policy, true));
-        Ok((found, seen(self.acl.indexes.policies)))
+        Ok((found, Seen::by_index(self.acl.indexes.policies)))
     }
 
     pub(in crate::testing) fn acl_policy_by_name(&self, name: &str) -> (Option<Value>, Seen) {
         let found = self.acl.policies.iter().find(|(_, policy)| policy.name == name);
         let found = found.map(|(id, policy)| Self::policy_json(id, policy, true));
-        (found, seen(self.acl.indexes.policies))
+        (found, Seen::by_index(self.acl.indexes.policies))
     }
 
     pub(in crate::testing) fn acl_policies(&self) -> (Value, Seen) {
         let list = self.acl.policies.iter();
         let list = list.map(|(id, policy)| Self::policy_json(id, policy, false)).collect();
-        (list, seen(self.acl.indexes.policies))
+        (list, Seen::by_index(self.acl.indexes.policies))
     }
 
     /// Deletes a policy. What links to it silently loses the link.
@@ -218,17 +220,17 @@ impl State {
     pub(in crate::testing) fn acl_role(&self, id: &str) -> Result<(Option<Value>, Seen), Refused> {
         check_id("role", id)?;
         let found = self.acl.roles.get(id).map(|role| self.role_json(id, role));
-        Ok((found, seen(self.acl.indexes.roles)))
+        Ok((found, Seen::by_index(self.acl.indexes.roles)))
     }
 
     pub(in crate::testing) fn acl_role_by_name(&self, name: &str) -> (Option<Value>, Seen) {
         let found = self.acl.roles.iter().find(|(_, role)| role.name == name);
-        (found.map(|(id, role)| self.role_json(id, role)), seen(self.acl.indexes.roles))
+        (found.map(|(id, role)| self.role_json(id, role)), Seen::by_index(self.acl.indexes.roles))
     }
 
     pub(in crate::testing) fn acl_roles(&self) -> (Value, Seen) {
         let list = self.acl.roles.iter().map(|(id, role)| self.role_json(id, role)).collect();
-        (list, seen(self.acl.indexes.roles))
+        (list, Seen::by_index(self.acl.indexes.roles))
     }
 
     pub(in crate::testing) fn acl_role_delete(&mut self, id: &str) -> Result<Value, Refused> {

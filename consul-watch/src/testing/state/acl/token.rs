@@ -7,13 +7,14 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
-use super::{
-    ANONYMOUS, Acl, MANAGEMENT, NAME_RULE, TemplatedPolicy, Token, TokenBody, bodies::Link,
-    check_id, content_hash, is_identity_name, is_uuid, rfc3339, seen,
-};
 use crate::{
     GoDuration,
-    testing::state::{Refused, Seen, State},
+    testing::state::{
+        Refused, Seen, State,
+        format::{content_hash, rfc3339},
+        names::{ANONYMOUS, MANAGEMENT, NAME_RULE, check_id, is_identity_name, is_uuid},
+        tables::{Acl, Link, TemplatedPolicy, Token, TokenBody},
+    },
     types::{NodeIdentity, ServiceIdentity},
 };
 
@@ -399,7 +400,7 @@ impl State {
         check_id("token", accessor)?;
         let found = self.acl.tokens.get(accessor);
         let found = found.map(|token| self.token_json(accessor, token, Some(visible)));
-        Ok((found, seen(self.acl.indexes.tokens)))
+        Ok((found, Seen::by_index(self.acl.indexes.tokens)))
     }
 
     /// Adds what a token gives, with all that it refers to.
@@ -442,7 +443,7 @@ impl State {
         };
         let (accessor, token) = found.ok_or_else(missing)?;
         let value = self.token_json(accessor, token, Some(true));
-        Ok((value, seen(self.acl.indexes.tokens)))
+        Ok((value, Seen::by_index(self.acl.indexes.tokens)))
     }
 
     pub(in crate::testing) fn acl_tokens(
@@ -465,7 +466,7 @@ impl State {
         });
         let list =
             found.map(|(accessor, token)| self.token_json(accessor, token, secret)).collect();
-        (list, seen(self.acl.indexes.tokens))
+        (list, Seen::by_index(self.acl.indexes.tokens))
     }
 
     /// Deletes a token; `own` is the secret of the request.

@@ -4,27 +4,27 @@ use regex::Regex;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{testing::state::event::go_regexp_words, types::nullable};
+use crate::{testing::state::format::go_regexp_words, types::nullable};
 
 /// A template by which a prepared query answers to many names.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "PascalCase", default, deny_unknown_fields)]
-pub(super) struct Template {
+pub(in crate::testing) struct Template {
     #[serde(rename = "Type", deserialize_with = "nullable")]
-    kind: String,
+    pub(in crate::testing) kind: String,
     #[serde(deserialize_with = "nullable")]
-    regexp: String,
+    pub(in crate::testing) regexp: String,
     #[serde(deserialize_with = "nullable")]
-    pub(super) remove_empty_tags: bool,
+    pub(in crate::testing) remove_empty_tags: bool,
 }
 
 impl Template {
-    pub(super) fn is_set(&self) -> bool {
+    pub(in crate::testing) fn is_set(&self) -> bool {
         !self.kind.is_empty()
     }
 
     /// Refuses a template that cannot be filled.
-    pub(super) fn check(&self, prefix: &str, service: &Value) -> Result<(), String> {
+    pub(in crate::testing) fn check(&self, prefix: &str, service: &Value) -> Result<(), String> {
         match self.kind.as_str() {
             "" => Ok(()),
             "name_prefix_match" => self.fill(prefix, prefix, service).map(drop),
@@ -33,7 +33,12 @@ impl Template {
     }
 
     /// Fills every text of a query's lookup for a name that begins with the query's.
-    pub(super) fn fill(&self, prefix: &str, name: &str, service: &Value) -> Result<Value, String> {
+    pub(in crate::testing) fn fill(
+        &self,
+        prefix: &str,
+        name: &str,
+        service: &Value,
+    ) -> Result<Value, String> {
         let bad = |error| format!("Bad Regexp: {}", go_regexp_words(&self.regexp, &error));
         let regexp = Regex::new(&self.regexp).map_err(bad)?;
         let found: Vec<&str> = if self.regexp.is_empty() {
@@ -47,19 +52,19 @@ impl Template {
     }
 }
 
-fn text_of(group: Option<regex::Match<'_>>) -> &str {
+pub(in crate::testing) fn text_of(group: Option<regex::Match<'_>>) -> &str {
     group.map_or("", |group| group.as_str())
 }
 
 /// The variables that can stand in a template.
-struct Names<'a> {
-    prefix: &'a str,
-    name: &'a str,
-    found: Vec<&'a str>,
+pub(in crate::testing) struct Names<'a> {
+    pub(in crate::testing) prefix: &'a str,
+    pub(in crate::testing) name: &'a str,
+    pub(in crate::testing) found: Vec<&'a str>,
 }
 
 impl Names<'_> {
-    fn fill_all(&self, path: &str, value: &Value) -> Result<Value, String> {
+    pub(in crate::testing) fn fill_all(&self, path: &str, value: &Value) -> Result<Value, String> {
         Ok(match value {
             Value::String(text) => Value::String(self.fill(path, text)?),
             Value::Array(items) => Value::Array(
@@ -81,7 +86,7 @@ impl Names<'_> {
         })
     }
 
-    fn fill(&self, path: &str, text: &str) -> Result<String, String> {
+    pub(in crate::testing) fn fill(&self, path: &str, text: &str) -> Result<String, String> {
         let (mut filled, mut rest) = (String::new(), text);
         while let Some((before, after)) = rest.split_once("${") {
             // A second dollar makes the first one's meaning go.
@@ -105,7 +110,7 @@ impl Names<'_> {
         Ok(filled)
     }
 
-    fn value(&self, expression: &str) -> Result<String, String> {
+    pub(in crate::testing) fn value(&self, expression: &str) -> Result<String, String> {
         let suffix = || self.name.get(self.prefix.len()..).unwrap_or_default();
         let value = match expression {
             "name.full" => self.name,

@@ -2,8 +2,14 @@
 
 use std::{ops::RangeInclusive, time::Duration};
 
-use super::{LocalAgent, Refused, agent::NewCheck, agent::NewService};
-use crate::types::{Service, ServiceKind};
+use super::registration::{NewCheck, NewService};
+use crate::{
+    testing::{
+        refused::{Refused, listed},
+        state::LocalAgent,
+    },
+    types::{Service, ServiceKind},
+};
 
 /// Ports that an agent gives to sidecars by itself.
 const PORTS: RangeInclusive<i64> = 21_000..=21_255;
@@ -98,11 +104,4 @@ fn default_checks(parent: &Service, sidecar: &Service) -> Vec<NewCheck> {
         ..NewCheck::default()
     };
     vec![listening, alias]
-}
-
-/// Problems in the form in which an agent lists them.
-pub(super) fn listed(problems: &[String]) -> String {
-    let lines = problems.iter().fold(String::new(), |text, problem| text + "\t* " + problem + "\n");
-    let plural = if problems.len() == 1 { "error" } else { "errors" };
-    format!("{} {plural} occurred:\n{lines}\n", problems.len())
 }

@@ -4,17 +4,17 @@ use std::{collections::BTreeMap, fmt};
 
 use serde::Deserialize;
 
-use super::TemplatedPolicy;
+use super::templated_policy::TemplatedPolicy;
 use crate::types::{JsonObject, NodeIdentity, ServiceIdentity, nullable};
 
 /// A policy or role that something refers to.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default, deny_unknown_fields)]
-pub(super) struct Link {
+pub(in crate::testing) struct Link {
     #[serde(rename = "ID", deserialize_with = "nullable")]
-    pub(super) id: String,
+    pub(in crate::testing) id: String,
     #[serde(deserialize_with = "nullable")]
-    pub(super) name: String,
+    pub(in crate::testing) name: String,
 }
 
 /// The body that makes or changes a token.
@@ -22,28 +22,28 @@ pub(super) struct Link {
 #[serde(rename_all = "PascalCase", default, deny_unknown_fields)]
 pub(in crate::testing) struct TokenBody {
     #[serde(rename = "AccessorID", deserialize_with = "nullable")]
-    pub(super) accessor: String,
+    pub(in crate::testing) accessor: String,
     #[serde(rename = "SecretID", deserialize_with = "nullable")]
-    pub(super) secret: String,
+    pub(in crate::testing) secret: String,
     #[serde(deserialize_with = "nullable")]
-    pub(super) description: String,
+    pub(in crate::testing) description: String,
     #[serde(deserialize_with = "nullable")]
-    pub(super) policies: Vec<Link>,
+    pub(in crate::testing) policies: Vec<Link>,
     #[serde(deserialize_with = "nullable")]
-    pub(super) roles: Vec<Link>,
+    pub(in crate::testing) roles: Vec<Link>,
     #[serde(deserialize_with = "nullable")]
-    pub(super) service_identities: Vec<ServiceIdentity>,
+    pub(in crate::testing) service_identities: Vec<ServiceIdentity>,
     #[serde(deserialize_with = "nullable")]
-    pub(super) node_identities: Vec<NodeIdentity>,
-    pub(super) templated_policies: Option<Vec<TemplatedPolicy>>,
+    pub(in crate::testing) node_identities: Vec<NodeIdentity>,
+    pub(in crate::testing) templated_policies: Option<Vec<TemplatedPolicy>>,
     #[serde(deserialize_with = "nullable")]
-    pub(super) local: bool,
+    pub(in crate::testing) local: bool,
     #[serde(deserialize_with = "nullable")]
-    pub(super) expiration_time: String,
+    pub(in crate::testing) expiration_time: String,
     #[serde(rename = "ExpirationTTL", deserialize_with = "nullable")]
-    pub(super) expiration_ttl: String,
+    pub(in crate::testing) expiration_ttl: String,
     #[serde(deserialize_with = "nullable")]
-    pub(super) auth_method: String,
+    pub(in crate::testing) auth_method: String,
 }
 
 impl TokenBody {
@@ -65,13 +65,13 @@ pub(in crate::testing) struct PolicyBody {
     #[serde(rename = "ID", deserialize_with = "nullable")]
     pub(in crate::testing) id: String,
     #[serde(deserialize_with = "nullable")]
-    pub(super) name: String,
+    pub(in crate::testing) name: String,
     #[serde(deserialize_with = "nullable")]
-    pub(super) description: String,
+    pub(in crate::testing) description: String,
     #[serde(deserialize_with = "nullable")]
-    pub(super) rules: String,
+    pub(in crate::testing) rules: String,
     #[serde(deserialize_with = "nullable")]
-    pub(super) datacenters: Vec<String>,
+    pub(in crate::testing) datacenters: Vec<String>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -80,16 +80,16 @@ pub(in crate::testing) struct RoleBody {
     #[serde(rename = "ID", deserialize_with = "nullable")]
     pub(in crate::testing) id: String,
     #[serde(deserialize_with = "nullable")]
-    pub(super) name: String,
+    pub(in crate::testing) name: String,
     #[serde(deserialize_with = "nullable")]
-    pub(super) description: String,
+    pub(in crate::testing) description: String,
     #[serde(deserialize_with = "nullable")]
-    pub(super) policies: Vec<Link>,
+    pub(in crate::testing) policies: Vec<Link>,
     #[serde(deserialize_with = "nullable")]
-    pub(super) service_identities: Vec<ServiceIdentity>,
+    pub(in crate::testing) service_identities: Vec<ServiceIdentity>,
     #[serde(deserialize_with = "nullable")]
-    pub(super) node_identities: Vec<NodeIdentity>,
-    pub(super) templated_policies: Option<Vec<TemplatedPolicy>>,
+    pub(in crate::testing) node_identities: Vec<NodeIdentity>,
+    pub(in crate::testing) templated_policies: Option<Vec<TemplatedPolicy>>,
 }
 
 #[derive(Clone, Default, Deserialize)]
@@ -98,17 +98,17 @@ pub(in crate::testing) struct MethodBody {
     #[serde(deserialize_with = "nullable")]
     pub(in crate::testing) name: String,
     #[serde(rename = "Type", deserialize_with = "nullable")]
-    pub(super) kind: String,
+    pub(in crate::testing) kind: String,
     #[serde(deserialize_with = "nullable")]
-    pub(super) display_name: String,
+    pub(in crate::testing) display_name: String,
     #[serde(deserialize_with = "nullable")]
-    pub(super) description: String,
+    pub(in crate::testing) description: String,
     #[serde(rename = "MaxTokenTTL", deserialize_with = "nullable")]
-    pub(super) max_token_ttl: String,
+    pub(in crate::testing) max_token_ttl: String,
     #[serde(deserialize_with = "nullable")]
-    pub(super) token_locality: String,
+    pub(in crate::testing) token_locality: String,
     #[serde(deserialize_with = "nullable")]
-    pub(super) config: JsonObject,
+    pub(in crate::testing) config: JsonObject,
 }
 
 impl fmt::Debug for MethodBody {
@@ -126,15 +126,15 @@ pub(in crate::testing) struct BindingBody {
     #[serde(rename = "ID", deserialize_with = "nullable")]
     pub(in crate::testing) id: String,
     #[serde(deserialize_with = "nullable")]
-    pub(super) description: String,
+    pub(in crate::testing) description: String,
     #[serde(deserialize_with = "nullable")]
-    pub(super) auth_method: String,
+    pub(in crate::testing) auth_method: String,
     #[serde(deserialize_with = "nullable")]
-    pub(super) selector: String,
+    pub(in crate::testing) selector: String,
     #[serde(deserialize_with = "nullable")]
-    pub(super) bind_type: String,
+    pub(in crate::testing) bind_type: String,
     #[serde(deserialize_with = "nullable")]
-    pub(super) bind_name: String,
+    pub(in crate::testing) bind_name: String,
 }
 
 /// The body of a login.
@@ -142,11 +142,11 @@ pub(in crate::testing) struct BindingBody {
 #[serde(rename_all = "PascalCase", default, deny_unknown_fields)]
 pub(in crate::testing) struct LoginBody {
     #[serde(deserialize_with = "nullable")]
-    pub(super) auth_method: String,
+    pub(in crate::testing) auth_method: String,
     #[serde(deserialize_with = "nullable")]
-    pub(super) bearer_token: String,
+    pub(in crate::testing) bearer_token: String,
     #[serde(deserialize_with = "nullable")]
-    pub(super) meta: BTreeMap<String, String>,
+    pub(in crate::testing) meta: BTreeMap<String, String>,
 }
 
 impl fmt::Debug for LoginBody {

@@ -3,22 +3,28 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{content_hash, is_identity_name};
-use crate::testing::{acl::Rules, state::Refused};
+use crate::testing::{
+    acl::Rules,
+    refused::Refused,
+    state::{
+        format::content_hash,
+        names::{DATACENTER, is_identity_name},
+    },
+};
 
 /// Rules with a place for a name.
 #[derive(Debug)]
 pub(in crate::testing) struct Template {
-    id: u8,
+    pub(in crate::testing) id: u8,
     pub(in crate::testing) name: &'static str,
     pub(in crate::testing) description: &'static str,
     /// With `{{.Name}}` where the name goes.
     pub(in crate::testing) rules: &'static str,
-    named: bool,
+    pub(in crate::testing) named: bool,
 }
 
 /// The part that servers add to a synthetic policy's id: the hash of nothing.
-const EMPTY_HASH: &str = "6c62272e07bb014262b821756295c58d";
+pub(in crate::testing) const EMPTY_HASH: &str = "6c62272e07bb014262b821756295c58d";
 
 pub(in crate::testing) const TEMPLATES: &[Template] = &[
     Template {
@@ -108,7 +114,7 @@ impl Template {
         ))
     }
 
-    fn filled(&self, name: &str) -> String {
+    pub(in crate::testing) fn filled(&self, name: &str) -> String {
         self.rules.replace("{{.Name}}", name)
     }
 
@@ -134,26 +140,26 @@ impl Template {
 #[serde(rename_all = "PascalCase", default)]
 pub(in crate::testing) struct TemplatedPolicy {
     #[serde(rename = "TemplateID")]
-    template_id: String,
-    template_name: String,
-    template_variables: Option<Variables>,
-    datacenters: Vec<String>,
+    pub(in crate::testing) template_id: String,
+    pub(in crate::testing) template_name: String,
+    pub(in crate::testing) template_variables: Option<Variables>,
+    pub(in crate::testing) datacenters: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize, Serialize)]
 #[serde(rename_all = "PascalCase", default)]
-struct Variables {
+pub(in crate::testing) struct Variables {
     #[serde(rename(serialize = "name"))]
-    name: String,
+    pub(in crate::testing) name: String,
 }
 
 impl TemplatedPolicy {
-    fn name(&self) -> &str {
+    pub(in crate::testing) fn name(&self) -> &str {
         self.template_variables.as_ref().map_or("", |variables| &variables.name)
     }
 
     /// Refuses what does not name a template, or does not fill it; `what` holds it.
-    pub(super) fn check(&self, what: &str) -> Result<(), Refused> {
+    pub(in crate::testing) fn check(&self, what: &str) -> Result<(), Refused> {
         let refused = |text: String| Err(Refused::new(500, text));
         if self.template_name.is_empty() {
             return refused(format!(
@@ -169,14 +175,14 @@ impl TemplatedPolicy {
     }
 
     /// The rights that it gives in this datacenter.
-    pub(super) fn rules(&self) -> Option<Rules> {
-        let here = self.datacenters.is_empty()
-            || self.datacenters.iter().any(|name| name == super::DATACENTER);
+    pub(in crate::testing) fn rules(&self) -> Option<Rules> {
+        let here =
+            self.datacenters.is_empty() || self.datacenters.iter().any(|name| name == DATACENTER);
         let template = Template::find(&self.template_name).filter(|_| here)?;
         Rules::parse(&template.filled(self.name())).ok()
     }
 
-    pub(super) fn json(&self) -> Value {
+    pub(in crate::testing) fn json(&self) -> Value {
         let id =
             Template::find(&self.template_name).map(|template| template.id).unwrap_or_default();
         let mut value = json!({
