@@ -9,6 +9,11 @@ use std::{
     process::{Child, ChildStdin, Command, Stdio},
 };
 
+#[cfg(target_os = "linux")]
+use nix::{
+    errno::Errno,
+    sys::wait::{Id, WaitPidFlag, waitid},
+};
 use nix::{
     sys::signal::{Signal, kill, killpg},
     unistd::Pid,
@@ -73,10 +78,25 @@ impl Program {
         self.signal(Signal::SIGTERM);
     }
 
-    /// Stops its execution until [`Program::resume`], as a machine that stalls would. Its watchdog
-    /// goes on, so it cannot outlive its parent in this state either.
+    /// Stops its execution until [`Program::resume`], as a machine that stalls would. Returns when
+    /// all its threads stand still (Linux; elsewhere when the signal is sent). Its watchdog goes
+    /// on, so it cannot outlive its parent in this state either.
     pub fn pause(&self) {
         self.signal_alone(Signal::SIGSTOP);
+        #[cfg(target_os = "linux")]
+        self.wait_until_stopped();
+    }
+
+    /// Waits until the process has stopped, or has ended.
+    #[cfg(target_os = "linux")]
+    fn wait_until_stopped(&self) {
+        let Ok(process) = i32::try_from(self.process.id()) else { return };
+        // `kill` returns before the signal takes effect: on a busy machine other threads go on,
+        // and answer, until the one that was chosen to take the signal is scheduled. The kernel
+        // reports the stop when the last thread has stopped. WNOWAIT leaves the exit status,
+        // if that is what there is, to `process`.
+        let flags = WaitPidFlag::WSTOPPED | WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT;
+        while waitid(Id::Pid(Pid::from_raw(process)), flags) == Err(Errno::EINTR) {}
     }
 
     /// Lets it go on after [`Program::pause`].
@@ -107,5 +127,44 @@ impl Drop for Program {
         self.signal(Signal::SIGKILL);
         // Reaps it; a killed process ends at once.
         drop(self.process.wait());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// State letter of the process, as `proc_pid_stat(5)` shows it after the name in parentheses.
+    #[cfg(target_os = "linux")]
+    fn state(process: u32) -> char {
+        let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
+        let (_, after) = stat.rsplit_once(") ").unwrap();
+        after.chars().next().unwrap()
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_paused_program_stands_still_when_the_call_returns() {
+        let folder = tempfile::tempdir().unwrap();
+        let busy = ["-c", "while :; do :; done"];
+        let log = folder.path().join("log");
+        let program = Program::start(Path::new("sh"), busy, folder.path(), &log).unwrap();
+        for round in 0..200 {
+            program.pause();
+            assert_eq!(state(program.process.id()), 'T', "in round {round}");
+            program.resume();
+        }
+    }
+
+    #[test]
+    fn pausing_what_has_ended_returns() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("log");
+        let mut program = Program::start(Path::new("true"), [""; 0], folder.path(), &log).unwrap();
+        while !program.has_ended().unwrap() {
+            std::thread::yield_now();
+        }
+        program.pause();
+        assert!(program.has_ended().unwrap());
     }
 }
