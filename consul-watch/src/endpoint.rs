@@ -56,6 +56,7 @@ impl Endpoint {
         }
         Ok(Self {
             scheme: "http",
+            // As Consul's own client: strict servers reject a socket's path as the `Host`.
             authority: "localhost".to_owned(),
             prefix: String::new(),
             unix_socket: Some(PathBuf::from(path)),
@@ -68,8 +69,9 @@ impl Endpoint {
         let parsed = base.parse::<http::Uri>().ok();
         let host = parsed.as_ref().and_then(http::Uri::host).unwrap_or_default();
         if host.is_empty() || self.authority.contains('@') {
-            // The address may hold a password: show only that it is wrong when it has one.
-            let shown = if self.authority.contains('@') { "(with user)" } else { address };
+            // The address may hold a password, also behind a slash too many: show only that it is
+            // wrong when it has one.
+            let shown = if address.contains('@') { "(with user)" } else { address };
             return Err(Error::config(
                 SETTING,
                 format!(
@@ -86,11 +88,14 @@ impl Endpoint {
         if host == name {
             return Ok(());
         }
+        // An address in the URL would be connected to, and SNI knows no addresses (RFC 6066, 3).
         if name.parse::<IpAddr>().is_ok()
             || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b))
         {
             return Err(Error::config("tls server name", format!("{name:?} is not a DNS name")));
         }
+        // The host of the URL is what the handshake names (SNI), and what the certificate is
+        // checked against.
         let authority = port.map_or_else(|| name.to_owned(), |port| format!("{name}:{port}"));
         self.connect_to = Some(host.trim_matches(['[', ']']).to_owned());
         self.authority = authority;
@@ -165,7 +170,15 @@ mod tests {
     fn bad_addresses_say_what_is_expected() {
         let unknown = parse("ftp://a", |_| ()).unwrap_err().to_string();
         assert!(unknown.contains("Unknown protocol scheme: ftp"), "{unknown}");
-        for address in ["", "http://", "http:///x", "a b", "unix://", "http://u:planted@a:1"] {
+        for address in [
+            "",
+            "http://",
+            "http:///x",
+            "a b",
+            "unix://",
+            "http://u:planted@a:1",
+            "http:///u:planted@a:1",
+        ] {
             let error = parse(address, |_| ()).unwrap_err().to_string();
             assert!(!error.contains("planted"), "{error}");
         }

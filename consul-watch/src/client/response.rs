@@ -1,6 +1,9 @@
 //! `Response`: an answer with its headers decoded, and the errors that answers stand for.
 
-use std::time::{Duration, SystemTime};
+use std::{
+    cmp::Reverse,
+    time::{Duration, SystemTime},
+};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -99,6 +102,7 @@ impl Response {
 /// Decoders quote the value that they did not expect, and that may be a secret.
 fn without_values(text: &str) -> String {
     let text = without_words(text);
+    // Between the first quote and the last one, since a value can hold quotes itself.
     let mut parts = text.split('"');
     let mut clean = parts.next().unwrap_or_default().to_owned();
     let mut rest: Vec<&str> = parts.collect();
@@ -113,6 +117,7 @@ fn without_values(text: &str) -> String {
 fn without_words(text: &str) -> String {
     for what in ["unknown variant `", "unknown field `"] {
         if let Some((before, rest)) = text.split_once(what) {
+            // From the end, since the word can hold this text itself.
             let after = rest.rsplit_once("`, expected").map_or("", |(_word, after)| after);
             return format!("{before}{what}…`, expected{after}");
         }
@@ -127,6 +132,9 @@ pub(super) fn refused(
     secrets: &[(&str, &SecretString)],
 ) -> Error {
     let mut text = String::from_utf8_lossy(answer.body()).into_owned();
+    let mut secrets = secrets.to_vec();
+    // The longest first: a shorter one can be its beginning, and would leave the rest of it.
+    secrets.sort_by_key(|(_name, secret)| Reverse(secret.expose_secret().len()));
     for (name, secret) in secrets {
         let secret = secret.expose_secret();
         if !secret.is_empty() {
@@ -146,9 +154,11 @@ pub(super) fn refused(
 
 fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     let text = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim();
+    // RFC 9110, 10.2.3: seconds, or a date.
     let wait = if let Ok(seconds) = text.parse() {
         Duration::from_secs(seconds)
     } else {
+        // A date that has passed, by this machine's clock, asks for no wait.
         http_date(text)?.duration_since(now).unwrap_or_default()
     };
     Some(wait.min(RETRY_AFTER_LIMIT))
@@ -201,5 +211,14 @@ mod tests {
         let error = refused("x", &http::Response::new(Bytes::from(body)), &secrets);
         let text = error.to_string();
         assert!(text.contains("bad <token> of <password> xxx") && text.len() < 1200, "{text}");
+    }
+
+    #[test]
+    fn a_secret_that_begins_with_another_one_is_replaced_whole() {
+        let (token, password) = ("planted".into(), "planted-longer".into());
+        let secrets = [("<token>", &token), ("<password>", &password)];
+        let body = Bytes::from_static(b"planted and planted-longer");
+        let error = refused("x", &http::Response::new(body), &secrets);
+        assert_eq!(error.to_string(), "x: Unexpected response code: 200 (<token> and <password>)");
     }
 }
