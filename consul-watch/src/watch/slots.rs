@@ -311,12 +311,14 @@ impl Slots {
         if std::mem::replace(&mut state.multiplexed, multiplexed) == multiplexed {
             return;
         }
-        let limit = state.limit(self.shares);
-        if state.holders.len() > limit {
+        if state.holders.len() > state.limit(self.shares) {
             state.crowded = true;
-            state.revoke_down_to(self.shares.own);
+            // The limit of a crowd, and not its share alone: nodes keep their connections, and
+            // those that Consul refused are still missing.
+            let keep = state.limit(self.shares);
+            state.revoke_down_to(keep);
         }
-        let room = state.covered > 0 && state.holders.len() < limit;
+        let room = state.covered > 0 && state.holders.len() < state.limit(self.shares);
         drop(state);
         if room {
             self.room.notify_one();

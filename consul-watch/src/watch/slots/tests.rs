@@ -123,6 +123,20 @@ fn over_http2_there_is_a_stream_for_each_of_200() {
 }
 
 #[test]
+fn when_http2_ends_nodes_and_refused_connections_keep_their_part() {
+    let slots = Arc::new(Slots::new(64));
+    slots.multiplex(true);
+    let mut claims: Vec<Claim> = (0..201).map(|number| claimed(&slots, number, true)).collect();
+    assert!(slots.reserve_nodes(CATALOG - 1 + 10));
+    slots.make_do(5);
+    slots.multiplex(false);
+    for claim in claims.iter_mut().filter(|claim| claim.revoked().is_cancelled()) {
+        *claim = claimed(&slots, claim.number, true);
+    }
+    assert_eq!(slots.figures(), (44 - 10 - 5, 201 - 29, 0));
+}
+
+#[test]
 fn free_connections_go_to_those_in_turn_first() {
     let slots = Arc::new(Slots::new(12));
     let opaque: Vec<Claim> = (0..12).map(|number| claimed(&slots, number, false)).collect();
