@@ -96,6 +96,7 @@ impl Backoff {
 
     /// Returns the delay before the next attempt; the one after waits longer.
     pub fn next_delay(&mut self) -> Duration {
+        // The first delay too: a caller may have set the cap below it.
         let base = self.current.unwrap_or(self.initial).min(self.cap);
         self.current = Some(self.grown(base));
         self.jittered(base)
@@ -115,6 +116,7 @@ impl Backoff {
             randomization_factor: 0.0,
             multiplier: self.factor,
             max_interval: self.cap,
+            // Its default gives up after 15 minutes.
             max_elapsed_time: None,
             ..ExponentialBackoff::default()
         };
@@ -124,6 +126,7 @@ impl Backoff {
 
     fn jittered(&mut self, base: Duration) -> Duration {
         match self.jitter {
+            // The fraction is below 1, so this cannot overflow.
             Jitter::Full => base.mul_f64(self.random.f64()),
             Jitter::Extra(fraction) if fraction.is_finite() && fraction > 0.0 => {
                 let extra = base.as_secs_f64() * self.random.f64() * fraction.min(10.0);

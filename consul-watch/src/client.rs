@@ -279,9 +279,11 @@ impl Client {
             let fresh = request.clone().unblocked();
             tokio::select! {
                 biased;
+                // An answer that is there is not thrown away for a token that changed meanwhile.
                 answer = self.attempt(request, token.as_ref()) => return answer,
                 () = tokens.changed(token.as_ref()) => {}
             }
+            // Without blocking: what the new token may see can differ although no index moved.
             tracing::debug!("the token has changed");
             let token = tokens.token().await?;
             return self.attempt(fresh, token.as_ref()).await;
@@ -297,16 +299,19 @@ impl Client {
             self.inner.body_idle,
         );
         let mut message = self.assemble(request, token)?;
+        // As an extension, since layers and transports of others have to pass it on unseen.
         if let Some(budget) = &self.inner.budget {
             message.extensions_mut().insert(budget.clone());
         }
         let (_open, started) = (Held::request(asked.blocks), Instant::now());
         let answer = self.inner.transport.exchange(message, limits).await;
         let answer = answer.map_err(|error| self.lost(operation, error));
+        // The length of a blocking read says when data changed, and nothing about Consul's speed.
         let took = (!asked.blocks).then(|| started.elapsed());
         telemetry::exchange(operation, &answer, took);
         let answer = answer?;
         let multiplexed = answer.version() == http::Version::HTTP_2;
+        // A hint for the next division of connections; nothing else is read along with it.
         self.inner.multiplexed.store(multiplexed, Ordering::Relaxed);
         let status = answer.status();
         tracing::debug!(http.status = status.as_u16(), bytes = answer.body().len(), "answered");

@@ -246,5 +246,7 @@ impl Client {
 }
 
 fn read(operation: &'static str, key: &str) -> Request {
+    // Its 404 has the index to block on, so that a key can be waited for that is not there yet.
+    // Source: Consul docs api-docs/kv#read-key.
     Request::get(operation, "/v1/kv").key(key).accept(StatusCode::NOT_FOUND)
 }

@@ -97,6 +97,7 @@ impl Request {
 
     /// Appends `/` and a name, percent-encoded.
     pub fn segment(mut self, name: &str) -> Self {
+        // The path would end in a slash, and name a list, or another endpoint.
         if name.is_empty() {
             self.problem = Some("a name is empty".to_owned());
         }
@@ -201,6 +202,7 @@ impl Request {
         for (key, value) in &options.node_meta {
             self = self.param("node-meta", format!("{key}:{value}"));
         }
+        // An answer out of the agent's cache would not be a consistent one.
         if let Some(cached) =
             options.cached.filter(|_| options.consistency != Consistency::Consistent)
         {
@@ -214,12 +216,15 @@ impl Request {
                 .collect();
             self.cache_control = (!limits.is_empty()).then(|| limits.join(", "));
         }
+        // Consul reads stale with it, and refuses that together with `consistent` (400).
         if let Some(limit) = options
             .max_stale
             .filter(|limit| !limit.is_zero() && options.consistency != Consistency::Consistent)
         {
             self = self.param("max_stale", millis(limit));
         }
+        // Index 0 does not block in Consul, and is what a read without an index says already.
+        // Source: Consul docs api-docs/features/blocking.
         if let Some(index) = options.index.filter(|index| *index > 0) {
             self = self.param("index", index.to_string());
         }
@@ -240,6 +245,7 @@ impl Request {
     }
 
     fn append(&mut self, name: &str, set: &'static AsciiSet) {
+        // Names too, although their slashes are encoded: Consul 1.8 cleans the decoded path.
         if let Some(problem) = unaddressable(name) {
             self.problem = Some(problem);
         }
@@ -312,6 +318,8 @@ pub(super) fn header_limit(blocks: bool, wait: Option<Duration>, slack: Duration
     if !blocks {
         return slack;
     }
+    // Without a wait Consul takes 5 min, and cuts longer ones to 10 min.
+    // Source: Consul docs api-docs/features/blocking.
     let wait = wait.unwrap_or(Duration::from_mins(5)).min(Duration::from_mins(10));
     (wait + wait / 16).saturating_add(slack)
 }

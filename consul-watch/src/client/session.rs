@@ -128,6 +128,7 @@ impl Client {
         options: &WriteOptions,
     ) -> Result<Option<Session>> {
         let request = Request::put("session.renew", "/v1/session/renew").segment(id.as_str());
+        // 404 is how Consul says that the session is over, and no failure of the call.
         let response =
             self.send(request.write(options).accept(http::StatusCode::NOT_FOUND)).await?;
         let found: Option<Option<Vec<Session>>> = present(&response)?;

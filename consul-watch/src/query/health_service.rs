@@ -97,6 +97,8 @@ impl Query for HealthService {
         if self.options.near.is_none() || old.len() != new.len() {
             return old == new;
         }
+        // The order is that of round-trip times then, and says nothing about the instances: it
+        // changes with the nodes' coordinates.
         let sorted = |entries: &'_ Vec<ServiceEntry>| {
             let mut entries: Vec<ServiceEntry> = entries.clone();
             sort(&mut entries);
@@ -127,12 +129,9 @@ impl Query for HealthService {
         };
         Ok(answer.map(|mut entries| {
             for entry in &mut entries {
+                // Tags are a set, which Consul shows in the order of the registration.
                 entry.service.tags.sort_unstable();
-                // The decoder makes room for four where there is one. These lists are kept for
-                // as long as they are current: 30 MiB for 10,000 services of one instance.
-                entry.checks.shrink_to_fit();
             }
-            entries.shrink_to_fit();
             if self.options.near.is_none() {
                 sort(&mut entries);
             }
@@ -143,7 +142,7 @@ impl Query for HealthService {
 }
 
 /// Gives back room that decoding left: a list grows to four at least, and most have one or a few,
-/// which are kept for as long as nothing changes.
+/// which are kept for as long as nothing changes: 30 MiB for 10,000 services of one instance.
 fn compact(entries: &mut Vec<ServiceEntry>) {
     for entry in entries.iter_mut() {
         entry.service.tags.shrink_to_fit();

@@ -35,6 +35,8 @@ const LEAST_RSA_BITS: usize = 2048;
 ///
 /// [`Error::Config`] for files that cannot be used.
 pub(super) fn configure(builder: ClientBuilder, tls: &TlsConfig) -> Result<ClientBuilder> {
+    // Read without verification too: a file that is missing is an error, and not found out on the
+    // day on which verification is switched on.
     let authorities = authorities(tls)?;
     let identity = Identity::read(tls)?;
     match authorities {
@@ -132,6 +134,7 @@ fn own_authorities(found: Authorities, identity: Option<Identity>) -> Result<Cli
         None => builder.with_no_client_auth(),
         Some(identity) => {
             let shown = identity.chain()?;
+            // The error of rustls does not name the size of the key.
             let weak = shown.first().and_then(weak_key);
             builder.with_client_auth_cert(shown, identity.key()?).map_err(|error| {
                 let problem = weak.unwrap_or_else(|| error.to_string());
@@ -139,6 +142,7 @@ fn own_authorities(found: Authorities, identity: Option<Identity>) -> Result<Cli
             })?
         }
     };
+    // A preconfigured TLS set-up is used as it is: reqwest does not add its own protocols.
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(config)
 }
@@ -220,6 +224,7 @@ impl ServerCertVerifier for Verifier {
             now,
         );
         let Err(error) = chained else { return chained };
+        // Compared byte by byte, as in Go: a certificate of the same name is another one.
         if self.listed.iter().any(|listed| listed == end_entity) {
             Self::verify_listed(end_entity, server_name, now)?;
             return Ok(ServerCertVerified::assertion());
@@ -260,6 +265,7 @@ fn weak_key(certificate: &CertificateDer<'_>) -> Option<String> {
     let (_rest, parsed) = X509Certificate::from_der(certificate).ok()?;
     let Ok(PublicKey::RSA(key)) = parsed.public_key().parsed() else { return None };
     let modulus = key.modulus;
+    // DER puts a zero before a number whose highest bit is set (X.690, 8.3).
     let zeros = modulus.iter().take_while(|byte| **byte == 0).count();
     let first = modulus.get(zeros).map_or(0, |byte| byte.leading_zeros() as usize);
     let bits = (modulus.len() - zeros) * 8 - first;

@@ -68,6 +68,7 @@ impl Repairs {
 
     /// Counts one, also in the metrics, and logs it.
     pub(super) fn add(&self) {
+        // Only a number: nothing else is published along with it.
         self.count.fetch_add(1, Ordering::Relaxed);
         telemetry::event(&self.key, Happened::Repair);
         self.span.in_scope(|| self.summary.add(Occasion::Repaired, &self.key, None));
@@ -100,6 +101,7 @@ impl WatchState {
 
     pub(super) fn failed(&mut self, error: &WatchError) {
         self.liveness = if error.is_fatal() { Liveness::Ended } else { Liveness::Degraded };
+        // A watch retries for as long as it takes, which can be for ever.
         self.consecutive_failures = self.consecutive_failures.saturating_add(1);
         self.last_error = Some(error.clone());
     }

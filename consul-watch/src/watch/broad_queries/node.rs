@@ -74,6 +74,7 @@ impl NodeRows {
     ///
     /// The decoder's, for an answer of another form.
     pub(super) fn decode(body: &[u8]) -> serde_json::Result<Self> {
+        // Consul answers 404 without a body for a node that it does not know.
         if body.is_empty() {
             return Ok(Self::default());
         }
@@ -173,6 +174,7 @@ fn each_difference<'a>(mut old: &'a [Row], mut new: &'a [Row], mut note: impl Fn
         match (old.split_first(), new.split_first()) {
             (Some((before, olds)), Some((after, news))) if before.id == after.id => {
                 if before != after || after.modified == 0 {
+                    // The id may have gone to another service, which then lost an instance.
                     note(before);
                     note(after);
                 }
