@@ -247,4 +247,77 @@ mod tests {
         assert!(status(404, "").is_not_found());
         assert!(status(403, "").is_permission_denied() && status(401, "").is_permission_denied());
     }
+
+    /// Each variant as a person reads it: its own text, and with its causes.
+    #[test]
+    fn every_error_says_what_failed_and_with_what() {
+        let (operation, address) = ("kv.put", "https://consul:8501".to_owned());
+        let source = || BoxError::from("the cause");
+        let table = [
+            (
+                Error::Transport { operation, address: address.clone(), source: source() },
+                "kv.put: request to https://consul:8501 did not complete",
+            ),
+            (
+                Error::Timeout { operation, address, after: Duration::from_millis(1500) },
+                "kv.put: no answer from https://consul:8501 within 1.5 s",
+            ),
+            (
+                status(403, "Permission denied: token lacks 'key:write' on \"app\""),
+                "kv.get: Unexpected response code: 403 (Permission denied: token lacks 'key:write' on \"app\")",
+            ),
+            (Error::Decode { operation, source: source() }, "kv.put: cannot read Consul's answer"),
+            (
+                Error::Input { operation, problem: "a name is empty".to_owned() },
+                "kv.put: a name is empty",
+            ),
+            (
+                Error::config("CONSUL_HTTP_ADDR", "write host:port"),
+                "CONSUL_HTTP_ADDR: write host:port",
+            ),
+            (
+                Error::MissingFeature { setting: "CONSUL_CACERT", feature: "tls" },
+                "CONSUL_CACERT: this program was built without the feature `tls`, which it needs",
+            ),
+            (Error::Other { operation, retryable: true, source: source() }, "kv.put failed"),
+        ];
+        let mut variants = 0;
+        for (at, (error, text)) in table.iter().enumerate() {
+            // Without a wildcard: a new variant does not compile until it has a row.
+            let (row, causes) = match error {
+                Error::Transport { .. } => (0, true),
+                Error::Timeout { .. } => (1, false),
+                Error::Status { .. } => (2, false),
+                Error::Decode { .. } => (3, true),
+                Error::Input { .. } => (4, false),
+                Error::Config { .. } => (5, false),
+                Error::MissingFeature { .. } => (6, false),
+                Error::Other { .. } => (7, true),
+            };
+            assert_eq!((row, error.to_string().as_str()), (at, *text));
+            let chain = if causes { format!("{text}: the cause") } else { (*text).to_owned() };
+            assert_eq!(error_chain(error), chain);
+            variants += 1;
+        }
+        assert_eq!(variants, 8);
+    }
+
+    /// The smaller error types of this crate, in the same way.
+    #[test]
+    fn the_other_errors_say_what_failed_and_with_what() {
+        use crate::{GoDuration, transport::TransportError, types::SessionId};
+
+        let shown = |error: &(dyn std::error::Error + 'static)| error_chain(error);
+        let after = Duration::from_secs(10);
+        assert_eq!(shown(&TransportError::Timeout { after }), "no answer within 10 s");
+        let failed = TransportError::Failed { source: "connection refused".into() };
+        assert_eq!(shown(&failed), "the exchange did not complete: connection refused");
+        assert_eq!(shown(&"".parse::<SessionId>().unwrap_err()), "a session id cannot be empty");
+        let duration = "5 minutes".parse::<GoDuration>().unwrap_err().to_string();
+        assert!(duration.starts_with("invalid duration \"5 minutes\": "), "{duration}");
+        assert!(
+            duration.ends_with("; write it like \"30s\", \"1m30s\" or \"500ms\""),
+            "{duration}"
+        );
+    }
 }
