@@ -133,3 +133,123 @@ impl Error {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use consul_watch::error_chain;
+
+    use super::*;
+
+    fn refused() -> RefusedOp {
+        RefusedOp {
+            index: 1,
+            verb: "cas".to_owned(),
+            key: "app/state".to_owned(),
+            reason: "index is stale".to_owned(),
+        }
+    }
+
+    /// Each variant as a person reads it: its own text, and what its causes add.
+    #[test]
+    fn every_error_says_what_failed_and_with_what() {
+        let consul = || consul_watch::Error::Timeout {
+            operation: "kv.get",
+            address: "http://consul:8500".to_owned(),
+            after: std::time::Duration::from_secs(10),
+        };
+        let cause = ": kv.get: no answer from http://consul:8500 within 10 s";
+        let table = [
+            (
+                Error::Consul { action: "read lock: app/leader".to_owned(), source: consul() },
+                "failed to read lock: app/leader",
+                cause,
+            ),
+            (
+                Error::Permission {
+                    action: "read lock: app/leader".to_owned(),
+                    needs: "key:write on \"app/leader\"".to_owned(),
+                    source: consul().into(),
+                },
+                "missing required Consul ACL: key:write on \"app/leader\" to read lock: app/leader",
+                cause,
+            ),
+            (Error::SessionExpired, "session expired", ""),
+            (Error::AlreadyHeld, "Lock already held", ""),
+            (Error::NotHeld, "Lock not held", ""),
+            (Error::InUse, "Lock in use", ""),
+            (
+                Error::Conflict { key: "app/leader".to_owned() },
+                "Existing key does not match lock use: app/leader",
+                "",
+            ),
+            (
+                Error::LimitConflict { prefix: "app/slots".to_owned(), found: 3, asked: 5 },
+                "semaphore limit conflict: app/slots has the limit 3, asked for 5",
+                "",
+            ),
+            (
+                Error::Ended(Loss::LeaseExpired),
+                "leadership has ended: the lease expired without a renewal",
+                "",
+            ),
+            (
+                Error::RolledBack { refused: vec![refused(), RefusedOp { index: 2, ..refused() }] },
+                "nothing was written: operation 1 (cas app/state): index is stale; \
+                 operation 2 (cas app/state): index is stale",
+                "",
+            ),
+            (
+                Error::Setting { setting: "ttl", problem: "0s is not above zero".to_owned() },
+                "ttl: 0s is not above zero",
+                "",
+            ),
+            (
+                Error::Data { key: "app/state".to_owned(), problem: "it is no JSON".to_owned() },
+                "app/state: it is no JSON",
+                "",
+            ),
+            (
+                Error::Other { operation: "campaign", retryable: true, source: "away".into() },
+                "campaign failed",
+                ": away",
+            ),
+        ];
+        for (at, (error, text, causes)) in table.iter().enumerate() {
+            // Without a wildcard: a new variant does not compile until it has a row.
+            let row = match error {
+                Error::Consul { .. } => 0,
+                Error::Permission { .. } => 1,
+                Error::SessionExpired => 2,
+                Error::AlreadyHeld => 3,
+                Error::NotHeld => 4,
+                Error::InUse => 5,
+                Error::Conflict { .. } => 6,
+                Error::LimitConflict { .. } => 7,
+                Error::Ended(_) => 8,
+                Error::RolledBack { .. } => 9,
+                Error::Setting { .. } => 10,
+                Error::Data { .. } => 11,
+                Error::Other { .. } => 12,
+            };
+            assert_eq!((row, error.to_string().as_str()), (at, *text));
+            assert_eq!(error_chain(error), format!("{text}{causes}"));
+        }
+        assert_eq!(table.len(), 13);
+    }
+
+    /// Reasons for which a hold ends, as they follow "leadership has ended: ".
+    #[test]
+    fn every_loss_says_why() {
+        for (loss, text) in [
+            (Loss::LeaseExpired, "the lease expired without a renewal"),
+            (Loss::SessionEnded, "the session has ended"),
+            (Loss::Taken, "the lock was deleted or taken"),
+            (Loss::Unwatched, "the lock could not be watched"),
+            (Loss::Refused, "Consul refused a write of this session"),
+            (Loss::Resigned, "it was given up"),
+            (Loss::Abandoned, "nothing renews it any more"),
+        ] {
+            assert_eq!(loss.to_string(), text);
+        }
+    }
+}
