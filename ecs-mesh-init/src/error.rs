@@ -131,3 +131,100 @@ impl Error {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use consul_watch::error_chain;
+
+    use super::*;
+    use crate::violation::Violation;
+
+    /// Each variant as a person reads it: its own text, and what its causes add.
+    #[test]
+    fn every_error_says_what_failed_and_with_what() {
+        let refused = || consul_watch::Error::Timeout {
+            operation: "agent.service.register",
+            address: "http://127.0.0.1:8500".to_owned(),
+            after: std::time::Duration::from_secs(10),
+        };
+        let violations = Violations::new(vec![
+            Violation::new("(root)", "bootstrapDir is required"),
+            Violation::new("service.port", "Must be less than or equal to 65535"),
+        ]);
+        let table = [
+            (
+                Error::Config { violations },
+                "invalid config: 2 errors occurred:\n\t* (root): bootstrapDir is required\n\
+                 \t* service.port: Must be less than or equal to 65535",
+                "",
+            ),
+            (
+                Error::input("CONSUL_ECS_CONFIG_JSON is not set"),
+                "CONSUL_ECS_CONFIG_JSON is not set",
+                "",
+            ),
+            (
+                Error::Metadata {
+                    step: "reading the metadata of http://169.254.170.2/v4/task".to_owned(),
+                    source: "status 404".into(),
+                },
+                "reading the metadata of http://169.254.170.2/v4/task",
+                ": status 404",
+            ),
+            (
+                Error::consul("registering service web-abcdef", refused()),
+                "registering service web-abcdef",
+                ": agent.service.register: no answer from http://127.0.0.1:8500 within 10 s",
+            ),
+            (
+                Error::file(
+                    "writing",
+                    "/consul/envoy-bootstrap.json",
+                    io::ErrorKind::NotFound.into(),
+                ),
+                "writing /consul/envoy-bootstrap.json",
+                ": entity not found",
+            ),
+            (
+                Error::Command {
+                    command: "iptables".to_owned(),
+                    problem: "exit code 4".to_owned(),
+                },
+                "iptables: exit code 4",
+                "",
+            ),
+            (
+                Error::login("signing the request to sts", true, "no credentials"),
+                "signing the request to sts",
+                ": no credentials",
+            ),
+            (
+                Error::Stopped { operation: "waiting for Consul" },
+                "waiting for Consul: stopped before it was done",
+                "",
+            ),
+            (
+                Error::Other { operation: "register", retryable: false, source: "away".into() },
+                "register failed",
+                ": away",
+            ),
+        ];
+        for (at, (error, text, causes)) in table.iter().enumerate() {
+            // Without a wildcard: a new variant does not compile until it has a row.
+            let row = match error {
+                Error::Config { .. } => 0,
+                Error::Input { .. } => 1,
+                Error::Metadata { .. } => 2,
+                Error::Consul { .. } => 3,
+                Error::File { .. } => 4,
+                Error::Command { .. } => 5,
+                Error::Login { .. } => 6,
+                Error::Stopped { .. } => 7,
+                Error::Other { .. } => 8,
+            };
+            assert_eq!((row, error.to_string().as_str()), (at, *text));
+            assert_eq!(error_chain(error), format!("{text}{causes}"));
+        }
+        assert_eq!(table.len(), 9);
+    }
+}
