@@ -125,3 +125,64 @@ impl Error {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each variant as a person reads it: its own text, and what its causes add.
+    #[test]
+    fn every_error_says_what_failed_and_with_what() {
+        let refused = || consul_watch::Error::Timeout {
+            operation: "acl.tokens",
+            address: "http://consul:8500".to_owned(),
+            after: Duration::from_secs(10),
+        };
+        let cause = ": acl.tokens: no answer from http://consul:8500 within 10 s";
+        let other = || Error::Other {
+            operation: "updating the secret prod-web".to_owned(),
+            retryable: true,
+            retry_after: None,
+            source: "throttled".into(),
+        };
+        let input = || Error::input("task web: the tag service-name is empty");
+        let table = [
+            (
+                Error::Config {
+                    setting: "partition".to_owned(),
+                    problem: "\"a/b\" is no name".to_owned(),
+                },
+                "partition: \"a/b\" is no name",
+                "",
+            ),
+            (input(), "task web: the tag service-name is empty", ""),
+            (Error::consul("listing tokens")(refused()), "listing tokens", cause),
+            (other(), "updating the secret prod-web", ": throttled"),
+            (
+                Error::step("reconciling service web", other()),
+                "reconciling service web",
+                ": updating the secret prod-web: throttled",
+            ),
+            // Several have no one source: each is there with its own causes.
+            (
+                Error::Several { errors: vec![input(), other()] },
+                "task web: the tag service-name is empty; updating the secret prod-web: throttled",
+                "",
+            ),
+        ];
+        for (at, (error, text, causes)) in table.iter().enumerate() {
+            // Without a wildcard: a new variant does not compile until it has a row.
+            let row = match error {
+                Error::Config { .. } => 0,
+                Error::Input { .. } => 1,
+                Error::Consul { .. } => 2,
+                Error::Other { .. } => 3,
+                Error::Step { .. } => 4,
+                Error::Several { .. } => 5,
+            };
+            assert_eq!((row, error.to_string().as_str()), (at, *text));
+            assert_eq!(error_chain(error), format!("{text}{causes}"));
+        }
+        assert_eq!(table.len(), 6);
+    }
+}
