@@ -29,8 +29,44 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Basics that the crates above share are here too: [`Backoff`], [`Clock`] and
-//! [`GoDuration`].
+//! Basics that other crates need beside these are here too: [`Backoff`], [`Clock`], [`GoDuration`]
+//! and [`error_chain`], which shows an error with its causes to a person.
+//!
+//! # Seams
+//!
+//! - [`Query`]: a read that can be watched. A type of your own is watched like those of
+//!   [`query`], and `testing::conformance` checks that it keeps the contract.
+//! - [`Transport`]: one HTTP exchange, over sockets, in memory, or through layers of tower
+//!   ([`transport`]).
+//! - [`KvStore`], [`SessionApi`], [`CatalogApi`], [`AgentApi`], [`AclApi`], [`TenancyApi`]: parts of
+//!   [`Client`] as traits, for code that takes no more of Consul than it needs.
+//! - [`TokenProvider`]: where the token comes from, and when it changes. [`Clock`]: what time it is.
+//!
+//! # Limits
+//!
+//! - A [`Client`] sends each request once. It waits 10 s for an answer, which
+//!   [`ClientConfig::request_timeout`] changes; [`Error::is_retryable`] says whether another attempt
+//!   can help. A [`Watch`] retries by itself, for as long as it takes.
+//! - A [`Watcher`] uses at most 160 connections, of the 200 that Consul allows each address
+//!   ([`WatcherBuilder::connections`](watch::WatcherBuilder::connections)). Any number of watches
+//!   shares them; past that number a change may show some seconds later
+//!   ([Many watches](watch#many-watches)).
+//! - A slow subscriber sees the newest snapshot only, and not those in between: nothing queues up.
+//! - Everything runs within a tokio runtime, which the program starts.
+//!
+//! # Testing without a server
+//!
+//! `testing::TestConsul` answers in memory, as in the example above: writes wake watches, TTLs and
+//! waits follow tokio's clock, so `#[tokio::test(start_paused = true)]` waits for nothing. It
+//! cuts connections, loses its leader and refuses tokens where a test says so, and `serve()` puts it
+//! on a port for programs in any language. `testing::real` starts real servers.
+//!
+//! # Types of other crates
+//!
+//! Types that stand in signatures here are re-exported, so that a program needs no dependency of the
+//! same version: [`async_trait`](macro@async_trait) for implementing the traits, [`Bytes`], [`CancellationToken`],
+//! [`SecretString`] with [`ExposeSecret`], and the crates [`http`] (`StatusCode`, `Method`, …) and
+//! [`serde_json`].
 //!
 //! # Features
 //!
@@ -82,6 +118,16 @@ pub use options::{Cached, Consistency, QueryOptions, WriteOptions};
 pub use query::Query;
 pub use transport::Transport;
 pub use watch::{Snapshot, Watch, WatchError, Watcher};
+
+#[doc(no_inline)]
+pub use ::{
+    async_trait::async_trait,
+    bytes::Bytes,
+    http,
+    secrecy::{ExposeSecret, SecretString},
+    serde_json,
+    tokio_util::sync::CancellationToken,
+};
 
 /// The examples of the README are tests too.
 #[cfg(all(doctest, feature = "testing"))]
