@@ -30,6 +30,24 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! # Seam
+//!
+//! [`Elector`] is the seam: campaign, and who leads. [`ConsulElector`] implements it with Consul,
+//! `testing::InProcessElector` in this process; a type of your own has to pass the suite
+//! `testing::election`. Consul itself is reached through [`Consul`], which any
+//! `consul_watch::Client` becomes, the one of the double too.
+//!
+//! # Limits
+//!
+//! - Another leads at once after a leader that resigns, and within 2 × TTL + lock-delay + one try
+//!   after one that dies: Consul ends a session at twice its TTL.
+//! - A server refuses TTLs below its `session_ttl_min`, 10 s by default ([`SessionOptions`],
+//!   [`Timing`]).
+//! - A batch of [`Leadership::commit`] is one transaction of Consul, at most 64 operations of which
+//!   the check of the lock is one.
+//! - A deposed leader writes nothing to Consul. What it changes elsewhere cannot be fenced, as the
+//!   next section says.
+//!
 //! # What fencing protects, and what it cannot
 //!
 //! A process can be stopped at any point, by its machine's suspend for example, and go on after
@@ -38,6 +56,17 @@
 //! Consul. So call [`Leadership::check`] before each such step, and end a long one when
 //! [`Leadership::ended`] is cancelled; [`Leadership::margin`] is the time for it. If the changed
 //! system accepts a token, pass it [`Leadership::token`].
+//!
+//! # Testing without a server
+//!
+//! With the feature `testing`, `testing::Ballot` elects among candidates of one process: one that
+//! dies (`InProcessElector::die`) says nothing, as after a crash, and on a paused clock the
+//! test waits for nothing. `consul_watch::testing::TestConsul` stands in for Consul where sessions,
+//! locks and what is written matter.
+//!
+//! # Types of other crates
+//!
+//! [`CancellationToken`] and [`async_trait`](macro@async_trait), which signatures here need, are re-exported.
 //!
 //! # Features
 //!
@@ -80,6 +109,9 @@ pub use refused_op::RefusedOp;
 pub use semaphore::{SEMAPHORE_FLAGS, Semaphore};
 pub use session::{KeptSession, SessionOptions, renew_until};
 pub use timing::Timing;
+
+#[doc(no_inline)]
+pub use consul_watch::{CancellationToken, async_trait};
 
 /// The examples of the README are tests too.
 #[cfg(all(doctest, feature = "testing"))]
