@@ -32,3 +32,6 @@ pub use error::{Error, Result};
 pub use health_sync::HealthSync;
 pub use mesh_init::{ControlPlane, MeshInit};
 pub use vars::Vars;
+
+#[doc(no_inline)]
+pub use consul_watch::{CancellationToken, SecretString, async_trait};
