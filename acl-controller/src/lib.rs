@@ -42,3 +42,6 @@ pub use service_tokens::{ServiceTokenSettings, ServiceTokens, TokenRights};
 pub use task::TaskSource;
 pub use tenancy::partition;
 pub use writer::Writer;
+
+#[doc(no_inline)]
+pub use consul_watch::{CancellationToken, SecretString, async_trait};
