@@ -166,7 +166,8 @@ impl BootstrapRequest {
             // A token for Envoy need not have `agent:read`; upstream stays silent here, too.
             Err(error) if error.is_permission_denied() => {}
             Err(error) => {
-                warning = Some(format!("failed to ask the agent for its gRPC port: {error}"));
+                let problem = consul_watch::error_chain(&error);
+                warning = Some(format!("failed to ask the agent for its gRPC port: {problem}"));
             }
         }
         Ok((GrpcAddress::standard(), warning))

@@ -1,8 +1,11 @@
 //! Which proxy a bootstrap is for, and what an agent says of it.
 
+use std::sync::Arc;
+
 use consul_watch::{
-    Client, ClientConfig,
+    Bytes, Client, ClientConfig, async_trait, http,
     testing::{TestConsul, parts::Suite, real::Consul},
+    transport::{ExchangeLimits, Transport, TransportError},
     types::{AgentServiceRegistration, ServiceKind, ServiceProxy},
 };
 use ecs_mesh_init::bootstrap::{BootstrapRequest, Fetched, GrpcAddress};
@@ -143,4 +146,38 @@ async fn the_path_of_the_admin_log_is_taken_and_deprecated() {
     assert_eq!(fetched.warnings, ["-admin-access-log-path is deprecated"]);
     let log = &document(&fetched)["admin"]["access_log"];
     assert_eq!(log[0]["typed_config"]["path"], "/some/path/access.log");
+}
+
+/// An agent that loses every connection that asks about itself.
+#[derive(Debug)]
+struct Withdrawn(Arc<dyn Transport>);
+
+#[async_trait]
+impl Transport for Withdrawn {
+    async fn exchange(
+        &self,
+        request: http::Request<Bytes>,
+        limits: ExchangeLimits,
+    ) -> Result<http::Response<Bytes>, TransportError> {
+        if request.uri().path() == "/v1/agent/self" {
+            return Err(TransportError::Failed { source: "connection reset by peer".into() });
+        }
+        self.0.exchange(request, limits).await
+    }
+}
+
+/// A port that had to be guessed is told with the reason, down to its cause.
+#[tokio::test]
+async fn a_guessed_grpc_port_is_told_with_its_cause() {
+    let consul = TestConsul::new();
+    let service = sidecar("web-1-proxy", "web-1");
+    consul.client().agent_register_service(&service).await.unwrap();
+    let transport = Arc::new(Withdrawn(consul.transport()));
+    let client = Client::with_transport(ClientConfig::default(), transport).unwrap();
+    let fetched = BootstrapRequest::new("web-1-proxy").fetch(&client).await.unwrap();
+    assert_eq!(
+        fetched.warnings,
+        ["failed to ask the agent for its gRPC port: agent.self: request to \
+          http://127.0.0.1:8500 did not complete: connection reset by peer"]
+    );
 }
