@@ -1,11 +1,9 @@
 //! The Consul of the demo: a real agent, or else the double.
 
 use consul_watch::{
-    Client,
+    BoxError, Client,
     testing::{ServedConsul, TestConsul, parts, real},
 };
-
-use crate::Error;
 
 /// The Consul of the demo: a real agent if there is one.
 pub(crate) enum Consul {
@@ -14,7 +12,7 @@ pub(crate) enum Consul {
 }
 
 impl Consul {
-    pub(crate) async fn start() -> Result<Self, Error> {
+    pub(crate) async fn start() -> Result<Self, BoxError> {
         match parts::find("consul") {
             Some(part) => {
                 let consul = real::Consul::start(&part.path).await?;

@@ -14,8 +14,6 @@ use std::process::ExitCode;
 
 use tokio::signal::unix::{SignalKind, signal};
 
-type Error = Box<dyn std::error::Error + Send + Sync>;
-
 #[tokio::main]
 async fn main() -> ExitCode {
     // Before anything is started, so that it is stopped whenever a signal comes.

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use consul_watch::{
-    Client,
+    BoxError, Client,
     types::{AgentServiceRegistration, CheckSpec, HealthStatus},
 };
 
-use crate::{Error, consul::Consul, rules::Rules, sync::Sync};
+use crate::{consul::Consul, rules::Rules, sync::Sync};
 
 /// Starts everything, shows it, and stops it.
-pub(crate) async fn show() -> Result<(), Error> {
+pub(crate) async fn show() -> Result<(), BoxError> {
     let scratch = tempfile::Builder::new().prefix("consul-terraform-sync-demo.").tempdir()?;
     let consul = Consul::start().await?;
     println!("\n# {}", consul.description());
@@ -65,7 +65,7 @@ enum Step {
 }
 
 impl Step {
-    async fn take(self, client: &Client) -> Result<(), Error> {
+    async fn take(self, client: &Client) -> Result<(), BoxError> {
         match self {
             Self::Register(service, number) => register(client, service, number).await,
             Self::Fail(id) => {
@@ -79,7 +79,7 @@ impl Step {
 }
 
 /// Registers a healthy instance, as the service itself would.
-async fn register(client: &Client, service: &str, number: u16) -> Result<(), Error> {
+async fn register(client: &Client, service: &str, number: u16) -> Result<(), BoxError> {
     let id = format!("{service}-{number}");
     let mut alive = CheckSpec::ttl(format!("{id}-alive"), Duration::from_mins(10));
     alive.status = Some(HealthStatus::Passing);

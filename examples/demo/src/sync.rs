@@ -8,10 +8,9 @@ use std::{
 };
 
 use chrono::{DateTime, Local};
+use consul_watch::BoxError;
 use serde_json::Value;
 use tokio::process::{Child, Command};
-
-use crate::Error;
 
 /// The longest that any step of the demo may take.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -24,7 +23,7 @@ pub(crate) struct Sync {
 }
 
 impl Sync {
-    pub(crate) fn start(scratch: &Path, consul: &str, rules: &Path) -> Result<Self, Error> {
+    pub(crate) fn start(scratch: &Path, consul: &str, rules: &Path) -> Result<Self, BoxError> {
         let config = scratch.join("sync.hcl");
         fs::write(
             scratch.join("firewall.tfvars"),
@@ -55,11 +54,11 @@ impl Sync {
     }
 
     /// Waits for the task's `count`th run, and returns how long that took.
-    pub(crate) async fn applied(&mut self, task: &str, count: usize) -> Result<Duration, Error> {
+    pub(crate) async fn applied(&mut self, task: &str, count: usize) -> Result<Duration, BoxError> {
         let waiting = async {
             loop {
                 if let Some(status) = self.child.try_wait()? {
-                    return Err::<Value, Error>(format!("it ended with {status}").into());
+                    return Err::<Value, BoxError>(format!("it ended with {status}").into());
                 }
                 let events = self.events(task).await;
                 let failed = events.iter().find_map(|event| event.pointer("/error/message"));
@@ -81,7 +80,7 @@ impl Sync {
     }
 
     /// When the newest run ended.
-    pub(crate) async fn end_of_last_run(&self, task: &str) -> Result<DateTime<Local>, Error> {
+    pub(crate) async fn end_of_last_run(&self, task: &str) -> Result<DateTime<Local>, BoxError> {
         let events = self.events(task).await;
         time(events.first().ok_or("no event")?, "end_time")
     }
@@ -92,7 +91,7 @@ impl Sync {
         task: &str,
         count: usize,
         quiet: Duration,
-    ) -> Result<(), Error> {
+    ) -> Result<(), BoxError> {
         tokio::time::sleep(quiet).await;
         match self.events(task).await.len() {
             now if now == count => Ok(()),
@@ -101,7 +100,7 @@ impl Sync {
     }
 
     /// Gives it a command, and prints what that says.
-    pub(crate) async fn ask(&self, command: &[&str]) -> Result<(), Error> {
+    pub(crate) async fn ask(&self, command: &[&str]) -> Result<(), BoxError> {
         let port = self.port().ok_or("not served yet")?;
         let output = Command::new(binary()?)
             .args(command)
@@ -121,7 +120,7 @@ impl Sync {
     }
 
     /// Asks it to end and waits for that.
-    pub(crate) async fn stop(mut self) -> Result<(), Error> {
+    pub(crate) async fn stop(mut self) -> Result<(), BoxError> {
         let pid = self.child.id().ok_or("it has ended already")?;
         Command::new("kill").args(["-INT", &pid.to_string()]).status().await?;
         let status = tokio::time::timeout(PATIENCE, self.child.wait()).await??;
@@ -138,7 +137,7 @@ impl Sync {
             let body = self.http.get(url).send().await?.bytes().await?;
             let status: Value = serde_json::from_slice(&body)?;
             let events = status.pointer(&format!("/{task}/events")).and_then(Value::as_array);
-            Ok::<_, Error>(events.cloned().unwrap_or_default())
+            Ok::<_, BoxError>(events.cloned().unwrap_or_default())
         };
         // Until its API is up there is nothing to read.
         asked.await.unwrap_or_default()
@@ -151,7 +150,7 @@ impl Sync {
         rest.lines().next().map(str::to_owned)
     }
 
-    fn with_log(&self, error: &Error) -> Error {
+    fn with_log(&self, error: &BoxError) -> BoxError {
         let log = fs::read_to_string(&self.log).unwrap_or_default();
         format!("consul-terraform-sync: {error}\n\nIts log:\n{log}").into()
     }
@@ -188,7 +187,7 @@ task {{
 }
 
 /// The binary beside this one.
-fn binary() -> Result<PathBuf, Error> {
+fn binary() -> Result<PathBuf, BoxError> {
     let path = std::env::current_exe()?.with_file_name("consul-terraform-sync");
     if path.exists() {
         Ok(path)
@@ -197,7 +196,7 @@ fn binary() -> Result<PathBuf, Error> {
     }
 }
 
-fn time(event: &Value, field: &str) -> Result<DateTime<Local>, Error> {
+fn time(event: &Value, field: &str) -> Result<DateTime<Local>, BoxError> {
     let text = event.get(field).and_then(Value::as_str).ok_or("an event without a time")?;
     Ok(DateTime::parse_from_rfc3339(text)?.into())
 }
