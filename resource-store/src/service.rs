@@ -5,6 +5,7 @@
 mod builder;
 mod checks;
 mod delete;
+mod life;
 mod list;
 mod mutate_and_validate;
 mod read;

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::{
     Parity, RequestContext, ResourceService, Result, check_write,
     checks::{check_id, check_id_scope, required},
+    life::{OnDelete, State},
     retry::{Failure, backend_failure, retry_cas},
 };
 use crate::{
@@ -75,13 +76,16 @@ impl ResourceService {
         if compare && *version != existing.version {
             return Err(backend::Error::CasFailure.into());
         }
-        if !existing.has_finalizers() {
-            return self.delete_with_tombstone(&existing).await;
+        match State::of(&existing).on_delete() {
+            OnDelete::Remove => self.delete_with_tombstone(&existing).await,
+            OnDelete::Mark => self.mark(context, &existing).await,
+            OnDelete::Wait => Ok(()),
         }
-        if existing.is_marked_for_deletion() {
-            return Ok(());
-        }
-        let mut marked = Resource::clone(&existing);
+    }
+
+    /// Marks a resource for deletion, which its finalizers hold back.
+    async fn mark(&self, context: &RequestContext, existing: &Resource) -> Result<(), Failure> {
+        let mut marked = existing.clone();
         marked
             .metadata
             .insert(DELETION_TIMESTAMP.to_owned(), clock::rfc3339(self.inner.clock.now()));
