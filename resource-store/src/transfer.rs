@@ -41,6 +41,8 @@
 //! # }
 //! ```
 
+mod error;
+mod format;
 mod reader;
 
 use std::{io, sync::Arc};
@@ -48,20 +50,17 @@ use std::{io, sync::Arc};
 use futures::{Stream, StreamExt as _, TryStreamExt as _, stream};
 use prost::Message as _;
 
-use self::reader::Frames;
+pub use error::{Error, Result};
+
+use self::{
+    format::{END, FORMAT, MAGIC, MOST_BYTES},
+    reader::Frames,
+};
 use crate::{
     backend::{self, Backend, ResourceStream},
     pb::Resource,
 };
 
-const MAGIC: &[u8; 8] = b"RESOURCE";
-const FORMAT: u8 = 1;
-/// The length of the last frame.
-const END: u32 = u32::MAX;
-/// Bytes before a payload.
-const FRAME_HEAD: usize = 8;
-/// The most that one resource may have, encoded: 256 MiB.
-const MOST_BYTES: u32 = 256 << 20;
 /// Distance of the versions of imported resources from any there were: more than a
 /// store counts between two of them.
 const MARGIN: u64 = 1 << 40;
@@ -75,66 +74,6 @@ pub struct Summary {
     /// The highest number among their versions.
     highest_version: u64,
 }
-
-/// Why resources could not be moved. When one of these comes from [`import`],
-/// nothing was changed.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum Error {
-    /// The stream is something else.
-    #[error("this is no export of resources: it does not begin with RESOURCE")]
-    NotAnExport,
-    /// The stream was made by a later version of this crate.
-    #[error("this export has format {found}, and only format {FORMAT} is known here")]
-    Format {
-        /// The format of the stream.
-        found: u8,
-    },
-    /// The stream ends too early.
-    #[error("the export ends at byte {at}, after {resources} resources, before it is complete")]
-    Truncated {
-        /// Length of the stream in bytes.
-        at: u64,
-        /// Number of resources before its end.
-        resources: u64,
-    },
-    /// The stream is not what was exported.
-    #[error("the export is damaged at byte {at}, after {resources} resources: {what}")]
-    Damaged {
-        /// Offset of the bad frame in bytes.
-        at: u64,
-        /// Number of resources before it.
-        resources: u64,
-        /// The damage.
-        what: String,
-    },
-    /// The second reading gave something else than the first.
-    #[error("the export changed while it was read")]
-    Changed,
-    /// A version is too high for others to come after it.
-    #[error("version {version} leaves no room for those to come")]
-    VersionTooHigh {
-        /// The version.
-        version: u64,
-    },
-    /// A resource is too large for the format.
-    #[error("{id} has {bytes} bytes, and {MOST_BYTES} is the most that can be exported")]
-    TooLarge {
-        /// Id of the resource.
-        id: String,
-        /// Encoded size in bytes.
-        bytes: usize,
-    },
-    /// The stream could not be read.
-    #[error("the export cannot be read")]
-    Read(#[source] io::Error),
-    /// A backend failed.
-    #[error(transparent)]
-    Backend(#[from] backend::Error),
-}
-
-/// The result of moving resources.
-pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Makes the stream of some resources, such as [`Backend::snapshot`] gives. One
 /// item is one resource, so memory is bounded by the largest.

@@ -7,10 +7,11 @@ use futures::{future::BoxFuture, stream::BoxStream};
 use super::{
     backoff::go_text,
     cache::{Cache, CacheError, Index, NamedQuery},
+    error::BoxError,
     mapper::DependencyMapper,
     queue::QueueItem,
     rate::{Bucket, RateLimit},
-    reconciler::{BoxError, Initializer, Reconciler, Request, Runtime},
+    reconciler::{Initializer, Reconciler, Request, Runtime},
 };
 use crate::{gvk::GroupKind, pb::Type, typed::ResourceData};
 

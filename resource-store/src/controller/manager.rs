@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     builder::{Controller, ControllerError, Placement},
     dependencies::{CircularDependency, Dependencies},
-    reconciler::BoxError,
+    error::BoxError,
     runner,
     supervisor::supervise,
 };

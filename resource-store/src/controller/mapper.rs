@@ -11,7 +11,8 @@ use async_trait::async_trait;
 
 use super::{
     cache::Key,
-    reconciler::{BoxError, Request, Runtime},
+    error::BoxError,
+    reconciler::{Request, Runtime},
 };
 use crate::{
     pb::{Id, Reference, Resource, Type},

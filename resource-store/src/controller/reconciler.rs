@@ -4,11 +4,8 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 
-use super::{cache::Cache, queue::QueueItem};
+use super::{cache::Cache, error::BoxError, queue::QueueItem};
 use crate::{client::ResourceClient, pb::Id};
-
-/// An error of a user's code.
-pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Asks to reconcile one resource.
 #[derive(Debug, Clone, PartialEq)]

@@ -11,9 +11,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     builder::{Controller, CustomWatch, DependencyWatch, Event, Notify},
+    error::BoxError,
     measure,
     queue::{Priority, QueueItem, WorkQueue},
-    reconciler::{BoxError, Outcome, Request, Runtime},
+    reconciler::{Outcome, Request, Runtime},
 };
 use crate::{
     backend::WatchEvent,

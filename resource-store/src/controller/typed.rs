@@ -4,7 +4,10 @@ use std::{fmt, future::Future, marker::PhantomData};
 
 use async_trait::async_trait;
 
-use super::reconciler::{BoxError, Outcome, Reconciler, Request, Runtime};
+use super::{
+    error::BoxError,
+    reconciler::{Outcome, Reconciler, Request, Runtime},
+};
 use crate::{
     code::Code,
     typed::{Resource, ResourceData},

@@ -5,7 +5,10 @@ use std::{io, pin::Pin};
 use futures::{Stream, StreamExt as _};
 use prost::Message as _;
 
-use super::{END, Error, FORMAT, FRAME_HEAD, MAGIC, MOST_BYTES, Result};
+use super::{
+    error::{Error, Result},
+    format::{END, FORMAT, FRAME_HEAD, MAGIC, MOST_BYTES},
+};
 use crate::pb::Resource;
 
 /// The resources of a stream of bytes that may be cut anywhere.

@@ -12,8 +12,8 @@ use prost_reflect::{
 };
 
 use super::{
-    DataTypes, Source,
     scalar::{expect_object, expect_tuple, is_attribute, scalar, well_known},
+    source::{DataTypes, Source},
     value::{Value, evaluate},
 };
 use crate::file::FileError;

@@ -8,7 +8,7 @@ use hcl_edit::{
     template::{Element, Template},
 };
 
-use super::Source;
+use super::source::Source;
 use crate::{file::FileError, pb::Type};
 
 /// The value of an expression.
