@@ -60,6 +60,7 @@ impl TerraformDriver {
     /// [`Error::Invalid`] when the task asks for what Terraform would refuse.
     pub fn new(task: Task, settings: Arc<Settings>, terraform: Arc<dyn Terraform>) -> Result<Self> {
         settings.root_module(&task, None)?.check()?;
+        let settings = settings.for_task();
         Error::unless_empty(env_problems(&task))?;
         let directory = settings.base_dir().join(&task.working_dir);
         Ok(Self {

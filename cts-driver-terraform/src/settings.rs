@@ -258,6 +258,16 @@ impl Settings {
         self
     }
 
+    /// Returns the settings as one task uses them: the leases of its secrets are kept until they
+    /// are dropped; see [`ValueSource::for_task`].
+    #[must_use]
+    pub fn for_task(self: &Arc<Self>) -> Arc<Self> {
+        match self.values.for_task() {
+            Some(values) => Arc::new(Self::clone(self).with_values(values)),
+            None => Arc::clone(self),
+        }
+    }
+
     /// Looks up the dynamic values of all providers, and forgets them.
     ///
     /// Source: Consul-Terraform-Sync 0.9, which fails to start without them.

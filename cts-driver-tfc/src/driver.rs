@@ -13,6 +13,7 @@ use std::{
 
 use async_trait::async_trait;
 use consul_watch::{Backoff, error_chain};
+use cts_driver_terraform::dynamic::ValueSource;
 use cts_tasks::{
     ApplyRequest, Driver, Outcome, Plan, PlanId, PlanPurpose, Result as TaskResult, RunContext,
     Task, TaskInputs,
@@ -44,6 +45,8 @@ use crate::{
 pub(crate) struct TfcDriver {
     task: Task,
     connection: Arc<Connection>,
+    /// Dynamic values, with the leases of those that the task has used.
+    values: Arc<dyn ValueSource>,
     ready: tokio::sync::Mutex<Option<Ready>>,
     known_runs: Mutex<KnownRuns>,
     logs: Logs,
@@ -88,9 +91,11 @@ impl TfcDriver {
         // Built only to be checked: a mistake in the configuration is an error at the start, not of
         // the first run.
         Module::new(settings, &task, settings.providers())?;
+        let values = settings.values_for_task();
         Ok(Self {
             task,
             connection,
+            values,
             ready: tokio::sync::Mutex::default(),
             known_runs: Mutex::default(),
             logs: Logs::default(),
@@ -417,7 +422,7 @@ impl Driver for TfcDriver {
     }
 
     async fn changed(&self) {
-        self.connection.settings.values_changed(&self.task).await;
+        self.connection.settings.values_changed(&self.task, &*self.values).await;
     }
 
     async fn holds(&self, plan: &PlanId, _context: &RunContext) -> TaskResult<bool> {

@@ -67,6 +67,8 @@ pub struct Settings {
     providers: Vec<ProviderBlock>,
     supported_versions: VersionConstraint,
     values: Arc<dyn ValueSource>,
+    /// The same, as the token's user sees it: the lease of a token out of Vault is kept.
+    token_values: Arc<dyn ValueSource>,
     base_dir: PathBuf,
 }
 
@@ -359,10 +361,16 @@ impl fmt::Debug for Settings {
     }
 }
 
+/// Returns a source as one user of it sees it.
+fn for_one(values: &Arc<dyn ValueSource>) -> Arc<dyn ValueSource> {
+    values.for_task().unwrap_or_else(|| Arc::clone(values))
+}
+
 impl Settings {
     /// Replaces the source of dynamic values, which asks the process, Consul and Vault.
     #[must_use]
     pub fn with_values(mut self, values: Arc<dyn ValueSource>) -> Self {
+        self.token_values = for_one(&values);
         self.values = values;
         self
     }
@@ -382,13 +390,17 @@ impl Settings {
     /// # Errors
     ///
     /// [`crate::Error::Module`] for a value that cannot be read.
-    pub(crate) async fn current_providers(&self, task: &Task) -> Result<Vec<ProviderBlock>> {
+    pub(crate) async fn current_providers(
+        &self,
+        task: &Task,
+        values: &dyn ValueSource,
+    ) -> Result<Vec<ProviderBlock>> {
         // Only those of the task: a Vault that another task needs must not fail this one.
         let used = task.providers.iter().filter_map(|id| find_provider(&self.providers, id));
         let used: BTreeSet<_> = used.map(ProviderBlock::id).collect();
         let blocks = self.providers.iter().filter(|block| used.contains(&block.id()));
         let blocks: Vec<_> = blocks.cloned().collect();
-        Ok(dynamic::resolve(&blocks, &*self.values).await?)
+        Ok(dynamic::resolve(&blocks, values).await?)
     }
 
     /// Returns the source of dynamic values.
@@ -396,9 +408,14 @@ impl Settings {
         &self.values
     }
 
+    /// Returns the source of dynamic values as one task sees it; see [`ValueSource::for_task`].
+    pub(crate) fn values_for_task(&self) -> Arc<dyn ValueSource> {
+        for_one(&self.values)
+    }
+
     /// Waits until a dynamic value that the task uses is another one than it was.
-    pub(crate) async fn values_changed(&self, task: &Task) {
-        dynamic::changed(task, &self.providers, &*self.values).await;
+    pub(crate) async fn values_changed(&self, task: &Task, values: &dyn ValueSource) {
+        dynamic::changed(task, &self.providers, values).await;
     }
 
     /// Returns the token as it is now, which may be a dynamic value.
@@ -429,20 +446,11 @@ impl Settings {
         self.resolved(found.unwrap_or_else(|| self.token.clone())).await
     }
 
-    /// Returns the task with the values that the templates in its `env` have now.
-    ///
-    /// # Errors
-    ///
-    /// [`crate::Error::Module`] for a value that cannot be read.
-    pub(crate) async fn with_current_env(&self, task: &Task) -> Result<Task> {
-        Ok(dynamic::resolve_env(task, &*self.values).await?)
-    }
-
     async fn resolved(&self, token: SecretString) -> Result<SecretString> {
         // In the form of a provider, whose values the same code resolves.
         let mut block = ProviderBlock::new("terraform-cloud");
         block.task_env.insert("token".to_owned(), token);
-        let resolved = dynamic::resolve(&[block], &*self.values).await?;
+        let resolved = dynamic::resolve(&[block], &*self.token_values).await?;
         let token =
             resolved.into_iter().next().and_then(|mut block| block.task_env.remove("token"));
         Ok(token.unwrap_or_default())

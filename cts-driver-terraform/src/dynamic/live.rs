@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
+    sync::Arc,
     time::Duration,
 };
 
@@ -16,6 +17,8 @@ use tokio::{
     time::{Instant, sleep_until, timeout},
 };
 
+#[cfg(feature = "vault")]
+use super::vault::{Problem, Secret, Uses, Vault};
 use super::{Reference, ValueSource, Values};
 use crate::{Error, Result};
 
@@ -38,12 +41,35 @@ const LOOKS: Duration = Duration::from_millis(100);
 ///
 /// Deviation: upstream evaluates once, at the start.
 pub struct LiveValues {
-    environment: BTreeMap<String, String>,
+    environment: Arc<BTreeMap<String, String>>,
     consul: ClientConfig,
-    kv: OnceCell<Client>,
+    kv: Arc<OnceCell<Client>>,
     #[cfg(feature = "vault")]
-    vault: Option<super::vault::Vault>,
+    vault: Option<VaultValues>,
     limit: Duration,
+}
+
+/// Vault as one user of it sees it.
+#[cfg(feature = "vault")]
+struct VaultValues {
+    vault: Arc<Vault>,
+    uses: Uses,
+    /// `true` if what was looked up is kept.
+    keeps: bool,
+}
+
+#[cfg(feature = "vault")]
+impl VaultValues {
+    fn new(vault: Arc<Vault>, keeps: bool) -> Self {
+        Self { uses: Uses::new(&vault), vault, keeps }
+    }
+
+    async fn read(&self, path: &str) -> Result<Secret, Problem> {
+        if self.keeps {
+            return self.uses.read(path).await;
+        }
+        self.vault.read(path).await.map(|(secret, _)| secret)
+    }
 }
 
 impl LiveValues {
@@ -53,11 +79,11 @@ impl LiveValues {
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
             .collect();
         Self {
-            environment,
+            environment: Arc::new(environment),
             consul: settings.consul.client_config(),
-            kv: OnceCell::new(),
+            kv: Arc::default(),
             #[cfg(feature = "vault")]
-            vault: settings.vault.map(super::vault::Vault::new),
+            vault: settings.vault.map(|vault| VaultValues::new(Arc::new(Vault::new(vault)), false)),
             limit: LIMIT,
         }
     }
@@ -65,7 +91,7 @@ impl LiveValues {
     /// Replaces the environment.
     #[must_use]
     pub fn with_environment(mut self, environment: BTreeMap<String, String>) -> Self {
-        self.environment = environment;
+        self.environment = Arc::new(environment);
         self
     }
 
@@ -186,19 +212,34 @@ impl ValueSource for LiveValues {
     }
 
     /// Renews the token of Vault, if the configuration says so, until it can
-    /// live no longer, and the leases of secrets that somebody waits for in
-    /// [`ValueSource::changed`]. Ends at once without Vault, and else never.
+    /// live no longer, and the leases of secrets that tasks use. Ends at once without Vault, and
+    /// else never.
     ///
     /// Deviation: upstream reads `renew_token` and renews nothing.
     #[cfg(feature = "vault")]
     async fn keep_alive(&self) {
-        if let Some(vault) = &self.vault {
+        if let Some(VaultValues { vault, .. }) = &self.vault {
             futures::future::join(vault.keep_token(), vault.keep_leases()).await;
         }
     }
 
+    /// Shares clients and leases, and keeps the lease of each secret that it has looked up.
+    #[cfg(feature = "vault")]
+    fn for_task(&self) -> Option<Arc<dyn ValueSource>> {
+        let vault = Arc::clone(&self.vault.as_ref()?.vault);
+        Some(Arc::new(Self {
+            environment: Arc::clone(&self.environment),
+            consul: self.consul.clone(),
+            kv: Arc::clone(&self.kv),
+            vault: Some(VaultValues::new(vault, true)),
+            limit: self.limit,
+        }))
+    }
+
     /// Waits until a secret of Vault that has a lease was read again, because the lease ended or
     /// could not be renewed, and is another one. Other values are only read at each look-up.
+    ///
+    /// The leases of these secrets are kept from now on, until this source is dropped.
     #[cfg(feature = "vault")]
     async fn changed(&self, wanted: &BTreeSet<Reference>) {
         let paths: BTreeSet<&str> = wanted
@@ -210,7 +251,7 @@ impl ValueSource for LiveValues {
             .collect();
         let paths: Vec<&str> = paths.into_iter().collect();
         match &self.vault {
-            Some(vault) if !paths.is_empty() => vault.changed(&paths).await,
+            Some(vault) if !paths.is_empty() => vault.uses.changed(&paths).await,
             _ => std::future::pending::<()>().await,
         }
     }

@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt::{self, Debug},
+    sync::Arc,
 };
 
 use async_trait::async_trait;
@@ -63,8 +64,18 @@ pub trait ValueSource: Debug + Send + Sync + 'static {
     /// future is polled; ends where there is nothing to keep.
     async fn keep_alive(&self) {}
 
+    /// Returns this source as one task sees it; `None`, the default, if all see the same.
+    ///
+    /// What was looked up there is kept alive until it is dropped, and
+    /// [`ValueSource::changed`] tells of every change since the first look-up, also of one
+    /// before the wait.
+    fn for_task(&self) -> Option<Arc<dyn ValueSource>> {
+        None
+    }
+
     /// Waits until one of these values is another one than it was, as far as this source hears
-    /// of that: whoever uses it then has to look it up again. Never ends by default.
+    /// of that: whoever uses it then has to look it up again. Each change is told of once.
+    /// Never ends by default.
     ///
     /// # Cancel safety
     ///

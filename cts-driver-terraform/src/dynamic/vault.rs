@@ -18,10 +18,10 @@ use http::{Method, Request, StatusCode};
 use percent_encoding::{AsciiSet, CONTROLS, percent_encode};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::Value as Json;
-use tokio::{sync::OnceCell, time::Instant};
+use tokio::sync::OnceCell;
 
-pub(super) use self::secret::Secret;
 use self::{leases::Leases, token::Token};
+pub(super) use self::{leases::Uses, secret::Secret};
 
 /// Time limit of one exchange; the caller's is usually shorter.
 const EXCHANGE: Duration = Duration::from_secs(30);
@@ -74,20 +74,6 @@ impl Vault {
             token: Token::default(),
             leases: Leases::default(),
         }
-    }
-
-    /// Reads a secret. One with a lease is read again only when two thirds of its lease are over,
-    /// or when the lease ends, if it is renewed.
-    ///
-    /// Source: hcat 0.2, the function `secret`.
-    pub(super) async fn read(&self, path: &str) -> Result<Secret> {
-        if let Some(secret) = self.leases.get(path) {
-            return Ok(secret);
-        }
-        let began = Instant::now();
-        let secret = self.fetch(path).await?;
-        self.leases.add(path, &secret, began);
-        Ok(secret)
     }
 
     /// Reads a secret, whether there is a lease or not.
@@ -285,7 +271,8 @@ mod tests {
         config.namespace = "team".into();
         let vault = Vault::new(&config);
         for _ in 0..2 {
-            assert!(vault.read("database/creds/a").await.unwrap().field(&["user".into()]).is_ok());
+            let (secret, _) = vault.read("database/creds/a").await.unwrap();
+            assert!(secret.field(&["user".into()]).is_ok());
         }
     }
 

@@ -16,6 +16,7 @@ use cts_tasks::{
     Condition, ConsulConfig, DriverSettings, Engine, EngineOptions, Stop, StopReason, TaskEnv,
     config::VaultConfig,
 };
+use futures::future::{FutureExt as _, join_all};
 use secrecy::ExposeSecret as _;
 use serde_json::json;
 use tokio::time::{Instant, sleep, timeout};
@@ -43,7 +44,7 @@ fn user() -> BTreeSet<Reference> {
     BTreeSet::from([Reference::Secret { path, field }])
 }
 
-async fn read(values: &LiveValues) -> String {
+async fn read(values: &dyn ValueSource) -> String {
     let found = values.look_up(&user()).await.unwrap();
     found.values().next().unwrap().expose_secret().to_owned()
 }
@@ -72,6 +73,8 @@ struct State {
     renewals: Vec<String>,
     /// Answers of reads from now on.
     refuses: bool,
+    /// Time that each read takes.
+    delay: Duration,
 }
 
 impl Double {
@@ -100,7 +103,7 @@ impl Double {
             "/v1/database/creds/app" => {
                 state.reads += 1;
                 let (seconds, renewable) = state.lease;
-                ResponseTemplate::new(200).set_body_json(json!({
+                ResponseTemplate::new(200).set_delay(state.delay).set_body_json(json!({
                     "lease_id": format!("lease-{}", state.reads), "lease_duration": seconds,
                     "renewable": renewable, "data": {"username": format!("user-{}", state.reads)},
                 }))
@@ -253,6 +256,133 @@ async fn a_task_runs_again_when_the_lease_of_its_secret_has_ended() {
     };
     let (ended, ()) = tokio::join!(engine.run(&stop), seen);
     ended.unwrap();
+}
+
+/// The first run takes longer than the lease; nobody waits for changes yet.
+#[tokio::test]
+async fn a_lease_that_falls_due_during_the_first_run_is_kept_and_the_task_runs_again() {
+    let (double, server) = Double::start(2, false, &[]).await;
+    let mut site = fake("1.11.4");
+    site.vault = Some(VaultConfig::new(server.uri()));
+    let consul = TestConsul::new();
+    consul.set_instance("api", "api-1", "10.0.0.1", 80, HealthStatus::Passing);
+    let mut task = site.task(&json!({
+        "env": {
+            "DB_USER": "{{ with secret \"database/creds/app\" }}{{ .Data.username }}{{ end }}",
+        },
+    }));
+    task.condition = Condition::services(["api"]);
+    std::fs::create_dir_all(site.task_dir()).unwrap();
+    std::fs::write(site.task_dir().join("slow.apply"), "").unwrap();
+    let factory = site.factory();
+    factory.start().await.unwrap();
+    let engine = Engine::new(Watcher::new(consul.client()), factory, EngineOptions::default());
+    let stop = Stop::new();
+    engine.load(vec![task], &stop).await.unwrap();
+    let user = || {
+        let text = std::fs::read_to_string(site.task_dir().join("environment.apply"));
+        let text = text.unwrap_or_default();
+        text.lines().find_map(|line| line.strip_prefix("DB_USER=")).map(str::to_owned)
+    };
+    let runs = || {
+        let name = "test".parse().unwrap();
+        engine.state(|state| state.events.get(&name).map_or(0, Vec::len))
+    };
+    let seen = async {
+        let begun = Instant::now();
+        while user().is_none() || double.reads() < 2 {
+            assert!(begun.elapsed() < LIMIT, "read {} times", double.reads());
+            sleep(Duration::from_millis(20)).await;
+        }
+        assert_eq!((user().as_deref(), runs()), (Some("user-1"), 0), "the first run goes on");
+        // From now on leases last.
+        double.state.lock().unwrap().lease = (3600, false);
+        std::fs::write(site.task_dir().join("go"), "").unwrap();
+        while runs() < 2 || user().as_deref() == Some("user-1") {
+            assert!(begun.elapsed() < LIMIT, "{:?} after {} runs", user(), runs());
+            sleep(Duration::from_millis(20)).await;
+        }
+        stop.stop(StopReason::Shutdown);
+    };
+    let (ended, ()) = tokio::join!(engine.run(&stop), seen);
+    ended.unwrap();
+}
+
+#[tokio::test]
+async fn simultaneous_look_ups_of_one_secret_make_one_lease() {
+    let (double, server) = Double::start(3600, false, &[]).await;
+    double.state.lock().unwrap().delay = Duration::from_millis(200);
+    let values = live(&VaultConfig::new(server.uri()));
+    let users = join_all((0..5).map(|_| read(&values))).await;
+    assert_eq!((users, double.reads()), (vec!["user-1".to_owned(); 5], 1));
+}
+
+/// Only secrets with a lease are read one after the other: 20 turns of half a second would be
+/// beyond the limit of a look-up.
+#[tokio::test]
+async fn simultaneous_look_ups_of_a_secret_without_a_lease_do_not_wait_for_each_other() {
+    let (double, server) = Double::start(0, false, &[]).await;
+    double.state.lock().unwrap().delay = Duration::from_millis(500);
+    let values = live(&VaultConfig::new(server.uri()));
+    join_all((0..20).map(|_| read(&values))).await;
+    assert_eq!(double.reads(), 20);
+}
+
+/// Nobody keeps the leases here, so each task reads the secret anew when it needs it.
+#[tokio::test]
+async fn a_task_learns_once_that_another_one_has_read_its_secret_anew() {
+    let (double, server) = Double::start(2, false, &[]).await;
+    let values = live(&VaultConfig::new(server.uri()));
+    let (one, other) = (values.for_task().unwrap(), values.for_task().unwrap());
+    assert_eq!(
+        (read(&*one).await, read(&*other).await),
+        ("user-1".to_owned(), "user-1".to_owned())
+    );
+    let wanted = user();
+    assert!(other.changed(&wanted).now_or_never().is_none());
+    double.state.lock().unwrap().lease = (3600, false);
+    let begun = Instant::now();
+    while read(&*one).await == "user-1" {
+        assert!(begun.elapsed() < LIMIT);
+        sleep(Duration::from_millis(20)).await;
+    }
+    assert!(other.changed(&wanted).now_or_never().is_some());
+    assert!(other.changed(&wanted).now_or_never().is_none());
+    assert_eq!((read(&*other).await, double.reads()), ("user-2".to_owned(), 2));
+}
+
+/// A look-up for a plan that is only shown must not hide that what was applied is out of date.
+#[tokio::test]
+async fn a_change_between_a_look_up_and_the_wait_is_told() {
+    let (double, server) = Double::start(2, false, &[]).await;
+    let values = live(&VaultConfig::new(server.uri()));
+    let task = values.for_task().unwrap();
+    assert_eq!(read(&*task).await, "user-1");
+    double.state.lock().unwrap().lease = (3600, false);
+    kept(&values, async {
+        let begun = Instant::now();
+        while read(&*task).await == "user-1" {
+            assert!(begun.elapsed() < LIMIT);
+            sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+    assert!(task.changed(&user()).now_or_never().is_some());
+}
+
+#[tokio::test]
+async fn a_secret_is_forgotten_with_the_last_task_that_uses_it() {
+    let (double, server) = Double::start(3600, false, &[]).await;
+    let values = live(&VaultConfig::new(server.uri()));
+    let (one, other) = (values.for_task().unwrap(), values.for_task().unwrap());
+    assert_eq!(
+        (read(&*one).await, read(&*other).await),
+        ("user-1".to_owned(), "user-1".to_owned())
+    );
+    drop(one);
+    assert_eq!((read(&values).await, double.reads()), ("user-1".to_owned(), 1));
+    drop(other);
+    assert_eq!((read(&values).await, double.reads()), ("user-2".to_owned(), 2));
 }
 
 /// The whole way: a user that `OpenBao` makes in `PostgreSQL`, whose lease of 3 s may last 7 s.

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use cts_driver_terraform::dynamic;
 use cts_tasks::{Plan, PlanId, RunContext, TaskInputs};
 use sha2::{Digest as _, Sha256};
 use tokio::{
@@ -36,8 +37,8 @@ impl TfcDriver {
     /// Builds the root module from the configuration and the dynamic values of this moment.
     pub(super) async fn module(&self) -> Result<Module> {
         let settings = &self.connection.settings;
-        let providers = settings.current_providers(&self.task).await?;
-        let task = settings.with_current_env(&self.task).await?;
+        let providers = settings.current_providers(&self.task, &*self.values).await?;
+        let task = dynamic::resolve_env(&self.task, &*self.values).await?;
         let module = Module::new(settings, &task, &providers)?;
         // With the values of this read, so that those that were renewed are hidden in logs, too.
         self.mask.note_task(&task, &providers);

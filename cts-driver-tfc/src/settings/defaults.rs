@@ -2,14 +2,18 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use cts_driver_terraform::{VersionConstraint, dynamic::LiveValues};
+use cts_driver_terraform::{
+    VersionConstraint,
+    dynamic::{LiveValues, ValueSource},
+};
 use cts_tasks::DriverSettings;
 
-use super::{RunSettings, Settings, token::Origin};
+use super::{RunSettings, Settings, for_one, token::Origin};
 use crate::{Hostname, RetryOptions, TlsOptions};
 
 impl Settings {
     pub(super) fn defaults(settings: &DriverSettings<'_>) -> Self {
+        let values: Arc<dyn ValueSource> = Arc::new(LiveValues::new(*settings));
         Self {
             host: Hostname::default(),
             organization: String::new(),
@@ -33,7 +37,8 @@ impl Settings {
                 // The text above is a constraint, which a test checks.
                 VersionConstraint::default()
             }),
-            values: Arc::new(LiveValues::new(*settings)),
+            token_values: for_one(&values),
+            values,
             base_dir: settings.base_dir.to_owned(),
         }
     }

@@ -3,16 +3,21 @@
 //!
 //! | the lease | at two thirds of it |
 //! |---|---|
-//! | nobody waits for changes of the secret | left to end; a later read makes another one |
+//! | nobody uses the secret | forgotten; a later read makes another one |
 //! | can be renewed | renewed; what was granted counts from then on |
 //! | was granted less than half of what it had at first | it nears its longest time: read again |
 //! | cannot be renewed, or its renewal is refused | read again |
 //!
-//! Whoever waits for a change of the secret is notified when the one that was read again differs.
+//! A task uses a secret from its first read of it until its [`Uses`] are dropped, also while it
+//! runs or while its plan waits. Whoever used the secret before is notified of another one,
+//! whether the keeper or another task's run read it.
 
 use std::{
     collections::HashMap,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
@@ -21,7 +26,7 @@ use futures::future::join_all;
 use http::Method;
 use serde_json::{Value as Json, json};
 use tokio::{
-    sync::{Notify, watch},
+    sync::{Mutex as Turns, Notify, OwnedMutexGuard, watch},
     time::{Instant, sleep_until},
 };
 
@@ -30,15 +35,43 @@ use super::{Problem, Result, Secret, Vault, success};
 /// The shortest pause between two exchanges about one lease.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Secrets with a lease, by path.
+/// Secrets that are used or have a lease, by path.
 pub(super) struct Leases {
-    held: Mutex<HashMap<String, Held>>,
-    /// Number of those who wait for a change of a secret, by path.
-    waiting: Mutex<HashMap<String, usize>>,
+    entries: Mutex<HashMap<String, Entry>>,
     /// Given when a lease was added.
     added: Notify,
-    /// Number of changes of each secret that a read after its lease brought.
-    changes: watch::Sender<HashMap<String, u64>>,
+    /// Sent after each change of a secret.
+    changes: watch::Sender<()>,
+    /// Number of futures that keep leases.
+    keepers: AtomicUsize,
+}
+
+/// One path.
+#[derive(Default)]
+struct Entry {
+    held: Option<Held>,
+    /// Number of those who use the secret.
+    users: usize,
+    /// Number of times that the secret became another one.
+    version: u64,
+    /// `true` if the last read brought no lease: then simultaneous reads do no harm.
+    unleased: bool,
+    /// Taken for each read and each renewal, for two reads would make two leases.
+    turns: Arc<Turns<()>>,
+}
+
+impl Entry {
+    /// Forgets a secret that nobody uses and that is due.
+    fn forget_unused(&mut self, now: Instant) {
+        if self.users == 0 && self.held.as_ref().is_some_and(|held| held.due <= now) {
+            self.held = None;
+        }
+    }
+
+    /// Returns `true` if anybody needs the entry.
+    fn is_needed(&self) -> bool {
+        self.users > 0 || self.held.is_some() || Arc::strong_count(&self.turns) > 1
+    }
 }
 
 /// A secret and its lease.
@@ -51,8 +84,6 @@ struct Held {
     /// Time of the next renewal, or of the next read.
     due: Instant,
     ends: Instant,
-    /// Nobody waited for its changes when it was due: it is left to end.
-    left: bool,
     backoff: Backoff,
 }
 
@@ -65,7 +96,6 @@ impl Held {
             can_be_renewed: lease.can_be_renewed,
             due: began + two_thirds(lease.duration),
             ends: began + lease.duration,
-            left: false,
             backoff: Backoff::default(),
             secret,
         })
@@ -85,153 +115,258 @@ fn two_thirds(lease: Duration) -> Duration {
     (lease * 2 / 3).max(PAUSE)
 }
 
-/// The action on a lease that is due.
+/// The action on a lease that is due and used.
 enum Step {
-    Leave,
     Renew(String),
-    Read,
+    Read(String),
+}
+
+/// The right to read or renew one secret, until it is dropped.
+struct Turn<'a> {
+    leases: &'a Leases,
+    turn: Option<OwnedMutexGuard<()>>,
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.turn = None;
+        self.leases.sweep();
+    }
 }
 
 impl Default for Leases {
     fn default() -> Self {
         Self {
-            held: Mutex::default(),
-            waiting: Mutex::default(),
+            entries: Mutex::default(),
             added: Notify::new(),
-            changes: watch::Sender::new(HashMap::new()),
+            changes: watch::Sender::new(()),
+            keepers: AtomicUsize::new(0),
         }
     }
 }
 
 impl Leases {
-    fn held(&self) -> MutexGuard<'_, HashMap<String, Held>> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    fn entries(&self) -> MutexGuard<'_, HashMap<String, Entry>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn waiting(&self) -> MutexGuard<'_, HashMap<String, usize>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn is_waited_for(&self, path: &str) -> bool {
-        self.waiting().contains_key(path)
-    }
-
-    /// Returns the secret of a lease that lasts. One that is due and waited for is renewed just
-    /// now, so it is good to its end.
-    pub(super) fn get(&self, path: &str) -> Option<Secret> {
-        let waited_for = self.is_waited_for(path);
-        let held = self.held();
-        let found = held.get(path)?;
+    /// Forgets what nobody needs any more.
+    fn sweep(&self) {
         let now = Instant::now();
-        let until = if waited_for && !found.left { found.ends } else { found.due };
-        (now < until).then(|| found.secret.clone())
+        self.entries().retain(|_, entry| {
+            entry.forget_unused(now);
+            entry.is_needed()
+        });
     }
 
-    /// Keeps a secret that has a lease.
-    pub(super) fn add(&self, path: &str, secret: &Secret, began: Instant) {
-        if let Some(new) = Held::new(secret.clone(), began) {
-            self.held().insert(path.to_owned(), new);
-            self.added.notify_one();
+    /// Returns the secret of a lease that lasts, with its version. One that is used is renewed in
+    /// time, so it is good to its end.
+    pub(super) fn get(&self, path: &str) -> Option<(Secret, u64)> {
+        let entries = self.entries();
+        let entry = entries.get(path)?;
+        let held = entry.held.as_ref()?;
+        let is_kept = entry.users > 0 && self.keepers.load(Ordering::SeqCst) > 0;
+        let until = if is_kept { held.ends } else { held.due.min(held.ends) };
+        (Instant::now() < until).then(|| (held.secret.clone(), entry.version))
+    }
+
+    /// Waits until nobody else reads or renews the secret; `None` for one without a lease, which
+    /// many may read at the same time.
+    async fn turn(&self, path: &str) -> Option<Turn<'_>> {
+        let turns = {
+            let mut entries = self.entries();
+            let entry = entries.entry(path.to_owned()).or_default();
+            (!entry.unleased).then(|| Arc::clone(&entry.turns))?
+        };
+        let turn = Turn { leases: self, turn: Some(turns.lock_owned().await) };
+        let is_unleased = self.entries().get(path).is_some_and(|entry| entry.unleased);
+        (!is_unleased).then_some(turn)
+    }
+
+    /// Takes what was read, and returns its version; its users are notified if it differs from
+    /// what was held.
+    fn put(&self, path: &str, secret: &Secret, began: Instant) -> u64 {
+        let mut entries = self.entries();
+        let entry = entries.entry(path.to_owned()).or_default();
+        let new = Held::new(secret.clone(), began);
+        entry.unleased = new.is_none();
+        let before = std::mem::replace(&mut entry.held, new);
+        let differs = before.is_some_and(|before| !before.secret.is_as(secret));
+        entry.version += u64::from(differs);
+        let version = entry.version;
+        drop(entries);
+        self.sweep();
+        self.added.notify_one();
+        if differs {
+            self.changes.send_replace(());
         }
+        version
     }
 
     /// Returns the time of the next lease that is due; `None` while there is none.
     fn next_due(&self) -> Option<Instant> {
-        self.held().values().filter(|held| !held.left).map(|held| held.due).min()
+        self.entries().values().filter_map(|entry| Some(entry.held.as_ref()?.due)).min()
     }
 
     fn due_now(&self) -> Vec<String> {
         let now = Instant::now();
-        let held = self.held();
-        let due = held.iter().filter(|(_, held)| !held.left && held.due <= now);
-        due.map(|(path, _)| path.clone()).collect()
+        let is_due = |entry: &Entry| entry.held.as_ref().is_some_and(|held| held.due <= now);
+        let entries = self.entries();
+        entries.iter().filter(|(_, entry)| is_due(entry)).map(|(path, _)| path.clone()).collect()
     }
 
+    /// Returns what to do for a secret; `None` if it is not due any more, or not used.
     fn step(&self, path: &str) -> Option<Step> {
-        let waited_for = self.is_waited_for(path);
-        let mut all = self.held();
-        let held = all.get_mut(path)?;
-        if !waited_for {
-            held.left = true;
-            return Some(Step::Leave);
-        }
-        let renew = held.can_be_renewed && Instant::now() < held.ends;
-        Some(if renew { Step::Renew(held.id.clone()) } else { Step::Read })
+        let now = Instant::now();
+        let mut entries = self.entries();
+        let entry = entries.get_mut(path)?;
+        entry.forget_unused(now);
+        let held = entry.held.as_ref().filter(|held| held.due <= now)?;
+        let id = held.id.clone();
+        let renew = held.can_be_renewed && now < held.ends;
+        Some(if renew { Step::Renew(id) } else { Step::Read(id) })
     }
 
     /// Changes a lease, unless another one took its place meanwhile.
     fn change(&self, path: &str, id: &str, change: impl FnOnce(&mut Held)) {
-        if let Some(held) = self.held().get_mut(path).filter(|held| held.id == id) {
+        let mut entries = self.entries();
+        let held = entries.get_mut(path).and_then(|entry| entry.held.as_mut());
+        if let Some(held) = held.filter(|held| held.id == id) {
             change(held);
         }
     }
 
-    /// Puts what was read in the place of a lease; whoever waits is notified if it differs.
-    fn replace(&self, path: &str, secret: &Secret, began: Instant) {
-        let mut all = self.held();
-        let before = all.remove(path);
-        if let Some(new) = Held::new(secret.clone(), began) {
-            all.insert(path.to_owned(), new);
-        }
-        drop(all);
-        if before.is_some_and(|before| !before.secret.is_as(secret)) {
-            self.changes.send_modify(|changes| *changes.entry(path.to_owned()).or_default() += 1);
+    /// Begins a use of a secret.
+    fn take_up(&self, path: &str) {
+        self.entries().entry(path.to_owned()).or_default().users += 1;
+    }
+
+    /// Ends a use of a secret; what nobody uses is forgotten at once.
+    fn give_up(&self, path: &str) {
+        if let Some(entry) = self.entries().get_mut(path) {
+            entry.users = entry.users.saturating_sub(1);
+            if entry.users == 0 {
+                entry.held = None;
+            }
         }
     }
 
-    /// Waits until one of these secrets was read again and differs. Meanwhile their leases are
-    /// renewed.
+    fn version(&self, path: &str) -> u64 {
+        self.entries().get(path).map_or(0, |entry| entry.version)
+    }
+}
+
+/// The secrets that one task uses, and what it knows of each. Their leases are kept until this is
+/// dropped.
+pub(in crate::dynamic) struct Uses {
+    vault: Arc<Vault>,
+    /// Version by path: of the first read, or of the change last told of. `None` before both.
+    known: Mutex<HashMap<String, Option<u64>>>,
+}
+
+impl Uses {
+    pub(in crate::dynamic) fn new(vault: &Arc<Vault>) -> Self {
+        Self { vault: Arc::clone(vault), known: Mutex::default() }
+    }
+
+    fn known(&self) -> MutexGuard<'_, HashMap<String, Option<u64>>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take_up(&self, path: &str) {
+        self.known().entry(path.to_owned()).or_insert_with(|| {
+            self.vault.leases.take_up(path);
+            None
+        });
+    }
+
+    /// Reads a secret, and keeps its lease from now on.
+    ///
+    /// Later reads leave the known version as it is: one for a plan to look at must not hide that
+    /// what was applied is out of date.
+    pub(in crate::dynamic) async fn read(&self, path: &str) -> Result<Secret> {
+        self.take_up(path);
+        let (secret, version) = self.vault.read(path).await?;
+        self.known().entry(path.to_owned()).or_default().get_or_insert(version);
+        Ok(secret)
+    }
+
+    /// Waits until one of these secrets is another one than it was at its first read, or at the
+    /// end of the wait before, or, without those, now.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future ends the wait, and nothing else.
-    pub(super) async fn changed(&self, paths: &[&str]) {
-        let _waiting = Waiting::new(self, paths);
-        let count = |changes: &HashMap<String, u64>| -> Vec<u64> {
-            paths.iter().map(|path| changes.get(*path).copied().unwrap_or(0)).collect()
-        };
-        let mut receiver = self.changes.subscribe();
-        let known = count(&receiver.borrow_and_update());
-        // The sender lives as long as this.
-        let _end = receiver.wait_for(|changes| count(changes) != known).await;
-    }
-}
-
-/// Counts somebody who waits for changes of secrets, until it is dropped.
-struct Waiting<'a> {
-    leases: &'a Leases,
-    paths: Vec<String>,
-}
-
-impl<'a> Waiting<'a> {
-    fn new(leases: &'a Leases, paths: &[&str]) -> Self {
-        let paths: Vec<String> = paths.iter().map(|path| (*path).to_owned()).collect();
-        let mut waiting = leases.waiting();
-        for path in &paths {
-            *waiting.entry(path.clone()).or_default() += 1;
+    pub(in crate::dynamic) async fn changed(&self, paths: &[&str]) {
+        paths.iter().for_each(|path| self.take_up(path));
+        let mut changes = self.vault.leases.changes.subscribe();
+        while !self.take_changes(paths) {
+            // The sender lives as long as this.
+            let _end = changes.changed().await;
         }
-        drop(waiting);
-        Self { leases, paths }
+    }
+
+    /// Takes notice of the secrets' versions; returns whether one is new.
+    fn take_changes(&self, paths: &[&str]) -> bool {
+        let mut known = self.known();
+        let mut is_new = false;
+        for path in paths {
+            let version = self.vault.leases.version(path);
+            let before = known.entry((*path).to_owned()).or_default().replace(version);
+            is_new |= before.is_some_and(|before| before != version);
+        }
+        is_new
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for Uses {
     fn drop(&mut self) {
-        let mut waiting = self.leases.waiting();
-        for path in &self.paths {
-            if let Some(count) = waiting.get_mut(path) {
-                *count -= 1;
-                if *count == 0 {
-                    waiting.remove(path);
-                }
-            }
+        for path in self.known().keys() {
+            self.vault.leases.give_up(path);
         }
+        self.vault.leases.sweep();
+    }
+}
+
+/// Counts a future that keeps leases, until it is dropped.
+struct Keeping<'a>(&'a AtomicUsize);
+
+impl<'a> Keeping<'a> {
+    fn new(keepers: &'a AtomicUsize) -> Self {
+        keepers.fetch_add(1, Ordering::SeqCst);
+        Self(keepers)
+    }
+}
+
+impl Drop for Keeping<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
 impl Vault {
+    /// Reads a secret, and returns its version. One with a lease is read again only when two
+    /// thirds of its lease are over, or, if it is kept, when its lease ends.
+    ///
+    /// Source: hcat 0.2, the function `secret`.
+    pub(in crate::dynamic) async fn read(&self, path: &str) -> Result<(Secret, u64)> {
+        if let Some(found) = self.leases.get(path) {
+            return Ok(found);
+        }
+        let _turn = self.leases.turn(path).await;
+        // Somebody else may have read it meanwhile.
+        if let Some(found) = self.leases.get(path) {
+            return Ok(found);
+        }
+        let began = Instant::now();
+        let secret = self.fetch(path).await?;
+        let version = self.leases.put(path, &secret, began);
+        Ok((secret, version))
+    }
+
     /// Renews leases, and reads secrets again, whenever one is due. Never ends.
     pub(in crate::dynamic) async fn keep_leases(&self) {
+        let _keeping = Keeping::new(&self.leases.keepers);
         loop {
             let next = self.leases.next_due();
             tokio::select! {
@@ -244,16 +379,12 @@ impl Vault {
         }
     }
 
-    /// Waits until one of these secrets is another one than it was; see [`Leases::changed`].
-    pub(in crate::dynamic) async fn changed(&self, paths: &[&str]) {
-        self.leases.changed(paths).await;
-    }
-
     /// Does what is due for one lease.
     async fn keep(&self, path: &str) {
+        let _turn = self.leases.turn(path).await;
         let id = match self.leases.step(path) {
-            None | Some(Step::Leave) => return,
-            Some(Step::Read) => return self.read_again(path).await,
+            None => return,
+            Some(Step::Read(id)) => return self.read_again(path, &id).await,
             Some(Step::Renew(id)) => id,
         };
         let began = Instant::now();
@@ -261,7 +392,7 @@ impl Vault {
             Ok(granted) if granted > PAUSE => {
                 self.leases.change(path, &id, |held| held.renewed(granted, began));
             }
-            Ok(_) => self.read_again(path).await,
+            Ok(_) => self.read_again(path, &id).await,
             Err(problem) if problem.retryable => {
                 tracing::warn!(
                     secret = path,
@@ -278,12 +409,12 @@ impl Vault {
                     problem = problem.message,
                     "the lease of a secret of Vault is not renewed any more, reading it again"
                 );
-                self.read_again(path).await;
+                self.read_again(path, &id).await;
             }
         }
     }
 
-    async fn read_again(&self, path: &str) {
+    async fn read_again(&self, path: &str, id: &str) {
         let began = Instant::now();
         match self.fetch(path).await {
             Ok(secret) => {
@@ -291,7 +422,7 @@ impl Vault {
                     secret = path,
                     "the lease of a secret of Vault ended, it was read again"
                 );
-                self.leases.replace(path, &secret, began);
+                self.leases.put(path, &secret, began);
             }
             Err(problem) => {
                 tracing::warn!(
@@ -299,12 +430,11 @@ impl Vault {
                     problem = problem.message,
                     "cannot read a secret of Vault again whose lease ends, trying again"
                 );
-                let mut all = self.leases.held();
-                if let Some(held) = all.get_mut(path) {
+                self.leases.change(path, id, |held| {
                     held.due = Instant::now() + held.backoff.next_delay().max(PAUSE);
                     // Its time is over; only reading helps.
                     held.can_be_renewed = false;
-                }
+                });
             }
         }
     }
