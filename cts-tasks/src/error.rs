@@ -105,12 +105,24 @@ pub enum Error {
         reason: crate::StopReason,
     },
     /// A run took longer than its task allows, and was ended.
-    #[error("{}", timed_out(task, *limit))]
+    #[error("{}", timed_out(task, *limit, source.is_some()))]
     TimedOut {
         /// The task.
         task: TaskName,
         /// [`crate::Task::timeout`].
         limit: Duration,
+        /// Failure of the try that was ended, or of the one before.
+        source: Option<Box<Self>>,
+    },
+    /// A run failed, and its task allows no time for another try.
+    #[error("{}", no_time_left(task, *limit))]
+    NoTimeLeft {
+        /// The task.
+        task: TaskName,
+        /// [`crate::Task::timeout`].
+        limit: Duration,
+        /// Failures of its tries.
+        source: Box<Self>,
     },
     /// This process may not act now; another one leads.
     #[error("not permitted to act: {reason}")]
@@ -192,7 +204,10 @@ impl Error {
             Self::Consul { retryable, .. }
             | Self::Driver { retryable, .. }
             | Self::Other { retryable, .. } => *retryable,
-            Self::File { .. } | Self::TaskActive { .. } | Self::TimedOut { .. } => true,
+            Self::File { .. }
+            | Self::TaskActive { .. }
+            | Self::TimedOut { .. }
+            | Self::NoTimeLeft { .. } => true,
             Self::NoSuchTask { .. }
             | Self::TaskExists { .. }
             | Self::TaskDisabled { .. }
@@ -253,10 +268,19 @@ fn no_such_plan(task: &TaskName, plan: &PlanId, waiting: Option<&PlanId>) -> Str
     }
 }
 
-fn timed_out(task: &TaskName, limit: Duration) -> String {
+fn timed_out(task: &TaskName, limit: Duration, failed: bool) -> String {
     format!(
         "task '{task}' ran longer than its timeout of {} and was stopped; what it was at may be \
-         half done. Raise timeout in the task if it needs more time",
+         half done. Raise timeout in the task if it needs more time{}",
+        consul_watch::GoDuration::new(limit),
+        if failed { ". Its last failure" } else { "" }
+    )
+}
+
+fn no_time_left(task: &TaskName, limit: Duration) -> String {
+    format!(
+        "task '{task}' had no time left within its timeout of {} to try again after its last \
+         failure",
         consul_watch::GoDuration::new(limit)
     )
 }

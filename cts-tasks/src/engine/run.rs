@@ -289,6 +289,9 @@ impl Run {
                 Ok(done) => return Ok(done),
                 Err(error) => error,
             };
+            if context.stop.reason() == Some(StopReason::TimeLimit) {
+                return Err(failures.at_the_limit(attempt, error));
+            }
             let delay = self.retry.delay(attempt, self.shared.random());
             let retryable = error.is_retryable();
             let error = failures.add(attempt, error);
@@ -300,10 +303,21 @@ impl Run {
                 () = tokio::time::sleep(delay.unwrap_or_default()) => measure::retried(&self.task.name),
                 () = self.retired.cancelled() => return Err(error),
                 reason = stop.stopped() => return Err(Error::Stopped { reason }),
-                reason = context.stop.stopped() => return Err(Error::Stopped { reason }),
+                reason = context.stop.stopped() => return Err(self.ended_in_pause(reason, error)),
             }
         }
         Err(Error::Stopped { reason: StopReason::Shutdown })
+    }
+
+    /// Returns the error of a run that ended between two tries. One that has run out of time has
+    /// failed for the reason that its last try had.
+    fn ended_in_pause(&self, reason: StopReason, error: Error) -> Error {
+        match (reason, self.task.timeout) {
+            (StopReason::TimeLimit, Some(limit)) => {
+                Error::NoTimeLeft { task: self.task.name.clone(), limit, source: Box::new(error) }
+            }
+            _ => Error::Stopped { reason },
+        }
     }
 
     /// Brings real infrastructure in line with the newest inputs, as far as the
@@ -365,17 +379,16 @@ impl Run {
         self.view.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The first retry is silent.
+    /// Deviation: upstream's first retry is silent, so nobody sees what the first try of a run
+    /// that ends well had met.
     fn announce(&self, attempt: u32, delay: Duration, error: &Error) {
-        if attempt > 0 {
-            tracing::warn!(
-                task.name = %self.task.name,
-                attempt = attempt + 1,
-                delay_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX),
-                error = error as &dyn std::error::Error,
-                "retrying"
-            );
-        }
+        tracing::warn!(
+            task.name = %self.task.name,
+            attempt = attempt + 1,
+            delay_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX),
+            error = error as &dyn std::error::Error,
+            "retrying"
+        );
     }
 }
 
@@ -394,6 +407,14 @@ struct Failures {
 }
 
 impl Failures {
+    /// Returns the failures of a run whose last try ended because its time was over.
+    fn at_the_limit(mut self, attempt: u32, error: Error) -> Error {
+        if matches!(error, Error::Stopped { .. }) && !self.all.is_empty() {
+            return Error::Driver { message: self.all, retryable: true, source: None };
+        }
+        self.add(attempt, error)
+    }
+
     /// Puts the failure of a retry before those that came earlier, as upstream
     /// does. One that repeats the failure before it does not repeat its text.
     fn add(&mut self, attempt: u32, error: Error) -> Error {

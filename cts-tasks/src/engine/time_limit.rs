@@ -2,7 +2,6 @@
 
 use std::{sync::Arc, time::Duration};
 
-use consul_watch::error_chain;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::Shared;
@@ -17,8 +16,8 @@ impl Shared {
     ///
     /// # Errors
     ///
-    /// The work's; [`Error::TimedOut`] for work that failed after it was asked to end. What ends
-    /// well in spite of that counts.
+    /// The work's; [`Error::TimedOut`] or [`Error::NoTimeLeft`], with the work's, for work that
+    /// failed after it was asked to end. What ends well in spite of that counts.
     pub(super) async fn within_timeout<T, F: Future<Output = Result<T>> + Send>(
         self: &Arc<Self>,
         task: &Task,
@@ -54,14 +53,18 @@ impl Shared {
             }
         };
         match done {
-            Err(error) if error.concerning_all().is_none() => {
-                tracing::debug!(
-                    task.name = %task.name, error = error_chain(&error),
-                    "how the work that took too long ended"
-                );
-                Err(Error::TimedOut { task: task.name.clone(), limit })
-            }
+            Err(error) if error.concerning_all().is_none() => Err(at_the_limit(task, limit, error)),
             done => done,
         }
+    }
+}
+
+/// Returns the error of work that was asked to end at its limit, with what it failed with.
+fn at_the_limit(task: &Task, limit: Duration, error: Error) -> Error {
+    let task = task.name.clone();
+    match error {
+        error @ Error::NoTimeLeft { .. } => error,
+        Error::Stopped { .. } => Error::TimedOut { task, limit, source: None },
+        error => Error::TimedOut { task, limit, source: Some(Box::new(error)) },
     }
 }

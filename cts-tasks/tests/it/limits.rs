@@ -67,8 +67,64 @@ async fn the_pauses_between_tries_count_for_the_timeout() {
     scene.put("web", 2);
     let events = scene.wait_for_events("t", 2).await;
     assert!(begun.elapsed() <= Duration::from_millis(30_010), "{:?}", begun.elapsed());
+    // The failure is what a reader needs: more time would not help.
+    assert_eq!(
+        events[0].error.as_ref().unwrap().message,
+        "task 't' had no time left within its timeout of 30s to try again after its last failure: \
+         retry attempt #4 failed 'with the same error': retry attempt #3 failed 'with the same \
+         error': retry attempt #2 failed 'with the same error': retry attempt #1 failed 'with the \
+         same error': out of order"
+    );
+    scene.end(running).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_try_that_is_cut_by_the_timeout_does_not_hide_why_the_one_before_failed() {
+    let scene = Scene::new();
+    scene.put("web", 1);
+    let mut task = limited(Duration::from_secs(30));
+    task.retry = Some(Retry::TASK.with_limit(Some(100)));
+    let running = scene.start(vec![task]).await;
+    scene.driver.fail_next("t", "out of order", true);
+    scene.put("web", 2);
+    scene.driver.wait_for_applies("t", 2).await;
+    let _gate = scene.driver.hold("t");
+    let events = scene.wait_for_events("t", 2).await;
     let message = &events[0].error.as_ref().unwrap().message;
-    assert!(message.contains("longer than its timeout of 30s"), "{message}");
+    assert!(message.starts_with("task 't' ran longer than its timeout of 30s"), "{message}");
+    assert!(message.ends_with("Its last failure: out of order"), "{message}");
+    scene.end(running).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_driver_says_at_its_end_by_the_timeout_is_told() {
+    let driver = Deaf { complains: true, ..Deaf::default() };
+    let (scene, running) = start(limited(Duration::from_secs(30)), &driver).await;
+    driver.hangs.store(true, Ordering::SeqCst);
+    scene.put("web", 2);
+    let events = scene.wait_for_events("t", 2).await;
+    let message = &events[0].error.as_ref().unwrap().message;
+    assert!(message.starts_with("task 't' ran longer than its timeout of 30s"), "{message}");
+    assert!(message.ends_with("lost the connection to the database"), "{message}");
+    scene.end(running).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_retry_is_logged_with_its_cause_its_number_and_its_pause() {
+    let scene = Scene::new();
+    scene.put("web", 1);
+    let log = Log::start();
+    let running = scene.start(vec![on("t", &["web"])]).await;
+    (0..2).for_each(|_| scene.driver.fail_next("t", "out of order", true));
+    scene.put("web", 2);
+    assert!(scene.wait_for_events("t", 2).await[0].success);
+    let lines = log.with("retrying");
+    assert_eq!(lines.len(), 2, "{lines:?}");
+    for (line, number) in lines.iter().zip(1..) {
+        for part in ["WARN", "out of order", &format!("attempt={number}"), "delay_ms="] {
+            assert!(line.contains(part), "{part}: {line}");
+        }
+    }
     scene.end(running).await;
 }
 
@@ -143,6 +199,8 @@ async fn a_task_without_a_second_try_fails_at_once() {
 struct Deaf {
     /// Its applies hang from now on.
     hangs: Arc<AtomicBool>,
+    /// They end with words of their own.
+    complains: bool,
 }
 
 #[async_trait::async_trait]
@@ -167,6 +225,9 @@ impl Driver for Deaf {
             return Ok(Outcome::Unchanged);
         }
         context.stop.urgent().await;
+        if self.complains {
+            return Err(Error::driver("lost the connection to the database"));
+        }
         context.stop.check()?;
         Ok(Outcome::Unchanged)
     }
