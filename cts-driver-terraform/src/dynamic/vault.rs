@@ -3,6 +3,7 @@
 mod leases;
 mod secret;
 mod token;
+mod uses;
 
 use std::{fmt, time::Duration};
 
@@ -21,7 +22,7 @@ use serde_json::Value as Json;
 use tokio::sync::OnceCell;
 
 use self::{leases::Leases, token::Token};
-pub(super) use self::{leases::Uses, secret::Secret};
+pub(super) use self::{secret::Secret, uses::Uses};
 
 /// Time limit of one exchange; the caller's is usually shorter.
 const EXCHANGE: Duration = Duration::from_secs(30);

@@ -8,7 +8,7 @@
 //! | was granted less than half of what it had at first | it nears its longest time: read again |
 //! | cannot be renewed, or its renewal is refused | read again |
 //!
-//! A task uses a secret from its first read of it until its [`Uses`] are dropped, also while it
+//! A task uses a secret from its first read of it until its [`Uses`](super::Uses) are dropped, also while it
 //! runs or while its plan waits. Whoever used the secret before is notified of another one,
 //! whether the keeper or another task's run read it.
 
@@ -151,7 +151,7 @@ impl Leases {
     }
 
     /// Forgets what nobody needs any more.
-    fn sweep(&self) {
+    pub(super) fn sweep(&self) {
         let now = Instant::now();
         self.entries().retain(|_, entry| {
             entry.forget_unused(now);
@@ -237,12 +237,12 @@ impl Leases {
     }
 
     /// Begins a use of a secret.
-    fn take_up(&self, path: &str) {
+    pub(super) fn take_up(&self, path: &str) {
         self.entries().entry(path.to_owned()).or_default().users += 1;
     }
 
     /// Ends a use of a secret; what nobody uses is forgotten at once.
-    fn give_up(&self, path: &str) {
+    pub(super) fn give_up(&self, path: &str) {
         if let Some(entry) = self.entries().get_mut(path) {
             entry.users = entry.users.saturating_sub(1);
             if entry.users == 0 {
@@ -251,80 +251,13 @@ impl Leases {
         }
     }
 
-    fn version(&self, path: &str) -> u64 {
+    /// Returns a receiver that is woken after each change of a secret.
+    pub(super) fn subscribe(&self) -> watch::Receiver<()> {
+        self.changes.subscribe()
+    }
+
+    pub(super) fn version(&self, path: &str) -> u64 {
         self.entries().get(path).map_or(0, |entry| entry.version)
-    }
-}
-
-/// The secrets that one task uses, and what it knows of each. Their leases are kept until this is
-/// dropped.
-pub(in crate::dynamic) struct Uses {
-    vault: Arc<Vault>,
-    /// Version by path: of the first read, or of the change last told of. `None` before both.
-    known: Mutex<HashMap<String, Option<u64>>>,
-}
-
-impl Uses {
-    pub(in crate::dynamic) fn new(vault: &Arc<Vault>) -> Self {
-        Self { vault: Arc::clone(vault), known: Mutex::default() }
-    }
-
-    fn known(&self) -> MutexGuard<'_, HashMap<String, Option<u64>>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn take_up(&self, path: &str) {
-        self.known().entry(path.to_owned()).or_insert_with(|| {
-            self.vault.leases.take_up(path);
-            None
-        });
-    }
-
-    /// Reads a secret, and keeps its lease from now on.
-    ///
-    /// Later reads leave the known version as it is: one for a plan to look at must not hide that
-    /// what was applied is out of date.
-    pub(in crate::dynamic) async fn read(&self, path: &str) -> Result<Secret> {
-        self.take_up(path);
-        let (secret, version) = self.vault.read(path).await?;
-        self.known().entry(path.to_owned()).or_default().get_or_insert(version);
-        Ok(secret)
-    }
-
-    /// Waits until one of these secrets is another one than it was at its first read, or at the
-    /// end of the wait before, or, without those, now.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future ends the wait, and nothing else.
-    pub(in crate::dynamic) async fn changed(&self, paths: &[&str]) {
-        paths.iter().for_each(|path| self.take_up(path));
-        let mut changes = self.vault.leases.changes.subscribe();
-        while !self.take_changes(paths) {
-            // The sender lives as long as this.
-            let _end = changes.changed().await;
-        }
-    }
-
-    /// Takes notice of the secrets' versions; returns whether one is new.
-    fn take_changes(&self, paths: &[&str]) -> bool {
-        let mut known = self.known();
-        let mut is_new = false;
-        for path in paths {
-            let version = self.vault.leases.version(path);
-            let before = known.entry((*path).to_owned()).or_default().replace(version);
-            is_new |= before.is_some_and(|before| before != version);
-        }
-        is_new
-    }
-}
-
-impl Drop for Uses {
-    fn drop(&mut self) {
-        for path in self.known().keys() {
-            self.vault.leases.give_up(path);
-        }
-        self.vault.leases.sweep();
     }
 }
 
