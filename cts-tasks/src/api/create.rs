@@ -88,7 +88,12 @@ fn checked(body: &[u8], rules: &TaskRules, running: &[Task]) -> Result<Task, Fai
     let task = schema::task(request, &rules.driver_keys(), rules.required_keys())
         .map_err(Failure::bad_request)?;
     rules.check_among(&ConfigValue::from(as_in_a_file(task)), running).map_err(|mistakes| {
-        let mistakes: Vec<String> = mistakes.into_iter().map(|mistake| mistake.message).collect();
+        // Without their places, which are those of no file.
+        let told = mistakes.into_iter().map(|mistake| match mistake.help {
+            Some(help) => format!("{} ({help})", mistake.message),
+            None => mistake.message,
+        });
+        let mistakes: Vec<String> = told.collect();
         Failure::bad_request(format!("error with task configuration: {}", mistakes.join("; ")))
     })
 }

@@ -6,8 +6,10 @@ mod scalar;
 
 use std::collections::BTreeMap;
 
-pub(super) use field::{Blocks, Body, Field, StringMap, Strings, TypedBlock, TypedBlocks};
-pub(super) use scalar::{Scalar, SignedDuration, lone, parse_bool};
+pub(super) use field::{
+    Blocks, Body, Field, OneStringMap, StringMap, Strings, TypedBlock, TypedBlocks,
+};
+pub(super) use scalar::{GivenDuration, Scalar, SignedDuration, lone, parse_bool};
 
 use super::{
     registry::Registry,

@@ -154,7 +154,7 @@ fn port(raw: &RawConfig, findings: &mut Findings) -> u16 {
 
 fn shutdown_timeout(raw: &RawConfig, findings: &mut Findings) -> Duration {
     let Some(configured) = &raw.shutdown_timeout else { return DEFAULT_SHUTDOWN_TIMEOUT };
-    match configured.value {
+    match configured.value.0 {
         SignedDuration::Positive(length) => length,
         SignedDuration::Negative => {
             findings.error_help(

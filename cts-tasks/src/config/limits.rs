@@ -6,7 +6,7 @@ use consul_watch::GoDuration;
 
 use super::{
     Dynamic, ProviderBlock,
-    decode::{Findings, SignedDuration, Spanned},
+    decode::{Findings, GivenDuration, OneStringMap, SignedDuration, Spanned},
     provider::find_provider,
     raw::{RawRetry, RawTask},
 };
@@ -26,16 +26,17 @@ pub(super) struct Limits {
 ///
 /// `longest_stop` is the deployment's time for a run to end after a stop.
 pub(super) fn finalize(raw: &RawTask, longest_stop: Duration, findings: &mut Findings) -> Limits {
-    Limits {
-        timeout: timeout(raw, findings),
-        retry: raw.retry.as_ref().map(|raw| retry(raw, findings)),
-        shutdown_timeout: shutdown_timeout(raw, longest_stop, findings),
+    let timeout = timeout(raw, findings);
+    let retry = raw.retry.as_ref().map(|raw| retry(raw, findings));
+    if let (Some(timeout), Some(retry)) = (timeout, retry) {
+        refuse_tries_without_time(raw, timeout, retry, findings);
     }
+    Limits { timeout, retry, shutdown_timeout: shutdown_timeout(raw, longest_stop, findings) }
 }
 
 fn timeout(raw: &RawTask, findings: &mut Findings) -> Option<Duration> {
     let timeout = raw.timeout.as_ref()?;
-    match timeout.value {
+    match timeout.value.0 {
         SignedDuration::Positive(length) if !length.is_zero() => Some(length),
         _ => {
             findings.error_help(
@@ -50,7 +51,7 @@ fn timeout(raw: &RawTask, findings: &mut Findings) -> Option<Duration> {
 
 fn shutdown_timeout(raw: &RawTask, most: Duration, findings: &mut Findings) -> Option<Duration> {
     let timeout = raw.shutdown_timeout.as_ref()?;
-    match timeout.value {
+    match timeout.value.0 {
         SignedDuration::Positive(length) if length <= most => Some(length),
         SignedDuration::Positive(length) => {
             findings.error_help(
@@ -81,6 +82,11 @@ fn retry(raw: &RawRetry, findings: &mut Findings) -> Retry {
     if let Some(attempts) = &raw.attempts {
         match u32::try_from(attempts.value).ok().and_then(|tries| tries.checked_sub(1)) {
             Some(retries) => retry.limit = Some(retries),
+            None if attempts.value > 0 => findings.error_help(
+                format!("retry: attempts: {} is more than {}", attempts.value, u32::MAX),
+                attempts.place.clone(),
+                "it counts the tries of one run, the first one too",
+            ),
             None => findings.error_help(
                 format!("retry: attempts: {} is no number of tries", attempts.value),
                 attempts.place.clone(),
@@ -109,13 +115,36 @@ fn retry(raw: &RawRetry, findings: &mut Findings) -> Retry {
     retry
 }
 
+/// Refuses a second try that never begins, because the run's time is over before.
+fn refuse_tries_without_time(
+    raw: &RawTask,
+    timeout: Duration,
+    retry: Retry,
+    findings: &mut Findings,
+) {
+    if retry.limit == Some(0) || retry.backoff < timeout {
+        return;
+    }
+    let place = raw.retry.as_ref().and_then(|raw| raw.backoff.as_ref()?.place.clone());
+    findings.error_help(
+        format!(
+            "retry: backoff {} is not less than timeout {}",
+            GoDuration::new(retry.backoff),
+            GoDuration::new(timeout)
+        ),
+        place.or_else(|| raw.timeout.as_ref().and_then(|timeout| timeout.place.clone())),
+        "timeout bounds a run with its pauses, so no second try would begin: raise timeout, \
+         shorten backoff, or ask for no second try with attempts = 1",
+    );
+}
+
 fn pause(
     key: &str,
-    raw: Option<&Spanned<SignedDuration>>,
+    raw: Option<&Spanned<GivenDuration>>,
     findings: &mut Findings,
 ) -> Option<Duration> {
     let raw = raw?;
-    match raw.value {
+    match raw.value.0 {
         SignedDuration::Positive(length) if length >= LEAST_BACKOFF => Some(length),
         _ => {
             findings.error_help(
@@ -141,7 +170,7 @@ pub(super) struct EnvRules<'a> {
 /// and sets none of them itself.
 pub(super) fn env(raw: &RawTask, rules: &EnvRules<'_>, findings: &mut Findings) -> TaskEnv {
     let mut env = TaskEnv::default();
-    for (name, value) in raw.env.iter().flat_map(|map| &map.entries) {
+    for (name, value) in raw.env.iter().flat_map(OneStringMap::entries) {
         let refused = rules
             .driver
             .and_then(|driver| driver.refused_env(name))

@@ -2,8 +2,8 @@
 
 use super::{
     decode::{
-        Blocks, Decoder, Field, Findings, Group, SignedDuration, Spanned, StringMap, Strings,
-        TypedBlocks, body, decode_body, join_path,
+        Blocks, Decoder, Field, Findings, GivenDuration, Group, OneStringMap, SignedDuration,
+        Spanned, StringMap, Strings, TypedBlocks, body, decode_body, join_path,
     },
     registry::Registry,
     value::ConfigValue,
@@ -27,7 +27,7 @@ body! {
         api_hosts: Strings = "api_hosts",
         api_cors_origins: Strings = "api_cors_origins",
         api_metrics: Spanned<bool> = "api_metrics",
-        shutdown_timeout: Spanned<SignedDuration> = "shutdown_timeout",
+        shutdown_timeout: Spanned<GivenDuration> = "shutdown_timeout",
         storage: TypedBlocks = "storage",
         tasks: Blocks<RawTask> = "task",
         services: Blocks<RawService> = "service",
@@ -206,10 +206,10 @@ body! {
         require_approval: Spanned<bool> = "require_approval",
         destroy_on_delete: Spanned<bool> = "destroy_on_delete",
         drift_check: Spanned<String> = "drift_check",
-        env: StringMap = "env",
-        timeout: Spanned<SignedDuration> = "timeout",
+        env: OneStringMap = "env",
+        timeout: Spanned<GivenDuration> = "timeout",
         retry: RawRetry = "retry",
-        shutdown_timeout: Spanned<SignedDuration> = "shutdown_timeout",
+        shutdown_timeout: Spanned<GivenDuration> = "shutdown_timeout",
         condition: TypedBlocks = "condition",
         module_inputs: TypedBlocks = "module_input",
         source_inputs: TypedBlocks = "source_input",
@@ -220,8 +220,8 @@ body! {
     /// `retry { … }` of a task.
     RawRetry {
         attempts: Spanned<i64> = "attempts",
-        backoff: Spanned<SignedDuration> = "backoff",
-        max_backoff: Spanned<SignedDuration> = "max_backoff",
+        backoff: Spanned<GivenDuration> = "backoff",
+        max_backoff: Spanned<GivenDuration> = "max_backoff",
     }
 }
 

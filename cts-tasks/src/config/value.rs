@@ -136,6 +136,7 @@ impl ConfigValue {
             ValueKind::Null => "null",
             ValueKind::Bool(_) => "a boolean",
             ValueKind::Number(_) => "a number",
+            ValueKind::String(ref text) if text.is_empty() => "an empty string",
             ValueKind::String(_) => "a string",
             ValueKind::List(_) => "a list",
             ValueKind::Object(_) => "an object",

@@ -307,7 +307,8 @@ async fn bounds_and_environment_are_taken_and_shown_without_values() {
     assert_eq!(status, 400);
     assert_eq!(
         message(&error),
-        "error with task configuration: env: OWN_LOG cannot be set: the driver sets it"
+        "error with task configuration: env: OWN_LOG cannot be set: the driver sets it (remove it \
+         from env)"
     );
     let mut long = task();
     long["shutdown_timeout"] = "1h".into();
@@ -332,7 +333,8 @@ async fn a_provider_that_commits_is_refused_to_a_second_task() {
     assert_eq!(
         message(&error),
         "error with task configuration: \
-         provider with autocommit (panos) cannot be used by more than one task"
+         provider with autocommit (panos) cannot be used by more than one task \
+         (it is used by t, u; give each a block with an alias)"
     );
     scene.end(running).await;
 }

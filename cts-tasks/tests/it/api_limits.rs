@@ -10,7 +10,6 @@ use reqwest::{Method, StatusCode};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
-    task::JoinSet,
     time::{Instant, sleep, timeout},
 };
 
@@ -25,43 +24,58 @@ fn raise_descriptors() {
     assert!(hard >= 4096, "this test needs 4096 descriptors: the hard limit is {hard}");
 }
 
-/// Sends the beginning of a request for ever: what is closed is opened again.
-async fn slow(address: String) {
-    loop {
-        if let Ok(mut stream) = TcpStream::connect(&address).await {
-            let _cut = stream.write_all(b"GET /v1/status HTTP/1.1\r\nhost: a").await;
-            let mut rest = [0; 64];
-            let _closed = stream.read(&mut rest).await;
+/// Sends the beginning of a request, and no more.
+async fn slow(address: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(b"GET /v1/status HTTP/1.1\r\nhost: a").await.unwrap();
+    stream
+}
+
+fn address(api: &Api) -> &str {
+    api.url.trim_start_matches("http://")
+}
+
+/// Fills a server with slow clients of one address, more than it lets one have, and asks it for
+/// its health. Returns `false` if the time for a head was over first, which a slow client of
+/// another server tells.
+async fn health_comes_before_slow_clients_are_cut() -> bool {
+    let scene = Scene::new();
+    let (api, quiet) =
+        tokio::join!(Api::serve(&scene, Arc::new(Single)), Api::serve(&scene, Arc::new(Single)));
+    let mut clock = slow(address(&quiet)).await;
+    let answered = async {
+        let mut crowd = Vec::new();
+        for _ in 0..600 {
+            crowd.push(slow(address(&api)).await);
         }
-        sleep(Duration::from_secs(1)).await;
+        // As soon as connections are cut for others, the server is as full as it gets.
+        let _cut = crowd[0].read_to_end(&mut Vec::new()).await;
+        for _ in 0..20 {
+            // Each with a connection of its own.
+            let client = reqwest::Client::new();
+            let answer = client.get(format!("{}/v1/health", api.url)).send().await.unwrap();
+            assert_eq!(answer.status(), 200);
+        }
+    };
+    let mut end = [0];
+    tokio::select! {
+        biased;
+        () = answered => true,
+        _ = clock.read(&mut end) => false,
     }
 }
 
-/// Before, 1024 half-open connections kept all others waiting for 15 s.
+/// Before, 1024 half-open connections kept all others waiting until their time was over. A machine
+/// under load may be slower than that time now and then, but not each time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn slow_clients_delay_the_health_by_less_than_a_second() {
+async fn the_health_is_answered_while_slow_clients_are_held_open() {
     raise_descriptors();
-    let scene = Scene::new();
-    let api = Api::serve(&scene, Arc::new(Single)).await;
-    let address = api.url.trim_start_matches("http://").to_owned();
-    let mut crowd = JoinSet::new();
-    for _ in 0..1500 {
-        crowd.spawn(slow(address.clone()));
+    for _ in 0..5 {
+        if health_comes_before_slow_clients_are_cut().await {
+            return;
+        }
     }
-    // As soon as connections are cut for others, the server is as full as it gets.
-    let mut witness = TcpStream::connect(&address).await.unwrap();
-    let cut = timeout(Duration::from_secs(30), witness.read_to_end(&mut Vec::new())).await;
-    assert!(cut.is_ok(), "the first slow connection is not cut");
-    let mut longest = Duration::ZERO;
-    for _ in 0..20 {
-        let asked = Instant::now();
-        // Each with a connection of its own.
-        let client = reqwest::Client::new();
-        let answer = client.get(format!("{}/v1/health", api.url)).send().await.unwrap();
-        assert_eq!(answer.status(), 200);
-        longest = longest.max(asked.elapsed());
-    }
-    assert!(longest < Duration::from_secs(1), "the health took {longest:?}");
+    panic!("the health waits until slow clients are cut for their slowness");
 }
 
 /// Before, a head had 15 s.

@@ -115,6 +115,38 @@ impl Field for StringMap {
     }
 }
 
+/// A map of strings that stands once.
+#[derive(Debug, Clone, Default)]
+pub(in crate::config) struct OneStringMap(StringMap);
+
+impl OneStringMap {
+    pub(in crate::config) fn entries(&self) -> &BTreeMap<String, Spanned<String>> {
+        &self.0.entries
+    }
+}
+
+impl Field for OneStringMap {
+    fn decode(path: &str, group: &Group<'_>, decoder: &mut Decoder<'_>) -> Option<Self> {
+        let map = StringMap::decode(path, group, decoder)?;
+        let mut values = group.entries.iter().flat_map(|entry| {
+            let objects = entry.value.objects().unwrap_or_default();
+            let lone = objects.len() == 1;
+            let place = move |value: &ConfigValue| {
+                if lone { entry.key_place.clone() } else { value.place.clone() }
+            };
+            objects.into_iter().map(place)
+        });
+        if let Some(place) = values.nth(1) {
+            decoder.only_one(group.key, place);
+        }
+        Some(Self(map))
+    }
+
+    fn merge(&mut self, later: Self) {
+        self.0.merge(later.0);
+    }
+}
+
 /// A block that may be repeated; later files append.
 #[derive(Debug, Clone)]
 pub(in crate::config) struct Blocks<B>(pub(in crate::config) Vec<B>);

@@ -101,6 +101,23 @@ impl Scalar for SignedDuration {
     }
 }
 
+/// A duration for which an empty text is a mistake: in a setting of ours it stands for a variable
+/// that was not filled, not for 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::config) struct GivenDuration(pub(in crate::config) SignedDuration);
+
+impl Scalar for GivenDuration {
+    const EXPECTED: &'static str = SignedDuration::EXPECTED;
+    const HELP: Option<&'static str> = SignedDuration::HELP;
+
+    fn read(value: &ValueKind) -> Option<Self> {
+        match value {
+            ValueKind::String(text) if text.is_empty() => None,
+            value => SignedDuration::read(value).map(Self),
+        }
+    }
+}
+
 impl<T: Scalar> Field for Spanned<T> {
     fn decode(path: &str, group: &Group<'_>, decoder: &mut Decoder<'_>) -> Option<Self> {
         let (last, earlier) = group.entries.split_last()?;

@@ -220,6 +220,34 @@ const TASK_MISTAKES: &[(&str, &str)] = &[
         "test.hcl:5:20: retry: attempts: 0 is no number of tries",
     ),
     (
+        "services = [\"a\"]\ntimeout = \"\"",
+        "test.hcl:5:11: task[0].timeout: expected a duration, found an empty string",
+    ),
+    (
+        "services = [\"a\"]\nshutdown_timeout = \"\"",
+        "test.hcl:5:20: task[0].shutdown_timeout: expected a duration, found an empty string",
+    ),
+    (
+        "services = [\"a\"]\nretry { backoff = \"\" }",
+        "test.hcl:5:19: task[0].retry.backoff: expected a duration, found an empty string",
+    ),
+    (
+        "services = [\"a\"]\nretry { attempts = 5000000000 }",
+        "test.hcl:5:20: retry: attempts: 5000000000 is more than 4294967295",
+    ),
+    (
+        "services = [\"a\"]\ntimeout = \"1m\"\nretry { backoff = \"5m\" }",
+        "test.hcl:6:19: retry: backoff 5m0s is not less than timeout 1m0s",
+    ),
+    (
+        "services = [\"a\"]\ntimeout = \"1s\"\nretry { attempts = 5 }",
+        "test.hcl:5:11: retry: backoff 1s is not less than timeout 1s",
+    ),
+    (
+        "services = [\"a\"]\nenv { A = \"x\" }\nenv { B = \"y\" }",
+        "test.hcl:6:1: only one 'env' block can be configured",
+    ),
+    (
         "services = [\"a\"]\nretry { backoff = \"1ms\" }",
         "test.hcl:5:19: retry: backoff: must be at least 100ms",
     ),
