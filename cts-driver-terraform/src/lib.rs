@@ -128,3 +128,8 @@ pub use terraform::{
     Tool, ToolDiagnostic, Validation,
 };
 pub use version::{Product, Version, VersionConstraint};
+
+/// The README, so that its code is compiled.
+#[cfg(all(doctest, feature = "settings"))]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -39,6 +39,14 @@ pub(crate) fn refused(name: &str, body: Option<&ConfigValue>) -> Option<String> 
     if is_of_commands(name) {
         return Some("the driver \"terraform\" sets it for each command".to_owned());
     }
+    if name == "TF_CLI_ARGS" || name.starts_with("TF_CLI_ARGS_") {
+        return Some(
+            "it adds arguments to the commands of the driver \"terraform\": a guard, a plan that \
+             waits and the reading of what they print rest on those that they have. Set it in the \
+             environment of the program if it is right for all tasks"
+                .to_owned(),
+        );
+    }
     (OF_CONSUL.contains(&name) && keeps_state_in_consul(body)).then(|| {
         "the driver \"terraform\" sets it for the state, which is in Consul; another token or \
          address for the module belongs into its provider"
@@ -71,6 +79,10 @@ mod tests {
     fn what_the_driver_sets_is_refused_and_everything_else_passes() {
         for name in ["TF_LOG", "TF_LOG_CORE", "TF_WORKSPACE", "TF_DATA_DIR", "TF_IN_AUTOMATION"] {
             assert!(refused(name, None).is_some(), "{name}");
+        }
+        for name in ["TF_CLI_ARGS", "TF_CLI_ARGS_plan", "TF_CLI_ARGS_apply"] {
+            assert!(refused(name, None).unwrap().contains("arguments"), "{name}");
+            assert!(!is_of_commands(name), "{name}: an operator may set it for all");
         }
         for name in ["AWS_REGION", "TF_VAR_x", "PATH", "TF_PLUGIN_CACHE_DIR"] {
             assert_eq!(refused(name, None), None, "{name}");

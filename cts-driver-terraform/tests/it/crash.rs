@@ -158,15 +158,15 @@ async fn crash(site: &Site, consul: Option<&Consul>, tool_too: bool, random: &mu
 }
 
 /// A path for the state of this site alone.
-fn kv_path(site: &Site) -> String {
+pub(crate) fn kv_path(site: &Site) -> String {
     site.path().display().to_string().trim_matches('/').to_owned()
 }
 
-fn state_key(site: &Site) -> String {
+pub(crate) fn state_key(site: &Site) -> String {
     format!("{}/terraform-env:test", kv_path(site))
 }
 
-async fn keys(consul: &Consul, prefix: &str) -> Vec<String> {
+pub(crate) async fn keys(consul: &Consul, prefix: &str) -> Vec<String> {
     let pairs = consul.client().kv_list(prefix, &QueryOptions::default()).await.unwrap().value;
     pairs.into_iter().map(|pair| pair.key).collect()
 }

@@ -23,6 +23,7 @@ mod env;
 #[cfg(feature = "settings")]
 mod files_only;
 mod fixtures;
+mod forced;
 mod golden;
 #[cfg(feature = "cli")]
 mod guard;

@@ -14,18 +14,19 @@ use consul_watch::{
 };
 use cts_driver_tfc::testing::{PolicyResult, TestTfc};
 use cts_tasks::{
-    Condition, Driver, Engine, EngineOptions, FirstRun, KvSelection, ModuleInput, ServiceSelection,
-    Stop, StopReason, Task, TaskName, testing::driver::DriverFixture,
+    ApplyRequest, Condition, Driver, Engine, EngineOptions, FirstRun, KvSelection, ModuleInput,
+    Outcome, RunContext, ServiceSelection, Stop, StopReason, Task, TaskName,
+    testing::driver::DriverFixture,
 };
 use serde_json::json;
 
-use crate::scene::{Scene, web};
+use crate::scene::{Scene, inputs, web};
 
 /// The double and a driver that was started on it.
 struct OnDouble {
     scene: Scene,
     task: Task,
-    _module: Option<tempfile::TempDir>,
+    module: Option<tempfile::TempDir>,
 }
 
 const QUICK: &str = r#"{"run": {"poll_min": "20ms", "poll_max": "100ms"}}"#;
@@ -34,7 +35,7 @@ impl OnDouble {
     async fn made_up() -> Self {
         let settings = serde_json::from_str(QUICK).unwrap();
         let scene = Scene::with(TestTfc::new(), settings).await;
-        Self { scene, task: web(), _module: None }
+        Self { scene, task: web(), module: None }
     }
 
     /// The double with a real tool, where there is one.
@@ -52,7 +53,7 @@ impl OnDouble {
         task.version = None;
         let tfc = TestTfc::builder().tool(tool.path).build();
         let scene = Scene::with(tfc, serde_json::from_str(QUICK).unwrap()).await;
-        Self { scene, task, _module: Some(module) }
+        Self { scene, task, module: Some(module) }
     }
 }
 
@@ -83,6 +84,41 @@ mod real {
     use super::OnDouble;
 
     cts_tasks::driver_conformance!(OnDouble::real().await);
+}
+
+/// A workspace's sensitive variable is in the environment of the tool that runs there.
+#[tokio::test]
+async fn the_environment_of_a_task_reaches_the_tool_of_its_workspace() {
+    let mut on = OnDouble::real().await;
+    // Without a tool the made-up platform runs nothing.
+    let Some(module) = &on.module else { return };
+    let seen = module.path().join("seen");
+    let print = format!(
+        r#"
+resource "terraform_data" "seen" {{
+  input = var.word_of
+  triggers_replace = [keys(var.services)]
+  provisioner "local-exec" {{
+    command = "printf %s \"$WORD\" > '{}'"
+  }}
+}}
+variable "word_of" {{
+  type    = string
+  default = "a task"
+}}
+"#,
+        seen.display()
+    );
+    fs::write(module.path().join("main.tf"), format!("{MODULE}{print}")).unwrap();
+    for (word, ids) in [("pl4nted-one", ["a"].as_slice()), ("pl4nted-two", ["a", "b"].as_slice())] {
+        on.task.env.set("WORD", word).unwrap();
+        let driver = on.driver();
+        driver.prepare(&RunContext::default()).await.unwrap();
+        let inputs = inputs(ids);
+        let outcome = driver.apply(ApplyRequest::Inputs(&inputs), &RunContext::default()).await;
+        assert!(matches!(outcome, Ok(Outcome::Applied(_))), "{outcome:?}");
+        assert_eq!(fs::read_to_string(&seen).unwrap(), word);
+    }
 }
 
 struct Running {

@@ -92,6 +92,7 @@ suite!(
     events_of_other_tasks_are_untouched,
     the_layout_is_the_specified_one,
     the_next_leader_finds_what_was_stored,
+    bounds_and_environment_of_a_task_pass_to_the_next_leader,
     stored_tasks_win_over_configured_ones,
     a_deposed_leader_writes_nothing,
     a_reset_happens_at_each_gain,
@@ -127,6 +128,25 @@ fn event(name: &str, number: u128, message: Option<&str>) -> Change {
 
 fn name(name: &str) -> TaskName {
     name.to_owned().try_into().unwrap()
+}
+
+/// Values of `env` stand in Consul's KV, for the next leader runs the task with them.
+async fn bounds_and_environment_of_a_task_pass_to_the_next_leader(place: &Place) {
+    let site = Site::new(place);
+    let leadership = site.lead("one").await;
+    let mut stored = task("a");
+    stored.timeout = Some(std::time::Duration::from_mins(10));
+    stored.shutdown_timeout = Some(std::time::Duration::from_secs(90));
+    stored.retry = Some(cts_tasks::Retry::TASK.with_limit(Some(4)));
+    stored.env.set("TOKEN", "v4lue").unwrap();
+    site.open(&leadership).await.commit(&[put(&stored)]).await.unwrap();
+    leadership.resign().await;
+    let next = site.lead("two").await;
+    let state = site.open(&next).await.load().await.unwrap();
+    assert_eq!(state.tasks, [stored.clone()]);
+    stored.env.set("TOKEN", "another").unwrap();
+    assert_ne!(state.tasks, [stored], "values count, too");
+    next.resign().await;
 }
 
 /// Case HA34: of six events of a task the five newest stay, and other tasks keep theirs.
