@@ -7,6 +7,7 @@ mod checks;
 mod html;
 mod links;
 mod markdown;
+mod package;
 mod programs;
 mod reference;
 mod session;

@@ -6,6 +6,7 @@
 use std::{
     fs,
     io::{BufRead as _, BufReader, Write as _},
+    os::unix::fs::MetadataExt as _,
     path::Path,
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
     time::Duration,
@@ -31,7 +32,7 @@ const UNTIL: Duration = Duration::from_secs(60);
 const AT_ONCE: usize = 3;
 
 /// A shell with the page's folder.
-struct Session {
+pub(crate) struct Session {
     folder: TempDir,
     shell: Child,
     input: ChildStdin,
@@ -41,12 +42,15 @@ struct Session {
 /// The command that gives what follows it a network and processes of its own.
 fn unshare() -> Command {
     let mut command = Command::new("unshare");
-    command.args(["--map-root-user", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]);
+    // Root keeps the other users, so that a program can be run as one of them.
+    let root = fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0);
+    command.args((!root).then_some("--map-root-user"));
+    command.args(["--net", "--pid", "--fork", "--kill-child", "--mount-proc"]);
     command
 }
 
 impl Session {
-    fn start(path: &str) -> Self {
+    pub(crate) fn start(path: &str) -> Self {
         let folder = tempfile::Builder::new().prefix("guide.").tempdir().unwrap();
         let isolated = unshare();
         let mut shell = Command::new("timeout");
@@ -77,6 +81,13 @@ impl Session {
         let status = answer.trim().parse().map_err(|_| gone(std::io::Error::other(answer)))?;
         let printed = fs::read(self.folder.path().join(".printed")).map_err(|e| e.to_string())?;
         Ok((status, String::from_utf8_lossy(&printed).into_owned()))
+    }
+
+    /// Runs a command that has to succeed, and returns what it printed.
+    pub(crate) fn must(&mut self, command: &str) -> String {
+        let (status, printed) = self.run(command).unwrap_or_else(|why| panic!("{command}: {why}"));
+        assert_eq!(status, 0, "$ {command}\n{printed}{}", self.logs());
+        printed
     }
 
     /// Runs a command of the guide and compares.
@@ -165,8 +176,10 @@ fn write(path: &Path, text: &str) {
 fn parts(page: &Page) -> Vec<&'static str> {
     let mut parts = vec!["consul", "tofu"];
     let calls = |name: &str| page.blocks.iter().any(|block| block.text.contains(name));
-    if calls("$ bao ") {
-        parts.push("bao");
+    for name in ["bao", "envoy"] {
+        if calls(&format!("$ {name} ")) {
+            parts.push(name);
+        }
     }
     parts
 }
@@ -180,12 +193,16 @@ fn run(page: &Page) -> Result<(), String> {
     Ok(())
 }
 
+/// Returns `true` if a network and processes of one's own can be had here.
+pub(crate) fn can_unshare() -> bool {
+    unshare().args(["ip", "link", "set", "lo", "up"]).status().is_ok_and(|done| done.success())
+}
+
 /// `GUIDE_PAGE=operators/start.md` runs that page alone.
 #[test]
 fn every_page_does_what_it_shows() {
     let case = "session::every_page_does_what_it_shows";
-    if !unshare().args(["ip", "link", "set", "lo", "up"]).status().is_ok_and(|done| done.success())
-    {
+    if !can_unshare() {
         SUITE.missing("unshare", case, "no network namespace can be made here");
         return;
     }

@@ -57,6 +57,7 @@ fn errors_are_those_that_are_declared() {
         let about = if about.is_empty() { variant.ident.to_string() } else { about };
         text += &format!("| {code} | {} |\n", cell(&about));
     }
+    text += "\nThe exit codes of `consul-ecs` stand in [What goes wrong](../ecs/task-definition.md#what-goes-wrong).\n";
     for (package, path) in CRATES {
         text +=
             &format!("\n## Errors of {package}\n\n| variant | text | meaning |\n|---|---|---|\n");
