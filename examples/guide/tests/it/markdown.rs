@@ -143,16 +143,16 @@ pub(crate) fn blocks(text: &str) -> Vec<Block> {
 pub(crate) fn links(text: &str) -> Vec<Link> {
     let mut found = Vec::new();
     for (event, range) in parser(text).into_offset_iter() {
-        let line = line_of(text, range.start);
+        let line = || line_of(text, range.start);
         match event {
             Event::Start(Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. }) => {
-                found.push(Link { line, target: dest_url.to_string() });
+                found.push(Link { line: line(), target: dest_url.to_string() });
             }
             Event::Html(html) | Event::InlineHtml(html) => {
                 for attribute in ["src=\"", "srcset=\"", "href=\""] {
                     for after in html.split(attribute).skip(1) {
                         let target = after.split('"').next().unwrap_or_default().to_owned();
-                        found.push(Link { line, target });
+                        found.push(Link { line: line(), target });
                     }
                 }
             }
